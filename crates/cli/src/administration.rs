@@ -141,6 +141,7 @@ fn table_of(answer: &Answer) -> String {
         Answer::Statistics(statistics) => show_statistics(statistics),
         Answer::Jobs(jobs) => show_jobs(jobs),
         Answer::Job(job) => show_job(job),
+        Answer::Page(page) => table_of(&page.answer),
         Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
         Answer::Changed(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
     }

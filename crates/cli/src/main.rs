@@ -14,6 +14,7 @@ mod keys;
 mod known_servers;
 mod log;
 mod output;
+mod paging;
 mod parking;
 mod signals;
 mod stores;

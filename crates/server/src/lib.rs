@@ -50,9 +50,9 @@ pub use front::hyperscsi::clients::{
 pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 pub use kept::StateError;
 pub use manage::{
-    Answer, Asker, ClientStatus, ConnectionStatistics, Deviation, GroupStatus, JobState, JobStatus, ManageError,
-    ManagementHandle, Manager, MissingStatus, PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, Request,
-    Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    Answer, AnswerPage, Asker, ClientStatus, ConnectionStatistics, Deviation, GroupStatus, JobState, JobStatus,
+    ManageError, ManagementHandle, Manager, MissingStatus, PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal,
+    Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use registry::SessionStatus;

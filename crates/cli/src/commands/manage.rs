@@ -1,11 +1,14 @@
 //! `sanwire manage`.
 
 use anyhow::Context;
-use sanwire_server::{Answer, Request};
+use sanwire_server::{Answer, Request, Response};
 
 use crate::args::ManageArgs;
 use crate::connect::Connection;
-use crate::{administration, output};
+use crate::{administration, output, paging};
+
+/// The code of an answer for which there is no room in band.
+const TOO_LONG: &str = "answer-too-long";
 
 /// Asks the server in band and prints its answer.
 pub(crate) fn run(args: &ManageArgs) -> anyhow::Result<()> {
@@ -15,9 +18,16 @@ pub(crate) fn run(args: &ManageArgs) -> anyhow::Result<()> {
 }
 
 fn ask(connection: &Connection, request: &Request) -> anyhow::Result<Answer> {
+    match respond(connection, request)? {
+        Response::Refused(refusal) if refusal.code == TOO_LONG && !request.is_change() => {
+            paging::in_pages(request, |page| respond(connection, page))
+        }
+        response => administration::answer_of(response),
+    }
+}
+
+fn respond(connection: &Connection, request: &Request) -> anyhow::Result<Response> {
     let answer = connection.administer(&serde_json::to_vec(request)?)?;
     anyhow::ensure!(!answer.is_empty(), "the server has too many other requests to do: ask again");
-    let response =
-        serde_json::from_slice(&answer).context("the server's answer cannot be read: is it another version?")?;
-    administration::answer_of(response)
+    serde_json::from_slice(&answer).context("the server's answer cannot be read: is it another version?")
 }

@@ -33,7 +33,7 @@ pub(crate) fn edit_of_volume(
     targets: &TargetChanges,
 ) -> Edit {
     let before = configured.volume(name);
-    let volume = change(before, now, is_same_volume, |volume| definition(volume));
+    let volume = change(before, now, is_same_volume, definition);
     let mut edit = Edit { volumes: BTreeMap::from([(name.to_owned(), volume)]), ..Edit::default() };
     let number = |target: &TargetNodeConfig| {
         target.units.iter().find(|(_, volume)| *volume == name).map(|(lun, _)| lun.number())

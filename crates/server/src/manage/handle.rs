@@ -12,7 +12,7 @@ use super::jobs::{Job, Jobs};
 use super::look::Looker;
 use super::seeking::seek;
 use super::slow::{Next, Slow, Step};
-use super::{Answer, Asker, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Response, response_of};
+use super::{Answer, AnswerPage, Asker, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Response, response_of};
 use crate::front::Offence;
 use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
@@ -117,9 +117,26 @@ impl ManagementHandle {
 
     /// Does what is asked in JSON. Requests that take long keep no others waiting.
     pub fn handle_json(&self, by: &Asker, json: &[u8]) -> Response {
+        self.handle_json_within(by, json, usize::MAX)
+    }
+
+    /// The same for who has room for so many bytes of a page.
+    fn handle_json_within(&self, by: &Asker, json: &[u8], room_bytes: usize) -> Response {
         match request_of(json) {
+            Ok(Request::Page { request, from }) => self.page(by, *request, from, room_bytes),
             Ok(request) => self.handle(by, request),
             Err(refusal) => self.refuse(by, refusal),
+        }
+    }
+
+    /// One page of the answer to what is asked.
+    fn page(&self, by: &Asker, request: Request, from: usize, room_bytes: usize) -> Response {
+        if request.is_change() || matches!(request, Request::Page { .. } | Request::Start { .. }) {
+            return self.refuse(by, Refusal::new("request-invalid", "only what changes nothing is answered in pages"));
+        }
+        match self.handle(by, request) {
+            Response::Done(answer) => AnswerPage::response(answer, from, room_bytes),
+            refused => refused,
         }
     }
 
@@ -319,7 +336,7 @@ fn work(letters: &Letters, desk: &Weak<Desk>) {
                 let worker = Arc::clone(&desk.0.workers);
                 let work = move || {
                     let _worker = worker;
-                    answer(desk.handle_json(&by, &json));
+                    answer(desk.handle_json_within(&by, &json, room_bytes as usize));
                 };
                 if let Err(error) = thread::Builder::new().name("management".into()).spawn(work) {
                     refuse(Response::Refused(no_thread(&error)));

@@ -14,6 +14,7 @@ mod keeping;
 mod look;
 mod mapping;
 mod media;
+mod page;
 mod refusal;
 mod reload;
 mod request;
@@ -42,6 +43,7 @@ pub use self::handle::ManagementHandle;
 use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
+pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
 pub use self::request::Request;
 pub use self::response::{
@@ -187,7 +189,7 @@ impl Manager {
             }
             Request::Jobs => done(Answer::Jobs(self.jobs.list())),
             Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
-            Request::Start { request } => self.begin(*request),
+            Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
         }
     }
 

@@ -159,6 +159,14 @@ pub enum Request {
         /// What.
         request: Box<Request>,
     },
+    /// A part of an answer that is too long for who asks: as many of its items as there is room for.
+    Page {
+        /// What is asked; no change.
+        request: Box<Request>,
+        /// From which item on: that which the page before has named.
+        #[serde(default)]
+        from: usize,
+    },
     /// What was counted since the server started.
     Statistics,
     /// Put the ports of an iSCSI portal group into another state. Initiators of the targets are told.
@@ -186,10 +194,10 @@ impl Request {
     /// Whether it changes anything, if it is done.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        use Request::{Clients, Job, Jobs, Reload, Sessions, Start, Statistics, Status};
+        use Request::{Clients, Job, Jobs, Page, Reload, Sessions, Start, Statistics, Status};
         match self {
             Reload { dry_run, .. } => !dry_run,
-            Start { request } => request.is_change(),
+            Start { request } | Page { request, .. } => request.is_change(),
             _ => !matches!(self, Status | Sessions | Clients | Statistics | Jobs | Job { .. }),
         }
     }

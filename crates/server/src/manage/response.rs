@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access::PortState;
 use super::jobs::JobStatus;
+use super::page::AnswerPage;
 use super::refusal::Refusal;
 use crate::config::Origin;
 use crate::front::hyperscsi::clients::ClientConfig;
@@ -73,6 +74,8 @@ pub enum Answer {
     Job(JobStatus),
     /// What has changed, one line for each thing.
     Changed(Vec<String>),
+    /// To [`super::Request::Page`].
+    Page(AnswerPage),
 }
 
 impl Response {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use argon2::{Algorithm, Argon2, Params, Version};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sanwire_hyperscsi::{Identity, Psk, random};
 
 use crate::config::Password;
@@ -66,7 +67,7 @@ pub(crate) fn make_new(path: &Path) -> anyhow::Result<()> {
 
 /// A key as people read it.
 pub(crate) fn hexadecimal(key: &[u8; KEY_BYTES]) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(key)
 }
 
 fn read(path: &Path, file: File) -> anyhow::Result<[u8; KEY_BYTES]> {
@@ -91,14 +92,9 @@ fn read(path: &Path, file: File) -> anyhow::Result<[u8; KEY_BYTES]> {
 
 /// A key as [`hexadecimal`] writes it.
 pub(crate) fn parse(text: &str) -> Option<[u8; KEY_BYTES]> {
-    if text.len() != 2 * KEY_BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
     let mut key = [0; KEY_BYTES];
-    for (byte, at) in key.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(key)
+    let is_whole = text.len() == 2 * KEY_BYTES && HEXLOWER_PERMISSIVE.decode_mut(text.as_bytes(), &mut key).is_ok();
+    is_whole.then_some(key)
 }
 
 fn make(path: &Path) -> anyhow::Result<[u8; KEY_BYTES]> {

@@ -94,12 +94,7 @@ impl FromStr for ClientId {
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(ParseClientIdError);
         }
-        let mut id = [0; 16];
-        for (byte, digits) in id.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| ParseClientIdError)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| ParseClientIdError)?;
-        }
-        Ok(ClientId(id))
+        u128::from_str_radix(text, 16).map(|id| ClientId(id.to_be_bytes())).map_err(|_| ParseClientIdError)
     }
 }
 

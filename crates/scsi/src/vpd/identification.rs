@@ -1,7 +1,6 @@
 //! The device identification page (SPC-5 7.7.6): what a logical unit is called.
 
-use std::fmt::Write;
-
+use data_encoding::HEXLOWER;
 use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
 
 use super::{build, page, parse};
@@ -60,7 +59,7 @@ impl Identity {
     /// The unit serial number: the uuid in hexadecimal.
     #[must_use]
     pub fn serial(&self) -> String {
-        hexadecimal(&self.uuid)
+        HEXLOWER.encode(&self.uuid)
     }
 
     /// The locally assigned NAA designator (SPC-5 7.7.6.6.4). The other NAA forms need a company id of the IEEE, which
@@ -170,13 +169,6 @@ impl TargetPort {
         ];
         designators.into_iter().flatten().collect()
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// What kind of name a designator is (SPC-5 7.7.6.1).

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sanwire_core::ClientId;
 use sanwire_hyperscsi::wire::offer::TRANSFER_MIN_BYTES;
 use sanwire_hyperscsi::{PRIORITY_MAX, Psk};
@@ -257,7 +258,7 @@ fn is_false(value: &bool) -> bool {
 
 impl Secret {
     fn digits(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&self.0)
     }
 }
 
@@ -271,13 +272,10 @@ impl FromStr for Secret {
 
     fn from_str(text: &str) -> Result<Self, NoSecret> {
         let mut psk = Psk::default();
-        if text.len() != 2 * psk.len() || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        if text.len() != 2 * psk.len() {
             return Err(NoSecret);
         }
-        for (byte, digits) in psk.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| NoSecret)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| NoSecret)?;
-        }
+        HEXLOWER_PERMISSIVE.decode_mut(text.as_bytes(), &mut psk).map_err(|_| NoSecret)?;
         Ok(Secret(psk))
     }
 }

@@ -19,6 +19,9 @@ use sanwire_scsi::Cdb;
 /// What the callers' frames are made of.
 const MEMORY_BYTES: usize = 1 << 20;
 
+/// Longer than all times that the client takes together before it fails what was asked.
+const SILENCE: Duration = Duration::from_secs(120);
+
 /// Codes of the PDUs that a target sends, and some that it does not.
 const CODES: [u8; 14] = [0x20, 0x21, 0x21, 0x22, 0x23, 0x24, 0x25, 0x25, 0x26, 0x31, 0x31, 0x32, 0x3f, 0x05];
 
@@ -28,6 +31,8 @@ struct World {
     memory: Region,
     waiting: BTreeSet<u64>,
     given_up: bool,
+    /// The target is away for too long: no command is taken before it is back.
+    is_away: bool,
     /// Open connections, with the last header of the client on each.
     connections: BTreeMap<ConnectionId, Option<Header>>,
     opening: Vec<ConnectionId>,
@@ -46,6 +51,8 @@ impl World {
                 }
                 ClientEvent::Failed { id, .. } => assert!(self.waiting.remove(&id.number()), "{id:?} ends twice"),
                 ClientEvent::GivenUp(_) => self.given_up = true,
+                ClientEvent::OutOfPatience(_) => self.is_away = true,
+                ClientEvent::Connected { .. } => self.is_away = false,
                 _ => {}
             }
         }
@@ -187,10 +194,9 @@ impl World {
         let data_out = if u.ratio(1, 8)? { Some(Slice::from(vec![8; 200_000])) } else { data_out };
         let cdb = if u.arbitrary()? { Cdb::from([0x28; 10]) } else { Cdb::from([0x89; 32]) };
         let lun = Lun::new(u.int_in_range(0..=1)?).unwrap_or_default();
-        if let Ok(id) =
-            self.client.order(Order { lun, cdb, is_repeatable: u.arbitrary()?, data_out, data_in }, self.now)
-        {
-            assert!(!self.given_up && self.waiting.insert(id.number()));
+        let order = Order { lun, cdb, is_repeatable: u.arbitrary()?, data_out, data_in };
+        if let Ok(id) = self.client.order(order, self.now) {
+            assert!(!self.given_up && !self.is_away && self.waiting.insert(id.number()));
         }
         Ok(())
     }
@@ -235,22 +241,33 @@ impl World {
         Ok(())
     }
 
-    /// The target falls silent, or the client leaves: either ends everything.
+    /// The target falls silent, or the client leaves: either ends all that was asked. A silent target is sought until the client leaves.
     fn end(&mut self, leaves: bool) {
-        if leaves {
-            self.client.disconnect(self.now);
+        if !leaves {
+            let until = self.now + SILENCE;
+            self.pass_time(until);
+            assert!(self.waiting.is_empty(), "never ended: {:?}", self.waiting);
         }
-        for _ in 0..1000 {
-            self.drain();
-            let Some(at) = self.client.poll_timeout() else { break };
-            self.now = self.now.max(at);
-            self.client.handle_timeout(self.now);
-        }
-        self.drain();
+        self.client.disconnect(self.now);
+        let until = self.now + SILENCE;
+        self.pass_time(until);
         assert!(self.client.poll_timeout().is_none(), "it never ends");
         assert!(self.waiting.is_empty(), "never ended: {:?}", self.waiting);
         assert_eq!(self.memory.free_bytes(), self.memory.length_bytes(), "a frame is lost");
         assert_eq!(self.client.in_transit(), 0);
+    }
+}
+
+impl World {
+    /// Nothing comes from the target until then.
+    fn pass_time(&mut self, until: Instant) {
+        self.drain();
+        for _ in 0..1000 {
+            let Some(at) = self.client.poll_timeout().filter(|at| *at <= until) else { break };
+            self.now = self.now.max(at);
+            self.client.handle_timeout(self.now);
+            self.drain();
+        }
     }
 }
 
@@ -282,6 +299,7 @@ fn run(input: &[u8]) -> Result<()> {
         memory: Region::new(MEMORY_BYTES).expect("memory"),
         waiting: BTreeSet::new(),
         given_up: false,
+        is_away: false,
         connections: BTreeMap::new(),
         opening: Vec::new(),
         sent: Vec::new(),

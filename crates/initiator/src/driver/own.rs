@@ -101,7 +101,8 @@ impl Driver {
         let mut next = waiting.next();
         let sessions = self.sessions;
         while next.is_some() || !given.is_empty() {
-            let order = next.filter(|_| self.sessions == sessions && !self.is_too_late());
+            let is_away = matches!(self.link, ConnectionState::Down(_));
+            let order = next.filter(|_| self.sessions == sessions && !is_away && !self.is_too_late());
             if let Some((at, command)) = order
                 && let Ok(id) = self.session.order(command.order(), self.session.now())
             {

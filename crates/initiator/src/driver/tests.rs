@@ -14,146 +14,15 @@ use crate::volume::{BufferPool, Volume, VolumeInfo, WireUnit};
 
 const BLOCK_BYTES: u32 = 512;
 
+mod away;
 mod finding;
 mod hostile;
 mod keeping;
 mod looking;
 mod power;
+mod scripted;
 
-/// What a device answers to a command, with its data.
-type Told = (Status, Vec<u8>, Vec<u8>);
-
-/// A device: what it answers.
-type Device = Box<dyn FnMut(&Cdb) -> Told + Send>;
-
-/// Devices behind all numbers; `None`: it does not answer for as long as the test lives, or until it is told to.
-type Devices = Box<dyn FnMut(Lun, &Cdb) -> Result<Told, Silence> + Send>;
-
-/// Why a command is not answered at once.
-enum Silence {
-    /// It never is.
-    Never,
-    /// When the gate of the test opens.
-    Gated(Told),
-    /// It fails on the way.
-    Failed(Failure),
-}
-
-/// A session that is always there, with devices behind it, and a clock that the test moves.
-struct Scripted {
-    devices: Devices,
-    events: VecDeque<Event>,
-    orders: u64,
-    gated: Vec<Event>,
-    stage: Arc<Stage>,
-}
-
-/// What a test moves.
-struct Stage {
-    /// Milliseconds since the beginning.
-    now_ms: AtomicU64,
-    /// What is gated is answered so many milliseconds after the beginning.
-    opens_at_ms: AtomicU64,
-    /// The session begins anew, and holds what was given before.
-    is_lost: AtomicBool,
-}
-
-impl Default for Stage {
-    fn default() -> Self {
-        Stage { now_ms: AtomicU64::new(0), opens_at_ms: AtomicU64::new(u64::MAX), is_lost: AtomicBool::new(false) }
-    }
-}
-
-impl Stage {
-    fn open_gate(&self, after_ms: u64) {
-        self.opens_at_ms.store(self.now_ms.load(Ordering::SeqCst) + after_ms, Ordering::SeqCst);
-    }
-}
-
-impl Session for Scripted {
-    fn receive(&mut self, _: Instant) -> usize {
-        0
-    }
-
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        if self.now() >= Instant::ZERO + Duration::from_millis(self.stage.opens_at_ms.load(Ordering::SeqCst)) {
-            self.events.extend(self.gated.drain(..));
-        }
-        if self.stage.is_lost.swap(false, Ordering::SeqCst) {
-            return Some(Event::Connected { server: array(), resumed: false });
-        }
-        self.events.pop_front()
-    }
-
-    fn now(&self) -> Instant {
-        Instant::ZERO + Duration::from_millis(self.stage.now_ms.load(Ordering::SeqCst))
-    }
-
-    fn transmit(&mut self, _: Instant) -> usize {
-        0
-    }
-
-    fn order(&mut self, order: Order, _: Instant) -> Result<OrderId, Order> {
-        let told = (self.devices)(order.lun, &order.cdb);
-        self.orders += 1;
-        let id = OrderId(self.orders);
-        let mut data_in = order.data_in;
-        let is_gated = matches!(told, Err(Silence::Gated(_)));
-        let (status, sense, data) = match told {
-            Ok(told) | Err(Silence::Gated(told)) => told,
-            Err(Silence::Never) => return Ok(id),
-            Err(Silence::Failed(failure)) => {
-                self.events.push_back(Event::Failed { id, failure, data_in });
-                return Ok(id);
-            }
-        };
-        let room = data_in.as_mut().map_or(0, |frame| frame.len().min(data.len()));
-        if let Some(frame) = &mut data_in {
-            frame[..room].copy_from_slice(&data[..room]);
-        }
-        let answered = Event::Completed { id, answer: Answer { status, sense }, data_in, data_in_bytes: room };
-        if is_gated {
-            self.gated.push(answered)
-        } else {
-            self.events.push_back(answered)
-        }
-        Ok(id)
-    }
-
-    fn in_transit(&self) -> usize {
-        0
-    }
-
-    fn hold_after_restart(&mut self) {}
-
-    fn release(&mut self) {}
-
-    fn abandon(&mut self, _: Lun) {}
-
-    fn withdraw(&mut self, _: OrderId) {}
-
-    fn server(&self) -> Option<ServerInfo> {
-        None
-    }
-
-    fn protection(&self, _: Lun) -> Option<Protection> {
-        None
-    }
-
-    fn disconnect(&mut self, _: Instant) {}
-
-    fn wait(&mut self, _: &Waker, _: Option<Instant>) -> std::io::Result<()> {
-        // Who only waits waits for that.
-        self.stage.now_ms.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }
-}
+use scripted::*;
 
 fn array() -> ServerInfo {
     ServerInfo {
@@ -173,7 +42,14 @@ fn driver(mut device: Device) -> Driver {
 
 fn driver_of(devices: Devices, stage: Arc<Stage>) -> Driver {
     let connected = Event::Connected { server: array(), resumed: true };
-    let session = Scripted { devices, events: VecDeque::from([connected]), orders: 0, gated: Vec::new(), stage };
+    let session = Scripted {
+        devices,
+        events: VecDeque::from([connected]),
+        orders: 0,
+        gated: Vec::new(),
+        unanswered: Vec::new(),
+        stage,
+    };
     let mut driver = Driver::new(Box::new(session), Waker::new().expect("an event descriptor"));
     driver.turn();
     driver

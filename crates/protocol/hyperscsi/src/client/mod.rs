@@ -170,11 +170,13 @@ impl Client {
     /// Gives a command. It is sent at once, or after the reconnection.
     ///
     /// # Errors
-    /// Gives the order back while as many are in transit as the server takes, or when the client is closed.
+    /// Gives the order back while as many are in transit as the server takes, from [`ClientEvent::OutOfPatience`] on until there is a
+    /// connection again (a command that was kept meanwhile would have nobody's patience for its end), or when the client is closed.
     pub fn order(&mut self, order: Order, _now: Instant) -> Result<CommandId, Order> {
         let limit = match &self.state {
             State::Connected(connected) => connected.first_info.commands_max,
             State::Closed => return Err(order),
+            _ if self.is_out_of_patience => return Err(order),
             _ => self.config.commands_max,
         };
         let is_large = order.data_out.is_some();

@@ -156,7 +156,7 @@ pub enum ClientEvent {
         data_in: Option<Frame>,
     },
     /// The server has been away for longer than the patience lasts: every command without an answer has failed, and the
-    /// search goes on. No command should be given until there is a connection again.
+    /// search goes on. No command is taken until there is a connection again.
     OutOfPatience(Failure),
     /// There never was a connection, and patience has run out: the client is closed.
     GivenUp(Failure),

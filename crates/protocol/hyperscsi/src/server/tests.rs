@@ -151,14 +151,14 @@ fn a_server_that_comes_back_late_is_not_asked_what_has_failed() {
     let (mut server, mut clients) = (server(), [client(1)]);
     exchange(&mut server, &mut clients, Instant::ZERO);
     assert!(matches!(clients[0].poll_event(), Some(ClientEvent::Connected { .. })));
-    let order = Order {
+    let ready = || Order {
         lun: Lun::default(),
         ask: Ask::Command(build::test_unit_ready()),
         is_repeatable: true,
         data_out: None,
         data_in: None,
     };
-    let id = clients[0].order(order, Instant::ZERO).unwrap();
+    let id = clients[0].order(ready(), Instant::ZERO).unwrap();
     // Nobody carries packets for long.
     let mut now = Instant::ZERO;
     let mut events = Vec::new();
@@ -176,6 +176,7 @@ fn a_server_that_comes_back_late_is_not_asked_what_has_failed() {
         ] if *failed == id),
         "{events:?}"
     );
+    assert!(clients[0].order(ready(), now).is_err(), "nobody would wait for its end");
     while events.len() == 3 {
         now = clients[0].poll_timeout().unwrap().max(now + Duration::from_millis(1));
         clients[0].handle_timeout(now);

@@ -169,12 +169,13 @@ impl Client {
         }
     }
 
-    /// Gives a command; hands it back while there is no room for it.
+    /// Gives a command; hands it back while there is no room for it, and from [`ClientEvent::OutOfPatience`] on until there is a session
+    /// again: a command that was kept meanwhile would have nobody's patience for its end.
     ///
     /// # Errors
     /// The order.
     pub fn order(&mut self, order: Order, now: Instant) -> Result<CommandId, Order> {
-        if matches!(self.state, State::Leaving(_) | State::Closed) {
+        if matches!(self.state, State::Leaving(_) | State::Closed) || self.is_out_of_patience() {
             return Err(order);
         }
         let id = self.tasks.insert(order)?;

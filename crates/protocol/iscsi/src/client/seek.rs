@@ -79,10 +79,12 @@ impl Seek {
         }
     }
 
-    /// A session was lost. If it had never worked, this is still the same search.
+    /// A session was lost. If it had never worked, this is still the same search: what was asked in that session has no patience of
+    /// its own.
     pub(super) fn begin(&mut self, is_settled: bool, at: Instant, now: Instant) {
+        self.is_out_of_patience = false;
         if is_settled {
-            (self.since, self.backoff, self.is_out_of_patience) = (now, Backoff::default(), false);
+            (self.since, self.backoff) = (now, Backoff::default());
         }
         (self.failures, self.refusals, self.redirected, self.redirections) = (0, 0, None, 0);
         self.at = at;
@@ -152,6 +154,11 @@ impl Client {
     #[must_use]
     pub fn is_seeking(&self) -> bool {
         matches!(self.state, State::Seeking(_))
+    }
+
+    /// Whether the target is sought for longer than anybody waits.
+    pub(super) fn is_out_of_patience(&self) -> bool {
+        self.is_seeking() && self.seek.is_out_of_patience
     }
 
     /// The target's host has these addresses now: they are tried next, before those that are known.

@@ -213,7 +213,7 @@ pub enum ClientEvent {
     /// What [`super::Client::discover`] found.
     Targets(Vec<DiscoveredTarget>),
     /// The target has been away for longer than the patience lasts: every command without an answer has failed, and the
-    /// search goes on. No command should be given until there is a session again.
+    /// search goes on. No command is taken until there is a session again.
     OutOfPatience(Failure),
     /// There never was a session and patience has run out, or the target breaks the rules again and again: the client is
     /// closed.

@@ -240,6 +240,7 @@ fn a_target_that_comes_back_late_finds_no_commands_and_a_new_session() {
             matches!(world.event(), ClientEvent::Failed { id: failed, failure: Failure::NoAnswer, .. } if failed == id)
         );
         assert!(matches!(world.event(), ClientEvent::OutOfPatience(Failure::NoAnswer)));
+        assert!(world.client.order(order([0; 10]), world.now).is_err(), "nobody would wait for its end");
         // It is told once, however long it takes.
         for _ in 0..10 {
             world.wires.clear();
@@ -250,11 +251,15 @@ fn a_target_that_comes_back_late_finds_no_commands_and_a_new_session() {
         world.log_in(connection);
         assert!(matches!(world.event(), ClientEvent::Connected { resumed: false, .. }));
         assert!(world.take(connection).is_none(), "the command was given again");
-        // The next outage has its own patience.
+        // A session that never worked does not begin the wait anew, not for what was asked in it either.
+        let id = world.read(512);
         world.wires.clear();
         world.client.connection_lost(connection, world.now);
-        world.wait(Duration::from_secs(60));
+        world.drain();
         assert!(matches!(world.event(), ClientEvent::Lost { .. }));
-        assert_eq!(world.events.len(), 0, "a session that never worked does not begin the wait anew");
+        assert!(matches!(world.event(), ClientEvent::Failed { id: failed, .. } if failed == id));
+        assert!(matches!(world.event(), ClientEvent::OutOfPatience(_)));
+        world.wait(Duration::from_secs(60));
+        assert_eq!(world.events.len(), 0);
     }
 }

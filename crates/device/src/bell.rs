@@ -1,7 +1,7 @@
 //! Who is told when commands of a logical unit may go on that wait for others: the drivers of all shards where some wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_store::CompletionQueue;
 
@@ -38,5 +38,20 @@ impl Bell {
     fn lock(&self) -> MutexGuard<'_, Vec<CompletionQueue>> {
         // Nothing panics while it is changed: a poisoned one is still whole.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who is told, from whichever thread, that a record of a logical unit has become durable, or cannot: its commands may wait for that.
+#[derive(Clone, Debug)]
+pub struct RecordListener(Arc<Bell>);
+
+impl RecordListener {
+    pub(crate) fn new(bell: &Arc<Bell>) -> Self {
+        RecordListener(Arc::clone(bell))
+    }
+
+    /// Something has changed.
+    pub fn tell(&self) {
+        self.0.ring();
     }
 }

@@ -12,7 +12,7 @@
 //! have ended; this holds for other ports as well).
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
 use sanwire_store::Request;
@@ -102,7 +102,7 @@ pub(crate) struct Exclusion {
     counted: [Stripe; STRIPES],
     queue: Mutex<Queue>,
     /// Rung when somebody may go on who could not before.
-    pub(crate) bell: Bell,
+    pub(crate) bell: Arc<Bell>,
 }
 
 #[derive(Default, Debug)]

@@ -101,11 +101,6 @@ impl Execution {
         self.worker_hold().wake(driver);
     }
 
-    fn waits_for_a_record(&mut self) -> bool {
-        let is_reserving = matches!(self.state, State::Reserve(_));
-        is_reserving || self.hold.waits_for_a_record() || self.worker_hold().waits_for_a_record()
-    }
-
     /// Call when its nexus is (possibly) lost while its store works for it, and it ends with the blocks that it is at. Until then no
     /// other command, from any nexus, touches those that it changes.
     pub fn keep_blocks(&mut self) {

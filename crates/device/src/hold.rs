@@ -197,11 +197,6 @@ impl Hold {
         self.disk.exclusion.bell.wait(driver);
     }
 
-    /// Whether it may wait for what somebody writes down, who does not say when that is done.
-    pub(crate) fn waits_for_a_record(&self) -> bool {
-        self.disk.tenures.are_closed()
-    }
-
     /// `ahead`: with all blocks that it is going to change.
     pub(crate) fn keep(&mut self, ahead: Option<Range>) {
         self.keeps_ahead |= ahead.is_some();

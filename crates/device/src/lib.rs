@@ -59,6 +59,7 @@ mod viewers;
 
 pub use abort_scope::{AbortScope, UnitId};
 pub use beginning::Reached;
+pub use bell::RecordListener;
 pub use copy_targets::CopyTargetResolver;
 pub use execution::{Execution, Progress, Waiting};
 pub use logical_unit::{LogicalUnit, UnitError, UnitOptions};

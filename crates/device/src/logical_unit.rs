@@ -106,6 +106,7 @@ impl LogicalUnit {
         let stalls = Arc::new(StoreRetry::new(identity.name(), options.patience));
         let flushes = Flushes::new(options.volatility.as_ref());
         let has_failed = options.volatility.as_ref().is_some_and(|kept| kept.has_failed);
+        let exclusion = Exclusion::default();
         Ok(LogicalUnit {
             id: UnitId::next(),
             identity,
@@ -117,8 +118,8 @@ impl LogicalUnit {
             nexuses: Nexuses::default(),
             viewers: Viewers::default(),
             is_watchful: AtomicBool::new(has_failed),
-            exclusion: Exclusion::default(),
-            tenures: Tenures::new(options.volatility),
+            tenures: Tenures::new(options.volatility, &exclusion),
+            exclusion,
             flushes,
             reservations: Reservations::load(options.reservations)?,
             stalls,

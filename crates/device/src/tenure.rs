@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
 
+use crate::bell::RecordListener;
 use crate::exclusion::{Claim, Exclusion, Lane, Permit};
 use crate::unit_attention::{Nexuses, UnitAttention};
 
@@ -45,6 +46,9 @@ pub struct Tenure {
 
 /// Where the tenure of one disk, and its verifier, are kept through restarts. It does not block: what is wanted becomes so later.
 pub trait TenureKeeper: Send + Sync + Debug {
+    /// From now on this is told whenever a wish has become durable, or nobody should wait for it any more.
+    fn listen(&self, listener: RecordListener);
+
     /// A number that was never drawn before; `None` when there is none to be had.
     fn draw(&self) -> Option<[u8; 16]>;
 
@@ -117,8 +121,9 @@ fn gate_of(nexus: NexusId) -> u64 {
 }
 
 impl Tenures {
-    pub(crate) fn new(volatility: Option<Volatility>) -> Self {
+    pub(crate) fn new(volatility: Option<Volatility>, exclusion: &Exclusion) -> Self {
         let (kept, keeper) = volatility.map_or((None, None), |Volatility { tenure, keeper, .. }| (tenure, keeper));
+        keeper.iter().for_each(|keeper| keeper.listen(RecordListener::new(&exclusion.bell)));
         let holder = kept.filter(|_| keeper.is_some()).map(|tenure| Holder { tenure, nexus: None });
         let state = State { holder, ..State::default() };
         Tenures { keeper, gate: AtomicU64::new(state.gate()), state: Mutex::new(state) }
@@ -164,11 +169,6 @@ impl Tenures {
     /// Whether the nexus is the one that writes alone.
     pub(crate) fn is_holder(&self, nexus: NexusId) -> bool {
         self.gate.load(Ordering::SeqCst) == gate_of(nexus)
-    }
-
-    /// Whether changes may have to wait until something is durable.
-    pub(crate) fn are_closed(&self) -> bool {
-        self.gate.load(Ordering::SeqCst) == CLOSED
     }
 
     /// Whether a change by this nexus, whose claim is entered, may begin.

@@ -1,6 +1,7 @@
 //! A RAM store that logs and fails on demand, and a runner that drives commands to their end.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sanwire_buffer::Region;
@@ -13,7 +14,7 @@ use sanwire_store::{
     blocking,
 };
 
-use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, UnitOptions, Volatility};
+use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, UnitOptions, Volatility, Waiting};
 
 pub(crate) const UUID: [u8; 16] = [0x5a; 16];
 pub(crate) const NEXUS: NexusId = NexusId(1);
@@ -282,5 +283,38 @@ pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
         may_share: true,
         piece: None,
         receipts: HAS_ALL,
+    }
+}
+
+/// A driver of commands that wait.
+pub(crate) struct Driver {
+    queue: CompletionQueue,
+    woken: Arc<AtomicBool>,
+}
+
+impl Driver {
+    pub(crate) fn new() -> Self {
+        let woken = Arc::<AtomicBool>::default();
+        let flag = Arc::clone(&woken);
+        Driver { queue: CompletionQueue::new(move || flag.store(true, Ordering::SeqCst)), woken }
+    }
+
+    /// Whether it was woken since that was asked last.
+    pub(crate) fn take_woken(&self) -> bool {
+        self.woken.swap(false, Ordering::SeqCst)
+    }
+
+    /// A command that waits, when it was tried as often as there was a reason to.
+    pub(crate) fn wait(&self, world: &World, mut progress: Progress) -> Waiting {
+        loop {
+            let Progress::Wait(mut waiting) = progress else { panic!("{progress:?} does not wait") };
+            waiting.wake(&self.queue);
+            self.take_woken();
+            progress = world.units.retry(waiting, &world.memory);
+            progress = match progress {
+                Progress::Wait(waiting) if !self.take_woken() => return waiting,
+                progress => progress,
+            };
+        }
     }
 }

@@ -12,7 +12,6 @@ use sanwire_scsi::{Reply, Status};
 use sanwire_store::{Completion, CompletionQueue, Course, KernelOp, Started};
 
 use crate::abort::{AbortForCommand, Aborted, AtBarrier};
-use crate::backoff::Backoff;
 use crate::flights::Flights;
 use crate::held::Held;
 use crate::meter::Meter;
@@ -73,12 +72,6 @@ pub struct Work {
     pub op: KernelOp,
 }
 
-/// How long a command waits before it asks again whether what somebody writes down for it is durable. The end of other commands it is
-/// told.
-const BACKOFF_FIRST: Duration = Duration::from_micros(100);
-/// And how long at the most, each wait without success being twice as long as the one before: a store may hang for long.
-const BACKOFF_MAX: Duration = Duration::from_millis(5);
-
 /// How long a command waits, or a store works for it, before it keeps its blocks: initiators take longer to find out that a path is
 /// dead, and use another one, where a server may take longer still to miss them.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
@@ -116,7 +109,6 @@ pub struct Engine<H> {
     pub(crate) starvation: Starvation<Command<H>>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
     pub(crate) held: VecDeque<Held<H>>,
-    pub(crate) backoff: Backoff,
     /// Where stores complete what they do themselves.
     pub(crate) completions: CompletionQueue,
     /// What stores have under way for those that run.
@@ -148,7 +140,6 @@ impl<H: Handle> Engine<H> {
             look_at: None,
             between: Vec::new(),
             held: VecDeque::new(),
-            backoff: Backoff::new(BACKOFF_FIRST, BACKOFF_MAX),
             completions,
             flights: Flights::default(),
             stalled: BTreeSet::new(),
@@ -335,12 +326,12 @@ impl<H: Handle> Engine<H> {
         self.ended.extend(command.map(|command| Ended::aborted(command, by)));
     }
 
-    /// When a delayed request is next due, or a waiting command asks again.
+    /// When a delayed request is next due, or a store is asked again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.flights.due_at();
         let stalled = self.stalled.first().map(|(at, _)| *at);
-        let others = [stalled, self.backoff.at(), self.look_at, self.starvation.poll_timeout()];
+        let others = [stalled, self.look_at, self.starvation.poll_timeout()];
         due.into_iter().chain(others.into_iter().flatten()).min()
     }
 

@@ -26,29 +26,20 @@ impl<H: Handle> Engine<H> {
         waiting.wake(&self.completions);
         // What it waits for may have ended before that: the next turn looks.
         self.completions.wake();
-        if waiting.is_untold() {
-            self.backoff.begin(now);
-        }
         self.held.push_back(Held { command, units: Arc::clone(units), waiting });
         self.look_at.get_or_insert(now + SLOW);
     }
 
     /// Tries the commands that waited for another one, and those that found no memory.
     pub fn retry(&mut self, now: Instant) {
-        let mut is_in_vain = true;
         for _ in 0..self.held.len() {
             let Some(Held { command, units, mut waiting }) = self.held.pop_front() else { break };
             waiting.wake(&self.completions);
             match units.retry(waiting, &self.memory) {
                 Progress::Wait(waiting) => self.held.push_back(Held { command, units, waiting }),
-                progress => {
-                    is_in_vain = false;
-                    self.go_on(command, &units, progress, now);
-                }
+                progress => self.go_on(command, &units, progress, now),
             }
         }
-        let is_any_untold = self.held.iter_mut().any(|held| held.waiting.is_untold());
-        self.backoff.asked(is_any_untold, is_in_vain, now);
         self.feed_starved(now);
     }
 }

@@ -28,7 +28,6 @@
 #![forbid(unsafe_code)]
 
 mod abort;
-mod backoff;
 mod barrier;
 mod engine;
 mod flights;

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sanwire_device::{Tenure, TenureKeeper, Volatility};
+use sanwire_device::{RecordListener, Tenure, TenureKeeper, Volatility};
 
 use crate::random::Random;
 
@@ -94,6 +94,9 @@ impl State {
 }
 
 impl TenureKeeper for Tenures {
+    /// What is wanted becomes durable when somebody looks.
+    fn listen(&self, _: RecordListener) {}
+
     fn draw(&self) -> Option<[u8; 16]> {
         let mut state = self.lock();
         state.drawn += 1;

@@ -36,12 +36,6 @@ impl Waiting {
         self.0.execution.wake(driver);
     }
 
-    /// Whether it waits for what nobody tells the end of, a record that becomes durable: it is to be retried from time to time.
-    #[must_use]
-    pub fn is_untold(&mut self) -> bool {
-        self.0.execution.waits_for_a_record()
-    }
-
     /// Bytes of data that it is going to write, and keeps until then.
     #[must_use]
     pub fn data_bytes(&self) -> usize {

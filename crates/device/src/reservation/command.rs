@@ -76,6 +76,8 @@ fn keep(
     let saved = Saved::new(move |is_kept| {
         disk.acquaint_with_concerned(None);
         *lock(&told) = Some(disk.reservations.finish(change, is_kept, &disk.nexuses));
+        // The order itself waits for that, and those that come after it.
+        disk.exclusion.bell.ring();
     });
     keeper.save(record, saved);
     outcome

@@ -7,8 +7,8 @@ use sanwire_core::NexusId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Extent, Reply, Sense, SenseKey, Status, Task, build};
 
-use crate::testing::{NEXUS, OTHER, TestStore, World, lun, sense, task};
-use crate::{Progress, Tenure, TenureKeeper, Volatility, Waiting};
+use crate::testing::{Driver, NEXUS, OTHER, TestStore, World, lun, sense, task};
+use crate::{Progress, RecordListener, Tenure, TenureKeeper, Volatility, Waiting};
 
 /// A keeper that makes durable what it is told to when the test says so.
 #[derive(Debug, Default)]
@@ -18,11 +18,13 @@ pub(super) struct Slow {
     kept: AtomicU64,
     pub(super) is_failing: AtomicBool,
     wanted: Mutex<Option<Tenure>>,
+    listener: Mutex<Option<RecordListener>>,
 }
 
 impl Slow {
     fn keep(&self) {
         self.kept.store(self.wishes.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.listener.lock().unwrap().iter().for_each(RecordListener::tell);
     }
 
     fn wanted(&self) -> Option<Tenure> {
@@ -31,6 +33,10 @@ impl Slow {
 }
 
 impl TenureKeeper for Slow {
+    fn listen(&self, listener: RecordListener) {
+        *self.listener.lock().unwrap() = Some(listener);
+    }
+
     fn draw(&self) -> Option<[u8; 16]> {
         Some([self.drawn.fetch_add(1, Ordering::SeqCst) as u8 + 1; 16])
     }
@@ -126,6 +132,19 @@ fn a_disk_that_loses_nothing_says_so() {
     let world = World::small();
     let page = world.good(build::inquiry(Some(0xc0), 255), &[]);
     assert!(WriteVerifier::parse(&page).unwrap().unwrap().is_stable);
+}
+
+#[test]
+fn who_waits_for_a_tenure_to_be_durable_is_woken_when_it_is() {
+    let disk = Volatile::new(None);
+    disk.come(NEXUS);
+    disk.ask(NEXUS);
+    let driver = Driver::new();
+    let progress = disk.world.begin(NEXUS, disk.write(0, 1));
+    let waiting = driver.wait(&disk.world, progress);
+    disk.keeper.keep();
+    assert!(driver.take_woken());
+    assert_eq!(disk.world.finish(disk.world.units.retry(waiting, &disk.world.memory)).status, Status::Good);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_device::{Tenure, TenureKeeper};
+use sanwire_device::{RecordListener, Tenure, TenureKeeper};
 
 use super::{Kept, hexadecimal, save};
 use crate::persist::replace_file;
@@ -67,6 +67,8 @@ pub(super) struct Wishes {
     pub(super) failing_since: Option<Instant>,
     /// The records are somebody else's now.
     is_retired: bool,
+    /// Who waits for what is kept.
+    listener: Option<RecordListener>,
 }
 
 /// Why a verifier is not kept, and whether the one before is not either.
@@ -97,6 +99,10 @@ impl Drop for FileTenures {
 }
 
 impl TenureKeeper for FileTenures {
+    fn listen(&self, listener: RecordListener) {
+        self.shared.lock().listener = Some(listener);
+    }
+
     fn draw(&self) -> Option<[u8; 16]> {
         random::bytes().ok()
     }
@@ -111,7 +117,7 @@ impl TenureKeeper for FileTenures {
 
     fn is_kept(&self, wish: u64) -> bool {
         let mut wishes = self.shared.lock();
-        // A system that had no thread may have one now.
+        // A system that had no thread may have one now. Nobody tells of that; the engine looks after commands that wait for long.
         Shared::see_to_it(&self.shared, &mut wishes);
         wishes.kept >= wish
     }
@@ -160,6 +166,8 @@ impl Shared {
             };
             // A verifier is waited for by nobody: it comes when the tenure is kept, for which writes may wait.
             let is_kept = tenure.is_none_or(|wish| self.keep_tenure(wish));
+            // Or it is failing.
+            self.tell();
             let told = if is_kept { self.keep_verifier(verifier) } else { Ok(()) };
             drop(writing);
             if let Err(Unkept { error, is_removed }) = &told
@@ -179,10 +187,20 @@ impl Shared {
         }
     }
 
+    /// Who waits for a tenure looks again.
+    fn tell(&self) {
+        let listener = self.lock().listener.clone();
+        listener.iter().for_each(RecordListener::tell);
+    }
+
+    /// Nobody tells when a file system has room, or is there, again: it is tried from time to time, and at the latest when nobody should
+    /// wait for it any more.
     fn pause(&self) {
         let wishes = self.lock();
         if !wishes.are_done() {
-            drop(self.changed.wait_timeout(wishes, TRY_AGAIN));
+            let tried = wishes.failing_since.map(|since| since.elapsed());
+            let left = tried.map(|tried| self.patience.saturating_sub(tried)).filter(|left| !left.is_zero());
+            drop(self.changed.wait_timeout(wishes, left.map_or(TRY_AGAIN, |left| left.min(TRY_AGAIN))));
         }
     }
 
@@ -191,7 +209,10 @@ impl Shared {
         let mut wishes = self.lock();
         wishes.is_retired = true;
         self.changed.notify_all();
-        wishes.verifier.take().is_some()
+        let is_untold = wishes.verifier.take().is_some();
+        drop(wishes);
+        self.tell();
+        is_untold
     }
 
     /// Whether it is kept now; when not, that is said once.

@@ -8,6 +8,7 @@ use sanwire_device::TenureKeeper;
 use super::*;
 
 mod failures;
+mod waking;
 
 const UUID: [u8; 16] = [7; 16];
 

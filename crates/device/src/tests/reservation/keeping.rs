@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{SMALL, TestStore, UUID, lun, ports};
+use crate::testing::{Driver, SMALL, TestStore, UUID, lun, ports};
 use crate::{KeptError, LogicalUnit, Progress, RecordError, ReservationKeeper, Saved, UnitError, UnitOptions};
 use sanwire_scsi::Identity;
 use std::io;
@@ -136,6 +136,26 @@ fn waits(world: &World, progress: Progress) -> Progress {
     let Progress::Wait(waiting) = progress else { panic!("{progress:?}") };
     let Progress::Wait(waiting) = world.units.retry(waiting, &world.memory) else { panic!("it goes on") };
     Progress::Wait(waiting)
+}
+
+#[test]
+fn who_reserves_is_woken_when_it_is_kept() {
+    let keeper: Arc<Keeper> = Arc::default();
+    let world = restart(&keeper);
+    keeper.is_slow.store(true, Ordering::Relaxed);
+    let driver = Driver::new();
+    let first = driver.wait(&world, begin(&world, ONE, REGISTER_AND_IGNORE, &list(0, 1, KEEP)));
+    let second = driver.wait(&world, begin(&world, TWO, REGISTER_AND_IGNORE, &list(0, 2, KEEP)));
+    let (record, saved) = keeper.next();
+    keeper.keep(record, saved);
+    assert!(driver.take_woken());
+    assert_eq!(world.finish(world.units.retry(first, &world.memory)).status, Status::Good);
+    // The second one has its turn.
+    let second = driver.wait(&world, world.units.retry(second, &world.memory));
+    let (record, saved) = keeper.next();
+    keeper.keep(record, saved);
+    assert!(driver.take_woken());
+    assert_eq!(world.finish(world.units.retry(second, &world.memory)).status, Status::Good);
 }
 
 #[test]

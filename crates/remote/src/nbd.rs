@@ -176,6 +176,10 @@ impl Store for NbdStore {
         self.mailbox.put(request, completer);
         Started::Pending(pending)
     }
+
+    fn abandon(&self) {
+        self.mailbox.close();
+    }
 }
 
 impl Drop for NbdStore {

@@ -194,6 +194,10 @@ impl Store for RemoteStore {
         self.mailbox.put(request, completer);
         Started::Pending(pending)
     }
+
+    fn abandon(&self) {
+        self.mailbox.close();
+    }
 }
 
 impl Drop for RemoteStore {

@@ -1,14 +1,15 @@
 //! The end of a volume that is served no longer: all that was written to it becomes stable. Who is told that it is gone may take
-//! its store away then.
+//! its store away then, or serve it again: a store elsewhere that is away does nothing more when it is back.
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_device::LogicalUnit;
+use sanwire_store::Store;
 
 use crate::volumes::flush_volume;
 
@@ -23,6 +24,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 pub struct Removal {
     /// How it ended; `None` for a volume that loses nothing.
     ended: Option<Receiver<io::Result<()>>>,
+    /// Where that is done.
+    store: Option<Weak<dyn Store>>,
 }
 
 impl Removal {
@@ -33,8 +36,9 @@ impl Removal {
 
     fn begin_within(patience: Duration, disk: Arc<LogicalUnit>, state: Option<PathBuf>) -> Removal {
         if !disk.is_volatile() {
-            return Removal { ended: None };
+            return Removal::default();
         }
+        let store = Arc::downgrade(disk.store());
         let (sender, ended) = mpsc::channel();
         let work = move || {
             let give_up_at = Instant::now() + patience;
@@ -45,6 +49,7 @@ impl Removal {
             }
             let is_last = is_last();
             let flushed = flush_volume(&disk, state.as_deref(), is_last);
+            disk.store().abandon();
             // Its file is free before anybody is told.
             drop(disk);
             let under_way = || io::Error::other("commands that it had begun are still under way");
@@ -52,10 +57,10 @@ impl Removal {
         };
         // Without a thread nobody sends anything.
         drop(thread::Builder::new().name("removal".into()).spawn(work));
-        Removal { ended: Some(ended) }
+        Removal { ended: Some(ended), store: Some(store) }
     }
 
-    /// Waits until all is stable, and for so long at the most.
+    /// Waits until all is stable, and for so long at the most. What is not done then is given up, where the store can do that.
     ///
     /// # Errors
     /// When it is not, and may never be.
@@ -64,6 +69,7 @@ impl Removal {
         match ended.recv_timeout(patience) {
             Ok(result) => result,
             Err(RecvTimeoutError::Timeout) => {
+                self.store.iter().filter_map(Weak::upgrade).for_each(|store| store.abandon());
                 Err(io::Error::other(format!("its store has not done that within {patience:?}")))
             }
             Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the system has no thread for that")),
@@ -76,10 +82,38 @@ mod tests {
     use super::*;
     use sanwire_device::{UnitOptions, Volatility};
     use sanwire_scsi::Identity;
-    use sanwire_store::StoreSpec;
+    use sanwire_store::{Completer, CompletionQueue, Geometry, Request, Started, StoreSpec};
+    use std::sync::Mutex;
+
+    /// A store whose server is away: what it is asked waits until it is given up.
+    #[derive(Debug)]
+    struct Away(Mutex<Option<Vec<Completer>>>);
+
+    impl Store for Away {
+        fn geometry(&self) -> Geometry {
+            let (length_bytes, block_bytes, physical_block_bytes) = (1 << 20, 512, 4096);
+            let (read_only, discards, atomic_write_bytes) = (false, false, 0);
+            Geometry { length_bytes, block_bytes, physical_block_bytes, read_only, discards, atomic_write_bytes }
+        }
+
+        fn start(&self, _: Request, completions: &CompletionQueue) -> Started {
+            let (pending, completer) = completions.pend();
+            if let Some(waiting) = &mut *self.0.lock().unwrap() {
+                waiting.push(completer);
+            }
+            Started::Pending(pending)
+        }
+
+        fn abandon(&self) {
+            *self.0.lock().unwrap() = None;
+        }
+    }
 
     fn disk(store: &str) -> Arc<LogicalUnit> {
-        let store = store.parse::<StoreSpec>().unwrap().open().unwrap();
+        disk_on(store.parse::<StoreSpec>().unwrap().open().unwrap())
+    }
+
+    fn disk_on(store: Arc<dyn Store>) -> Arc<LogicalUnit> {
         let volatility = Some(Volatility { verifier: [1; 16], has_failed: false, tenure: None, keeper: None });
         let options = UnitOptions { volatility, ..UnitOptions::default() };
         Arc::new(LogicalUnit::new(Identity::new("a", [7; 16]).unwrap(), store, options).unwrap())
@@ -99,6 +133,22 @@ mod tests {
         let removal = Removal::begin_within(Duration::from_secs(20), used, None);
         drop(user);
         assert!(removal.wait(Duration::from_secs(20)).is_ok(), "it has ended meanwhile");
+    }
+
+    /// It would write what it has kept when its server is back: over what is written by then through the volume that was added again.
+    #[test]
+    fn a_store_that_is_away_when_its_removal_is_over_is_asked_for_nothing_more() {
+        let store = Arc::new(Away(Mutex::new(Some(Vec::new()))));
+        let disk = disk_on(store.clone());
+        let user = Arc::clone(&disk);
+        let removal = Removal::begin_within(Duration::ZERO, disk, None);
+        assert!(removal.wait(Duration::ZERO).is_err());
+        assert!(store.0.lock().unwrap().is_none());
+        drop(user);
+        // Its thread, which makes stable what it can, has ended too.
+        while Arc::strong_count(&store) > 1 {
+            thread::sleep(LOOK_INTERVAL);
+        }
     }
 
     #[test]

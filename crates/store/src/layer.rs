@@ -77,6 +77,10 @@ impl<L: Layer> Store for Over<L> {
         self.capabilities().tells_space.then(|| self.below.space()).flatten()
     }
 
+    fn abandon(&self) {
+        self.below.abandon();
+    }
+
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
         if !self.capabilities().grows {
             return Err(ResizeError::Fixed("its store has a fixed size"));

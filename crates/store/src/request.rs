@@ -241,6 +241,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Nothing more is to be done: the volume is served no longer, and another one may be where its blocks live. What was pending ends,
+    /// and nothing of it, nor of what was answered and would be given again to a server that lost it, is sent from now on. What the
+    /// kernel has begun ends by itself.
+    fn abandon(&self) {}
+
     /// Makes the store longer; what it holds stays, what is new reads as zeroes. It may block.
     ///
     /// # Errors

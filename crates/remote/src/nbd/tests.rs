@@ -210,6 +210,29 @@ fn a_server_that_stays_away_fails_requests_in_time_and_is_used_again_later() {
     assert_eq!(read(&store, 512, 512), [3; 512]);
 }
 
+/// Else it would write again what it has kept, over what the volume has written that was added in its place.
+#[test]
+fn a_store_that_is_abandoned_while_its_server_is_away_writes_nothing_any_more() {
+    let Some(mut qemu) = Qemu::start("raw") else { return };
+    let store = qemu.open(Options { patience: Duration::from_hours(1), ..options() }).unwrap();
+    write(&store, 0, 1, 4096).unwrap();
+    qemu.peer.kill();
+    let (sender, woken) = mpsc::channel();
+    let queue = CompletionQueue::new(move || _ = sender.send(()));
+    let Started::Pending(_) = store.start(Request::Flush, &queue) else { panic!("it waits for its server") };
+    store.abandon();
+    woken.recv_timeout(TIMEOUT).unwrap();
+    let ended = queue.take();
+    assert!(matches!(&ended[..], [(_, Err(error))] if error.kind == ErrorKind::Gone), "{ended:?}");
+    qemu.restart();
+    let again = qemu.open(options()).unwrap();
+    write(&again, 0, 2, 4096).unwrap();
+    assert!(matches!(write(&store, 0, 3, 4096), Err(error) if error.kind == ErrorKind::Gone));
+    drop(store);
+    run(&again, Request::Flush).unwrap();
+    assert_eq!(read(&again, 0, 4096), [2; 4096]);
+}
+
 #[test]
 fn what_cannot_be_opened_says_why() {
     let Some(mut qemu) = Qemu::start("raw") else { return };

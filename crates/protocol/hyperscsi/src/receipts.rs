@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-/// What a client that has received some remembers of those that others overtook; further ones are not told of.
+/// What a client that has received some remembers of those that others overtook: more than servers have on their way at a time. Of a
+/// further one, which a server sends that counts otherwise, it is not told that it has arrived.
 const EARLY_MAX: usize = 128;
 
 /// So many numbers there are on the wire; 0 is none.
@@ -35,7 +36,9 @@ impl Received {
         if receipt == 0 || receipt == self.up_to {
             return;
         }
-        if self.early.len() < EARLY_MAX {
+        if receipt == next(self.up_to) {
+            self.up_to = receipt;
+        } else if self.early.len() < EARLY_MAX {
             self.early.insert(receipt);
         }
         while self.early.remove(&next(self.up_to)) {
@@ -76,5 +79,14 @@ mod tests {
         assert_eq!(received.up_to(), 3);
         (4..=u16::MAX).chain([1]).for_each(|receipt| received.note(receipt));
         assert_eq!(received.up_to(), 1);
+    }
+
+    #[test]
+    fn the_one_that_is_missing_counts_however_many_have_overtaken_it() {
+        let mut received = Received::default();
+        (2..=1000).for_each(|receipt| received.note(receipt));
+        assert_eq!((received.up_to(), received.early.len()), (0, EARLY_MAX));
+        received.note(1);
+        assert_eq!((received.up_to(), received.early.len()), (1 + EARLY_MAX as u16, 0));
     }
 }

@@ -26,6 +26,30 @@ fn an_answer_is_had_by_commands_given_after_it_was_acknowledged() {
     assert_eq!(receipts(&mut world, 1, 4, 102), 1);
 }
 
+/// Else it would hear of one failed flush by every further one.
+#[test]
+fn an_answer_is_had_in_the_end_by_who_acknowledges_nothing() {
+    for others in [false, true] {
+        let mut world = World::with_session(parameters());
+        if others {
+            world.join(2, 1, parameters(), 1);
+            world.take(2);
+        }
+        let handle = world.read(1, 512);
+        answer_with_receipt(&mut world, handle);
+        let first = (2..1000).find(|number| {
+            let command = ScsiCommand { expected_status_number: 100, ..read_command(*number, 512, *number) };
+            world.send(1, command.write(), &[]);
+            let (handle, task) = world.command();
+            world.server.reply(handle, Reply::bare(Status::Busy), world.now);
+            world.take(1);
+            task.receipts == 1
+        });
+        let window = 32;
+        assert!(if others { first.is_none() } else { first.is_some_and(|number| number > window) }, "{first:?}");
+    }
+}
+
 #[test]
 fn a_command_that_another_connection_brings_late_was_given_before_the_answer_came() {
     let mut world = World::with_session(parameters());

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sanwire_core::Size;
 use sanwire_server::{
-    Answer, ClientSettings, ClientStatus, ConnectionStatistics, Deviation, JobState, JobStatus, Origin, PortState,
-    QuotaStatistics, Request, Response, Secret, Statistics, Status,
+    Answer, ClientSettings, ClientStatus, ConnectionStatistics, Deviation, Events, JobState, JobStatus, Origin,
+    PortState, QuotaStatistics, Request, Response, Secret, Statistics, Status,
 };
 
 use crate::args::{self, ManageCommand, SettingsArgs};
@@ -22,7 +22,9 @@ fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         ManageCommand::Status => Request::Status,
         ManageCommand::Sessions => Request::Sessions,
         ManageCommand::Statistics => Request::Statistics,
+        ManageCommand::Metrics => Request::Metrics,
         ManageCommand::Jobs => Request::Jobs,
+        ManageCommand::Events { since, .. } => Request::Events { since: since.clone(), wait: false },
         ManageCommand::Job { id, wait } => Request::Job { id: *id, wait: *wait },
         ManageCommand::AddVolume { volume, target, renew, adopt } => {
             args::check_volume(volume)?;
@@ -86,11 +88,50 @@ fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
     })
 }
 
+/// Asks the server, and prints what it says.
+///
+/// # Errors
+/// Why it was refused, or could not be asked.
+pub(crate) fn run(
+    command: &ManageCommand,
+    (no_wait, as_json): (bool, bool),
+    ask: impl Fn(&Request) -> anyhow::Result<Answer>,
+) -> anyhow::Result<()> {
+    if let ManageCommand::Events { follow: true, since } = command {
+        return follow(since.clone(), as_json, ask);
+    }
+    Ok(output::print(&show(&pursue(command, no_wait, ask)?, as_json)?)?)
+}
+
+/// Prints what has happened, and what happens, until that fails.
+fn follow(
+    mut since: Option<String>,
+    as_json: bool,
+    ask: impl Fn(&Request) -> anyhow::Result<Answer>,
+) -> anyhow::Result<()> {
+    loop {
+        let Answer::Events(told) = ask(&Request::Events { since, wait: true })? else {
+            anyhow::bail!("the server's answer cannot be read: is it another version?")
+        };
+        if as_json {
+            let lines = told.events.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+            output::print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+        } else {
+            output::print(&show_events(&told))?;
+        }
+        if told.events.is_empty() {
+            // The server may have let too many others wait to let this one.
+            thread::sleep(ASK_AGAIN);
+        }
+        since = Some(told.cursor);
+    }
+}
+
 /// Asks for a request what it comes to. Whoever wants to wait for a job asks again until it is over.
 ///
 /// # Errors
 /// Why it was refused.
-pub(crate) fn pursue(
+fn pursue(
     command: &ManageCommand,
     no_wait: bool,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
@@ -120,7 +161,7 @@ pub(crate) fn answer_of(response: Response) -> anyhow::Result<Answer> {
 }
 
 /// The answer as tables, or as JSON.
-pub(crate) fn show(answer: &Answer, as_json: bool) -> anyhow::Result<String> {
+fn show(answer: &Answer, as_json: bool) -> anyhow::Result<String> {
     Ok(if as_json { format!("{}\n", serde_json::to_string_pretty(answer)?) } else { table_of(answer) })
 }
 
@@ -139,7 +180,9 @@ fn table_of(answer: &Answer) -> String {
         }
         Answer::Clients(clients) => show_clients(clients),
         Answer::Statistics(statistics) => show_statistics(statistics),
+        Answer::Metrics(text) => text.clone(),
         Answer::Jobs(jobs) => show_jobs(jobs),
+        Answer::Events(events) => format!("{}cursor {}\n", show_events(events), events.cursor),
         Answer::Job(job) => show_job(job),
         Answer::Page(page) => table_of(&page.answer),
         Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
@@ -147,31 +190,36 @@ fn table_of(answer: &Answer) -> String {
     }
 }
 
+fn show_events(told: &Events) -> String {
+    let mut text = String::new();
+    if told.restarted {
+        text.push_str("the server was started again since: what happened before is gone\n");
+    }
+    if let Some((first, last)) = told.gone {
+        text.push_str(&format!("of the events {first} to {last} some are gone: there were too many\n"));
+    }
+    text.extend(told.events.iter().map(|event| format!("{} {}\n", event.time, event.what)));
+    text
+}
+
 fn show_jobs(jobs: &[JobStatus]) -> String {
     let rows: Vec<_> = jobs
         .iter()
         .map(|job| {
             let JobStatus { id, by, begun, .. } = job;
-            [id.to_string(), job_state(job).to_owned(), job_request(job), by.clone(), begun.clone(), job_news(job)]
+            [id.to_string(), job_state(job).to_owned(), job.what(), by.clone(), begun.clone(), job_news(job)]
         })
         .collect();
     output::table(["JOB", "STATE", "REQUEST", "BY", "BEGUN", ""], &rows)
 }
 
 fn show_job(job: &JobStatus) -> String {
-    let (id, request, state) = (job.id, job_request(job), job_state(job));
+    let (id, request, state) = (job.id, job.what(), job_state(job));
     let mut text = format!("job {id} ({request}) is {state}: {}\n", job_news(job));
     if job.state == JobState::Running {
         text.push_str(&format!("it goes on; `sanwire ctl job {id} --wait` waits for its end\n"));
     }
     text
-}
-
-/// What was asked, in short: what is to be done, and to what.
-fn job_request(job: &JobStatus) -> String {
-    let word = |key: &str| job.request.get(key).and_then(|value| value.as_str());
-    let object = ["name", "volume", "client", "id"].into_iter().find_map(word);
-    [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn job_state(job: &JobStatus) -> &'static str {

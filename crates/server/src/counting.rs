@@ -6,6 +6,7 @@ use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, NexusId, Peer};
 use sanwire_engine::{NexusCount, VolumeCount};
+use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
 
 /// The volumes that a session has used since it began, by their slots: a bit for each, up to the highest that it has used.
@@ -111,6 +112,32 @@ pub(crate) struct Counted {
     pub(crate) dropped: Vec<(&'static str, u64)>,
     /// How quotas are used.
     pub(crate) quotas: Vec<Usage>,
+    /// The wires of packets.
+    pub(crate) wires: Vec<WireCount>,
+}
+
+/// What was counted of a wire of packets, at the ports of a shard.
+#[derive(Clone, Debug)]
+pub(crate) struct WireCount {
+    pub(crate) wire: String,
+    /// Whether it is there.
+    pub(crate) is_up: bool,
+    pub(crate) ports: PortCounters,
+}
+
+impl WireCount {
+    /// Adds what another shard has counted.
+    pub(crate) fn add(&mut self, other: &WireCount) {
+        let (sum, other_ports) = (&mut self.ports, other.ports);
+        self.is_up &= other.is_up;
+        sum.received += other_ports.received;
+        sum.received_bytes += other_ports.received_bytes;
+        sum.sent += other_ports.sent;
+        sum.sent_bytes += other_ports.sent_bytes;
+        sum.kernel_drops += other_ports.kernel_drops;
+        sum.send_errors += other_ports.send_errors;
+        sum.filtered += other_ports.filtered;
+    }
 }
 
 /// What was counted of one connection, or of a session where its connections are not told apart.

@@ -11,6 +11,7 @@ mod command;
 mod config;
 mod counting;
 mod error;
+mod events;
 mod flushing;
 mod free_number;
 mod front;
@@ -44,6 +45,7 @@ pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
 pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use error::StartError;
+pub use events::{Event, Events, Happening};
 pub use front::hyperscsi::clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
 };

@@ -10,6 +10,8 @@ use sanwire_core::{Instant, LinkId, Path, Peer};
 use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, Port, interface};
 
+use crate::counting::WireCount;
+use crate::events::{EventLog, Happening};
 use crate::front::{FrontEnd, Fronts};
 use crate::messages::{Mailbox, ShardMessage};
 use crate::opener::{Opener, Reopened};
@@ -80,6 +82,7 @@ pub(crate) struct Links {
     interfaces: Option<Arc<Vec<Interface>>>,
     /// Something has happened since the links were last looked after: perhaps it was that one is gone.
     is_put_off: bool,
+    events: EventLog,
 }
 
 /// The wire that a port belongs to.
@@ -95,7 +98,7 @@ struct LinkWire {
 
 impl Links {
     /// `ports` were opened by `openers`, in this order.
-    pub(crate) fn new(ports: Vec<Port>, openers: Vec<Arc<Opener>>) -> Self {
+    pub(crate) fn new(ports: Vec<Port>, openers: Vec<Arc<Opener>>, events: EventLog) -> Self {
         let (mut places, mut wires) = (Vec::<Vec<usize>>::new(), Vec::new());
         for (place, opener) in openers.into_iter().enumerate() {
             let front = opener.wire().front();
@@ -104,7 +107,7 @@ impl Links {
             wires.push(LinkWire { opener, front, link: links.len() as u8, round: 0, is_broken: false });
             links.push(place);
         }
-        Links { ports, wires, places, tend_at: Instant::ZERO, interfaces: None, is_put_off: false }
+        Links { ports, wires, places, tend_at: Instant::ZERO, interfaces: None, is_put_off: false, events }
     }
 
     pub(crate) fn ports(&self) -> &[Port] {
@@ -177,6 +180,7 @@ impl Links {
         }
         if !*is_broken {
             tracing::warn!("wire {opener} is gone: {error}; it is opened again when it is back");
+            self.events.note(Happening::LinkLost { wire: opener.to_string() });
         }
         *is_broken = true;
     }
@@ -222,8 +226,19 @@ impl Links {
         let Reopened { wire, round, port } = reopened;
         if let Some(index) = self.wires.iter().position(|link| link.opener.number() == wire) {
             self.ports[index] = port;
+            self.events.note(Happening::LinkBack { wire: self.wires[index].opener.to_string() });
             (self.wires[index].round, self.wires[index].is_broken) = (round, false);
         }
+    }
+
+    /// What was counted of each port since it was opened.
+    pub(crate) fn counts(&self) -> Vec<WireCount> {
+        let count = |(port, wire): (&Port, &LinkWire)| WireCount {
+            wire: wire.opener.to_string(),
+            is_up: !wire.is_broken,
+            ports: port.counters(),
+        };
+        self.ports.iter().zip(&self.wires).map(count).collect()
     }
 
     /// When [`Links::tend`] should be called next: if a link is away, or once more after whatever has woken the shard. While all
@@ -254,7 +269,7 @@ mod tests {
     /// A shard without clients is woken once when an interface goes, and only then has it opened again.
     #[test]
     fn links_are_looked_after_once_more_after_whatever_has_woken_the_shard() {
-        let mut links = Links::new(Vec::new(), Vec::new());
+        let mut links = Links::new(Vec::new(), Vec::new(), EventLog::new(0));
         let (begin, soon) = (Instant::ZERO, Instant::ZERO + TEND_EVERY / 2);
         assert!(links.tend(&[], begin) && links.poll_timeout().is_none());
         assert!(!links.tend(&[], soon));

@@ -25,6 +25,7 @@ use sanwire_scsi::IscsiName;
 use crate::budget::Budget;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::error::StartError;
+use crate::events::EventLog;
 use crate::flushing::flush_all;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
@@ -61,6 +62,7 @@ pub struct Server {
     state_directory: Option<PathBuf>,
     registry: Arc<Registry>,
     past_uses: Arc<PastUses>,
+    events: EventLog,
     instance: u64,
     shards: Arc<[Mailbox]>,
     login_listener: Waker,
@@ -128,7 +130,7 @@ impl Server {
         exports.change(targets, &units)?;
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let (inbox, letters) = ManagementQueue::new();
-        let budget = Budget::of_process();
+        let (budget, instance) = (Budget::of_process(), u64::from_be_bytes(random()?));
         let mut target = Server {
             units,
             clients: Arc::new(clients),
@@ -140,7 +142,8 @@ impl Server {
             state_directory: config.state_directory.clone(),
             registry: Arc::new(Registry::new(shards as usize, &budget)),
             past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))),
-            instance: u64::from_be_bytes(random()?),
+            events: EventLog::new(instance),
+            instance,
             shards: mailboxes.into(),
             login_listener: waker()?,
             budget,
@@ -204,6 +207,11 @@ impl Server {
         self.exports.with_volume(volume)
     }
 
+    /// What has happened.
+    pub(crate) fn events(&self) -> &EventLog {
+        &self.events
+    }
+
     /// What there is to see, for who does not have the server.
     pub(crate) fn view(&self) -> View {
         let (units, levels) = (Arc::clone(&self.units), Arc::clone(&self.levels));
@@ -264,6 +272,7 @@ impl Server {
             inbox: start.inbox.clone(),
             registry: Arc::clone(&start.registry),
             past_uses: Arc::clone(&self.past_uses),
+            events: self.events.clone(),
             engine: config.engine,
             waker,
             mail,

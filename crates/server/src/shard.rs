@@ -21,6 +21,7 @@ use sanwire_store::CompletionQueue;
 
 use self::events::Nexus;
 use crate::command::CommandRef;
+use crate::events::EventLog;
 use crate::front::{FrontBuilder, Fronts};
 use crate::link::Links;
 use crate::logging::ShardLines;
@@ -61,6 +62,7 @@ pub(crate) struct ShardParts {
     pub(crate) inbox: ManagementQueue,
     pub(crate) registry: Arc<Registry>,
     pub(crate) past_uses: Arc<PastUses>,
+    pub(crate) events: EventLog,
     pub(crate) engine: EngineKind,
     pub(crate) waker: Waker,
     pub(crate) mail: Receiver<ShardMessage>,
@@ -88,6 +90,8 @@ struct Shard {
     newcomers: Vec<Arc<AdmittedConnection>>,
     counters: VolumeCounters,
     past_uses: Arc<PastUses>,
+    /// Who watches is told of sessions, links and stores.
+    events: EventLog,
     lines: ShardLines,
     /// When it is next looked whether somebody keeps memory from others.
     relieve_at: Instant,
@@ -112,7 +116,7 @@ impl Shard {
     fn new(parts: ShardParts, files: FileEngine) -> Self {
         let waker = parts.waker.clone();
         Shard {
-            links: Links::new(parts.ports, parts.openers),
+            links: Links::new(parts.ports, parts.openers, parts.events.clone()),
             streams: Streams::default(),
             fronts: Fronts::new(parts.fronts),
             nexuses: BTreeMap::new(),
@@ -128,6 +132,7 @@ impl Shard {
             newcomers: Vec::new(),
             counters: VolumeCounters::default(),
             past_uses: parts.past_uses,
+            events: parts.events,
             lines: ShardLines::default(),
             relieve_at: Instant::ZERO,
         }
@@ -189,6 +194,7 @@ impl Shard {
         self.answer(now);
         while let Some(notice) = self.engine.poll_notice() {
             tracing::warn!("{notice}");
+            self.events.note(events::of_notice(notice));
         }
     }
 

@@ -191,6 +191,17 @@ pub(crate) enum ManageCommand {
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
     },
+    /// Print all that is counted as text for Prometheus (OpenMetrics)
+    Metrics,
+    /// Show what has happened: volumes, sessions, refusals, links, stores, jobs, reloads
+    Events {
+        /// Go on with what happens, until this is interrupted
+        #[arg(long)]
+        follow: bool,
+        /// Begin after this cursor, which an earlier call has shown [default: with all that is kept]
+        #[arg(long, value_name = "CURSOR")]
+        since: Option<String>,
+    },
     /// Show the changes that take long, and those that have taken long
     Jobs,
     /// Show one of them

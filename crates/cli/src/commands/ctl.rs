@@ -1,11 +1,10 @@
 //! `sanwire ctl`.
 
 use crate::args::CtlArgs;
-use crate::{administration, control, output};
+use crate::{administration, control};
 
 /// Asks the server and prints its answer.
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
     let socket = args.socket.clone().map_or_else(control::only_socket, Ok)?;
-    let answer = administration::pursue(&args.command, args.no_wait, |request| control::ask(&socket, request))?;
-    Ok(output::print(&administration::show(&answer, args.json)?)?)
+    administration::run(&args.command, (args.no_wait, args.json), |request| control::ask(&socket, request))
 }

@@ -5,7 +5,7 @@ use sanwire_server::{Answer, Request, Response};
 
 use crate::args::ManageArgs;
 use crate::connect::Connection;
-use crate::{administration, output, paging};
+use crate::{administration, paging};
 
 /// The code of an answer for which there is no room in band.
 const TOO_LONG: &str = "answer-too-long";
@@ -13,8 +13,7 @@ const TOO_LONG: &str = "answer-too-long";
 /// Asks the server in band and prints its answer.
 pub(crate) fn run(args: &ManageArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.url, &args.connection)?;
-    let answer = administration::pursue(&args.command, args.no_wait, |request| ask(&connection, request))?;
-    Ok(output::print(&administration::show(&answer, args.json)?)?)
+    administration::run(&args.command, (args.no_wait, args.json), |request| ask(&connection, request))
 }
 
 fn ask(connection: &Connection, request: &Request) -> anyhow::Result<Answer> {

@@ -13,6 +13,7 @@ use super::look::Looker;
 use super::seeking::seek;
 use super::slow::{Next, Slow, Step};
 use super::{Answer, AnswerPage, Asker, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Response, response_of};
+use crate::events::{EventLog, Happening};
 use crate::front::Offence;
 use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
@@ -39,6 +40,7 @@ pub(super) struct Desk {
     /// For those who only look: as it was after the last change.
     looker: ArcSwap<Looker>,
     jobs: Arc<Jobs>,
+    events: EventLog,
     awaited: Awaited,
     /// Of these, each thread that works on a request of a client has one.
     workers: Arc<()>,
@@ -93,6 +95,7 @@ impl ManagementHandle {
         let desk = ManagementHandle(Arc::new(Desk {
             looker: ArcSwap::from_pointee(manager.looker()),
             jobs: Arc::clone(manager.jobs()),
+            events: manager.target().events().clone(),
             manager: Mutex::new(Some(manager)),
             awaited: Awaited::default(),
             workers: Arc::default(),
@@ -154,6 +157,10 @@ impl ManagementHandle {
                 let job = self.0.jobs.wait(id, patience).ok_or(ManageError::NoJob(id));
                 response_of(job.map(Answer::Job))
             }
+            Request::Events { since, wait } if self.is_managed() => {
+                let (patience, _waiter) = self.patience(wait);
+                Response::Done(Answer::Events(self.0.events.read(since.as_deref(), patience)))
+            }
             Request::Start { request } if matches!(*request, Request::Start { .. }) => {
                 self.refuse(by, Refusal::new("request-invalid", "a start is begun with by itself"))
             }
@@ -182,6 +189,8 @@ impl ManagementHandle {
             Err(refusal) => return self.refuse(by, refusal),
         };
         let (desk, by, id) = (self.clone(), by.clone(), job.id());
+        let what = self.0.jobs.status(id).map(|status| status.what()).unwrap_or_default();
+        self.0.events.note(Happening::JobBegun { job: id, what });
         let work = move || desk.finish(&by, &request, rest, Some(job));
         if let Err(error) = thread::Builder::new().name("job".into()).spawn(work) {
             return Response::Refused(no_thread(&error));
@@ -227,7 +236,10 @@ impl ManagementHandle {
             }
         };
         if let Some(job) = job {
+            let id = job.id();
             job.end(response.clone());
+            let refused = self.0.jobs.status(id).and_then(|status| status.refused);
+            self.0.events.note(Happening::JobEnded { job: id, refused });
         }
         response
     }

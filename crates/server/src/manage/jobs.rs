@@ -46,6 +46,16 @@ pub struct JobStatus {
     pub code: Option<String>,
 }
 
+impl JobStatus {
+    /// What was asked, in short: what is to be done, and to what.
+    #[must_use]
+    pub fn what(&self) -> String {
+        let word = |key: &str| self.request.get(key).and_then(Value::as_str);
+        let object = ["name", "volume", "client", "id"].into_iter().find_map(word);
+        [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// How far a job is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

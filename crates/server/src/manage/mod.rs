@@ -14,6 +14,7 @@ mod keeping;
 mod look;
 mod mapping;
 mod media;
+mod metrics;
 mod page;
 mod refusal;
 mod reload;
@@ -30,7 +31,9 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use sanwire_core::text::shortened;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnit;
 
@@ -54,10 +57,14 @@ use self::slow::{Next, Step};
 use crate::allow::AllowList;
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::Counted;
+use crate::events::Happening;
 use crate::server::Server;
 
 /// The longest request, in bytes of JSON.
 pub const REQUEST_MAX_BYTES: usize = 64 << 10;
+
+/// Of a reason for a refusal, so much is told to those who watch.
+const REASON_MAX_BYTES: usize = 384;
 
 /// What a client is told that may not manage the server.
 pub(crate) const NOT_PERMITTED: &str = "this client may not manage the server";
@@ -126,6 +133,8 @@ impl Manager {
 
     /// Writes down what was refused so many times; whether it `is_proven` whose it was.
     fn note_offence(&mut self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
+        let (who, what) = (by.to_string(), shortened(&offence.to_string(), REASON_MAX_BYTES).into_owned());
+        self.target.events().note(Happening::Refused { who, what, count });
         if let Some(audit) = &mut self.audit {
             audit.note_offence(by, offence, is_proven, count);
         }
@@ -177,6 +186,7 @@ impl Manager {
             Request::Reload { dry_run: true, .. } => Ok(self.compare()),
             Request::Reload { force, .. } => self.reload(force),
             Request::Statistics => Ok(self.count(|manager, counted| Answer::Statistics(manager.statistics(&counted)))),
+            Request::Metrics => Ok(self.count(|manager, counted| Answer::Metrics(manager.metrics(&counted)))),
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
             Request::Status => done(Answer::Status(self.looker().status())),
             Request::Sessions => done(Answer::Sessions(self.target.sessions())),
@@ -190,6 +200,9 @@ impl Manager {
             Request::Jobs => done(Answer::Jobs(self.jobs.list())),
             Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
             Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
+            Request::Events { since, .. } => {
+                done(Answer::Events(self.target.events().read(since.as_deref(), Duration::ZERO)))
+            }
         }
     }
 

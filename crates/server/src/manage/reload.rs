@@ -14,6 +14,7 @@ use super::volumes::{Attempt, ComingVolume, Opened};
 use super::{Answer, ManageError, Manager};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::User;
+use crate::events::Happening;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept::{self, Configured};
 use crate::removal::Removal;
@@ -224,6 +225,7 @@ impl Manager {
             let kept = manager.keep_targets(&manager.target.exports());
             let line = kept.err().map(not_kept).filter(|line| !changed.contains(line));
             changed.extend(line);
+            manager.target.events().note(Happening::Reloaded { changed: changed.clone() });
             Ok(Step::Done(Answer::Changed(changed)))
         })
     }

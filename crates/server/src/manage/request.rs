@@ -167,8 +167,19 @@ pub enum Request {
         #[serde(default)]
         from: usize,
     },
+    /// What has happened.
+    Events {
+        /// What happened after this cursor, which an earlier answer gave; without it, all that is kept.
+        #[serde(default)]
+        since: Option<String>,
+        /// Whether something is waited for, for a while, when that is nothing.
+        #[serde(default)]
+        wait: bool,
+    },
     /// What was counted since the server started.
     Statistics,
+    /// The same and more, in the text that Prometheus reads.
+    Metrics,
     /// Put the ports of an iSCSI portal group into another state. Initiators of the targets are told.
     SetAccessState {
         /// The portal group's tag.
@@ -194,11 +205,13 @@ impl Request {
     /// Whether it changes anything, if it is done.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        use Request::{Clients, Job, Jobs, Page, Reload, Sessions, Start, Statistics, Status};
+        use Request::{Clients, Events, Job, Jobs, Metrics, Page, Reload, Sessions, Start, Statistics, Status};
         match self {
             Reload { dry_run, .. } => !dry_run,
             Start { request } | Page { request, .. } => request.is_change(),
-            _ => !matches!(self, Status | Sessions | Clients | Statistics | Jobs | Job { .. }),
+            _ => {
+                !matches!(self, Status | Sessions | Clients | Statistics | Metrics | Jobs | Job { .. } | Events { .. })
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use sanwire_store::{Capabilities, ResizeError, VolumeSpec};
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
+use crate::events::Happening;
 
 impl Manager {
     /// As somebody asks who may not know what the configuration says.
@@ -57,6 +58,7 @@ impl Manager {
             self.target.remember_length(&volume.spec, after_bytes);
         }
         self.target.volume_resized(lun);
+        self.target.events().note(Happening::VolumeResized { volume: name.to_owned(), size_bytes: after_bytes });
         Ok(vec![format!("volume {name} has {} now, {} before", Size(after_bytes), Size(before_bytes))])
     }
 

@@ -9,6 +9,7 @@ use super::jobs::JobStatus;
 use super::page::AnswerPage;
 use super::refusal::Refusal;
 use crate::config::Origin;
+use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
 use crate::registry::SessionStatus;
 
@@ -72,6 +73,10 @@ pub enum Answer {
     Jobs(Vec<JobStatus>),
     /// To [`super::Request::Job`], and to what takes longer than is waited for: it goes on.
     Job(JobStatus),
+    /// To [`super::Request::Metrics`].
+    Metrics(String),
+    /// To [`super::Request::Events`].
+    Events(Events),
     /// What has changed, one line for each thing.
     Changed(Vec<String>),
     /// To [`super::Request::Page`].

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sanwire_core::quota::{self, Quota, Usage};
+use sanwire_device::LogicalUnit;
 use sanwire_engine::VolumeCount;
 
 use super::response::{ConnectionStatistics, QuotaStatistics, Statistics, VolumeStatistics};
@@ -15,21 +16,25 @@ impl Manager {
         let disks = self.target.units().iter();
         let of_volumes = disks.iter().flat_map(|(_, disk)| disk.quotas());
         let of_server: Vec<Usage> = audited.chain(self.target.usages()).chain(of_volumes).collect();
-        let volumes = disks.iter().map(|(_, disk)| {
-            let mut sum = VolumeCount::default();
-            let of_slot = |shard: &Counted| {
-                let at = shard.volumes.binary_search_by_key(&disk.slot(), |(slot, _)| *slot).ok()?;
-                shard.volumes.get(at).map(|(_, count)| *count)
-            };
-            counted.iter().filter_map(of_slot).for_each(|count| sum.add(&count));
-            of_volume(disk.identity().name().to_owned(), &sum)
-        });
+        let volumes =
+            disks.iter().map(|(_, disk)| of_volume(disk.identity().name().to_owned(), &Manager::sum_of(counted, disk)));
         Statistics {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
             dropped: counted.iter().fold(BTreeMap::new(), add),
             quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server)),
         }
+    }
+
+    /// What all shards together have counted of a volume.
+    pub(super) fn sum_of(counted: &[Counted], disk: &LogicalUnit) -> VolumeCount {
+        let mut sum = VolumeCount::default();
+        let of_slot = |shard: &Counted| {
+            let at = shard.volumes.binary_search_by_key(&disk.slot(), |(slot, _)| *slot).ok()?;
+            shard.volumes.get(at).map(|(_, count)| *count)
+        };
+        counted.iter().filter_map(of_slot).for_each(|count| sum.add(&count));
+        sum
     }
 }
 

@@ -10,6 +10,7 @@ use super::usage::Way;
 use super::{Answer, ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
 use crate::error::StartError;
+use crate::events::Happening;
 use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
@@ -195,6 +196,7 @@ impl Manager {
         }
         let spec = volume.spec.clone();
         self.put_definition(volume);
+        self.target.events().note(Happening::VolumeAdded { volume: spec.name.to_string() });
         Ok(Opened { spec, is_first })
     }
 
@@ -229,6 +231,7 @@ impl Manager {
         let lun = self.find(name).map(|(lun, _)| lun);
         let removal = lun.and_then(|lun| self.target.remove_volume(lun));
         self.volumes.remove(name);
+        self.target.events().note(Happening::VolumeRemoved { volume: name.to_owned() });
         self.kept.pending.remove(name);
         removal
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
 use sanwire_device::{LogicalUnits, NexusPorts, Seat};
-use sanwire_engine::{Meter, NexusCount, Which};
+use sanwire_engine::{Meter, NexusCount, Notice, Which};
 use sanwire_scsi::Task;
 
 use super::Shard;
 use crate::command::{CommandRef, Selection};
 use crate::counting::{Access, Counted, User, Uses};
+use crate::events::Happening;
 use crate::front::{FrontEvent, NewNexus, NexusView, Offence, StreamEnds};
 use crate::management_queue::{Content, QueuedRequest};
 use crate::messages::ShardMessage;
@@ -141,6 +142,8 @@ impl Shard {
         let NewNexus { nexus, ports, writer, host, memory, view, succeeds, line } = opened;
         let NexusView { units, access, weight, locks_media } = view;
         self.lines.sessions.info(format_args!("{line}"), now);
+        let (who, target) = (host.who.clone(), host.target.clone());
+        self.events.note(Happening::SessionOpened { session: format!("{:x}", nexus.0), who, target });
         succeeds.into_iter().for_each(|former| self.engine.keep_blocks(former, nexus));
         units.nexus_established(nexus, Arc::clone(&ports));
         units.name_writer(nexus, writer);
@@ -152,6 +155,7 @@ impl Shard {
     fn close_nexus(&mut self, id: NexusId, is_for_good: bool, now: Instant) {
         let Some(Nexus { units, host, .. }) = self.nexuses.remove(&id) else { return };
         self.lines.sessions.info(format_args!("a session of {} is over", host.who), now);
+        self.events.note(Happening::SessionClosed { session: format!("{:x}", id.0), who: host.who.clone() });
         self.past_uses.left(&host, is_for_good);
         self.engine.leave(&Selection { by: id, which: Which::Own }, None);
         self.engine.withhold(id, false);
@@ -172,6 +176,7 @@ impl Shard {
             users: self.users(),
             dropped: self.fronts.iter().flat_map(|front| front.dropped()).collect(),
             quotas: (self.fronts.iter().flat_map(|front| front.quotas())).chain(self.lines.usages()).collect(),
+            wires: self.links.counts(),
         }
     }
 
@@ -185,5 +190,15 @@ impl Shard {
             User { who, access: nexus.access.clone(), uses: nexus.uses.clone() }
         };
         using.map(user).collect()
+    }
+}
+
+/// What is told of a store to those who watch.
+pub(super) fn of_notice(notice: Notice) -> Happening {
+    match notice {
+        Notice::Over { volume, failed } => Happening::StoreWorking { volume, failed },
+        Notice::Stalled { ref volume, .. } => {
+            Happening::StoreFailing { volume: volume.clone(), why: notice.to_string() }
+        }
     }
 }

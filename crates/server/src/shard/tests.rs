@@ -309,6 +309,7 @@ impl World {
             memory,
             inbox: inbox.clone(),
             registry: Arc::clone(&registry),
+            events: crate::events::EventLog::new(1),
             past_uses: Arc::new(PastUses::open(None)),
             engine: EngineKind::Threads,
             waker,

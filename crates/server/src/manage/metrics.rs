@@ -1,0 +1,251 @@
+//! What every layer counts, in the text that Prometheus reads (OpenMetrics).
+//!
+//! Nothing is kept for it: the shards are asked for their plain numbers when somebody wants to know. The names begin with
+//! `sanwire_`; seconds and bytes are the units; what is counted only grows, until the server ends.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use sanwire_engine::VolumeCount;
+
+use super::Manager;
+use crate::counting::{Counted, WireCount};
+
+/// Microseconds in a second.
+const SECOND_US: f64 = 1e6;
+
+/// Of one name, all that was counted.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    samples: Vec<(Labels, Sample)>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+#[derive(Debug)]
+enum Sample {
+    Counter(u64),
+    Gauge(u64),
+    /// The sum in seconds, how many there were, and how many of them up to each bound, in seconds.
+    Durations(f64, u64, Vec<(f64, u64)>),
+}
+
+#[derive(Debug)]
+struct Metrics(Vec<Family>);
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for Family { name, help, samples } in self.0.iter().filter(|family| !family.samples.is_empty()) {
+            let metric_type = samples.first().map_or(MetricType::Unknown, |(_, sample)| sample.metric_type());
+            let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
+            for (labels, sample) in samples {
+                let labels: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (*key, value.as_str())).collect();
+                sample.encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl EncodeMetric for Sample {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        match self {
+            Sample::Counter(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
+            Sample::Gauge(value) => encoder.encode_gauge(value),
+            Sample::Durations(sum, count, buckets) => {
+                encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
+            }
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        match self {
+            Sample::Counter(_) => MetricType::Counter,
+            Sample::Gauge(_) => MetricType::Gauge,
+            Sample::Durations(..) => MetricType::Histogram,
+        }
+    }
+}
+
+impl Manager {
+    /// All metrics, as text.
+    pub(super) fn metrics(&self, counted: &[Counted]) -> String {
+        let mut families = self.of_server();
+        families.extend(self.of_volumes(counted));
+        families.extend(of_wires(counted));
+        families.extend(of_sessions(counted));
+        let mut registry = Registry::with_prefix("sanwire");
+        registry.register_collector(Box::new(Metrics(families)));
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+
+    fn of_server(&self) -> Vec<Family> {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let running = self.jobs.list().iter().filter(|job| job.ended.is_none()).count() as u64;
+        let gauge =
+            |name, help, labels: Labels, value| Family { name, help, samples: vec![(labels, Sample::Gauge(value))] };
+        let events = vec![(Labels::new(), Sample::Counter(self.target.events().count()))];
+        vec![
+            gauge("build_info", "The version of the program", vec![("version", version)], 1),
+            gauge("server_info", "The name of the server", vec![("name", self.name.clone())], 1),
+            gauge("revision", "Grows with each change of what is served", vec![], self.revision),
+            gauge("deviations", "Things that differ from the configuration", vec![], self.deviations().len() as u64),
+            gauge(
+                "missing_volumes",
+                "Volumes that should be served and cannot be opened",
+                vec![],
+                self.kept.missing.len() as u64,
+            ),
+            gauge("jobs_running", "Changes that take long and go on", vec![], running),
+            Family { name: "events", help: "What has happened, as `ctl events` tells", samples: events },
+        ]
+    }
+
+    fn of_volumes(&self, counted: &[Counted]) -> Vec<Family> {
+        let disks = self.target.units().iter();
+        let name = |disk: &sanwire_device::LogicalUnit| vec![("volume", disk.identity().name().to_owned())];
+        let gauge = |family, help, value: &dyn Fn(&sanwire_device::LogicalUnit) -> u64| Family {
+            name: family,
+            help,
+            samples: disks.iter().map(|(_, disk)| (name(disk), Sample::Gauge(value(disk)))).collect(),
+        };
+        let sums: Vec<_> = disks.iter().map(|(_, disk)| (name(disk), Manager::sum_of(counted, disk))).collect();
+        let of = |family, help, value: &dyn Fn(&VolumeCount) -> Sample| Family {
+            name: family,
+            help,
+            samples: sums.iter().map(|(labels, sum)| (labels.clone(), value(sum))).collect(),
+        };
+        let used: Vec<_> = sums.iter().filter(|(_, sum)| sum.commands > 0).collect();
+        let durations = used.iter().map(|(labels, sum)| (labels.clone(), durations(sum)));
+        vec![
+            gauge("volume_size_bytes", "The length of the volume", &|disk| disk.store().geometry().length_bytes),
+            gauge("volume_read_only", "Whether writes are refused", &|disk| disk.store().geometry().read_only.into()),
+            gauge("volume_waiting_commands", "Commands that wait for the store", &|disk| {
+                disk.stalls().waiting().into()
+            }),
+            of("volume_commands", "Commands that have ended", &|sum| Sample::Counter(sum.commands)),
+            of("volume_read_bytes", "Bytes that were read", &|sum| Sample::Counter(sum.read_bytes)),
+            of("volume_written_bytes", "Bytes that were written", &|sum| Sample::Counter(sum.written_bytes)),
+            of("volume_errors", "Commands that failed or were aborted", &|sum| Sample::Counter(sum.errors)),
+            Family {
+                name: "volume_command_duration_seconds",
+                help: "From a command's arrival to its answer",
+                samples: durations.collect(),
+            },
+        ]
+    }
+}
+
+/// How long commands have taken, by powers of two.
+fn durations(sum: &VolumeCount) -> Sample {
+    let last = sum.latencies.len() - 1;
+    let bound = |place: usize| if place == last { f64::INFINITY } else { (1u64 << place) as f64 / SECOND_US };
+    let buckets = sum.latencies.iter().enumerate().map(|(place, count)| (bound(place), *count));
+    Sample::Durations(sum.latency_us as f64 / SECOND_US, sum.commands, buckets.collect())
+}
+
+/// The ports of packets, and what the kernel has dropped there.
+fn of_wires(counted: &[Counted]) -> Vec<Family> {
+    let mut wires: Vec<WireCount> = Vec::new();
+    for wire in counted.iter().flat_map(|shard| &shard.wires) {
+        match wires.iter_mut().find(|other| other.wire == wire.wire) {
+            Some(sum) => sum.add(wire),
+            None => wires.push(wire.clone()),
+        }
+    }
+    let of = |name, help, value: &dyn Fn(&WireCount) -> Vec<(Option<&'static str>, Sample)>| {
+        let samples = wires.iter().flat_map(|wire| {
+            value(wire).into_iter().map(|(direction, sample)| {
+                let direction = direction.map(|direction| ("direction", direction.to_owned()));
+                ([("wire", wire.wire.clone())].into_iter().chain(direction).collect(), sample)
+            })
+        });
+        Family { name, help, samples: samples.collect() }
+    };
+    let both = |received, sent| vec![(Some("in"), Sample::Counter(received)), (Some("out"), Sample::Counter(sent))];
+    let one = |count| vec![(None, Sample::Counter(count))];
+    vec![
+        of("wire_up", "Whether the wire is there", &|wire| vec![(None, Sample::Gauge(wire.is_up.into()))]),
+        of("wire_packets", "Packets", &|wire| both(wire.ports.received, wire.ports.sent)),
+        of("wire_bytes", "Bytes of packets, without link headers", &|wire| {
+            both(wire.ports.received_bytes, wire.ports.sent_bytes)
+        }),
+        of("wire_kernel_dropped_packets", "Packets that came, and for which the kernel had no room", &|wire| {
+            one(wire.ports.kernel_drops)
+        }),
+        of("wire_unsent_packets", "Packets that the link did not take", &|wire| one(wire.ports.send_errors)),
+        of("wire_filtered_packets", "Packets that were truncated, or not for this station", &|wire| {
+            one(wire.ports.filtered)
+        }),
+    ]
+}
+
+/// Sessions of every wire, by shards, what was not taken, and what quotas have refused.
+fn of_sessions(counted: &[Counted]) -> Vec<Family> {
+    let (mut sessions, mut dropped) = (Vec::new(), Vec::new());
+    for shard in counted {
+        let mut wires: Vec<(&str, u64)> = Vec::new();
+        for connection in &shard.connections {
+            match wires.iter_mut().find(|(wire, _)| *wire == connection.wire) {
+                Some((_, count)) => *count += 1,
+                None => wires.push((connection.wire, 1)),
+            }
+        }
+        let labels = |wire: &str| vec![("shard", shard.shard.to_string()), ("protocol", wire.to_owned())];
+        sessions.extend(wires.into_iter().map(|(wire, count)| (labels(wire), Sample::Gauge(count))));
+        let labels = |reason: &str| vec![("shard", shard.shard.to_string()), ("reason", reason.to_owned())];
+        dropped.extend(shard.dropped.iter().map(|(reason, count)| (labels(reason), Sample::Counter(*count))));
+    }
+    vec![
+        Family { name: "shard_sessions", help: "Sessions of the shard", samples: sessions },
+        Family { name: "dropped", help: "Packets and messages that were not taken", samples: dropped },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::config;
+    use super::super::{Answer, Request};
+    use super::*;
+
+    #[test]
+    fn every_layer_is_in_the_text_that_prometheus_reads() {
+        let mut config = config(&["a=ram:1M", "b=ram:2M"]);
+        config.name = "box \"1\"\n".into();
+        let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+        let Ok(Answer::Metrics(text)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
+        let wire = &manager.target().wires()[0];
+        for line in [
+            "sanwire_server_info{name=\"box \\\"1\\\"\\n\"} 1",
+            "# TYPE sanwire_volume_size_bytes gauge",
+            "sanwire_volume_size_bytes{volume=\"b\"} 2097152",
+            "# TYPE sanwire_volume_commands counter",
+            "sanwire_volume_commands_total{volume=\"a\"} 0",
+            &format!("sanwire_wire_up{{wire=\"{wire}\"}} 1"),
+            &format!("sanwire_wire_packets_total{{wire=\"{wire}\",direction=\"in\"}} 0"),
+            &format!("sanwire_wire_kernel_dropped_packets_total{{wire=\"{wire}\"}} 0"),
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        manager.into_target().stop().unwrap();
+    }
+
+    #[test]
+    fn durations_are_in_buckets_that_end_with_infinity() {
+        let mut sum = VolumeCount { commands: 3, latency_us: 12, ..VolumeCount::default() };
+        (sum.latencies[0], sum.latencies[3]) = (1, 2);
+        let Sample::Durations(seconds, count, buckets) = durations(&sum) else { panic!("durations") };
+        assert!((seconds - 12e-6).abs() < 1e-12 && count == 3);
+        assert_eq!((buckets[3], buckets.last().map(|(bound, _)| *bound)), ((8e-6, 2), Some(f64::INFINITY)));
+    }
+}

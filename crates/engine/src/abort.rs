@@ -58,7 +58,7 @@ impl<H: Handle> Selection<H> {
         }
     }
 
-    fn fits_starved(&self, handle: H, units: &LogicalUnits, task: &Task) -> bool {
+    pub(crate) fn fits_waiting(&self, handle: H, units: &LogicalUnits, task: &Task) -> bool {
         let unit = task.lun.and_then(|lun| units.get(lun)).map(|unit| unit.id());
         self.fits(handle, unit)
     }
@@ -87,10 +87,11 @@ impl<H: Handle> Engine<H> {
     pub fn abort(&mut self, selection: &Selection<H>, barrier: Option<&Arc<AbortBarrier>>) {
         let (by, ended) = (selection.by, &mut self.ended);
         let is_selected = |starved: &Starved<Command<H>>| {
-            selection.fits_starved(starved.handle.handle, &starved.units, &starved.task)
+            selection.fits_waiting(starved.handle.handle, &starved.units, &starved.task)
         };
         let starved = self.starvation.extract(is_selected);
         ended.extend(starved.into_iter().map(|starved| Ended::aborted(starved.handle, by)));
+        ended.extend(self.paused.extract(selection).into_iter().map(|command| Ended::aborted(command, by)));
         self.between.retain(|between| {
             let is_selected = selection.fits(between.command.handle, Some(between.disk.id()));
             ended.extend(is_selected.then(|| Ended::aborted(between.command, by)));
@@ -139,6 +140,7 @@ impl<H: Handle> Engine<H> {
     /// Those that have not begun are refused, and those that go on from blocks to blocks end: what comes next may be newer already.
     pub fn keep_blocks(&mut self, nexus: NexusId, by: NexusId) {
         self.refuse_starved(nexus);
+        self.refuse_paused(nexus);
         self.abort(&Selection { by, which: Which::Advancing(nexus) }, None);
         let is_own = |command: Option<Command<H>>| command.is_some_and(|command| command.handle.nexus() == nexus);
         let running = self.running.iter_mut().flatten().filter(|running| is_own(running.command));

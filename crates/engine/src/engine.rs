@@ -16,6 +16,7 @@ use crate::flights::Flights;
 use crate::held::Held;
 use crate::meter::Meter;
 use crate::notice::Notice;
+use crate::paused::Paused;
 use crate::pieces::Between;
 use crate::stall::{Attempt, Ledger, Verdict, no_room_to_wait};
 
@@ -107,6 +108,8 @@ pub struct Engine<H> {
     pub(crate) between: Vec<Between<H>>,
     /// Waiting for memory.
     pub(crate) starvation: Starvation<Command<H>>,
+    /// Waiting until their nexuses go on.
+    pub(crate) paused: Paused<H>,
     /// Waiting for other commands to leave their blocks, in the order of coming.
     pub(crate) held: VecDeque<Held<H>>,
     /// Where stores complete what they do themselves.
@@ -139,6 +142,7 @@ impl<H: Handle> Engine<H> {
             free: Vec::new(),
             look_at: None,
             between: Vec::new(),
+            paused: Paused::default(),
             held: VecDeque::new(),
             completions,
             flights: Flights::default(),
@@ -152,7 +156,7 @@ impl<H: Handle> Engine<H> {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is under way. What is paused has not begun.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let waits = self.starvation.len() + self.held.len() + self.at_barrier.len() + self.between.len();

@@ -7,6 +7,7 @@
 //! ```text
 //! begin(handle, ..), go_on_with_piece(..)   commands, as front ends bring them
 //! abort(..), leave(..), keep_blocks(..)     their early ends, and what is lost
+//! pause(nexus, ..)                          none of a nexus is begun, or those that wait are
 //! completed(id, completion)                 the kernel has done this work
 //! reap(now)                                 stores have completed what they did themselves: the queue has woken the driver
 //! barrier_passed(number)                    all shards have ended what a command wanted ended
@@ -34,6 +35,7 @@ mod flights;
 mod held;
 mod meter;
 mod notice;
+mod paused;
 mod pieces;
 mod stall;
 mod starved;

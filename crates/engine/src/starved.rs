@@ -22,7 +22,10 @@ impl<H: Handle> Engine<H> {
 
     /// Begins a command.
     pub fn begin(&mut self, handle: H, meter: Meter, seat: Seat<'_>, task: Task, now: Instant) {
-        self.start(Command { handle, meter }, seat, task, now);
+        let command = Command { handle, meter };
+        if let Some(task) = self.paused.keep(command, seat, task) {
+            self.start(command, seat, task, now);
+        }
     }
 
     pub(crate) fn start(&mut self, command: Command<H>, seat: Seat<'_>, task: Task, now: Instant) {
@@ -58,7 +61,8 @@ impl<H: Handle> Engine<H> {
 
     /// Forgets the commands of a session that have not begun, and gives them.
     pub fn withdraw_starved(&mut self, nexus: NexusId) -> Vec<H> {
-        self.starvation.withdraw(nexus).into_iter().map(|starved| starved.handle.handle).collect()
+        let starved = self.starvation.withdraw(nexus).into_iter().map(|starved| starved.handle);
+        starved.chain(self.paused.take(nexus)).map(|command| command.handle).collect()
     }
 }
 

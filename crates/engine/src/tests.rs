@@ -1,3 +1,4 @@
+mod paused;
 mod pending;
 
 use std::fs::File;

@@ -7,9 +7,14 @@ use sanwire_core::text::{printable, printable_lines};
 
 /// Prints to stdout what servers and others may have had a word in; a reader that has gone away (`| head`) is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
+    print_while_read(text).map(drop)
+}
+
+/// The same; `false` when the reader has gone away.
+pub(crate) fn print_while_read(text: &str) -> io::Result<bool> {
     match io::stdout().lock().write_all(printable_lines(text).as_bytes()).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::os::fd::BorrowedFd;
 
 use sanwire_buffer::Packet;
@@ -51,6 +52,18 @@ pub struct PortCounters {
     pub send_errors: u64,
     /// Arrived and not handed out: truncated, or not for this station.
     pub filtered: u64,
+}
+
+impl AddAssign for PortCounters {
+    fn add_assign(&mut self, other: PortCounters) {
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.kernel_drops += other.kernel_drops;
+        self.send_errors += other.send_errors;
+        self.filtered += other.filtered;
+    }
 }
 
 macro_rules! each {

@@ -14,7 +14,7 @@ use crate::front::hyperscsi::clients::{ClientConfig, ClientsConfig, Compression,
 use crate::front::hyperscsi::{Identity, Psk, Recovery};
 use crate::front::iscsi::Authentication;
 use crate::front::iscsi::target_node::TargetNodeConfig;
-use crate::kept::{StateError, StateFile, StateLock};
+use crate::kept::{Keeps, StateError, StateFile, StateLock};
 use crate::wire::Wire;
 
 /// One volume of a server.
@@ -128,7 +128,7 @@ impl ServerConfig {
 
     /// Where what is changed while the server runs is kept, but for clients.
     pub(crate) fn changes_file(&self) -> Option<StateFile> {
-        self.state_file("changes", "json").map(StateFile::new)
+        self.state_file("changes", "json").map(|path| StateFile::new(path, Keeps::CHANGES))
     }
 
     /// A file of this server in the state directory, which servers of several names may share.

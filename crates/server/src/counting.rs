@@ -9,6 +9,8 @@ use sanwire_engine::{NexusCount, VolumeCount};
 use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
 
+use crate::sessions::SessionCount;
+
 /// The volumes that a session has used since it began, by their slots: a bit for each, up to the highest that it has used.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Uses(Vec<u64>);
@@ -29,6 +31,14 @@ impl Uses {
             self.0.resize(word + 1, 0);
         }
         self.0[word] |= bit;
+    }
+
+    /// The slots of all of them, ascending.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u16> {
+        let words = (0u16..).zip(&self.0).filter(|(_, word)| **word != 0);
+        words.flat_map(|(at, word)| {
+            (0..u64::BITS as u16).filter(move |bit| word >> bit & 1 != 0).map(move |bit| at * u64::BITS as u16 + bit)
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -106,6 +116,7 @@ pub(crate) struct Counted {
     /// By slots, ascending; only those that were used on this shard.
     pub(crate) volumes: Vec<(u16, VolumeCount)>,
     pub(crate) connections: Vec<ConnectionCount>,
+    pub(crate) sessions: Vec<SessionCount>,
     /// The sessions that have used volumes.
     pub(crate) users: Vec<User>,
     /// What was not taken, by reasons.
@@ -128,15 +139,8 @@ pub(crate) struct WireCount {
 impl WireCount {
     /// Adds what another shard has counted.
     pub(crate) fn add(&mut self, other: &WireCount) {
-        let (sum, other_ports) = (&mut self.ports, other.ports);
         self.is_up &= other.is_up;
-        sum.received += other_ports.received;
-        sum.received_bytes += other_ports.received_bytes;
-        sum.sent += other_ports.sent;
-        sum.sent_bytes += other_ports.sent_bytes;
-        sum.kernel_drops += other_ports.kernel_drops;
-        sum.send_errors += other_ports.send_errors;
-        sum.filtered += other_ports.filtered;
+        self.ports += other.ports;
     }
 }
 
@@ -149,6 +153,10 @@ pub(crate) struct ConnectionCount {
     /// Whose it is: a client by its id, or an initiator by its name.
     pub(crate) principal: String,
     pub(crate) address: String,
+    /// Of a session whose connections are not told apart, how many it has; the links of one that goes by several.
+    pub(crate) links: usize,
+    /// How it is guarded, for people.
+    pub(crate) security: String,
     pub(crate) commands: NexusCount,
     pub(crate) packets: Option<PacketCount>,
 }
@@ -196,6 +204,7 @@ mod tests {
         assert_eq!(uses.note(LUNS_MAX as u16 - 1, &task(operation_code::READ_16)), Some(LUNS_MAX as u16 - 1));
         let has = |uses: &Uses| [2, 3, LUNS_MAX as u16 - 1].map(|slot| uses.has(slot));
         assert_eq!(has(&uses), [false, true, true]);
+        assert_eq!(uses.slots().collect::<Vec<_>>(), [3, LUNS_MAX as u16 - 1]);
         uses.clear(3);
         assert_eq!(has(&uses), [false, false, true]);
         uses.clear(LUNS_MAX as u16 - 1);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_core::Size;
+use sanwire_core::text::shortened;
 use serde::{Deserialize, Serialize};
 
 /// Events that are kept, but for refusals.
@@ -17,7 +18,13 @@ const KEPT_MAX: usize = 4096;
 const REFUSALS_MAX: usize = 512;
 
 /// Events in one answer.
-const ANSWER_MAX: usize = 512;
+const ANSWER_MAX: usize = 128;
+
+/// Of a text for people, so much is kept.
+const TEXT_MAX_BYTES: usize = 384;
+
+/// Of the lines that a reload has changed, so many are kept.
+const LINES_MAX: usize = 16;
 
 /// One thing that has happened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -124,6 +131,27 @@ pub enum Happening {
     },
 }
 
+impl Happening {
+    /// As it is kept: what is long says how long it was.
+    fn bounded(mut self) -> Happening {
+        let shorten = |text: &mut String| *text = shortened(text, TEXT_MAX_BYTES).into_owned();
+        match &mut self {
+            Happening::StoreFailing { why: text, .. }
+            | Happening::Refused { what: text, .. }
+            | Happening::JobBegun { what: text, .. }
+            | Happening::JobEnded { refused: Some(text), .. } => shorten(text),
+            Happening::Reloaded { changed } => {
+                let others = changed.len().saturating_sub(LINES_MAX);
+                changed.truncate(LINES_MAX);
+                changed.iter_mut().for_each(shorten);
+                changed.extend((others > 0).then(|| format!("and {others} more")));
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
 impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -205,6 +233,7 @@ impl EventLog {
     /// Takes note of something.
     pub(crate) fn note(&self, what: Happening) {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let what = what.bounded();
         self.lock().put(time, what);
         self.0.news.notify_all();
     }
@@ -331,8 +360,27 @@ mod tests {
         let last_gone = (KEPT_MAX - REFUSALS_MAX + 1) as u64;
         assert_eq!((told.events[0].number, told.gone), (last_gone + 1, Some((2, last_gone))));
         assert_eq!(log.read(None, Duration::ZERO).events[0].what, added(0), "it is still there");
-        let behind = log.read(Some(&told.cursor), Duration::ZERO);
-        assert_eq!((numbers(&behind), behind.gone), (vec![], None));
+        let (mut cursor, mut seen) = (told.cursor, told.events.len());
+        loop {
+            let more = log.read(Some(&cursor), Duration::ZERO);
+            assert_eq!(more.gone, None);
+            if more.events.is_empty() {
+                break;
+            }
+            (cursor, seen) = (more.cursor, seen + more.events.len());
+        }
+        assert_eq!(seen, REFUSALS_MAX, "an answer has some of them, and the next one goes on there");
+    }
+
+    #[test]
+    fn what_is_kept_of_an_event_is_bounded() {
+        let log = EventLog::new(7);
+        log.note(Happening::Reloaded { changed: vec!["x".repeat(1 << 20); 1000] });
+        log.note(Happening::JobEnded { job: 1, refused: Some("y".repeat(1 << 20)) });
+        let told = log.read(None, Duration::ZERO);
+        let Happening::Reloaded { changed } = &told.events[0].what else { panic!("{told:?}") };
+        assert_eq!((changed.len(), &*changed[LINES_MAX]), (LINES_MAX + 1, "and 984 more"));
+        assert!(serde_json::to_vec(&told).unwrap().len() < 16 << 10);
     }
 
     #[test]

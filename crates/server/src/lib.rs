@@ -34,6 +34,7 @@ mod registry;
 mod removal;
 mod reservations;
 mod server;
+mod sessions;
 mod shard;
 mod slots;
 mod streams;
@@ -50,14 +51,14 @@ pub use front::hyperscsi::clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
 };
 pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
-pub use kept::StateError;
+pub use kept::{Keeps, StateError};
 pub use manage::{
     Answer, AnswerPage, Asker, ClientStatus, ConnectionStatistics, Deviation, GroupStatus, JobState, JobStatus,
     ManageError, ManagementHandle, Manager, MissingStatus, PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal,
     Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
-pub use registry::SessionStatus;
 pub use removal::Removal;
 pub use server::Server;
+pub use sessions::SessionStatus;
 pub use wire::{Wire, WireError};

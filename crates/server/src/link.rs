@@ -8,7 +8,7 @@ use std::time::Duration;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, LinkId, Path, Peer};
 use sanwire_io::interface::Interface;
-use sanwire_io::{LocalAddress, Port, interface};
+use sanwire_io::{LocalAddress, Port, PortCounters, interface};
 
 use crate::counting::WireCount;
 use crate::events::{EventLog, Happening};
@@ -94,6 +94,8 @@ struct LinkWire {
     /// Which opening of its ports this is.
     round: u32,
     is_broken: bool,
+    /// What was counted at the ports that it had before.
+    before: PortCounters,
 }
 
 impl Links {
@@ -104,7 +106,8 @@ impl Links {
             let front = opener.wire().front();
             places.resize(places.len().max(usize::from(front) + 1), Vec::new());
             let links = &mut places[usize::from(front)];
-            wires.push(LinkWire { opener, front, link: links.len() as u8, round: 0, is_broken: false });
+            let (link, before) = (links.len() as u8, PortCounters::default());
+            wires.push(LinkWire { opener, front, link, round: 0, is_broken: false, before });
             links.push(place);
         }
         Links { ports, wires, places, tend_at: Instant::ZERO, interfaces: None, is_put_off: false, events }
@@ -173,12 +176,12 @@ impl Links {
     }
 
     fn lose(&mut self, index: usize, error: &io::Error) {
-        let LinkWire { opener, is_broken, .. } = &mut self.wires[index];
+        let LinkWire { opener, is_broken, round, .. } = &mut self.wires[index];
         if !opener.is_bound_to_an_interface() {
             tracing::debug!("wire {opener}: {error}");
             return;
         }
-        if !*is_broken {
+        if !*is_broken && opener.is_lost_first(*round) {
             tracing::warn!("wire {opener} is gone: {error}; it is opened again when it is back");
             self.events.note(Happening::LinkLost { wire: opener.to_string() });
         }
@@ -205,7 +208,7 @@ impl Links {
             }
             let wire = &self.wires[index];
             if wire.is_broken && wire.opener.is_there(&interfaces) {
-                wire.reopen(shards);
+                wire.reopen(shards, &self.events);
             }
         }
         true
@@ -225,18 +228,19 @@ impl Links {
     pub(crate) fn take(&mut self, reopened: Reopened) {
         let Reopened { wire, round, port } = reopened;
         if let Some(index) = self.wires.iter().position(|link| link.opener.number() == wire) {
-            self.ports[index] = port;
-            self.events.note(Happening::LinkBack { wire: self.wires[index].opener.to_string() });
-            (self.wires[index].round, self.wires[index].is_broken) = (round, false);
+            let former = std::mem::replace(&mut self.ports[index], port);
+            let wire = &mut self.wires[index];
+            (wire.round, wire.is_broken) = (round, false);
+            wire.before += former.counters();
         }
     }
 
-    /// What was counted of each port since it was opened.
+    /// What was counted at the ports of each wire.
     pub(crate) fn counts(&self) -> Vec<WireCount> {
-        let count = |(port, wire): (&Port, &LinkWire)| WireCount {
-            wire: wire.opener.to_string(),
-            is_up: !wire.is_broken,
-            ports: port.counters(),
+        let count = |(port, wire): (&Port, &LinkWire)| {
+            let mut ports = wire.before;
+            ports += port.counters();
+            WireCount { wire: wire.opener.to_string(), is_up: !wire.is_broken, ports }
         };
         self.ports.iter().zip(&self.wires).map(count).collect()
     }
@@ -250,10 +254,11 @@ impl Links {
 
 impl LinkWire {
     /// Opens the ports of all shards again, unless another shard has done so: then this one's comes by mail, too.
-    fn reopen(&self, shards: &[Mailbox]) {
+    fn reopen(&self, shards: &[Mailbox], events: &EventLog) {
         match self.opener.reopen(self.round) {
             Ok(Some(reopened)) => {
                 tracing::warn!("wire {} is open again", self.opener);
+                events.note(Happening::LinkBack { wire: self.opener.to_string() });
                 shards.iter().zip(reopened).for_each(|(shard, reopened)| shard.send(ShardMessage::Reopened(reopened)));
             }
             Ok(None) => {}

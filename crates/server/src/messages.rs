@@ -27,7 +27,7 @@ pub(crate) enum ShardMessage {
     Redirect(u32),
     /// End these nexuses.
     Drop(NexusSelection),
-    /// Let a principal send nothing, or go on.
+    /// Let the commands of a principal wait, or go on.
     Pause(String, bool),
     /// Other terms hold for clients: drop those that are not served any more, share the windows anew.
     ClientsConfig,

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sanwire_io::interface::Interface;
@@ -19,6 +20,8 @@ pub(crate) struct Opener {
     ring_bytes: usize,
     /// How often they were opened again. Held while they are.
     round: Mutex<u32>,
+    /// As many openings were told to be lost: each is told once, by the shard that finds it first.
+    told_lost: AtomicU32,
 }
 
 /// A port that was opened again, for its shard.
@@ -36,7 +39,14 @@ impl Opener {
     /// # Errors
     /// The kernel's: `AddrInUse` also where another process shares the port, as our shards do among themselves.
     pub(crate) fn open(wire: &Wire, number: u16, shards: u32, ring_bytes: usize) -> io::Result<(Opener, Vec<Port>)> {
-        let mut opener = Opener { wire: wire.clone(), number, shards, ring_bytes, round: Mutex::default() };
+        let mut opener = Opener {
+            wire: wire.clone(),
+            number,
+            shards,
+            ring_bytes,
+            round: Mutex::default(),
+            told_lost: AtomicU32::new(0),
+        };
         let ports = opener.open_round(0)?;
         if let Some(LocalAddress::Udp(bound)) = ports.first().map(Port::local_address) {
             opener.wire = opener.wire.at(bound);
@@ -63,6 +73,12 @@ impl Opener {
     pub(crate) fn is_there(&self, interfaces: &[Interface]) -> bool {
         let interface = self.wire.interface();
         interface.is_none_or(|interface| interfaces.iter().any(|known| known.name == *interface))
+    }
+
+    /// Whether the loss of this opening is news: no shard has told of it.
+    pub(crate) fn is_lost_first(&self, round: u32) -> bool {
+        let openings = round.saturating_add(1);
+        self.told_lost.fetch_max(openings, Ordering::Relaxed) < openings
     }
 
     /// Opens the ports again, if nobody has done so since this round.
@@ -132,9 +148,18 @@ mod tests {
     #[test]
     fn a_wire_that_another_shard_has_opened_again_is_not_opened_once_more() {
         let wire = "hs-eth:absent".parse().unwrap();
-        let opener = Opener { wire, number: 3, shards: 4, ring_bytes: 0, round: Mutex::new(7) };
+        let opener =
+            Opener { wire, number: 3, shards: 4, ring_bytes: 0, round: Mutex::new(7), told_lost: AtomicU32::new(0) };
         assert!(opener.reopen(6).unwrap().is_none());
         let away = opener.reopen(7).map(drop).unwrap_err();
         assert_eq!((away.kind(), *opener.round.lock().unwrap()), (io::ErrorKind::NotFound, 7), "it is tried again");
+    }
+    #[test]
+    fn a_lost_wire_is_told_once_by_all_shards_together() {
+        let wire = "hs-eth:absent".parse().unwrap();
+        let opener =
+            Opener { wire, number: 0, shards: 1, ring_bytes: 0, round: Mutex::default(), told_lost: AtomicU32::new(0) };
+        let told = [0, 0, 1, 0, 1].map(|round| opener.is_lost_first(round));
+        assert_eq!(told, [true, false, true, false, false]);
     }
 }

@@ -15,7 +15,7 @@ use sanwire_scsi::Task;
 use serde::{Deserialize, Serialize};
 
 use crate::counting::Uses;
-use crate::persist::{read_file, replace_file};
+use crate::kept::{Keeps, StateError, StateFile};
 
 /// Hosts that are remembered, at the most.
 const HOSTS_MAX: usize = 1024;
@@ -38,8 +38,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The client or the initiator, which may have any number of sessions.
-    fn owner(&self) -> &str {
+    /// The client by its id, or the initiator by its name, which may have any number of sessions.
+    pub(crate) fn owner(&self) -> &str {
         self.port.split_once(',').map_or(&self.port, |(owner, _)| owner)
     }
 
@@ -73,7 +73,7 @@ pub(crate) struct PastUses(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    path: Option<PathBuf>,
+    file: Option<StateFile>,
     started_at: Instant,
     table: Mutex<Table>,
     /// Held while the file is written.
@@ -92,19 +92,18 @@ struct Table {
 
 impl PastUses {
     /// What is remembered in this file; nothing without one.
-    pub(crate) fn open(path: Option<PathBuf>) -> Self {
-        let read = |path: &PathBuf| {
-            Ok(read_file(path)?.map(|bytes| serde_json::from_slice::<Vec<Past>>(&bytes)).transpose()?)
+    ///
+    /// # Errors
+    /// [`StateError`]. A file that cannot be understood is not overwritten.
+    pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, StateError> {
+        let file = path.map(|path| StateFile::new(path, Keeps::USES));
+        let load = |file: &StateFile| match file.load_plain::<Vec<Past>>()? {
+            None => file.load(),
+            first => Ok(first),
         };
-        let hosts = path.as_ref().and_then(|path| {
-            read(path).unwrap_or_else(|error: std::io::Error| {
-                tracing::warn!("{} cannot be read: {error}; it is not known who used volumes", path.display());
-                None
-            })
-        });
-        let hosts = hosts.unwrap_or_default().into_iter().map(Arc::new).collect();
-        let table = Mutex::new(Table { hosts, ..Table::default() });
-        PastUses(Arc::new(Shared { path, started_at: Instant::now(), table, writing: Mutex::default() }))
+        let hosts: Vec<Past> = file.as_ref().map(load).transpose()?.flatten().unwrap_or_default();
+        let table = Mutex::new(Table { hosts: hosts.into_iter().map(Arc::new).collect(), ..Table::default() });
+        Ok(PastUses(Arc::new(Shared { file, started_at: Instant::now(), table, writing: Mutex::default() })))
     }
 
     /// A host has a session: what it used when it was there last.
@@ -205,7 +204,7 @@ impl Shared {
     /// Changes the table, and has it written down when `change` says that there is something new.
     fn change(self: &Arc<Self>, change: impl FnOnce(&mut Table) -> bool) {
         let mut table = self.lock();
-        if table.is_closed || !change(&mut table) || self.path.is_none() {
+        if table.is_closed || !change(&mut table) || self.file.is_none() {
             return;
         }
         table.is_changed = true;
@@ -231,13 +230,12 @@ impl Shared {
     }
 
     fn save(&self) {
-        let Some(path) = &self.path else { return };
+        let Some(file) = &self.file else { return };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         // No shard waits until it is all made into text.
         let hosts = self.lock().hosts.clone();
-        let content = serde_json::to_vec(&hosts.iter().map(|past| &**past).collect::<Vec<_>>());
-        if let Err(error) = content.map_err(Into::into).and_then(|content| replace_file(path, &content)) {
-            let path = path.display();
+        if let Err(error) = file.save(&hosts.iter().map(|past| &**past).collect::<Vec<_>>()) {
+            let path = file.path().display();
             tracing::warn!("{path} cannot be written: {error}; after a restart it is not known who used volumes");
         }
     }
@@ -293,7 +291,7 @@ mod tests {
         }
 
         fn start(&self) -> PastUses {
-            PastUses::open(Some(self.0.join("uses.json")))
+            PastUses::open(Some(self.0.join("uses.json"))).unwrap()
         }
     }
 
@@ -339,6 +337,26 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_file_is_refused_and_not_overwritten_and_one_of_the_first_versions_is_read() {
+        let (state, units, host) = (State::new("damaged"), units(), host("one"));
+        let before = state.start();
+        before.used(&host, UUID);
+        before.close();
+        let path = state.0.join("uses.json");
+        let good = std::fs::read(&path).unwrap();
+        let newer = String::from_utf8(good.clone()).unwrap().replacen("\"sanwire\":1", "\"sanwire\":9", 1);
+        for bad in [&good[..good.len() - 2], &b"[{\"port\":"[..], newer.as_bytes()] {
+            std::fs::write(&path, bad).unwrap();
+            let refused = PastUses::open(Some(path.clone())).unwrap_err().to_string();
+            assert!(refused.contains("who uses which volumes") && refused.contains("mv "), "{refused}");
+            assert_eq!(std::fs::read(&path).unwrap(), bad, "nothing is overwritten");
+        }
+        let body = good.splitn(2, |byte| *byte == b'\n').nth(1).unwrap();
+        std::fs::write(&path, body).unwrap();
+        assert!(state.start().came(&host, &units).has(SLOT));
+    }
+
+    #[test]
     fn a_host_that_has_lost_its_session_uses_what_it_used_when_it_is_back() {
         let (state, units, host) = (State::new("lost"), units(), host("one"));
         let uses = state.start();
@@ -354,7 +372,7 @@ mod tests {
     /// One initiator has as many ports as it likes.
     #[test]
     fn of_too_many_hosts_those_that_are_away_are_forgotten_first_and_most_of_one_owner() {
-        let uses = PastUses::open(None);
+        let uses = PastUses::open(None).unwrap();
         let knows = |port: &str| uses.0.lock().hosts.iter().any(|past| past.host.port == port);
         ["here,1", "away,1"].into_iter().for_each(|port| uses.used(&host(port), UUID));
         uses.left(&host("away,1"), false);
@@ -390,7 +408,7 @@ mod tests {
 
     #[test]
     fn of_too_many_hosts_those_are_remembered_that_came_last() {
-        let (units, uses) = (units(), PastUses::open(None));
+        let (units, uses) = (units(), PastUses::open(None).unwrap());
         for number in 0..=HOSTS_MAX {
             uses.used(&host(&number.to_string()), UUID);
         }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sanwire_core::NexusId;
 use sanwire_core::quota::{DISCOVERIES_OF_STRANGERS, Usage};
-use serde::{Deserialize, Serialize};
 
 pub(crate) use self::shares::{Full, Seat};
 use self::shares::{Owner, Shares};
@@ -18,21 +17,6 @@ use crate::front::{Admission, Newcomer, SessionPort};
 
 /// What tells the nexuses of these sessions from those of HyperSCSI, which count from zero.
 const NEXUS_BASE: u64 = 1 << 63;
-
-/// A session whose connections came through the login listener, for people.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SessionStatus {
-    /// Who.
-    pub initiator: String,
-    /// Its part of the session's identity.
-    pub isid: String,
-    /// Which target it uses.
-    pub target: String,
-    /// The target's part of the session's identity.
-    pub tsih: u16,
-    /// The shard that serves it.
-    pub shard: usize,
-}
 
 /// Where a connection goes on that has passed its login.
 #[derive(Debug)]
@@ -132,22 +116,6 @@ impl Registry {
     pub(crate) fn usages(&self) -> Vec<Usage> {
         let shares = Arc::clone(&self.lock().shares);
         shares.usages()
-    }
-
-    /// The sessions with targets.
-    pub(crate) fn list(&self) -> Vec<SessionStatus> {
-        let sessions = self.lock();
-        let status = |(tsih, session): (&u16, &Session)| {
-            let SessionPort { initiator, id, target, .. } = &session.port;
-            Some(SessionStatus {
-                initiator: initiator.clone(),
-                isid: id.clone(),
-                target: target.clone()?,
-                tsih: *tsih,
-                shard: session.shard,
-            })
-        };
-        sessions.by_tsih.iter().filter_map(status).collect()
     }
 
     /// A session is gone.

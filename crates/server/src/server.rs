@@ -1,8 +1,10 @@
 //! A running server: opened whole or not at all.
 
 mod changes;
+mod looking;
 mod opening;
 
+pub(crate) use self::looking::View;
 pub(crate) use self::opening::MissingVolume;
 use self::opening::add_volumes;
 
@@ -20,7 +22,6 @@ use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_io::tcp::Listener;
 use sanwire_io::{Port, Waker};
-use sanwire_scsi::IscsiName;
 
 use crate::budget::Budget;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
@@ -40,7 +41,7 @@ use crate::messages::{Mailbox, ShardMessage};
 use crate::opener::Opener;
 use crate::past_uses::PastUses;
 use crate::protection_table::ProtectionTable;
-use crate::registry::{Registry, SessionStatus};
+use crate::registry::Registry;
 use crate::shard::{self, ShardParts};
 use crate::slots::Slots;
 use crate::wire::Wire;
@@ -76,15 +77,6 @@ pub struct Server {
     missing: Mutex<Vec<MissingVolume>>,
     /// Last, so that no other server of this name begins before this one has ended.
     _lock: Option<StateLock>,
-}
-
-/// What there is to see of a server without asking its shards.
-#[derive(Clone)]
-pub(crate) struct View {
-    pub(crate) units: Arc<LogicalUnits>,
-    pub(crate) levels: Arc<ProtectionTable>,
-    pub(crate) exports: Arc<TargetNodes>,
-    pub(crate) clients: Arc<Clients>,
 }
 
 /// What starting shards takes, besides the configuration.
@@ -141,7 +133,7 @@ impl Server {
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
             registry: Arc::new(Registry::new(shards as usize, &budget)),
-            past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))),
+            past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))?),
             events: EventLog::new(instance),
             instance,
             shards: mailboxes.into(),
@@ -190,38 +182,6 @@ impl Server {
     #[must_use]
     pub fn exports(&self) -> Vec<TargetNodeConfig> {
         self.exports.configs()
-    }
-
-    /// An iSCSI target, as it is configured now.
-    pub(crate) fn target_node(&self, name: &IscsiName) -> Option<TargetNodeConfig> {
-        self.look_at_target(name, TargetNodeConfig::clone)
-    }
-
-    /// What `look` finds in an iSCSI target; `None` when there is no such target.
-    pub(crate) fn look_at_target<T>(&self, name: &IscsiName, look: impl FnOnce(&TargetNodeConfig) -> T) -> Option<T> {
-        self.exports.table().by_name(name).map(|export| look(&export.config))
-    }
-
-    /// The iSCSI targets that have a unit of this volume.
-    pub(crate) fn targets_with(&self, volume: &str) -> Vec<TargetNodeConfig> {
-        self.exports.with_volume(volume)
-    }
-
-    /// What has happened.
-    pub(crate) fn events(&self) -> &EventLog {
-        &self.events
-    }
-
-    /// What there is to see, for who does not have the server.
-    pub(crate) fn view(&self) -> View {
-        let (units, levels) = (Arc::clone(&self.units), Arc::clone(&self.levels));
-        View { units, levels, exports: Arc::clone(&self.exports), clients: Arc::clone(&self.clients) }
-    }
-
-    /// The iSCSI sessions.
-    #[must_use]
-    pub fn sessions(&self) -> Vec<SessionStatus> {
-        self.registry.list()
     }
 
     /// Opens the wires of packets, and gives the ports of each shard.

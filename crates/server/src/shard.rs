@@ -4,7 +4,7 @@ mod events;
 mod mail;
 mod task_management;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -90,6 +90,8 @@ struct Shard {
     newcomers: Vec<Arc<AdmittedConnection>>,
     counters: VolumeCounters,
     past_uses: Arc<PastUses>,
+    /// Principals whose commands wait until they are resumed.
+    paused: BTreeSet<String>,
     /// Who watches is told of sessions, links and stores.
     events: EventLog,
     lines: ShardLines,
@@ -132,6 +134,7 @@ impl Shard {
             newcomers: Vec::new(),
             counters: VolumeCounters::default(),
             past_uses: parts.past_uses,
+            paused: BTreeSet::new(),
             events: parts.events,
             lines: ShardLines::default(),
             relieve_at: Instant::ZERO,

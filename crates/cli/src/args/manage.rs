@@ -171,14 +171,14 @@ pub(crate) enum ManageCommand {
         /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
-    /// Let a HyperSCSI client wait: it stays connected, its commands wait
+    /// Let a client or an initiator wait: it stays connected, its commands are not begun
     PauseClient {
-        /// Its id or name
+        /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
-    /// Let a client go on
+    /// Let it go on
     ResumeClient {
-        /// Its id or name
+        /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
     /// Put an iSCSI portal group into another state (asymmetric access): initiators with several paths take the others

@@ -321,3 +321,86 @@ fn a_client_that_is_paused_waits_even_when_it_is_dropped_and_comes_again_until_i
     bench.kill();
     assert!(server.stop().success(), "{}", server.log());
 }
+
+#[test]
+fn an_iscsi_initiator_that_is_paused_waits_even_when_it_is_dropped_and_logs_in_again_until_it_is_resumed() {
+    let scratch = Scratch::new();
+    let port = port();
+    let options = ["--control".to_owned(), scratch.text("pause.sock")];
+    let mut server = Server::start_on(&scratch, &[&format!("iscsi:127.0.0.1:{port}")], &["disk0=ram:16M"], &options);
+    let socket = scratch.path("pause.sock");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    let volume = format!("iscsi://127.0.0.1:{port}/iqn.2026-11.org.sanwire:disk0/0");
+    bench.args(["bench", &volume, "--time", "3600", "--wait", "forever"]);
+    bench.env("XDG_STATE_HOME", scratch.path("bench-state"));
+    let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
+    let answer =
+        |command: &str| -> Value { serde_json::from_str(&ctl_ok(&socket, &[command, "--json"])).expect("JSON") };
+    let sessions = || answer("sessions")["sessions"].as_array().expect("a list").clone();
+    // What is aborted counts as a command, too.
+    let moved = || {
+        let volume = answer("statistics")["statistics"]["volumes"][0].clone();
+        volume["read_bytes"].as_u64().expect("a count") + volume["written_bytes"].as_u64().expect("a count")
+    };
+    wait_until("the initiator works", TIMEOUT, || moved() > 1 << 20);
+    let first = sessions()[0].clone();
+    let initiator = first["client"].as_str().expect("its name").to_owned();
+    assert_eq!((&first["wire"], &first["volume_names"][0]), (&"iscsi".into(), &"disk0".into()), "{first}");
+    assert!(first["connections"] == 1 && first["paused"] == false && initiator.starts_with("iqn."), "{first}");
+
+    let nobody = ctl(&socket, &["drop-client", "iqn.2026-11.org.example:nobody"]);
+    assert!(nobody.code == Some(1) && nobody.stderr.contains("has no session"), "{}", nobody.stderr);
+    ctl_ok(&socket, &["pause-client", &initiator]);
+    let waits = || {
+        let before = moved();
+        thread::sleep(Duration::from_millis(500));
+        moved() == before
+    };
+    wait_until("the initiator waits", TIMEOUT, waits);
+    let done = moved();
+    assert!(ctl_ok(&socket, &["sessions"]).contains("paused"));
+    ctl_ok(&socket, &["drop-client", &initiator]);
+    wait_until("it is there again", TIMEOUT, || sessions().iter().any(|session| session["id"] != first["id"]));
+    wait_until("it waits again", TIMEOUT, waits);
+    assert_eq!(moved(), done, "none of its commands was done");
+
+    ctl_ok(&socket, &["resume-client", &initiator]);
+    wait_until("it goes on", TIMEOUT, || moved() > done + (1 << 20));
+    assert!(bench.is_alive(), "it has noticed nothing: {}", bench.log());
+    bench.kill();
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn what_happens_is_told_to_those_who_follow_and_counted_for_monitoring() {
+    let scratch = Scratch::new();
+    let options = ["--control".to_owned(), scratch.text("events.sock")];
+    let wires = [format!("hs-ip:127.0.0.1:{}", port()), format!("iscsi:127.0.0.1:{}", port())];
+    let mut server = Server::start_on(&scratch, &wires.each_ref().map(String::as_str), &["disk0=ram:16M"], &options);
+    let socket = scratch.path("events.sock");
+    let before: Value = serde_json::from_str(&ctl_ok(&socket, &["events", "--json"])).expect("JSON");
+    let cursor = before["events"]["cursor"].as_str().expect("a cursor").to_owned();
+    let mut follow = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    follow.args(["ctl", "--socket"]).arg(&socket).args(["events", "--follow"]);
+    let mut follower = Process::spawn("follower", follow, scratch.path("follower.log"));
+    ctl_ok(&socket, &["add-volume", "disk1=ram:8M"]);
+    ctl_ok(&socket, &["resize-volume", "disk1", "16M"]);
+    ctl_ok(&socket, &["remove-volume", "disk1"]);
+    let told = ["volume disk1 is served", "volume disk1 has 16 MiB now", "volume disk1 is not served any more"];
+    wait_until("who follows is told", TIMEOUT, || told.iter().all(|line| follower.log().contains(line)));
+    follower.kill();
+    let since = ctl_ok(&socket, &["events", "--since", &cursor]);
+    assert!(told.iter().all(|line| since.contains(line)) && !since.contains("restarted"), "{since}");
+
+    let metrics = ctl_ok(&socket, &["metrics"]);
+    assert!(
+        metrics.ends_with("# EOF\n") && metrics.contains("sanwire_volume_size_bytes{volume=\"disk0\"}"),
+        "{metrics}"
+    );
+    assert!(server.stop().success());
+    server.restart();
+    wait_until("the server is back", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
+    let since: Value = serde_json::from_str(&ctl_ok(&socket, &["events", "--since", &cursor, "--json"])).expect("JSON");
+    assert_eq!(since["events"]["restarted"], true, "{since}");
+    assert!(server.stop().success());
+}

@@ -45,7 +45,7 @@ fn what_waits_in_a_paused_nexus_can_be_aborted_withdrawn_and_superseded() {
     assert_eq!(ended(&mut shard), [(2, None)], "its own");
     let disk = world.units.get(Lun::default()).expect("the disk");
     let barrier = AbortBarrier::new(|| ());
-    shard.abort(&Selection { by: TWO, which: Which::On(vec![disk]) }, Some(&barrier));
+    shard.abort(&Selection { by: TWO, which: Which::On(vec![disk.id()]) }, Some(&barrier));
     let aborted = Some(Status::TaskAborted);
     assert_eq!(ended(&mut shard), [(1, aborted), (3, aborted), (4, aborted)]);
     assert_eq!(Arc::strong_count(&barrier), 1, "there is nothing to wait for");

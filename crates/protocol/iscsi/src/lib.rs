@@ -41,7 +41,9 @@ pub use outbox::Outbox;
 pub use parameters::{ConnectionParameters, SessionParameters};
 pub use receiver::{Beginning, Destination, Pdu, Receiver, Step};
 pub use serial::Serial;
-pub use server::{Admission, CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent};
+pub use server::{
+    Admission, CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, SessionStatus,
+};
 
 /// The TCP port of iSCSI.
 pub const ISCSI_PORT: u16 = 3260;

@@ -29,6 +29,9 @@ use crate::past_uses::Host;
 
 /// One protocol's server in one shard.
 pub(crate) trait FrontEnd {
+    /// What people call the protocol.
+    fn name(&self) -> &'static str;
+
     /// What the shard must know or do.
     fn poll_event(&mut self, now: Instant) -> Option<FrontEvent>;
 
@@ -89,7 +92,8 @@ pub(crate) trait FrontEnd {
     /// Asks the nexuses with a target node to go where it has moved.
     fn redirect(&mut self, _target: u32, _now: Instant) {}
 
-    /// Lets a principal send nothing, or go on.
+    /// Tells the initiators of a principal to send nothing, or to go on, where the protocol has words for that: the shard lets their
+    /// commands wait in any case.
     fn pause(&mut self, _principal: &str, _is_paused: bool, _now: Instant) {}
 
     /// What principals may do has changed.

@@ -28,24 +28,28 @@ pub enum StateError {
     },
     /// It is not what was written.
     #[error(
-        "{0}, which keeps what was changed by ctl, is damaged: {reason}; nothing was overwritten. Restore it from a backup, or move it \
-         away (mv {0} {0}.damaged): then the configuration alone holds, and changes by ctl have to be made again", path.display()
+        "{0}, which keeps {1}, is damaged: {reason}; nothing was overwritten. Restore it from a backup, or move it away \
+         (mv {0} {0}.damaged): then {2}", path.display(), keeps.what, keeps.without
     )]
     Damaged {
         /// Which file.
         path: PathBuf,
+        /// What it keeps.
+        keeps: Keeps,
         /// What is wrong.
         reason: String,
     },
     /// A newer program wrote it.
     #[error(
-        "{0}, which keeps what was changed by ctl, was written by a newer version of Sanwire (format {version}; this one reads up to \
-         {VERSION}); nothing was overwritten. Start that version, or move the file away (mv {0} {0}.newer): then the configuration \
-         alone holds", path.display()
+        "{0}, which keeps {1}, was written by a newer version of Sanwire (format {version}; this one reads up to {VERSION}); nothing \
+         was overwritten. Start that version, or move the file away (mv {0} {0}.newer): then {2}",
+        path.display(), keeps.what, keeps.without
     )]
     Newer {
         /// Which file.
         path: PathBuf,
+        /// What it keeps.
+        keeps: Keeps,
         /// Its version.
         version: u32,
     },
@@ -64,9 +68,34 @@ pub enum StateError {
     },
 }
 
+/// What a file keeps, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keeps {
+    /// What.
+    what: &'static str,
+    /// How it is without the file.
+    without: &'static str,
+}
+
+impl Keeps {
+    /// What was changed while the server ran.
+    pub(crate) const CHANGES: Keeps = Keeps {
+        what: "what was changed by ctl",
+        without: "the configuration alone holds, and changes by ctl have to be made again",
+    };
+    /// Who has used volumes.
+    pub(crate) const USES: Keeps = Keeps {
+        what: "who uses which volumes",
+        without: "a volume may be taken away from a host that has it mounted and has not come back since the start",
+    };
+}
+
 /// A file that keeps something.
 #[derive(Clone, Debug)]
-pub(crate) struct StateFile(PathBuf);
+pub(crate) struct StateFile {
+    path: PathBuf,
+    keeps: Keeps,
+}
 
 #[derive(Serialize, Deserialize)]
 struct Head {
@@ -81,12 +110,12 @@ struct Version {
 }
 
 impl StateFile {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        StateFile(path)
+    pub(crate) fn new(path: PathBuf, keeps: Keeps) -> Self {
+        StateFile { path, keeps }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// What is kept; `None` when there is nothing yet.
@@ -94,18 +123,22 @@ impl StateFile {
     /// # Errors
     /// [`StateError`]. A file that cannot be understood is not taken for an empty one.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, StateError> {
-        let content = read_file(&self.0).map_err(|source| StateError::Read { path: self.0.clone(), source })?;
+        let content = read_file(&self.path).map_err(|source| StateError::Read { path: self.path.clone(), source })?;
         content.map(|content| self.parse(&content)).transpose()
     }
 
     fn parse<T: DeserializeOwned>(&self, content: &[u8]) -> Result<T, StateError> {
-        let damaged = |reason: &str| StateError::Damaged { path: self.0.clone(), reason: reason.to_owned() };
+        let damaged = |reason: &str| StateError::Damaged {
+            path: self.path.clone(),
+            keeps: self.keeps,
+            reason: reason.to_owned(),
+        };
         let end = content.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("its first line has no end"))?;
         let (head, body) = (&content[..end], &content[end + 1..]);
         let foreign = |_| damaged("its first line is not one of Sanwire");
         let Version { sanwire: version } = serde_json::from_slice(head).map_err(foreign)?;
         if version > VERSION {
-            return Err(StateError::Newer { path: self.0.clone(), version });
+            return Err(StateError::Newer { path: self.path.clone(), keeps: self.keeps, version });
         }
         let Head { sum, .. } = serde_json::from_slice(head).map_err(foreign)?;
         if sum != sum_of(body) {
@@ -119,7 +152,7 @@ impl StateFile {
     /// # Errors
     /// When it cannot be read.
     pub(crate) fn load_plain<T: DeserializeOwned>(&self) -> Result<Option<T>, StateError> {
-        let content = read_file(&self.0).map_err(|source| StateError::Read { path: self.0.clone(), source })?;
+        let content = read_file(&self.path).map_err(|source| StateError::Read { path: self.path.clone(), source })?;
         Ok(content.and_then(|content| serde_json::from_slice(&content).ok()))
     }
 
@@ -128,8 +161,11 @@ impl StateFile {
     /// # Errors
     /// [`StateError::Damaged`] when the text is not one.
     pub(crate) fn parsed<T: FromStr>(&self, text: &str) -> Result<T, StateError> {
-        let damaged =
-            |_| StateError::Damaged { path: self.0.clone(), reason: format!("'{text}' is nothing it can hold") };
+        let damaged = |_| StateError::Damaged {
+            path: self.path.clone(),
+            keeps: self.keeps,
+            reason: format!("'{text}' is nothing it can hold"),
+        };
         text.parse().map_err(damaged)
     }
 
@@ -138,14 +174,14 @@ impl StateFile {
     /// # Errors
     /// What the system says; then what was kept still is.
     pub(crate) fn save<T: Serialize>(&self, content: &T) -> io::Result<()> {
-        replace_file(&self.0, &written(content)?)
+        replace_file(&self.path, &written(content)?)
     }
 
     /// Puts what is kept aside, as `PATH.old`, before something else takes its place.
     pub(crate) fn put_aside(&self) -> io::Result<()> {
-        let mut aside = self.0.clone().into_os_string();
+        let mut aside = self.path.clone().into_os_string();
         aside.push(".old");
-        read_file(&self.0)?.map_or(Ok(()), |content| replace_file(Path::new(&aside), &content))
+        read_file(&self.path)?.map_or(Ok(()), |content| replace_file(Path::new(&aside), &content))
     }
 }
 
@@ -172,7 +208,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("sanwire-kept-{label}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).unwrap();
-        (directory.clone(), StateFile::new(directory.join("changes.json")))
+        (directory.clone(), StateFile::new(directory.join("changes.json"), Keeps::CHANGES))
     }
 
     #[test]

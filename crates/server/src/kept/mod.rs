@@ -21,8 +21,8 @@ use crate::manage::PortState;
 pub(crate) use self::configured::Configured;
 pub(crate) use self::difference::{difference, edit_of_volume};
 pub(crate) use self::edit::Edit;
-pub use self::file::StateError;
 pub(crate) use self::file::StateFile;
+pub use self::file::{Keeps, StateError};
 pub(crate) use self::lock::StateLock;
 pub(crate) use self::merge::merge;
 

@@ -1,11 +1,14 @@
 //! Who has changed what of a running server: one line of JSON for each change, and for what was refused.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Instant, SystemTime};
 
 use sanwire_core::ClientId;
@@ -102,12 +105,30 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The file to which lines are added. It may be moved away at any time; the next line begins another. One that has become long is
-/// put aside under a number.
+/// put aside under a number. A thread writes the lines in their order, so that a slow disk keeps only those waiting whose lines
+/// these are.
+#[derive(Clone, Debug)]
+pub(crate) struct AuditLog(Arc<Shared>);
+
 #[derive(Debug)]
-pub(crate) struct AuditLog {
+struct Shared {
     path: PathBuf,
     /// Since when the limits count.
     begun: Instant,
+    queue: Mutex<Queue>,
+    /// More lines are stable.
+    advanced: Condvar,
+}
+
+/// The lines that are to be written: few, for each who asks waits for its own, and what strangers cause is limited.
+#[derive(Debug)]
+struct Queue {
+    lines: VecDeque<String>,
+    /// How many lines were taken, and how many of these were written.
+    taken: u64,
+    written: u64,
+    /// There is a thread that writes.
+    is_writing: bool,
     /// What clients are refused that have shown who they are.
     refusals: Limiter,
     /// What anybody is refused who reaches the server.
@@ -116,25 +137,45 @@ pub(crate) struct AuditLog {
     unwritten: u64,
 }
 
+/// A line that was taken, to be waited for; `None` for one that is not to be written.
+#[must_use]
+pub(super) struct Noted(Option<(AuditLog, u64)>);
+
+impl Noted {
+    /// Waits until the line is stable, or cannot be written.
+    pub(super) fn wait(self) {
+        let Some((log, number)) = self.0 else { return };
+        let mut queue = log.0.lock();
+        while queue.written < number {
+            queue = log.0.advanced.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
 impl AuditLog {
     pub(crate) fn new(path: PathBuf) -> Self {
-        AuditLog {
-            path,
-            begun: Instant::now(),
+        let queue = Queue {
+            lines: VecDeque::new(),
+            taken: 0,
+            written: 0,
+            is_writing: false,
             refusals: Limiter::new(&AUDITED_REFUSALS),
             offences: Limiter::new(&AUDITED_OFFENCES),
             bytes: Account::new(&AUDIT_BYTES),
             unwritten: 0,
-        }
+        };
+        let (queue, advanced) = (Mutex::new(queue), Condvar::new());
+        AuditLog(Arc::new(Shared { path, begun: Instant::now(), queue, advanced }))
     }
 
     fn now(&self) -> sanwire_core::Instant {
-        sanwire_core::Instant::ZERO + self.begun.elapsed()
+        sanwire_core::Instant::ZERO + self.0.begun.elapsed()
     }
 
     /// How its quotas are used.
     pub(super) fn usages(&self) -> [Usage; 3] {
-        [self.offences.usage(), self.refusals.usage(), self.bytes.usage()]
+        let queue = self.0.lock();
+        [queue.offences.usage(), queue.refusals.usage(), queue.bytes.usage()]
     }
 
     /// Sees whether lines can be written there.
@@ -142,53 +183,102 @@ impl AuditLog {
         open(path).map(drop)
     }
 
-    /// Writes a line, and waits until it is stable.
-    pub(super) fn note(&mut self, by: &Asker, request: Option<&Request>, response: &Response) {
+    /// All that was taken until now.
+    pub(super) fn all(&self) -> Noted {
+        let taken = self.0.lock().taken;
+        Noted(Some((self.clone(), taken)))
+    }
+
+    /// Takes a line about what was asked.
+    pub(super) fn note(&self, by: &Asker, request: Option<&Request>, response: &Response) -> Noted {
         let now = self.now();
         let cut = |line: &'_ String| shortened(line, TEXT_MAX_BYTES).into_owned();
+        let mut queue = self.0.lock();
         let (result, details) = match response {
             Response::Done(Answer::Changed(lines)) => ("done", lines.iter().map(cut).collect()),
             Response::Done(_) => ("done", Vec::new()),
             // Who is on this host is trusted with the log.
-            Response::Refused(_) if matches!(by, Asker::Client { .. }) && !self.refusals.take(now) => {
-                self.unwritten += 1;
-                return;
+            Response::Refused(_) if matches!(by, Asker::Client { .. }) && !queue.refusals.take(now) => {
+                queue.unwritten += 1;
+                return Noted(None);
             }
             Response::Refused(refusal) => ("refused", vec![cut(&refusal.reason)]),
         };
-        self.write(Line { request: request.and_then(shown), ..Line::new(by, result, details) });
+        self.take(queue, Line { request: request.and_then(shown), ..Line::new(by, result, details) })
     }
 
-    /// Writes a line about what was refused so many times; whether it `is_proven` whose it was.
-    pub(super) fn note_offence(&mut self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
+    /// Takes a line about what was refused so many times; whether it `is_proven` whose it was.
+    pub(super) fn note_offence(&self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) -> Noted {
         let now = self.now();
-        let limiter = if is_proven { &mut self.refusals } else { &mut self.offences };
+        let mut queue = self.0.lock();
+        let limiter = if is_proven { &mut queue.refusals } else { &mut queue.offences };
         if !limiter.take(now) {
-            self.unwritten += count;
-            return;
+            queue.unwritten += count;
+            return Noted(None);
         }
         let reason = shortened(&offence.to_string(), REFUSED_TEXT_MAX_BYTES).into_owned();
-        self.write(Line { count: Some(count), ..Line::new(by, "refused", vec![reason]) });
+        self.take(queue, Line { count: Some(count), ..Line::new(by, "refused", vec![reason]) })
     }
 
-    fn write(&mut self, mut line: Line<'_>) {
-        line.unwritten = std::mem::take(&mut self.unwritten);
-        if let Err(error) = self.append(&line) {
-            let (path, Line { by, request, result, .. }) = (self.path.display(), line);
-            tracing::error!("the audit log {path} cannot be written: {error}; {by:?} asked for {request:?}: {result}");
+    fn take(&self, mut queue: MutexGuard<'_, Queue>, mut line: Line<'_>) -> Noted {
+        line.unwritten = std::mem::take(&mut queue.unwritten);
+        // What is made of strings and numbers is text.
+        let text = serde_json::to_string(&line).unwrap_or_default();
+        queue.lines.push_back(format!("{}\n", printable(&text)));
+        queue.taken += 1;
+        let (number, must_begin) = (queue.taken, !std::mem::replace(&mut queue.is_writing, true));
+        drop(queue);
+        if must_begin {
+            let log = self.clone();
+            if thread::Builder::new().name("audit".into()).spawn(move || log.0.work()).is_err() {
+                self.0.work();
+            }
+        }
+        Noted(Some((self.clone(), number)))
+    }
+}
+
+impl Shared {
+    /// Writes lines until there are none.
+    fn work(&self) {
+        loop {
+            let (lines, last) = {
+                let mut queue = self.lock();
+                if queue.lines.is_empty() {
+                    queue.is_writing = false;
+                    return;
+                }
+                (std::mem::take(&mut queue.lines), queue.taken)
+            };
+            for line in lines {
+                if let Err(error) = self.append(&line) {
+                    let path = self.path.display();
+                    tracing::error!(
+                        "the audit log {path} cannot be written: {error}; this is missing there: {}",
+                        line.trim()
+                    );
+                }
+            }
+            self.lock().written = last;
+            self.advanced.notify_all();
         }
     }
 
-    fn append(&mut self, line: &Line<'_>) -> io::Result<()> {
-        let text = format!("{}\n", printable(&serde_json::to_string(line)?));
+    fn append(&self, line: &str) -> io::Result<()> {
         let mut file = open(&self.path)?;
         let file_bytes = file.metadata()?.len();
-        if !self.bytes.admits(file_bytes * FILES, text.len() as u64 * FILES) && file_bytes > 0 {
+        let has_room = self.lock().bytes.admits(file_bytes * FILES, line.len() as u64 * FILES);
+        if !has_room && file_bytes > 0 {
             rotate(&self.path)?;
             file = open(&self.path)?;
         }
-        file.write_all(text.as_bytes())?;
+        file.write_all(line.as_bytes())?;
         file.sync_data()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // It is whole between any two changes.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -247,35 +337,35 @@ mod tests {
     }
 
     fn remove(log: &AuditLog) {
-        fs::remove_dir_all(log.path.parent().unwrap()).unwrap();
+        fs::remove_dir_all(log.0.path.parent().unwrap()).unwrap();
     }
 
     #[test]
     fn a_log_that_has_become_long_is_put_aside_and_the_oldest_goes() {
-        let mut log = log("long");
+        let log = log("long");
         let by = Asker::Process { uid: 1, pid: 1 };
-        log.note(&by, None, &Response::Done(Answer::Changed(vec!["first".into()])));
+        log.note(&by, None, &Response::Done(Answer::Changed(vec!["first".into()]))).wait();
         for number in 0..FILES + 2 {
-            let file = OpenOptions::new().write(true).open(&log.path).unwrap();
+            let file = OpenOptions::new().write(true).open(&log.0.path).unwrap();
             file.set_len(AUDIT_BYTES.limit / FILES - number).unwrap();
-            log.note(&by, None, &Response::Done(Answer::Changed(vec![format!("change {number}")])));
+            log.note(&by, None, &Response::Done(Answer::Changed(vec![format!("change {number}")]))).wait();
         }
-        let directory = log.path.parent().unwrap();
+        let directory = log.0.path.parent().unwrap();
         let sizes = fs::read_dir(directory).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
         let sizes: Vec<u64> = sizes.collect();
         assert_eq!(sizes.len() as u64, FILES);
         assert!(sizes.iter().sum::<u64>() <= AUDIT_BYTES.limit);
-        let newest = fs::read_to_string(&log.path).unwrap();
+        let newest = fs::read_to_string(&log.0.path).unwrap();
         assert!(newest.contains(&format!("change {}", FILES + 1)) && newest.lines().count() == 1);
         remove(&log);
     }
 
     #[test]
     fn what_a_request_says_cannot_turn_or_hide_what_is_read() {
-        let mut log = log("turned");
+        let log = log("turned");
         let by = Asker::Stranger { address: "10.0.0.1:1".into() };
-        log.note_offence(&by, &"a\u{202e}b\u{9b}c\u{7f}\n", false, 1);
-        let text = fs::read_to_string(&log.path).unwrap();
+        log.note_offence(&by, &"a\u{202e}b\u{9b}c\u{7f}\n", false, 1).wait();
+        let text = fs::read_to_string(&log.0.path).unwrap();
         assert!(text.contains(r"a\u202eb\u009bc\u007f\n") && text.lines().count() == 1, "{text}");
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["details"][0], "a\u{202e}b\u{9b}c\u{7f}\n");
@@ -283,24 +373,24 @@ mod tests {
     }
 
     fn lines(log: &AuditLog) -> Vec<Value> {
-        let text = fs::read_to_string(&log.path).unwrap();
+        let text = fs::read_to_string(&log.0.path).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[test]
     fn a_year_of_refusals_leaves_room_for_what_was_changed() {
         const LINE_MAX_BYTES: u64 = 1024;
-        let mut log = log("year");
+        let log = log("year");
         let by = Asker::Client {
             client: ClientId([0xff; 16]),
             address: "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535".into(),
         };
         for nasty in ["\u{202e}", "\"", "\\", "日"] {
-            log.note_offence(&by, &nasty.repeat(10_000), false, u64::MAX);
-            let written = fs::metadata(&log.path).unwrap().len();
+            log.note_offence(&by, &nasty.repeat(10_000), false, u64::MAX).wait();
+            let written = fs::metadata(&log.0.path).unwrap().len();
             assert!(written <= LINE_MAX_BYTES, "{nasty:?}: {written}");
             assert!(lines(&log)[0]["details"][0].as_str().unwrap().ends_with("0000 bytes)"));
-            fs::remove_file(&log.path).unwrap();
+            fs::remove_file(&log.0.path).unwrap();
         }
         let lines = (AUDITED_OFFENCES.limit + AUDITED_REFUSALS.limit) * 365;
         assert!(lines * LINE_MAX_BYTES < AUDIT_BYTES.limit * 3 / 4, "{lines} lines");
@@ -309,14 +399,15 @@ mod tests {
 
     #[test]
     fn strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out() {
-        let mut log = log("shares");
+        let log = log("shares");
         let stranger = Asker::Stranger { address: "10.0.0.1:1".into() };
         let client = Asker::Client { client: ClientId([1; 16]), address: "10.0.0.2:1".into() };
         let process = Asker::Process { uid: 0, pid: 1 };
-        (0..1000).for_each(|_| log.note_offence(&stranger, &"a flood", false, 1));
-        (0..1000).for_each(|_| log.note_offence(&client, &"against the rules", true, 1));
+        (0..1000).for_each(|_| log.note_offence(&stranger, &"a flood", false, 1).wait());
+        (0..1000).for_each(|_| log.note_offence(&client, &"against the rules", true, 1).wait());
         (0..100).for_each(|_| {
             log.note(&process, None, &Response::Refused(Refusal::new("volume-unknown", "there is no such volume")))
+                .wait()
         });
         let count = |reason: &str| lines(&log).iter().filter(|line| line["details"][0] == reason).count();
         let counts = [count("a flood"), count("against the rules"), count("there is no such volume")];
@@ -328,11 +419,11 @@ mod tests {
 
     #[test]
     fn a_long_request_is_written_in_short_and_says_how_long_it_was() {
-        let mut log = log("long-request");
+        let log = log("long-request");
         let by = Asker::Process { uid: 0, pid: 1 };
         let request = Request::RemoveVolume { name: "v".repeat(60_000), force: false };
-        log.note(&by, Some(&request), &Response::Refused(Refusal::new("x", "x".repeat(60_000))));
-        assert!(fs::metadata(&log.path).unwrap().len() < 3000);
+        log.note(&by, Some(&request), &Response::Refused(Refusal::new("x", "x".repeat(60_000)))).wait();
+        assert!(fs::metadata(&log.0.path).unwrap().len() < 3000);
         let line = &lines(&log)[0];
         let said = [&line["request"], &line["details"][0]].map(|text| text.as_str().unwrap());
         assert!(said[0].contains("vvv... (600") && said[1].ends_with("xxx... (60000 bytes)"), "{said:?}");

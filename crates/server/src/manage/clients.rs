@@ -10,6 +10,9 @@ use crate::counting::{Counted, User};
 use crate::front::hyperscsi::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
+/// Clients and initiators that are paused at a time.
+const PAUSED_MAX: usize = 1024;
+
 impl Manager {
     pub(super) fn clients(&self, counted: Vec<Counted>) -> Vec<ClientStatus> {
         let connections: Vec<_> = counted.into_iter().flat_map(|counted| counted.connections).collect();
@@ -116,25 +119,53 @@ impl Manager {
         Ok(Step::Done(tell(self, client)))
     }
 
-    pub(super) fn drop_client(&self, client: &str) -> Result<Answer, ManageError> {
+    /// Ends the sessions of a client or an initiator, over whatever wire; it may come again.
+    pub(super) fn drop_client(&self, client: &str) -> Result<Step, ManageError> {
+        let (principal, counter) = (self.principal(client)?, self.target.counter());
+        Ok(Step::slow(
+            "counting",
+            move || counter.count(),
+            move |manager, counted| {
+                let connections = counted.iter().flat_map(|shard| &shard.connections);
+                let sessions = connections.filter(|connection| connection.principal == principal).count();
+                // Also one that has begun meanwhile.
+                manager.target.drop_principal(&principal);
+                let line = match sessions {
+                    0 => Err(ManageError::NoSession(principal)),
+                    1 => Ok(format!("the session of {principal} is ended")),
+                    _ => Ok(format!("{sessions} sessions of {principal} are ended")),
+                };
+                line.map(|line| Step::Done(Answer::Changed(vec![line])))
+            },
+        ))
+    }
+
+    /// What the shards call a client or an initiator.
+    fn principal(&self, client: &str) -> Result<String, ManageError> {
         if let Ok(initiator) = client.parse::<IscsiName>() {
-            self.target.drop_initiator(&initiator);
-            return Ok(Answer::Changed(vec![format!("the sessions of {initiator} are ended")]));
+            return Ok(initiator.to_string());
         }
-        let id = self.client_id(client)?;
-        self.target.drop_client(id);
-        Ok(Answer::Changed(vec![format!("the sessions of client {id} are ended")]))
+        let id: ClientId = client.parse().or_else(|_| self.target.clients().find(client).map(|client| client.id))?;
+        Ok(id.to_string())
     }
 
-    fn client_id(&self, client: &str) -> Result<ClientId, ManageError> {
-        client.parse().or_else(|_| Ok(self.target.clients().find(client)?.id))
-    }
-
-    pub(super) fn pause_client(&self, client: &str, is_paused: bool) -> Result<Answer, ManageError> {
-        let id = self.client_id(client)?;
-        self.target.pause_client(id, is_paused);
-        let state = if is_paused { "waits, until it is resumed or the server ends" } else { "goes on" };
-        Ok(Answer::Changed(vec![format!("client {id} {state}")]))
+    /// Lets the commands of a client or an initiator wait, over whatever wire, or go on.
+    pub(super) fn pause_client(&mut self, client: &str, is_paused: bool) -> Result<Answer, ManageError> {
+        let principal = self.principal(client)?;
+        let is_changed = match is_paused {
+            true if !self.paused.contains(&principal) && self.paused.len() >= PAUSED_MAX => {
+                return Err(ManageError::TooManyPaused);
+            }
+            true => self.paused.insert(principal.clone()),
+            false => self.paused.remove(&principal),
+        };
+        self.target.pause_principal(&principal, is_paused);
+        let state = match (is_paused, is_changed) {
+            (true, _) => "waits, until it is resumed or the server ends",
+            (false, true) => "goes on",
+            (false, false) => "was not paused",
+        };
+        Ok(Answer::Changed(vec![format!("{principal} {state}")]))
     }
 
     /// Takes over what a new configuration says of clients; tells what differs.

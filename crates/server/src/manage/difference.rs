@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::Size;
 use sanwire_store::VolumeSpec;
+use sanwire_store::kind::{Likeness, Place};
 
 use crate::config::VolumeConfig;
 use crate::front::iscsi::target_node::TargetNodeConfig;
@@ -55,6 +56,19 @@ impl Difference {
 }
 
 impl Difference {
+    /// Takes out the volumes that come with the store of one that goes, as when it has another name: the store is closed first.
+    pub(super) fn take_renamed<'a>(&mut self, before: impl Iterator<Item = &'a VolumeConfig>) -> Vec<VolumeConfig> {
+        let goes = |volume: &&VolumeConfig| self.removed.iter().any(|name| **name == *volume.spec.name);
+        let gone: Vec<&VolumeConfig> = before.filter(goes).collect();
+        let has_store = |volume: &mut VolumeConfig| {
+            let store = &volume.spec.store.backing;
+            let is_there = |place: Place<'_>| !matches!(place, Place::Memory);
+            let is_same = |other: &&VolumeConfig| store.compare(&*other.spec.store.backing) != Likeness::Other;
+            is_there(store.place()) && gone.iter().any(is_same)
+        };
+        self.added.extract_if(.., has_store).collect()
+    }
+
     /// The volumes that differ.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let added = self.added.iter().map(|volume| &*volume.spec.name);

@@ -54,6 +54,12 @@ pub enum ManageError {
          or use `sanwire ctl reload --force`"
     )]
     TakesAway(String),
+    /// Nobody is to be dropped.
+    #[error("{0} has no session")]
+    NoSession(String),
+    /// Too many are paused.
+    #[error("too many clients are paused: resume one first")]
+    TooManyPaused,
     /// Clients use volumes that they would not see any more.
     #[error(
         "nothing was changed, for that would take away what is in use: {0}; have it detached there first, or add --force"

@@ -12,7 +12,9 @@ use super::jobs::{Job, Jobs};
 use super::look::Looker;
 use super::seeking::seek;
 use super::slow::{Next, Slow, Step};
-use super::{Answer, AnswerPage, Asker, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Response, response_of};
+use super::{
+    Answer, AnswerPage, Asker, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Responded, Response, response_of,
+};
 use crate::events::{EventLog, Happening};
 use crate::front::Offence;
 use crate::management_queue::{Content, Letters, QueuedRequest};
@@ -218,7 +220,9 @@ impl ManagementHandle {
             Err(error) => Err(error),
         };
         self.publish(manager, request);
-        Ok(manager.respond(by, request, result))
+        let responded = manager.respond(by, request, result);
+        drop(guard);
+        Ok(responded.when_stable())
     }
 
     /// Does what is left of a request.
@@ -246,10 +250,11 @@ impl ManagementHandle {
 
     /// The response to what is over; also while the server ends, which waits for this.
     fn respond(&self, by: &Asker, request: &Request, result: Result<Answer, ManageError>) -> Response {
-        match self.lock().as_mut() {
-            Some(manager) => manager.respond(by, request, result),
-            None => response_of(result),
-        }
+        let guard = self.lock();
+        let Some(manager) = guard.as_ref() else { return response_of(result) };
+        let responded = manager.respond(by, request, result);
+        drop(guard);
+        responded.when_stable()
     }
 
     /// Shows those who only look what has changed.
@@ -261,11 +266,18 @@ impl ManagementHandle {
 
     /// Refuses what is no request, or what somebody may not ask.
     fn refuse(&self, by: &Asker, refusal: Refusal) -> Response {
-        self.lock().as_mut().map_or_else(stopping, |manager| manager.refuse(by, refusal))
+        let responded = self.lock().as_ref().map(|manager| manager.refuse(by, refusal));
+        responded.map_or_else(stopping, Responded::when_stable)
+    }
+
+    /// The same for one that is not answered.
+    fn note_attempt(&self, by: &Asker) {
+        let refusal = Refusal::new("not-permitted", NOT_PERMITTED);
+        drop(self.lock().as_ref().map(|manager| manager.refuse(by, refusal)));
     }
 
     fn note_offence(&self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
-        if let Some(manager) = self.lock().as_mut() {
+        if let Some(manager) = self.lock().as_ref() {
             manager.note_offence(by, offence, is_proven, count);
         }
     }
@@ -334,7 +346,7 @@ fn work(letters: &Letters, desk: &Weak<Desk>) {
             None => Asker::Stranger { address },
         };
         match content {
-            Content::Attempt => drop(desk.refuse(&by, Refusal::new("not-permitted", NOT_PERMITTED))),
+            Content::Attempt => desk.note_attempt(&by),
             Content::Refused(Offence { what, is_proven }, count) => desk.note_offence(&by, &what, is_proven, count),
             Content::Request { json, room_bytes, request, home } => {
                 let answer = move |response: Response| {

@@ -1,6 +1,6 @@
 //! What differs from the configuration is kept, before it is done: a change that would not survive a restart is none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -101,6 +101,7 @@ impl Manager {
             busy: Busy::default(),
             jobs: Arc::default(),
             audit,
+            paused: BTreeSet::new(),
         };
         manager.restore_access_states();
         if let Err(error) = manager.drop_overridden(!notes.is_empty()) {

@@ -3,6 +3,7 @@
 //! Nothing is kept for it: the shards are asked for their plain numbers when somebody wants to know. The names begin with
 //! `sanwire_`; seconds and bytes are the units; what is counted only grows, until the server ends.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -13,6 +14,8 @@ use prometheus_client::registry::Registry;
 use sanwire_engine::VolumeCount;
 
 use super::Manager;
+use super::deviations::deviations;
+use super::response::QuotaStatistics;
 use crate::counting::{Counted, WireCount};
 
 /// Microseconds in a second.
@@ -45,6 +48,11 @@ impl Collector for Metrics {
             let metric_type = samples.first().map_or(MetricType::Unknown, |(_, sample)| sample.metric_type());
             let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
             for (labels, sample) in samples {
+                if labels.is_empty() {
+                    // There is one such sample at the most.
+                    sample.encode(family)?;
+                    break;
+                }
                 let labels: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (*key, value.as_str())).collect();
                 sample.encode(family.encode_family(&labels)?)?;
             }
@@ -80,6 +88,7 @@ impl Manager {
         families.extend(self.of_volumes(counted));
         families.extend(of_wires(counted));
         families.extend(of_sessions(counted));
+        families.extend(of_quotas(&self.quotas(counted)));
         let mut registry = Registry::with_prefix("sanwire");
         registry.register_collector(Box::new(Metrics(families)));
         let mut text = String::new();
@@ -94,11 +103,13 @@ impl Manager {
         let gauge =
             |name, help, labels: Labels, value| Family { name, help, samples: vec![(labels, Sample::Gauge(value))] };
         let events = vec![(Labels::new(), Sample::Counter(self.target.events().count()))];
+        let record = self.kept.record();
+        let deviations = deviations(&record.changes, self.target.clients()).len() as u64;
         vec![
             gauge("build_info", "The version of the program", vec![("version", version)], 1),
             gauge("server_info", "The name of the server", vec![("name", self.name.clone())], 1),
-            gauge("revision", "Grows with each change of what is served", vec![], self.revision),
-            gauge("deviations", "Things that differ from the configuration", vec![], self.deviations().len() as u64),
+            gauge("revision", "Grows with each change of what is served", vec![], record.revision),
+            gauge("deviations", "Things that differ from the configuration", vec![], deviations),
             gauge(
                 "missing_volumes",
                 "Volumes that should be served and cannot be opened",
@@ -150,8 +161,11 @@ fn durations(sum: &VolumeCount) -> Sample {
     let last = sum.latencies.len() - 1;
     let bound = |place: usize| if place == last { f64::INFINITY } else { (1u64 << place) as f64 / SECOND_US };
     let buckets = sum.latencies.iter().enumerate().map(|(place, count)| (bound(place), *count));
-    Sample::Durations(sum.latency_us as f64 / SECOND_US, sum.commands, buckets.collect())
+    Sample::Durations(sum.latency_us as f64 / SECOND_US, sum.latencies.iter().sum(), buckets.collect())
 }
+
+/// The samples of a wire, those of a direction with its name.
+type WireSamples = Vec<(Option<&'static str>, Sample)>;
 
 /// The ports of packets, and what the kernel has dropped there.
 fn of_wires(counted: &[Counted]) -> Vec<Family> {
@@ -162,7 +176,7 @@ fn of_wires(counted: &[Counted]) -> Vec<Family> {
             None => wires.push(wire.clone()),
         }
     }
-    let of = |name, help, value: &dyn Fn(&WireCount) -> Vec<(Option<&'static str>, Sample)>| {
+    let of = |name, help, value: &dyn Fn(&WireCount) -> WireSamples| {
         let samples = wires.iter().flat_map(|wire| {
             value(wire).into_iter().map(|(direction, sample)| {
                 let direction = direction.map(|direction| ("direction", direction.to_owned()));
@@ -189,21 +203,24 @@ fn of_wires(counted: &[Counted]) -> Vec<Family> {
     ]
 }
 
-/// Sessions of every wire, by shards, what was not taken, and what quotas have refused.
+/// Sessions of every wire and what was not taken, by shards.
 fn of_sessions(counted: &[Counted]) -> Vec<Family> {
     let (mut sessions, mut dropped) = (Vec::new(), Vec::new());
     for shard in counted {
         let mut wires: Vec<(&str, u64)> = Vec::new();
-        for connection in &shard.connections {
-            match wires.iter_mut().find(|(wire, _)| *wire == connection.wire) {
+        for session in &shard.sessions {
+            match wires.iter_mut().find(|(wire, _)| *wire == session.wire) {
                 Some((_, count)) => *count += 1,
-                None => wires.push((connection.wire, 1)),
+                None => wires.push((session.wire, 1)),
             }
         }
         let labels = |wire: &str| vec![("shard", shard.shard.to_string()), ("protocol", wire.to_owned())];
         sessions.extend(wires.into_iter().map(|(wire, count)| (labels(wire), Sample::Gauge(count))));
+        // Several wires may have the same reason.
+        let mut reasons = BTreeMap::<&str, u64>::new();
+        shard.dropped.iter().for_each(|(reason, count)| *reasons.entry(reason).or_default() += count);
         let labels = |reason: &str| vec![("shard", shard.shard.to_string()), ("reason", reason.to_owned())];
-        dropped.extend(shard.dropped.iter().map(|(reason, count)| (labels(reason), Sample::Counter(*count))));
+        dropped.extend(reasons.into_iter().map(|(reason, count)| (labels(reason), Sample::Counter(count))));
     }
     vec![
         Family { name: "shard_sessions", help: "Sessions of the shard", samples: sessions },
@@ -211,41 +228,21 @@ fn of_sessions(counted: &[Counted]) -> Vec<Family> {
     ]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::testing::config;
-    use super::super::{Answer, Request};
-    use super::*;
-
-    #[test]
-    fn every_layer_is_in_the_text_that_prometheus_reads() {
-        let mut config = config(&["a=ram:1M", "b=ram:2M"]);
-        config.name = "box \"1\"\n".into();
-        let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
-        let Ok(Answer::Metrics(text)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
-        let wire = &manager.target().wires()[0];
-        for line in [
-            "sanwire_server_info{name=\"box \\\"1\\\"\\n\"} 1",
-            "# TYPE sanwire_volume_size_bytes gauge",
-            "sanwire_volume_size_bytes{volume=\"b\"} 2097152",
-            "# TYPE sanwire_volume_commands counter",
-            "sanwire_volume_commands_total{volume=\"a\"} 0",
-            &format!("sanwire_wire_up{{wire=\"{wire}\"}} 1"),
-            &format!("sanwire_wire_packets_total{{wire=\"{wire}\",direction=\"in\"}} 0"),
-            &format!("sanwire_wire_kernel_dropped_packets_total{{wire=\"{wire}\"}} 0"),
-        ] {
-            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
-        }
-        assert!(text.ends_with("# EOF\n"), "{text}");
-        manager.into_target().stop().unwrap();
-    }
-
-    #[test]
-    fn durations_are_in_buckets_that_end_with_infinity() {
-        let mut sum = VolumeCount { commands: 3, latency_us: 12, ..VolumeCount::default() };
-        (sum.latencies[0], sum.latencies[3]) = (1, 2);
-        let Sample::Durations(seconds, count, buckets) = durations(&sum) else { panic!("durations") };
-        assert!((seconds - 12e-6).abs() < 1e-12 && count == 3);
-        assert_eq!((buckets[3], buckets.last().map(|(bound, _)| *bound)), ((8e-6, 2), Some(f64::INFINITY)));
-    }
+/// The limits of what somebody may hold, and who has come up to them.
+fn of_quotas(quotas: &[QuotaStatistics]) -> Vec<Family> {
+    let of = |name, help, value: &dyn Fn(&QuotaStatistics) -> Sample| {
+        let sample = |quota: &QuotaStatistics| {
+            let labels = [("holder", &quota.holder), ("quota", &quota.name), ("unit", &quota.unit)];
+            (labels.map(|(key, value)| (key, value.clone())).into(), value(quota))
+        };
+        Family { name, help, samples: quotas.iter().map(sample).collect() }
+    };
+    vec![
+        of("quota_limit", "What one holder may have", &|quota| Sample::Gauge(quota.limit)),
+        of("quota_most", "What one holder has had at the most", &|quota| Sample::Gauge(quota.most.unwrap_or_default())),
+        of("quota_refused", "How often something was refused for it", &|quota| Sample::Counter(quota.refused)),
+    ]
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,18 +28,18 @@ mod statistics;
 mod usage;
 mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_core::text::shortened;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnit;
 
 pub use self::access::PortState;
 pub use self::audit::Asker;
 pub(crate) use self::audit::AuditLog;
+use self::audit::Noted;
 use self::busy::Busy;
 pub use self::error::ManageError;
 pub use self::handle::ManagementHandle;
@@ -62,9 +62,6 @@ use crate::server::Server;
 
 /// The longest request, in bytes of JSON.
 pub const REQUEST_MAX_BYTES: usize = 64 << 10;
-
-/// Of a reason for a refusal, so much is told to those who watch.
-const REASON_MAX_BYTES: usize = 384;
 
 /// What a client is told that may not manage the server.
 pub(crate) const NOT_PERMITTED: &str = "this client may not manage the server";
@@ -89,6 +86,8 @@ pub struct Manager {
     /// Changes that take long, or have taken long.
     jobs: Arc<Jobs>,
     audit: Option<AuditLog>,
+    /// Whose commands wait, as the shards call them.
+    paused: BTreeSet<String>,
 }
 
 impl Manager {
@@ -101,6 +100,9 @@ impl Manager {
     /// The server, which nobody manages any more.
     #[must_use]
     pub fn into_target(self) -> Server {
+        if let Some(audit) = &self.audit {
+            audit.all().wait();
+        }
         self.target
     }
 
@@ -112,38 +114,33 @@ impl Manager {
     pub fn handle(&mut self, by: &Asker, request: Request) -> Response {
         let asked = request.clone();
         let result = self.execute(request);
-        self.respond(by, &asked, result)
+        self.respond(by, &asked, result).when_stable()
     }
 
     /// The response to what was asked; it is written down.
-    fn respond(&mut self, by: &Asker, asked: &Request, result: Result<Answer, ManageError>) -> Response {
+    fn respond(&self, by: &Asker, asked: &Request, result: Result<Answer, ManageError>) -> Responded {
         let response = response_of(result);
-        if asked.is_change() {
-            self.note(by, Some(asked), &response);
-        }
-        response
+        let noted = asked.is_change().then(|| self.note(by, Some(asked), &response)).flatten();
+        Responded { response, noted }
     }
 
     /// Refuses an attempt, and writes it down.
-    pub fn refuse(&mut self, by: &Asker, refusal: Refusal) -> Response {
+    fn refuse(&self, by: &Asker, refusal: Refusal) -> Responded {
         let response = Response::Refused(refusal);
-        self.note(by, None, &response);
-        response
+        let noted = self.note(by, None, &response);
+        Responded { response, noted }
     }
 
     /// Writes down what was refused so many times; whether it `is_proven` whose it was.
-    fn note_offence(&mut self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
-        let (who, what) = (by.to_string(), shortened(&offence.to_string(), REASON_MAX_BYTES).into_owned());
+    fn note_offence(&self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
+        let (who, what) = (by.to_string(), offence.to_string());
         self.target.events().note(Happening::Refused { who, what, count });
-        if let Some(audit) = &mut self.audit {
-            audit.note_offence(by, offence, is_proven, count);
-        }
+        // Nobody waits for an answer.
+        drop(self.audit.as_ref().map(|audit| audit.note_offence(by, offence, is_proven, count)));
     }
 
-    fn note(&mut self, by: &Asker, request: Option<&Request>, response: &Response) {
-        if let Some(audit) = &mut self.audit {
-            audit.note(by, request, response);
-        }
+    fn note(&self, by: &Asker, request: Option<&Request>, response: &Response) -> Option<Noted> {
+        self.audit.as_ref().map(|audit| audit.note(by, request, response))
     }
 
     /// Does what is asked. Sessions that it does not concern notice nothing.
@@ -189,9 +186,11 @@ impl Manager {
             Request::Metrics => Ok(self.count(|manager, counted| Answer::Metrics(manager.metrics(&counted)))),
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
             Request::Status => done(Answer::Status(self.looker().status())),
-            Request::Sessions => done(Answer::Sessions(self.target.sessions())),
+            Request::Sessions => {
+                Ok(self.count(|manager, counted| Answer::Sessions(manager.target.sessions_of(&counted))))
+            }
             Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),
-            Request::DropClient { client } => self.drop_client(&client).map(Step::Done),
+            Request::DropClient { client } => self.drop_client(&client),
             Request::PauseClient { client } => self.pause_client(&client, true).map(Step::Done),
             Request::ResumeClient { client } => self.pause_client(&client, false).map(Step::Done),
             Request::SetAccessState { group, state, target } => {
@@ -218,6 +217,21 @@ impl Manager {
 
     fn find(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
         self.target.units().find_named(name)
+    }
+}
+
+/// A response, and the line of the audit log about it: who asked is answered when that is stable, and keeps nobody else waiting.
+#[must_use]
+struct Responded {
+    response: Response,
+    noted: Option<Noted>,
+}
+
+impl Responded {
+    /// The response. The manager is not to be locked meanwhile.
+    fn when_stable(self) -> Response {
+        self.noted.into_iter().for_each(Noted::wait);
+        self.response
     }
 }
 

@@ -94,7 +94,7 @@ impl Cut {
             Answer::Sessions(list) => self.list(list),
             Answer::Clients(list) => self.list(list),
             Answer::Jobs(list) => self.list(list),
-            Answer::Job(_) | Answer::Changed(_) | Answer::Page(_) => {}
+            Answer::Events(_) | Answer::Metrics(_) | Answer::Job(_) | Answer::Changed(_) | Answer::Page(_) => {}
         }
     }
 

@@ -46,6 +46,8 @@ impl ManageError {
             ManageError::NoJob(_) => "job-unknown",
             ManageError::NoVolume(_) => "volume-unknown",
             ManageError::InUse { .. } | ManageError::TakesAway(_) | ManageError::Hides(_) => "volume-in-use",
+            ManageError::NoSession(_) => "session-unknown",
+            ManageError::TooManyPaused => "paused-too-many",
             ManageError::Silent => "users-unknown",
             ManageError::NoTarget(_) => "target-unknown",
             ManageError::NoGroup(_) | ManageError::NoHyperScsiGroup(_) => "port-group-unknown",
@@ -78,5 +80,48 @@ fn of_client(error: &ChangeError) -> &'static str {
         ChangeError::Client(_) => "client-invalid",
         ChangeError::Load(_) => "state-unreadable",
         ChangeError::Keep { .. } => "not-kept",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    /// What stands in quotes behind each of these words.
+    fn quoted<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
+        text.split(word).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next()).collect()
+    }
+
+    /// The codes in the sources below this directory, which tests are left out of.
+    fn codes(directory: &Path, codes: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                self::codes(&path, codes);
+            } else if !path.ends_with("tests.rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+                let mut found = quoted(text, "Refusal::new(");
+                if path.ends_with("manage/refusal.rs") {
+                    found.extend(quoted(text, "=>"));
+                }
+                codes.extend(found.into_iter().map(str::to_owned));
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_of_codes_in_the_documents_is_that_of_the_program() {
+        let mut known = BTreeSet::new();
+        codes(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut known);
+        let page = include_str!("../../../../docs/configuration.md");
+        let section = page.split("\n### ").find(|section| section.starts_with("Error codes\n")).unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+        let documented: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+        let sorted: BTreeSet<String> = documented.iter().map(|code| (*code).to_owned()).collect();
+        assert_eq!(sorted, known);
+        assert_eq!(sorted.len(), documented.len(), "each stands there once");
     }
 }

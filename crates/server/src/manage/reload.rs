@@ -9,15 +9,18 @@ use sanwire_store::{Acceptance, VolumeSpec};
 use super::busy::Hold;
 use super::difference::{self, Difference};
 use super::resizing::Resized;
+use super::seeking::Unserved;
 use super::slow::{FLUSH_TIMEOUT, Step};
 use super::volumes::{Attempt, ComingVolume, Opened};
 use super::{Answer, ManageError, Manager};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::User;
+use crate::error::StartError;
 use crate::events::Happening;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept::{self, Configured};
 use crate::removal::Removal;
+use crate::server::MissingVolume;
 
 /// What a server is to be.
 struct Wanted {
@@ -44,6 +47,8 @@ struct Holds {
 struct Leftovers {
     /// Volumes that are served no longer, and are being made stable.
     removals: Vec<(String, Removal)>,
+    /// Volumes whose stores these have.
+    renamed: Vec<ComingVolume>,
     /// Volumes that are to be longer.
     longer: Vec<(VolumeSpec, Arc<LogicalUnit>, u64)>,
     /// What is to be said besides.
@@ -118,12 +123,15 @@ impl Manager {
     fn open_wanted(&mut self, configured: ServerConfig, reload: Hold) -> Result<Step, ManageError> {
         let Wanted { config: wanted, missing, .. } = self.wanted(configured.clone());
         wanted.terms().check()?;
-        let difference = Difference::between(self.volumes.values(), &wanted.volumes);
+        let mut difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let mut hold = self.busy.begin();
         for name in difference.names().chain(missing.iter().map(|volume| &*volume.spec.name)) {
             hold.add(name, "being reloaded")?;
         }
-        let (mut new, mut sought) = (Vec::new(), Vec::new());
+        let (mut new, mut sought, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
+        for VolumeConfig { spec, origin, .. } in difference.take_renamed(self.volumes.values()) {
+            renamed.push(self.coming(spec, origin, &mut hold)?);
+        }
         for VolumeConfig { spec, origin, .. } in difference.added {
             new.push(self.coming(spec, origin, &mut hold)?);
         }
@@ -147,25 +155,27 @@ impl Manager {
         };
         let holds = Holds { reload, volumes: hold };
         Ok(Step::slow("opening volumes", open, move |manager, (new, sought): (Vec<Attempt>, Vec<Attempt>)| {
-            manager.apply(configured, new, sought, holds)
+            manager.apply(configured, (new, sought), renamed, holds)
         }))
     }
 
     /// Puts the configuration in the place of the old one: all of it, or nothing when a `new` volume cannot be served. Those that were
-    /// `sought` again may still be missing.
+    /// `sought` again may still be missing, and those that are `renamed` are, until their stores are closed.
     fn apply(
         &mut self,
         configured: ServerConfig,
-        new: Vec<Attempt>,
-        sought: Vec<Attempt>,
+        (new, sought): (Vec<Attempt>, Vec<Attempt>),
+        renamed: Vec<ComingVolume>,
         holds: Holds,
     ) -> Result<Step, ManageError> {
         let Wanted { configured, config: wanted, exports, notes, .. } = self.wanted(configured);
         let terms = wanted.terms();
         let difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let (mut opened, mut changed) = self.put_all(new)?;
-        let still_missing = self.put_sought(sought, &mut opened, &mut changed);
-        let exports = without(&exports, &still_missing);
+        let mut still_missing = self.put_sought(sought, &mut opened, &mut changed);
+        still_missing.extend(renamed.iter().map(|coming| coming.volume.clone()));
+        let all_exports = exports;
+        let exports = without(&all_exports, &still_missing);
         let before = self.target.exports();
         // What may pass in the clear from now on may have a target, and what has none any more need not.
         let (lowered, raised): (Vec<_>, Vec<_>) = difference.secured.iter().partition(|spec| self.is_lower(spec));
@@ -191,6 +201,9 @@ impl Manager {
         self.has_password = wanted.has_password();
         self.allow = wanted.allow;
         self.kept.missing.retain(|missing| still_missing.iter().any(|volume| volume.spec == missing.volume.spec));
+        let missing = renamed.iter().map(|coming| missing_for_now(&coming.volume, &all_exports));
+        self.kept.missing.extend(missing);
+        left.renamed = renamed;
         let kept = self.configured_anew(configured, &wanted.volumes, difference.kept);
         left.notes.extend(kept.err().map(not_kept));
         let raised: Vec<VolumeSpec> = raised.into_iter().cloned().collect();
@@ -201,7 +214,8 @@ impl Manager {
     fn finish_reload(&self, left: Leftovers, raised: Vec<VolumeSpec>, changed: Vec<String>, holds: Holds) -> Step {
         let told = raised.iter().filter(|spec| matches!(self.begin_to_secure(&spec.name, spec.security), Ok(true)));
         let counter = (told.count() > 0).then(|| self.target.counter());
-        let Leftovers { removals, longer, notes } = left;
+        let Leftovers { removals, renamed, longer, notes } = left;
+        let opener = self.target.volume_opener();
         let work = move || {
             // A shard that has counted has read its mail.
             let _ = counter.map(|counter| counter.count());
@@ -211,7 +225,6 @@ impl Manager {
             (closed, longer.into_iter().map(resize).collect::<Vec<_>>())
         };
         Step::slow_awaited("making volumes stable, and longer", work, move |manager, (closed, longer)| {
-            let Holds { reload: _reload, volumes: _volumes } = holds;
             let mut changed = changed;
             changed.extend(closed.into_iter().map(|(name, closed)| match closed {
                 Ok(()) => format!("volume {name} is not served any more"),
@@ -221,13 +234,32 @@ impl Manager {
             for (spec, resized) in longer {
                 changed.extend(manager.resized_as_configured(&spec, resized));
             }
-            changed.extend(notes);
-            let kept = manager.keep_targets(&manager.target.exports());
-            let line = kept.err().map(not_kept).filter(|line| !changed.contains(line));
-            changed.extend(line);
-            manager.target.events().note(Happening::Reloaded { changed: changed.clone() });
-            Ok(Step::Done(Answer::Changed(changed)))
+            if renamed.is_empty() {
+                return Ok(manager.reloaded(changed, notes, holds));
+            }
+            let open = move || {
+                let open = |coming: ComingVolume| {
+                    let opened = opener.open_within(FLUSH_TIMEOUT, &coming.volume, coming.slot);
+                    (coming, opened)
+                };
+                renamed.into_iter().map(open).collect()
+            };
+            Ok(Step::slow("opening volumes under their new names", open, move |manager, opened: Vec<Attempt>| {
+                changed.extend(opened.into_iter().map(|attempt| manager.put_renamed(attempt)));
+                Ok(manager.reloaded(changed, notes, holds))
+            }))
         })
+    }
+
+    /// All is as it is to be.
+    fn reloaded(&mut self, mut changed: Vec<String>, notes: Vec<String>, holds: Holds) -> Step {
+        let Holds { reload: _reload, volumes: _volumes } = holds;
+        changed.extend(notes);
+        let kept = self.keep_targets(&self.target.exports());
+        let line = kept.err().map(not_kept).filter(|line| !changed.contains(line));
+        changed.extend(line);
+        self.target.events().note(Happening::Reloaded { changed: changed.clone() });
+        Step::Done(Answer::Changed(changed))
     }
 
     /// Serves what was opened: all of it, or nothing.
@@ -281,6 +313,21 @@ impl Manager {
         still_missing
     }
 
+    /// Serves a volume whose store another one had; says so, or why not.
+    fn put_renamed(&mut self, (ComingVolume { volume, .. }, opened): Attempt) -> String {
+        let spec = volume.spec.clone();
+        let unopened = |error: StartError| Box::new(Unserved { error: error.into(), opened: None });
+        let put = opened.map_err(unopened).and_then(|opened| self.put_missing(volume, opened));
+        let Err(unserved) = put else { return format!("volume {} is served", spec.name) };
+        let Unserved { error, opened } = *unserved;
+        let reason = ManageError::to_string(&error);
+        // Nothing was written to it.
+        opened.into_iter().for_each(|opened| drop(self.close_again(opened)));
+        let missing = self.kept.missing.iter_mut().filter(|missing| missing.volume.spec == spec);
+        missing.for_each(|missing| missing.reason = reason.clone());
+        format!("volume {} is not served: {reason}; mend that, and reload again", spec.name)
+    }
+
     /// As if nothing had been opened, for this error.
     fn take_all_back(&mut self, opened: Vec<Opened>, error: ManageError) -> Step {
         let removals: Vec<Removal> = opened.into_iter().map(|volume| self.close_again(volume)).collect();
@@ -327,6 +374,16 @@ fn not_kept(error: ManageError) -> String {
         ),
         error => error.to_string(),
     }
+}
+
+/// A volume that is served when the one that has its store is closed.
+fn missing_for_now(volume: &VolumeConfig, exports: &[TargetNodeConfig]) -> MissingVolume {
+    let numbers = exports.iter().flat_map(|export| {
+        let own = export.units.iter().filter(|(_, name)| **name == *volume.spec.name);
+        own.map(|(lun, _)| (export.name.to_string(), *lun))
+    });
+    let (volume, units) = (volume.clone(), numbers.collect());
+    MissingVolume { volume, units, reason: "its store is just being closed under its former name".into() }
 }
 
 /// The targets without these volumes.

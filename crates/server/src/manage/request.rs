@@ -134,12 +134,12 @@ pub enum Request {
         /// Its id or name, or the name of an iSCSI initiator.
         client: String,
     },
-    /// Let a HyperSCSI client wait: it stays connected and sends no commands, until it is told to go on.
+    /// Let a client or an initiator wait, over whatever wire: it stays connected, and its commands are not begun until it is resumed.
     PauseClient {
         /// Its id or name.
         client: String,
     },
-    /// Let a client go on.
+    /// Let it go on.
     ResumeClient {
         /// Its id or name.
         client: String,

@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use crate::config::Origin;
 use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
-use crate::registry::SessionStatus;
+use crate::sessions::SessionStatus;
 
 /// An answer on its way. As JSON: `{"done": ...}` or `{"refused": "why", "code": "volume-unknown"}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::handle::Desk;
 use super::slow::{Next, Step};
+use super::volumes::Opened;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::kept;
@@ -44,24 +45,42 @@ impl Manager {
 
     /// Serves a volume that was missing, and is open.
     fn serve_missing(&mut self, volume: VolumeConfig, opened: OpenVolume) -> Result<Step, ManageError> {
+        match self.put_missing(volume, opened) {
+            Ok(()) => Ok(NOTHING),
+            Err(unserved) => match *unserved {
+                Unserved { error, opened: None } => Err(error),
+                Unserved { error, opened: Some(opened) } => Ok(self.take_back(opened, error)),
+            },
+        }
+    }
+
+    /// The same; what must be taken back is given with the error.
+    pub(super) fn put_missing(&mut self, volume: VolumeConfig, opened: OpenVolume) -> Result<(), Box<Unserved>> {
         let (name, missing) = (volume.spec.name.clone(), &self.kept.missing);
         let Some(at) = missing.iter().position(|missing| missing.volume.spec == volume.spec) else {
             self.give_up_opened(&volume.spec, opened);
-            return Ok(NOTHING);
+            return Ok(());
         };
         let mut others: Vec<VolumeConfig> = missing.iter().map(|missing| missing.volume.clone()).collect();
         others.remove(at);
-        let opened = self.put(volume, opened)?;
+        let opened = self.put(volume, opened).map_err(|error| Box::new(Unserved { error, opened: None }))?;
         let (wanted, _) = kept::merge(&self.kept.configured, &self.kept.record().changes);
         if let Err(error) = self.target.set_exports(super::reload::without(&wanted.exports, &others)) {
-            return Ok(self.take_back(opened, error.into()));
+            return Err(Box::new(Unserved { error: error.into(), opened: Some(opened) }));
         }
         self.restore_access_states();
         self.kept.missing.remove(at);
         self.kept.revise();
         tracing::info!("volume {name} is served: its store is there");
-        Ok(NOTHING)
+        Ok(())
     }
+}
+
+/// A volume that is missing as before.
+pub(super) struct Unserved {
+    pub(super) error: ManageError,
+    /// What is to be closed again.
+    pub(super) opened: Option<Opened>,
 }
 
 /// Nobody is told.

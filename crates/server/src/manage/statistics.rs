@@ -12,18 +12,24 @@ use crate::counting::Counted;
 
 impl Manager {
     pub(super) fn statistics(&self, counted: &[Counted]) -> Statistics {
-        let audited = self.audit.iter().flat_map(AuditLog::usages);
         let disks = self.target.units().iter();
-        let of_volumes = disks.iter().flat_map(|(_, disk)| disk.quotas());
-        let of_server: Vec<Usage> = audited.chain(self.target.usages()).chain(of_volumes).collect();
         let volumes =
             disks.iter().map(|(_, disk)| of_volume(disk.identity().name().to_owned(), &Manager::sum_of(counted, disk)));
         Statistics {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
             dropped: counted.iter().fold(BTreeMap::new(), add),
-            quotas: quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server)),
+            quotas: self.quotas(counted),
         }
+    }
+
+    /// How the quotas are used that somebody keeps.
+    pub(super) fn quotas(&self, counted: &[Counted]) -> Vec<QuotaStatistics> {
+        let audited = self.audit.iter().flat_map(AuditLog::usages);
+        let disks = self.target.units().iter();
+        let of_volumes = disks.iter().flat_map(|(_, disk)| disk.quotas());
+        let of_server: Vec<Usage> = audited.chain(self.target.usages()).chain(of_volumes).collect();
+        quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server))
     }
 
     /// What all shards together have counted of a volume.

@@ -187,7 +187,8 @@ fn clients_are_added_changed_and_removed() {
     assert!(changed(&mut manager, RELOAD).is_empty(), "it stays through a reload");
     changed(&mut manager, Request::RemoveClient { client: "alice".into(), force: false });
     assert!(manager.execute(Request::DropClient { client: "alice".into() }).is_err(), "there is no such name any more");
-    changed(&mut manager, Request::DropClient { client: "iqn.2026-11.org.example:host".into() });
+    let nobody = Request::DropClient { client: "iqn.2026-11.org.example:host".into() };
+    assert!(matches!(manager.execute(nobody), Err(ManageError::NoSession(_))));
     let id = "00112233445566778899aabbccddeeff".to_owned();
     changed(&mut manager, Request::PauseClient { client: id.clone() });
     changed(&mut manager, Request::ResumeClient { client: id });
@@ -284,7 +285,7 @@ fn every_change_and_every_refusal_is_written_down() {
     manager.handle(&Asker::Signal { signal: "SIGHUP" }, RELOAD);
     let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
     for _ in 0..100 {
-        manager.refuse(&client, Refusal::new("not-permitted", "it may not manage the server"));
+        manager.refuse(&client, Refusal::new("not-permitted", "it may not manage the server")).when_stable();
     }
     manager.handle(&process, Request::RemoveClient { client: ALICE.into(), force: false });
 
@@ -310,14 +311,14 @@ fn every_change_and_every_refusal_is_written_down() {
 fn what_is_refused_in_a_flood_is_counted_and_hides_no_refused_management() {
     let path = std::env::temp_dir().join(format!("sanwire-audit-{}-flood/log.jsonl", std::process::id()));
     let config = ServerConfig { audit_log: Some(path.clone()), ..config(&["a=ram:1M"]) };
-    let mut manager = Manager::start(config, Box::new(|| Err("it cannot be read".into()))).unwrap();
+    let manager = Manager::start(config, Box::new(|| Err("it cannot be read".into()))).unwrap();
     let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
     let stranger = Asker::Stranger { address: "10.0.0.2:1".into() };
     manager.note_offence(&client, &"it does not know the password, or is not who it says it is", false, 3);
     for _ in 0..100 {
         manager.note_offence(&stranger, &"packets that are forged", false, 1000);
     }
-    manager.refuse(&client, Refusal::new("not-permitted", "it may not manage the server"));
+    manager.refuse(&client, Refusal::new("not-permitted", "it may not manage the server")).when_stable();
 
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -730,4 +731,64 @@ fn a_volume_that_is_slow_to_go_keeps_no_other_request_waiting() {
         );
         server.unwrap().stop().unwrap();
     });
+}
+
+#[test]
+fn who_has_no_session_is_not_said_to_be_dropped_and_a_pause_is_for_every_wire() {
+    let mut manager = manager(&["a=ram:1M"], &[]);
+    let iqn = "iqn.2026-11.org.example:host";
+    for client in [ALICE, iqn] {
+        let client = client.to_owned();
+        let error = manager.execute(Request::DropClient { client: client.clone() }).unwrap_err();
+        assert_eq!((error.code(), error.to_string()), ("session-unknown", format!("{client} has no session")));
+        let (pause, resume) =
+            (Request::PauseClient { client: client.clone() }, Request::ResumeClient { client: client.clone() });
+        let waits = format!("{client} waits, until it is resumed or the server ends");
+        assert_eq!(changed(&mut manager, pause.clone()), [&*waits]);
+        assert_eq!(changed(&mut manager, pause), [&*waits]);
+        assert_eq!(changed(&mut manager, resume.clone()), [format!("{client} goes on")]);
+        assert_eq!(changed(&mut manager, resume), [format!("{client} was not paused")]);
+    }
+    assert_eq!(manager.execute(Request::PauseClient { client: "nobody".into() }).unwrap_err().code(), "client-unknown");
+    for number in 0..1024 {
+        changed(&mut manager, Request::PauseClient { client: format!("{iqn}{number}") });
+    }
+    assert_eq!(manager.execute(Request::PauseClient { client: iqn.into() }).unwrap_err().code(), "paused-too-many");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_reload_gives_a_volume_another_name_and_its_store_is_the_same() {
+    let mut kept = Kept::new("renamed", &[]);
+    let (file, held) = (kept.directory.join("a.img"), kept.directory.join("held.img"));
+    let volume = |name: &str, file: &std::path::Path| format!("{name}=file:{},size=1M", file.display());
+    kept.configured = vec![volume("a", &file), volume("held", &held), "r=ram:1M".into()];
+    let configured = Arc::new(Mutex::new(kept.config()));
+    let source = Arc::clone(&configured);
+    let mut manager = Manager::start(kept.config(), Box::new(move || Ok(source.lock().unwrap().clone()))).unwrap();
+    kept.configured = vec![volume("b", &file), volume("held", &held), "r2=ram:1M".into()];
+    *configured.lock().unwrap() = kept.config();
+    let lines = changed(&mut manager, RELOAD);
+    for line in ["volume a is not served any more", "volume b is served", "volume r2 is served"] {
+        assert!(lines.iter().any(|other| other == line), "{line}: {lines:?}");
+    }
+    let names: Vec<String> = volumes(&mut manager).into_iter().map(|(name, ..)| name).collect();
+    assert!(["b", "held", "r2"].iter().all(|name| names.iter().any(|other| other == name)), "{names:?}");
+    let targets = targets(&mut manager);
+    assert!(targets.iter().any(|(_, units)| units.iter().any(|(_, volume)| volume == "b")), "{targets:?}");
+    assert_eq!(changed(&mut manager, RELOAD), [""; 0]);
+
+    // Something else is there by then.
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    kept.configured[0] = volume("c", &file);
+    *configured.lock().unwrap() = kept.config();
+    let lines = changed(&mut manager, RELOAD);
+    assert!(lines.iter().any(|line| line.starts_with("volume c is not served: ")), "{lines:?}");
+    let Ok(Answer::Status(status)) = manager.execute(Request::Status) else { panic!("the status") };
+    assert_eq!(status.missing.iter().map(|missing| &*missing.name).collect::<Vec<_>>(), ["c"]);
+    std::fs::remove_dir(&file).unwrap();
+    let lines = changed(&mut manager, RELOAD);
+    assert!(lines.iter().any(|line| line == "volume c is served"), "{lines:?}");
+    manager.into_target().stop().unwrap();
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Lun, Protection};
+use sanwire_core::{Lun, Protection};
 use sanwire_device::{AddError, LogicalUnit};
 use sanwire_scsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
@@ -263,22 +263,13 @@ impl Server {
         Ok(overridden)
     }
 
-    /// Lets a HyperSCSI client send nothing, or go on.
-    pub(crate) fn pause_client(&self, client: ClientId, is_paused: bool) {
-        self.post(|| ShardMessage::Pause(client.to_string(), is_paused));
+    /// Lets the commands of a principal wait (a client by its id, or an initiator by its name), or go on.
+    pub(crate) fn pause_principal(&self, principal: &str, is_paused: bool) {
+        self.post(|| ShardMessage::Pause(principal.to_owned(), is_paused));
     }
 
-    /// Ends the sessions of a HyperSCSI client; it may come again.
-    pub(crate) fn drop_client(&self, client: ClientId) {
-        self.drop_principal(&client.to_string());
-    }
-
-    /// Ends the sessions of an iSCSI initiator; it may come again.
-    pub(crate) fn drop_initiator(&self, initiator: &IscsiName) {
-        self.drop_principal(initiator.as_str());
-    }
-
-    fn drop_principal(&self, principal: &str) {
+    /// Ends the sessions of a principal; it may come again.
+    pub(crate) fn drop_principal(&self, principal: &str) {
         self.post(|| ShardMessage::Drop(NexusSelection::Of(principal.to_owned())));
     }
 
@@ -346,6 +337,21 @@ impl VolumeOpener {
         slot: u16,
     ) -> Result<OpenVolume, StartError> {
         let opening = Opening { state: self.state.as_deref(), acceptance, until: None };
+        open_volume(volume, &opening, slot)
+    }
+
+    /// The same for one whose file is just being closed elsewhere, for which it waits for so long at the most.
+    ///
+    /// # Errors
+    /// As for [`VolumeOpener::open`].
+    pub(crate) fn open_within(
+        &self,
+        patience: Duration,
+        volume: &VolumeConfig,
+        slot: u16,
+    ) -> Result<OpenVolume, StartError> {
+        let until = Some(Instant::now() + patience);
+        let opening = Opening { state: self.state.as_deref(), acceptance: Acceptance::Known, until };
         open_volume(volume, &opening, slot)
     }
 

@@ -1,6 +1,8 @@
 //! What front ends tell: nexuses that come and go, and their commands.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
@@ -10,12 +12,13 @@ use sanwire_scsi::Task;
 
 use super::Shard;
 use crate::command::{CommandRef, Selection};
-use crate::counting::{Access, Counted, User, Uses};
+use crate::counting::{Access, ConnectionCount, Counted, User, Uses};
 use crate::events::Happening;
 use crate::front::{FrontEvent, NewNexus, NexusView, Offence, StreamEnds};
 use crate::management_queue::{Content, QueuedRequest};
 use crate::messages::ShardMessage;
 use crate::past_uses::Host;
+use crate::sessions::SessionCount;
 
 /// So many commands at once are answered in parts, so that the initiator works on the first answers while we make the next,
 /// instead of each end waiting for the other's whole batch.
@@ -36,10 +39,16 @@ pub(super) struct Nexus {
     /// Its share of the memory, and how much of what comes free it has beside others.
     memory: Region,
     weight: u32,
+    since: SystemTime,
     pub(super) count: NexusCount,
 }
 
 impl Nexus {
+    /// Whose it is: a client by its id, or an initiator by its name.
+    pub(super) fn principal(&self) -> &str {
+        self.host.owner()
+    }
+
     fn seat(&self) -> Seat<'_> {
         Seat { units: &self.units, memory: &self.memory, weight: self.weight }
     }
@@ -149,7 +158,13 @@ impl Shard {
         units.name_writer(nexus, writer);
         units.lock_media(nexus, locks_media);
         let (uses, count) = (self.past_uses.came(&host, &units), NexusCount::default());
-        self.nexuses.insert(nexus, Nexus { front, units, ports, writer, host, access, uses, memory, weight, count });
+        if self.paused.contains(host.owner()) {
+            self.engine.pause(nexus, true, now);
+        }
+        self.nexuses.insert(
+            nexus,
+            Nexus { front, units, ports, writer, host, access, uses, memory, weight, since: SystemTime::now(), count },
+        );
     }
 
     fn close_nexus(&mut self, id: NexusId, is_for_good: bool, now: Instant) {
@@ -159,6 +174,7 @@ impl Shard {
         self.past_uses.left(&host, is_for_good);
         self.engine.leave(&Selection { by: id, which: Which::Own }, None);
         self.engine.withhold(id, false);
+        self.engine.pause(id, false, now);
         units.nexus_lost(id);
     }
 
@@ -172,12 +188,34 @@ impl Shard {
         Counted {
             shard: self.index,
             volumes: self.counters.volumes(),
+            sessions: self.sessions(&connections),
             connections,
             users: self.users(),
             dropped: self.fronts.iter().flat_map(|front| front.dropped()).collect(),
             quotas: (self.fronts.iter().flat_map(|front| front.quotas())).chain(self.lines.usages()).collect(),
             wires: self.links.counts(),
         }
+    }
+
+    fn sessions(&self, connections: &[ConnectionCount]) -> Vec<SessionCount> {
+        let names: Vec<&'static str> = self.fronts.iter().map(|front| front.name()).collect();
+        let connections: BTreeMap<NexusId, &ConnectionCount> =
+            connections.iter().map(|connection| (connection.nexus, connection)).collect();
+        let session = |(id, nexus): (&NexusId, &Nexus)| {
+            let connection = connections.get(id);
+            SessionCount {
+                nexus: *id,
+                wire: names.get(usize::from(nexus.front)).copied().unwrap_or_default(),
+                host: nexus.host.clone(),
+                address: connection.map(|connection| connection.address.clone()),
+                connections: connection.map_or(0, |connection| connection.links),
+                security: connection.map(|connection| connection.security.clone()).unwrap_or_default(),
+                since: nexus.since,
+                uses: nexus.uses.clone(),
+                is_paused: self.paused.contains(nexus.principal()),
+            }
+        };
+        self.nexuses.iter().map(session).collect()
     }
 
     /// The nexuses that have used volumes.

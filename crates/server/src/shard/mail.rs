@@ -28,9 +28,7 @@ impl Shard {
                 ShardMessage::BarrierPassed(Wanted::ByCommand(number)) => self.engine.barrier_passed(number, now),
                 ShardMessage::Redirect(target) => self.each_front(|front| front.redirect(target, now)),
                 ShardMessage::Drop(selection) => self.each_front(|front| front.drop_nexuses(&selection, now)),
-                ShardMessage::Pause(principal, is_paused) => {
-                    self.each_front(|front| front.pause(&principal, is_paused, now));
-                }
+                ShardMessage::Pause(principal, is_paused) => self.pause(principal, is_paused, now),
                 ShardMessage::ClientsConfig => self.each_front(|front| front.terms_changed(now)),
                 ShardMessage::DemandsMore(lun, than) => self.each_front(|front| front.demands_more(lun, than, now)),
                 // Who has asked may have lost patience.
@@ -49,6 +47,18 @@ impl Shard {
                     self.links.tell_addresses(&mut self.fronts, now);
                 }
             }
+        }
+    }
+
+    /// Lets the commands of a principal wait, also in nexuses that begin later, or go on.
+    fn pause(&mut self, principal: String, is_paused: bool, now: Instant) {
+        self.each_front(|front| front.pause(&principal, is_paused, now));
+        let own = self.nexuses.iter().filter(|(_, nexus)| nexus.principal() == principal);
+        own.for_each(|(id, _)| self.engine.pause(*id, is_paused, now));
+        if is_paused {
+            self.paused.insert(principal);
+        } else {
+            self.paused.remove(&principal);
         }
     }
 

@@ -59,6 +59,10 @@ impl PassedLogin for Greeted {
 }
 
 impl FrontEnd for Lines {
+    fn name(&self) -> &'static str {
+        "lines"
+    }
+
     fn poll_event(&mut self, _: Instant) -> Option<FrontEvent> {
         (!self.events.is_empty()).then(|| self.events.remove(0))
     }
@@ -141,6 +145,8 @@ impl FrontEnd for Lines {
             wire: "lines",
             principal: connection.name.clone(),
             address: "here".into(),
+            links: 1,
+            security: "none".into(),
             commands: NexusCount::default(),
             packets: None,
         };
@@ -280,7 +286,6 @@ impl LoginPhase for Greeting {
 /// One shard with one front end, and the login listener.
 struct World {
     address: SocketAddr,
-    registry: Arc<Registry>,
     shards: Arc<[Mailbox]>,
     listener: Waker,
     stop: Arc<AtomicBool>,
@@ -310,7 +315,7 @@ impl World {
             inbox: inbox.clone(),
             registry: Arc::clone(&registry),
             events: crate::events::EventLog::new(1),
-            past_uses: Arc::new(PastUses::open(None)),
+            past_uses: Arc::new(PastUses::open(None).unwrap()),
             engine: EngineKind::Threads,
             waker,
             mail,
@@ -322,7 +327,7 @@ impl World {
         let address = listener.local_address().unwrap();
         let desk = FrontDeskParts {
             portals: vec![Portal { listener, group_tag: 1, logins: Arc::new(Greetings) }],
-            registry: Arc::clone(&registry),
+            registry,
             inbox,
             budget,
             accounts: Arc::new(LoginAccounts::new(&budget)),
@@ -334,7 +339,7 @@ impl World {
             thread::spawn(move || run(parts, |started| started.unwrap())),
             thread::spawn(move || login_listener::run(desk)),
         ];
-        World { address, registry, shards, listener: listener_waker, stop, threads }
+        World { address, shards, listener: listener_waker, stop, threads }
     }
 
     fn login(&self, name: &str) -> BufReader<TcpStream> {
@@ -387,15 +392,46 @@ fn a_wire_that_is_new_logs_in_reads_and_writes() {
     [&mut one, &mut other].into_iter().for_each(settle);
     assert_eq!(write(&mut one, 3, 0xab), "Good");
     assert_eq!((read(&mut other, 3), read(&mut other, 4)), (0xab, 0));
-    let sessions = world.registry.list();
-    let names: Vec<&str> = sessions.iter().map(|session| &*session.initiator).collect();
-    assert_eq!(names, ["one", "other"]);
     let counted = world.count();
+    let names: Vec<&str> = counted.sessions.iter().map(|session| session.host.owner()).collect();
+    assert_eq!(names, ["one", "other"]);
+    assert!(counted.sessions.iter().all(|session| session.wire == "lines" && session.connections == 1));
+    assert_eq!(counted.sessions[0].uses.slots().count(), 1, "it has used the volume");
     let of = |name: &str| counted.connections.iter().find(|it| it.principal == name).unwrap().commands;
     assert_eq!((of("other").read_bytes, of("other").errors), (2 * BLOCK_BYTES as u64, 0));
     assert_eq!(of("one").read_bytes, 0);
     assert!(of("one").written_bytes >= BLOCK_BYTES as u64 && of("one").commands >= 2);
     assert_eq!(counted.users.iter().map(|user| &*user.who).collect::<Vec<_>>(), ["one", "other"]);
+}
+
+/// Pausing is the shard's, so that it is the same over a wire that knows nothing of it.
+#[test]
+fn a_paused_principal_of_a_new_wire_waits_also_when_it_is_dropped_and_comes_again() {
+    let world = World::new();
+    let [mut one, mut other] = ["one", "other"].map(|name| world.login(name));
+    [&mut one, &mut other].into_iter().for_each(settle);
+    world.shards[0].send(ShardMessage::Pause("one".into(), true));
+    writeln!(one.get_mut(), "write 5 1").unwrap();
+    assert_eq!((write(&mut other, 6, 2), read(&mut other, 5)), ("Good".into(), 0));
+    let commands = |name: &str| {
+        let counted = world.count();
+        counted.connections.iter().find(|it| it.principal == name).map(|it| it.commands.commands)
+    };
+    let before = commands("one");
+    world.shards[0].send(ShardMessage::Drop(NexusSelection::Of("one".into())));
+    assert_eq!(one.read(&mut [0]).unwrap(), 0, "it is dropped");
+    let mut again = world.login("one");
+    (0..4).for_each(|byte| writeln!(again.get_mut(), "write 7 {}", byte + 10).unwrap());
+    while commands("one").is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((write(&mut other, 6, 3), read(&mut other, 7)), ("Good".into(), 0));
+    assert!(before.is_some() && commands("one") == Some(0), "none was begun");
+    world.shards[0].send(ShardMessage::Pause("one".into(), false));
+    let mut statuses = String::new();
+    (0..4).for_each(|_| _ = again.read_line(&mut statuses).unwrap());
+    assert!(statuses.contains("Good"), "{statuses}");
+    assert_eq!((read(&mut other, 7), read(&mut other, 5)), (13, 0), "in their order; what was dropped was not done");
 }
 
 #[test]
@@ -407,5 +443,5 @@ fn principals_of_a_new_wire_are_dropped_and_strangers_refused() {
     assert_eq!(one.read(&mut [0]).unwrap(), 0, "its connection is closed");
     assert_eq!(write(&mut other, 1, 1), "Good");
     assert_eq!(world.login("nobody").read(&mut [0]).unwrap(), 0);
-    assert_eq!(world.registry.list().len(), 1);
+    assert_eq!(world.count().sessions.len(), 1);
 }

@@ -140,7 +140,8 @@ impl World {
     fn shard_of(&self, port: u8) -> usize {
         let isid = format!("{port:02x}");
         let sessions = self.target.sessions();
-        sessions.iter().find(|session| session.isid.replace(':', "").ends_with(&isid)).unwrap().shard
+        let is_own = |port: &str| port.split(',').nth(1).is_some_and(|own| own.replace(':', "").ends_with(&isid));
+        sessions.iter().find(|session| is_own(&session.port)).unwrap().shard
     }
 
     /// Waits until so many commands wait for the gated store.

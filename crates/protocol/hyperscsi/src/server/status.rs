@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, NexusId, Path};
+use sanwire_core::{ClientId, NexusId, Path, Protection};
 
 use super::Server;
 use crate::wire::flow::Windows;
@@ -15,6 +15,10 @@ pub struct ConnectionStatus {
     pub nexus: NexusId,
     /// Where the client is.
     pub path: Path,
+    /// The links that it goes by.
+    pub links: usize,
+    /// How its data packets are guarded at least.
+    pub protection: Protection,
     /// Packets of all kinds that went to it.
     pub sent_packets: u64,
     /// Packets of all kinds that came from it, also such as were not taken.
@@ -50,6 +54,8 @@ impl Server {
             let status = ConnectionStatus {
                 nexus: connection.nexus,
                 path: channel.path(),
+                links: channel.links().count(),
+                protection: channel.floor(),
                 sent_packets: connection.sent_packets,
                 received_packets: connection.received_packets,
                 resent_packets: channel.links().map(|link| link.resent_packets).sum(),

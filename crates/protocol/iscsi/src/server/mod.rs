@@ -21,6 +21,7 @@ mod retransmit_buffer;
 mod session;
 mod sessions;
 mod shared;
+mod status;
 mod text;
 mod timeouts;
 mod usages;
@@ -42,6 +43,7 @@ pub use self::event::{Admission, CommandHandle, Function, ManageHandle, ManageOu
 use self::session::Session;
 use self::sessions::Sessions;
 use self::shared::{Shared, Starved};
+pub use self::status::SessionStatus;
 use crate::ConnectionId;
 use crate::IscsiName;
 use crate::login::{Admitted, Directory, TargetId};

@@ -229,6 +229,10 @@ fn handle(command: CommandRef) -> CommandHandle {
 }
 
 impl FrontEnd for HyperScsi {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
     fn poll_event(&mut self, now: Instant) -> Option<FrontEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -331,6 +335,8 @@ impl FrontEnd for HyperScsi {
             wire: NAME,
             principal: client.to_string(),
             address: status.path.peer.to_string(),
+            links: status.links,
+            security: status.protection.to_string(),
             commands: NexusCount::default(),
             packets: Some(PacketCount {
                 sent: status.sent_packets,

@@ -51,6 +51,7 @@ const HOARDERS: &str = "memory kept from others";
 struct Session {
     initiator: IscsiName,
     peer: IpAddr,
+    is_authenticated: bool,
 }
 
 /// The server's end of iSCSI in one shard.
@@ -158,7 +159,7 @@ impl Iscsi {
             succeeds: Vec::new(),
             line: format!("initiator {initiator}{shown}, port {isid}, connected from {peer}"),
         };
-        self.sessions.insert(nexus, Session { initiator, peer });
+        self.sessions.insert(nexus, Session { initiator, peer, is_authenticated: user.is_some() });
         Some(FrontEvent::NexusOpened(Box::new(event)))
     }
 
@@ -203,6 +204,10 @@ fn handle(command: CommandRef) -> CommandHandle {
 }
 
 impl FrontEnd for Iscsi {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
     fn poll_event(&mut self, now: Instant) -> Option<FrontEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -300,13 +305,22 @@ impl FrontEnd for Iscsi {
     }
 
     fn connections(&self) -> Vec<ConnectionCount> {
-        let count = |(nexus, session): (&NexusId, &Session)| ConnectionCount {
-            nexus: *nexus,
-            wire: NAME,
-            principal: session.initiator.to_string(),
-            address: session.peer.to_string(),
-            commands: NexusCount::default(),
-            packets: None,
+        let count = |(nexus, session): (&NexusId, &Session)| {
+            let status = self.server.session_status(*nexus);
+            let digests = status.map(|status| status.digests).unwrap_or_default();
+            let shown =
+                [("chap", session.is_authenticated), ("header digest", digests.header), ("data digest", digests.data)];
+            let shown: Vec<&str> = shown.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
+            ConnectionCount {
+                nexus: *nexus,
+                wire: NAME,
+                principal: session.initiator.to_string(),
+                address: session.peer.to_string(),
+                links: status.map_or(0, |status| status.connections),
+                security: if shown.is_empty() { "none".to_owned() } else { shown.join(", ") },
+                commands: NexusCount::default(),
+                packets: None,
+            }
         };
         self.sessions.iter().map(count).collect()
     }

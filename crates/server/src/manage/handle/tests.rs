@@ -1,5 +1,7 @@
 use std::thread;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use super::super::testing::{Kept, Silent};
 use super::super::{JobState, JobStatus};
 use super::*;
@@ -164,6 +166,35 @@ fn few_wait_for_what_takes_long_and_the_others_are_told_that_it_goes_on() {
         assert!(matches!(told, Response::Done(Answer::Job(JobStatus { state: JobState::Running, .. }))), "{told:?}");
         assert_eq!(code(desk.handle(&BY, Request::Job { id: 999, wait: true })), "job-unknown");
         silent.give_up();
+    });
+    end(&desk);
+}
+
+#[test]
+fn a_disk_that_does_not_take_the_audit_log_keeps_only_those_waiting_whose_lines_these_are() {
+    let kept = Kept::new("slow-audit", &["a=ram:1M"]);
+    let desk = desk(&kept);
+    let log = kept.directory.join("state/audit-test.jsonl");
+    // Who opens a pipe that nobody reads waits.
+    mknodat(CWD, &log, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let size = |desk: &ManagementHandle| match desk.handle(&BY, Request::Status) {
+        Response::Done(Answer::Status(status)) => status.volumes[0].size_bytes,
+        other => panic!("{other:?}"),
+    };
+    thread::scope(|scope| {
+        let handle = desk.clone();
+        let slow =
+            scope.spawn(move || handle.handle(&BY, Request::ResizeVolume { name: "a".into(), size: "2M".into() }));
+        while size(&desk) != 2 << 20 {
+            thread::yield_now();
+        }
+        for request in [Request::Statistics, Request::Clients, Request::Reload { force: false, dry_run: true }] {
+            assert!(matches!(desk.handle(&BY, request), Response::Done(_)));
+        }
+        assert!(!slow.is_finished(), "it is not answered before it is written down");
+        let text = std::io::read_to_string(std::fs::File::open(&log).unwrap()).unwrap();
+        assert!(text.contains("resize-volume"), "{text}");
+        assert!(matches!(slow.join().unwrap(), Response::Done(_)));
     });
     end(&desk);
 }

@@ -8,7 +8,7 @@ use sanwire_core::ClientId;
 use serde::{Deserialize, Serialize};
 
 use super::config::ClientConfig;
-use crate::kept::{Changed, StateError, StateFile};
+use crate::kept::{Changed, Keeps, StateError, StateFile};
 
 /// What holds instead of the configuration, with what was configured when it was changed.
 #[derive(Clone, Default, PartialEq, Debug)]
@@ -51,7 +51,7 @@ pub(super) struct ClientsFile(Option<StateFile>);
 
 impl ClientsFile {
     pub(super) fn new(path: Option<PathBuf>) -> Self {
-        ClientsFile(path.map(StateFile::new))
+        ClientsFile(path.map(|path| StateFile::new(path, Keeps::CHANGES)))
     }
 
     /// What is kept. Of the first versions it is taken to be a change of what is `configured` now.

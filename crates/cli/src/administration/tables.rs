@@ -1,0 +1,339 @@
+//! Answers as tables for people.
+
+use sanwire_core::Size;
+use sanwire_server::{
+    Answer, ClientStatus, ConnectionStatistics, Deviation, Events, JobState, JobStatus, Origin, PortState,
+    QuotaStatistics, SessionStatus, Statistics, Status,
+};
+
+use crate::output;
+
+/// What people are shown.
+pub(super) fn table_of(answer: &Answer) -> String {
+    match answer {
+        Answer::Status(status) => show_status(status),
+        Answer::Sessions(sessions) => show_sessions(sessions),
+        Answer::Clients(clients) => show_clients(clients),
+        Answer::Statistics(statistics) => show_statistics(statistics),
+        Answer::Metrics(text) => text.clone(),
+        Answer::Jobs(jobs) => show_jobs(jobs),
+        Answer::Events(events) => format!("{}cursor {}\n", show_events(events), events.cursor),
+        Answer::Job(job) => show_job(job),
+        Answer::Page(page) => table_of(&page.answer),
+        Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
+        Answer::Changed(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+    }
+}
+
+fn show_sessions(sessions: &[SessionStatus]) -> String {
+    let row = |session: &SessionStatus| {
+        let others = session.volumes - session.volume_names.len().min(session.volumes);
+        let more = (others > 0).then(|| format!("and {others} more"));
+        let volumes: Vec<&str> = session.volume_names.iter().map(String::as_str).chain(more.as_deref()).collect();
+        [
+            session.id.clone(),
+            session.name.clone().unwrap_or_else(|| session.client.clone()),
+            format!("{} {}", session.wire, session.address),
+            session.connections.to_string(),
+            session.target.clone().unwrap_or_default(),
+            volumes.join(","),
+            session.since.clone(),
+            session.security.clone(),
+            if session.paused { "paused".to_owned() } else { String::new() },
+        ]
+    };
+    let heads = ["SESSION", "CLIENT", "AT", "CONNECTIONS", "TARGET", "USES", "SINCE", "SECURITY", ""];
+    output::table(heads, &sessions.iter().map(row).collect::<Vec<_>>())
+}
+
+pub(super) fn show_events(told: &Events) -> String {
+    let mut text = String::new();
+    if told.restarted {
+        text.push_str("the server was started again since: what happened before is gone\n");
+    }
+    if let Some((first, last)) = told.gone {
+        text.push_str(&format!("of the events {first} to {last} some are gone: there were too many\n"));
+    }
+    text.extend(told.events.iter().map(|event| format!("{} {}\n", event.time, event.what)));
+    text
+}
+
+fn show_jobs(jobs: &[JobStatus]) -> String {
+    let rows: Vec<_> = jobs
+        .iter()
+        .map(|job| {
+            let JobStatus { id, by, begun, .. } = job;
+            [id.to_string(), job_state(job).to_owned(), job.what(), by.clone(), begun.clone(), job_news(job)]
+        })
+        .collect();
+    output::table(["JOB", "STATE", "REQUEST", "BY", "BEGUN", ""], &rows)
+}
+
+fn show_job(job: &JobStatus) -> String {
+    let (id, request, state) = (job.id, job.what(), job_state(job));
+    let mut text = format!("job {id} ({request}) is {state}: {}\n", job_news(job));
+    if job.state == JobState::Running {
+        text.push_str(&format!("it goes on; `sanwire ctl job {id} --wait` waits for its end\n"));
+    }
+    text
+}
+
+fn job_state(job: &JobStatus) -> &'static str {
+    match job.state {
+        JobState::Running => "running",
+        JobState::Done => "done",
+        JobState::Refused => "refused",
+    }
+}
+
+/// What it does, has changed, or why it was refused.
+fn job_news(job: &JobStatus) -> String {
+    let said = job.progress.as_ref().or(job.refused.as_ref());
+    said.cloned().unwrap_or_else(|| job.changed.join("; "))
+}
+
+fn show_status(status: &Status) -> String {
+    let volumes: Vec<_> = status
+        .volumes
+        .iter()
+        .map(|volume| {
+            let mode = if volume.read_only { "ro" } else { "rw" };
+            let waiting = if volume.waiting == 0 { "-".into() } else { volume.waiting.to_string() };
+            let size = Size(volume.size_bytes).to_string();
+            let origin = origin_name(volume.origin).to_owned();
+            let security = volume.security.clone();
+            [volume.lun.to_string(), volume.name.clone(), size, mode.to_owned(), security, waiting, origin]
+        })
+        .collect();
+    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE", "SECURITY", "WAITING", "SAID BY"], &volumes)];
+    let units = status.targets.iter().flat_map(|target| target.units.iter().map(|unit| (&target.name, unit)));
+    let units: Vec<_> =
+        units.map(|(target, (lun, volume))| [target.clone(), lun.to_string(), volume.clone()]).collect();
+    if !units.is_empty() {
+        tables.push(output::table(["TARGET", "LUN", "VOLUME"], &units));
+    }
+    tables.push(output::table(["PORTS OF", "GROUP", "STATE"], &groups(status)));
+    let missing: Vec<_> = status.missing.iter().map(|volume| [volume.name.clone(), volume.reason.clone()]).collect();
+    if !missing.is_empty() {
+        tables.push(output::table(["NOT SERVED", "WHY"], &missing));
+    }
+    if !status.deviations.is_empty() {
+        tables.push(show_deviations(&status.deviations));
+    }
+    let wires: String = status.wires.iter().map(|wire| format!("\n  on {wire}")).collect();
+    format!("{}{wires}\n\n{}", status.name, tables.join("\n"))
+}
+
+fn origin_name(origin: Origin) -> &'static str {
+    match origin {
+        Origin::File => "file",
+        Origin::CommandLine => "command line",
+        Origin::Default => "default",
+        Origin::Management => "ctl",
+    }
+}
+
+/// What differs from file and command line.
+fn show_deviations(deviations: &[Deviation]) -> String {
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
+    let row = |deviation: &Deviation| {
+        let Deviation { resource, name, configured, now } = deviation;
+        [resource.clone(), name.clone(), shown(configured), shown(now)]
+    };
+    let rows: Vec<_> = deviations.iter().map(row).collect();
+    output::table(["CHANGED BY CTL", "NAME", "CONFIGURED", "NOW"], &rows)
+}
+
+/// The groups of ports: HyperSCSI's where it is served, and those of the iSCSI targets.
+fn groups(status: &Status) -> Vec<[String; 3]> {
+    let is_hyperscsi = status.wires.iter().any(|wire| wire.starts_with("hs-"));
+    let own = is_hyperscsi.then_some(("hyperscsi", &status.groups));
+    let of_targets = status.targets.iter().map(|target| (target.name.as_str(), &target.groups));
+    let named = own.into_iter().chain(of_targets);
+    let rows = named.flat_map(|(name, groups)| {
+        groups.iter().map(move |group| [name.to_owned(), group.group.to_string(), state_name(group.state).to_owned()])
+    });
+    rows.collect()
+}
+
+fn state_name(state: Option<PortState>) -> &'static str {
+    state.map_or("transitioning", PortState::name)
+}
+
+fn show_clients(clients: &[ClientStatus]) -> String {
+    let rows: Vec<_> = clients
+        .iter()
+        .map(|ClientStatus { client, has_password, addresses }| {
+            let mode = if client.read_only { "ro" } else { "rw" };
+            let rights = if client.manage { format!("{mode},manage") } else { mode.to_owned() };
+            let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
+            let limit = |limit: Option<String>| limit.unwrap_or_else(|| "-".into());
+            [
+                client.id.to_string(),
+                client.name.clone(),
+                rights,
+                volumes.join(","),
+                if *has_password { "own" } else { "server's" }.to_owned(),
+                client.weight.to_string(),
+                limit(client.cap_bytes_per_second.map(|cap| format!("{}/s", Size(cap)))),
+                limit(client.window_packets.map(|packets| packets.to_string())),
+                limit(client.transfer_max_bytes.map(|bytes| Size(bytes.into()).to_string())),
+                limit(client.compression.map(|compression| compression.to_string())),
+                limit(client.priority.map(|priority| priority.to_string())),
+                addresses.join(" "),
+            ]
+        })
+        .collect();
+    let head = [
+        "CLIENT",
+        "NAME",
+        "MAY",
+        "VOLUMES",
+        "PASSWORD",
+        "WEIGHT",
+        "CAP",
+        "WINDOW",
+        "TRANSFER",
+        "COMPRESSION",
+        "PRIORITY",
+        "CONNECTED FROM",
+    ];
+    output::table(head, &rows)
+}
+
+fn show_statistics(statistics: &Statistics) -> String {
+    let volumes: Vec<_> = statistics
+        .volumes
+        .iter()
+        .map(|volume| {
+            let us = |time_us: u64| format!("{time_us} us");
+            [
+                volume.name.clone(),
+                volume.commands.to_string(),
+                Size(volume.read_bytes).to_string(),
+                Size(volume.written_bytes).to_string(),
+                volume.errors.to_string(),
+                us(volume.latency_mean_us),
+                us(volume.latency_median_us),
+                us(volume.latency_p99_us),
+                us(volume.latency_max_us),
+            ]
+        })
+        .collect();
+    let connections: Vec<_> = statistics.connections.iter().map(connection_row).collect();
+    let packets: Vec<_> = statistics.connections.iter().filter(|it| it.sent_packets > 0).map(packet_row).collect();
+    let volume_head = ["VOLUME", "COMMANDS", "READ", "WRITTEN", "ERRORS", "MEAN", "MEDIAN", "P99", "MAX"];
+    let connection_head = ["CLIENT", "FROM", "OVER", "COMMANDS", "READ", "WRITTEN", "ERRORS"];
+    let packet_head =
+        ["CLIENT", "FROM", "SENT", "RECEIVED", "SENT AGAIN", "TIMEOUTS", "WINDOW OUT", "WINDOW IN", "ROUND TRIP"];
+    let dropped: Vec<_> =
+        statistics.dropped.iter().map(|(reason, count)| [reason.clone(), count.to_string()]).collect();
+    format!(
+        "{}\n{}\n{}\n{}\n{}",
+        output::table(volume_head, &volumes),
+        output::table(connection_head, &connections),
+        output::table(packet_head, &packets),
+        output::table(["NOT TAKEN", "PACKETS"], &dropped),
+        show_quotas(&statistics.quotas)
+    )
+}
+
+/// What commands of a connection came to, over whichever wire.
+fn connection_row(connection: &ConnectionStatistics) -> [String; 7] {
+    [
+        connection.client.clone(),
+        connection.address.clone(),
+        connection.wire.clone(),
+        connection.commands.to_string(),
+        Size(connection.read_bytes).to_string(),
+        Size(connection.written_bytes).to_string(),
+        connection.errors.to_string(),
+    ]
+}
+
+/// How the packets of a connection are doing.
+fn packet_row(connection: &ConnectionStatistics) -> [String; 9] {
+    [
+        connection.client.clone(),
+        connection.address.clone(),
+        connection.sent_packets.to_string(),
+        connection.received_packets.to_string(),
+        connection.resent_packets.to_string(),
+        connection.timeouts.to_string(),
+        connection.window_out_packets.to_string(),
+        connection.window_in_packets.to_string(),
+        connection.round_trip_us.map_or_else(|| "-".into(), |time_us| format!("{time_us} us")),
+    ]
+}
+
+fn show_quotas(quotas: &[QuotaStatistics]) -> String {
+    let rows: Vec<_> = quotas
+        .iter()
+        .map(|quota| {
+            let amount = |amount: u64| match &quota.unit[..] {
+                "bytes" => Size(amount).to_string(),
+                "per second" => format!("{amount}/s"),
+                "per minute" => format!("{amount}/min"),
+                "per day" => format!("{amount}/day"),
+                "percent" => format!("{amount} %"),
+                _ => amount.to_string(),
+            };
+            let most = quota.most.map_or_else(|| "-".to_owned(), amount);
+            [quota.holder.clone(), quota.name.clone(), amount(quota.limit), most, quota.refused.to_string()]
+        })
+        .collect();
+    output::table(["EACH", "MAY HOLD OR DO", "AT MOST", "MOST SO FAR", "REFUSED"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_server::{GroupStatus, TargetStatus, VolumeStatus};
+
+    use super::super::show;
+    use super::*;
+
+    #[test]
+    fn a_status_has_no_table_without_rows() {
+        let groups = |state| vec![GroupStatus { group: 1, state }];
+        let mut status = Status {
+            name: "box".into(),
+            wires: vec!["hs-ip:127.0.0.1:5674".into()],
+            revision: 1,
+            deviations: Vec::new(),
+            missing: Vec::new(),
+            volumes: vec![VolumeStatus {
+                id: "0".repeat(32),
+                origin: Origin::CommandLine,
+                name: "disk0".into(),
+                lun: 0,
+                size_bytes: 1 << 30,
+                block_bytes: 512,
+                read_only: false,
+                waiting: 0,
+                security: "hash".into(),
+            }],
+            targets: vec![TargetStatus {
+                name: "iqn.x:disk0".into(),
+                units: vec![(0, "disk0".into())],
+                groups: groups(None),
+            }],
+            groups: groups(Some(PortState::Standby)),
+        };
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  rw    hash      -        command line\n\n\
+                        TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
+                        PORTS OF     GROUP  STATE\nhyperscsi    1      standby\niqn.x:disk0  1      transitioning\n";
+        assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
+        status.targets.clear();
+        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  rw    hash      -        command line\n\n\
+                        PORTS OF   GROUP  STATE\nhyperscsi  1      standby\n";
+        assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
+        let (resource, name) = ("volume".to_owned(), "disk1".to_owned());
+        status.deviations = vec![Deviation { resource, name, configured: None, now: Some("ram:1M".into()) }];
+        let shown = show(&Answer::Status(status), false).unwrap();
+        assert!(
+            shown.ends_with("CHANGED BY CTL  NAME   CONFIGURED  NOW\nvolume          disk1  -           ram:1M\n"),
+            "{shown}"
+        );
+        assert_eq!(show(&Answer::Changed(Vec::new()), false).unwrap(), "nothing differs\n");
+    }
+}

@@ -1,0 +1,160 @@
+use std::collections::BTreeSet;
+
+use super::super::testing::{any_port, config};
+use super::super::{Answer, Request};
+use super::*;
+use crate::config::ServerConfig;
+
+fn start(mut config: ServerConfig) -> Manager {
+    config.name = "box \"1\"\n\\".into();
+    Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap()
+}
+
+#[test]
+fn every_layer_is_in_the_text_that_prometheus_reads() {
+    let mut manager = start(config(&["a=ram:1M", "b=ram:2M"]));
+    let Ok(Answer::Metrics(text)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
+    let wire = &manager.target().wires()[0];
+    for line in [
+        "sanwire_server_info{name=\"box \\\"1\\\"\\n\\\\\"} 1",
+        "# TYPE sanwire_volume_size_bytes gauge",
+        "sanwire_volume_size_bytes{volume=\"b\"} 2097152",
+        "# TYPE sanwire_volume_commands counter",
+        "sanwire_volume_commands_total{volume=\"a\"} 0",
+        &format!("sanwire_wire_up{{wire=\"{wire}\"}} 1"),
+        &format!("sanwire_wire_packets_total{{wire=\"{wire}\",direction=\"in\"}} 0"),
+        &format!("sanwire_wire_kernel_dropped_packets_total{{wire=\"{wire}\"}} 0"),
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    assert!(text.contains("sanwire_quota_refused_total{holder="), "{text}");
+    manager.into_target().stop().unwrap();
+}
+
+/// Two wires that do not take things for the same reason, several shards, and volumes that were used.
+#[test]
+fn the_text_keeps_to_the_rules_of_openmetrics() {
+    let mut config = config(&["a=ram:1M", "b=ram:2M"]);
+    config.wires.push(any_port("iscsi:127.0.0.1:1".parse().unwrap()));
+    config.shards = 2;
+    let mut manager = start(config);
+    let Ok(Answer::Metrics(text)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
+    check(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let slot = manager.target().units().iter()[1].1.slot();
+    let mut sum = VolumeCount { commands: 3, latency_us: 12, ..VolumeCount::default() };
+    (sum.latencies[0], sum.latencies[3]) = (1, 2);
+    let count = |shard, volumes| Counted {
+        shard,
+        volumes,
+        connections: Vec::new(),
+        sessions: Vec::new(),
+        users: Vec::new(),
+        dropped: vec![("too old", 1), ("unknown", 2), ("too old", 3)],
+        quotas: Vec::new(),
+        wires: Vec::new(),
+    };
+    let text = manager.metrics(&[count(0, vec![(slot, sum)]), count(1, vec![(slot, sum)])]);
+    check(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    for line in [
+        "sanwire_volume_command_duration_seconds_bucket{le=\"0.000008\",volume=\"b\"} 6",
+        "sanwire_dropped_total{shard=\"1\",reason=\"too old\"} 4",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn the_rules_find_what_is_against_them() {
+    let good = "# HELP a b\n# TYPE a counter\na_total{x=\"1,\\\"}\"} 1\na_total{x=\"2\"} 1\n# EOF\n";
+    assert_eq!(check(good), Ok(()));
+    for (part, other) in [
+        ("# EOF\n", ""),
+        ("# HELP a b\n", ""),
+        ("x=\"2\"", "x=\"1,\\\"}\""),
+        ("x=\"2\"", "x=2"),
+        ("x=\"2\"", "x=\"2\",x=\"3\""),
+        ("a_total{x=\"2\"}", "a{x=\"2\"}"),
+        ("} 1", "} one"),
+        ("counter", "histogram"),
+        ("# EOF\n", "# HELP a b\n# TYPE a counter\n# EOF\n"),
+    ] {
+        let bad = good.replace(part, other);
+        assert!(check(&bad).is_err(), "{bad}");
+    }
+}
+
+/// Whether a text is what OpenMetrics 1.0 allows, as far as we make use of it; the error says what is not.
+fn check(text: &str) -> Result<(), String> {
+    let body = text.strip_suffix("# EOF\n").ok_or("the end is missing")?;
+    let (mut families, mut samples) = (BTreeSet::new(), BTreeSet::new());
+    let mut lines = body.lines().peekable();
+    while let Some(line) = lines.next() {
+        let (name, help) =
+            line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).ok_or(format!("no HELP: {line}"))?;
+        if !is_name(name) || help.is_empty() || !families.insert(name) {
+            return Err(format!("a family of this name, again: {line}"));
+        }
+        let kind = lines.next().and_then(|line| line.strip_prefix(&format!("# TYPE {name} "))).ok_or("no TYPE")?;
+        let (mut buckets, mut counts): (Vec<(f64, f64)>, Vec<f64>) = Default::default();
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').ok_or(format!("no value: {line}"))?;
+            let value: f64 = value.parse().map_err(|_| format!("no number: {line}"))?;
+            let (sample, labels) = series.split_once('{').map_or((series, Vec::new()), |(sample, labels)| {
+                (sample, labels_of(labels).unwrap_or_else(|| vec![("", "")]))
+            });
+            let mut keys: Vec<_> = labels.iter().map(|(key, _)| *key).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            if keys.len() != labels.len() || !keys.iter().all(|key| is_name(key)) || !samples.insert(series) {
+                return Err(format!("labels: {line}"));
+            }
+            let suffix = sample.strip_prefix(name).ok_or(format!("another family: {line}"))?;
+            match (kind, suffix) {
+                ("counter", "_total") | ("histogram", "_sum") if value >= 0.0 => {}
+                ("gauge", "") => {}
+                ("histogram", "_bucket") => {
+                    let le = labels.iter().find(|(key, _)| *key == "le").map(|(_, bound)| bound.replace("+Inf", "inf"));
+                    let bound = le.and_then(|bound| bound.parse().ok()).ok_or(format!("no bound: {line}"))?;
+                    let is_first = buckets.last().is_none_or(|(bound, _)| *bound == f64::INFINITY);
+                    if !is_first && buckets.last().is_some_and(|(last, count)| *last >= bound || *count > value) {
+                        return Err(format!("the order of buckets: {line}"));
+                    }
+                    buckets.push((bound, value));
+                }
+                ("histogram", "_count") => counts.push(value),
+                _ => return Err(format!("no sample of a {kind}: {line}")),
+            }
+        }
+        let all: Vec<f64> =
+            buckets.iter().filter(|(bound, _)| *bound == f64::INFINITY).map(|(_, count)| *count).collect();
+        if all != counts {
+            return Err(format!("the sums of buckets are no counts: {name}"));
+        }
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+/// The labels that stand before the closing brace; `None` when they are not well-formed.
+fn labels_of(mut rest: &str) -> Option<Vec<(&str, &str)>> {
+    let mut labels = Vec::new();
+    loop {
+        let (key, value) = rest.split_once("=\"")?;
+        let mut is_escaped = false;
+        let end = value.find(|letter| {
+            let is_end = letter == '"' && !is_escaped;
+            is_escaped = letter == '\\' && !is_escaped;
+            is_end
+        })?;
+        labels.push((key, &value[..end]));
+        match &value[end + 1..] {
+            "}" => return Some(labels),
+            more => rest = more.strip_prefix(',')?,
+        }
+    }
+}

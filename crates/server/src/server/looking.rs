@@ -1,0 +1,63 @@
+//! What there is to see of a server that runs.
+
+use std::sync::Arc;
+
+use sanwire_device::LogicalUnits;
+use sanwire_scsi::IscsiName;
+
+use super::Server;
+use crate::counting::Counted;
+use crate::events::EventLog;
+use crate::front::hyperscsi::clients::Clients;
+use crate::front::iscsi::directory::TargetNodes;
+use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::protection_table::ProtectionTable;
+use crate::sessions::{self, SessionStatus};
+
+/// What there is to see of a server without asking its shards.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) units: Arc<LogicalUnits>,
+    pub(crate) levels: Arc<ProtectionTable>,
+    pub(crate) exports: Arc<TargetNodes>,
+    pub(crate) clients: Arc<Clients>,
+}
+
+impl Server {
+    /// An iSCSI target, as it is configured now.
+    pub(crate) fn target_node(&self, name: &IscsiName) -> Option<TargetNodeConfig> {
+        self.look_at_target(name, TargetNodeConfig::clone)
+    }
+
+    /// What `look` finds in an iSCSI target; `None` when there is no such target.
+    pub(crate) fn look_at_target<T>(&self, name: &IscsiName, look: impl FnOnce(&TargetNodeConfig) -> T) -> Option<T> {
+        self.exports.table().by_name(name).map(|export| look(&export.config))
+    }
+
+    /// The iSCSI targets that have a unit of this volume.
+    pub(crate) fn targets_with(&self, volume: &str) -> Vec<TargetNodeConfig> {
+        self.exports.with_volume(volume)
+    }
+
+    /// What has happened.
+    pub(crate) fn events(&self) -> &EventLog {
+        &self.events
+    }
+
+    /// What there is to see, for who does not have the server.
+    pub(crate) fn view(&self) -> View {
+        let (units, levels) = (Arc::clone(&self.units), Arc::clone(&self.levels));
+        View { units, levels, exports: Arc::clone(&self.exports), clients: Arc::clone(&self.clients) }
+    }
+
+    /// The sessions of all shards that answer.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        self.sessions_of(&self.count())
+    }
+
+    /// The sessions, as the shards have counted them.
+    pub(crate) fn sessions_of(&self, counted: &[Counted]) -> Vec<SessionStatus> {
+        sessions::rows(counted, &self.units, &self.clients)
+    }
+}

@@ -1,0 +1,98 @@
+//! Sessions as rows for people and programs, alike for every wire.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use sanwire_core::NexusId;
+use sanwire_device::LogicalUnits;
+use serde::{Deserialize, Serialize};
+
+use crate::counting::{Counted, Uses};
+use crate::front::hyperscsi::clients::Clients;
+use crate::past_uses::Host;
+
+/// Volumes that a row names.
+const NAMED_MAX: usize = 16;
+
+/// A session (an I_T nexus).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// Its number in this run of the server, in hexadecimal digits, as in events.
+    pub id: String,
+    /// The protocol, as in the statistics.
+    pub wire: String,
+    /// Whose it is: a client by its id, or an initiator by its name.
+    pub client: String,
+    /// What people call the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What tells its initiator port from all others: of iSCSI the initiator's name, its ISID and the target, of HyperSCSI the client's
+    /// id and the run of its program.
+    pub port: String,
+    /// The iSCSI target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// From where it came last.
+    pub address: String,
+    /// Its TCP connections, or the links of its HyperSCSI connection; none when it is expected to come again.
+    pub connections: usize,
+    /// How many volumes it has used.
+    pub volumes: usize,
+    /// The first of them.
+    pub volume_names: Vec<String>,
+    /// Since when, as in RFC 3339.
+    pub since: String,
+    /// How it is guarded: over HyperSCSI the least of its packets, over iSCSI who has authenticated, and the digests.
+    pub security: String,
+    /// Whether its commands wait until it is resumed.
+    pub paused: bool,
+    /// The shard that serves it.
+    pub shard: usize,
+}
+
+/// What a shard knows of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionCount {
+    pub(crate) nexus: NexusId,
+    /// The name of its front end.
+    pub(crate) wire: &'static str,
+    pub(crate) host: Host,
+    /// Where it is, if it has a connection.
+    pub(crate) address: Option<String>,
+    pub(crate) connections: usize,
+    pub(crate) security: String,
+    pub(crate) since: SystemTime,
+    pub(crate) uses: Uses,
+    pub(crate) is_paused: bool,
+}
+
+/// The rows of all sessions, by their numbers.
+pub(crate) fn rows(counted: &[Counted], units: &LogicalUnits, clients: &Clients) -> Vec<SessionStatus> {
+    let disks = units.iter();
+    let names: BTreeMap<u16, &str> = disks.iter().map(|(_, disk)| (disk.slot(), disk.identity().name())).collect();
+    let mut sessions: Vec<(usize, &SessionCount)> =
+        counted.iter().flat_map(|shard| shard.sessions.iter().map(|session| (shard.shard, session))).collect();
+    sessions.sort_by_key(|(_, session)| session.nexus);
+    let row = |(shard, session): (usize, &SessionCount)| {
+        let SessionCount { nexus, host, address, security, since, uses, .. } = session;
+        let used: Vec<&str> = uses.slots().filter_map(|slot| names.get(&slot).copied()).collect();
+        let client = host.owner().to_owned();
+        SessionStatus {
+            id: format!("{:x}", nexus.0),
+            wire: session.wire.to_owned(),
+            name: clients.find(&client).ok().map(|client| client.name).filter(|name| !name.is_empty()),
+            client,
+            port: host.port.clone(),
+            target: host.target.clone(),
+            address: address.clone().or_else(|| host.address.clone()).unwrap_or_default(),
+            connections: session.connections,
+            volumes: used.len(),
+            volume_names: used.into_iter().take(NAMED_MAX).map(str::to_owned).collect(),
+            since: humantime::format_rfc3339_seconds(*since).to_string(),
+            security: security.clone(),
+            paused: session.is_paused,
+            shard,
+        }
+    };
+    sessions.into_iter().map(row).collect()
+}

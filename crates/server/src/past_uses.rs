@@ -186,7 +186,7 @@ impl PastUses {
             std::mem::replace(&mut table.is_closed, true) || !(table.is_changed || table.is_saving)
         };
         if !is_saved {
-            self.0.save();
+            self.0.save(true);
         }
     }
 }
@@ -225,15 +225,22 @@ impl Shared {
                     return;
                 }
             }
-            self.save();
+            self.save(false);
         }
     }
 
-    fn save(&self) {
+    /// Writes down what is there. After the last time nothing is written any more: the next server may have the file.
+    fn save(&self, is_last: bool) {
         let Some(file) = &self.file else { return };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // No shard waits until it is all made into text.
-        let hosts = self.lock().hosts.clone();
+        let hosts = {
+            let table = self.lock();
+            if table.is_closed && !is_last {
+                return;
+            }
+            // No shard waits until it is all made into text.
+            table.hosts.clone()
+        };
         if let Err(error) = file.save(&hosts.iter().map(|past| &**past).collect::<Vec<_>>()) {
             let path = file.path().display();
             tracing::warn!("{path} cannot be written: {error}; after a restart it is not known who used volumes");

@@ -56,7 +56,8 @@ end_writing() {
 # part_paths PORTAL_1 PORTAL_2 IQN DEVICE
 part_paths() {
     local portal
-    multipath -f "${4##*/}"
+    # After a path has changed, udev has the map open for a moment.
+    within 30 multipath -f "${4##*/}"
     kill "$(pidof multipathd)"
     for portal in "$1" "$2"; do
         logout "$portal" "$3"

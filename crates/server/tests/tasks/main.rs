@@ -150,8 +150,10 @@ impl World {
         wait_until("so many commands wait for the store", || disk.stalls().waiting() == count);
     }
 
+    /// Waits until there are so many sessions of iSCSI.
     fn wait_for_sessions(&self, count: usize) {
-        wait_until("the sessions are so many", || self.target.sessions().len() == count);
+        let sessions = || self.target.sessions().into_iter().filter(|session| session.target.is_some());
+        wait_until("the sessions are so many", || sessions().count() == count);
     }
 }
 

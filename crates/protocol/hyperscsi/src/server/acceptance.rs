@@ -78,7 +78,7 @@ impl Server {
                     self.refuse(path, prefix, Refusal::Options, Some(proof));
                 }
                 Ok(terms) => match self.establish(half_open, secrets, &offer, terms, now) {
-                    Ok(()) => self.share_windows(now),
+                    Ok(()) => self.settle_shares(now),
                     Err(_) => self.note_offence(SecurityEvent::Handshake, Some(client), path, now),
                 },
             }
@@ -186,6 +186,7 @@ impl Server {
         let at = connection.poll_timeout();
         self.deadlines.note(half_open.connection, &mut connection.alarm, at);
         self.connections.insert(half_open.connection, connection);
+        self.sharing.note(client);
         self.touch(half_open.connection);
         Ok(())
     }
@@ -202,7 +203,7 @@ impl Server {
                 self.events.extend(old.end());
             }
             session.connect(connection);
-            session.host = path.peer.host();
+            self.places.moved(session, path.peer.host());
             session.attempt = attempt;
             self.events.push_back(ServerEvent::SessionResumed { nexus, path, options: Box::new(options) });
             return (nexus, true);
@@ -215,8 +216,7 @@ impl Server {
         let mut session = Session::new((client, number), nexus, path.peer.host(), memory.clone(), now);
         session.connect(connection);
         session.attempt = attempt;
-        self.sessions.insert(nexus, session);
-        self.by_client.insert((client, number), nexus);
+        self.take_in(session);
         let (run, name) = (succession::run(number), name.to_owned());
         self.events.push_back(ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory });
         (nexus, false)

@@ -85,18 +85,18 @@ impl Connection {
 }
 
 impl Server {
-    /// Tells what has become of a connection's options since the last time; true when the shares are others by that.
-    pub(super) fn tell_news(&mut self, id: u32, now: Instant) -> bool {
-        let Some(connection) = self.connections.get_mut(&id) else { return false };
+    /// Tells what has become of a connection's options since the last time. Shares may be others by that.
+    pub(super) fn tell_news(&mut self, id: u32, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         let News { is_changed, is_deaf } = std::mem::take(&mut connection.news);
         let (nexus, path) = (connection.nexus, connection.channel.path());
         if is_changed {
             let options = Box::new(connection.agreed().clone());
             self.events.push_back(ServerEvent::Options { nexus, options });
+            self.sessions.get(&nexus).into_iter().for_each(|session| self.sharing.note(session.client));
         }
         if is_deaf {
             self.note_offence_of(nexus, SecurityEvent::Deaf, path, now);
         }
-        is_changed
     }
 }

@@ -37,6 +37,7 @@ impl Server {
     /// nothing that would give it back, or next to nothing. Their sessions go on when they reconnect. To be called every now and then as
     /// long as memory is short.
     pub fn relieve(&mut self, shortage: &Shortage, now: Instant) {
+        // All of them are looked at: that is seldom, and who is in the way is seen of each alone.
         let is_in_the_way = |connection: &mut Connection| {
             shortage.is_due_to(connection.nexus, &connection.memory) && connection.hoards(now)
         };
@@ -48,7 +49,7 @@ impl Server {
         }
         self.counters.hoarders += ids.len() as u64;
         ids.into_iter().for_each(|id| self.drop_connection(id, now));
-        self.share_windows(now);
+        self.settle_shares(now);
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sanwire_core::{ClientId, Instant, NexusId};
 
 use super::Server;
+use super::session::Session;
 use crate::succession;
 
 /// A session that is over, but for commands that stores work on, is looked at so often.
@@ -15,11 +16,10 @@ const EXPIRE_AGAIN: Duration = Duration::from_secs(1);
 impl Server {
     /// Ends the sessions of a client, with their connections. It learns of it when it asks for something.
     pub fn drop_client(&mut self, client: ClientId, now: Instant) {
-        let of_client = self.sessions.values().filter(|session| session.client == client);
-        let dropped = of_client.map(|session| session.nexus).collect();
+        let dropped = self.sessions_of(client).map(|session| session.nexus).collect();
         self.end_sessions(dropped, now);
         self.half_opens.forget(client);
-        self.share_windows(now);
+        self.settle_shares(now);
     }
 
     /// Ends the sessions that a client has abandoned before this one: nobody will ask for their answers, and what they have
@@ -42,8 +42,7 @@ impl Server {
     /// commands wait.
     pub fn pause(&mut self, client: ClientId, is_paused: bool, now: Instant) {
         let changed = if is_paused { self.paused.insert(client) } else { self.paused.remove(&client) };
-        let sessions = self.sessions.values().filter(|session| changed && session.client == client);
-        let nexuses: Vec<NexusId> = sessions.map(|session| session.nexus).collect();
+        let nexuses: Vec<NexusId> = self.sessions_of(client).filter(|_| changed).map(|session| session.nexus).collect();
         nexuses.into_iter().for_each(|nexus| self.say_whether_paused(nexus, now));
     }
 
@@ -56,6 +55,12 @@ impl Server {
         let before = std::mem::replace(&mut self.held_back, sessions);
         let changed: Vec<NexusId> = before.symmetric_difference(&self.held_back).copied().collect();
         changed.into_iter().for_each(|nexus| self.say_whether_paused(nexus, now));
+    }
+
+    /// The sessions of a client.
+    pub(super) fn sessions_of(&self, client: ClientId) -> impl Iterator<Item = &Session> {
+        let own = self.by_client.range((client, 0)..=(client, u64::MAX));
+        own.filter_map(|(_, nexus)| self.sessions.get(nexus))
     }
 
     /// Whether a session has a connection.

@@ -44,7 +44,9 @@ impl Server {
         drop(connection.channel.handle_report(&plain, path, own, now));
         // Another link takes more.
         if connection.channel.capacity() != before {
-            self.share_windows(now);
+            let client = self.sessions.get(&connection.nexus).map(|session| session.client);
+            client.into_iter().for_each(|client| self.sharing.note(client));
+            self.settle_shares(now);
         }
         self.touch(id);
     }

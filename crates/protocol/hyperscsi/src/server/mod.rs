@@ -22,6 +22,7 @@ mod room;
 mod security_events;
 mod session;
 mod setup;
+mod sharing;
 mod status;
 mod throttle;
 mod timeouts;
@@ -46,6 +47,7 @@ pub use self::security_events::SecurityEvent;
 pub(crate) use self::session::SPAN_MAX;
 use self::session::Session;
 pub(crate) use self::setup::loose_packet;
+use self::sharing::Sharing;
 pub use self::status::ConnectionStatus;
 use self::throttle::Throttle;
 pub use self::types::{CommandHandle, Compressible, ProtectionLookup, ServerConfig, ServerEvent};
@@ -97,6 +99,7 @@ pub struct Server {
     counters: Counters,
     offences: Offences,
     marks: Marks,
+    sharing: Sharing,
 }
 
 impl Server {
@@ -134,6 +137,7 @@ impl Server {
             counters: Counters::default(),
             offences: Offences::default(),
             marks,
+            sharing: Sharing::default(),
         }
     }
 
@@ -235,7 +239,7 @@ impl Server {
             if live::read_disconnect(&plain).is_ok() {
                 self.close_session(nexus);
                 self.drop_connection(prefix.connection, now);
-                self.share_windows(now);
+                self.settle_shares(now);
             }
             return;
         }
@@ -247,12 +251,10 @@ impl Server {
         if let Some(offence) = offence {
             self.note_offence_of(nexus, offence, path, now);
         }
-        let has_other_share = self.tell_news(prefix.connection, now);
+        self.tell_news(prefix.connection, now);
         self.deliver(prefix.connection);
         self.touch(prefix.connection);
-        if has_other_share {
-            self.share_windows(now);
-        }
+        self.settle_shares(now);
     }
 
     /// The connection may have something to send, and another deadline when it has sent it.
@@ -276,6 +278,7 @@ impl Server {
             session.disconnect(now);
             self.orphans.note(nexus, &mut session.alarm, now + self.config.session_idle_max);
             let client = session.client;
+            self.sharing.note(client);
             self.events.extend(ended);
             self.events.push_back(ServerEvent::Disconnected { nexus });
             self.bound_slots(client);
@@ -286,6 +289,8 @@ impl Server {
         if let Some(mut session) = self.sessions.remove(&nexus) {
             self.orphans.forget(nexus, &mut session.alarm);
             self.by_client.remove(&(session.client, session.number));
+            self.places.leave(&session);
+            self.sharing.note(session.client);
             self.events.push_back(ServerEvent::SessionClosed { nexus });
         }
     }

@@ -1,6 +1,8 @@
 //! Who may have another session: a client and an address have so many places at the most, and one that has none left makes room
 //! among its own. Nobody's session ends for another's: a client that was away for a while finds its commands where it left them.
 
+use std::collections::BTreeMap;
+
 use sanwire_core::quota::{
     Account, SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK, SLOTS_OF_CLIENT, Usage,
 };
@@ -17,6 +19,7 @@ pub(super) struct Places {
     of_network: Account,
     of_shard: Account,
     slots: Account,
+    nearby: Nearby,
 }
 
 impl Default for Places {
@@ -27,8 +30,16 @@ impl Default for Places {
             of_network: Account::new(&SESSIONS_OF_NETWORK),
             of_shard: Account::new(&SESSIONS),
             slots: Account::new(&SLOTS_OF_CLIENT),
+            nearby: Nearby::default(),
         }
     }
+}
+
+/// How many sessions of clients that are not listed come from each network, and from each address.
+#[derive(Default)]
+struct Nearby {
+    of_network: BTreeMap<Peer, u64>,
+    of_address: BTreeMap<Peer, u64>,
 }
 
 /// A session that wants to begin, or to go on.
@@ -55,6 +66,24 @@ impl Places {
         [&self.of_client, &self.of_address, &self.of_network, &self.of_shard, &self.slots].map(Account::usage)
     }
 
+    /// A session is over.
+    pub(super) fn leave(&mut self, session: &Session) {
+        session.counted_at.into_iter().for_each(|host| self.nearby.take_off(host));
+    }
+
+    /// A session goes on from another host.
+    pub(super) fn moved(&mut self, session: &mut Session, host: Peer) {
+        session.host = host;
+        self.count(session, session.counted_at.is_some());
+    }
+
+    /// Counts a session where it is, or not at all.
+    fn count(&mut self, session: &mut Session, is_counted: bool) {
+        self.leave(session);
+        session.counted_at = is_counted.then_some(session.host);
+        session.counted_at.into_iter().for_each(|host| self.nearby.add(host));
+    }
+
     fn has_room(&self, held: &Held) -> bool {
         let Places { of_client, of_address, of_network, of_shard, .. } = self;
         let of_where = of_address.has_room(held.of_address, 1) && of_network.has_room(held.of_network, 1);
@@ -68,7 +97,42 @@ impl Places {
     }
 }
 
+impl Nearby {
+    fn add(&mut self, host: Peer) {
+        *self.of_network.entry(host.source()).or_default() += 1;
+        *self.of_address.entry(host).or_default() += 1;
+    }
+
+    fn take_off(&mut self, host: Peer) {
+        for (counts, of) in [(&mut self.of_network, host.source()), (&mut self.of_address, host)] {
+            let left = counts.get_mut(&of).map(|count| {
+                *count -= 1;
+                *count
+            });
+            if left == Some(0) {
+                counts.remove(&of);
+            }
+        }
+    }
+}
+
 impl Server {
+    /// A session is there from now on.
+    pub(super) fn take_in(&mut self, mut session: Session) {
+        let is_listed = self.config.admission.is_listed(session.client);
+        self.places.count(&mut session, !is_listed);
+        self.by_client.insert((session.client, session.number), session.nexus);
+        self.sessions.insert(session.nexus, session);
+    }
+
+    /// Other clients may be listed now.
+    pub(super) fn note_listed(&mut self) {
+        for session in self.sessions.values_mut() {
+            let is_listed = self.config.admission.is_listed(session.client);
+            self.places.count(session, !is_listed);
+        }
+    }
+
     /// Whether a session could begin now: asked before the costly part of a handshake, and ends nothing.
     pub(super) fn could_have_place(&self, applicant: Applicant) -> bool {
         let is_known = self.by_client.contains_key(&(applicant.client, applicant.session));
@@ -92,18 +156,20 @@ impl Server {
     /// Those that end when it begins do not count.
     fn held(&self, Applicant { client, session, host }: Applicant) -> Held {
         let ending = succession::predecessors(session);
-        let ends = self.by_client.range((client, ending.start)..(client, ending.end)).count();
-        let of_client = self.by_client.range((client, 0)..=(client, u64::MAX)).count() - ends;
+        let ends = || self.by_client.range((client, ending.start)..(client, ending.end));
+        let count = ends().count();
+        let of_client = self.by_client.range((client, 0)..=(client, u64::MAX)).count() - count;
         let mut held =
-            Held { of_client: of_client as u64, of_shard: (self.sessions.len() - ends) as u64, ..Held::default() };
+            Held { of_client: of_client as u64, of_shard: (self.sessions.len() - count) as u64, ..Held::default() };
         if self.config.admission.is_listed(client) {
             return held;
         }
-        let stays = |other: &&Session| other.client != client || !ending.contains(&other.number);
-        let near = self.sessions.values().filter(|other| other.host.source() == host.source()).filter(stays);
-        for other in near.filter(|other| !self.config.admission.is_listed(other.client)) {
-            held.of_network += 1;
-            held.of_address += u64::from(other.host == host);
+        let Nearby { of_network, of_address } = &self.places.nearby;
+        held.of_network = of_network.get(&host.source()).copied().unwrap_or_default();
+        held.of_address = of_address.get(&host).copied().unwrap_or_default();
+        for at in ends().filter_map(|(_, nexus)| self.sessions.get(nexus)?.counted_at) {
+            held.of_network -= u64::from(at.source() == host.source());
+            held.of_address -= u64::from(at == host);
         }
         held
     }
@@ -128,8 +194,7 @@ impl Server {
     }
 
     fn own_orphans(&self, client: ClientId) -> impl Iterator<Item = &Session> {
-        let own = self.by_client.range((client, 0)..=(client, u64::MAX));
-        own.filter_map(|(_, nexus)| self.sessions.get(nexus)).filter(|session| session.connection.is_none())
+        self.sessions_of(client).filter(|session| session.connection.is_none())
     }
 }
 

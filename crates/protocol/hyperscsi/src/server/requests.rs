@@ -205,7 +205,7 @@ impl Server {
         if !self.accounts.answers.admits(untaken.messages as u64, 1) {
             self.counters.unheeded += 1;
             self.drop_connection(id, now);
-            return self.share_windows(now);
+            return self.settle_shares(now);
         }
         // What is compressed is no longer in the memory for data.
         let is_compressible = kept.is_compressible && self.accounts.answer_bytes.has_room(untaken.heap_bytes, 0);

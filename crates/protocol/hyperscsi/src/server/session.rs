@@ -96,6 +96,8 @@ pub(super) struct Session {
     pub(super) nexus: NexusId,
     /// The host from which its last connection was made.
     pub(super) host: Peer,
+    /// The host at which it counts among the sessions of clients that are not listed.
+    pub(super) counted_at: Option<Peer>,
     /// The first step of the attempt by which its last connection was made.
     pub(super) attempt: [u8; 32],
     /// Its share of the memory.
@@ -128,6 +130,7 @@ impl Session {
             number,
             nexus,
             host,
+            counted_at: None,
             attempt: [0; 32],
             memory,
             connection: None,

@@ -18,14 +18,10 @@ impl Server {
         }
         self.next_deadline = None;
         self.looked_at = None;
-        let sharers = self.connections.len();
-        let mut have_other_shares = false;
         for (id, at) in self.deadlines.take_due(now) {
-            have_other_shares |= self.tend_connection(id, at, now);
+            self.tend_connection(id, at, now);
         }
-        if have_other_shares || self.connections.len() < sharers {
-            self.share_windows(now);
-        }
+        self.settle_shares(now);
         self.half_opens.expire(now);
         self.half_opens.poll_timeout().inspect(|at| self.wake_at(*at));
         self.expire_sessions(now);
@@ -33,11 +29,11 @@ impl Server {
         self.look_for_room_later(now);
     }
 
-    /// Sees to what is due of a connection whose alarm was set for this moment; true when the shares are others by that.
-    fn tend_connection(&mut self, id: u32, at: Instant, now: Instant) -> bool {
-        let Some(connection) = self.connections.get_mut(&id) else { return false };
+    /// Sees to what is due of a connection whose alarm was set for this moment.
+    fn tend_connection(&mut self, id: u32, at: Instant, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         if !connection.alarm.rings(at) {
-            return false;
+            return;
         }
         #[cfg(test)]
         {
@@ -47,7 +43,7 @@ impl Server {
         if due_at > now {
             // It was put off meanwhile.
             self.deadlines.note(id, &mut connection.alarm, due_at);
-            return false;
+            return;
         }
         connection.handle_timeout(now);
         if connection.wants_report(now) {
@@ -55,14 +51,12 @@ impl Server {
         }
         let is_dead = connection.is_dead(now);
         self.counters.unheeded += u64::from(connection.is_deaf(now));
-        let has_other_share = self.tell_news(id, now);
+        self.tell_news(id, now);
         if is_dead || !self.rekey(id, now) {
-            self.drop_connection(id, now);
-            return has_other_share;
+            return self.drop_connection(id, now);
         }
         // What it has to say may be unsent for long, if its owner cannot send.
         self.rouse(id);
-        has_other_share
     }
 
     /// Sees to a connection's keys; `false` when it cannot go on: its client may not connect any more, or the library refuses the

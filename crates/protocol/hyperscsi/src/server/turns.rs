@@ -3,15 +3,16 @@
 //! same shares hold: congestion control of both ends knows them. A client with several connections has no more by that: they divide
 //! what it has, its cap too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use sanwire_core::{ClientId, Instant};
 
-use super::weights::{Scale, UNIT};
-use super::{Connection, Server};
+use super::Server;
+use super::sharing::Class;
+use super::weights::UNIT;
 use crate::options::{DesiredOptions, Options};
 use crate::succession;
-use crate::wire::flow::{Window, Windows};
+use crate::wire::flow::Window;
 
 /// Packets in flight that a server grants at the most in each direction; congestion may ask for fewer.
 const IN_FLIGHT_PACKETS: u32 = 1024;
@@ -73,63 +74,60 @@ struct Sharer {
     connections: u32,
 }
 
-/// The shares of all connections.
-struct Shares {
-    of: Vec<(Sharer, u64)>,
-    least: u64,
-    most: u64,
-    sum: u64,
-    scale: Scale,
-}
-
 impl Server {
-    /// What a link can take at once is shared by all clients, by their weights: their windows are set anew when one comes or goes,
-    /// or when the layer above has other terms for one. The other connections of that client hear of their part of its cap.
+    /// What a link can take at once is shared by all clients, by their weights. The layer above has other terms now for some client,
+    /// or perhaps for all: each is looked at.
     pub fn share_windows(&mut self, now: Instant) {
-        let shares = self.shares();
-        for &(sharer, share_of) in &shares.of {
-            let most = self.window_max_packets(sharer.client, sharer.connections);
-            let Some(connection) = self.connections.get_mut(&sharer.id) else { continue };
-            let capacity = connection.channel.capacity();
-            let outward = scaled(capacity.theirs.min(most), share_of, shares.most);
-            let inward = share(capacity.ours, share_of, shares.sum, most);
-            connection.turn.set_quantum(quantum_bytes(share_of, shares.least, shares.most));
-            let weight = shares.scale.weight(share_of);
-            let has_other_company = connection.sharers != sharer.connections;
-            if connection.share(Windows { outward: Window::fitting(outward), inward }, weight, now) {
-                self.touch(sharer.id);
+        let clients: BTreeSet<ClientId> = self.by_client.keys().map(|(client, _)| *client).collect();
+        clients.into_iter().for_each(|client| self.sharing.note(client));
+        self.note_listed();
+        self.settle_shares(now);
+    }
+
+    /// Sets windows and turns by what has become of connections: these have other shares, and some of the others less, or more. The
+    /// other connections of their clients hear of their part of its cap.
+    pub(super) fn settle_shares(&mut self, now: Instant) {
+        let changed = self.sharing.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        let mut asked = Vec::new();
+        for client in changed {
+            let sharers = self.sharers(client);
+            let classes = sharers.iter().filter_map(|sharer| Some((sharer.id, self.class_of(*sharer)?)));
+            let classes = classes.collect();
+            self.sharing.put(client, classes);
+            asked.extend(sharers);
+        }
+        for (id, grant) in self.sharing.grants() {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.turn.set_quantum(grant.quantum_bytes);
+            if connection.share(grant.windows, grant.weight, now) {
+                self.touch(id);
             }
-            if has_other_company {
+        }
+        for sharer in asked {
+            if self.connections.get(&sharer.id).is_some_and(|connection| connection.sharers != sharer.connections) {
                 self.propose(sharer, now);
             }
         }
     }
 
-    fn shares(&self) -> Shares {
-        let share_of = |sharer: Sharer| {
-            let priority = self.connections.get(&sharer.id)?.agreed().priority;
-            let weight = u64::from(self.config.admission.weight(sharer.client).max(1)) * (u64::from(priority) + 1);
-            Some((sharer, (weight * UNIT / u64::from(sharer.connections)).max(1)))
-        };
-        let of: Vec<(Sharer, u64)> = self.sharers().into_iter().filter_map(share_of).collect();
-        let different: BTreeSet<u64> = of.iter().map(|(_, share)| *share).collect();
-        let least = different.first().copied().unwrap_or(1);
-        let most = different.last().copied().unwrap_or(1);
-        let sum = of.iter().map(|(_, share)| share).sum::<u64>().max(1);
-        Shares { of, least, most, sum, scale: Scale::new(&different) }
+    fn class_of(&self, sharer: Sharer) -> Option<Class> {
+        let connection = self.connections.get(&sharer.id)?;
+        let (admission, priority) = (&self.config.admission, connection.agreed().priority);
+        let weight = u64::from(admission.weight(sharer.client).max(1)) * (u64::from(priority) + 1);
+        let share = (weight * UNIT / u64::from(sharer.connections)).max(1);
+        let most_packets = self.window_max_packets(sharer.client, sharer.connections);
+        Some(Class::new(share, connection.channel.capacity(), most_packets))
     }
 
-    /// All connections that have clients.
-    fn sharers(&self) -> Vec<Sharer> {
-        let client_of = |connection: &Connection| Some(self.sessions.get(&connection.nexus)?.client);
-        let clients = self.connections.iter().filter_map(|(id, connection)| Some((*id, client_of(connection)?)));
-        let clients: Vec<(u32, ClientId)> = clients.collect();
-        let mut counts: BTreeMap<ClientId, u32> = BTreeMap::new();
-        for (_, client) in &clients {
-            *counts.entry(*client).or_default() += 1;
-        }
-        let sharer = |(id, client)| Sharer { id, client, connections: counts.get(&client).copied().unwrap_or(1) };
-        clients.into_iter().map(sharer).collect()
+    /// The connections of a client.
+    fn sharers(&self, client: ClientId) -> Vec<Sharer> {
+        let own = self.sessions_of(client).filter_map(|session| session.connection);
+        let own: Vec<u32> = own.filter(|id| self.connections.contains_key(id)).collect();
+        let connections = own.len() as u32;
+        own.into_iter().map(|id| Sharer { id, client, connections }).collect()
     }
 
     /// How many connections a client will have with one for this session, which takes the place of those that the session and the
@@ -144,7 +142,9 @@ impl Server {
 
     /// Asks every client for what the layer above wants of it now.
     pub fn refresh_options(&mut self, now: Instant) {
-        self.sharers().into_iter().for_each(|sharer| self.propose(sharer, now));
+        let clients: BTreeSet<ClientId> = self.by_client.keys().map(|(client, _)| *client).collect();
+        let sharers: Vec<Sharer> = clients.into_iter().flat_map(|client| self.sharers(client)).collect();
+        sharers.into_iter().for_each(|sharer| self.propose(sharer, now));
     }
 
     fn propose(&mut self, sharer: Sharer, now: Instant) {
@@ -178,18 +178,18 @@ impl Server {
 }
 
 /// The turn of a connection with such a share, among others between the least and the most.
-fn quantum_bytes(share: u64, least: u64, most: u64) -> u64 {
+pub(super) fn quantum_bytes(share: u64, least: u64, most: u64) -> u64 {
     let longest = (QUANTUM_BYTES * most / least).min(QUANTUM_MAX_BYTES);
     (longest * share / most).max(QUANTUM_MIN_BYTES)
 }
 
 /// A part of so many packets, and one at the least.
-fn scaled(packets: u32, share: u64, of: u64) -> u32 {
+pub(super) fn scaled(packets: u32, share: u64, of: u64) -> u32 {
     u32::try_from(u64::from(packets) * share / of.max(1)).unwrap_or(u32::MAX).max(1)
 }
 
 /// What a client with this share of the sum may send at once over links that take so many packets, and no more than `most`.
-fn share(capacity_packets: u32, share: u64, sum: u64, most: u32) -> Window {
+pub(super) fn share_of(capacity_packets: u32, share: u64, sum: u64, most: u32) -> Window {
     Window::fitting(scaled(capacity_packets.min(IN_FLIGHT_PACKETS), share, sum).min(most))
 }
 

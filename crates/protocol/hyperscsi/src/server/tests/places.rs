@@ -46,8 +46,7 @@ fn fill(server: &mut Server, count: u64, source: impl Fn(u32) -> Peer) {
             server.config.memory.clone(),
             Instant::ZERO,
         );
-        server.sessions.insert(nexus, session);
-        server.by_client.insert((ClientId(bytes), 0), nexus);
+        server.take_in(session);
     }
 }
 
@@ -72,8 +71,7 @@ fn fill_own(server: &mut Server, client: ClientId, count: u64) {
         let memory = server.config.memory.clone();
         let mut session = Session::new((client, number << 32), nexus, path(100).peer.host(), memory, Instant::ZERO);
         session.connection = Some(number as u32);
-        server.sessions.insert(nexus, session);
-        server.by_client.insert((client, number << 32), nexus);
+        server.take_in(session);
     }
 }
 
@@ -157,7 +155,8 @@ fn keys_without_number_from_one_address_leave_places_for_other_addresses() {
     let mut clients = [client(1)];
     settle(&mut server, &mut clients, Instant::ZERO);
     assert!(is_full(&mut clients[0]));
-    server.sessions.values_mut().take(1).for_each(|session| session.host = elsewhere(7).host());
+    let Server { places, sessions, .. } = &mut server;
+    sessions.values_mut().take(1).for_each(|session| places.moved(session, elsewhere(7).host()));
     let mut clients = [client(2)];
     exchange(&mut server, &mut clients, Instant::ZERO + Duration::from_secs(10));
     assert!(clients[0].server().is_some());

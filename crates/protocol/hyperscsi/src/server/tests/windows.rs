@@ -3,7 +3,7 @@
 use sanwire_core::{Instant, Lun};
 use sanwire_scsi::{Reply, Status, build};
 
-use super::world::bytes;
+use super::world::{MS, bytes};
 use super::{client, exchange, path, server};
 use crate::wire::Opcode;
 use crate::wire::command::{Answer, Ask};
@@ -146,4 +146,28 @@ fn of_two_changes_of_windows_each_has_its_own_answer_and_a_late_one_changes_noth
     assert!(hear(client, &third).is_empty(), "it is late");
     assert_eq!(in_flight(&server), [(128, 128)]);
     assert!(are_served(&mut server, &mut clients));
+}
+
+/// The windows of the others are whole packets of a part that hardly changes.
+#[test]
+fn who_comes_or_goes_among_many_is_looked_at_and_few_others() {
+    let (mut server, mut clients, mut now) = (server(), Vec::new(), NOW);
+    let mut visits = Vec::new();
+    for number in 0..200 {
+        clients.push(client(number));
+        exchange(&mut server, &mut clients, now);
+        now += 20 * MS;
+        visits.push(server.sharing.visits);
+    }
+    assert_eq!(server.connections(), 200);
+    let (late, all) = (visits[199] - visits[119], visits[199]);
+    assert!(late <= 10 * 80, "{late} connections were looked at for the last 80, {all} for all");
+    for number in 100..200 {
+        server.drop_client(super::id(number), now);
+    }
+    let gone = server.sharing.visits - all;
+    assert!(gone <= 10 * 100, "{gone} connections were looked at as 100 went");
+    exchange(&mut server, &mut clients, now);
+    let shares = in_flight(&server);
+    assert!(shares.len() == 100 && shares.iter().all(|share| *share == (1024, 10)), "{shares:?}");
 }

@@ -56,7 +56,7 @@ fn measure_link(settings: &Settings, files: &Files, mtu_bytes: u32) -> Result<Ve
     };
     let jobs = plan::jobs(mtu_bytes, settings.args.quick, settings.args.sequential_depth);
     let turns = jobs.into_iter().map(|job| (row(&job, &bed), job)).collect();
-    plan::fill(&bed)?;
+    servers::fill_volume(&bed.host, &settings.programs[0], files, &servers::Wire::Ethernet.url("ram"))?;
     take_single_turns(settings, &format!("MTU {mtu_bytes}"), turns, |job| job.measure(&bed))
 }
 

@@ -17,9 +17,9 @@ use crate::report::{OPERATIONS, Outcome, table};
 use crate::rounds::take_single_turns;
 use crate::run::Settings;
 use crate::sample::Row;
-use crate::servers::Files;
+use crate::servers::{Files, fill_volume};
 use idle::{Idle, measure_idle};
-use servers::Bed;
+use servers::{Bed, Contender, Store, url};
 
 /// The loopback's.
 const MTU_BYTES: u32 = 65_536;
@@ -45,6 +45,6 @@ fn measure_loaded(settings: &Settings, files: &Files) -> Result<Vec<Row>> {
     let link = Link::loopback()?;
     let bed = Bed::new(Host { link: &link, processors: None }, settings, files)?;
     let turns = plan::jobs(settings.args.quick).into_iter().map(|job| (job.row(&bed), job)).collect();
-    bed.fill()?;
+    fill_volume(&bed.host, &bed.program, files, &url(Contender::Sanwire, Store::Ram))?;
     take_single_turns(settings, "iSCSI", turns, |job| job.measure(&bed))
 }

@@ -94,6 +94,19 @@ pub(crate) fn fill(path: &str, length_bytes: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
+/// Writes all of a volume of ours once, so that what is read later are its own pages and none is touched for the first time
+/// while it is measured: a machine whose hypervisor takes free memory back pays a tenfold price for that.
+///
+/// # Errors
+/// When the server does not take it.
+pub(crate) fn fill_volume(host: &Host, sanwire: &str, files: &Files, url: &str) -> Result<()> {
+    let image = files.image("content.img")?;
+    let key = files.path("client.key");
+    let copied = host.run(End::Client, sanwire, &["cp", &image, url, "--overwrite", "--key-file", &key]);
+    fs::remove_file(&image)?;
+    copied.map(drop)
+}
+
 /// A wire of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wire {

@@ -171,16 +171,6 @@ impl Job {
     }
 }
 
-/// Writes the RAM volume once, so that what is read later are its own pages.
-///
-/// # Errors
-/// When the server does not take it.
-pub(crate) fn fill(bed: &Bed) -> Result<()> {
-    let load = Load::sequential(512 << 10, 8, true);
-    let job = Job::Sanwire { wire: Wire::Ethernet, volume: "ram", load };
-    run_client(&bed.host, &job.client(bed)).map(drop)
-}
-
 /// The receiver counts; the sender starts a little later and ends a little later.
 fn raw_stream(bed: &Bed, command: &ClientCommand) -> Result<Sample> {
     let [_, rawlink, _] = &bed.programs;

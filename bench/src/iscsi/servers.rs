@@ -2,12 +2,9 @@
 
 use anyhow::Result;
 
-use crate::load::{Load, run_client};
 use crate::process::{Host, Running};
 use crate::run::Settings;
 use crate::servers::{self, Files, TGT_TARGET, VOLUME_BYTES, Wire, start_tgt};
-
-use super::plan::{Client, Own, client_command};
 
 const WIRE: Wire = Wire::Iscsi("127.0.0.1:3260");
 const TGT_PORTAL: &str = "127.0.0.1:3261";
@@ -73,16 +70,6 @@ impl<'a> Bed<'a> {
             Contender::Sanwire => Some(&self.sanwire),
             Contender::Tgt => self.tgt.as_ref(),
         }
-    }
-
-    /// Writes the RAM volume once, so that what is read later are its own pages.
-    ///
-    /// # Errors
-    /// When the server does not take it.
-    pub(super) fn fill(&self) -> Result<()> {
-        let own = Client::Own(Own { connections: 1, has_digests: false });
-        let load = Load::sequential(512 << 10, 8, true);
-        run_client(&self.host, &client_command(self, own, &load, &url(Contender::Sanwire, Store::Ram))).map(drop)
     }
 }
 

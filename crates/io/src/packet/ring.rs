@@ -3,7 +3,7 @@
 //! Version 3 of the ring is known as the fastest, but it hands over whole blocks, when they are full or after a
 //! millisecond at the least, and wakes nobody in between: a single 4 KiB read, and the last packets of every window, would
 //! wait for that. Version 2 hands over each frame at once and wakes for it; what it loses in bulk are those wake-ups,
-//! which on a virtual link the sender pays. [`Poller`](crate::Poller) avoids them by watching the ring for up to 20 us
+//! which on a virtual link the sender pays. [`Poller`](crate::Poller) avoids them by watching the ring for some microseconds
 //! before it sleeps, as long as that pays. Measured on a veth pair (two processors, one end pinned to each, `sendmmsg`
 //! of 64, medians of 3, on a busy virtual machine: compare within a row):
 //!

@@ -172,10 +172,9 @@ impl LogicalUnits {
     /// The unit that is called so, whatever its number; `None` also when two are.
     #[must_use]
     pub fn find(&self, designator: &Designator) -> Option<Arc<LogicalUnit>> {
-        let inventory = self.view.inventory();
-        let mut found = inventory.iter().filter(|(_, entry)| entry.unit.identity().is_named(designator));
-        let (_, entry) = found.next()?;
-        found.next().is_none().then(|| Arc::clone(&entry.unit))
+        let mut found = self.view.find_designated(designator).into_iter();
+        let unit = found.next()?;
+        found.next().is_none().then_some(unit)
     }
 
     /// The unit that a copy of this nexus may use under this name.

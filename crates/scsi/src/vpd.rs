@@ -1,10 +1,12 @@
 //! Vital product data pages (SPC-5 7.7, SBC-4 6.6).
 
+mod designation;
 mod identification;
 mod limits;
 mod third_party_copy;
 mod write_verifier;
 
+pub use designation::Designation;
 pub use identification::{Designator, DesignatorKind, DeviceIdentification, Identity, IdentityError, TargetPort};
 pub use limits::{BlockCharacteristics, BlockLimits, Provisioning, ProvisioningType, supported_block_lengths};
 pub use third_party_copy::third_party_copy;

@@ -12,6 +12,7 @@ use sanwire_core::{ClientId, Peer};
 use sanwire_device::LogicalUnits;
 use sanwire_engine::Meter;
 use sanwire_scsi::Task;
+use sanwire_scsi::vpd::Designator;
 use serde::{Deserialize, Serialize};
 
 use crate::counting::Uses;
@@ -111,10 +112,9 @@ impl PastUses {
         let mut uses = Uses::default();
         self.0.change(|table| {
             let Some(past) = table.find(host) else { return false };
-            // Nearly always it has used nothing, or a few.
-            let disks = if past.volumes.is_empty() { Vec::new() } else { units.iter() };
-            let used = disks.iter().filter(|(_, disk)| past.volumes.contains(&hexadecimal(disk.identity().uuid())));
-            used.for_each(|(_, disk)| uses.set(disk.slot()));
+            // Only those are looked for, however many volumes there are.
+            let used = past.volumes.iter().filter_map(|uuid| units.find(&Designator::of_uuid(from_hexadecimal(uuid)?)));
+            used.for_each(|disk| uses.set(disk.slot()));
             past.is_back = true;
             let is_changed = !past.is_there || past.host != *host;
             (past.is_there, past.host) = (true, host.clone());
@@ -276,6 +276,10 @@ impl Table {
 
 fn hexadecimal(uuid: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(uuid))
+}
+
+fn from_hexadecimal(uuid: &str) -> Option<[u8; 16]> {
+    u128::from_str_radix(uuid, 16).ok().map(u128::to_be_bytes)
 }
 
 #[cfg(test)]

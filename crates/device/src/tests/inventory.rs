@@ -172,10 +172,28 @@ fn a_name_that_two_units_have_names_neither() {
     let world = World::small();
     let page = world.good(build::inquiry(Some(0x83), 255), &[]);
     let names = sanwire_scsi::DeviceIdentification::parse(&page).unwrap().designators;
-    let naa = names.iter().find(|name| name.kind == sanwire_scsi::vpd::DesignatorKind::Naa).unwrap();
-    assert!(world.units.find(naa).is_some());
+    let of_unit: Vec<_> = names.iter().filter(|name| name.association == 0).collect();
+    let found = |units: &LogicalUnits| of_unit.iter().filter(|name| units.find(name).is_some()).count();
+    assert_eq!((of_unit.len(), found(&world.units)), (5, 5));
     world.units.add(lun(1), disk("vol", TestStore::new(SMALL), true)).unwrap();
-    assert!(world.units.find(naa).is_none());
+    assert_eq!(found(&world.units), 0);
+    let part = LogicalUnits::part_of(Arc::new(LogicalUnits::new()));
+    assert_eq!(found(&part), 0);
+    world.units.remove(lun(0)).unwrap();
+    assert_eq!(found(&world.units), 5, "the other one is meant now");
+    world.units.remove(lun(1)).unwrap();
+    assert_eq!(found(&world.units), 0);
+}
+
+#[test]
+fn a_part_finds_what_it_shows_by_its_designators_and_nothing_else() {
+    let whole = Arc::new(LogicalUnits::new());
+    let shown = whole.add(lun(3), disk("shown", TestStore::new(SMALL), true)).unwrap();
+    let part = LogicalUnits::part_of(Arc::clone(&whole));
+    let uuid = sanwire_scsi::vpd::Designator::of_uuid(shown.identity().uuid());
+    assert!(whole.find(&uuid).is_some() && part.find(&uuid).is_none());
+    part.show_all();
+    assert!(part.find(&uuid).is_some_and(|found| Arc::ptr_eq(&found, &shown)));
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
+use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, NexusId};
+use sanwire_scsi::Identity;
+use sanwire_scsi::vpd::{Designation, Designator};
 
 use super::AddError;
 use super::inventory::{Difference, Entry, Inventory};
@@ -27,8 +30,8 @@ pub(crate) struct View {
     pub(crate) members: Members,
     /// Held while the inventory changes, and while members come and go.
     changing: Mutex<Changing>,
-    /// The numbers of its units by their names; a part asks the whole.
-    names: Mutex<BTreeMap<Box<str>, Lun>>,
+    /// The numbers of its units by what they are called; a part asks the whole.
+    names: Mutex<Names>,
     whole: Option<Arc<View>>,
     parts: Mutex<Vec<Weak<View>>>,
     /// Those of its units that meet nexuses when they come.
@@ -36,6 +39,27 @@ pub(crate) struct View {
     /// When the access states of its ports were changed. That of the whole counts.
     access_changed: AtomicGeneration,
     access: Mutex<LastRaised>,
+}
+
+/// The numbers of units by what they are called.
+#[derive(Default, Debug)]
+struct Names {
+    by_name: BTreeMap<Box<str>, Lun>,
+    by_designation: BTreeSet<(Designation, Lun)>,
+}
+
+impl Names {
+    fn remove(&mut self, lun: Lun, unit: &Identity) {
+        if self.by_name.get(unit.name()) == Some(&lun) {
+            self.by_name.remove(unit.name());
+        }
+        Designation::all_of(unit).iter().for_each(|designation| _ = self.by_designation.remove(&(*designation, lun)));
+    }
+
+    fn insert(&mut self, lun: Lun, unit: &Identity) {
+        self.by_name.insert(unit.name().into(), lun);
+        self.by_designation.extend(Designation::all_of(unit).map(|designation| (designation, lun)));
+    }
 }
 
 #[derive(Default, Debug)]
@@ -58,14 +82,24 @@ impl View {
 
     /// The unit of this name, with its number.
     pub(super) fn find_named(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
-        let lun = *self.whole().lock_names().get(name)?;
+        let lun = *self.whole().lock_names().by_name.get(name)?;
         let inventory = self.inventory();
         // A change may be under way.
         let entry = inventory.get(lun).filter(|entry| entry.unit.identity().name() == name)?;
         Some((lun, Arc::clone(&entry.unit)))
     }
 
-    fn lock_names(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Lun>> {
+    /// The units that a designator names.
+    pub(super) fn find_designated(&self, designator: &Designator) -> Vec<Arc<LogicalUnit>> {
+        let Some(designation) = Designation::of(designator) else { return Vec::new() };
+        let numbers = (designation, Lun::default())..=(designation, Lun::new(LUNS_MAX as u16 - 1).unwrap_or_default());
+        let luns: Vec<Lun> = self.whole().lock_names().by_designation.range(numbers).map(|(_, lun)| *lun).collect();
+        let inventory = self.inventory();
+        let units = luns.into_iter().filter_map(|lun| Some(Arc::clone(&inventory.get(lun)?.unit)));
+        units.filter(|unit| unit.identity().is_named(designator)).collect()
+    }
+
+    fn lock_names(&self) -> MutexGuard<'_, Names> {
         // It is whole between any two changes.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,13 +266,11 @@ impl View {
         }
         let mut names = self.lock_names();
         for Difference { lun, before, .. } in differences {
-            let gone = before.map(|entry| entry.unit.identity().name());
-            if let Some(name) = gone.filter(|name| names.get(*name) == Some(lun)) {
-                names.remove(name);
-            }
+            before.iter().for_each(|entry| names.remove(*lun, entry.unit.identity()));
         }
-        let there = differences.iter().filter_map(|there| Some((there.after?.unit.identity().name(), there.lun)));
-        names.extend(there.map(|(name, lun)| (name.into(), lun)));
+        for Difference { lun, after, .. } in differences {
+            after.iter().for_each(|entry| names.insert(*lun, entry.unit.identity()));
+        }
     }
 
     /// A unit has this number no longer.

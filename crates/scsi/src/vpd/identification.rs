@@ -66,8 +66,7 @@ impl Identity {
     /// nobody has assigned to Sanwire; 60 bits, folded from all of the uuid, remain.
     #[must_use]
     pub fn naa(&self) -> u64 {
-        let folded = u64_at(&self.uuid, 0).unwrap_or(0) ^ u64_at(&self.uuid, 8).unwrap_or(0);
-        3 << 60 | folded & (u64::MAX >> 4)
+        naa_of(&self.uuid)
     }
 
     /// A locally administered EUI-64 (the quadrant of IEEE 802c that its owner assigns), folded from all of the uuid.
@@ -103,17 +102,21 @@ impl Identity {
         // The name alone is not unique in the world; with the uuid it is, as SPC-5 7.7.6.4 asks.
         let mut vendor = padded::<8>(VENDOR).to_vec();
         vendor.extend(format!("{}:{}", self.name, self.serial()).bytes());
-        let uuid = [&[0x10, 0], &self.uuid[..]].concat();
         let naa = self.naa();
         let of_unit = |kind, bytes| Designator { kind, association: 0, bytes };
         [
             (text, of_unit(DesignatorKind::T10VendorId, vendor)),
-            (BINARY, of_unit(DesignatorKind::Uuid, uuid)),
+            (BINARY, Designator::of_uuid(self.uuid)),
             (BINARY, of_unit(DesignatorKind::Naa, naa.to_be_bytes().to_vec())),
             (BINARY, of_unit(DesignatorKind::Eui64, self.eui_64().to_be_bytes().to_vec())),
             (UTF_8, of_unit(DesignatorKind::ScsiName, name_string(&format!("naa.{naa:016X}")))),
         ]
     }
+}
+
+pub(super) fn naa_of(uuid: &[u8; 16]) -> u64 {
+    let folded = u64_at(uuid, 0).unwrap_or(0) ^ u64_at(uuid, 8).unwrap_or(0);
+    3 << 60 | folded & (u64::MAX >> 4)
 }
 
 /// Code sets (SPC-5 7.7.6.1).
@@ -204,6 +207,13 @@ pub struct Designator {
 }
 
 impl Designator {
+    /// The one that has all of a logical unit's uuid (SPC-5 7.7.6.12).
+    #[must_use]
+    pub fn of_uuid(uuid: [u8; 16]) -> Self {
+        let bytes = [&[0x10, 0], &uuid[..]].concat();
+        Designator { kind: DesignatorKind::Uuid, association: 0, bytes }
+    }
+
     /// Reads the designation descriptor with which `bytes` begins; gives it with what follows. `None` when it does not fit.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Designator, &[u8])> {

@@ -1,6 +1,7 @@
 //! Copies from one iSCSI target to another: what they may reach, and as whom.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -29,34 +30,50 @@ pub(crate) struct Guest {
 /// The initiators behind the nexuses of all shards. Told of begins and ends of sessions, asked by copies: never on the way of
 /// other data.
 #[derive(Default, Debug)]
-pub(crate) struct Guests(Mutex<BTreeMap<NexusId, Guest>>);
+pub(crate) struct Guests(Mutex<Tables>);
+
+#[derive(Default, Debug)]
+struct Tables {
+    by_nexus: BTreeMap<NexusId, Guest>,
+    /// Those that an initiator has with a target.
+    of_initiator: BTreeMap<(TargetId, IscsiName), BTreeSet<NexusId>>,
+}
 
 impl Guests {
     pub(crate) fn came(&self, nexus: NexusId, guest: Guest) {
-        self.lock().insert(nexus, guest);
+        self.left(nexus);
+        let mut tables = self.lock();
+        tables.of_initiator.entry((guest.target, guest.initiator.clone())).or_default().insert(nexus);
+        tables.by_nexus.insert(nexus, guest);
     }
 
     pub(crate) fn left(&self, nexus: NexusId) {
-        self.lock().remove(&nexus);
+        let mut tables = self.lock();
+        let Some(guest) = tables.by_nexus.remove(&nexus) else { return };
+        if let Entry::Occupied(mut own) = tables.of_initiator.entry((guest.target, guest.initiator)) {
+            own.get_mut().remove(&nexus);
+            if own.get().is_empty() {
+                own.remove();
+            }
+        }
     }
 
     fn find(&self, nexus: NexusId) -> Option<Guest> {
-        self.lock().get(&nexus).cloned()
+        self.lock().by_nexus.get(&nexus).cloned()
     }
 
     /// The nexus that the same initiator has with a target, best that of the same port.
     fn nexus_with(&self, target: TargetId, guest: &Guest) -> Option<NexusId> {
-        let guests = self.lock();
-        let is_same = |other: &Guest| {
-            other.target == target && other.initiator == guest.initiator && other.credential == guest.credential
-        };
+        let tables = self.lock();
+        let own = tables.of_initiator.get(&(target, guest.initiator.clone()))?;
+        let with = own.iter().filter_map(|nexus| Some((*nexus, tables.by_nexus.get(nexus)?)));
+        let same = with.filter(|(_, other)| other.credential == guest.credential);
         let is_same_port = |other: &Guest| other.isid == guest.isid && other.group_tag == guest.group_tag;
-        let own = guests.iter().filter(|(_, other)| is_same(other));
-        own.min_by_key(|(_, other)| !is_same_port(other)).map(|(nexus, _)| *nexus)
+        same.min_by_key(|(_, other)| !is_same_port(other)).map(|(nexus, _)| nexus)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NexusId, Guest>> {
-        // Nothing panics between two writes to the table.
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        // Nothing panics between two writes to the tables.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,7 +101,7 @@ impl CopyTargetResolver for Neighbours {
         let table = exports.table();
         // A disk that the session has is used as that session; of the others, as the one that has it.
         let own = table.by_id(guest.target).into_iter();
-        let others = table.iter().filter(|export| export.id != guest.target);
+        let others = exports.with_designated(&table, designator).into_iter().filter(|export| export.id != guest.target);
         let named = own.chain(others).filter_map(|export| Some((export, export.units.find(designator)?)));
         let mut found: Option<(&Arc<TargetNode>, Arc<LogicalUnit>)> = None;
         for (export, disk) in named.filter(|(export, _)| guest.may_use(export)) {

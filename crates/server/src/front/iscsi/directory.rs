@@ -11,10 +11,12 @@ use sanwire_iscsi::{
     Admitted, Authentication, Directory, IscsiName, LoginRefusal, Portal, SessionKind, TargetEntry, TargetId,
 };
 use sanwire_scsi::port_groups::AccessState;
+use sanwire_scsi::vpd::Designator;
 
 use crate::front::iscsi::copy_targets::{Guests, Neighbours};
 use crate::front::iscsi::target_node::{TargetNode, TargetNodeConfig, TargetNodeError, iscsi_port_id};
 use crate::front::iscsi::target_table::{Departures, TargetChanges, TargetNodeTable};
+use crate::front::iscsi::whereabouts::Whereabouts;
 
 /// The targets of a server, shared by all its threads.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub(crate) struct TargetNodes {
     table: ArcSwap<TargetNodeTable>,
     /// For the units of targets that are new.
     neighbours: Neighbours,
+    whereabouts: Whereabouts,
     guests: Guests,
     /// How discovery sessions authenticate.
     discovery: Authentication,
@@ -34,6 +37,7 @@ impl TargetNodes {
         Arc::new_cyclic(|exports: &Weak<TargetNodes>| TargetNodes {
             table: ArcSwap::default(),
             neighbours: Neighbours::new(exports),
+            whereabouts: Whereabouts::default(),
             guests: Guests::default(),
             discovery,
             portals,
@@ -47,11 +51,12 @@ impl TargetNodes {
     pub(crate) fn change(&self, changes: TargetChanges, volumes: &LogicalUnits) -> Result<Departures, TargetNodeError> {
         let before = self.table.load();
         let names: Vec<_> = changes.keys().cloned().collect();
-        let (table, departures) = before.with(changes, volumes, &self.neighbours)?;
+        let (table, departures, moved) = before.with(changes, volumes, &self.neighbours)?;
         for export in names.iter().filter_map(|name| table.by_name(name)) {
             export.units.set_target_ports(&self.ports(export));
         }
         self.table.store(Arc::new(table));
+        self.whereabouts.note(&moved);
         Ok(departures)
     }
 
@@ -68,8 +73,23 @@ impl TargetNodes {
     /// The targets that have a unit of this volume, as they are configured.
     pub(crate) fn with_volume(&self, volume: &str) -> Vec<TargetNodeConfig> {
         let table = self.table.load();
-        let with_volume = table.iter().filter(|export| export.units.find_named(volume).is_some());
-        with_volume.map(|export| export.config.clone()).collect()
+        let targets = self.whereabouts.with_volume(volume).into_iter().filter_map(|target| table.by_id(target));
+        let with_volume = targets.filter(|export| export.units.find_named(volume).is_some());
+        let mut configs: Vec<_> = with_volume.map(|export| export.config.clone()).collect();
+        configs.sort_by(|one, other| one.name.cmp(&other.name));
+        configs
+    }
+
+    /// The targets of this table that have a unit which is, perhaps, called so.
+    pub(crate) fn with_designated<'a>(
+        &self,
+        table: &'a TargetNodeTable,
+        designator: &Designator,
+    ) -> Vec<&'a Arc<TargetNode>> {
+        let targets = self.whereabouts.with_designated(designator).into_iter();
+        let mut targets: Vec<_> = targets.filter_map(|target| table.by_id(target)).collect();
+        targets.sort_by(|one, other| one.config.name.cmp(&other.config.name));
+        targets
     }
 
     /// Who uses them.

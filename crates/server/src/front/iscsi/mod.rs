@@ -5,6 +5,7 @@ pub(crate) mod directory;
 mod login;
 pub(crate) mod target_node;
 pub(crate) mod target_table;
+mod whereabouts;
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};

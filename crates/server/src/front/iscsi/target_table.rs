@@ -22,6 +22,13 @@ pub(crate) struct Departures {
     pub(crate) moved: Vec<TargetId>,
 }
 
+/// Units that targets have no longer, and others that they have now.
+#[derive(Default, Debug)]
+pub(crate) struct MovedUnits {
+    pub(crate) gone: Vec<(TargetId, Arc<LogicalUnit>)>,
+    pub(crate) new: Vec<(TargetId, Arc<LogicalUnit>)>,
+}
+
 /// All that are served, as they are at one moment.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct TargetNodeTable {
@@ -77,7 +84,7 @@ impl TargetNodeTable {
 
     /// The table with these changes. A target that stays keeps its number and its sessions; only the units that differ come
     /// and go. The units of one that is new reach its `neighbours`. Also gives the targets that are gone
-    /// or have moved.
+    /// or have moved, and the units that have.
     ///
     /// # Errors
     /// [`TargetNodeError`]; then nothing has changed.
@@ -86,16 +93,19 @@ impl TargetNodeTable {
         changes: TargetChanges,
         volumes: &LogicalUnits,
         neighbours: &Neighbours,
-    ) -> Result<(TargetNodeTable, Departures), TargetNodeError> {
+    ) -> Result<(TargetNodeTable, Departures, MovedUnits), TargetNodeError> {
         let plan = |config: Option<&TargetNodeConfig>| {
             config.map_or_else(|| Ok(UnitChanges::default()), |config| self.unit_changes(config, volumes))
         };
         let plans = changes.values().map(|config| plan(config.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        let (mut table, mut departures) = (self.clone(), Departures::default());
+        let (mut table, mut departures, mut moved) = (self.clone(), Departures::default(), MovedUnits::default());
         for ((name, config), units) in changes.into_iter().zip(plans) {
             let old = self.by_name(&name);
             let Some(config) = config else {
                 table.by_name.remove(&name);
+                let units =
+                    old.into_iter().flat_map(|old| old.units.iter().into_iter().map(|(_, unit)| (old.id, unit)));
+                moved.gone.extend(units);
                 departures.gone.extend(old.and_then(|old| table.by_id.remove(&old.id)).map(|old| old.id));
                 continue;
             };
@@ -109,12 +119,15 @@ impl TargetNodeTable {
             let redirect = &node.config.redirect;
             let has_moved = redirect.is_some() && old.is_some_and(|old| old.config.redirect != *redirect);
             departures.moved.extend(has_moved.then_some(node.id));
+            let gone = units.gone.iter().filter_map(|lun| Some((node.id, node.units.get(*lun)?)));
+            moved.gone.extend(gone);
+            moved.new.extend(units.new.iter().map(|(_, unit)| (node.id, Arc::clone(unit))));
             let is_changed = node.units.change(&units.gone, units.new);
             debug_assert!(is_changed.is_ok(), "a target has no more units than there are volumes");
             table.by_id.insert(node.id, Arc::clone(&node));
             table.by_name.insert(name, node);
         }
-        Ok((table, departures))
+        Ok((table, departures, moved))
     }
 
     /// What has to be done to the units of a target that is to be so. Those that are the same are not looked up.

@@ -62,11 +62,11 @@ impl World {
     fn new(configs: Vec<TargetNodeConfig>) -> World {
         let names: Vec<String> = configs.iter().flat_map(|config| config.units.values().cloned()).collect();
         let volumes = volumes(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let first = configs[0].clone();
+        let first = configs.first().cloned();
         let exports = TargetNodes::new(Authentication::default(), Vec::new());
         exports.replace(configs, &volumes).unwrap();
         let world = World { volumes, exports };
-        world.come(ASKING, world.guest(&first));
+        first.iter().for_each(|first| world.come(ASKING, world.guest(first)));
         world
     }
 
@@ -189,4 +189,20 @@ fn a_disk_of_several_targets_is_one_and_two_disks_of_one_name_are_none() {
     let configs = ["a", "b", "d"].map(|volume| target(volume, &["any"])).to_vec();
     world.exports.replace(configs, &world.volumes).unwrap();
     assert_eq!(world.reach("b"), None);
+}
+
+#[test]
+fn of_many_targets_only_those_are_asked_that_may_have_the_unit() {
+    let names: Vec<String> = (0..300).map(|number| format!("volume-{number:03}")).collect();
+    let mut configs: Vec<_> = names.iter().map(|name| target(name, &["any"])).collect();
+    let second = BTreeMap::from([(lun(1), names[7].clone())]);
+    configs.push(TargetNodeConfig { units: second, ..target("second", &["any"]) });
+    let world = World { volumes: volumes(&names.iter().map(String::as_str).collect::<Vec<_>>()), ..World::new(vec![]) };
+    world.exports.replace(configs.clone(), &world.volumes).unwrap();
+    let asked = |volume: &str| world.exports.with_designated(&world.exports.table(), &naa(volume)).len();
+    let having = |volume: &str| world.exports.with_volume(volume).len();
+    assert_eq!([&names[6], &names[7]].map(|name| (asked(name), having(name))), [(1, 1), (2, 2)]);
+    configs.truncate(7);
+    world.exports.replace(configs, &world.volumes).unwrap();
+    assert_eq!([&names[6], &names[7]].map(|name| (asked(name), having(name))), [(1, 1), (0, 0)]);
 }

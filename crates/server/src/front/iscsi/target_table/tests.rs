@@ -41,7 +41,8 @@ fn with(
     configs: Vec<TargetNodeConfig>,
     volumes: &LogicalUnits,
 ) -> Result<(TargetNodeTable, Departures), TargetNodeError> {
-    table.with(table.changes_to(configs)?, volumes, &nobody())
+    let (table, departures, _) = table.with(table.changes_to(configs)?, volumes, &nobody())?;
+    Ok((table, departures))
 }
 
 #[test]
@@ -106,11 +107,11 @@ fn only_targets_that_are_named_are_changed() {
     let wider = target("one", &[(0, "a"), (1, "b")]);
     let changes = TargetChanges::from([(one.clone(), Some(wider))]);
     assert_eq!(before.new_units(&changes), [(&one, "b")]);
-    let (after, departures) = before.with(changes, &volumes, &nobody()).unwrap();
+    let (after, departures, _) = before.with(changes, &volumes, &nobody()).unwrap();
     assert_eq!(departures, Departures::default());
     assert_eq!(numbers(after.by_name(&one).unwrap()), [(0, "a".into()), (1, "b".into())]);
     assert!(Arc::ptr_eq(after.by_name(&two).unwrap(), before.by_name(&two).unwrap()));
-    let (left, Departures { gone, .. }) =
+    let (left, Departures { gone, .. }, _) =
         after.with(TargetChanges::from([(one.clone(), None)]), &volumes, &nobody()).unwrap();
     assert_eq!(gone, [before.by_name(&one).unwrap().id]);
     assert!(left.by_name(&one).is_none() && left.iter().count() == 1 && left.by_id(gone[0]).is_none());

@@ -12,13 +12,13 @@ use crate::{Clock, Port, Waker, sys};
 /// A thread's timers fire within this many nanoseconds of their time; the kernel's own default is 50 us.
 const TIMER_SLACK_NANOS: libc::c_ulong = 1_000;
 
-/// How long a new poller looks at the rings before it sleeps, at the most: more than what going to sleep and being woken
+/// How long a new poller looks at the ports before it sleeps, at the most: more than what going to sleep and being woken
 /// cost both processors together (about 30 us). With less than that, one end that has slept once is so late that the other
 /// one has gone to sleep when the answer arrives, and so on: 4 KiB reads at depth 1 over a veth pair fell from 95,000 to
 /// 47,000 a second, or to 20,000, with 20 us.
 const SPIN_DEFAULT: Duration = Duration::from_micros(50);
 
-/// Time between two attempts to receive from streams: each holds the lock of a socket, for which what arrives must wait.
+/// Time between two attempts to receive from sockets: each holds the lock of one, for which what arrives must wait.
 const ATTEMPT_PAUSE: Duration = Duration::from_micros(1);
 
 /// After a look in vain this many waits at the most go by without one.
@@ -28,7 +28,7 @@ const SPIN_PAUSE_WAITS_MAX: u32 = 64;
 ///
 /// One poller belongs to one thread. See the crate's documentation for the loop around it.
 ///
-/// Before it sleeps, a poller watches the receive rings for some microseconds, as long as that pays: on a virtual link the
+/// Before it sleeps, a poller watches the ports for some microseconds, as long as that pays: on a virtual link the
 /// sender pays for each wake-up of the receiver, which more than halves the throughput when every few packets wake it (see
 /// `packet/ring.rs` for figures). After a look in vain it sleeps at once for a growing number of waits, so an idle thread
 /// uses no time, and one that serves rare requests next to none.
@@ -83,7 +83,7 @@ impl Poller {
         Poller::with_spin(SPIN_DEFAULT)
     }
 
-    /// A poller that watches the rings for up to `spin`; zero means that it sleeps at once. Much more than the default
+    /// A poller that watches the ports for up to `spin`; zero means that it sleeps at once. Much more than the default
     /// burns a processor, for round trips without a wake-up.
     #[must_use]
     pub const fn with_spin(spin: Duration) -> Self {
@@ -130,7 +130,7 @@ impl Poller {
     /// Waits until one of `ports` has a packet, one of `fds` is readable, `waker` is called or `deadline` has passed
     /// (`None`: for ever; a deadline in the past: not at all). Signals do not end the wait.
     ///
-    /// Give in `fds` only what is expected to become ready: while there are any, the poller does not watch rings.
+    /// Give in `fds` only what is expected to become ready: while there are any, the poller does not watch the ports.
     /// [`Ready::woken`] may stay unset when packets came first: look for other threads' work after every wait.
     ///
     /// # Errors
@@ -147,10 +147,7 @@ impl Poller {
         if has_input(ports) {
             return if fds.is_empty() { Ok(found) } else { self.glance(ports, fds, clock) };
         }
-        if fds.is_empty()
-            && ports.iter().any(Port::has_ring)
-            && self.watch(self.spin, ports, waker, deadline, clock, &mut || false)
-        {
+        if fds.is_empty() && !ports.is_empty() && self.watch(self.spin, ports, waker, deadline, clock, &mut || false) {
             return Ok(found);
         }
         let mut entries = Entries::new(&mut self.entries, ports, fds, waker, self.streams.as_ref());
@@ -169,7 +166,7 @@ impl Poller {
         entries.ready(ports.len(), fds.len())
     }
 
-    /// Watches the rings, and does what `attempt` tries (receiving from the busiest streams), for up to `spin`, while that
+    /// Watches the ports, and does what `attempt` tries (receiving from the busiest streams), for up to `spin`, while that
     /// pays. Tells whether something came or was done; if not, [`Poller::wait`].
     pub fn watch(
         &mut self,
@@ -193,7 +190,7 @@ impl Poller {
                 attempt_at = now + ATTEMPT_PAUSE;
             }
             // A wake-up is left for the way to sleep, which takes note of it.
-            let found = is_due && attempt() || has_input(ports);
+            let found = is_due && (attempt() || self.is_any_readable(ports, clock)) || has_input(ports);
             if found || waker.is_some_and(Waker::is_woken) {
                 self.next_pause_waits = 1;
                 return found;
@@ -204,6 +201,15 @@ impl Poller {
         self.pause_waits = self.next_pause_waits;
         self.next_pause_waits = (self.next_pause_waits * 2).min(SPIN_PAUSE_WAITS_MAX);
         false
+    }
+
+    /// Whether the kernel has packets for a port without a ring, which cannot tell by itself.
+    fn is_any_readable(&mut self, ports: &[Port], clock: &Clock) -> bool {
+        if ports.iter().all(Port::has_ring) {
+            return false;
+        }
+        let mut entries = Entries::new(&mut self.entries, ports, &[], None, None);
+        entries.poll(Some(Instant::ZERO), clock).is_ok() && entries.ready(ports.len(), 0).is_ok_and(|ready| ready.ports)
     }
 
     /// Some port has input. Whether other descriptors are ready too, so that busy rings do not starve them.
@@ -322,6 +328,21 @@ mod tests {
         waker.wake();
         let ready = poller.wait(&[], &[quiet.as_fd(), loud.as_fd()], Some(&waker), None, &clock).unwrap();
         assert_eq!(ready, Ready { woken: true, ..Ready::default() });
+    }
+
+    #[test]
+    fn a_port_without_a_ring_is_watched_too() {
+        let (mut poller, clock) = (Poller::new(), Clock::new());
+        let ports = [Port::Udp(Box::new(crate::UdpPort::open("127.0.0.1:0".parse().unwrap()).unwrap()))];
+        let LocalAddress::Udp(address) = ports[0].local_address() else { unreachable!() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                std::net::UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[0; 100], address).unwrap();
+            });
+            let (spin, deadline) = (Duration::from_secs(60), clock.now() + Duration::from_secs(60));
+            assert!(poller.watch(spin, &ports, None, Some(deadline), &clock, &mut || false));
+        });
     }
 
     #[test]

@@ -34,6 +34,11 @@ mutual-chap = { user = "disks", secret = "a secret of disks" }
 name = "iqn.2026-11.org.sanwire:beside"
 lun = { 0 = "two" }
 allow = ["any"]
+
+[[target]]
+name = "iqn.2026-11.org.sanwire:far"
+lun = { 300 = "two", 16383 = "one" }
+allow = ["any"]
 "#;
 
 /// The portal groups of the two portals.
@@ -108,8 +113,11 @@ fn target(name: &str) -> String {
 }
 
 /// The guest's device for a logical unit of a target by a portal.
-fn device(portal: &str, name: &str, unit: u8) -> String {
-    format!("/dev/disk/by-path/ip-{portal}:3260-iscsi-{}-lun-{unit}", target(name))
+///
+/// Linux keeps the two bits of a LUN that tell how it is written: from 256 on, flat space (SAM-5 4.7.7.3).
+fn device(portal: &str, name: &str, unit: u16) -> String {
+    let lun = if unit < 256 { unit.to_string() } else { format!("0x{:04x}000000000000", 0x4000 | unit) };
+    format!("/dev/disk/by-path/ip-{portal}:3260-iscsi-{}-lun-{lun}", target(name))
 }
 
 #[test]
@@ -183,6 +191,11 @@ fn linux_uses_the_commands_reservations_and_secrets_of_a_target() {
     rig.log_in(first, "beside");
     rig.run("copy", &[&device(first, "both", 0), &device(first, "beside", 0)]);
     rig.log_out(first, "beside");
+    rig.log_in(first, "far");
+    for unit in [300, 16_383] {
+        rig.run("fio-verify", &[&device(first, "far", unit)]);
+    }
+    rig.log_out(first, "far");
     rig.log_in(second, "both");
     rig.run("persist", &[&device(first, "both", 0), &device(second, "both", 0)]);
     for portal in [second, first] {

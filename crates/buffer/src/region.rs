@@ -1,5 +1,7 @@
 //! One mapping, handed out in runs of units.
 
+mod state;
+
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
@@ -7,10 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use sanwire_core::quota::{MEMORY_OF_CLIENT, Usage};
 
-use crate::bitmap::Bitmap;
 use crate::frame::Frame;
 use crate::pages::Pages;
-use crate::share::Share;
+use state::{State, Terms};
 
 /// The grain of allocation, in bytes: one page, so that every frame may be used for direct I/O.
 pub const UNIT_BYTES: usize = 4096;
@@ -30,130 +31,11 @@ struct Handle {
     terms: Terms,
 }
 
-/// What a handle gives.
-enum Terms {
-    /// All that is free.
-    Whole,
-    /// What the holder with this number may have.
-    Share(usize),
-    /// No frame at all.
-    Nothing,
-}
-
 struct Mapping {
     pages: Pages,
     units: usize,
     state: Mutex<State>,
     on_release: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-/// Which units are taken, and by whom.
-struct State {
-    taken: Bitmap,
-    shares: Vec<Share>,
-    /// Numbers of holders that are gone.
-    unused: Vec<usize>,
-    /// How many frames have gone home.
-    releases: u64,
-    /// Who has precedence, because it lacks something of what is guaranteed to it, and what `releases` was when it last asked.
-    first: Option<(usize, u64)>,
-    /// The most that a holder has had, and how often one was refused more.
-    most_bytes: usize,
-    refused: u64,
-}
-
-/// Precedence lasts until so many frames have gone home, unless its holder asks again.
-const PRECEDENCE_RELEASES: u64 = 32;
-
-impl State {
-    fn free_bytes(&self) -> usize {
-        self.taken.free_units() * UNIT_BYTES
-    }
-
-    fn allowed_bytes(&self, terms: &Terms) -> usize {
-        match *terms {
-            Terms::Whole => self.free_bytes(),
-            Terms::Share(holder) => {
-                let left_bytes = self.free_bytes().saturating_sub(self.reserved_bytes(holder));
-                self.shares[holder].allowed_bytes(self.free_bytes()).min(left_bytes)
-            }
-            Terms::Nothing => 0,
-        }
-    }
-
-    /// What a holder that has something must leave to one that lacks what is guaranteed to it.
-    fn reserved_bytes(&self, holder: usize) -> usize {
-        let Some((first, at)) = self.first else { return 0 };
-        let is_over = first == holder || self.releases - at >= PRECEDENCE_RELEASES;
-        let (held_bytes, lacking_bytes) = (self.shares[first].held_bytes(), self.shares[first].lacking_bytes());
-        // Where it has itself what it lacks, nobody else can leave it that.
-        let can_be_left = held_bytes + lacking_bytes <= self.taken.units() * UNIT_BYTES;
-        if is_over || !can_be_left || self.shares[holder].held_bytes() == 0 { 0 } else { lacking_bytes }
-    }
-
-    /// Whether a run of what must be left is left by one of so many units.
-    fn leaves_enough(&mut self, holder: usize, units: usize) -> bool {
-        let reserved_units = self.reserved_bytes(holder).div_ceil(UNIT_BYTES);
-        reserved_units == 0 || units == 0 || self.taken.has_runs(units, reserved_units)
-    }
-
-    /// A holder did not get so many bytes.
-    fn refuse(&mut self, holder: usize, bytes: usize) {
-        self.refused += 1;
-        self.shares[holder].refused(bytes);
-        if self.shares[holder].lacking_bytes() > 0 && self.reserved_bytes(holder) == 0 {
-            self.first = Some((holder, self.releases));
-        }
-    }
-
-    /// A holder lacks nothing, or nothing that it asks for.
-    fn settle(&mut self, holder: usize) {
-        if self.shares[holder].lacking_bytes() == 0 {
-            self.first.take_if(|(first, _)| *first == holder);
-        }
-    }
-
-    /// Takes so many units for a holder.
-    fn take(&mut self, units: usize, terms: &Terms) -> Option<usize> {
-        let bytes = units * UNIT_BYTES;
-        match *terms {
-            Terms::Whole => self.taken.take(units),
-            Terms::Share(holder) => {
-                let is_allowed = self.shares[holder].allows(bytes, self.free_bytes());
-                let may_take = is_allowed && self.leaves_enough(holder, units);
-                let start = if may_take { self.taken.take(units) } else { None };
-                if start.is_some() {
-                    self.shares[holder].took(bytes);
-                    self.most_bytes = self.most_bytes.max(self.shares[holder].held_bytes());
-                    self.settle(holder);
-                } else {
-                    self.refuse(holder, bytes);
-                }
-                start
-            }
-            Terms::Nothing => None,
-        }
-    }
-
-    /// Whether a holder could take both of these runs now.
-    fn has_runs(&mut self, first: usize, second: usize, terms: &Terms) -> bool {
-        let bytes = (first + second) * UNIT_BYTES;
-        let has_both = bytes <= self.allowed_bytes(terms) && self.taken.has_runs(first, second);
-        let Terms::Share(holder) = *terms else { return has_both };
-        let may_take = has_both && self.leaves_enough(holder, first + second);
-        if !may_take {
-            self.refuse(holder, bytes);
-        }
-        may_take
-    }
-
-    fn give_back(&mut self, start: usize, units: usize, terms: &Terms) {
-        self.taken.give_back(start, units);
-        self.releases += 1;
-        if let Terms::Share(holder) = *terms {
-            self.shares[holder].gave_back(units * UNIT_BYTES);
-        }
-    }
 }
 
 impl Region {
@@ -167,16 +49,7 @@ impl Region {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of no bytes"));
         }
         let pages = Pages::new(units * UNIT_BYTES)?;
-        let state = State {
-            taken: Bitmap::new(units),
-            shares: Vec::new(),
-            unused: Vec::new(),
-            releases: 0,
-            first: None,
-            most_bytes: 0,
-            refused: 0,
-        };
-        let mapping = Mapping { pages, units, state: Mutex::new(state), on_release: OnceLock::new() };
+        let mapping = Mapping { pages, units, state: Mutex::new(State::new(units)), on_release: OnceLock::new() };
         Ok(Region(Arc::new(Handle { mapping: Arc::new(mapping), terms: Terms::Whole })))
     }
 
@@ -186,19 +59,7 @@ impl Region {
     /// keep one that asks for much from ever getting it.
     #[must_use]
     pub fn share(&self, guaranteed_bytes: usize) -> Region {
-        let share = Share::new(guaranteed_bytes);
-        let mut state = self.lock();
-        let holder = match state.unused.pop() {
-            Some(holder) => {
-                state.shares[holder] = share;
-                holder
-            }
-            None => {
-                state.shares.push(share);
-                state.shares.len() - 1
-            }
-        };
-        drop(state);
+        let holder = self.lock().add(guaranteed_bytes);
         Region(Arc::new(Handle { mapping: Arc::clone(&self.0.mapping), terms: Terms::Share(holder) }))
     }
 
@@ -215,7 +76,7 @@ impl Region {
     #[must_use]
     pub fn frame(&self, length_bytes: usize) -> Option<Frame> {
         let units = length_bytes.div_ceil(UNIT_BYTES).max(1);
-        let start = self.lock().take(units, &self.0.terms)?;
+        let start = self.0.mapping.change(|state| state.take(units, &self.0.terms))?;
         // SAFETY: `start + units` is within the mapping, so the offset stays inside one allocation.
         let pointer = unsafe { self.0.mapping.pages.base().add(start * UNIT_BYTES) };
         // SAFETY: the bitmap gave these units to us alone, and `from_region` keeps this handle until they go home.
@@ -233,7 +94,7 @@ impl Region {
     #[must_use]
     pub fn has_frames(&self, first_bytes: usize, second_bytes: usize) -> bool {
         let (first, second) = (first_bytes.div_ceil(UNIT_BYTES), second_bytes.div_ceil(UNIT_BYTES));
-        self.lock().has_runs(first, second, &self.0.terms)
+        self.0.mapping.change(|state| state.has_runs(first, second, &self.0.terms))
     }
 
     /// Bytes that the frames of this holder take; 0 for a handle that stands for none.
@@ -253,9 +114,11 @@ impl Region {
     /// What this holder asked for in vain is not wanted any more. If something of it still is, ask again.
     pub fn forgo(&self) {
         let Terms::Share(holder) = self.0.terms else { return };
-        let mut state = self.lock();
-        state.shares[holder].forgo();
-        state.settle(holder);
+        self.0.mapping.change(|state| {
+            let lacked_bytes = state.shares[holder].lacking_bytes();
+            state.shares[holder].forgo();
+            state.settle(holder, lacked_bytes);
+        });
     }
 
     /// How the quota of holders is used.
@@ -269,10 +132,19 @@ impl Region {
         Usage { most: Some(most), ..Usage::refused(&MEMORY_OF_CLIENT, refused) }
     }
 
-    /// How many frames have gone home: what found no memory finds none before this changes.
+    /// How often memory has come free: what found none finds none before this changes. Beside frames that go home, a holder counts
+    /// that has got what others had to leave to it, does not want it any more, or is gone.
     #[must_use]
     pub fn releases(&self) -> u64 {
         self.lock().releases
+    }
+
+    /// For who waits: has the hook called at the next release ([`Region::on_release`]), once, and tells how many there were. To be
+    /// called before another attempt: either that finds memory, or the hook will tell of it.
+    pub fn await_release(&self) -> u64 {
+        let mut state = self.lock();
+        state.is_awaited = true;
+        state.releases
     }
 
     /// Bytes of the whole mapping.
@@ -287,9 +159,10 @@ impl Region {
         self.0.mapping.pages.base().as_ptr()
     }
 
-    /// Calls `hook` after every frame that goes home, on the thread that dropped it: for who waits for room.
+    /// Calls `hook` at the next release after each [`Region::await_release`], on the thread that caused it. While nobody waits, a frame
+    /// that goes home costs nothing for it.
     ///
-    /// A region has one hook; `false` means that it has one already. The hook must not own a handle to the region.
+    /// A region has one hook; `false` means that it has one already. The hook must not block, nor own a handle to the region.
     pub fn on_release(&self, hook: impl Fn() + Send + Sync + 'static) -> bool {
         self.0.mapping.on_release.set(Box::new(hook)).is_ok()
     }
@@ -297,10 +170,8 @@ impl Region {
     /// Takes the units of a frame back.
     pub(crate) fn take_back(&self, pointer: NonNull<u8>, capacity_bytes: usize) {
         let offset = pointer.as_ptr() as usize - self.0.mapping.pages.base().as_ptr() as usize;
-        self.lock().give_back(offset / UNIT_BYTES, capacity_bytes / UNIT_BYTES, &self.0.terms);
-        if let Some(hook) = self.0.mapping.on_release.get() {
-            hook();
-        }
+        let (start, units) = (offset / UNIT_BYTES, capacity_bytes / UNIT_BYTES);
+        self.0.mapping.change(|state| state.give_back(start, units, &self.0.terms));
     }
 
     /// Whether the two handles are of one mapping.
@@ -330,15 +201,25 @@ impl Mapping {
         // The bitmap's methods do not panic between two writes, so a poisoned lock still guards a sound map.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Changes what is taken, and tells who waits for what comes free by that.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let changed = change(&mut state);
+        let is_call_due = std::mem::take(&mut state.is_call_due);
+        drop(state);
+        if is_call_due && let Some(hook) = self.on_release.get() {
+            hook();
+        }
+        changed
+    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         // Frames hold the handle that they were taken by: none is left.
         if let Terms::Share(holder) = self.terms {
-            let mut state = self.mapping.lock();
-            state.first.take_if(|(first, _)| *first == holder);
-            state.unused.push(holder);
+            self.mapping.change(|state| state.forget(holder));
         }
     }
 }

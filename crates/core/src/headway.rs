@@ -7,6 +7,9 @@ use crate::Instant;
 /// A peer may stay below the least progress for this long.
 const SPAN: Duration = Duration::from_secs(2);
 
+/// Progress is to be measured so often while somebody waits for it: who is too slow is found at most this much later.
+pub const HEADWAY_PERIOD: Duration = Duration::from_millis(250);
+
 /// The least progress in that time, in bytes, or all that is left if that is less: every usable link is faster.
 const LEAST_BYTES: u64 = 32 << 10;
 

@@ -18,7 +18,7 @@ mod time;
 
 pub use deadlines::{Alarm, Deadlines};
 pub use device_type::DeviceType;
-pub use headway::Headway;
+pub use headway::{HEADWAY_PERIOD, Headway};
 pub use id::{ClientId, Lun, NexusId, ParseClientIdError};
 pub use net::{LinkId, MacAddress, ParseMacAddressError, Path, Peer, source};
 pub use protection::{ParseProtectionError, Protection};

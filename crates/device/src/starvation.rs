@@ -13,9 +13,6 @@ use crate::logical_unit::LogicalUnit;
 use crate::queues::{Queues, Tried};
 use crate::units::LogicalUnits;
 
-/// How often all that wait are tried without their having been told of memory, and those are looked for that wait too long.
-const TEND: Duration = Duration::from_millis(50);
-
 /// So long a command waits that keeps memory itself, for its data: several such commands may wait for each other.
 const KEEPING_MAX: Duration = Duration::from_secs(1);
 
@@ -63,8 +60,9 @@ pub struct Starvation<H> {
     memory: Region,
     /// Where only that can begin which needs no memory.
     nothing: Region,
-    /// How many frames had been given back when all were last tried; `None`: they are to be tried again in any case.
+    /// How often memory had come free when all were last tried; `None`: they are to be tried again in any case.
     tried_at: Option<u64>,
+    /// When it is seen whether something has kept memory for too long: no command has earlier.
     tend_at: Option<Instant>,
 }
 
@@ -100,7 +98,8 @@ impl<H> Starvation<H> {
         firsts.map(|(nexus, starved)| (nexus, &starved.memory))
     }
 
-    /// Begins a command; gives what has become of it, and which it is. `None`: it waits.
+    /// Begins a command; gives what has become of it, and which it is. `None`: it waits, and [`Starvation::serve`] is to be called: from
+    /// then on the memory tells of what comes free.
     pub fn begin(
         &mut self,
         nexus: NexusId,
@@ -115,21 +114,26 @@ impl<H> Starvation<H> {
             Progress::NoMemory(task) => {
                 let (units, memory) = (Arc::clone(units), memory.clone());
                 let disk = task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun));
-                self.queues.push(nexus, weight, Starved { handle, units, task, memory, since: now, disk });
-                self.tend_at.get_or_insert(now + TEND);
+                let starved = Starved { handle, units, task, memory, since: now, disk };
+                if keeps_memory(&starved) {
+                    self.tend_at.get_or_insert(now + KEEPING_MAX);
+                }
+                self.queues.push(nexus, weight, starved);
+                // Memory may have come free since it asked, and nobody was told.
+                self.tried_at = None;
                 None
             }
             progress => Some((handle, progress)),
         }
     }
 
-    /// Tries those that wait, if any memory has been given back since: `go_on` is told what has become of those that have begun.
+    /// Tries those that wait, if any memory has come free since: `go_on` is told what has become of those that have begun. For the
+    /// others, the memory tells when some comes free ([`Region::on_release`]).
     pub fn serve(&mut self, now: Instant, mut go_on: impl FnMut(H, &Arc<LogicalUnits>, Progress)) {
-        let releases = self.memory.releases();
-        if self.queues.is_empty() || self.tried_at == Some(releases) {
+        if self.queues.is_empty() || self.tried_at == Some(self.memory.releases()) {
             return;
         }
-        self.tried_at = Some(releases);
+        self.tried_at = Some(self.memory.await_release());
         let withheld = &self.withheld;
         self.queues.serve(|nexus, starved| {
             if withheld.contains(&nexus) {
@@ -152,22 +156,27 @@ impl<H> Starvation<H> {
         });
     }
 
-    /// When [`Starvation::tend`] is due.
+    /// When [`Starvation::tend`] is due: a command that keeps memory has an end of its waiting. It may come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.tend_at.filter(|_| !self.is_empty())
     }
 
-    /// Sees to it that all are tried again, and gives those that have kept memory for too long while they waited for more: they
-    /// are to be answered TASK SET FULL.
+    /// Gives those that have kept memory for too long while they waited for more: they are to be answered TASK SET FULL.
     pub fn tend(&mut self, now: Instant) -> Vec<Starved<H>> {
         if self.poll_timeout().is_none_or(|at| at > now) {
             return Vec::new();
         }
-        let keeps = |starved: &Starved<H>| starved.task.data_out.is_some();
-        let late = self.extract(|starved| keeps(starved) && now.saturating_since(starved.since) >= KEEPING_MAX);
-        self.tried_at = None;
-        self.tend_at = Some(now + TEND);
+        let mut next = None;
+        let late = self.extract(|starved| {
+            let until = starved.since + KEEPING_MAX;
+            let keeps_on = keeps_memory(starved) && until > now;
+            if keeps_on {
+                next = Some(next.map_or(until, |next: Instant| next.min(until)));
+            }
+            keeps_memory(starved) && !keeps_on
+        });
+        self.tend_at = next;
         late
     }
 
@@ -190,6 +199,11 @@ impl<H> Starvation<H> {
         self.withhold(nexus, false);
         forgone(self.queues.take(nexus))
     }
+}
+
+/// Whether it keeps others from memory while it waits.
+fn keeps_memory<H>(starved: &Starved<H>) -> bool {
+    starved.task.data_out.is_some()
 }
 
 /// What others of the same share still want they ask for again.
@@ -318,11 +332,13 @@ mod tests {
         let mut sessions = Sessions::new(16);
         let _reading = sessions.fill(0);
         let keeping = Task { data_out: Some(vec![1].into()), ..read_page() };
+        assert_eq!(sessions.starvation.poll_timeout(), None, "who keeps nothing waits as long as it takes");
         assert!(sessions.begin(0, 9, keeping).is_none());
         assert!(sessions.starvation.tend(sessions.now).is_empty());
-        sessions.now += KEEPING_MAX;
+        sessions.now = sessions.starvation.poll_timeout().unwrap();
+        assert_eq!(sessions.now, Instant::ZERO + KEEPING_MAX);
         let late = sessions.starvation.tend(sessions.now);
         assert_eq!(late.iter().map(|starved| starved.handle).collect::<Vec<_>>(), [9]);
-        assert_eq!(sessions.starvation.poll_timeout(), Some(sessions.now + TEND), "another one waits");
+        assert_eq!((sessions.starvation.poll_timeout(), sessions.starvation.len()), (None, 1), "another one waits");
     }
 }

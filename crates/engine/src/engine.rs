@@ -133,6 +133,7 @@ pub struct Engine<H> {
 impl<H: Handle> Engine<H> {
     /// Executes nothing yet. What commands read, and the shares of all sessions, come from this memory. What stores do themselves they
     /// complete by this queue, which is the engine's own: it wakes the driver, and the driver calls [`Engine::reap`].
+    /// What waits for memory goes on by [`Engine::retry`]: the driver sets [`Region::on_release`], and is woken by that, too.
     #[must_use]
     pub fn new(memory: Region, completions: CompletionQueue) -> Self {
         Engine {

@@ -32,6 +32,9 @@ impl<H: Handle> Engine<H> {
         let nexus = command.handle.nexus();
         if let Some((command, progress)) = self.starvation.begin(nexus, command, seat, task, now) {
             self.go_on(Some(command), seat.units, progress, now);
+        } else {
+            // Memory may have come free before the region knew that somebody waits: the next turn looks.
+            self.completions.wake();
         }
     }
 

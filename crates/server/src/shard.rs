@@ -13,7 +13,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use sanwire_buffer::{Region, Shortage};
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{HEADWAY_PERIOD, Instant, NexusId};
 use sanwire_engine::{Ended, Engine, VolumeCounters, Work};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
@@ -46,9 +46,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A stopping shard that never comes to rest tells its clients after this.
 const STOP_REST: Duration = Duration::from_secs(2);
-
-/// How often it is looked whether somebody keeps memory from others.
-const RELIEVE: Duration = Duration::from_millis(50);
 
 /// What a shard is made of; its thread builds the rest, because an engine belongs to one thread.
 pub(crate) struct ShardParts {
@@ -95,7 +92,7 @@ struct Shard {
     /// Who watches is told of sessions, links and stores.
     events: EventLog,
     lines: ShardLines,
-    /// When it is next looked whether somebody keeps memory from others.
+    /// When the progress of those that have memory is next measured, if others wait for some.
     relieve_at: Instant,
 }
 
@@ -117,6 +114,9 @@ pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
 impl Shard {
     fn new(parts: ShardParts, files: FileEngine) -> Self {
         let waker = parts.waker.clone();
+        let for_memory = parts.waker.clone();
+        // The region is this shard's own. Its frames may go home on other threads.
+        parts.memory.on_release(move || for_memory.wake());
         Shard {
             links: Links::new(parts.ports, parts.openers, parts.events.clone()),
             streams: Streams::default(),
@@ -221,12 +221,17 @@ impl Shard {
         if now < self.relieve_at {
             return;
         }
-        self.relieve_at = now + RELIEVE;
+        self.relieve_at = now + HEADWAY_PERIOD;
         let of_fronts = self.fronts.iter().flat_map(|front| front.starving());
         let shortage: Shortage = self.engine.starving().chain(of_fronts).collect();
         if !shortage.is_empty() {
             self.fronts.iter_mut().for_each(|front| front.relieve(&shortage, now));
         }
+    }
+
+    /// Whether anybody waits for memory.
+    fn is_starved(&self) -> bool {
+        self.engine.is_starved() || self.fronts.iter().any(|front| front.is_starved())
     }
 
     fn reap(&mut self, now: Instant) {
@@ -255,7 +260,9 @@ impl Shard {
     }
 
     fn sleep(&mut self, waker: &Waker, limit: Option<Instant>) -> io::Result<()> {
-        let of_carriers = [self.engine.poll_timeout(), self.links.poll_timeout(), self.streams.poll_timeout(), limit];
+        let relieve_at = self.is_starved().then_some(self.relieve_at);
+        let of_carriers =
+            [self.engine.poll_timeout(), self.links.poll_timeout(), self.streams.poll_timeout(), relieve_at, limit];
         let of_fronts = self.fronts.iter().filter_map(|front| front.poll_timeout());
         let deadline = of_carriers.into_iter().flatten().chain(of_fronts).min();
         let files: [BorrowedFd<'_>; 1] = [self.files.as_fd()];

@@ -19,6 +19,7 @@ pub mod executor;
 pub mod hearing;
 pub mod hyperscsi;
 pub mod iscsi;
+pub mod memory_watch;
 pub mod model;
 pub mod plan;
 pub mod post;

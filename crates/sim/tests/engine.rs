@@ -72,6 +72,22 @@ fn a_lost_nexus_keeps_its_blocks_until_its_writes_have_ended() {
     });
 }
 
+/// Nobody looks for memory: a shard tries what waits only when its region has told of a release.
+#[test]
+fn commands_that_wait_for_memory_are_woken_when_some_comes_free() {
+    run_seeds("commands_that_wait_for_memory_are_woken_when_some_comes_free", 300, |seed| {
+        let random = &mut plan_random(46, seed);
+        let mut plan = Plan::any(random);
+        plan.memory_bytes = random.choose(&[4 << 10, 8 << 10, 16 << 10]);
+        plan.depth = random.range(3..=8) as usize;
+        plan.deeds.abort_task = often(random);
+        plan.deeds.abandon_task = often(random);
+        plan.deeds.lose_nexus = often(random);
+        plan.deeds.restart = often(random);
+        live(plan, seed)
+    });
+}
+
 #[test]
 fn stores_that_are_full_gone_or_hang_cost_time_and_nothing_else() {
     run_seeds("stores_that_are_full_gone_or_hang_cost_time_and_nothing_else", 300, |seed| {

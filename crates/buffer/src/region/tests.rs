@@ -1,3 +1,8 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use proptest::prelude::*;
+
+use super::state::PRECEDENCE_RELEASES;
 use super::*;
 
 #[test]
@@ -149,4 +154,102 @@ fn precedence_keeps_others_from_no_more_than_was_denied() {
 #[test]
 fn a_region_of_nothing_is_refused() {
     assert_eq!(Region::new(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+/// A region whose calls of its hook are counted.
+fn counted(units: usize) -> (Region, Arc<AtomicU32>) {
+    let (region, calls) = (Region::new(units * UNIT_BYTES).unwrap(), Arc::<AtomicU32>::default());
+    let counter = Arc::clone(&calls);
+    assert!(region.on_release(move || _ = counter.fetch_add(1, Ordering::Relaxed)));
+    assert!(!region.on_release(|| ()), "it has one");
+    (region, calls)
+}
+
+#[test]
+fn who_waits_is_told_once_of_what_comes_free() {
+    let (region, calls) = counted(4);
+    let calls = || calls.swap(0, Ordering::Relaxed);
+    drop(region.frame(1));
+    assert_eq!(calls(), 0, "nobody waits");
+    let mut held: Vec<_> = (0..4).map(|_| region.frame(1).unwrap()).collect();
+    let releases = region.await_release();
+    assert!(region.frame(1).is_none());
+    assert_eq!((calls(), region.releases()), (0, releases));
+    held.truncate(2);
+    assert_eq!((calls(), region.releases()), (1, releases + 2));
+    region.await_release();
+    std::thread::spawn(move || drop(held)).join().unwrap();
+    assert_eq!(calls(), 1, "from any thread");
+}
+
+#[test]
+fn who_waits_is_told_when_nothing_must_be_left_to_another_any_more() {
+    let (region, calls) = counted(16);
+    let calls = || calls.swap(0, Ordering::Relaxed);
+    let waiting = region.share(16 * UNIT_BYTES);
+    let held = waiting.frame(1);
+    let denied = || {
+        let first = region.share(16 * UNIT_BYTES);
+        assert!(first.frame(16 * UNIT_BYTES).is_none() && first.is_denied());
+        region.await_release();
+        assert!(waiting.frame(1).is_none());
+        assert_eq!(calls(), 0);
+        first
+    };
+    let first = denied();
+    first.forgo();
+    assert_eq!((calls(), waiting.frame(1).is_some()), (1, true), "it does not want it");
+    drop(first);
+    drop(denied());
+    assert_eq!((calls(), waiting.frame(1).is_some()), (1, true), "it is gone");
+    let first = denied();
+    drop(held);
+    assert_eq!(calls(), 1);
+    region.await_release();
+    let all = first.frame(16 * UNIT_BYTES);
+    assert_eq!((calls(), all.is_some()), (1, true), "it has got it");
+}
+
+#[test]
+fn who_asks_again_and_again_in_vain_wakes_nobody() {
+    let (region, calls) = counted(16);
+    let holders = [(); 3].map(|()| region.share(16 * UNIT_BYTES));
+    let held = region.frame(1);
+    for round in 0..10 {
+        let _ = region.await_release();
+        assert!(holders.iter().all(|holder| holder.frame(16 * UNIT_BYTES).is_none()));
+        assert_eq!(calls.load(Ordering::Relaxed), 0, "round {round}");
+    }
+    drop(held);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+proptest! {
+    /// Who was refused something and is not told of a release is refused the same again.
+    #[test]
+    fn what_is_not_told_of_changes_nothing(steps in proptest::collection::vec((0usize..4, 0usize..6, 1usize..12), 1..120)) {
+        let (region, calls) = counted(16);
+        let mut shares: Vec<Region> = [0, 4, 8, 16].iter().map(|units| region.share(units * UNIT_BYTES)).collect();
+        let (mut held, mut refused) = (Vec::new(), Vec::<(usize, usize)>::new());
+        for (holder, what, units) in steps {
+            match what {
+                0..3 => held.extend(shares[holder].frame(units * UNIT_BYTES)),
+                3 if !held.is_empty() => drop(held.swap_remove(units % held.len())),
+                4 => shares[holder].forgo(),
+                _ if held.is_empty() => {
+                    shares[holder] = region.share(units * UNIT_BYTES);
+                    refused.retain(|(other, _)| *other != holder);
+                }
+                _ => {}
+            }
+            if calls.swap(0, Ordering::Relaxed) == 0 {
+                for &(holder, bytes) in &refused {
+                    prop_assert!(!Region::has_frames(&shares[holder], bytes, 0), "{holder} was not told of {bytes} bytes");
+                }
+            }
+            region.await_release();
+            let is_refused = |holder: &usize| !Region::has_frames(&shares[*holder], units * UNIT_BYTES, 0);
+            refused = (0..shares.len()).filter(is_refused).map(|holder| (holder, units * UNIT_BYTES)).collect();
+        }
+    }
 }

@@ -61,15 +61,21 @@ impl BufferPool {
             });
         }
         let mut place = Place { turns: &self.turns, ticket: Ticket::default() };
-        let frame =
-            poll_fn(|context| match self.turns.poll(&mut place.ticket, context, || self.region.frame(length_bytes)) {
-                Some(frame) => std::task::Poll::Ready(frame),
-                None => {
-                    self.notify.iter().for_each(|notify| notify());
-                    std::task::Poll::Pending
-                }
+        // Only who finds none has the region tell of the next.
+        let attempt = || {
+            self.region.frame(length_bytes).or_else(|| {
+                self.region.await_release();
+                self.region.frame(length_bytes)
             })
-            .await;
+        };
+        let frame = poll_fn(|context| match self.turns.poll(&mut place.ticket, context, attempt) {
+            Some(frame) => std::task::Poll::Ready(frame),
+            None => {
+                self.notify.iter().for_each(|notify| notify());
+                std::task::Poll::Pending
+            }
+        })
+        .await;
         Ok(frame)
     }
 }

@@ -72,6 +72,9 @@ pub(crate) trait FrontEnd {
     /// before and are not named now go on.
     fn hold_back(&mut self, commands: &[CommandRef], now: Instant);
 
+    /// Whether nexuses wait for memory. They go on when the shard's region has memory again: that takes a turn.
+    fn is_starved(&self) -> bool;
+
     /// The nexuses that wait for memory, with their shares of it.
     fn starving(&self) -> Box<dyn Iterator<Item = (NexusId, &Region)> + '_>;
 

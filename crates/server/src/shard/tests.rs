@@ -95,6 +95,10 @@ impl FrontEnd for Lines {
 
     fn hold_back(&mut self, _: &[CommandRef], _: Instant) {}
 
+    fn is_starved(&self) -> bool {
+        false
+    }
+
     fn starving(&self) -> Box<dyn Iterator<Item = (NexusId, &Region)> + '_> {
         Box::new(std::iter::empty())
     }

@@ -34,7 +34,7 @@ pub struct Begun {
 pub struct Shard {
     /// The product's.
     pub engine: Engine<Command>,
-    /// It is to look for what stores have completed.
+    /// It is to look for what stores have completed, and for memory.
     woken: Arc<AtomicBool>,
     /// All its memory.
     pub memory: Region,
@@ -54,7 +54,8 @@ impl Shard {
     pub fn new(memory_bytes: usize, depth: usize) -> Self {
         let memory = Region::new(memory_bytes).expect("a small region");
         let woken = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&woken);
+        let (flag, for_memory) = (Arc::clone(&woken), Arc::clone(&woken));
+        memory.on_release(move || for_memory.store(true, Ordering::Relaxed));
         Shard {
             engine: Engine::new(memory.clone(), CompletionQueue::new(move || flag.store(true, Ordering::Relaxed))),
             woken,
@@ -67,7 +68,7 @@ impl Shard {
         }
     }
 
-    /// Whether a store has woken it since that was asked last.
+    /// Whether a store, or memory that came free, has woken it since that was asked last.
     pub fn take_woken(&self) -> bool {
         self.woken.swap(false, Ordering::Relaxed)
     }

@@ -202,19 +202,19 @@ impl World {
         if self.queue.peek().is_some_and(|Reverse((at, _))| *at <= now)
             && let Some(Reverse((_, id))) = self.queue.pop()
         {
-            return self.events.remove(&id).map_or(Ok(()), |event| self.handle(event));
+            self.events.remove(&id).map_or(Ok(()), |event| self.handle(event))?;
+            self.wake();
+            return Ok(());
         }
         if let Some((shard, mail)) = self.post.take(now) {
-            return self.read(shard, mail);
+            self.read(shard, mail)?;
+            self.wake();
+            return Ok(());
         }
         for number in 0..self.shards.len() {
             let engine = &mut self.shards[number].engine;
             if engine.poll_timeout().is_some_and(|at| at <= now) {
                 engine.handle_timeout(now);
-                // What is still due waits for what nobody is told of.
-                if engine.poll_timeout().is_some_and(|at| at <= now) {
-                    engine.retry(now);
-                }
                 self.turn(number)?;
             }
         }
@@ -290,12 +290,9 @@ impl World {
     }
 
     /// What a shard does whenever something has happened to it. Unlike a server's, it tries commands that wait for others only when it
-    /// is woken for them: else one whose end wakes nobody would go unnoticed. Of memory that comes free no wake-up tells.
+    /// is woken for them, and those that wait for memory: else one whose end wakes nobody would go unnoticed.
     pub(super) fn turn(&mut self, number: usize) -> Outcome<()> {
         let now = self.now;
-        if self.shards[number].engine.is_starved() {
-            self.shards[number].engine.retry(now);
-        }
         for Begun { token, delay } in self.shards[number].submit(&self.disks, &mut self.oracle, now) {
             self.take_off(delay, Event::Done { shard: number, token });
         }

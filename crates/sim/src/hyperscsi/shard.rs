@@ -14,6 +14,7 @@ use sanwire_scsi::vpd::TargetPort;
 use super::terms::Wanted;
 use crate::disk::SimDisk;
 use crate::executor::{Counts, Executor};
+use crate::memory_watch::MemoryWatch;
 use crate::task::manage_request;
 
 /// What a server knows of its clients.
@@ -40,6 +41,7 @@ pub struct Shard {
     /// Its protocol machine.
     pub server: Server,
     pub(super) memory: Region,
+    watch: MemoryWatch,
     /// What it executes.
     pub executor: Executor<Command>,
     clients: Clients,
@@ -63,7 +65,8 @@ impl Shard {
     pub(super) fn new(config: ServerConfig, units: Arc<LogicalUnits>, disk: Arc<SimDisk>, clients: Clients) -> Self {
         let memory = config.memory.clone();
         let executor = Executor::new(memory.clone(), units, disk);
-        Shard { server: Server::new(config), memory, executor, clients, visitors: BTreeMap::new(), notes: Vec::new() }
+        let (watch, server) = (MemoryWatch::new(&memory), Server::new(config));
+        Shard { server, memory, watch, executor, clients, visitors: BTreeMap::new(), notes: Vec::new() }
     }
 
     /// Handles the events of the server up to a reset, which concerns all shards.
@@ -140,11 +143,13 @@ impl Shard {
 
     /// When something is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.server.poll_timeout().into_iter().chain(self.executor.poll_timeout()).min()
+        let of_memory = self.watch.poll_timeout(self.executor.is_starved() || self.server.is_starved());
+        [self.server.poll_timeout(), self.executor.poll_timeout(), of_memory].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.watch.note_driven(now);
         self.server.handle_timeout(now);
         self.executor.handle_timeout(now);
         let starving = self.executor.starving().chain(self.server.starving());

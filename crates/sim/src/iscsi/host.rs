@@ -17,6 +17,7 @@ use sanwire_scsi::reservation::TransportId;
 use super::fixed_directory::target_port;
 use crate::disk::SimDisk;
 use crate::executor::{COUNT, Counts, Executor, logical_units};
+use crate::memory_watch::MemoryWatch;
 use crate::post::{Post, ShardMessage};
 use crate::random::Random;
 use crate::world::{self, Outcome};
@@ -39,6 +40,7 @@ pub struct Host {
     /// Its end of the protocol.
     pub server: Server,
     memory: Region,
+    watch: MemoryWatch,
     /// What it executes.
     pub executor: Executor<Command>,
     /// Where requests wait for the end of commands.
@@ -68,6 +70,7 @@ impl Host {
         Ok(Host {
             server: Server::new(config),
             executor: Executor::new(memory.clone(), units, disk),
+            watch: MemoryWatch::new(&memory),
             memory,
             post: Post::new(1, MAIL_MAX, random),
             sessions: BTreeSet::new(),
@@ -165,10 +168,13 @@ impl world::Host for Host {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.server.poll_timeout().into_iter().chain(self.executor.poll_timeout()).chain(self.post.next_at()).min()
+        let of_memory = self.watch.poll_timeout(self.executor.is_starved() || self.server.is_starved());
+        let of_executor = self.executor.poll_timeout().into_iter().chain(self.post.next_at()).min();
+        [self.server.poll_timeout(), of_executor, of_memory].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Outcome<()> {
+        self.watch.note_driven(now);
         self.server.handle_timeout(now);
         self.read_mail(now);
         self.executor.handle_timeout(now);

@@ -27,6 +27,12 @@ impl Server {
         other.map_or_else(|| self.config.memory.share(guaranteed_bytes), |session| session.memory.clone())
     }
 
+    /// Whether clients wait for memory.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
     /// The sessions that cannot send what they have to, for want of memory, each with its share.
     pub fn starving(&self) -> impl Iterator<Item = (NexusId, &Region)> {
         let wait = self.starved.iter().filter_map(|id| self.connections.get(id));

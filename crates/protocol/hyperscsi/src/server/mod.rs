@@ -85,8 +85,10 @@ pub struct Server {
     events: VecDeque<ServerEvent>,
     /// Connections whose clients were told that there is no room for what they send.
     starved: VecDeque<u32>,
-    /// What the starved were told last was told when so many frames had gone home.
+    /// What the starved were told last was told when memory had come free so often.
     looked_at: Option<u64>,
+    /// Until then memory is kept for those that were told of it.
+    kept_until: Option<Instant>,
     /// When connections are due. One that has something to send may be due earlier: that is noted when it has sent it.
     deadlines: Deadlines<u32>,
     /// When sessions without connections are over.
@@ -129,6 +131,7 @@ impl Server {
             events: VecDeque::new(),
             starved: VecDeque::new(),
             looked_at: None,
+            kept_until: None,
             deadlines: Deadlines::default(),
             orphans: Deadlines::default(),
             next_deadline: None,
@@ -208,8 +211,11 @@ impl Server {
         let counters = (&mut self.counters, &mut self.accounts.incoming);
         let request = connection.handle_data(packet, &mut self.plain, counters, now);
         let nexus = connection.nexus;
-        if connection.wants_room() && !self.starved.contains(&prefix.connection) {
-            self.starved.push_back(prefix.connection);
+        if connection.wants_room() {
+            if !self.starved.contains(&prefix.connection) {
+                self.starved.push_back(prefix.connection);
+            }
+            // What it wants may be another request now, or less.
             self.looked_at = None;
         }
         self.deliver(prefix.connection);

@@ -8,7 +8,8 @@ impl Server {
     /// When [`Server::handle_timeout`] is next due. It may come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.deadlines.next_at(), self.orphans.next_at(), self.next_deadline].into_iter().flatten().min()
+        let of_server = [self.next_deadline, self.kept_until];
+        [self.deadlines.next_at(), self.orphans.next_at()].into_iter().chain(of_server).flatten().min()
     }
 
     /// Time has passed.
@@ -17,7 +18,7 @@ impl Server {
             return;
         }
         self.next_deadline = None;
-        self.looked_at = None;
+        self.keep_room_no_longer(now);
         for (id, at) in self.deadlines.take_due(now) {
             self.tend_connection(id, at, now);
         }
@@ -26,7 +27,6 @@ impl Server {
         self.half_opens.poll_timeout().inspect(|at| self.wake_at(*at));
         self.expire_sessions(now);
         self.tell_offences(now);
-        self.look_for_room_later(now);
     }
 
     /// Sees to what is due of a connection whose alarm was set for this moment.

@@ -32,7 +32,7 @@ pub struct ServerConfig {
     pub levels: ProtectionLookup,
     /// Whose data may be compressed.
     pub compressible: Compressible,
-    /// Memory for what clients send.
+    /// Memory for what clients send. Its driver sets [`Region::on_release`], and asks for what is to be sent when it is woken by that.
     pub memory: Region,
     /// The links, in the order of their [`sanwire_core::LinkId`].
     pub links: Vec<LinkLimits>,

@@ -36,6 +36,12 @@ impl Delivery {
 }
 
 impl Server {
+    /// Whether anything waits for memory.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        !self.shared.starved.is_empty()
+    }
+
     /// The sessions of which something waits for memory, each with its share.
     pub fn starving(&self) -> impl Iterator<Item = (NexusId, &Region)> {
         let waiting: BTreeSet<NexusId> =

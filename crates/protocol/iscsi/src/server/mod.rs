@@ -48,9 +48,6 @@ use crate::ConnectionId;
 use crate::IscsiName;
 use crate::login::{Admitted, Directory, TargetId};
 
-/// While somebody waits for memory, it is looked for so often: it may be given back on any thread.
-const MEMORY_RETRY: Duration = Duration::from_millis(1);
-
 /// So long an initiator has to leave, once it was asked to.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -59,7 +56,8 @@ const MOVE_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a server is made of.
 pub struct ServerConfig {
-    /// Memory for what initiators send.
+    /// Memory for what initiators send. Its driver sets [`Region::on_release`], and calls [`Server::handle_timeout`] when it is woken by
+    /// that.
     pub memory: Region,
     /// What discovery sessions are told.
     pub directory: Arc<dyn Directory>,
@@ -262,9 +260,12 @@ impl Server {
         if self.shared.relieved.is_empty() { self.shared.next_deadline() } else { Some(Instant::ZERO) }
     }
 
-    /// Time has passed.
+    /// Time has passed, or the region has told of memory that came free.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.look_again(now);
+        if !self.shared.starved.is_empty() && self.shared.config.memory.releases() != self.shared.fed_at {
+            self.feed_starved(now);
+        }
         if self.shared.next_deadline().is_none_or(|at| at > now) {
             return;
         }
@@ -315,10 +316,11 @@ impl Server {
         self.sessions.remove_ended();
     }
 
-    /// Gives memory to those who wait for it, in the order in which they came. A session that gets none keeps only what is its own
+    /// Gives memory to those who wait for it, in the order in which they came; to the others, when the region tells of some. A session that gets none keeps only what is its own
     /// waiting, and its initiator's other sessions if that was the least that it needs.
     fn feed_starved(&mut self, now: Instant) {
         while !self.shared.starved.is_empty() {
+            self.shared.fed_at = self.shared.config.memory.await_release();
             let waiting = std::mem::take(&mut self.shared.starved);
             let sessions: Vec<NexusId> =
                 waiting.iter().filter_map(|starved| self.shared.session_of(*starved)).collect();
@@ -341,7 +343,6 @@ impl Server {
             self.shared.starved = left;
             self.note_starved(sessions);
             if !blocked.is_empty() && !self.relieve(now) {
-                self.shared.look_for_memory_at(now + MEMORY_RETRY);
                 return;
             }
         }

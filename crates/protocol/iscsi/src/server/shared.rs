@@ -59,6 +59,8 @@ pub(super) struct Shared {
     pub(super) closing: FxHashMap<ConnectionId, Leaving>,
     /// In the order in which they came, which holds for what is of one session.
     pub(super) starved: VecDeque<Starved>,
+    /// How often memory had come free when these were last tried.
+    pub(super) fed_at: u64,
     /// Logical units whose commands wait for their stores, and keep too much of the memory.
     pub(super) held_back: BTreeSet<Unit>,
     pub(super) is_shutting_down: bool,
@@ -70,7 +72,7 @@ pub(super) struct Shared {
     pub(super) usages: Usages,
     /// When sessions are due.
     pub(super) deadlines: Deadlines<NexusId>,
-    /// When it is looked again whether there is memory for those that wait.
+    /// Until then initiators may acknowledge what is kept for them, while others wait for memory.
     pub(super) look_at: Option<Instant>,
     /// Sessions that were visited because they were due.
     #[cfg(test)]
@@ -86,6 +88,7 @@ impl Shared {
             homes: FxHashMap::default(),
             closing: FxHashMap::default(),
             starved: VecDeque::new(),
+            fed_at: 0,
             held_back: BTreeSet::new(),
             is_shutting_down: false,
             hoards_dropped: 0,
@@ -124,7 +127,7 @@ impl Shared {
         self.deadlines.next_at().into_iter().chain(self.look_at).min()
     }
 
-    /// Memory is to be looked for at this moment, at the latest.
+    /// What is not acknowledged at this moment is given to those who wait for memory.
     pub(super) fn look_for_memory_at(&mut self, at: Instant) {
         self.look_at = Some(self.look_at.map_or(at, |next| next.min(at)));
     }

@@ -14,9 +14,7 @@ use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_engine::{NexusCount, task_aborted};
 use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
 use sanwire_hyperscsi::{Agreed, CommandHandle, Server, ServerEvent};
-use sanwire_scsi::Reply;
-use sanwire_scsi::reservation::TransportId;
-use sanwire_scsi::vpd::TargetPort;
+use sanwire_scsi::{Reply, reservation::TransportId, vpd::TargetPort};
 
 pub(crate) use sanwire_hyperscsi::{ETHERTYPE, Identity, Psk, Recovery, UDP_PORT};
 
@@ -279,6 +277,10 @@ impl FrontEnd for HyperScsi {
         let own = commands.iter().filter(|command| command.front == self.front);
         let sessions: BTreeSet<NexusId> = own.map(|command| command.nexus).collect();
         self.server.hold_back(sessions, now);
+    }
+
+    fn is_starved(&self) -> bool {
+        self.server.is_starved()
     }
 
     fn starving(&self) -> Box<dyn Iterator<Item = (NexusId, &Region)> + '_> {

@@ -267,6 +267,10 @@ impl FrontEnd for Iscsi {
         self.server.hold_back(&commands, now);
     }
 
+    fn is_starved(&self) -> bool {
+        self.server.is_starved()
+    }
+
     fn starving(&self) -> Box<dyn Iterator<Item = (NexusId, &Region)> + '_> {
         Box::new(self.server.starving())
     }

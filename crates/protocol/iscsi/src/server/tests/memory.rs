@@ -1,5 +1,7 @@
 //! Memory that runs out, and comes back; digests.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use super::*;
 use crate::wire::{NopOut, ReadyToTransfer, ScsiResponse};
 
@@ -35,12 +37,20 @@ fn a_connection_without_memory_waits_until_there_is_some() {
 #[test]
 fn memory_that_comes_home_elsewhere_is_looked_for() {
     let mut world = with_memory(16384);
-    let taken = world.memory.frame(16384);
+    let told = Arc::<AtomicU32>::default();
+    let counter = Arc::clone(&told);
+    world.memory.on_release(move || _ = counter.fetch_add(1, Ordering::Relaxed));
+    let (taken, due_at) = (world.memory.frame(16384), world.server.poll_timeout());
     let bytes = pdu(write_command(6, 4096, 1).write(), &pattern(4096), Digests::default());
     world.send_bytes(2, &bytes);
+    assert_eq!(
+        (told.load(Ordering::Relaxed), world.server.poll_timeout()),
+        (0, due_at),
+        "nothing is looked at meanwhile"
+    );
     drop(taken);
+    assert_eq!(told.load(Ordering::Relaxed), 1);
     assert!(world.server.poll_event().is_none());
-    world.now = world.server.poll_timeout().unwrap();
     world.server.handle_timeout(world.now);
     world.command();
 }

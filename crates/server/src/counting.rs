@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use sanwire_core::NexusId;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, NexusId, Peer};
 use sanwire_engine::{NexusCount, VolumeCount};
 use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
 
+use crate::past_uses::Host;
 use crate::sessions::SessionCount;
 
 /// The volumes that a session has used since it began, by their slots: a bit for each, up to the highest that it has used.
@@ -84,29 +85,10 @@ fn is_look(operation_code: u8) -> bool {
 /// A session that uses volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
-    /// Who, for people.
-    pub(crate) who: String,
-    pub(crate) access: Access,
+    pub(crate) host: Host,
+    /// Whether it wants to write nothing.
+    pub(crate) is_read_only: bool,
     pub(crate) uses: Uses,
-}
-
-/// By which way a session has its volumes.
-#[derive(Clone, Debug)]
-pub(crate) enum Access {
-    /// HyperSCSI: what this client sees, where it is. It may want to write nothing.
-    HyperScsi { client: ClientId, peer: Peer, is_read_only: bool },
-    /// The iSCSI target of this name.
-    Target(String),
-}
-
-impl Access {
-    /// The iSCSI target; `None` over HyperSCSI.
-    pub(crate) fn target(&self) -> Option<&str> {
-        match self {
-            Access::HyperScsi { .. } => None,
-            Access::Target(target) => Some(target),
-        }
-    }
 }
 
 /// What one shard has counted.

@@ -33,7 +33,7 @@ pub(crate) struct Host {
     pub(crate) who: String,
     /// The iSCSI target that it uses; `None` over HyperSCSI.
     pub(crate) target: Option<String>,
-    /// Where it is, over HyperSCSI.
+    /// Where it was last.
     #[serde(default)]
     pub(crate) address: Option<String>,
 }

@@ -57,8 +57,6 @@ pub(crate) struct SessionCount {
     /// The name of its front end.
     pub(crate) wire: &'static str,
     pub(crate) host: Host,
-    /// Where it is, if it has a connection.
-    pub(crate) address: Option<String>,
     pub(crate) connections: usize,
     pub(crate) security: String,
     pub(crate) since: SystemTime,
@@ -74,7 +72,7 @@ pub(crate) fn rows(counted: &[Counted], units: &LogicalUnits, clients: &Clients)
         counted.iter().flat_map(|shard| shard.sessions.iter().map(|session| (shard.shard, session))).collect();
     sessions.sort_by_key(|(_, session)| session.nexus);
     let row = |(shard, session): (usize, &SessionCount)| {
-        let SessionCount { nexus, host, address, security, since, uses, .. } = session;
+        let SessionCount { nexus, host, security, since, uses, .. } = session;
         let used: Vec<&str> = uses.slots().filter_map(|slot| names.get(&slot).copied()).collect();
         let client = host.owner().to_owned();
         SessionStatus {
@@ -84,7 +82,7 @@ pub(crate) fn rows(counted: &[Counted], units: &LogicalUnits, clients: &Clients)
             client,
             port: host.port.clone(),
             target: host.target.clone(),
-            address: address.clone().or_else(|| host.address.clone()).unwrap_or_default(),
+            address: host.address.clone().unwrap_or_default(),
             connections: session.connections,
             volumes: used.len(),
             volume_names: used.into_iter().take(NAMED_MAX).map(str::to_owned).collect(),

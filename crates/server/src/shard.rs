@@ -2,9 +2,9 @@
 
 mod events;
 mod mail;
+mod nexuses;
 mod task_management;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use sanwire_buffer::{Region, Shortage};
-use sanwire_core::{HEADWAY_PERIOD, Instant, NexusId};
+use sanwire_core::{HEADWAY_PERIOD, Instant};
 use sanwire_engine::{Ended, Engine, VolumeCounters, Work};
 use sanwire_io::file::{EngineKind, FileEngine};
 use sanwire_io::{Clock, Poller, Port, Waker};
 use sanwire_store::CompletionQueue;
 
-use self::events::Nexus;
+use self::nexuses::Nexuses;
 use crate::command::CommandRef;
 use crate::events::EventLog;
 use crate::front::{FrontBuilder, Fronts};
@@ -73,7 +73,7 @@ struct Shard {
     links: Links,
     streams: Streams,
     fronts: Fronts,
-    nexuses: BTreeMap<NexusId, Nexus>,
+    nexuses: Nexuses,
     inbox: ManagementQueue,
     registry: Arc<Registry>,
     mail: Receiver<ShardMessage>,
@@ -87,8 +87,6 @@ struct Shard {
     newcomers: Vec<Arc<AdmittedConnection>>,
     counters: VolumeCounters,
     past_uses: Arc<PastUses>,
-    /// Principals whose commands wait until they are resumed.
-    paused: BTreeSet<String>,
     /// Who watches is told of sessions, links and stores.
     events: EventLog,
     lines: ShardLines,
@@ -121,7 +119,7 @@ impl Shard {
             links: Links::new(parts.ports, parts.openers, parts.events.clone()),
             streams: Streams::default(),
             fronts: Fronts::new(parts.fronts),
-            nexuses: BTreeMap::new(),
+            nexuses: Nexuses::default(),
             inbox: parts.inbox,
             registry: parts.registry,
             mail: parts.mail,
@@ -134,7 +132,6 @@ impl Shard {
             newcomers: Vec::new(),
             counters: VolumeCounters::default(),
             past_uses: parts.past_uses,
-            paused: BTreeSet::new(),
             events: parts.events,
             lines: ShardLines::default(),
             relieve_at: Instant::ZERO,
@@ -250,7 +247,7 @@ impl Shard {
         let ended_at = self.clock.now();
         while let Some(Ended { handle, meter, reply }) = self.engine.poll_ended() {
             self.counters.note(&meter, reply.as_ref(), ended_at);
-            if let Some(nexus) = self.nexuses.get_mut(&handle.nexus) {
+            if let Some(nexus) = self.nexuses.get_mut(handle.nexus) {
                 nexus.count.note(&meter, reply.as_ref());
             }
             if let Some(front) = self.fronts.get(handle.front) {

@@ -23,9 +23,8 @@ use sanwire_scsi::{Reply, Task};
 
 pub(crate) use self::table::{FrontParts, WIRE_DEFAULT, WIRES, builders, logins};
 use crate::command::CommandRef;
-use crate::counting::{Access, ConnectionCount};
+use crate::counting::PacketCount;
 use crate::link::LinkAddress;
-use crate::past_uses::Host;
 
 /// One protocol's server in one shard.
 pub(crate) trait FrontEnd {
@@ -113,19 +112,14 @@ pub(crate) trait FrontEnd {
         true
     }
 
-    /// Its connections and what was counted of them; the shard adds what commands have come to.
-    fn connections(&self) -> Vec<ConnectionCount>;
+    /// Its connections, as far as only it knows them.
+    fn connections(&self) -> Vec<ConnectionStatus>;
 
     /// What it did not take, with the reasons.
     fn dropped(&self) -> Vec<(&'static str, u64)>;
 
     /// How its quotas are used.
     fn quotas(&self) -> Vec<Usage>;
-
-    /// Who a nexus belongs to, for people, if that is more than was known when it began.
-    fn describe(&self, _nexus: NexusId) -> Option<String> {
-        None
-    }
 }
 
 /// Something for the shard to know or to do.
@@ -167,24 +161,42 @@ pub(crate) struct NewNexus {
     pub(crate) ports: Arc<NexusPorts>,
     /// A name that its initiator has again after a restart of the server.
     pub(crate) writer: [u8; 16],
-    pub(crate) host: Host,
+    /// What tells its initiator port from all others, after a restart of the server too; before the comma, whose it is.
+    pub(crate) port: String,
+    /// The iSCSI target, where it has one.
+    pub(crate) target: Option<String>,
     /// Its share of the memory.
     pub(crate) memory: Region,
     pub(crate) view: NexusView,
-    /// Nexuses of the same initiator that may be of an earlier run of it: what they have under way keeps its blocks.
-    pub(crate) succeeds: Vec<NexusId>,
+    /// Whether those of the same principal may be of an earlier run of it: what they have under way keeps its blocks.
+    pub(crate) ends_own: bool,
     /// That it begins, for the log.
     pub(crate) line: String,
 }
 
-/// What a nexus sees and has.
+/// What a nexus sees and has, and what else may change of it.
 pub(crate) struct NexusView {
     pub(crate) units: Arc<LogicalUnits>,
-    pub(crate) access: Access,
+    /// Who it is, for people.
+    pub(crate) who: String,
+    /// Where it is.
+    pub(crate) address: String,
+    /// Whether its initiator wants to write nothing.
+    pub(crate) is_read_only: bool,
     /// How much of what memory comes free it has beside others.
     pub(crate) weight: u32,
     /// Whether its units keep their media in while it is there.
     pub(crate) locks_media: bool,
+}
+
+/// The connection of a nexus as only its front end knows it, or its connections together.
+pub(crate) struct ConnectionStatus {
+    pub(crate) nexus: NexusId,
+    /// How many connections there are, where they are not told apart; the links of one that goes by several.
+    pub(crate) links: usize,
+    /// How it is guarded, for people.
+    pub(crate) security: String,
+    pub(crate) packets: Option<PacketCount>,
 }
 
 /// What task management is to do (SAM-5 7).

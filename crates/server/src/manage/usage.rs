@@ -8,7 +8,7 @@ use sanwire_device::LogicalUnit;
 use super::difference::Difference;
 use super::slow::Step;
 use super::{ManageError, Manager};
-use crate::counting::{Access, Counted, User};
+use crate::counting::{Counted, User};
 use crate::front::hyperscsi::clients::Prospect;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::past_uses::Host;
@@ -97,13 +97,12 @@ impl Manager {
     /// Volumes that clients use and would not see any more, or could not write to, but for those that are `removed`, a line for
     /// each.
     pub(super) fn taken_from_clients(&self, all: &[User], prospect: &Prospect<'_>, removed: &[String]) -> Vec<String> {
-        let takes = |user: &User, disk: &LogicalUnit| match user.access {
-            Access::HyperScsi { client, peer, is_read_only } => {
-                let may_write = !is_read_only && !disk.store().geometry().read_only;
+        let takes = |user: &User, disk: &LogicalUnit| {
+            user.host.client().is_some_and(|(client, peer)| {
+                let may_write = !user.is_read_only && !disk.store().geometry().read_only;
                 let volume = disk.identity().name();
                 prospect.hides(volume, client, peer) || may_write && prospect.silences(volume, client, peer)
-            }
-            Access::Target(_) => false,
+            })
         };
         let units = self.target.units().iter().into_iter();
         let used = units.filter_map(|(_, disk)| {
@@ -111,7 +110,7 @@ impl Manager {
             let users = all.iter().filter(|user| user.uses.has(disk.slot()) && takes(user, &disk));
             let is_hidden = |(client, peer)| prospect.hides(volume, client, peer);
             let awaited = self.target.awaited(&disk).into_iter().filter(|host| host.client().is_some_and(is_hidden));
-            let users = names(users.map(|user| user.who.clone()).chain(awaited.map(|host| may_return(&host))));
+            let users = names(users.map(|user| user.host.who.clone()).chain(awaited.map(|host| may_return(&host))));
             (!users.is_empty() && !removed.iter().any(|name| name == volume)).then(|| in_use(volume, &users))
         });
         used.collect()
@@ -130,9 +129,9 @@ impl Manager {
 
     fn users_of(&self, users: &[User], volume: &str, way: &Way) -> Vec<String> {
         let Some((_, disk)) = self.find(volume) else { return Vec::new() };
-        let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user.access.target()));
+        let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user.host.target.as_deref()));
         let awaited = self.target.awaited(&disk).into_iter().filter(|host| way.leads(host.target.as_deref()));
-        names(users.map(|user| user.who.clone()).chain(awaited.map(|host| may_return(&host))))
+        names(users.map(|user| user.host.who.clone()).chain(awaited.map(|host| may_return(&host))))
     }
 }
 

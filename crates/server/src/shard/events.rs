@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{LogicalUnits, NexusPorts, Seat};
 use sanwire_engine::{Meter, NexusCount, Notice, Which};
 use sanwire_scsi::Task;
 
 use super::Shard;
+use super::nexuses::Nexus;
 use crate::command::{CommandRef, Selection};
-use crate::counting::{Access, ConnectionCount, Counted, User, Uses};
+use crate::counting::{ConnectionCount, Counted, User};
 use crate::events::Happening;
-use crate::front::{FrontEvent, NewNexus, NexusView, Offence, StreamEnds};
+use crate::front::{ConnectionStatus, FrontEnd, FrontEvent, NewNexus, NexusView, Offence, StreamEnds};
 use crate::management_queue::{Content, QueuedRequest};
 use crate::messages::ShardMessage;
 use crate::past_uses::Host;
@@ -26,38 +25,6 @@ const CROWD_COMMANDS: usize = 24;
 const PART_COMMANDS: usize = 8;
 /// Longer answers keep both ends busy anyhow, and are sent with fewer calls.
 const PART_MAX_BYTES: usize = PART_COMMANDS * (16 << 10);
-
-/// An I_T nexus of the shard.
-pub(super) struct Nexus {
-    front: u8,
-    pub(super) units: Arc<LogicalUnits>,
-    pub(super) ports: Arc<NexusPorts>,
-    pub(super) writer: [u8; 16],
-    host: Host,
-    access: Access,
-    uses: Uses,
-    /// Its share of the memory, and how much of what comes free it has beside others.
-    memory: Region,
-    weight: u32,
-    since: SystemTime,
-    pub(super) count: NexusCount,
-}
-
-impl Nexus {
-    /// Whose it is: a client by its id, or an initiator by its name.
-    pub(super) fn principal(&self) -> &str {
-        self.host.owner()
-    }
-
-    fn seat(&self) -> Seat<'_> {
-        Seat { units: &self.units, memory: &self.memory, weight: self.weight }
-    }
-
-    /// Another volume has this slot now.
-    pub(super) fn forget_use(&mut self, slot: u16) {
-        self.uses.clear(slot);
-    }
-}
 
 impl Shard {
     /// Executes what was received. Of many commands some are answered before the others are begun.
@@ -95,10 +62,14 @@ impl Shard {
             FrontEvent::TaskManagement { request, function } => self.manage(request, function, now),
             FrontEvent::NexusOpened(opened) => self.open_nexus(front, *opened, now),
             FrontEvent::NexusChanged(id, view) => {
-                let Some(nexus) = self.nexuses.get_mut(&id) else { return };
-                let NexusView { units, access, weight, locks_media } = view;
+                let Some(nexus) = self.nexuses.get_mut(id) else { return };
+                let NexusView { units, who, address, is_read_only, weight, locks_media } = view;
+                if !Arc::ptr_eq(&nexus.units, &units) {
+                    nexus.units.hand_over(&units, id);
+                }
                 units.lock_media(id, locks_media);
-                (nexus.units, nexus.access, nexus.weight) = (units, access, weight);
+                (nexus.host.who, nexus.host.address) = (who, Some(address));
+                (nexus.units, nexus.is_read_only, nexus.weight) = (units, is_read_only, weight);
             }
             FrontEvent::NexusClosed { nexus, session, is_for_good } => {
                 self.close_nexus(nexus, is_for_good, now);
@@ -138,7 +109,7 @@ impl Shard {
 
     fn begin(&mut self, command: CommandRef, task: Task, now: Instant) {
         // A session whose target went away meanwhile gets no answers.
-        let Some(nexus) = self.nexuses.get_mut(&command.nexus) else { return };
+        let Some(nexus) = self.nexuses.get_mut(command.nexus) else { return };
         if task.is_further_piece() {
             return self.engine.go_on_with_piece(command, nexus.seat(), task, now);
         }
@@ -148,27 +119,42 @@ impl Shard {
     }
 
     fn open_nexus(&mut self, front: u8, opened: NewNexus, now: Instant) {
-        let NewNexus { nexus, ports, writer, host, memory, view, succeeds, line } = opened;
-        let NexusView { units, access, weight, locks_media } = view;
+        let NewNexus { nexus, ports, writer, port, target, memory, view, ends_own, line } = opened;
+        let NexusView { units, who, address, is_read_only, weight, locks_media } = view;
+        let host = Host { port, who, target, address: Some(address) };
         self.lines.sessions.info(format_args!("{line}"), now);
         let (who, target) = (host.who.clone(), host.target.clone());
         self.events.note(Happening::SessionOpened { session: format!("{:x}", nexus.0), who, target });
-        succeeds.into_iter().for_each(|former| self.engine.keep_blocks(former, nexus));
+        if ends_own {
+            self.nexuses.of(host.owner()).for_each(|former| self.engine.keep_blocks(former, nexus));
+        }
         units.nexus_established(nexus, Arc::clone(&ports));
         units.name_writer(nexus, writer);
         units.lock_media(nexus, locks_media);
         let (uses, count) = (self.past_uses.came(&host, &units), NexusCount::default());
-        if self.paused.contains(host.owner()) {
+        if self.nexuses.is_paused(host.owner()) {
             self.engine.pause(nexus, true, now);
         }
         self.nexuses.insert(
             nexus,
-            Nexus { front, units, ports, writer, host, access, uses, memory, weight, since: SystemTime::now(), count },
+            Nexus {
+                front,
+                units,
+                ports,
+                writer,
+                host,
+                is_read_only,
+                uses,
+                memory,
+                weight,
+                since: SystemTime::now(),
+                count,
+            },
         );
     }
 
     fn close_nexus(&mut self, id: NexusId, is_for_good: bool, now: Instant) {
-        let Some(Nexus { units, host, .. }) = self.nexuses.remove(&id) else { return };
+        let Some(Nexus { units, host, .. }) = self.nexuses.remove(id) else { return };
         self.lines.sessions.info(format_args!("a session of {} is over", host.who), now);
         self.events.note(Happening::SessionClosed { session: format!("{:x}", id.0), who: host.who.clone() });
         self.past_uses.left(&host, is_for_good);
@@ -180,11 +166,7 @@ impl Shard {
 
     /// What this shard has counted.
     pub(super) fn count(&self) -> Counted {
-        let mut connections: Vec<_> = self.fronts.iter().flat_map(|front| front.connections()).collect();
-        for connection in &mut connections {
-            let nexus = self.nexuses.get(&connection.nexus);
-            connection.commands = nexus.map(|nexus| nexus.count).unwrap_or_default();
-        }
+        let connections: Vec<_> = self.fronts.iter().flat_map(|front| self.connections(front)).collect();
         Counted {
             shard: self.index,
             volumes: self.counters.volumes(),
@@ -197,22 +179,33 @@ impl Shard {
         }
     }
 
+    /// What a front end knows of its connections, with what is known of their nexuses.
+    fn connections(&self, front: &dyn FrontEnd) -> Vec<ConnectionCount> {
+        let wire = front.name();
+        let count = |of_front: ConnectionStatus| {
+            let ConnectionStatus { nexus, links, security, packets } = of_front;
+            let Nexus { host, count: commands, .. } = self.nexuses.get(nexus)?;
+            let (principal, address) = (host.owner().to_owned(), host.address.clone().unwrap_or_default());
+            Some(ConnectionCount { nexus, wire, principal, address, links, security, commands: *commands, packets })
+        };
+        front.connections().into_iter().filter_map(count).collect()
+    }
+
     fn sessions(&self, connections: &[ConnectionCount]) -> Vec<SessionCount> {
         let names: Vec<&'static str> = self.fronts.iter().map(|front| front.name()).collect();
         let connections: BTreeMap<NexusId, &ConnectionCount> =
             connections.iter().map(|connection| (connection.nexus, connection)).collect();
-        let session = |(id, nexus): (&NexusId, &Nexus)| {
-            let connection = connections.get(id);
+        let session = |(id, nexus): (NexusId, &Nexus)| {
+            let connection = connections.get(&id);
             SessionCount {
-                nexus: *id,
+                nexus: id,
                 wire: names.get(usize::from(nexus.front)).copied().unwrap_or_default(),
                 host: nexus.host.clone(),
-                address: connection.map(|connection| connection.address.clone()),
                 connections: connection.map_or(0, |connection| connection.links),
                 security: connection.map(|connection| connection.security.clone()).unwrap_or_default(),
                 since: nexus.since,
                 uses: nexus.uses.clone(),
-                is_paused: self.paused.contains(nexus.principal()),
+                is_paused: self.nexuses.is_paused(nexus.principal()),
             }
         };
         self.nexuses.iter().map(session).collect()
@@ -220,12 +213,10 @@ impl Shard {
 
     /// The nexuses that have used volumes.
     fn users(&self) -> Vec<User> {
-        let fronts: Vec<_> = self.fronts.iter().collect();
         let using = self.nexuses.iter().filter(|(_, nexus)| !nexus.uses.is_empty());
-        let user = |(id, nexus): (&NexusId, &Nexus)| {
-            let described = fronts.get(usize::from(nexus.front)).and_then(|front| front.describe(*id));
-            let who = described.unwrap_or_else(|| nexus.host.who.clone());
-            User { who, access: nexus.access.clone(), uses: nexus.uses.clone() }
+        let user = |(_, nexus): (NexusId, &Nexus)| {
+            let Nexus { host, is_read_only, uses, .. } = nexus;
+            User { host: host.clone(), is_read_only: *is_read_only, uses: uses.clone() }
         };
         using.map(user).collect()
     }

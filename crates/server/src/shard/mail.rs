@@ -28,7 +28,7 @@ impl Shard {
                 ShardMessage::BarrierPassed(Wanted::ByCommand(number)) => self.engine.barrier_passed(number, now),
                 ShardMessage::Redirect(target) => self.each_front(|front| front.redirect(target, now)),
                 ShardMessage::Drop(selection) => self.each_front(|front| front.drop_nexuses(&selection, now)),
-                ShardMessage::Pause(principal, is_paused) => self.pause(principal, is_paused, now),
+                ShardMessage::Pause(principal, is_paused) => self.pause(&principal, is_paused, now),
                 ShardMessage::ClientsConfig => self.each_front(|front| front.terms_changed(now)),
                 ShardMessage::DemandsMore(lun, than) => self.each_front(|front| front.demands_more(lun, than, now)),
                 // Who has asked may have lost patience.
@@ -40,7 +40,7 @@ impl Shard {
                 }
                 ShardMessage::CountFromZero(slot) => {
                     self.counters.clear(slot);
-                    self.nexuses.values_mut().for_each(|nexus| nexus.forget_use(slot));
+                    self.nexuses.forget_use(slot);
                 }
                 ShardMessage::Reopened(reopened) => {
                     self.links.take(reopened);
@@ -51,15 +51,10 @@ impl Shard {
     }
 
     /// Lets the commands of a principal wait, also in nexuses that begin later, or go on.
-    fn pause(&mut self, principal: String, is_paused: bool, now: Instant) {
-        self.each_front(|front| front.pause(&principal, is_paused, now));
-        let own = self.nexuses.iter().filter(|(_, nexus)| nexus.principal() == principal);
-        own.for_each(|(id, _)| self.engine.pause(*id, is_paused, now));
-        if is_paused {
-            self.paused.insert(principal);
-        } else {
-            self.paused.remove(&principal);
-        }
+    fn pause(&mut self, principal: &str, is_paused: bool, now: Instant) {
+        self.each_front(|front| front.pause(principal, is_paused, now));
+        self.nexuses.of(principal).for_each(|id| self.engine.pause(id, is_paused, now));
+        self.nexuses.pause(principal, is_paused);
     }
 
     fn each_front(&mut self, tell: impl FnMut(&mut Box<dyn FrontEnd>)) {

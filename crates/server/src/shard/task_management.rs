@@ -6,7 +6,7 @@ use sanwire_core::{Instant, Lun};
 use sanwire_engine::Which;
 
 use super::Shard;
-use super::events::Nexus;
+use super::nexuses::Nexus;
 use crate::command::{CommandRef, Selection};
 use crate::front::{Function, ManageOutcome};
 use crate::messages::{ShardMessage, Wanted};
@@ -24,7 +24,7 @@ impl Shard {
     /// How it has ended, when nothing need be waited for.
     fn try_manage(&mut self, request: CommandRef, function: Function, now: Instant) -> Result<(), ManageOutcome> {
         let by = request.nexus;
-        let Nexus { units, ports, writer, .. } = self.nexuses.get(&by).ok_or(ManageOutcome::NoLogicalUnit)?;
+        let Nexus { units, ports, writer, .. } = self.nexuses.get(by).ok_or(ManageOutcome::NoLogicalUnit)?;
         let (units, wanted) = (Arc::clone(units), Wanted::ByRequest(request));
         let here = |which| Selection { by, which };
         let find = |lun: Option<Lun>| {

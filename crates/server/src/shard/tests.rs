@@ -7,9 +7,8 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use sanwire_buffer::{Head, Packet};
-use sanwire_core::{ClientId, Lun};
+use sanwire_core::{ClientId, Lun, NexusId};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, UnitOptions};
-use sanwire_engine::NexusCount;
 use sanwire_io::tcp::Listener;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
@@ -18,13 +17,12 @@ use sanwire_store::{RamStore, Store};
 
 use super::*;
 use crate::budget::Budget;
-use crate::counting::{Access, ConnectionCount, Counted};
+use crate::counting::Counted;
 use crate::front::{
-    Admission, FrontEnd, FrontEvent, LoginOutcome, LoginPhase, LoginService, ManageOutcome, NewNexus, Newcomer,
-    NexusSelection, NexusView, PassedLogin, SessionPort, StreamEnd, StreamId,
+    Admission, ConnectionStatus, FrontEnd, FrontEvent, LoginOutcome, LoginPhase, LoginService, ManageOutcome, NewNexus,
+    Newcomer, NexusSelection, NexusView, PassedLogin, SessionPort, StreamEnd, StreamId,
 };
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
-use crate::past_uses::Host;
 
 const BLOCK_BYTES: usize = 512;
 
@@ -113,15 +111,18 @@ impl FrontEnd for Lines {
             nexus: admission.nexus,
             ports: Arc::new(NexusPorts { initiator, target }),
             writer: [9; 16],
-            host: Host { port: name.clone(), who: name.clone(), target: None, address: None },
+            port: name.clone(),
+            target: None,
             memory: self.memory.clone(),
             view: NexusView {
                 units: Arc::clone(&self.units),
-                access: Access::Target("lines".into()),
+                who: name.clone(),
+                address: "here".into(),
+                is_read_only: false,
                 weight: 1,
                 locks_media: false,
             },
-            succeeds: Vec::new(),
+            ends_own: false,
             line: format!("{name} is there"),
         })));
         let connection =
@@ -143,15 +144,11 @@ impl FrontEnd for Lines {
         self.events.extend(self.connections.keys().map(close));
     }
 
-    fn connections(&self) -> Vec<ConnectionCount> {
-        let count = |connection: &Connection| ConnectionCount {
+    fn connections(&self) -> Vec<ConnectionStatus> {
+        let count = |connection: &Connection| ConnectionStatus {
             nexus: connection.admission.nexus,
-            wire: "lines",
-            principal: connection.name.clone(),
-            address: "here".into(),
             links: 1,
             security: "none".into(),
-            commands: NexusCount::default(),
             packets: None,
         };
         self.connections.values().map(count).collect()
@@ -405,7 +402,7 @@ fn a_wire_that_is_new_logs_in_reads_and_writes() {
     assert_eq!((of("other").read_bytes, of("other").errors), (2 * BLOCK_BYTES as u64, 0));
     assert_eq!(of("one").read_bytes, 0);
     assert!(of("one").written_bytes >= BLOCK_BYTES as u64 && of("one").commands >= 2);
-    assert_eq!(counted.users.iter().map(|user| &*user.who).collect::<Vec<_>>(), ["one", "other"]);
+    assert_eq!(counted.users.iter().map(|user| &*user.host.who).collect::<Vec<_>>(), ["one", "other"]);
 }
 
 /// Pausing is the shard's, so that it is the same over a wire that knows nothing of it.

@@ -56,6 +56,10 @@ impl Owner {
         Owner { address: peer.to_canonical(), initiator: initiator.clone(), user: user.clone() }
     }
 
+    pub(super) fn has_shown_user(&self) -> bool {
+        self.user.is_some()
+    }
+
     /// Whether a login has shown the same CHAP user, or both have shown none.
     pub(super) fn is_user_of(&self, admitted: &Admitted) -> bool {
         self.user == admitted.user

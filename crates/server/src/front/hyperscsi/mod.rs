@@ -10,8 +10,8 @@ use sanwire_buffer::{Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
 use sanwire_core::text::printable;
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection};
-use sanwire_device::{LogicalUnits, NexusPorts};
-use sanwire_engine::{NexusCount, task_aborted};
+use sanwire_device::NexusPorts;
+use sanwire_engine::task_aborted;
 use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
 use sanwire_hyperscsi::{Agreed, CommandHandle, Server, ServerEvent};
 use sanwire_scsi::{Reply, reservation::TransportId, vpd::TargetPort};
@@ -19,15 +19,17 @@ use sanwire_scsi::{Reply, reservation::TransportId, vpd::TargetPort};
 pub(crate) use sanwire_hyperscsi::{ETHERTYPE, Identity, Psk, Recovery, UDP_PORT};
 
 pub(crate) use self::open::open;
-use super::{DatagramEnd, FrontEnd, FrontEvent, Function, ManageOutcome, NewNexus, NexusSelection, NexusView, Offence};
+use super::{
+    ConnectionStatus, DatagramEnd, FrontEnd, FrontEvent, Function, ManageOutcome, NewNexus, NexusSelection, NexusView,
+    Offence,
+};
 use crate::command::CommandRef;
-use crate::counting::{Access, ConnectionCount, PacketCount};
+use crate::counting::PacketCount;
 use crate::front::hyperscsi::clients::Clients;
 use crate::link::LinkAddress;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Refusal, Response};
 use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
 use crate::messages::Mailbox;
-use crate::past_uses::Host;
 use crate::writes::writer;
 
 /// Requests to manage the server from clients that may not.
@@ -39,14 +41,13 @@ const HYPERSCSI_PORT: TargetPort = TargetPort { relative_id: 1, group: 1, port_n
 /// What the shard calls this wire.
 pub(crate) const NAME: &str = "hyperscsi";
 
-/// The session of a client.
+/// The session of a client: what its protocol, and the terms for clients, are asked about. All else is the shard's.
 struct Session {
     client: ClientId,
     /// Where it is, by the handshake of its connection.
     path: Path,
     /// It wants to write nothing.
     is_read_only: bool,
-    units: Arc<LogicalUnits>,
     priority: u8,
     locks_media: bool,
 }
@@ -88,7 +89,7 @@ impl HyperScsi {
             }
             ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
                 let line = format!("client {client} ({}) connected from {path}", printable(&name));
-                Some(self.session_opened(nexus, (client, run), path, &options, memory, line))
+                self.session_opened(nexus, (client, run), path, &options, memory, line)
             }
             ServerEvent::SessionResumed { nexus, path, options } => {
                 self.moved(nexus, path);
@@ -120,44 +121,39 @@ impl HyperScsi {
         options: &Agreed,
         memory: Region,
         line: String,
-    ) -> FrontEvent {
-        // A program that was killed says nothing, and may run again before it is missed here: what it has under way must not come
-        // after what its next run writes. Programs of the client that live lose no more by it than their turn for memory, and give
-        // what is ended again.
-        let own = self.sessions.iter().filter(|(_, session)| session.client == client);
-        let succeeds = own.map(|(nexus, _)| *nexus).collect();
+    ) -> Option<FrontEvent> {
         let is_read_only = options.peer_is_read_only;
-        let session = Session {
-            client,
-            path,
-            is_read_only,
-            units: self.clients.enter(client, path.peer, is_read_only),
-            priority: options.priority,
-            locks_media: options.medium_lock,
-        };
-        let view = self.view(&session);
-        let (port, address) = (format!("{client},{run:016x}"), Some(path.peer.to_string()));
+        let session =
+            Session { client, path, is_read_only, priority: options.priority, locks_media: options.medium_lock };
+        self.clients.enter(client, path.peer, is_read_only);
+        let view = self.view(&session)?;
         self.sessions.insert(nexus, session);
-        FrontEvent::NexusOpened(Box::new(NewNexus {
+        Some(FrontEvent::NexusOpened(Box::new(NewNexus {
             nexus,
             ports: Arc::new(NexusPorts { initiator: TransportId::hyperscsi(client), target: HYPERSCSI_PORT }),
             writer: writer(&[&client.0, &run.to_be_bytes()]),
-            host: Host { port, who: self.shown(client, path), target: None, address },
+            port: format!("{client},{run:016x}"),
+            target: None,
             memory,
             view,
-            succeeds,
+            // A program that was killed says nothing, and may run again before it is missed here: what it has under way must not
+            // come after what its next run writes. Programs of the client that live lose no more by it than their turn for memory,
+            // and give what is ended again.
+            ends_own: true,
             line,
-        }))
+        })))
     }
 
-    fn view(&self, session: &Session) -> NexusView {
-        let Session { client, path, is_read_only, units, priority, locks_media } = session;
-        NexusView {
-            units: Arc::clone(units),
-            access: Access::HyperScsi { client: *client, peer: path.peer, is_read_only: *is_read_only },
+    fn view(&self, session: &Session) -> Option<NexusView> {
+        let Session { client, path, is_read_only, priority, locks_media } = session;
+        Some(NexusView {
+            units: self.clients.seen_by(*client, *is_read_only)?,
+            who: self.shown(*client, *path),
+            address: path.peer.to_string(),
+            is_read_only: *is_read_only,
             weight: self.clients.memory_weight(*client, *priority),
             locks_media: *locks_media,
-        }
+        })
     }
 
     /// A client goes on with its session from here: whether it may is asked by its address.
@@ -174,13 +170,11 @@ impl HyperScsi {
         let session = self.sessions.get_mut(&nexus)?;
         if options.peer_is_read_only != session.is_read_only {
             let before = std::mem::replace(&mut session.is_read_only, options.peer_is_read_only);
-            let units = self.clients.enter(session.client, session.path.peer, session.is_read_only);
-            session.units.hand_over(&units, nexus);
-            session.units = units;
+            self.clients.enter(session.client, session.path.peer, session.is_read_only);
             self.clients.leave(session.client, before);
         }
         (session.priority, session.locks_media) = (options.priority, options.medium_lock);
-        Some(FrontEvent::NexusChanged(nexus, self.view(self.sessions.get(&nexus)?)))
+        Some(FrontEvent::NexusChanged(nexus, self.view(self.sessions.get(&nexus)?)?))
     }
 
     /// A client, for people.
@@ -311,7 +305,7 @@ impl FrontEnd for HyperScsi {
         let unwelcome = self.sessions.values().filter(is_unwelcome);
         let unwelcome: Vec<ClientId> = unwelcome.map(|session| session.client).collect();
         unwelcome.into_iter().for_each(|client| self.drop_client(client, now));
-        let views = self.sessions.iter().map(|(nexus, session)| (*nexus, self.view(session)));
+        let views = self.sessions.iter().filter_map(|(nexus, session)| Some((*nexus, self.view(session)?)));
         let changed: Vec<_> = views.map(|(nexus, view)| FrontEvent::NexusChanged(nexus, view)).collect();
         self.events.extend(changed);
         self.server.refresh_options(now);
@@ -330,16 +324,12 @@ impl FrontEnd for HyperScsi {
         self.server.is_drained()
     }
 
-    fn connections(&self) -> Vec<ConnectionCount> {
+    fn connections(&self) -> Vec<ConnectionStatus> {
         let statuses = self.server.connection_statuses().into_iter();
-        let count = statuses.map(|(client, status)| ConnectionCount {
+        let count = statuses.map(|(_, status)| ConnectionStatus {
             nexus: status.nexus,
-            wire: NAME,
-            principal: client.to_string(),
-            address: status.path.peer.to_string(),
             links: status.links,
             security: status.protection.to_string(),
-            commands: NexusCount::default(),
             packets: Some(PacketCount {
                 sent: status.sent_packets,
                 received: status.received_packets,
@@ -359,10 +349,6 @@ impl FrontEnd for HyperScsi {
 
     fn quotas(&self) -> Vec<Usage> {
         self.server.quotas()
-    }
-
-    fn describe(&self, nexus: NexusId) -> Option<String> {
-        self.sessions.get(&nexus).map(|session| self.shown(session.client, session.path))
     }
 }
 

@@ -17,10 +17,9 @@ use sanwire_core::limits::LONG_TRANSFER_MAX_BYTES;
 use sanwire_core::quota::{ISCSI_COMMANDS_OF_SESSION, Usage};
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_device::NexusPorts;
-use sanwire_engine::NexusCount;
 use sanwire_iscsi::{
     CommandHandle, ConnectionId, Directory, Function as Asked, IscsiName, Isid, ManageHandle, ManageOutcome as Outcome,
-    Server, ServerConfig, ServerEvent, TargetId,
+    Server, ServerConfig, ServerEvent, SessionStatus, TargetId,
 };
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
@@ -31,15 +30,13 @@ pub(crate) use self::login::Logins;
 use self::login::Passed;
 use self::target_node::iscsi_port;
 use super::{
-    Admission, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, ManageOutcome, NewNexus, NexusSelection,
-    NexusView, PassedLogin, StreamEnd, StreamId,
+    Admission, ConnectionStatus, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, ManageOutcome, NewNexus,
+    NexusSelection, NexusView, PassedLogin, StreamEnd, StreamId,
 };
 use crate::command::CommandRef;
-use crate::counting::{Access, ConnectionCount};
 use crate::error::StartError;
 use crate::front::iscsi::copy_targets::Guest;
 use crate::front::iscsi::directory::TargetNodes;
-use crate::past_uses::Host;
 use crate::writes::writer;
 
 /// What the shard calls this wire.
@@ -48,20 +45,12 @@ pub(crate) const NAME: &str = "iscsi";
 /// Connections that were given up because they kept memory that others waited for, under the name that all wires have for it.
 const HOARDERS: &str = "memory kept from others";
 
-/// The session of an initiator, as people see it.
-struct Session {
-    initiator: IscsiName,
-    peer: IpAddr,
-    is_authenticated: bool,
-}
-
 /// The server's end of iSCSI in one shard.
 pub(crate) struct Iscsi {
     /// Its place among the front ends.
     front: u8,
     server: Server,
     targets: Arc<TargetNodes>,
-    sessions: BTreeMap<NexusId, Session>,
     /// Resets after which the sessions of a target are dropped.
     cold_resets: BTreeMap<CommandRef, TargetId>,
     /// What is to be told besides what the protocol tells.
@@ -82,7 +71,6 @@ pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
             front,
             server: Server::new(config),
             targets,
-            sessions: BTreeMap::new(),
             cold_resets: BTreeMap::new(),
             events: VecDeque::new(),
         })
@@ -124,7 +112,6 @@ impl Iscsi {
             }
             ServerEvent::SessionClosed { nexus, tsih } => {
                 self.targets.guests().left(nexus);
-                self.sessions.remove(&nexus);
                 // Perhaps only its connection was lost, and it comes again.
                 Some(FrontEvent::NexusClosed { nexus, session: Some(tsih), is_for_good: false })
             }
@@ -142,25 +129,26 @@ impl Iscsi {
         self.targets.guests().came(nexus, guest);
         let name = export.config.name.to_string();
         let port = format!("{initiator},{isid},{name}");
-        let who = format!("initiator {initiator} at {peer}");
         let id = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
         let ports = NexusPorts { initiator: id, target: iscsi_port(&export.config.name, group_tag) };
         let event = NewNexus {
             nexus,
             writer: writer(&[ports.initiator.as_bytes()]),
             ports: Arc::new(ports),
-            host: Host { port, who, target: Some(name.clone()), address: None },
+            port,
+            target: Some(name),
             memory,
             view: NexusView {
                 units: Arc::clone(&export.units),
-                access: Access::Target(name),
+                who: format!("initiator {initiator} at {peer}"),
+                address: peer.to_string(),
+                is_read_only: false,
                 weight: 1,
                 locks_media: false,
             },
-            succeeds: Vec::new(),
+            ends_own: false,
             line: format!("initiator {initiator}{shown}, port {isid}, connected from {peer}"),
         };
-        self.sessions.insert(nexus, Session { initiator, peer, is_authenticated: user.is_some() });
         Some(FrontEvent::NexusOpened(Box::new(event)))
     }
 
@@ -309,25 +297,15 @@ impl FrontEnd for Iscsi {
         self.server.shut_down(now);
     }
 
-    fn connections(&self) -> Vec<ConnectionCount> {
-        let count = |(nexus, session): (&NexusId, &Session)| {
-            let status = self.server.session_status(*nexus);
-            let digests = status.map(|status| status.digests).unwrap_or_default();
-            let shown =
-                [("chap", session.is_authenticated), ("header digest", digests.header), ("data digest", digests.data)];
+    fn connections(&self) -> Vec<ConnectionStatus> {
+        let count = |status: SessionStatus| {
+            let SessionStatus { nexus, connections: links, is_authenticated, digests } = status;
+            let shown = [("chap", is_authenticated), ("header digest", digests.header), ("data digest", digests.data)];
             let shown: Vec<&str> = shown.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
-            ConnectionCount {
-                nexus: *nexus,
-                wire: NAME,
-                principal: session.initiator.to_string(),
-                address: session.peer.to_string(),
-                links: status.map_or(0, |status| status.connections),
-                security: if shown.is_empty() { "none".to_owned() } else { shown.join(", ") },
-                commands: NexusCount::default(),
-                packets: None,
-            }
+            let security = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
+            ConnectionStatus { nexus, links, security, packets: None }
         };
-        self.sessions.iter().map(count).collect()
+        self.server.session_statuses().map(count).collect()
     }
 
     fn dropped(&self) -> Vec<(&'static str, u64)> {

@@ -203,6 +203,11 @@ impl Clients {
         self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer, self.local))
     }
 
+    /// The units that a client sees who has [`Clients::enter`]ed.
+    pub(crate) fn seen_by(&self, client: ClientId, is_read_only: bool) -> Option<Arc<LogicalUnits>> {
+        self.views.seen_by((client, is_read_only))
+    }
+
     /// A session is over that had [`Clients::enter`]ed.
     pub(crate) fn leave(&self, client: ClientId, is_read_only: bool) {
         self.views.leave((client, is_read_only));

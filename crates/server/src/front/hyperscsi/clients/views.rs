@@ -44,6 +44,10 @@ impl Views {
         Arc::clone(&view.units)
     }
 
+    pub(super) fn seen_by(&self, viewer: Viewer) -> Option<Arc<LogicalUnits>> {
+        self.lock().get(&viewer).map(|view| Arc::clone(&view.units))
+    }
+
     pub(super) fn leave(&self, viewer: Viewer) {
         let mut views = self.lock();
         if let Some(view) = views.get_mut(&viewer) {

@@ -1,12 +1,13 @@
 //! Volumes: from what is configured to disks, and their end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_core::DeviceType;
+use sanwire_core::{DeviceType, Lun};
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions, Volatility};
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
@@ -52,26 +53,59 @@ pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u1
     opened.map(|unit| OpenVolume { unit, is_first })
 }
 
-/// Puts a volume that is open among the others.
-pub(crate) fn put_among(units: &LogicalUnits, volume: &VolumeConfig, unit: LogicalUnit) -> Result<(), StartError> {
-    let occupied =
-        |error: AddError| StartError::Volume { volume: volume.spec.name.to_string(), reason: error.to_string() };
-    units.add(volume.lun, unit).map(drop).map_err(occupied)
+/// Volumes that are open, to be put among others as one change.
+#[derive(Default)]
+pub(crate) struct Batch<'a>(BTreeMap<Lun, (&'a VolumeConfig, LogicalUnit)>);
+
+impl<'a> Batch<'a> {
+    /// Opens one more for a place among these units. Whether it was never served before.
+    ///
+    /// # Errors
+    /// [`StartError`], also when its number is taken.
+    pub(crate) fn open(
+        &mut self,
+        units: &LogicalUnits,
+        volume: &'a VolumeConfig,
+        opening: &Opening<'_>,
+        slot: u16,
+    ) -> Result<bool, StartError> {
+        let OpenVolume { unit, is_first } = open_volume(volume, opening, slot)?;
+        if self.0.contains_key(&volume.lun) || units.get(volume.lun).is_some() {
+            drop(unit);
+            if is_first {
+                forget_volume(&volume.spec, opening.state);
+            }
+            return Err(not_added(&volume.spec.name, AddError::Occupied(volume.lun)));
+        }
+        self.0.insert(volume.lun, (volume, unit));
+        Ok(is_first)
+    }
+
+    /// Puts all of them among the others.
+    ///
+    /// # Errors
+    /// As for [`put_among`].
+    pub(crate) fn put(self, units: &LogicalUnits) -> Result<(), StartError> {
+        put_among(units, self.0.into_values().collect())
+    }
 }
 
-/// Opens a volume and puts it among the others. Whether it was never served before.
-pub(crate) fn add_volume(
-    units: &LogicalUnits,
-    volume: &VolumeConfig,
-    opening: &Opening<'_>,
-    slot: u16,
-) -> Result<bool, StartError> {
-    let OpenVolume { unit, is_first } = open_volume(volume, opening, slot)?;
-    put_among(units, volume, unit).map(|()| is_first).inspect_err(|_| {
-        if is_first {
-            forget_volume(&volume.spec, opening.state);
-        }
+/// Puts volumes that are open among the others, as one change of the list.
+///
+/// # Errors
+/// [`StartError::Volume`] when the number of one is taken; then none is there.
+pub(crate) fn put_among(units: &LogicalUnits, volumes: Vec<(&VolumeConfig, LogicalUnit)>) -> Result<(), StartError> {
+    let names: Vec<(Lun, &str)> = volumes.iter().map(|(volume, _)| (volume.lun, &*volume.spec.name)).collect();
+    let added = volumes.into_iter().map(|(volume, unit)| (volume.lun, Arc::new(unit))).collect();
+    units.change(&[], added).map_err(|error| {
+        let is_meant = |lun: Lun| error == AddError::Occupied(lun);
+        let meant = names.iter().find(|(lun, _)| is_meant(*lun)).or(names.last());
+        not_added(meant.map_or("", |(_, name)| name), error)
     })
+}
+
+fn not_added(volume: &str, error: AddError) -> StartError {
+    StartError::Volume { volume: volume.to_owned(), reason: error.to_string() }
 }
 
 /// Forgets a volume that was added for the first time just now, and is not wanted after all.

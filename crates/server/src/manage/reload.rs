@@ -186,10 +186,8 @@ impl Manager {
         changed.extend(self.secure_all(&lowered));
         changed.extend(difference::of_exports(&before, &exports));
         changed.extend(self.configure_clients(terms)?);
-        let mut left = Leftovers::default();
-        for name in difference.removed {
-            left.removals.extend(self.begin_to_close(&name).map(|removal| (name, removal)));
-        }
+        let removals = self.begin_to_close_all(difference.removed);
+        let mut left = Leftovers { removals, ..Leftovers::default() };
         for (name, spec, size_bytes) in difference.resized {
             left.longer.extend(self.find(&name).map(|(_, disk)| (spec, disk, size_bytes)));
         }
@@ -262,31 +260,20 @@ impl Manager {
         Step::Done(Answer::Changed(changed))
     }
 
-    /// Serves what was opened: all of it, or nothing.
+    /// Serves what was opened: all of it, as one change, or nothing.
     fn put_all(&mut self, attempts: Vec<Attempt>) -> Result<(Vec<Opened>, Vec<String>), ManageError> {
         let is_whole = attempts.iter().all(|(_, opened)| opened.is_ok());
-        let (mut opened, mut lines, mut failure) = (Vec::new(), Vec::new(), None);
+        let (mut found, mut failure) = (Vec::new(), None);
         for (ComingVolume { volume, .. }, attempt) in attempts {
             match attempt {
-                Ok(found) if is_whole && failure.is_none() => {
-                    lines.push(format!("volume {} is served", volume.spec.name));
-                    match self.put(volume, found) {
-                        Ok(volume) => opened.push(volume),
-                        Err(error) => failure = Some(error),
-                    }
-                }
-                Ok(found) => self.give_up_opened(&volume.spec, found),
+                Ok(opened) if is_whole => found.push((volume, opened)),
+                // Nothing was written to it.
+                Ok(opened) => self.give_up_opened(&volume.spec, opened),
                 Err(error) => failure = Some(error.into()),
             }
         }
-        match failure {
-            None => Ok((opened, lines)),
-            Some(error) => {
-                // Nothing was written to them.
-                opened.into_iter().for_each(|volume| drop(self.close_again(volume)));
-                Err(error)
-            }
-        }
+        let lines = found.iter().map(|(volume, _)| format!("volume {} is served", volume.spec.name)).collect();
+        failure.map_or_else(|| Ok((self.put_together(found)?, lines)), Err)
     }
 
     /// Serves what could not be opened when the server started, and is there now; gives what still is not.

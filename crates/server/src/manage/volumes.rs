@@ -1,5 +1,7 @@
 //! Volumes that come and go.
 
+use std::collections::BTreeMap;
+
 use sanwire_core::{Lun, Protection};
 use sanwire_scsi::IscsiName;
 use sanwire_store::{Acceptance, VolumeSpec};
@@ -188,25 +190,49 @@ impl Manager {
     /// Serves a volume over HyperSCSI that is open.
     pub(super) fn put(&mut self, volume: VolumeConfig, opened: OpenVolume) -> Result<Opened, ManageError> {
         let OpenVolume { unit, is_first } = opened;
-        if let Err(error) = self.target.put_volume(&volume, unit) {
-            if is_first {
-                self.target.volume_opener().forget(&volume.spec);
-            }
+        if let Err(error) = self.target.put_volumes(vec![(&volume, unit)]) {
+            self.forget_if(is_first, &volume.spec);
             return Err(error.into());
         }
+        Ok(self.note_served(volume, is_first))
+    }
+
+    /// The same for some: all of them, as one change, or none.
+    pub(super) fn put_together(
+        &mut self,
+        volumes: Vec<(VolumeConfig, OpenVolume)>,
+    ) -> Result<Vec<Opened>, ManageError> {
+        let (mut units, mut coming) = (Vec::new(), Vec::new());
+        for (volume, OpenVolume { unit, is_first }) in volumes {
+            units.push(unit);
+            coming.push((volume, is_first));
+        }
+        let put = self.target.put_volumes(coming.iter().map(|(volume, _)| volume).zip(units).collect());
+        if let Err(error) = put {
+            coming.iter().for_each(|(volume, is_first)| self.forget_if(*is_first, &volume.spec));
+            return Err(error.into());
+        }
+        Ok(coming.into_iter().map(|(volume, is_first)| self.note_served(volume, is_first)).collect())
+    }
+
+    fn note_served(&mut self, volume: VolumeConfig, is_first: bool) -> Opened {
         let spec = volume.spec.clone();
         self.put_definition(volume);
         self.target.events().note(Happening::VolumeAdded { volume: spec.name.to_string() });
-        Ok(Opened { spec, is_first })
+        Opened { spec, is_first }
+    }
+
+    fn forget_if(&self, is_first: bool, spec: &VolumeSpec) {
+        if is_first {
+            self.target.volume_opener().forget(spec);
+        }
     }
 
     /// As if a volume had not been opened that nobody has found: who tries again later is not asked where the former volume is.
     pub(super) fn give_up_opened(&self, spec: &VolumeSpec, opened: OpenVolume) {
         let OpenVolume { unit, is_first } = opened;
         drop(unit);
-        if is_first {
-            self.target.volume_opener().forget(spec);
-        }
+        self.forget_if(is_first, spec);
     }
 
     /// As if a volume had not been opened, for this error. Nothing is kept of it.
@@ -220,20 +246,26 @@ impl Manager {
     /// Serves a volume no longer that was opened just now. Nothing was written to it.
     pub(super) fn close_again(&mut self, Opened { spec, is_first }: Opened) -> Removal {
         let removal = self.begin_to_close(&spec.name);
-        if is_first {
-            self.target.volume_opener().forget(&spec);
-        }
+        self.forget_if(is_first, &spec);
         removal.unwrap_or_default()
     }
 
     /// Serves a volume over HyperSCSI no longer; no target has it any more. What was written to it is being made stable.
     pub(super) fn begin_to_close(&mut self, name: &str) -> Option<Removal> {
-        let lun = self.find(name).map(|(lun, _)| lun);
-        let removal = lun.and_then(|lun| self.target.remove_volume(lun));
-        self.volumes.remove(name);
-        self.target.events().note(Happening::VolumeRemoved { volume: name.to_owned() });
-        self.kept.pending.remove(name);
-        removal
+        self.begin_to_close_all(vec![name.to_owned()]).pop().map(|(_, removal)| removal)
+    }
+
+    /// The same for some, as one change; gives those that were there.
+    pub(super) fn begin_to_close_all(&mut self, names: Vec<String>) -> Vec<(String, Removal)> {
+        let at = |name: &String| self.find(name).map(|(lun, _)| (lun, name.clone()));
+        let by_lun: BTreeMap<Lun, String> = names.iter().filter_map(at).collect();
+        let removed = self.target.remove_volumes(&by_lun.keys().copied().collect::<Vec<_>>());
+        for name in names {
+            self.volumes.remove(&name);
+            self.kept.pending.remove(&name);
+            self.target.events().note(Happening::VolumeRemoved { volume: name });
+        }
+        removed.into_iter().filter_map(|(lun, removal)| Some((by_lun.get(&lun)?.clone(), removal))).collect()
     }
 }
 

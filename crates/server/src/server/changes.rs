@@ -98,7 +98,7 @@ impl Server {
     pub fn add_volume(&self, volume: &VolumeConfig, acceptance: Acceptance) -> Result<bool, StartError> {
         let slot = self.take_slot(|_| false);
         let OpenVolume { unit, is_first } = self.volume_opener().open(volume, acceptance, slot)?;
-        self.put_volume(volume, unit).map(|()| is_first)
+        self.put_volumes(vec![(volume, unit)]).map(|()| is_first)
     }
 
     /// Who opens volumes, which may take long.
@@ -113,34 +113,45 @@ impl Server {
         slot
     }
 
-    /// Serves a volume over HyperSCSI that is open.
+    /// Serves volumes over HyperSCSI that are open: all of them, as one change of the list, or none.
     ///
     /// # Errors
-    /// [`StartError::Volume`] when its number is taken.
-    pub(crate) fn put_volume(&self, volume: &VolumeConfig, unit: LogicalUnit) -> Result<(), StartError> {
-        let slot = unit.slot();
-        self.levels.set(volume.lun, &volume.spec);
-        put_among(&self.units, volume, unit).inspect_err(|_| self.levels.clear(volume.lun))?;
-        self.slots.take(slot);
-        self.clients.follow_volumes(&[volume.lun]);
+    /// [`StartError::Volume`] when the number of one is taken.
+    pub(crate) fn put_volumes(&self, volumes: Vec<(&VolumeConfig, LogicalUnit)>) -> Result<(), StartError> {
+        let places: Vec<(Lun, u16)> = volumes.iter().map(|(volume, unit)| (volume.lun, unit.slot())).collect();
+        let luns: Vec<Lun> = places.iter().map(|(lun, _)| *lun).collect();
+        // From when clients find them on, they demand what they should. Another volume that has a number keeps its level.
+        let coming = volumes.iter().filter(|(volume, _)| self.units.get(volume.lun).is_none());
+        let new: Vec<&VolumeConfig> = coming.map(|(volume, _)| *volume).collect();
+        new.iter().for_each(|volume| self.levels.set(volume.lun, &volume.spec));
+        put_among(&self.units, volumes).inspect_err(|_| new.iter().for_each(|volume| self.levels.clear(volume.lun)))?;
+        places.iter().for_each(|(_, slot)| self.slots.take(*slot));
+        self.clients.follow_volumes(&luns);
         Ok(())
     }
 
     /// Serves a volume no longer, over HyperSCSI; take it out of the iSCSI targets first. What its commands have begun goes on
     /// to its end, and all becomes stable. `None` when there is none.
     pub fn remove_volume(&self, lun: Lun) -> Option<Removal> {
-        let removed = self.units.remove(lun);
-        if let Some(disk) = &removed {
+        self.remove_volumes(&[lun]).pop().map(|(_, removal)| removal)
+    }
+
+    /// The same for those of these volumes that are there, as one change of the list.
+    pub(crate) fn remove_volumes(&self, luns: &[Lun]) -> Vec<(Lun, Removal)> {
+        let removed = luns.iter().filter_map(|lun| Some((*lun, self.units.get(*lun)?)));
+        let removed: Vec<(Lun, Arc<LogicalUnit>)> = removed.collect();
+        let is_changed = self.units.change(luns, Vec::new());
+        debug_assert!(is_changed.is_ok(), "numbers become free");
+        for (_, disk) in &removed {
             disk.stalls().give_up();
             self.slots.give_back(disk);
             self.past_uses.forget(disk.identity().uuid());
         }
-        self.clients.follow_volumes(&[lun]);
-        if removed.is_some() {
-            // Last: as long as clients find the volume, it demands what it did.
-            self.levels.clear(lun);
-        }
-        removed.map(|disk| Removal::begin(disk, self.state_directory.clone()))
+        self.clients.follow_volumes(luns);
+        // Last: as long as clients find a volume, it demands what it did.
+        removed.iter().for_each(|(lun, _)| self.levels.clear(*lun));
+        let begin = |(lun, disk)| (lun, Removal::begin(disk, self.state_directory.clone()));
+        removed.into_iter().map(begin).collect()
     }
 
     /// Gives a volume another HyperSCSI number: for its clients one unit goes and another comes. `false` when there is none.

@@ -10,7 +10,7 @@ use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::protection_table::ProtectionTable;
-use crate::volumes::{Opening, add_volume};
+use crate::volumes::{Batch, Opening};
 
 /// How long a server that starts waits for files that others still have: after the end of a process that was killed, the kernel
 /// keeps them until what it had begun to write is written.
@@ -32,7 +32,7 @@ fn is_awaited(volume: &VolumeConfig, error: &StartError) -> bool {
     is_away && volume.spec.patience.gone.is_some()
 }
 
-/// Opens all volumes. Those that `may_be_missing`, or wait for their stores, and cannot be opened are left out, also of the targets, and told.
+/// Opens all volumes, and puts them in as one change. Those that `may_be_missing`, or wait for their stores, and cannot be opened are left out, also of the targets, and told.
 pub(super) fn add_volumes(
     units: &LogicalUnits,
     levels: &ProtectionTable,
@@ -40,12 +40,12 @@ pub(super) fn add_volumes(
     may_be_missing: impl Fn(&VolumeConfig) -> bool,
 ) -> Result<Vec<MissingVolume>, StartError> {
     let until = Some(Instant::now() + LOCK_TIMEOUT);
-    let mut missing = Vec::new();
+    let (mut missing, mut batch) = (Vec::new(), Batch::default());
     for (volume, slot) in config.volumes.iter().zip(0..) {
         levels.set(volume.lun, &volume.spec);
         let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
         let opening = Opening { state: config.state_directory.as_deref(), acceptance, until };
-        let Err(error) = add_volume(units, volume, &opening, slot) else { continue };
+        let Err(error) = batch.open(units, volume, &opening, slot) else { continue };
         let (name, reason) = (&volume.spec.name, error.to_string());
         if is_awaited(volume, &error) {
             tracing::error!("volume {name} is not served yet: {reason}; its store is sought on");
@@ -64,6 +64,7 @@ pub(super) fn add_volumes(
         }
         missing.push(MissingVolume { volume: volume.clone(), units: places, reason });
     }
+    batch.put(units)?;
     if !missing.is_empty() {
         config.exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
     }

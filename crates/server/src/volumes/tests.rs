@@ -11,6 +11,18 @@ use crate::records::fnv1a_128;
 /// A host: where its volumes are, and what its server remembers.
 struct Host(PathBuf);
 
+/// Opens a volume, and puts it among the others.
+fn add_volume(
+    units: &LogicalUnits,
+    volume: &VolumeConfig,
+    opening: &Opening<'_>,
+    slot: u16,
+) -> Result<bool, StartError> {
+    let mut batch = Batch::default();
+    let is_first = batch.open(units, volume, opening, slot)?;
+    batch.put(units).map(|()| is_first)
+}
+
 impl Host {
     fn new(test: &str) -> Self {
         let path = std::env::temp_dir().join(format!("sanwire-volumes-{test}-{}", std::process::id()));
@@ -317,4 +329,35 @@ fn a_drive_is_the_same_at_one_server_and_no_other_ones() {
     let volume = VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine };
     let opening = Opening { state: Some(&host.state()), acceptance: Acceptance::Known, until: None };
     assert!(add_volume(&LogicalUnits::new(), &volume, &opening, 0).is_err(), "who it was cannot be read");
+}
+
+#[test]
+fn volumes_are_put_in_together_or_not_at_all() {
+    let (units, opening) = (LogicalUnits::new(), Opening { state: None, acceptance: Acceptance::Known, until: None });
+    let volume = |name: &str, number: u16| VolumeConfig {
+        lun: Lun::new(number).unwrap(),
+        spec: format!("{name}=ram:1M").parse().unwrap(),
+        origin: Origin::CommandLine,
+    };
+    let put = |volumes: &[&VolumeConfig]| {
+        let open = |volume: &VolumeConfig| open_volume(volume, &opening, volume.lun.number()).unwrap().unit;
+        put_among(&units, volumes.iter().map(|volume| (*volume, open(volume))).collect())
+    };
+    let names = || units.iter().iter().map(|(_, unit)| unit.identity().name().to_owned()).collect::<Vec<_>>();
+    let [a, b, c, taken] = [("a", 0), ("b", 1), ("c", 2), ("taken", 1)].map(|(name, number)| volume(name, number));
+    put(&[&a, &b]).unwrap();
+    let refused = put(&[&c, &taken]).unwrap_err().to_string();
+    assert!(refused.starts_with("volume taken: logical unit 1 is already there"), "{refused}");
+    assert_eq!(names(), ["a", "b"]);
+    let twice = put(&[&c, &volume("d", 2)]).unwrap_err();
+    assert!(twice.to_string().contains("logical unit 2"), "{twice}");
+    put(&[&c]).unwrap();
+    assert_eq!(names(), ["a", "b", "c"]);
+    let [e, f] = ["e", "f"].map(|name| volume(name, 3));
+    let mut batch = Batch::default();
+    batch.open(&units, &e, &opening, 3).unwrap();
+    assert!(batch.open(&units, &f, &opening, 4).is_err() && batch.open(&units, &c, &opening, 4).is_err());
+    assert_eq!(names(), ["a", "b", "c"], "nobody finds what is not put in yet");
+    batch.put(&units).unwrap();
+    assert_eq!(names(), ["a", "b", "c", "e"]);
 }

@@ -7,6 +7,7 @@
 //! What a front end sends and receives goes by one of two carriers, which belong to the shard: packets by the ports of
 //! [`crate::link::Links`] ([`DatagramEnd`]), bytes by the connections of [`crate::streams::Streams`] ([`StreamEnd`]).
 
+mod fronts;
 pub(crate) mod hyperscsi;
 pub(crate) mod iscsi;
 mod table;
@@ -21,6 +22,7 @@ use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
 use sanwire_scsi::{Reply, Task};
 
+pub(crate) use self::fronts::{FrontBuilder, Fronts};
 pub(crate) use self::table::{FrontParts, WIRE_DEFAULT, WIRES, builders, logins};
 use crate::command::CommandRef;
 use crate::counting::PacketCount;
@@ -367,43 +369,4 @@ pub(crate) struct SessionPort {
     pub(crate) id: String,
     /// `None` for a session that only looks for targets.
     pub(crate) target: Option<String>,
-}
-
-/// Makes a front end in the thread of its shard. It is told its place there.
-pub(crate) type FrontBuilder = Box<dyn FnOnce(u8) -> Box<dyn FrontEnd> + Send>;
-
-/// The front ends of a shard.
-pub(crate) struct Fronts(Vec<Box<dyn FrontEnd>>);
-
-impl Fronts {
-    pub(crate) fn new(builders: Vec<FrontBuilder>) -> Self {
-        Fronts((0..).zip(builders).map(|(place, build)| build(place)).collect())
-    }
-
-    pub(crate) fn get(&mut self, front: u8) -> Option<&mut dyn FrontEnd> {
-        self.0.get_mut(usize::from(front)).map(|front| &mut **front as &mut dyn FrontEnd)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn FrontEnd> {
-        self.0.iter().map(|front| &**front)
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn FrontEnd>> {
-        self.0.iter_mut()
-    }
-
-    /// Whether something has happened that waits to be polled.
-    pub(crate) fn have_events(&self) -> bool {
-        self.0.iter().any(|front| front.events_waiting() > 0)
-    }
-}
-
-impl StreamEnds for Fronts {
-    fn count(&self) -> u8 {
-        self.0.len() as u8
-    }
-
-    fn end(&mut self, front: u8) -> Option<&mut dyn StreamEnd> {
-        self.0.get_mut(usize::from(front))?.streams()
-    }
 }

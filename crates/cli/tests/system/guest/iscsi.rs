@@ -37,7 +37,7 @@ allow = ["any"]
 
 [[target]]
 name = "iqn.2026-11.org.sanwire:far"
-lun = { 300 = "two", 16383 = "one" }
+lun = { 0 = "one", 300 = "two", 16383 = "three" }
 allow = ["any"]
 "#;
 
@@ -179,7 +179,8 @@ fn linux_writes_on_by_the_other_port_group_when_one_goes_to_standby_or_is_unavai
 #[ignore = "boots a Linux guest"]
 fn linux_uses_the_commands_reservations_and_secrets_of_a_target() {
     let test = "linux_uses_the_commands_reservations_and_secrets_of_a_target";
-    let Some(mut rig) = Rig::new(test, &[("one", 64), ("two", 64)], Some(TARGETS)) else { return };
+    let volumes = [("one", 64), ("two", 64), ("three", 64)];
+    let Some(mut rig) = Rig::new(test, &volumes, Some(TARGETS)) else { return };
     let [first, second] = GUEST_LINKS.map(|link| link.server);
     let secrets = ["host", "a secret of hosts", "disks", "a secret of disks"];
     let algorithms = ["MD5", "SHA1", "SHA256", "SHA3-256", "SHA3-256,SHA256,SHA1,MD5", "MD5,SHA3-256"];

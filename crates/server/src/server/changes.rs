@@ -140,7 +140,9 @@ impl Server {
     pub(crate) fn remove_volumes(&self, luns: &[Lun]) -> Vec<(Lun, Removal)> {
         let removed = luns.iter().filter_map(|lun| Some((*lun, self.units.get(*lun)?)));
         let removed: Vec<(Lun, Arc<LogicalUnit>)> = removed.collect();
-        let is_changed = self.units.change(luns, Vec::new());
+        // Where none is there the list stays as it is, and nobody is told of a change.
+        let there: Vec<Lun> = removed.iter().map(|(lun, _)| *lun).collect();
+        let is_changed = self.units.change(&there, Vec::new());
         debug_assert!(is_changed.is_ok(), "numbers become free");
         for (_, disk) in &removed {
             disk.stalls().give_up();

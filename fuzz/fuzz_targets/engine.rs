@@ -18,10 +18,8 @@ use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Extent, Identity, Task, build, unmap_parameters};
-use sanwire_store::{
-    Completion, CompletionQueue, ErrorKind, Geometry, KernelOp, Patience, RamStore, Request, Started, Store,
-    StoreError, blocking,
-};
+use sanwire_store::{Completion, CompletionQueue, ErrorKind, Geometry, KernelOp, Patience, RamStore, Request, Started, Store, StoreError};
+use sanwire_store_file::blocking;
 
 const BLOCK_BYTES: u32 = 512;
 const BLOCKS: u64 = 32;

@@ -15,6 +15,7 @@ struct File {
 }
 
 fuzz_target!(|input: &[u8]| {
+    sanwire_store_file::register();
     let Ok(text) = std::str::from_utf8(input) else { return };
     if let Ok(url) = text.parse::<Url>() {
         let shown = url.to_string();

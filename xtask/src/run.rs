@@ -31,11 +31,19 @@ const TIMED_TESTS: [&str; 7] =
 const SKIPPED: &str = "SKIPPED: ";
 /// What a step ends with when something from elsewhere cannot be had (EX_TEMPFAIL): it says what, and nothing is wrong here.
 const UNAVAILABLE: i32 = 75;
-/// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system: all but `device`, whose stores come from
-/// a crate that opens files as well.
+/// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 6] =
-    ["sanwire-core", "sanwire-buffer", "sanwire-scsi", "sanwire-hyperscsi", "sanwire-iscsi", "sanwire-nbd"];
+const PURE_CRATES: [&str; 9] = [
+    "sanwire-core",
+    "sanwire-buffer",
+    "sanwire-scsi",
+    "sanwire-store",
+    "sanwire-device",
+    "sanwire-engine",
+    "sanwire-hyperscsi",
+    "sanwire-iscsi",
+    "sanwire-nbd",
+];
 /// Miri looks for undefined behaviour in the memory that all share. Random inputs would take it hours.
 const MIRI: [&str; 7] = ["+nightly", "miri", "test", "--package", "sanwire-buffer", "--lib", "--quiet"];
 /// How long each fuzz target runs.

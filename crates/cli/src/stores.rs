@@ -1,4 +1,4 @@
-//! The kinds of stores that need more than files: the one place that names them.
+//! The kinds of stores that need more than memory: the one place that names them.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -22,6 +22,7 @@ struct Usual {
 
 /// Makes them known, before any volume is read.
 pub(crate) fn register() {
+    sanwire_store_file::register();
     kind::register(&NbdKind);
     kind::register(&RbdKind);
     kind::register(&VolumeKind { options });

@@ -7,7 +7,8 @@ use sanwire_core::Lun;
 use sanwire_initiator::{
     AllocatedRun, BufferPool, InfoCell, Op, OpKind, OpOutput, OpQueue, Volume, VolumeError, VolumeInfo, WireUnit,
 };
-use sanwire_store::{Outcome, RamStore, Request, blocking};
+use sanwire_store::{Outcome, RamStore, Request};
+use sanwire_store_file::blocking;
 
 /// What a volume of this size tells.
 pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {

@@ -11,8 +11,8 @@ use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Receipts, Reply, Sense, Status, Task};
 use sanwire_store::{
     Allocation, CompletionQueue, ErrorKind, Geometry, Outcome, Request, ResizeError, Space, Started, Store, StoreError,
-    blocking,
 };
+use sanwire_store_file::blocking;
 
 use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, UnitOptions, Volatility, Waiting};
 

@@ -11,7 +11,8 @@ use sanwire_core::{DeviceType, Lun};
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions, Volatility};
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
-use sanwire_store::{Acceptance, Expectation, Known, OpenError, Request, Store, VolumeSpec, blocking};
+use sanwire_store::{Acceptance, Expectation, Known, OpenError, Request, Store, VolumeSpec};
+use sanwire_store_file::blocking;
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_device::{Tenure, Volatility};
-use sanwire_store::{mark_records, records_mark};
+use sanwire_store_file::{mark_records, records_mark};
 use serde::{Deserialize, Serialize};
 
 use self::keeper::{FileTenures, Records, is_there, keep, retire};

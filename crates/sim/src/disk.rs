@@ -7,7 +7,8 @@ use std::fs::File;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_store::{Completion, CompletionQueue, Geometry, KernelOp, Request, Started, Store, blocking};
+use sanwire_store::{Completion, CompletionQueue, Geometry, KernelOp, Request, Started, Store};
+use sanwire_store_file::blocking;
 
 use self::medium::{Broken, Early, Losing, Medium, lock};
 use crate::content::BLOCK_BYTES;

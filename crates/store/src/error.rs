@@ -66,6 +66,31 @@ impl StoreError {
     }
 }
 
+/// Linux's numbers of errors, the same on all its machines that this is for: no system is asked for them.
+mod errno {
+    pub const EPERM: i32 = 1;
+    pub const EIO: i32 = 5;
+    pub const ENXIO: i32 = 6;
+    pub const EBADF: i32 = 9;
+    pub const ENODEV: i32 = 19;
+    pub const ENOTTY: i32 = 25;
+    pub const ETXTBSY: i32 = 26;
+    pub const ENOSPC: i32 = 28;
+    pub const EROFS: i32 = 30;
+    pub const ENOSYS: i32 = 38;
+    pub const ENODATA: i32 = 61;
+    pub const ENOLINK: i32 = 67;
+    pub const EBADMSG: i32 = 74;
+    pub const EILSEQ: i32 = 84;
+    pub const EOPNOTSUPP: i32 = 95;
+    pub const ESHUTDOWN: i32 = 108;
+    pub const ESTALE: i32 = 116;
+    pub const EUCLEAN: i32 = 117;
+    pub const EREMOTEIO: i32 = 121;
+    pub const EDQUOT: i32 = 122;
+    pub const ENOMEDIUM: i32 = 123;
+}
+
 /// The one table from errno to [`ErrorKind`].
 fn kind_of(access: Access, error: &io::Error) -> ErrorKind {
     let medium = match access {
@@ -75,15 +100,19 @@ fn kind_of(access: Access, error: &io::Error) -> ErrorKind {
     match error.raw_os_error() {
         // The block layer says ENODATA for a medium error, EILSEQ for failed protection information and EREMOTEIO for
         // a failed target; file systems say EBADMSG and EUCLEAN for a failed checksum.
-        Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO | libc::EBADMSG | libc::EUCLEAN) => medium,
-        Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::Full,
+        Some(errno::EIO | errno::ENODATA | errno::EILSEQ | errno::EREMOTEIO | errno::EBADMSG | errno::EUCLEAN) => {
+            medium
+        }
+        Some(errno::ENOSPC | errno::EDQUOT) => ErrorKind::Full,
         // The engine keeps the file open, so EBADF can only mean that it is open the other way round.
-        Some(libc::EROFS | libc::EBADF | libc::EPERM | libc::ETXTBSY) if access == Access::Write => ErrorKind::ReadOnly,
+        Some(errno::EROFS | errno::EBADF | errno::EPERM | errno::ETXTBSY) if access == Access::Write => {
+            ErrorKind::ReadOnly
+        }
         // ENOLINK: a device whose transport fails over, without another path for now.
-        Some(libc::ENXIO | libc::ENODEV | libc::ENOLINK | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN) => {
+        Some(errno::ENXIO | errno::ENODEV | errno::ENOLINK | errno::ENOMEDIUM | errno::ESTALE | errno::ESHUTDOWN) => {
             ErrorKind::Gone
         }
-        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => ErrorKind::Unsupported,
+        Some(errno::EOPNOTSUPP | errno::ENOSYS | errno::ENOTTY) => ErrorKind::Unsupported,
         _ => ErrorKind::Other,
     }
 }
@@ -107,6 +136,35 @@ mod tests {
         ] {
             let error = StoreError::from_io(access, 4096, io::Error::from_raw_os_error(errno));
             assert_eq!((error.kind, error.offset_bytes), (kind, 4096), "{access:?} {errno}");
+        }
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_this_system() {
+        for (number, systems) in [
+            (errno::EPERM, libc::EPERM),
+            (errno::EIO, libc::EIO),
+            (errno::ENXIO, libc::ENXIO),
+            (errno::EBADF, libc::EBADF),
+            (errno::ENODEV, libc::ENODEV),
+            (errno::ENOTTY, libc::ENOTTY),
+            (errno::ETXTBSY, libc::ETXTBSY),
+            (errno::ENOSPC, libc::ENOSPC),
+            (errno::EROFS, libc::EROFS),
+            (errno::ENOSYS, libc::ENOSYS),
+            (errno::ENODATA, libc::ENODATA),
+            (errno::ENOLINK, libc::ENOLINK),
+            (errno::EBADMSG, libc::EBADMSG),
+            (errno::EILSEQ, libc::EILSEQ),
+            (errno::EOPNOTSUPP, libc::EOPNOTSUPP),
+            (errno::ESHUTDOWN, libc::ESHUTDOWN),
+            (errno::ESTALE, libc::ESTALE),
+            (errno::EUCLEAN, libc::EUCLEAN),
+            (errno::EREMOTEIO, libc::EREMOTEIO),
+            (errno::EDQUOT, libc::EDQUOT),
+            (errno::ENOMEDIUM, libc::ENOMEDIUM),
+        ] {
+            assert_eq!(number, systems);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The kinds of stores: each has words before the colon, keys of its own, and a way to open what they mean.
 //!
-//! Kinds that need more than files, like clients of other servers, are added by the crates that have them ([`register`]), before any
-//! volume is read.
+//! Kinds that need more than memory, like files and clients of other servers, are added by the crates that have them ([`register`]),
+//! before any volume is read.
 
-mod file;
 mod none;
 mod sized;
 
@@ -19,6 +18,11 @@ use crate::{Expectation, Known, OpenError, Store};
 pub trait StoreKind: Send + Sync {
     /// The words that may stand before the colon.
     fn words(&self) -> &'static [&'static str];
+
+    /// Whether an absolute path alone, without a word, is of this kind.
+    fn takes_paths(&self) -> bool {
+        false
+    }
 
     /// How a store of this kind is written, for those who wrote something else: `ram:SIZE`.
     fn form(&self) -> &'static str;
@@ -123,9 +127,9 @@ pub fn register(kind: &'static dyn StoreKind) {
 /// All kinds, in the order in which they are told to people.
 fn kinds() -> Vec<&'static dyn StoreKind> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
-    let first: [&dyn StoreKind; 4] = [&sized::RAM, &sized::NULL, &none::NoneKind, &file::FileKind];
-    let last: &dyn StoreKind = &file::DeviceKind;
-    first.into_iter().chain(added.iter().copied()).chain([last]).collect()
+    let first: [&dyn StoreKind; 3] = [&sized::RAM, &sized::NULL, &none::NoneKind];
+    let (last, added): (Vec<_>, Vec<_>) = added.iter().copied().partition(|kind| kind.takes_paths());
+    first.into_iter().chain(added).chain(last).collect()
 }
 
 /// The forms of all kinds, for people.
@@ -151,7 +155,7 @@ pub(crate) fn keys() -> Vec<&'static str> {
 /// The kind that a store is of, and what stands behind the colon. A path is a device's, and stands there whole.
 pub(crate) fn find(store: &str) -> Option<(&'static dyn StoreKind, &str)> {
     if store.starts_with('/') {
-        return Some((&file::DeviceKind, store));
+        return kinds().into_iter().find(|kind| kind.takes_paths()).map(|kind| (kind, store));
     }
     let (word, place) = store.split_once(':')?;
     kinds().into_iter().find(|kind| kind.words().contains(&word)).map(|kind| (kind, place))

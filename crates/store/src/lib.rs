@@ -1,4 +1,4 @@
-//! Where blocks live: RAM, nothing, files and block devices, and layers over them.
+//! Where blocks live: RAM, nothing, and layers over what else there is. Files, and all that needs a system, are other crates' stores.
 //!
 //! A store is asked by [`Store::start`] and never waits. What it can do at once it answers at once; what the kernel
 //! must do it hands back as a [`KernelOp`] for the caller's I/O engine; what it does itself, or has others do, it leaves
@@ -9,11 +9,10 @@
 //! [`VolumeSpec`] is the way in: it reads what the user wrote, checks it whole, and only then opens anything.
 #![forbid(unsafe_code)]
 
-pub mod blocking;
 mod completion;
 mod course;
 mod error;
-mod file;
+mod expectation;
 pub mod kind;
 pub mod layer;
 mod memory;
@@ -22,19 +21,21 @@ mod open_error;
 mod ram;
 mod request;
 mod resize;
+mod run;
 mod spec;
 mod unavailable_policy;
 
 pub use completion::{Completer, CompletionQueue, Pending};
 pub use course::{Course, Layered, Operation};
 pub use error::{Access, ErrorKind, StoreError};
-pub use file::{Acceptance, Expectation, FileOptions, FileStore, Known, mark_records, records_mark};
+pub use expectation::{Acceptance, Expectation, Known, VOLUME_MARK};
 pub use null::NullStore;
 pub use open_error::OpenError;
 pub use ram::RamStore;
 pub use request::{
     Allocation, Capabilities, Completion, Delayed, Geometry, KernelOp, Outcome, Request, Space, Started, Store,
 };
-pub use resize::ResizeError;
+pub use resize::{GrowingGeometry, ResizeError};
+pub use run::run;
 pub use spec::{SpecError, StoreSpec, VolumeName, VolumeSpec, Written};
 pub use unavailable_policy::{Patience, Retry};

@@ -65,14 +65,13 @@ impl Store for NullStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking;
+    use crate::run::run_pure;
 
     #[test]
     fn a_read_shows_nothing_of_the_frame_s_last_owner() {
         let store = NullStore::new(1 << 20, 512);
-        let read = |offset_bytes, length| {
-            blocking::run(&store, Request::Read { offset_bytes, buffer: vec![7; length].into() })
-        };
+        let read =
+            |offset_bytes, length| run_pure(&store, Request::Read { offset_bytes, buffer: vec![7; length].into() });
         let Ok(Outcome::Read(frame)) = read(512, 1024) else {
             panic!("a read answers at once");
         };

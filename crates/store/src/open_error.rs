@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use sanwire_core::Size;
 
-use crate::file::MARK;
+use crate::expectation::VOLUME_MARK;
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum OpenError {
         name: String,
     },
     /// Which volume it holds cannot be read.
-    #[error("cannot read of {} which volume it holds (its extended attribute {MARK}): {source}; see to its file system. {}", path.display(), adopt(name))]
+    #[error("cannot read of {} which volume it holds (its extended attribute {VOLUME_MARK}): {source}; see to its file system. {}", path.display(), adopt(name))]
     Mark {
         /// The file.
         path: PathBuf,

@@ -37,22 +37,29 @@ pub enum ResizeError {
 
 /// A geometry whose length may grow while others read it.
 #[derive(Debug)]
-pub(crate) struct GrowingGeometry {
+pub struct GrowingGeometry {
     geometry: Geometry,
     length_bytes: AtomicU64,
 }
 
 impl GrowingGeometry {
-    pub(crate) fn new(geometry: Geometry) -> Self {
+    /// It may grow from this one.
+    #[must_use]
+    pub fn new(geometry: Geometry) -> Self {
         GrowingGeometry { geometry, length_bytes: AtomicU64::new(geometry.length_bytes) }
     }
 
-    pub(crate) fn get(&self) -> Geometry {
+    /// What it is now.
+    #[must_use]
+    pub fn get(&self) -> Geometry {
         Geometry { length_bytes: self.length_bytes.load(Ordering::Acquire), ..self.geometry }
     }
 
     /// Whether the store may have this length.
-    pub(crate) fn check(&self, length_bytes: u64) -> Result<(), ResizeError> {
+    ///
+    /// # Errors
+    /// When it is less than it has, or not a whole number of blocks.
+    pub fn check(&self, length_bytes: u64) -> Result<(), ResizeError> {
         let now = self.get();
         if length_bytes < now.length_bytes {
             return Err(ResizeError::Shorter { is_bytes: now.length_bytes });
@@ -64,19 +71,17 @@ impl GrowingGeometry {
     }
 
     /// The store has this length now, if it had less.
-    pub(crate) fn grow(&self, length_bytes: u64) {
+    pub fn grow(&self, length_bytes: u64) {
         self.length_bytes.fetch_max(length_bytes, Ordering::AcqRel);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
-    use crate::blocking;
     use crate::request::{Outcome, Request, Store};
-    use crate::{FileOptions, FileStore, NullStore, RamStore};
+    use crate::run::run_pure;
+    use crate::{NullStore, RamStore};
 
     const OLD: u64 = 1 << 20;
     /// In another group of the RAM store.
@@ -93,25 +98,20 @@ mod tests {
     #[test]
     fn what_is_stored_stays_when_a_store_grows() {
         let store = RamStore::new(OLD, 512);
-        let write = |offset_bytes| blocking::run(&store, Request::Write { offset_bytes, data: vec![7; 512].into() });
+        let write = |offset_bytes| run_pure(&store, Request::Write { offset_bytes, data: vec![7; 512].into() });
         assert!(write(OLD - 512).is_ok());
         assert!(write(NEW - 512).is_err(), "beyond the end");
         grows(&store);
         assert!(write(NEW - 512).is_ok());
         for (offset_bytes, byte) in [(OLD - 512, 7), (OLD, 0), (NEW - 1024, 0), (NEW - 512, 7)] {
-            let read = blocking::run(&store, Request::Read { offset_bytes, buffer: vec![1; 512].into() });
+            let read = run_pure(&store, Request::Read { offset_bytes, buffer: vec![1; 512].into() });
             let Ok(Outcome::Read(frame)) = read else { panic!("RAM answers at once") };
             assert_eq!(*frame, [byte; 512], "at {offset_bytes}");
         }
     }
 
     #[test]
-    fn files_and_nothing_grow_too() {
+    fn nothing_grows_too() {
         grows(&NullStore::new(OLD, 512));
-        let path = std::env::temp_dir().join(format!("sanwire-resize-{}", std::process::id()));
-        let store = FileStore::open(&path, &FileOptions { size_bytes: Some(OLD), ..FileOptions::default() }).unwrap();
-        grows(&store);
-        assert_eq!(File::open(&path).unwrap().metadata().unwrap().len(), NEW);
-        std::fs::remove_file(&path).unwrap();
     }
 }

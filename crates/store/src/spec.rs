@@ -18,7 +18,7 @@
 //! | `ram:SIZE` | memory, taken as it is written ([`crate::RamStore`]); no more than the machine has with its swap space |
 //! | `null:SIZE` | zeroes, for measuring ([`crate::NullStore`]) |
 //! | `none:` | with `type=optical` only: no disc, until one is put into the drive |
-//! | `file:PATH` | a regular file or a block device ([`crate::FileStore`]) |
+//! | `file:PATH` | a regular file or a block device (of the crate `sanwire-store-file`) |
 //! | `/dev/...` | a block device, and nothing else, given by its absolute path |
 //!
 //! Other crates add kinds with keys of their own ([`crate::kind::register`]).
@@ -223,6 +223,3 @@ impl StoreSpec {
         Ok((store, known))
     }
 }
-
-#[cfg(test)]
-mod tests;

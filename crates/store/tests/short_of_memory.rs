@@ -4,12 +4,12 @@
 use std::fs;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sanwire_store::{ErrorKind, Outcome, RamStore, Request, Store, blocking};
+use sanwire_store::{ErrorKind, Outcome, RamStore, Request, Store};
 
 const CHUNK_BYTES: u64 = 256 << 10;
 
 fn run(store: &RamStore, request: Request) -> Result<Outcome, ErrorKind> {
-    blocking::run(store, request).map_err(|error| error.kind)
+    sanwire_store::run(store, request, |op| panic!("{op:?}")).map_err(|error| error.kind)
 }
 
 fn write(store: &RamStore, offset_bytes: u64, length: usize, byte: u8) -> Result<(), ErrorKind> {

@@ -9,24 +9,28 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
     ("sanwire-store", &["core", "buffer"]),
+    ("sanwire-store-file", &["core", "buffer", "store"]),
     ("sanwire-device", &["core", "buffer", "scsi", "store"]),
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),
     ("sanwire-hyperscsi", &["core", "buffer", "scsi"]),
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),
-    ("sanwire-io", &["core", "buffer", "store"]),
+    ("sanwire-io", &["core", "buffer", "store", "store-file"]),
     ("sanwire-rbd", &["buffer", "store"]),
     ("sanwire-remote", &["core", "buffer", "store", "io", "nbd", "initiator"]),
-    ("sanwire-server", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi", "io"]),
+    (
+        "sanwire-server",
+        &["core", "buffer", "scsi", "store", "store-file", "device", "engine", "hyperscsi", "iscsi", "io"],
+    ),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-testing", &[]),
-    ("sanwire-sim", &["core", "buffer", "scsi", "store", "device", "engine", "hyperscsi", "iscsi"]),
+    ("sanwire-sim", &["core", "buffer", "scsi", "store", "store-file", "device", "engine", "hyperscsi", "iscsi"]),
     (
         "sanwire",
         &[
@@ -34,6 +38,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "buffer",
             "scsi",
             "store",
+            "store-file",
             "device",
             "hyperscsi",
             "iscsi",
@@ -48,9 +53,15 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("sanwire-bench", &["core", "buffer", "io", "hyperscsi", "initiator"]),
     ("xtask", &[]),
 ];
-/// What only tests may name: a client is tested against a real server.
-const TEST_ARROWS: [(&str, &str); 2] =
-    [("sanwire-initiator", "sanwire-store"), ("sanwire-initiator", "sanwire-server")];
+/// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.
+const TEST_ARROWS: [(&str, &str); 6] = [
+    ("sanwire-initiator", "sanwire-store"),
+    ("sanwire-initiator", "sanwire-server"),
+    ("sanwire-initiator", "sanwire-store-file"),
+    ("sanwire-device", "sanwire-store-file"),
+    ("sanwire-rbd", "sanwire-store-file"),
+    ("sanwire-remote", "sanwire-store-file"),
+];
 /// What all tests may name.
 const FOR_TESTS: [&str; 2] = ["sanwire-sim", "sanwire-testing"];
 

@@ -7,12 +7,13 @@ use super::source::Source;
 const PROTOCOLS: [&str; 2] = ["sanwire_hyperscsi", "sanwire_iscsi"];
 
 /// Folders where no file names one, but for those below.
-const FREE: [&str; 7] = [
+const FREE: [&str; 8] = [
     "crates/server/src/",
     "crates/initiator/src/",
     "crates/engine/src/",
     "crates/device/src/",
     "crates/store/src/",
+    "crates/store-file/src/",
     "crates/io/src/",
     "crates/attach/src/",
 ];

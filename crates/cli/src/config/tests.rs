@@ -25,6 +25,7 @@ store = "null:1T"
 "#;
 
 fn file(text: &str) -> anyhow::Result<FileConfig> {
+    sanwire_store_file::register();
     file::parse(Path::new("/etc/sanwire.toml"), text)
 }
 
@@ -55,6 +56,7 @@ fn the_command_line_adds_to_the_file_and_overrides_it() {
 
 #[test]
 fn nothing_said_means_a_volume_of_one_gibibyte_on_loopback() {
+    sanwire_store_file::register();
     let directory = Path::new("/home/a,b");
     let volume = defaults::volume(directory).unwrap();
     let file = sanwire_store::kind::Place::File(Path::new("/home/a,b/disk0.img"));

@@ -1,5 +1,6 @@
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, build};
-use sanwire_store::{ErrorKind, Geometry, blocking};
+use sanwire_store::{ErrorKind, Geometry};
+use sanwire_store_file::blocking;
 
 use crate::Progress;
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, task};

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::{Designator, TargetPort};
 use sanwire_scsi::{AdditionalSense, Cdb, DeviceIdentification, Identity, Reply, Sense, SenseKey, Status, Task, copy};
-use sanwire_store::{ErrorKind, Geometry, blocking};
+use sanwire_store::{ErrorKind, Geometry};
+use sanwire_store_file::blocking;
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, ports, sense, task};
 use crate::{

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::{AdditionalSense, Cdb, Sense, build};
-use sanwire_store::{ErrorKind, Outcome, Request, StoreError, blocking};
+use sanwire_store::{ErrorKind, Outcome, Request, StoreError};
+use sanwire_store_file::blocking;
 
 use super::copy::{A, B, aborted, begin, list, run, segment, with_second};
 use super::flushes::{LOST, flush, told};

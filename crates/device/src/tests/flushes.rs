@@ -3,7 +3,8 @@
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Reply, Sense, SenseKey, Status, Task, build};
-use sanwire_store::{Completion, ErrorKind, Outcome, ResizeError, StoreError, blocking};
+use sanwire_store::{Completion, ErrorKind, Outcome, ResizeError, StoreError};
+use sanwire_store_file::blocking;
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, World, lun, ports, sense, task};
 use crate::{Progress, Volatility};

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use sanwire_core::Instant;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_scsi::{AdditionalSense, Cdb, Extent, Sense, SenseKey, Status, Task, build, report};
-use sanwire_store::{Geometry, blocking};
+use sanwire_store::Geometry;
+use sanwire_store_file::blocking;
 
 use crate::testing::{NEXUS, OTHER, SMALL, TestStore, World, disk, lun, sense, task};
 use crate::{AddError, LogicalUnit, LogicalUnits, UnitError, UnitOptions};

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use sanwire_core::DeviceType;
 use sanwire_scsi::mode::ModeData;
 use sanwire_scsi::{AdditionalSense, Identity, ModeForm, Piece, Sense, SenseKey, StandardInquiry, Status, Task, build};
-use sanwire_store::{ErrorKind, Geometry, blocking};
+use sanwire_store::{ErrorKind, Geometry};
+use sanwire_store_file::blocking;
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, sense, task};
 use crate::{LogicalUnit, MediumError, Progress, UnitError, UnitOptions};

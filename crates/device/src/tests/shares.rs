@@ -7,7 +7,8 @@ use sanwire_buffer::{Region, Slices};
 use sanwire_core::Instant;
 use sanwire_core::limits::{LONG_TRANSFER_MAX_BYTES, PIECE_BYTES};
 use sanwire_scsi::{Extent, Identity, Piece, Reply, Status, Task, build};
-use sanwire_store::{RamStore, Request, blocking};
+use sanwire_store::{RamStore, Request};
+use sanwire_store_file::blocking;
 
 use crate::testing::{NEXUS, OTHER, UUID, World, lun, task};
 use crate::{LogicalUnit, Progress, UnitOptions};

@@ -23,6 +23,7 @@ use sanwire_server::{
 };
 
 fn config(volumes: &[&str]) -> ServerConfig {
+    sanwire_store_file::register();
     ServerConfig {
         name: "test-server".into(),
         identity: Identity::from_private(random().unwrap()).unwrap(),

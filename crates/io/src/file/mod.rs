@@ -15,7 +15,8 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 
 use sanwire_buffer::Region;
-use sanwire_store::{Completion, KernelOp, Outcome, Request, blocking};
+use sanwire_store::{Completion, KernelOp, Outcome, Request};
+use sanwire_store_file::blocking;
 
 use memory_file::MemoryFiles;
 use ring::Ring;

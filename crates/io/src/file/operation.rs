@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use io_uring::{opcode, squeue, types};
-use sanwire_store::{Access, Completion, KernelOp, Outcome, Request, StoreError, blocking};
+use sanwire_store::{Access, Completion, KernelOp, Outcome, Request, StoreError};
+use sanwire_store_file::blocking;
 
 /// The most that one call reads or writes; the kernel's own bound is a page below 2 GiB.
 const CALL_MAX_BYTES: usize = 1 << 30;

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use sanwire_store::{Completion, KernelOp, blocking};
+use sanwire_store::{Completion, KernelOp};
+use sanwire_store_file::blocking;
 
 /// Enough to keep a disk busy; more only wait for it together.
 const WORKERS_MAX: u32 = 16;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use sanwire_buffer::Frame;
-use sanwire_store::blocking::run;
 use sanwire_store::{Completion, ErrorKind};
+use sanwire_store_file::blocking::run;
 use sanwire_testing::ceph::Ceph;
 use sanwire_testing::{skip, this_test};
 

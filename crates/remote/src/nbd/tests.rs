@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use sanwire_buffer::Frame;
-use sanwire_store::blocking::run;
 use sanwire_store::{Completion, Outcome};
+use sanwire_store_file::blocking::run;
 use sanwire_testing::{is_installed, skip, this_test};
 
 use super::*;

@@ -17,6 +17,7 @@ struct Running(ServerConfig);
 
 impl Running {
     fn of(volumes: &[&str]) -> Running {
+        sanwire_store_file::register();
         Running(configured(volumes))
     }
 

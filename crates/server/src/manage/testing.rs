@@ -24,6 +24,7 @@ use crate::wire::Wire;
 
 /// A server of these volumes, each with a target of its own.
 pub(crate) fn config(volumes: &[&str]) -> ServerConfig {
+    sanwire_store_file::register();
     let volumes: Vec<VolumeConfig> = (0..)
         .zip(volumes)
         .map(|(lun, spec)| VolumeConfig {

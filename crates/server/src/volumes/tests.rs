@@ -56,6 +56,7 @@ impl Host {
     }
 
     fn volume_called(&self, name: &str, keys: &str) -> VolumeConfig {
+        sanwire_store_file::register();
         let spec = format!("{name}=file:{}{keys}", self.file().display()).parse().unwrap();
         VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine }
     }
@@ -309,6 +310,7 @@ fn a_file_that_is_still_in_use_is_waited_for() {
 #[test]
 fn a_drive_is_the_same_at_one_server_and_no_other_ones() {
     let (host, other) = (Host::new("drive"), Host::new("other-drive"));
+    sanwire_store_file::register();
     let start = |store: &str, state: Option<&Path>| {
         let spec = format!("cd0={store},type=optical").parse().unwrap();
         let volume = VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine };

@@ -8,7 +8,8 @@ use sanwire_core::Lun;
 use sanwire_device::{LogicalUnit, UnitOptions};
 use sanwire_hyperscsi::random;
 use sanwire_scsi::{AdditionalSense, Identity, Sense, SenseKey, Status};
-use sanwire_store::{Completer, CompletionQueue, Geometry, RamStore, Request, Started, Store, blocking};
+use sanwire_store::{Completer, CompletionQueue, Geometry, RamStore, Request, Started, Store};
+use sanwire_store_file::blocking;
 
 use super::hyperscsi::connect;
 use super::initiator::{BLOCK_BYTES, GOOD, Said};

@@ -158,6 +158,7 @@ fn a_reload_takes_no_target_away_from_its_users() {
 
 /// A server that remembers who has used its volume, in a directory that is to be removed at the end.
 fn remembering(test: &str) -> (PathBuf, ServerConfig) {
+    sanwire_store_file::register();
     let directory = std::env::temp_dir().join(format!("sanwire-{test}-{}", std::process::id()));
     let spec = format!("prompt=file:{},size=1M", directory.join("prompt.img").display()).parse().unwrap();
     std::fs::create_dir_all(&directory).unwrap();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_store::{
     Allocation, Completion, CompletionQueue, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError,
-    blocking,
 };
+use sanwire_store_file::blocking;
 
 use crate::content::BLOCK_BYTES;
 use crate::random::Random;

@@ -6,17 +6,17 @@ use sanwire_buffer::Slice;
 
 use super::chunk::WARY_READS;
 use super::*;
-use crate::blocking;
+use crate::run::run_pure;
 
 fn read(store: &RamStore, offset_bytes: u64, length: usize) -> Vec<u8> {
-    match blocking::run(store, Request::Read { offset_bytes, buffer: vec![0xee; length].into() }) {
+    match run_pure(store, Request::Read { offset_bytes, buffer: vec![0xee; length].into() }) {
         Ok(Outcome::Read(frame)) => frame.to_vec(),
         other => panic!("read at {offset_bytes}: {other:?}"),
     }
 }
 
 fn done(store: &RamStore, request: Request) {
-    assert!(matches!(blocking::run(store, request), Ok(Outcome::Done)));
+    assert!(matches!(run_pure(store, request), Ok(Outcome::Done)));
 }
 
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ fn memory_comes_with_writes_and_goes_with_discards() {
 fn what_is_not_within_the_store_is_refused() {
     let store = RamStore::new(8192, 4096);
     for (offset_bytes, length) in [(8192, 4096), (4096, 8192), (512, 4096), (0, 512), (u64::MAX - 4095, 4096)] {
-        let answer = blocking::run(&store, Request::Read { offset_bytes, buffer: vec![0; length].into() });
+        let answer = run_pure(&store, Request::Read { offset_bytes, buffer: vec![0; length].into() });
         assert!(
             matches!(&answer, Err(error) if error.kind == crate::ErrorKind::OutOfRange),
             "{offset_bytes}+{length}: {answer:?}"
@@ -147,7 +147,7 @@ fn readers_never_see_half_a_block() {
 fn a_shared_read_keeps_what_it_showed() {
     let store = RamStore::new(1 << 20, 512);
     let write = |offset_bytes, byte: u8, length| {
-        let outcome = blocking::run(&store, Request::Write { offset_bytes, data: vec![byte; length].into() });
+        let outcome = run_pure(&store, Request::Write { offset_bytes, data: vec![byte; length].into() });
         assert!(outcome.is_ok());
     };
     assert!(store.share(0, 32 << 10).is_none(), "never written");
@@ -202,7 +202,7 @@ fn written_pages_are_told_from_the_others() {
     let store = RamStore::new(1 << 30, 512);
     let ask = |offset_bytes: u64, length_bytes| {
         let asked = Request::Allocation { offset_bytes, length_bytes };
-        let Ok(Outcome::Allocated(allocation)) = blocking::run(&store, asked) else { panic!("at once") };
+        let Ok(Outcome::Allocated(allocation)) = run_pure(&store, asked) else { panic!("at once") };
         (allocation.is_mapped, allocation.length_bytes)
     };
     assert_eq!(ask(512, (1 << 30) - 512), (false, (1 << 30) - 512));

@@ -1,17 +1,24 @@
+//! How volumes are written, with the kinds of stores that this crate adds.
+#![forbid(unsafe_code)]
+
 use std::path::Path;
 use std::time::Duration;
 
-use super::*;
-use crate::blocking;
-use crate::kind::Place;
-use crate::layer::Which;
-use crate::{CompletionQueue, ErrorKind, Request, Started};
+use sanwire_core::{DeviceType, Protection};
+use sanwire_store::kind::Place;
+use sanwire_store::layer::Which;
+use sanwire_store::{
+    CompletionQueue, ErrorKind, OpenError, Patience, Request, SpecError, Started, StoreSpec, VolumeSpec,
+};
+use sanwire_store_file::blocking;
 
 fn volume(text: &str) -> VolumeSpec {
+    sanwire_store_file::register();
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 fn refusal(text: &str) -> String {
+    sanwire_store_file::register();
     text.parse::<VolumeSpec>().expect_err(text).to_string()
 }
 

@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sanwire_store::{Acceptance, Expectation, FileOptions, FileStore, Request, blocking};
+use sanwire_store::{Acceptance, Expectation, Request};
+use sanwire_store_file::{FileOptions, FileStore, blocking};
 
 const FILE_BYTES: usize = 16 << 20;
 

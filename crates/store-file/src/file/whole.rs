@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::error::StoreError;
-use crate::request::{Geometry, Request};
+use sanwire_store::{Geometry, Request, StoreError};
 
 /// Watches the length of one file.
 ///

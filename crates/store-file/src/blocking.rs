@@ -1,17 +1,11 @@
 //! A request on an open file, done with ordinary blocking calls: what a thread pool runs. And [`run`], the simplest driver.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::thread;
 
 use rustix::fs::{FallocateFlags, SeekFrom};
-
-use crate::completion::CompletionQueue;
-use crate::course::{Course, Operation};
-use crate::error::{Access, StoreError};
-use crate::request::{Allocation, Completion, KernelOp, Outcome, Request, Started, Store};
+use sanwire_store::{Access, Allocation, Completion, KernelOp, Outcome, Request, Store, StoreError};
 
 /// Zeroes to write where the kernel cannot zero a range itself, aligned for direct I/O.
 #[repr(align(4096))]
@@ -25,51 +19,18 @@ pub fn zeroes() -> &'static [u8] {
     &ZEROES.0
 }
 
-/// Has a store do a request, and waits for its end, but for no [`crate::Delayed`].
+/// Has a store do a request, and waits for its end, but for no [`sanwire_store::Delayed`].
 ///
 /// # Errors
 /// The store's.
 pub fn run(store: &dyn Store, request: Request) -> Completion {
-    let thread = thread::current();
-    let completions = CompletionQueue::new(move || thread.unpark());
-    let (mut course, mut to_do, mut pending) = (Course::default(), VecDeque::new(), BTreeMap::new());
-    let mut arrived = VecDeque::new();
-    let started = store.start(request, &completions);
-    let mut end = course.begin(started, &mut |number, operation| to_do.push_back((number, operation)));
-    loop {
-        if let Some(completion) = end {
-            return completion;
-        }
-        let (number, started) = match to_do.pop_front() {
-            Some((number, Operation::Kernel(op))) => (number, Started::Done(perform(op))),
-            Some((number, Operation::Later(delayed))) => (number, delayed.resume(&completions)),
-            Some((number, Operation::Pending(of))) => {
-                pending.insert(of, number);
-                continue;
-            }
-            None => match arrived.pop_front() {
-                Some((of, completion)) => {
-                    let Some(number) = pending.remove(&of) else { continue };
-                    (number, Started::Done(completion))
-                }
-                None => {
-                    arrived.extend(completions.take());
-                    if arrived.is_empty() {
-                        thread::park();
-                    }
-                    continue;
-                }
-            },
-        };
-        end =
-            course.go_on(number, started, &completions, &mut |number, operation| to_do.push_back((number, operation)));
-    }
+    sanwire_store::run(store, request, perform)
 }
 
 /// Does the request and waits for its end.
 ///
 /// # Errors
-/// As [`StoreError::from_io`] maps the kernel's; [`crate::ErrorKind::Gone`] where a read meets the end of a file that
+/// As [`StoreError::from_io`] maps the kernel's; [`sanwire_store::ErrorKind::Gone`] where a read meets the end of a file that
 /// was cut short.
 pub fn perform(op: KernelOp) -> Completion {
     let file = &*op.file;

@@ -52,6 +52,7 @@ impl Backing for Echo {
 
 #[test]
 fn a_kind_that_was_added_is_read_opened_and_told_of_with_its_keys() {
+    sanwire_store_file::register();
     register(&EchoKind);
     register(&EchoKind);
     let spec: VolumeSpec = "a=echo+ip://host/x,depth=3,readonly".parse().unwrap();

@@ -11,16 +11,15 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-pub(crate) use identity::MARK;
-pub use identity::{Acceptance, Expectation, Known};
+use sanwire_store::{
+    Capabilities, CompletionQueue, ErrorKind, Geometry, GrowingGeometry, KernelOp, Request, ResizeError, Space,
+    Started, Store, StoreError,
+};
+
 pub use open::FileOptions;
 pub use records::{mark_records, records_mark};
 
 use self::whole::{Watch, known_length};
-use crate::completion::CompletionQueue;
-use crate::error::{ErrorKind, StoreError};
-use crate::request::{Capabilities, Geometry, KernelOp, Request, Space, Started, Store};
-use crate::resize::{GrowingGeometry, ResizeError};
 
 /// The unit of `st_blocks`, whatever the file system's block is.
 const STAT_BLOCK_BYTES: u64 = 512;

@@ -1,11 +1,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::identity::MARK;
+use sanwire_store::{Acceptance, Completion, Expectation, OpenError, Outcome, VOLUME_MARK as MARK};
+
 use super::*;
 use crate::blocking;
-use crate::open_error::OpenError;
-use crate::request::{Completion, Outcome};
 
 /// A path of its own for each test, gone afterwards.
 struct Scratch(PathBuf);
@@ -236,4 +235,19 @@ fn a_full_medium_is_full() {
         request: Request::Write { offset_bytes: 4096, data: vec![1; 512].into() },
     };
     assert_eq!(kind(blocking::perform(full)), ErrorKind::Full);
+}
+
+#[test]
+fn a_file_is_made_longer_and_never_shorter() {
+    let path = std::env::temp_dir().join(format!("sanwire-resize-{}", std::process::id()));
+    let options = FileOptions { size_bytes: Some(1 << 20), ..FileOptions::default() };
+    let store = FileStore::open(&path, &options).unwrap();
+    assert!(matches!(store.resize((1 << 20) - 512), Err(ResizeError::Shorter { is_bytes: 0x10_0000 })));
+    assert!(matches!(store.resize((1 << 30) + 1), Err(ResizeError::Blocks { .. })));
+    store.resize(1 << 30).unwrap();
+    assert_eq!(
+        (store.geometry().length_bytes, File::open(&path).unwrap().metadata().unwrap().len()),
+        (1 << 30, 1 << 30)
+    );
+    std::fs::remove_file(&path).unwrap();
 }

@@ -12,105 +12,58 @@ use std::path::Path;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-
-use crate::open_error::OpenError;
-
-/// The extended attribute of a file that holds a volume: a line for each name under which it was served, since under another name
-/// the same file is another volume. A line is the uuid in hexadecimal, a space, the name.
-pub(crate) const MARK: &str = "user.sanwire.volume";
+use sanwire_store::{Acceptance, Expectation, Known, OpenError, VOLUME_MARK as MARK};
 
 /// The longest mark: lines of 32 digits, a space, a name. Many file systems have not more room.
 const MARK_MAX_BYTES: usize = 4096;
 
-/// What is known of a volume that was served: to be kept by who serves it, and told when it is opened again.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Known {
-    /// Its identity.
-    pub uuid: [u8; 16],
-    /// Whether its file carries the identity; a file without it is another one then.
-    pub is_marked: bool,
-    /// The length it had; it never gets shorter.
-    pub length_bytes: u64,
-    /// The name of its block device that stays with the hardware, where it has one.
-    pub device: Option<String>,
+/// Refuses to make a file that was there before.
+pub(super) fn check_absent(expected: &Expectation<'_>, path: &Path) -> Result<(), OpenError> {
+    match expected.known {
+        Some(_) if expected.acceptance != Acceptance::Renewed => {
+            Err(OpenError::Vanished { path: path.into(), name: expected.name.into() })
+        }
+        _ => Ok(()),
+    }
 }
 
-/// What is done with a file or device that is not what is known of its volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Acceptance {
-    /// It is refused.
-    #[default]
-    Known,
-    /// Another one is taken, as the same volume: its owner says that it is. Nothing, or less than there was, is refused.
-    Adopted,
-    /// Whatever is there is taken, or made, as another volume than before.
-    Renewed,
+/// Refuses a file or block device that is not the one that was served, or not all of it.
+pub(super) fn check_present(expected: &Expectation<'_>, path: &Path, present: &Present) -> Result<(), OpenError> {
+    let Some(known) = expected.known.as_ref().filter(|_| expected.acceptance != Acceptance::Renewed) else {
+        return Ok(());
+    };
+    let is_same = match present.mark {
+        Some(mark) => mark == known.uuid,
+        None => !known.is_marked,
+    };
+    let is_same_device = match (&known.device, &present.device) {
+        (Some(before), Some(now)) => before == now,
+        _ => true,
+    };
+    if (!is_same || !is_same_device) && expected.acceptance == Acceptance::Known {
+        return Err(OpenError::Replaced { path: path.into(), name: expected.name.into() });
+    }
+    if present.length_bytes < known.length_bytes {
+        let (is_bytes, was_bytes) = (present.length_bytes, known.length_bytes);
+        return Err(OpenError::CutShort { path: path.into(), name: expected.name.into(), is_bytes, was_bytes });
+    }
+    Ok(())
 }
 
-/// Which volume a file is to hold.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Expectation<'a> {
-    /// The volume's name.
-    pub name: &'a str,
-    /// What is known of it; `None` when it was never served before.
-    pub known: Option<Known>,
-    /// Whether what is known from now on will be kept.
-    pub is_kept: bool,
-    /// Whether something else is taken.
-    pub acceptance: Acceptance,
-    /// The identity of a volume that is made, or renewed: one that no volume has had.
-    pub fresh: [u8; 16],
-    /// The identity of a volume of which neither its file nor anybody else knows one.
-    pub fallback: [u8; 16],
-}
-
-impl Expectation<'_> {
-    /// Refuses to make a file that was there before.
-    pub(super) fn check_absent(&self, path: &Path) -> Result<(), OpenError> {
-        match self.known {
-            Some(_) if self.acceptance != Acceptance::Renewed => {
-                Err(OpenError::Vanished { path: path.into(), name: self.name.into() })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses a file or block device that is not the one that was served, or not all of it.
-    pub(super) fn check_present(&self, path: &Path, present: &Present) -> Result<(), OpenError> {
-        let Some(known) = self.known.as_ref().filter(|_| self.acceptance != Acceptance::Renewed) else { return Ok(()) };
-        let is_same = match present.mark {
-            Some(mark) => mark == known.uuid,
-            None => !known.is_marked,
-        };
-        let is_same_device = match (&known.device, &present.device) {
-            (Some(before), Some(now)) => before == now,
-            _ => true,
-        };
-        if (!is_same || !is_same_device) && self.acceptance == Acceptance::Known {
-            return Err(OpenError::Replaced { path: path.into(), name: self.name.into() });
-        }
-        if present.length_bytes < known.length_bytes {
-            let (is_bytes, was_bytes) = (present.length_bytes, known.length_bytes);
-            return Err(OpenError::CutShort { path: path.into(), name: self.name.into(), is_bytes, was_bytes });
-        }
-        Ok(())
-    }
-
-    /// The identity of the volume from now on, which its file carries where it can.
-    pub(super) fn settle(&self, file: &File, present: &Present, read_only: bool) -> Known {
-        let is_made = self.acceptance == Acceptance::Renewed || present.is_empty();
-        let wanted = match (is_made, present.mark, &self.known) {
-            (true, _, _) => self.fresh,
-            (false, _, Some(known)) => known.uuid,
-            (false, Some(mark), None) => mark,
-            (false, None, None) => self.fallback,
-        };
-        let is_marked = present.mark == Some(wanted)
-            || (!read_only && !present.is_block_device && write_mark(file, &present.others, wanted, self.name));
-        // An identity that nobody remembers would be another one at the next start.
-        let uuid = if is_made && !is_marked && !self.is_kept { self.fallback } else { wanted };
-        Known { uuid, is_marked, length_bytes: present.length_bytes, device: present.device.clone() }
-    }
+/// The identity of the volume from now on, which its file carries where it can.
+pub(super) fn settle(expected: &Expectation<'_>, file: &File, present: &Present, read_only: bool) -> Known {
+    let is_made = expected.acceptance == Acceptance::Renewed || present.is_empty();
+    let wanted = match (is_made, present.mark, &expected.known) {
+        (true, _, _) => expected.fresh,
+        (false, _, Some(known)) => known.uuid,
+        (false, Some(mark), None) => mark,
+        (false, None, None) => expected.fallback,
+    };
+    let is_marked = present.mark == Some(wanted)
+        || (!read_only && !present.is_block_device && write_mark(file, &present.others, wanted, expected.name));
+    // An identity that nobody remembers would be another one at the next start.
+    let uuid = if is_made && !is_marked && !expected.is_kept { expected.fallback } else { wanted };
+    Known { uuid, is_marked, length_bytes: present.length_bytes, device: present.device.clone() }
 }
 
 /// What is found of a file, before anything of it changes.

@@ -6,12 +6,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::identity::{Expectation, Known, Present, sync_beside};
+use sanwire_store::{Expectation, Geometry, GrowingGeometry, Known, OpenError};
+
+use super::identity::{Present, check_absent, check_present, settle, sync_beside};
 use super::whole::Watch;
 use super::{FileStore, probe};
-use crate::open_error::OpenError;
-use crate::request::Geometry;
-use crate::resize::GrowingGeometry;
 
 /// How to open a [`FileStore`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -84,7 +83,7 @@ impl FileStore {
         // Before anything is made stable: the kernel tells of what is lost those that are open then.
         let direct = options.direct.then(|| open_direct(path, &file, options, block_bytes)).transpose()?;
         let known = expected.zip(present).map(|(expected, present)| {
-            let known = expected.settle(&file, &present, options.read_only);
+            let known = settle(expected, &file, &present, options.read_only);
             if is_new {
                 make_stable(path, &file);
             }
@@ -126,7 +125,7 @@ fn make_stable(path: &Path, file: &File) {
 /// What is there, if it is what is expected.
 fn present(path: &Path, file: &File, is_block_device: bool, expected: &Expectation<'_>) -> Result<Present, OpenError> {
     let present = Present::of(path, file, is_block_device, expected)?;
-    expected.check_present(path, &present)?;
+    check_present(expected, path, &present)?;
     Ok(present)
 }
 
@@ -145,7 +144,7 @@ fn open_file(path: &Path, options: &FileOptions, expected: Option<&Expectation<'
         Ok(metadata) => check_type(path, metadata.file_type(), options)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if !options.only_block_device {
-                expected.map_or(Ok(()), |expected| expected.check_absent(path))?;
+                expected.map_or(Ok(()), |expected| check_absent(expected, path))?;
             }
             if options.size_bytes.is_none() || options.read_only || options.only_block_device {
                 return Err(missing(path, options, error));

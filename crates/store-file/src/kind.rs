@@ -4,13 +4,21 @@ use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Backing, Likeness, Place, Rewritten, StoreKind};
-use crate::spec::{SpecError, Written};
-use crate::{Expectation, FileOptions, FileStore, Known, OpenError, Store};
+use sanwire_store::kind::{self, Backing, Likeness, Place, Rewritten, StoreKind};
+use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
 
-pub(super) struct FileKind;
+use crate::file::{FileOptions, FileStore};
 
-pub(super) struct DeviceKind;
+struct FileKind;
+
+struct DeviceKind;
+
+/// Makes both known, for all volumes that are read from now on. To be called before other kinds are registered, in whose messages they
+/// come first; once more does nothing.
+pub fn register() {
+    kind::register(&FileKind);
+    kind::register(&DeviceKind);
+}
 
 #[derive(PartialEq, Debug)]
 struct FileBacking {
@@ -52,6 +60,10 @@ impl StoreKind for DeviceKind {
 
     fn form(&self) -> &'static str {
         "the absolute path of a block device"
+    }
+
+    fn takes_paths(&self) -> bool {
+        true
     }
 
     fn keys(&self) -> &'static [&'static str] {

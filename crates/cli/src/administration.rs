@@ -8,8 +8,9 @@ use std::time::Duration;
 use sanwire_server::{Answer, ClientSettings, Events, JobState, JobStatus, Request, Response, Secret};
 
 use self::tables::{show_events, table_of};
-use crate::args::{self, ManageCommand, SettingsArgs};
+use crate::args::{self, AskingArgs, ManageCommand, SettingsArgs};
 use crate::config::read_password;
+use crate::failure::misuse;
 use crate::{keys, output};
 
 /// How soon it is asked again whether a job is over, or something has happened.
@@ -93,13 +94,13 @@ fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
 /// Why it was refused, or could not be asked.
 pub(crate) fn run(
     command: &ManageCommand,
-    (no_wait, as_json): (bool, bool),
+    terms: AskingArgs,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<()> {
     if let ManageCommand::Events { follow: true, since } = command {
-        return follow(since.clone(), as_json, ask);
+        return follow(since.clone(), terms.json, ask);
     }
-    Ok(output::print(&show(&pursue(command, no_wait, ask)?, as_json)?)?)
+    Ok(output::print(&show(&pursue(command, terms, ask)?, terms.json)?)?)
 }
 
 /// Prints what has happened, and what happens, until that fails or nobody reads it.
@@ -138,12 +139,18 @@ fn lines_of(told: &Events) -> serde_json::Result<String> {
 /// Why it was refused.
 fn pursue(
     command: &ManageCommand,
-    no_wait: bool,
+    terms: AskingArgs,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<Answer> {
     let request = request(command)?;
     let is_awaited = matches!(command, ManageCommand::Job { wait: true, .. });
-    let request = if no_wait && request.is_change() { Request::Start { request: request.into() } } else { request };
+    let request = match terms.if_revision {
+        Some(_) if !request.is_change() => return Err(misuse("--if-revision goes with what changes something")),
+        Some(revision) => Request::IfRevision { revision, request: request.into() },
+        None => request,
+    };
+    let request =
+        if terms.no_wait && request.is_change() { Request::Start { request: request.into() } } else { request };
     loop {
         match ask(&request)? {
             // The server may have let too many others wait to let this one.

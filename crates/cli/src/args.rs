@@ -25,7 +25,7 @@ pub(crate) use client::{
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};
-pub(crate) use manage::{ManageArgs, ManageCommand, SettingsArgs, check_volume};
+pub(crate) use manage::{AskingArgs, ManageArgs, ManageCommand, SettingsArgs, check_volume};
 pub(crate) use serve::ServeArgs;
 
 /// One SAN that speaks every wire: serve disks to other hosts, use theirs.

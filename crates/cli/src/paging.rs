@@ -25,23 +25,22 @@ pub(crate) fn in_pages(
 
 /// `None` when the pages do not belong together.
 fn all_pages(request: &Request, ask: &impl Fn(&Request) -> anyhow::Result<Response>) -> anyhow::Result<Option<Answer>> {
-    let (mut whole, mut from) = (None::<Answer>, 0);
+    let (mut whole, mut from) = (None::<AnswerPage>, 0);
     loop {
-        let Answer::Page(AnswerPage { answer, next }) =
-            answer_of(ask(&Request::Page { request: request.clone().into(), from })?)?
-        else {
+        let Answer::Page(page) = answer_of(ask(&Request::Page { request: request.clone().into(), from })?)? else {
             anyhow::bail!("the server has not answered with a page");
         };
+        let next = page.next;
         match &mut whole {
-            None => whole = Some(*answer),
+            None => whole = Some(page),
             Some(whole) => {
-                if !whole.append(*answer) {
+                if !whole.append(page) {
                     return Ok(None);
                 }
             }
         }
         match next {
-            None => return Ok(whole),
+            None => return Ok(whole.map(|whole| *whole.answer)),
             Some(next) if next > from => from = next,
             Some(_) => anyhow::bail!("the server gives the same page again"),
         }
@@ -52,7 +51,7 @@ fn all_pages(request: &Request, ask: &impl Fn(&Request) -> anyhow::Result<Respon
 mod tests {
     use std::cell::Cell;
 
-    use sanwire_server::{MissingStatus, Status};
+    use sanwire_server::{Collections, MissingStatus, Status};
 
     use super::*;
 
@@ -62,7 +61,8 @@ mod tests {
         let status = Status {
             name: "box".into(),
             wires: Vec::new(),
-            revision: asked.min(1) as u64,
+            revision: 1,
+            collections: Collections::default(),
             deviations: Vec::new(),
             missing: vec![missing],
             volumes: Vec::new(),
@@ -70,7 +70,11 @@ mod tests {
             groups: Vec::new(),
         };
         let next = (from == 0).then_some(1);
-        Response::Done(Answer::Page(AnswerPage { answer: Box::new(Answer::Status(status)), next }))
+        Response::Done(Answer::Page(AnswerPage {
+            answer: Box::new(Answer::Status(status)),
+            next,
+            revision: asked.min(1) as u64,
+        }))
     }
 
     #[test]
@@ -84,7 +88,7 @@ mod tests {
         };
         let Answer::Status(status) = in_pages(&Request::Status, ask).unwrap() else { panic!("no status") };
         let names: Vec<_> = status.missing.iter().map(|missing| missing.name.as_str()).collect();
-        assert_eq!((names, status.revision, asked.get()), (vec!["v0", "v1"], 1, 4));
+        assert_eq!((names, asked.get()), (vec!["v0", "v1"], 4));
     }
 
     #[test]

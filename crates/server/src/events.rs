@@ -11,6 +11,8 @@ use sanwire_core::Size;
 use sanwire_core::text::shortened;
 use serde::{Deserialize, Serialize};
 
+use crate::revisions::Revisions;
+
 /// Events that are kept, but for refusals.
 const KEPT_MAX: usize = 4096;
 
@@ -208,6 +210,7 @@ struct Shared {
     run: String,
     rings: Mutex<Rings>,
     news: Condvar,
+    revisions: Revisions,
 }
 
 #[derive(Default, Debug)]
@@ -226,14 +229,21 @@ struct Ring {
 }
 
 impl EventLog {
-    pub(crate) fn new(run: u64) -> Self {
-        EventLog(Arc::new(Shared { run: format!("{run:016x}"), rings: Mutex::default(), news: Condvar::new() }))
+    /// Those of this run; sessions and jobs that begin or end give theirs another revision.
+    pub(crate) fn new(run: u64, revisions: Revisions) -> Self {
+        let (run, news) = (format!("{run:016x}"), Condvar::new());
+        EventLog(Arc::new(Shared { run, rings: Mutex::default(), news, revisions }))
     }
 
     /// Takes note of something.
     pub(crate) fn note(&self, what: Happening) {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let what = what.bounded();
+        match &what {
+            Happening::SessionOpened { .. } | Happening::SessionClosed { .. } => self.0.revisions.sessions_changed(),
+            Happening::JobBegun { .. } | Happening::JobEnded { .. } => self.0.revisions.jobs_changed(),
+            _ => {}
+        }
         self.lock().put(time, what);
         self.0.news.notify_all();
     }
@@ -324,7 +334,7 @@ mod tests {
 
     #[test]
     fn who_gives_the_cursor_back_is_told_each_event_once() {
-        let log = EventLog::new(7);
+        let log = EventLog::new(7, Revisions::new(0));
         let none = log.read(None, Duration::ZERO);
         assert_eq!((numbers(&none), none.gone, none.restarted), (vec![], None, false));
         (0..3).for_each(|number| log.note(added(number)));
@@ -341,7 +351,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_of_the_next_event() {
-        let log = EventLog::new(7);
+        let log = EventLog::new(7, Revisions::new(0));
         let cursor = log.read(None, Duration::ZERO).cursor;
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| log.read(Some(&cursor), Duration::from_secs(60)));
@@ -352,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_told_and_refusals_push_nothing_else_out() {
-        let log = EventLog::new(7);
+        let log = EventLog::new(7, Revisions::new(0));
         log.note(added(0));
         let cursor = log.read(None, Duration::ZERO).cursor;
         (0..KEPT_MAX).for_each(|_| log.note(refused()));
@@ -374,7 +384,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_an_event_is_bounded() {
-        let log = EventLog::new(7);
+        let log = EventLog::new(7, Revisions::new(0));
         log.note(Happening::Reloaded { changed: vec!["x".repeat(1 << 20); 1000] });
         log.note(Happening::JobEnded { job: 1, refused: Some("y".repeat(1 << 20)) });
         let told = log.read(None, Duration::ZERO);
@@ -385,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_cursor_of_an_earlier_run_begins_anew() {
-        let (earlier, log) = (EventLog::new(6), EventLog::new(7));
+        let (earlier, log) = (EventLog::new(6, Revisions::new(0)), EventLog::new(7, Revisions::new(0)));
         earlier.note(added(1));
         log.note(added(2));
         for cursor in [&earlier.read(None, Duration::ZERO).cursor, "nonsense"] {

@@ -33,6 +33,7 @@ mod refusals;
 mod registry;
 mod removal;
 mod reservations;
+mod revisions;
 mod server;
 mod sessions;
 mod shard;
@@ -53,9 +54,9 @@ pub use front::hyperscsi::clients::{
 pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 pub use kept::{Keeps, StateError};
 pub use manage::{
-    Answer, AnswerPage, Asker, ClientStatus, ConnectionStatistics, Deviation, GroupStatus, JobState, JobStatus,
-    ManageError, ManagementHandle, Manager, MissingStatus, PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal,
-    Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    Answer, AnswerPage, Asker, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, JobState,
+    JobStatus, ManageError, ManagementHandle, Manager, MissingStatus, PortState, QuotaStatistics, REQUEST_MAX_BYTES,
+    Refusal, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use removal::Removal;

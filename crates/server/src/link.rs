@@ -274,7 +274,7 @@ mod tests {
     /// A shard without clients is woken once when an interface goes, and only then has it opened again.
     #[test]
     fn links_are_looked_after_once_more_after_whatever_has_woken_the_shard() {
-        let mut links = Links::new(Vec::new(), Vec::new(), EventLog::new(0));
+        let mut links = Links::new(Vec::new(), Vec::new(), EventLog::new(0, crate::revisions::Revisions::new(0)));
         let (begin, soon) = (Instant::ZERO, Instant::ZERO + TEND_EVERY / 2);
         assert!(links.tend(&[], begin) && links.poll_timeout().is_none());
         assert!(!links.tend(&[], soon));

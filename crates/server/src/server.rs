@@ -42,6 +42,7 @@ use crate::opener::Opener;
 use crate::past_uses::PastUses;
 use crate::protection_table::ProtectionTable;
 use crate::registry::Registry;
+use crate::revisions::Revisions;
 use crate::shard::{self, ShardParts};
 use crate::slots::Slots;
 use crate::wire::Wire;
@@ -63,6 +64,7 @@ pub struct Server {
     state_directory: Option<PathBuf>,
     registry: Arc<Registry>,
     past_uses: Arc<PastUses>,
+    revisions: Revisions,
     events: EventLog,
     instance: u64,
     shards: Arc<[Mailbox]>,
@@ -123,6 +125,7 @@ impl Server {
         let (wakers, mailboxes, mail) = mailboxes(shards)?;
         let (inbox, letters) = ManagementQueue::new();
         let (budget, instance) = (Budget::of_process(), u64::from_be_bytes(random()?));
+        let revisions = Revisions::begin().map_err(|source| StartError::Resource { what: "random numbers", source })?;
         let mut target = Server {
             units,
             clients: Arc::new(clients),
@@ -134,7 +137,8 @@ impl Server {
             state_directory: config.state_directory.clone(),
             registry: Arc::new(Registry::new(shards as usize, &budget)),
             past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))?),
-            events: EventLog::new(instance),
+            events: EventLog::new(instance, revisions.clone()),
+            revisions,
             instance,
             shards: mailboxes.into(),
             login_listener: waker()?,

@@ -163,7 +163,7 @@ fn state_name(state: Option<PortState>) -> &'static str {
 fn show_clients(clients: &[ClientStatus]) -> String {
     let rows: Vec<_> = clients
         .iter()
-        .map(|ClientStatus { client, has_password, addresses }| {
+        .map(|ClientStatus { client, has_password, addresses, .. }| {
             let mode = if client.read_only { "ro" } else { "rw" };
             let rights = if client.manage { format!("{mode},manage") } else { mode.to_owned() };
             let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
@@ -287,7 +287,7 @@ fn show_quotas(quotas: &[QuotaStatistics]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sanwire_server::{GroupStatus, TargetStatus, VolumeStatus};
+    use sanwire_server::{Collections, GroupStatus, TargetStatus, VolumeStatus};
 
     use super::super::show;
     use super::*;
@@ -299,9 +299,11 @@ mod tests {
             name: "box".into(),
             wires: vec!["hs-ip:127.0.0.1:5674".into()],
             revision: 1,
+            collections: Collections::default(),
             deviations: Vec::new(),
             missing: Vec::new(),
             volumes: vec![VolumeStatus {
+                revision: 1,
                 id: "0".repeat(32),
                 origin: Origin::CommandLine,
                 name: "disk0".into(),
@@ -313,6 +315,7 @@ mod tests {
                 security: "hash".into(),
             }],
             targets: vec![TargetStatus {
+                revision: 1,
                 name: "iqn.x:disk0".into(),
                 units: vec![(0, "disk0".into())],
                 groups: groups(None),

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::ManageCommand;
+use super::{AskingArgs, ManageCommand};
 
 /// `sanwire ctl`.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  sanwire ctl status\n  sanwire ctl add-volume disk1=file:/srv/disk1.img,size=20G\n  \
                         sanwire ctl resize-volume disk1 40G\n  \
+                        sanwire ctl remove-volume disk1 --if-revision 3762504530690048\n  \
                         sanwire ctl add-client 0f1e... --name alice --volumes 'vm-*' --read-only\n  \
                         sanwire ctl reload\n\n\
                         Programs may write requests to the socket themselves: one JSON object on a line, like\n  \
@@ -25,11 +26,7 @@ pub(crate) struct CtlArgs {
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) socket: Option<PathBuf>,
 
-    /// Do not wait for a change that takes long: print its job, which goes on
-    #[arg(long, global = true)]
-    pub(crate) no_wait: bool,
-
-    /// Print JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
+    /// On which terms.
+    #[command(flatten)]
+    pub(crate) terms: AskingArgs,
 }

@@ -26,17 +26,30 @@ pub(crate) struct ManageArgs {
     #[command(subcommand)]
     pub(crate) command: ManageCommand,
 
-    /// Do not wait for a change that takes long: print its job, which goes on
-    #[arg(long, global = true)]
-    pub(crate) no_wait: bool,
-
-    /// Print JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
+    /// On which terms.
+    #[command(flatten)]
+    pub(crate) terms: AskingArgs,
 
     /// How to connect.
     #[command(flatten)]
     pub(crate) connection: ClientArgs,
+}
+
+/// How a running server is asked, and its answer printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct AskingArgs {
+    /// Do not wait for a change that takes long: print its job, which goes on
+    #[arg(long, global = true)]
+    pub(crate) no_wait: bool,
+
+    /// Change it only if it still has this revision: `revision` of the volume, the target, the client or the whole in `status --json` or
+    /// `clients --json`, or of `collections` for what is to be added
+    #[arg(long, value_name = "NUMBER", global = true)]
+    pub(crate) if_revision: Option<u64>,
+
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
 }
 
 /// What a running server can be asked.

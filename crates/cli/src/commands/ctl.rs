@@ -6,5 +6,5 @@ use crate::{administration, control};
 /// Asks the server and prints its answer.
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
     let socket = args.socket.clone().map_or_else(control::only_socket, Ok)?;
-    administration::run(&args.command, (args.no_wait, args.json), |request| control::ask(&socket, request))
+    administration::run(&args.command, args.terms, |request| control::ask(&socket, request))
 }

@@ -13,7 +13,7 @@ const TOO_LONG: &str = "answer-too-long";
 /// Asks the server in band and prints its answer.
 pub(crate) fn run(args: &ManageArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.url, &args.connection)?;
-    administration::run(&args.command, (args.no_wait, args.json), |request| ask(&connection, request))
+    administration::run(&args.command, args.terms, |request| ask(&connection, request))
 }
 
 fn ask(connection: &Connection, request: &Request) -> anyhow::Result<Answer> {

@@ -265,7 +265,13 @@ fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
     assert_eq!(added.stdout, "volume disk1 is served\n");
     assert!(alice.run(&["manage", &url, "resize-volume", "disk1", "1M"]).stderr.contains("never made shorter"));
     let inband = alice.run(&["manage", &url, "status", "--json"]).stdout;
-    assert_eq!(inband, ctl_ok(&socket, &["status", "--json"]), "one implementation behind both");
+    // Who asks in band has a session for it.
+    let sessions = |line: &&str| line.contains("\"sessions\":");
+    let [inband, outside] = [inband, ctl_ok(&socket, &["status", "--json"])].map(|text| {
+        assert_eq!(text.lines().filter(sessions).count(), 1, "{text}");
+        text.lines().filter(|line| !sessions(line)).collect::<Vec<_>>().join("\n")
+    });
+    assert_eq!(inband, outside, "one implementation behind both");
     let statistics = ctl_ok(&socket, &["statistics", "--json"]);
     assert!(statistics.contains("\"management without permission\": 4"), "{statistics}");
     alice.run(&["manage", &url, "set-client", "alice", "--manage=false"]);
@@ -403,4 +409,25 @@ fn what_happens_is_told_to_those_who_follow_and_counted_for_monitoring() {
     let since: Value = serde_json::from_str(&ctl_ok(&socket, &["events", "--since", &cursor, "--json"])).expect("JSON");
     assert_eq!(since["events"]["restarted"], true, "{since}");
     assert!(server.stop().success());
+}
+
+#[test]
+fn of_two_administrators_who_have_seen_the_same_only_one_changes_it() {
+    let scratch = Scratch::new();
+    let options = ["--control".to_owned(), scratch.text("revision.sock")];
+    let mut server =
+        Server::start_on(&scratch, &[&format!("hs-ip:127.0.0.1:{}", port())], &["disk0=ram:16M"], &options);
+    let socket = scratch.path("revision.sock");
+    let status = || -> Value { serde_json::from_str(&ctl_ok(&socket, &["status", "--json"])).expect("JSON") };
+    let seen = status()["status"]["volumes"][0]["revision"].to_string();
+    let one = ctl_ok(&socket, &["resize-volume", "disk0", "32M", "--if-revision", &seen]);
+    assert!(one.contains("32 MiB now"), "{one}");
+    let other = ctl(&socket, &["resize-volume", "disk0", "64M", "--if-revision", &seen, "--no-wait"]);
+    let present = status()["status"]["volumes"][0]["revision"].to_string();
+    let reason = format!("volume disk0 has revision {present} now, not {seen}");
+    assert!(other.code == Some(1) && other.stderr.contains(&reason), "{}", other.stderr);
+    assert_eq!(status()["status"]["volumes"][0]["size_bytes"], 32 << 20);
+    let looked = ctl(&socket, &["status", "--if-revision", &seen]);
+    assert!(looked.code == Some(2) && looked.stderr.contains("what changes something"), "{}", looked.stderr);
+    assert!(server.stop().success(), "{}", server.log());
 }

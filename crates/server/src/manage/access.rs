@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, GroupStatus, ManageError, Manager};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
+use crate::revisions::Collection;
 
 /// How the ports of a portal group reach their units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -109,11 +110,15 @@ impl Manager {
     /// Whether the group had another state.
     fn apply_access_state(&self, place: &str, group: u16, state: PortState) -> bool {
         if place == HYPERSCSI {
-            return self.target.units().set_access_state(group, state.into()) == Some(true);
+            let is_changed = self.target.units().set_access_state(group, state.into()) == Some(true);
+            is_changed.then(|| self.kept.revise());
+            return is_changed;
         }
         let changed =
             place.parse().ok().and_then(|name| self.target.set_access_state(group, state.into(), Some(&name)));
-        changed.is_some_and(|targets| !targets.is_empty())
+        let is_changed = changed.is_some_and(|targets| !targets.is_empty());
+        is_changed.then(|| self.target.revisions().changed(Collection::Targets, place));
+        is_changed
     }
 
     /// Serves these targets so from now on. One that is there again has the states that are kept of its groups.

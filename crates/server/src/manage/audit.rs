@@ -318,7 +318,7 @@ pub(super) fn shown(request: &Request) -> Option<Value> {
 
 fn without_secrets(request: &Request) -> Option<Value> {
     let mut value = serde_json::to_value(request).ok()?;
-    for place in ["/settings/psk", "/request/settings/psk"] {
+    for place in ["/settings/psk", "/request/settings/psk", "/request/request/settings/psk"] {
         if let Some(secret) = value.pointer_mut(place).filter(|secret| !secret.is_null()) {
             *secret = SECRET.into();
         }
@@ -329,6 +329,7 @@ fn without_secrets(request: &Request) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::hyperscsi::clients::{ClientSettings, Secret};
     use crate::manage::Refusal;
 
     fn log(name: &str) -> AuditLog {
@@ -338,6 +339,18 @@ mod tests {
 
     fn remove(log: &AuditLog) {
         fs::remove_dir_all(log.0.path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_secret_is_not_written_down_however_a_request_is_wrapped() {
+        let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
+        let request = Request::AddClient { id: "a1".repeat(16), settings, force: false };
+        let on_condition = Request::IfRevision { revision: 7, request: Box::new(request.clone()) };
+        let started = Request::Start { request: Box::new(on_condition.clone()) };
+        for request in [request, on_condition, started] {
+            let shown = shown(&request).unwrap().to_string();
+            assert!(shown.contains("(secret)") && !shown.contains("abab"), "{shown}");
+        }
     }
 
     #[test]

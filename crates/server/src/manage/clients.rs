@@ -9,17 +9,20 @@ use super::{ManageError, Manager};
 use crate::counting::{Counted, User};
 use crate::front::hyperscsi::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::revisions::Collection;
 
 /// Clients and initiators that are paused at a time.
 const PAUSED_MAX: usize = 1024;
 
 impl Manager {
     pub(super) fn clients(&self, counted: Vec<Counted>) -> Vec<ClientStatus> {
+        let look = self.target.revisions().look();
         let connections: Vec<_> = counted.into_iter().flat_map(|counted| counted.connections).collect();
         let status = |client: ClientConfig| {
             let id = client.id.to_string();
             let own = connections.iter().filter(|connection| connection.principal == id);
             ClientStatus {
+                revision: look.of(Collection::Clients, &id),
                 has_password: client.psk.is_some(),
                 addresses: own.map(|connection| connection.address.clone()).collect(),
                 client: ClientConfig { psk: None, ..client },
@@ -113,10 +116,19 @@ impl Manager {
     ) -> Result<Step, ManageError> {
         let clients = self.target.clients();
         let id = clients.change(change.shown())?;
-        let client = clients.find(&id.to_string()).unwrap_or_else(|_| ClientConfig::new(id));
+        let client = clients.find(&id.to_string());
+        self.revise_client(&id, client.is_ok());
+        let client = client.unwrap_or_else(|_| ClientConfig::new(id));
         self.target.terms_changed();
-        self.kept.revise();
         Ok(Step::Done(tell(self, client)))
+    }
+
+    /// A client is not what it was, or not known any more.
+    fn revise_client(&self, id: &ClientId, is_known: bool) {
+        match is_known {
+            true => self.target.revisions().changed(Collection::Clients, &id.to_string()),
+            false => self.target.revisions().removed(Collection::Clients, &id.to_string()),
+        }
     }
 
     /// Ends the sessions of a client or an initiator, over whatever wire; it may come again.
@@ -160,6 +172,7 @@ impl Manager {
             false => self.paused.remove(&principal),
         };
         self.target.pause_principal(&principal, is_paused);
+        is_changed.then(|| self.target.revisions().sessions_changed());
         let state = match (is_paused, is_changed) {
             (true, _) => "waits, until it is resumed or the server ends",
             (false, true) => "goes on",
@@ -174,8 +187,10 @@ impl Manager {
         let overridden = self.target.configure_clients(terms)?;
         let after = self.target.clients().list();
         let gone = before.iter().filter(|old| !after.iter().any(|new| new.id == old.id));
-        let gone = gone.map(|old| format!("client {} is not known any more", old.shown()));
         let other = after.iter().filter(|new| !before.contains(new));
+        gone.clone().for_each(|old| self.revise_client(&old.id, false));
+        other.clone().for_each(|new| self.revise_client(&new.id, true));
+        let gone = gone.map(|old| format!("client {} is not known any more", old.shown()));
         let lines = gone.chain(other.map(|new| format!("client {}: {}", new.shown(), rights(new))));
         Ok(lines.chain(overridden).collect())
     }

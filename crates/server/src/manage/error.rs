@@ -31,6 +31,21 @@ pub enum ManageError {
         /// What is done to it.
         what: &'static str,
     },
+    /// Somebody has changed it since who asks has looked at it.
+    #[error(
+        "nothing was changed: {what} has revision {present} now, not {expected}, since it was changed meanwhile: look at it again first"
+    )]
+    Stale {
+        /// What was to be changed.
+        what: String,
+        /// The revision that it was to have.
+        expected: u64,
+        /// The one that it has.
+        present: u64,
+    },
+    /// The request changes no single thing that has a revision.
+    #[error("a revision can be the condition of a change only, and stands in front of that alone")]
+    NoCondition,
     /// There is no such job, or none any more.
     #[error("there is no job {0}, or it was over long ago: see `sanwire ctl jobs`")]
     NoJob(u64),

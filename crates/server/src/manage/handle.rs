@@ -19,6 +19,7 @@ use crate::events::{EventLog, Happening};
 use crate::front::Offence;
 use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
+use crate::revisions::Revisions;
 use crate::server::Server;
 
 /// Of a request, so much stands in the log.
@@ -43,6 +44,7 @@ pub(super) struct Desk {
     looker: ArcSwap<Looker>,
     jobs: Arc<Jobs>,
     events: EventLog,
+    revisions: Revisions,
     awaited: Awaited,
     /// Of these, each thread that works on a request of a client has one.
     workers: Arc<()>,
@@ -98,6 +100,7 @@ impl ManagementHandle {
             looker: ArcSwap::from_pointee(manager.looker()),
             jobs: Arc::clone(manager.jobs()),
             events: manager.target().events().clone(),
+            revisions: manager.target().revisions().clone(),
             manager: Mutex::new(Some(manager)),
             awaited: Awaited::default(),
             workers: Arc::default(),
@@ -139,8 +142,10 @@ impl ManagementHandle {
         if request.is_change() || matches!(request, Request::Page { .. } | Request::Start { .. }) {
             return self.refuse(by, Refusal::new("request-invalid", "only what changes nothing is answered in pages"));
         }
+        // It is read first: an answer may be newer than it says, never older.
+        let revision = self.0.revisions.of_answer(&request);
         match self.handle(by, request) {
-            Response::Done(answer) => AnswerPage::response(answer, from, room_bytes),
+            Response::Done(answer) => AnswerPage::response(answer, revision, from, room_bytes),
             refused => refused,
         }
     }

@@ -50,7 +50,9 @@ impl JobStatus {
     /// What was asked, in short: what is to be done, and to what.
     #[must_use]
     pub fn what(&self) -> String {
-        let word = |key: &str| self.request.get(key).and_then(Value::as_str);
+        // What is done on a condition stands within that.
+        let request = self.request.get("request").unwrap_or(&self.request);
+        let word = |key: &str| request.get(key).and_then(Value::as_str);
         let object = ["name", "volume", "client", "id"].into_iter().find_map(word);
         [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }

@@ -15,6 +15,7 @@ use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::kept::{self, AccessStates, Changes, Configured, Edit, StateFile};
+use crate::revisions::{Collection, Revisions};
 use crate::server::{MissingVolume, Server};
 
 /// What is kept of a server, and what it is compared with.
@@ -28,29 +29,22 @@ pub(super) struct Keeping {
     pub(super) missing: Vec<MissingVolume>,
     /// The port groups that are not active and optimized.
     pub(super) access_states: AccessStates,
+    revisions: Revisions,
     /// Volumes that are configured otherwise in what cannot be changed while they are served: so from the next start on.
     pub(super) pending: BTreeMap<String, VolumeSpec>,
 }
 
-/// What differs from the configuration, and how often that has changed.
-#[derive(Default)]
-pub(super) struct Record {
-    pub(super) changes: Changes,
-    /// Grows with each change.
-    pub(super) revision: u64,
-}
-
 /// For those too who only look. Nobody holds it longer than it takes to read or write memory.
 #[derive(Clone, Default)]
-pub(super) struct SharedRecord(Arc<RwLock<Record>>);
+pub(super) struct SharedRecord(Arc<RwLock<Changes>>);
 
 impl SharedRecord {
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Record> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Changes> {
         // It is whole between any two changes.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Record> {
+    fn write(&self) -> RwLockWriteGuard<'_, Changes> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,8 +80,9 @@ impl Manager {
         let volumes = volumes.map(|volume| (volume.spec.name.to_string(), volume)).collect();
         let access_states = kept.access_states.clone();
         let (configured, record) = (Arc::new(Configured::new(configured)), SharedRecord::default());
-        *record.write() = Record { changes: kept, revision: 1 };
-        let kept = Keeping { configured, file, record, missing, access_states, pending: BTreeMap::new() };
+        *record.write() = kept;
+        let revisions = target.revisions().clone();
+        let kept = Keeping { configured, file, record, missing, access_states, revisions, pending: BTreeMap::new() };
         let source = Arc::new(Mutex::new(source));
         let mut manager = Manager {
             target,
@@ -175,7 +170,14 @@ impl Manager {
 
     /// A volume is so from now on.
     pub(super) fn put_definition(&mut self, volume: VolumeConfig) {
-        self.volumes.insert(volume.spec.name.to_string(), volume);
+        let name = volume.spec.name.to_string();
+        self.revise_volume(&name);
+        self.volumes.insert(name, volume);
+    }
+
+    /// A volume is not what it was.
+    pub(super) fn revise_volume(&self, name: &str) {
+        self.target.revisions().changed(Collection::Volumes, name);
     }
 
     /// Whether a volume, or one that should be there, has this HyperSCSI number.
@@ -208,7 +210,7 @@ impl Manager {
 
 impl Keeping {
     /// What differs from the configuration.
-    pub(super) fn record(&self) -> RwLockReadGuard<'_, Record> {
+    pub(super) fn changes(&self) -> RwLockReadGuard<'_, Changes> {
         self.record.read()
     }
 
@@ -219,7 +221,7 @@ impl Keeping {
 
     /// Something has changed that is kept elsewhere.
     pub(super) fn revise(&self) {
-        self.record.write().revision += 1;
+        self.revisions.server_changed();
     }
 
     /// Whether a volume that is missing has a number in one of these targets.
@@ -237,25 +239,23 @@ impl Keeping {
 
     /// Keeps these changes in place of those that are kept.
     fn keep_all(&self, changes: Changes) -> Result<(), ManageError> {
-        if changes != self.record().changes {
+        if changes != *self.changes() {
             self.save(&changes)?;
-            let mut record = self.record.write();
-            record.changes = changes;
-            record.revision += 1;
+            *self.record.write() = changes;
+            self.revise();
         }
         Ok(())
     }
 
     fn keep_edit(&self, edit: Edit) -> Result<(), ManageError> {
-        let undo = self.record.write().changes.apply(edit.clone());
+        let undo = self.record.write().apply(edit.clone());
         if undo == edit {
             return Ok(());
         }
-        let saved = self.save(&self.record().changes);
-        let mut record = self.record.write();
+        let saved = self.save(&self.changes());
         match saved {
-            Ok(()) => record.revision += 1,
-            Err(_) => drop(record.changes.apply(undo)),
+            Ok(()) => self.revise(),
+            Err(_) => drop(self.record.write().apply(undo)),
         }
         saved
     }

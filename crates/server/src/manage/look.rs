@@ -4,15 +4,19 @@ use std::sync::Arc;
 
 use super::deviations::deviations;
 use super::keeping::SharedRecord;
-use super::{GroupStatus, Manager, MissingStatus, Status, TargetStatus, VolumeStatus};
+use super::{Collections, GroupStatus, Manager, MissingStatus, Request, Status, TargetStatus, VolumeStatus};
 use crate::config::Origin;
 use crate::kept::Configured;
+use crate::revisions::Collection::{Clients, Targets, Volumes};
+use crate::revisions::Revisions;
 use crate::server::View;
 
 /// What the manager knows, as it was after the last change, and the way to the rest, as it is now.
 pub(super) struct Looker {
     view: View,
     name: String,
+    /// That of the server, when what is here was gathered: who sees something newer beside it takes it for older than it is.
+    revision: u64,
     record: SharedRecord,
     missing: Vec<MissingStatus>,
     wires: Vec<String>,
@@ -25,6 +29,7 @@ impl Manager {
         Looker {
             view: self.target.view(),
             name: self.name.clone(),
+            revision: self.target.revisions().look().server(),
             record: self.kept.shared(),
             missing: self.missing(),
             wires: self.target.wires().iter().map(ToString::to_string).collect(),
@@ -33,12 +38,35 @@ impl Manager {
     }
 }
 
+impl Revisions {
+    /// That of what the answer to a request lists.
+    pub(super) fn of_answer(&self, request: &Request) -> u64 {
+        let look = self.look();
+        match request {
+            Request::Sessions => self.sessions(),
+            Request::Clients => look.all(Clients).max(self.sessions()),
+            Request::Statistics | Request::Metrics => look.all(Volumes).max(self.sessions()),
+            Request::Jobs => self.jobs(),
+            _ => look.server(),
+        }
+    }
+}
+
 impl Looker {
     pub(super) fn status(&self) -> Status {
-        let View { units, levels, exports, clients } = &self.view;
+        let View { units, levels, exports, clients, revisions } = &self.view;
+        // They are read before what they are of.
+        let (look, sessions) = (revisions.look(), revisions.sessions());
+        let collections = Collections {
+            volumes: look.all(Volumes),
+            targets: look.all(Targets),
+            clients: look.all(Clients),
+            sessions,
+        };
         let volumes = units.iter().into_iter().map(|(lun, disk)| {
             let (geometry, name) = (disk.store().geometry(), disk.identity().name());
             VolumeStatus {
+                revision: look.of(Volumes, name),
                 id: format!("{:032x}", u128::from_be_bytes(disk.identity().uuid())),
                 origin: self.configured.volume(name).map_or(Origin::Management, |volume| volume.origin),
                 name: name.to_owned(),
@@ -52,15 +80,16 @@ impl Looker {
         });
         let table = exports.table();
         let targets = table.iter().map(|export| TargetStatus {
+            revision: look.of(Targets, export.config.name.as_str()),
             name: export.config.name.to_string(),
             groups: export.units.target_port_groups().into_iter().map(GroupStatus::from).collect(),
             units: export.config.units.iter().map(|(lun, volume)| (lun.number(), volume.clone())).collect(),
         });
-        let record = self.record.read();
         Status {
             name: self.name.clone(),
-            revision: record.revision,
-            deviations: deviations(&record.changes, clients),
+            revision: self.revision,
+            collections,
+            deviations: deviations(&self.record.read(), clients),
             missing: self.missing.clone(),
             wires: self.wires.clone(),
             volumes: volumes.collect(),

@@ -15,6 +15,7 @@ impl Manager {
     pub(super) fn eject_volume(&self, name: &str, force: bool) -> Result<Answer, ManageError> {
         let _hold = self.busy.hold(name, "being ejected")?;
         self.unit(name)?.eject(force).map_err(medium_error(name))?;
+        self.revise_volume(name);
         Ok(Answer::Changed(vec![format!("the medium of {name} is out")]))
     }
 
@@ -24,6 +25,7 @@ impl Manager {
         let unit = self.unit(name)?;
         let Some(store) = store else {
             unit.load(None).map_err(medium_error(name))?;
+            self.revise_volume(name);
             return Ok(Step::Done(Answer::Changed(vec![format!("the medium of {name} is in")])));
         };
         let volume = self.volumes.get(name);

@@ -103,12 +103,12 @@ impl Manager {
         let gauge =
             |name, help, labels: Labels, value| Family { name, help, samples: vec![(labels, Sample::Gauge(value))] };
         let events = vec![(Labels::new(), Sample::Counter(self.target.events().count()))];
-        let record = self.kept.record();
-        let deviations = deviations(&record.changes, self.target.clients()).len() as u64;
+        let revision = self.target.revisions().look().server();
+        let deviations = deviations(&self.kept.changes(), self.target.clients()).len() as u64;
         vec![
             gauge("build_info", "The version of the program", vec![("version", version)], 1),
             gauge("server_info", "The name of the server", vec![("name", self.name.clone())], 1),
-            gauge("revision", "Grows with each change of what is served", vec![], record.revision),
+            gauge("revision", "Rises with each change of what is served", vec![], revision),
             gauge("deviations", "Things that differ from the configuration", vec![], deviations),
             gauge(
                 "missing_volumes",

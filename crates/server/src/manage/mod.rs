@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod busy;
 mod clients;
+mod conditions;
 mod deviations;
 mod difference;
 mod error;
@@ -16,6 +17,7 @@ mod mapping;
 mod media;
 mod metrics;
 mod page;
+mod preview;
 mod refusal;
 mod reload;
 mod request;
@@ -41,6 +43,7 @@ pub use self::audit::Asker;
 pub(crate) use self::audit::AuditLog;
 use self::audit::Noted;
 use self::busy::Busy;
+use self::conditions::Condition;
 pub use self::error::ManageError;
 pub use self::handle::ManagementHandle;
 use self::jobs::Jobs;
@@ -50,8 +53,8 @@ pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
 pub use self::request::Request;
 pub use self::response::{
-    Answer, ClientStatus, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics, Response,
-    Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
+    Response, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use self::slow::{Next, Step};
 use crate::allow::AllowList;
@@ -165,10 +168,15 @@ impl Manager {
     /// # Errors
     /// [`ManageError`]; then nothing has changed.
     fn begin(&mut self, request: Request) -> Result<Step, ManageError> {
+        self.begin_with(request, None)
+    }
+
+    /// The same for one that may be done on a condition, if it is one that looks at that by itself.
+    fn begin_with(&mut self, request: Request, condition: Option<Condition>) -> Result<Step, ManageError> {
         let done = |answer| Ok(Step::Done(answer));
         match request {
             Request::AddVolume { volume, target, renew, adopt } => {
-                self.add_volume(volume.parse()?, target, volumes::acceptance(renew, adopt)?)
+                self.add_volume(volume.parse()?, target, volumes::acceptance(renew, adopt)?, condition)
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
@@ -181,7 +189,7 @@ impl Manager {
             Request::RemoveClient { client, force } => self.remove_client(&client, force),
             Request::ResetClient { client, force } => self.reset_client(&client, force),
             Request::Reload { dry_run: true, .. } => Ok(self.compare()),
-            Request::Reload { force, .. } => self.reload(force),
+            Request::Reload { force, .. } => self.reload(force, condition),
             Request::Statistics => Ok(self.count(|manager, counted| Answer::Statistics(manager.statistics(&counted)))),
             Request::Metrics => Ok(self.count(|manager, counted| Answer::Metrics(manager.metrics(&counted)))),
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
@@ -198,6 +206,7 @@ impl Manager {
             }
             Request::Jobs => done(Answer::Jobs(self.jobs.list())),
             Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
+            Request::IfRevision { revision, request } => self.begin_if(revision, *request),
             Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
             Request::Events { since, .. } => {
                 done(Answer::Events(self.target.events().read(since.as_deref(), Duration::ZERO)))

@@ -18,11 +18,14 @@ pub struct AnswerPage {
     pub answer: Box<Answer>,
     /// From which item on the next page is; `None`: this is the last one.
     pub next: Option<usize>,
+    /// That of what is listed, which rises with each item that comes, changes or goes: pages of different ones do not belong together.
+    #[serde(default)]
+    pub revision: u64,
 }
 
 impl AnswerPage {
     /// The page from an item on, in so many bytes of JSON; refused when there is no room for a single item.
-    pub(super) fn response(mut answer: Answer, from: usize, room_bytes: usize) -> Response {
+    pub(super) fn response(mut answer: Answer, revision: u64, from: usize, room_bytes: usize) -> Response {
         let mut empty = answer.clone();
         Cut { from: usize::MAX, at: 0, room_bytes: usize::MAX, is_full: false }.answer(&mut empty);
         let mut cut = Cut { from, at: 0, room_bytes, is_full: false };
@@ -32,13 +35,20 @@ impl AnswerPage {
         if next.is_some_and(|next| next <= from) {
             return Response::Refused(Refusal::new("answer-too-long", "one item of the answer is too long"));
         }
-        Response::Done(Answer::Page(AnswerPage { answer: Box::new(answer), next }))
+        Response::Done(Answer::Page(AnswerPage { answer: Box::new(answer), next, revision }))
+    }
+}
+
+impl AnswerPage {
+    /// Takes in the next page. `false` when it is of another state of the server: then the pages do not belong together.
+    pub fn append(&mut self, next: AnswerPage) -> bool {
+        self.next = next.next;
+        self.revision == next.revision && self.answer.append(*next.answer)
     }
 }
 
 impl Answer {
-    /// Takes in the next page. `false` when it is of another state of the server: then the pages do not belong together.
-    pub fn append(&mut self, next: Answer) -> bool {
+    fn append(&mut self, next: Answer) -> bool {
         match (self, next) {
             (Answer::Status(one), Answer::Status(other)) if one.revision == other.revision => one.append(other),
             (Answer::Statistics(one), Answer::Statistics(other)) => {

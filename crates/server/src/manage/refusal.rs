@@ -43,6 +43,8 @@ impl ManageError {
             ManageError::RenewAndAdopt => "renew-and-adopt",
             ManageError::Busy { .. } => "volume-busy",
             ManageError::Reloading => "reload-busy",
+            ManageError::Stale { .. } => "revision-stale",
+            ManageError::NoCondition => "request-invalid",
             ManageError::NoJob(_) => "job-unknown",
             ManageError::NoVolume(_) => "volume-unknown",
             ManageError::InUse { .. } | ManageError::TakesAway(_) | ManageError::Hides(_) => "volume-in-use",

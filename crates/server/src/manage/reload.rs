@@ -7,6 +7,7 @@ use sanwire_device::LogicalUnit;
 use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::busy::Hold;
+use super::conditions::Condition;
 use super::difference::{self, Difference};
 use super::resizing::Resized;
 use super::seeking::Unserved;
@@ -20,20 +21,21 @@ use crate::events::Happening;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept::{self, Configured};
 use crate::removal::Removal;
+use crate::revisions::Collection;
 use crate::server::MissingVolume;
 
 /// What a server is to be.
-struct Wanted {
+pub(super) struct Wanted {
     /// What file and command line say now.
-    configured: ServerConfig,
+    pub(super) configured: ServerConfig,
     /// That, with what was changed while the server ran, and without what could not be opened when it started.
-    config: ServerConfig,
+    pub(super) config: ServerConfig,
     /// What could not be opened, and is still to be served.
-    missing: Vec<VolumeConfig>,
+    pub(super) missing: Vec<VolumeConfig>,
     /// The targets with what could not be opened.
-    exports: Vec<TargetNodeConfig>,
+    pub(super) exports: Vec<TargetNodeConfig>,
     /// Changes that the configuration overrides now.
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 /// What a reload has taken: no other one goes on meanwhile, and nothing else is done to its volumes.
@@ -58,11 +60,11 @@ struct Leftovers {
 impl Manager {
     /// Brings the server to what the configuration says now, with what was changed while it ran. Without `force` nothing is done
     /// when that takes volumes away from sessions that use them.
-    pub(super) fn reload(&mut self, force: bool) -> Result<Step, ManageError> {
+    pub(super) fn reload(&mut self, force: bool, condition: Option<Condition>) -> Result<Step, ManageError> {
         let hold = self.busy.hold_reload()?;
         Ok(self.read_configuration(move |manager, configured| {
             if force {
-                return manager.open_wanted(configured, hold);
+                return manager.open_wanted(configured, hold, condition);
             }
             let wanted = configured.clone();
             manager.wanted(configured.clone()).config.terms().check()?;
@@ -71,25 +73,13 @@ impl Manager {
                 if !taken.is_empty() {
                     return Err(ManageError::TakesAway(taken.join(", ")));
                 }
-                manager.open_wanted(configured, hold)
+                manager.open_wanted(configured, hold, condition)
             }))
         }))
     }
 
-    /// Tells what a reload would do, and does nothing.
-    pub(super) fn compare(&self) -> Step {
-        self.read_configuration(move |manager, configured| {
-            manager.wanted(configured.clone()).config.terms().check()?;
-            let wanted = configured.clone();
-            let find = move |manager: &Manager, users: &[User]| manager.taken_by(&wanted, users);
-            Ok(Step::seen_twice(manager, find, move |manager, taken| {
-                Ok(Step::Done(Answer::Changed(manager.would(configured, taken))))
-            }))
-        })
-    }
-
     /// Goes on with what file and command line say.
-    fn read_configuration(
+    pub(super) fn read_configuration(
         &self,
         then: impl FnOnce(&mut Manager, ServerConfig) -> Result<Step, ManageError> + Send + 'static,
     ) -> Step {
@@ -100,8 +90,8 @@ impl Manager {
         })
     }
 
-    fn wanted(&self, configured: ServerConfig) -> Wanted {
-        let (mut config, notes) = kept::merge(&configured, &self.kept.record().changes);
+    pub(super) fn wanted(&self, configured: ServerConfig) -> Wanted {
+        let (mut config, notes) = kept::merge(&configured, &self.kept.changes());
         let is_missing =
             |wanted: &&VolumeConfig| self.kept.missing.iter().any(|missing| missing.volume.spec == wanted.spec);
         let missing: Vec<VolumeConfig> = config.volumes.iter().filter(is_missing).cloned().collect();
@@ -112,7 +102,7 @@ impl Manager {
     }
 
     /// What this configuration would take away from its users, a line for each.
-    fn taken_by(&self, configured: &ServerConfig, users: &[User]) -> Vec<String> {
+    pub(super) fn taken_by(&self, configured: &ServerConfig, users: &[User]) -> Vec<String> {
         let Wanted { config: wanted, .. } = self.wanted(configured.clone());
         let difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let prospect = self.target.clients().foresee_terms(wanted.terms());
@@ -120,7 +110,12 @@ impl Manager {
     }
 
     /// Opens what is new in the configuration, and what could not be opened before.
-    fn open_wanted(&mut self, configured: ServerConfig, reload: Hold) -> Result<Step, ManageError> {
+    fn open_wanted(
+        &mut self,
+        configured: ServerConfig,
+        reload: Hold,
+        condition: Option<Condition>,
+    ) -> Result<Step, ManageError> {
         let Wanted { config: wanted, missing, .. } = self.wanted(configured.clone());
         wanted.terms().check()?;
         let mut difference = Difference::between(self.volumes.values(), &wanted.volumes);
@@ -155,6 +150,10 @@ impl Manager {
         };
         let holds = Holds { reload, volumes: hold };
         Ok(Step::slow("opening volumes", open, move |manager, (new, sought): (Vec<Attempt>, Vec<Attempt>)| {
+            if let Err(error) = condition.map_or(Ok(()), |condition| manager.check(&condition)) {
+                manager.give_up_all(new.into_iter().chain(sought));
+                return Err(error);
+            }
             manager.apply(configured, (new, sought), renamed, holds)
         }))
     }
@@ -333,22 +332,12 @@ impl Manager {
         self.kept.pending = pending.into_iter().map(|spec| (spec.name.to_string(), spec)).collect();
         let wanted: BTreeMap<_, _> = wanted.iter().map(|volume| (&volume.spec.name, volume.origin)).collect();
         for volume in self.volumes.values_mut() {
-            volume.origin = wanted.get(&volume.spec.name).copied().unwrap_or(volume.origin);
+            let origin = wanted.get(&volume.spec.name).copied().unwrap_or(volume.origin);
+            if std::mem::replace(&mut volume.origin, origin) != origin {
+                self.target.revisions().changed(Collection::Volumes, &volume.spec.name);
+            }
         }
         self.keep_targets(&self.target.exports())
-    }
-
-    /// What this configuration would change, a line for each thing.
-    fn would(&self, configured: ServerConfig, taken: Vec<String>) -> Vec<String> {
-        let Wanted { config: wanted, missing, notes, .. } = self.wanted(configured);
-        let difference = Difference::between(self.volumes.values(), &wanted.volumes);
-        let exports = difference::of_exports(&self.target.exports(), &wanted.exports);
-        let mut lines: Vec<String> = difference.would().collect();
-        lines.extend(missing.iter().map(|volume| format!("volume {} would be sought again", volume.spec.name)));
-        lines.extend(exports.into_iter().map(|line| format!("would be: {line}")));
-        lines.extend(notes);
-        lines.extend(taken.into_iter().map(|line| format!("{line}: a reload is refused without --force")));
-        lines
     }
 }
 

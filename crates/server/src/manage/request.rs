@@ -159,6 +159,14 @@ pub enum Request {
         /// What.
         request: Box<Request>,
     },
+    /// Change something on the condition that it is still what somebody has seen.
+    IfRevision {
+        /// The revision that what the request changes had then: `revision` of the volume, the iSCSI target, the client or the status, or of
+        /// its `collections`.
+        revision: u64,
+        /// What is to be done.
+        request: Box<Request>,
+    },
     /// A part of an answer that is too long for who asks: as many of its items as there is room for.
     Page {
         /// What is asked; no change.
@@ -205,10 +213,12 @@ impl Request {
     /// Whether it changes anything, if it is done.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        use Request::{Clients, Events, Job, Jobs, Metrics, Page, Reload, Sessions, Start, Statistics, Status};
+        use Request::{
+            Clients, Events, IfRevision, Job, Jobs, Metrics, Page, Reload, Sessions, Start, Statistics, Status,
+        };
         match self {
             Reload { dry_run, .. } => !dry_run,
-            Start { request } | Page { request, .. } => request.is_change(),
+            Start { request } | Page { request, .. } | IfRevision { request, .. } => request.is_change(),
             _ => {
                 !matches!(self, Status | Sessions | Clients | Statistics | Metrics | Jobs | Job { .. } | Events { .. })
             }

@@ -67,6 +67,7 @@ impl Manager {
         match self.resized(&spec.name, resized) {
             Ok(lines) => {
                 self.volumes.get_mut(&*spec.name).into_iter().for_each(|volume| volume.spec = spec.clone());
+                self.revise_volume(&spec.name);
                 lines
             }
             Err(error) => vec![format!("not changed: {error}")],

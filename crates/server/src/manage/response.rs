@@ -99,9 +99,12 @@ impl Response {
 pub struct Status {
     /// What clients call it.
     pub name: String,
-    /// Grows with each change of what is served: who has seen it can tell whether there was one since.
+    /// Rises with each change of what an administrator can change: who has seen it can tell whether there was one since.
     #[serde(default)]
     pub revision: u64,
+    /// The same of all resources of each type.
+    #[serde(default)]
+    pub collections: Collections,
     /// What differs from the configuration.
     #[serde(default)]
     pub deviations: Vec<Deviation>,
@@ -116,6 +119,19 @@ pub struct Status {
     pub targets: Vec<TargetStatus>,
     /// The port groups through which HyperSCSI clients reach the volumes.
     pub groups: Vec<GroupStatus>,
+}
+
+/// The revisions of all resources of a type: each rises when one of them comes, changes or goes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Collections {
+    /// Of the volumes.
+    pub volumes: u64,
+    /// Of the iSCSI targets.
+    pub targets: u64,
+    /// Of the HyperSCSI clients that are known.
+    pub clients: u64,
+    /// Of the sessions: it rises when one begins, ends, is paused or resumed.
+    pub sessions: u64,
 }
 
 /// One thing that is not as file and command line say.
@@ -155,6 +171,9 @@ pub struct VolumeStatus {
     /// Its identity, which stays when it gets another number: 32 hexadecimal digits.
     #[serde(default)]
     pub id: String,
+    /// Rises when it changes: its length, its number, its medium, what it is and how it is guarded.
+    #[serde(default)]
+    pub revision: u64,
     /// Its name.
     pub name: String,
     /// Who has said that it is to be served.
@@ -177,6 +196,9 @@ pub struct VolumeStatus {
 /// An iSCSI target as it is now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TargetStatus {
+    /// Rises when it changes: its volumes, who may use it, where it is, or the states of its portal groups.
+    #[serde(default)]
+    pub revision: u64,
     /// Its name.
     pub name: String,
     /// Its volumes, by their numbers there.
@@ -188,6 +210,9 @@ pub struct TargetStatus {
 /// A client as it is known; its secret is not told.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClientStatus {
+    /// Rises when what it may do changes.
+    #[serde(default)]
+    pub revision: u64,
     /// What it is and may do.
     pub client: ClientConfig,
     /// Whether it has a password of its own.

@@ -74,6 +74,7 @@ impl Manager {
         let Some(volume) = self.volumes.get_mut(name) else { return Ok(None) };
         let [before, after] = [&volume.spec, &wanted].map(level);
         volume.spec = wanted;
+        self.revise_volume(name);
         Ok((before != after).then(|| format!("volume {name} is guarded by security {after} now, {before} before")))
     }
 

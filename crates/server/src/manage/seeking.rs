@@ -64,7 +64,7 @@ impl Manager {
         let mut others: Vec<VolumeConfig> = missing.iter().map(|missing| missing.volume.clone()).collect();
         others.remove(at);
         let opened = self.put(volume, opened).map_err(|error| Box::new(Unserved { error, opened: None }))?;
-        let (wanted, _) = kept::merge(&self.kept.configured, &self.kept.record().changes);
+        let (wanted, _) = kept::merge(&self.kept.configured, &self.kept.changes());
         if let Err(error) = self.target.set_exports(super::reload::without(&wanted.exports, &others)) {
             return Err(Box::new(Unserved { error: error.into(), opened: Some(opened) }));
         }

@@ -26,7 +26,7 @@ pub(crate) struct Slow {
     pub(super) what: String,
     /// Whether the server does not end before it.
     pub(super) is_awaited: bool,
-    work: Box<dyn FnOnce() -> Next + Send>,
+    pub(super) work: Box<dyn FnOnce() -> Next + Send>,
 }
 
 /// How a request goes on after what took long.

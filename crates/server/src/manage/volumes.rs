@@ -7,6 +7,7 @@ use sanwire_scsi::IscsiName;
 use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::busy::Hold;
+use super::conditions::Condition;
 use super::slow::Step;
 use super::usage::Way;
 use super::{Answer, ManageError, Manager};
@@ -17,6 +18,7 @@ use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::removal::Removal;
+use crate::revisions::Collection;
 use crate::volumes::OpenVolume;
 
 impl Manager {
@@ -25,6 +27,7 @@ impl Manager {
         spec: VolumeSpec,
         target: Option<String>,
         acceptance: Acceptance,
+        condition: Option<Condition>,
     ) -> Result<Step, ManageError> {
         let name = spec.name.to_string();
         let mut hold = self.busy.hold(&name, "being added")?;
@@ -44,7 +47,7 @@ impl Manager {
         };
         Ok(Step::slow(format!("opening the store of {name}"), open, move |manager, (coming, opened)| {
             let _hold = hold;
-            manager.put_added(coming.volume, opened?, target.as_deref())
+            manager.put_added(coming.volume, opened?, target.as_deref(), condition)
         }))
     }
 
@@ -54,9 +57,11 @@ impl Manager {
         volume: VolumeConfig,
         opened: OpenVolume,
         target: Option<&str>,
+        condition: Option<Condition>,
     ) -> Result<Step, ManageError> {
         let spec = volume.spec.clone();
-        let kept = self.place_of(&spec, target).and_then(|(place, targets)| {
+        let holds = condition.map_or(Ok(()), |condition| self.check(&condition));
+        let kept = holds.and_then(|()| self.place_of(&spec, target)).and_then(|(place, targets)| {
             self.keep_volume(&spec.name, Some(&volume), &targets).map(|()| (place, targets))
         });
         let (place, targets) = match kept {
@@ -235,6 +240,13 @@ impl Manager {
         self.forget_if(is_first, spec);
     }
 
+    /// The same for all of these.
+    pub(super) fn give_up_all(&self, attempts: impl IntoIterator<Item = Attempt>) {
+        for (ComingVolume { volume, .. }, opened) in attempts {
+            opened.into_iter().for_each(|opened| self.give_up_opened(&volume.spec, opened));
+        }
+    }
+
     /// As if a volume had not been opened, for this error. Nothing is kept of it.
     pub(super) fn take_back(&mut self, opened: Opened, error: ManageError) -> Step {
         let removal = self.close_again(opened);
@@ -263,6 +275,7 @@ impl Manager {
         for name in names {
             self.volumes.remove(&name);
             self.kept.pending.remove(&name);
+            self.target.revisions().removed(Collection::Volumes, &name);
             self.target.events().note(Happening::VolumeRemoved { volume: name });
         }
         removed.into_iter().filter_map(|(lun, removal)| Some((by_lun.get(&lun)?.clone(), removal))).collect()

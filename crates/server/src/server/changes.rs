@@ -24,6 +24,7 @@ use crate::management_queue::Letters;
 use crate::messages::{Mailbox, ShardMessage};
 use crate::past_uses::Host;
 use crate::removal::Removal;
+use crate::revisions::Collection;
 use crate::volumes::{OpenVolume, Opening, forget_volume, open_volume, put_among, remember_length};
 
 /// How long shards may take to tell what they have counted.
@@ -65,7 +66,14 @@ impl Server {
             let spec = lower.iter().find(|spec| *spec.name == *volume);
             spec.map_or_else(|| self.levels.of(Some(lun)), |spec| self.levels.wanted(spec))
         })?;
+        let changed: Vec<_> = changes.iter().map(|(name, config)| (name.clone(), config.is_some())).collect();
         let departures = self.exports.change(changes, &self.units)?;
+        for (name, is_there) in changed {
+            match is_there {
+                true => self.revisions.changed(Collection::Targets, name.as_str()),
+                false => self.revisions.removed(Collection::Targets, name.as_str()),
+            }
+        }
         departures.gone.iter().for_each(|target| self.post(|| ShardMessage::Drop(NexusSelection::With(target.0))));
         departures.moved.iter().for_each(|target| self.post(|| ShardMessage::Redirect(target.0)));
         Ok(())

@@ -12,6 +12,7 @@ use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::protection_table::ProtectionTable;
+use crate::revisions::Revisions;
 use crate::sessions::{self, SessionStatus};
 
 /// What there is to see of a server without asking its shards.
@@ -21,6 +22,7 @@ pub(crate) struct View {
     pub(crate) levels: Arc<ProtectionTable>,
     pub(crate) exports: Arc<TargetNodes>,
     pub(crate) clients: Arc<Clients>,
+    pub(crate) revisions: Revisions,
 }
 
 impl Server {
@@ -44,10 +46,20 @@ impl Server {
         &self.events
     }
 
+    /// Which revision each thing has.
+    pub(crate) fn revisions(&self) -> &Revisions {
+        &self.revisions
+    }
+
     /// What there is to see, for who does not have the server.
     pub(crate) fn view(&self) -> View {
-        let (units, levels) = (Arc::clone(&self.units), Arc::clone(&self.levels));
-        View { units, levels, exports: Arc::clone(&self.exports), clients: Arc::clone(&self.clients) }
+        View {
+            units: Arc::clone(&self.units),
+            levels: Arc::clone(&self.levels),
+            exports: Arc::clone(&self.exports),
+            clients: Arc::clone(&self.clients),
+            revisions: self.revisions.clone(),
+        }
     }
 
     /// The sessions of all shards that answer.

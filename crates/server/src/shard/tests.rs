@@ -315,7 +315,7 @@ impl World {
             memory,
             inbox: inbox.clone(),
             registry: Arc::clone(&registry),
-            events: crate::events::EventLog::new(1),
+            events: crate::events::EventLog::new(1, crate::revisions::Revisions::new(0)),
             past_uses: Arc::new(PastUses::open(None).unwrap()),
             engine: EngineKind::Threads,
             waker,

@@ -148,6 +148,48 @@ fn who_only_looks_never_waits_for_one_who_changes_something() {
     end(&desk);
 }
 
+/// The revision that a page of this answer has.
+fn page_revision(desk: &ManagementHandle, request: &str) -> u64 {
+    let json = format!(r#"{{"do": "page", "request": {{"do": "{request}"}}}}"#);
+    match desk.handle_json_within(&BY, json.as_bytes(), 1 << 20) {
+        Response::Done(Answer::Page(page)) => page.revision,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_page_says_of_what_it_lists_whether_that_has_changed() {
+    let kept = Kept::new("page-revisions", &["a=ram:1M"]);
+    let desk = desk(&kept);
+    let client = || "a1".repeat(16);
+    let add_client = Request::AddClient { id: client(), settings: Default::default(), force: false };
+    // Whatever begins or ends a session tells so; here there is none to do it.
+    let open = Request::Start { request: Box::new(RELOAD) };
+    let changes = [
+        (
+            Request::ResizeVolume { name: "a".into(), size: "2M".into() },
+            ["statistics", "status", "metrics"],
+            ["clients", "sessions", "sessions"],
+        ),
+        (add_client, ["clients", "status", "status"], ["sessions", "statistics", "metrics"]),
+        (Request::PauseClient { client: client() }, ["sessions", "clients", "statistics"], ["status", "jobs", "jobs"]),
+        (open, ["jobs"; 3], ["sessions", "clients", "statistics"]),
+    ];
+    for (request, changed, others) in changes {
+        let read = |names: [&str; 3]| names.map(|name| page_revision(&desk, name));
+        let (shown, before) = (format!("{request:?}"), (read(changed), read(others)));
+        match desk.handle(&BY, request) {
+            Response::Done(Answer::Job(job)) => drop(desk.handle(&BY, Request::Job { id: job.id, wait: true })),
+            Response::Done(_) => {}
+            refused => panic!("{refused:?}"),
+        }
+        let after = (read(changed), read(others));
+        assert!(before.0.iter().zip(after.0).all(|(before, after)| after > *before), "{shown}: {before:?} {after:?}");
+        assert_eq!(after.1, before.1, "{shown}");
+    }
+    end(&desk);
+}
+
 #[test]
 fn few_wait_for_what_takes_long_and_the_others_are_told_that_it_goes_on() {
     let kept = Kept::new("waiters", &["a=ram:1M"]);

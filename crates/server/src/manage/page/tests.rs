@@ -1,10 +1,11 @@
-use super::super::{Deviation, MissingStatus, PortState, VolumeStatus};
+use super::super::{Collections, Deviation, MissingStatus, PortState, VolumeStatus};
 use super::*;
 use crate::config::Origin;
 use crate::manage::response::GroupStatus;
 
 fn status() -> Status {
     let volume = |number: u16| VolumeStatus {
+        revision: 1 + u64::from(number),
         id: "0".repeat(32),
         name: format!("v{number}"),
         origin: Origin::Management,
@@ -16,6 +17,7 @@ fn status() -> Status {
         security: "none".into(),
     };
     let target = |label: &str, units: u16| TargetStatus {
+        revision: 7,
         name: format!("iqn.2026-11.org.sanwire:{label}"),
         units: (0..units).map(|number| (number, format!("v{number}"))).collect(),
         groups: vec![GroupStatus { group: 1, state: Some(PortState::ActiveOptimized) }],
@@ -23,6 +25,7 @@ fn status() -> Status {
     Status {
         name: "box".into(),
         revision: 7,
+        collections: Collections::default(),
         deviations: vec![Deviation { resource: "volume".into(), name: "v1".into(), configured: None, now: None }; 3],
         missing: vec![MissingStatus { name: "gone".into(), reason: "its server is away".into() }],
         wires: vec!["hs-ip:127.0.0.1:5674".into()],
@@ -36,7 +39,7 @@ fn status() -> Status {
 fn pages(answer: &Answer, room_bytes: usize) -> Result<Vec<Answer>, Refusal> {
     let (mut pages, mut from) = (Vec::new(), 0);
     loop {
-        let response = AnswerPage::response(answer.clone(), from, room_bytes);
+        let response = AnswerPage::response(answer.clone(), 5, from, room_bytes);
         let length = serde_json::to_vec(&response).unwrap().len();
         match response {
             Response::Done(Answer::Page(page)) => {
@@ -78,4 +81,6 @@ fn pages_of_different_states_do_not_belong_together() {
     let (mut one, other) = (Answer::Status(status()), Answer::Status(Status { revision: 8, ..status() }));
     assert!(!one.append(other) && !one.append(Answer::Sessions(Vec::new())));
     assert_eq!(one, Answer::Status(status()));
+    let page = |revision| AnswerPage { answer: Box::new(Answer::Sessions(Vec::new())), next: Some(1), revision };
+    assert!(page(1).append(page(1)) && !page(1).append(page(2)));
 }

@@ -1,0 +1,140 @@
+//! Changes on the condition that nobody has changed the resource since who asks has looked at it.
+
+use super::slow::{Next, Slow, Step};
+use super::{ManageError, Manager, Request};
+use crate::front::hyperscsi::clients::ClientError;
+use crate::revisions::Collection::{Clients, Targets, Volumes};
+
+/// That a resource still has this revision.
+#[derive(Clone, Debug)]
+pub(super) struct Condition {
+    subject: Subject,
+    revision: u64,
+}
+
+/// What has a revision.
+#[derive(Clone, Debug)]
+enum Subject {
+    /// By its name.
+    Volume(String),
+    /// By its name.
+    Target(String),
+    /// By its id or name.
+    Client(String),
+    AllVolumes,
+    AllClients,
+    Sessions,
+    /// All that an administrator can change.
+    Server,
+}
+
+impl Subject {
+    /// What a request changes.
+    ///
+    /// # Errors
+    /// [`ManageError::NoCondition`] when it is no change of one thing.
+    fn of(request: &Request) -> Result<Subject, ManageError> {
+        use Request as R;
+        Ok(match request {
+            R::MapVolume { target: Some(target), .. } | R::UnmapVolume { target, .. } => {
+                Subject::Target(target.clone())
+            }
+            R::RemoveVolume { name, .. }
+            | R::ResizeVolume { name, .. }
+            | R::EjectVolume { name, .. }
+            | R::LoadVolume { name, .. }
+            | R::SetVolume { name, .. }
+            | R::MapVolume { name, .. } => Subject::Volume(name.clone()),
+            R::SetClient { client, .. } | R::RemoveClient { client, .. } | R::ResetClient { client, .. } => {
+                Subject::Client(client.clone())
+            }
+            R::AddVolume { .. } => Subject::AllVolumes,
+            R::AddClient { .. } => Subject::AllClients,
+            R::DropClient { .. } | R::PauseClient { .. } | R::ResumeClient { .. } => Subject::Sessions,
+            R::SetAccessState { .. } | R::Reload { dry_run: false, .. } => Subject::Server,
+            _ => return Err(ManageError::NoCondition),
+        })
+    }
+
+    /// For people.
+    fn shown(&self) -> String {
+        match self {
+            Subject::Volume(name) => format!("volume {name}"),
+            Subject::Target(name) => format!("iSCSI target {name}"),
+            Subject::Client(client) => format!("client {client}"),
+            Subject::AllVolumes => "the list of volumes".to_owned(),
+            Subject::AllClients => "the list of clients".to_owned(),
+            Subject::Sessions => "the list of sessions".to_owned(),
+            Subject::Server => "the server".to_owned(),
+        }
+    }
+}
+
+impl Manager {
+    /// Begins with a request if what it changes still has this revision: also then when it is changed, after what takes long.
+    pub(super) fn begin_if(&mut self, revision: u64, request: Request) -> Result<Step, ManageError> {
+        let condition = Condition { subject: Subject::of(&request)?, revision };
+        self.check(&condition)?;
+        match request {
+            // These have something to take back when it does not hold any more.
+            Request::AddVolume { .. } | Request::Reload { .. } => self.begin_with(request, Some(condition)),
+            // Nobody else changes a volume that a request holds.
+            request if matches!(condition.subject, Subject::Volume(_)) => self.begin(request),
+            request => self.go_on_if(condition, |manager| manager.begin(request)),
+        }
+    }
+
+    /// Goes on with a request as long as the condition holds, and after it has made its change.
+    fn go_on_if(
+        &mut self,
+        condition: Condition,
+        step: impl FnOnce(&mut Manager) -> Result<Step, ManageError>,
+    ) -> Result<Step, ManageError> {
+        self.check(&condition)?;
+        match step(self)? {
+            Step::Slow(Slow { what, is_awaited, work }) if self.check(&condition).is_ok() => {
+                let work = || match work() {
+                    Next::Then(then) => Next::Then(Box::new(|manager| manager.go_on_if(condition, then))),
+                    over @ Next::Over(_) => over,
+                };
+                Ok(Step::Slow(Slow { what, is_awaited, work: Box::new(work) }))
+            }
+            step => Ok(step),
+        }
+    }
+
+    /// # Errors
+    /// [`ManageError::Stale`] when it does not hold any more, or that there is no such resource.
+    pub(super) fn check(&self, Condition { subject, revision }: &Condition) -> Result<(), ManageError> {
+        let present = self.revision_of(subject)?;
+        if present == *revision {
+            return Ok(());
+        }
+        Err(ManageError::Stale { what: subject.shown(), expected: *revision, present })
+    }
+
+    fn revision_of(&self, subject: &Subject) -> Result<u64, ManageError> {
+        let look = self.target.revisions().look();
+        Ok(match subject {
+            Subject::Volume(name) => {
+                self.find(name).ok_or_else(|| ManageError::NoVolume(name.clone()))?;
+                look.of(Volumes, name)
+            }
+            Subject::Target(name) => {
+                let found = name.parse().ok().filter(|name| self.target.look_at_target(name, |_| ()).is_some());
+                look.of(Targets, found.ok_or_else(|| ManageError::NoTarget(name.clone()))?.as_str())
+            }
+            Subject::Client(client) => {
+                let found: Result<_, ClientError> = self.target.clients().find(client);
+                look.of(Clients, &found?.id.to_string())
+            }
+            Subject::AllVolumes => look.all(Volumes),
+            Subject::AllClients => look.all(Clients),
+            Subject::Sessions => self.target.revisions().sessions(),
+            Subject::Server => look.server(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

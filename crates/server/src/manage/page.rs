@@ -58,6 +58,7 @@ impl Answer {
             (Answer::Sessions(one), Answer::Sessions(other)) => one.extend(other),
             (Answer::Clients(one), Answer::Clients(other)) => one.extend(other),
             (Answer::Jobs(one), Answer::Jobs(other)) => one.extend(other),
+            (Answer::Metrics(one), Answer::Metrics(other)) => one.push_str(&other),
             _ => return false,
         }
         true
@@ -104,12 +105,18 @@ impl Cut {
             Answer::Sessions(list) => self.list(list),
             Answer::Clients(list) => self.list(list),
             Answer::Jobs(list) => self.list(list),
-            Answer::Events(_) | Answer::Metrics(_) | Answer::Job(_) | Answer::Changed(_) | Answer::Page(_) => {}
+            Answer::Metrics(text) => self.lines(text),
+            Answer::Events(_) | Answer::Job(_) | Answer::Changed(_) | Answer::Page(_) => {}
         }
     }
 
     fn list<T: Serialize>(&mut self, list: &mut Vec<T>) {
         list.retain(|item| self.takes(item));
+    }
+
+    /// Each line of a text is an item.
+    fn lines(&mut self, text: &mut String) {
+        *text = text.split_inclusive('\n').filter(|line| self.takes(line)).collect();
     }
 
     /// A target is an item without its units, each of which is another one: it may go on in the next page.

@@ -71,6 +71,22 @@ fn the_pages_of_an_answer_are_the_whole_whatever_the_room() {
 }
 
 #[test]
+fn a_text_is_parted_between_its_lines() {
+    let lines =
+        |number: u32| format!("# HELP sanwire_v{number} \"quoted\\n\"\nsanwire_v{number}{{volume=\"a\"}} {number}\n");
+    let whole = Answer::Metrics((0..300).map(lines).collect::<String>() + "# EOF\n");
+    for room_bytes in (600..30_000).step_by(731) {
+        let mut pages = pages(&whole, room_bytes).unwrap().into_iter();
+        let mut joined = pages.next().unwrap();
+        for page in pages {
+            assert!(matches!(&joined, Answer::Metrics(text) if text.ends_with('\n')), "{joined:?}");
+            assert!(joined.append(page));
+        }
+        assert_eq!(joined, whole, "{room_bytes}");
+    }
+}
+
+#[test]
 fn what_has_no_room_for_one_item_is_refused() {
     let refusal = pages(&Answer::Status(status()), 500).unwrap_err();
     assert_eq!(refusal.code, "answer-too-long");

@@ -62,7 +62,9 @@ fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         ManageCommand::SetAccessState { group, state, target } => {
             Request::SetAccessState { group: *group, state: (*state).into(), target: target.clone() }
         }
-        ManageCommand::Reload { force, dry_run } => Request::Reload { force: *force, dry_run: *dry_run },
+        ManageCommand::Reload { force, dry_run, reset } => {
+            Request::Reload { force: *force, dry_run: *dry_run, reset: *reset }
+        }
     })
 }
 

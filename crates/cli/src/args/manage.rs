@@ -233,6 +233,9 @@ pub(crate) enum ManageCommand {
         /// Only show what differs, and which volumes are in use of those that would go
         #[arg(long, conflicts_with = "force")]
         dry_run: bool,
+        /// Forget what was changed while the server ran: all is as the configuration says
+        #[arg(long)]
+        reset: bool,
     },
 }
 

@@ -80,7 +80,9 @@ fn again(mut args: ServeArgs, log: Option<LogLevel>) -> Source {
 
 /// Reads the configuration again; what becomes of it is logged.
 fn reload(desk: &ManagementHandle) {
-    match desk.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload { force: false, dry_run: false }) {
+    match desk
+        .handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload { force: false, dry_run: false, reset: false })
+    {
         Response::Done(Answer::Changed(lines)) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
         Response::Done(_) => {}
         Response::Refused(reason) => tracing::error!("the configuration was not reloaded: {reason}"),

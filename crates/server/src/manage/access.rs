@@ -108,7 +108,7 @@ impl Manager {
     }
 
     /// Whether the group had another state.
-    fn apply_access_state(&self, place: &str, group: u16, state: PortState) -> bool {
+    pub(super) fn apply_access_state(&self, place: &str, group: u16, state: PortState) -> bool {
         if place == HYPERSCSI {
             let is_changed = self.target.units().set_access_state(group, state.into()) == Some(true);
             is_changed.then(|| self.kept.revise());
@@ -142,6 +142,6 @@ impl Manager {
     }
 }
 
-fn changed(target: &str, group: u16) -> String {
+pub(super) fn changed(target: &str, group: u16) -> String {
     format!("{target}: group {group} has another state now")
 }

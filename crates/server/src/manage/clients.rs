@@ -181,10 +181,10 @@ impl Manager {
         Ok(Answer::Changed(vec![format!("{principal} {state}")]))
     }
 
-    /// Takes over what a new configuration says of clients; tells what differs.
-    pub(super) fn configure_clients(&self, terms: ClientsConfig) -> Result<Vec<String>, ManageError> {
+    /// Takes over what a new configuration says of clients, and whether what was changed of them is forgotten; tells what differs.
+    pub(super) fn configure_clients(&self, terms: ClientsConfig, resets: bool) -> Result<Vec<String>, ManageError> {
         let before = self.target.clients().list();
-        let overridden = self.target.configure_clients(terms)?;
+        let overridden = self.target.configure_clients(terms, resets)?;
         let after = self.target.clients().list();
         let gone = before.iter().filter(|old| !after.iter().any(|new| new.id == old.id));
         let other = after.iter().filter(|new| !before.contains(new));

@@ -23,7 +23,7 @@ pub(super) struct Keeping {
     /// What file and command line say.
     pub(super) configured: Arc<Configured>,
     /// Nowhere: then changes end with the server.
-    file: Option<StateFile>,
+    pub(super) file: Option<StateFile>,
     record: SharedRecord,
     /// What should be served and is not.
     pub(super) missing: Vec<MissingVolume>,
@@ -311,7 +311,7 @@ fn unguarded(spec: &VolumeSpec) -> VolumeSpec {
     spec.clone().with_security(None)
 }
 
-fn not_kept(file: &StateFile, source: io::Error) -> ManageError {
+pub(super) fn not_kept(file: &StateFile, source: io::Error) -> ManageError {
     ManageError::Keep { path: file.path().to_owned(), source }
 }
 

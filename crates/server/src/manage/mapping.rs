@@ -64,6 +64,15 @@ impl Manager {
         Ok(self.changed(format!("volume {name} is logical unit {to} now, {from} before")))
     }
 
+    /// Gives a volume another number; who calls this keeps it. `false`: it has the old one still.
+    pub(super) fn renumber_unkept(&mut self, name: &str, from: Lun, to: Lun) -> bool {
+        let is_done = matches!(self.target.renumber_volume(from, to), Ok(true));
+        if is_done && let Some(volume) = self.volumes.get(name).cloned() {
+            self.put_definition(VolumeConfig { lun: to, ..volume });
+        }
+        is_done
+    }
+
     fn map_to_target(
         &mut self,
         volume: &str,

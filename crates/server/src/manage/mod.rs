@@ -21,6 +21,7 @@ mod preview;
 mod refusal;
 mod reload;
 mod request;
+mod resetting;
 mod resizing;
 mod response;
 mod securing;
@@ -29,6 +30,7 @@ mod slow;
 mod statistics;
 mod usage;
 mod volumes;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -188,8 +190,8 @@ impl Manager {
             Request::SetClient { client, settings, force } => self.set_client(&client, &settings, force),
             Request::RemoveClient { client, force } => self.remove_client(&client, force),
             Request::ResetClient { client, force } => self.reset_client(&client, force),
-            Request::Reload { dry_run: true, .. } => Ok(self.compare()),
-            Request::Reload { force, .. } => self.reload(force, condition),
+            Request::Reload { dry_run: true, reset, .. } => Ok(self.compare(reset)),
+            Request::Reload { force, reset, .. } => self.reload(force, reset, condition),
             Request::Statistics => Ok(self.count(|manager, counted| Answer::Statistics(manager.statistics(&counted)))),
             Request::Metrics => Ok(self.count(|manager, counted| Answer::Metrics(manager.metrics(&counted)))),
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),

@@ -1,7 +1,6 @@
 //! A configuration that is read again.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use sanwire_device::LogicalUnit;
 use sanwire_store::{Acceptance, VolumeSpec};
@@ -13,35 +12,22 @@ use super::resizing::Resized;
 use super::seeking::Unserved;
 use super::slow::{FLUSH_TIMEOUT, Step};
 use super::volumes::{Attempt, ComingVolume, Opened};
+use super::wanted::{Configuration, Wanted, without};
 use super::{Answer, ManageError, Manager};
-use crate::config::{ServerConfig, VolumeConfig};
+use crate::config::VolumeConfig;
 use crate::counting::User;
 use crate::error::StartError;
 use crate::events::Happening;
 use crate::front::iscsi::target_node::TargetNodeConfig;
-use crate::kept::{self, Configured};
 use crate::removal::Removal;
-use crate::revisions::Collection;
 use crate::server::MissingVolume;
-
-/// What a server is to be.
-pub(super) struct Wanted {
-    /// What file and command line say now.
-    pub(super) configured: ServerConfig,
-    /// That, with what was changed while the server ran, and without what could not be opened when it started.
-    pub(super) config: ServerConfig,
-    /// What could not be opened, and is still to be served.
-    pub(super) missing: Vec<VolumeConfig>,
-    /// The targets with what could not be opened.
-    pub(super) exports: Vec<TargetNodeConfig>,
-    /// Changes that the configuration overrides now.
-    pub(super) notes: Vec<String>,
-}
 
 /// What a reload has taken: no other one goes on meanwhile, and nothing else is done to its volumes.
 struct Holds {
     reload: Hold,
     volumes: Hold,
+    /// Whether all is to be as it is configured.
+    resets: bool,
 }
 
 /// What is left of a reload when all is as it is to be.
@@ -59,10 +45,15 @@ struct Leftovers {
 
 impl Manager {
     /// Brings the server to what the configuration says now, with what was changed while it ran. Without `force` nothing is done
-    /// when that takes volumes away from sessions that use them.
-    pub(super) fn reload(&mut self, force: bool, condition: Option<Condition>) -> Result<Step, ManageError> {
+    /// when that takes volumes away from sessions that use them. A reload that `resets` forgets what was changed.
+    pub(super) fn reload(
+        &mut self,
+        force: bool,
+        resets: bool,
+        condition: Option<Condition>,
+    ) -> Result<Step, ManageError> {
         let hold = self.busy.hold_reload()?;
-        Ok(self.read_configuration(move |manager, configured| {
+        Ok(self.read_configuration(resets, move |manager, configured| {
             if force {
                 return manager.open_wanted(configured, hold, condition);
             }
@@ -78,41 +69,10 @@ impl Manager {
         }))
     }
 
-    /// Goes on with what file and command line say.
-    pub(super) fn read_configuration(
-        &self,
-        then: impl FnOnce(&mut Manager, ServerConfig) -> Result<Step, ManageError> + Send + 'static,
-    ) -> Step {
-        let source = Arc::clone(&self.source);
-        let read = move || source.lock().unwrap_or_else(PoisonError::into_inner)();
-        Step::slow("reading the configuration", read, move |manager, configured| {
-            then(manager, configured.map_err(ManageError::Configuration)?)
-        })
-    }
-
-    pub(super) fn wanted(&self, configured: ServerConfig) -> Wanted {
-        let (mut config, notes) = kept::merge(&configured, &self.kept.changes());
-        let is_missing =
-            |wanted: &&VolumeConfig| self.kept.missing.iter().any(|missing| missing.volume.spec == wanted.spec);
-        let missing: Vec<VolumeConfig> = config.volumes.iter().filter(is_missing).cloned().collect();
-        let exports = config.exports.clone();
-        config.volumes.retain(|volume| !is_missing(&volume));
-        config.exports = without(&exports, &missing);
-        Wanted { configured, config, missing, exports, notes }
-    }
-
-    /// What this configuration would take away from its users, a line for each.
-    pub(super) fn taken_by(&self, configured: &ServerConfig, users: &[User]) -> Vec<String> {
-        let Wanted { config: wanted, .. } = self.wanted(configured.clone());
-        let difference = Difference::between(self.volumes.values(), &wanted.volumes);
-        let prospect = self.target.clients().foresee_terms(wanted.terms());
-        self.taken_away(users, &difference, &prospect, &wanted.exports)
-    }
-
     /// Opens what is new in the configuration, and what could not be opened before.
     fn open_wanted(
         &mut self,
-        configured: ServerConfig,
+        configured: Configuration,
         reload: Hold,
         condition: Option<Condition>,
     ) -> Result<Step, ManageError> {
@@ -120,6 +80,10 @@ impl Manager {
         wanted.terms().check()?;
         let mut difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let mut hold = self.busy.begin();
+        let renumbered = configured.resets.then(|| self.renumbered(&wanted.volumes)).into_iter().flatten();
+        for (_, name) in renumbered.filter(|(_, name)| difference.names().all(|other| other != *name)) {
+            hold.add(name, "being reloaded")?;
+        }
         for name in difference.names().chain(missing.iter().map(|volume| &*volume.spec.name)) {
             hold.add(name, "being reloaded")?;
         }
@@ -148,9 +112,11 @@ impl Manager {
             }
             (attempts, sought.into_iter().map(open).collect())
         };
-        let holds = Holds { reload, volumes: hold };
+        let holds = Holds { reload, volumes: hold, resets: configured.resets };
         Ok(Step::slow("opening volumes", open, move |manager, (new, sought): (Vec<Attempt>, Vec<Attempt>)| {
-            if let Err(error) = condition.map_or(Ok(()), |condition| manager.check(&condition)) {
+            let holds_good = condition.map_or(Ok(()), |condition| manager.check(&condition));
+            let aside = || if configured.resets { manager.put_changes_aside() } else { Ok(()) };
+            if let Err(error) = holds_good.and_then(|()| aside()) {
                 manager.give_up_all(new.into_iter().chain(sought));
                 return Err(error);
             }
@@ -162,7 +128,7 @@ impl Manager {
     /// `sought` again may still be missing, and those that are `renamed` are, until their stores are closed.
     fn apply(
         &mut self,
-        configured: ServerConfig,
+        configured: Configuration,
         (new, sought): (Vec<Attempt>, Vec<Attempt>),
         renamed: Vec<ComingVolume>,
         holds: Holds,
@@ -181,10 +147,13 @@ impl Manager {
         if let Err(error) = self.target.set_exports_where(exports.clone(), &lowered) {
             return Ok(self.take_all_back(opened, error.into()));
         }
+        if holds.resets {
+            changed.extend(self.reset_access_states());
+        }
         self.restore_access_states();
         changed.extend(self.secure_all(&lowered));
         changed.extend(difference::of_exports(&before, &exports));
-        changed.extend(self.configure_clients(terms)?);
+        changed.extend(self.configure_clients(terms, holds.resets)?);
         let removals = self.begin_to_close_all(difference.removed);
         let mut left = Leftovers { removals, ..Leftovers::default() };
         for (name, spec, size_bytes) in difference.resized {
@@ -250,7 +219,12 @@ impl Manager {
 
     /// All is as it is to be.
     fn reloaded(&mut self, mut changed: Vec<String>, notes: Vec<String>, holds: Holds) -> Step {
-        let Holds { reload: _reload, volumes: _volumes } = holds;
+        let Holds { reload: _reload, volumes, resets } = holds;
+        // They have their numbers, which may be given to others.
+        drop(volumes);
+        if resets {
+            changed.extend(self.renumber_as_configured());
+        }
         changed.extend(notes);
         let kept = self.keep_targets(&self.target.exports());
         let line = kept.err().map(not_kept).filter(|line| !changed.contains(line));
@@ -320,25 +294,6 @@ impl Manager {
         let wait = move || removals.into_iter().for_each(|removal| drop(removal.wait(FLUSH_TIMEOUT)));
         Step::slow("closing what was opened", wait, move |_, ()| Err(error))
     }
-
-    /// From now on changes are those of this configuration.
-    fn configured_anew(
-        &mut self,
-        configured: ServerConfig,
-        wanted: &[VolumeConfig],
-        pending: Vec<VolumeSpec>,
-    ) -> Result<(), ManageError> {
-        self.kept.configured = Arc::new(Configured::new(configured));
-        self.kept.pending = pending.into_iter().map(|spec| (spec.name.to_string(), spec)).collect();
-        let wanted: BTreeMap<_, _> = wanted.iter().map(|volume| (&volume.spec.name, volume.origin)).collect();
-        for volume in self.volumes.values_mut() {
-            let origin = wanted.get(&volume.spec.name).copied().unwrap_or(volume.origin);
-            if std::mem::replace(&mut volume.origin, origin) != origin {
-                self.target.revisions().changed(Collection::Volumes, &volume.spec.name);
-            }
-        }
-        self.keep_targets(&self.target.exports())
-    }
 }
 
 /// A reload that is done, but for that.
@@ -360,16 +315,4 @@ fn missing_for_now(volume: &VolumeConfig, exports: &[TargetNodeConfig]) -> Missi
     });
     let (volume, units) = (volume.clone(), numbers.collect());
     MissingVolume { volume, units, reason: "its store is just being closed under its former name".into() }
-}
-
-/// The targets without these volumes.
-pub(super) fn without(exports: &[TargetNodeConfig], volumes: &[VolumeConfig]) -> Vec<TargetNodeConfig> {
-    if volumes.is_empty() {
-        return exports.to_vec();
-    }
-    let is_left = |name: &str| volumes.iter().all(|volume| *volume.spec.name != *name);
-    let mut left = exports.to_vec();
-    left.iter_mut().for_each(|export| export.units.retain(|_, volume| is_left(volume)));
-    left.retain(|export| !export.units.is_empty() || export.redirect.is_some());
-    left
 }

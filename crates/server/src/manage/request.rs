@@ -206,6 +206,9 @@ pub enum Request {
         /// Only tell what differs, and what is in use of that.
         #[serde(default)]
         dry_run: bool,
+        /// Whether what was changed while the server ran is forgotten.
+        #[serde(default)]
+        reset: bool,
     },
 }
 

@@ -65,7 +65,7 @@ impl Manager {
         others.remove(at);
         let opened = self.put(volume, opened).map_err(|error| Box::new(Unserved { error, opened: None }))?;
         let (wanted, _) = kept::merge(&self.kept.configured, &self.kept.changes());
-        if let Err(error) = self.target.set_exports(super::reload::without(&wanted.exports, &others)) {
+        if let Err(error) = self.target.set_exports(super::wanted::without(&wanted.exports, &others)) {
             return Err(Box::new(Unserved { error: error.into(), opened: Some(opened) }));
         }
         self.restore_access_states();

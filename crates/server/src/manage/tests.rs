@@ -6,7 +6,7 @@ use crate::config::Origin;
 use crate::front::hyperscsi::clients::{ClientSettings, Secret};
 use crate::front::iscsi::target_node::TargetNodeError;
 
-const RELOAD: Request = Request::Reload { force: false, dry_run: false };
+const RELOAD: Request = Request::Reload { force: false, dry_run: false, reset: false };
 
 fn manager(before: &[&str], after: &'static [&'static str]) -> Manager {
     Manager::start(config(before), Box::new(move || Ok(super::testing::config(after)))).unwrap()

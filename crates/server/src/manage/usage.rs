@@ -127,7 +127,7 @@ impl Manager {
         Ok(counted.into_iter().flat_map(|shard| shard.users).collect())
     }
 
-    fn users_of(&self, users: &[User], volume: &str, way: &Way) -> Vec<String> {
+    pub(super) fn users_of(&self, users: &[User], volume: &str, way: &Way) -> Vec<String> {
         let Some((_, disk)) = self.find(volume) else { return Vec::new() };
         let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user.host.target.as_deref()));
         let awaited = self.target.awaited(&disk).into_iter().filter(|host| way.leads(host.target.as_deref()));
@@ -146,7 +146,7 @@ fn names(users: impl Iterator<Item = String>) -> Vec<String> {
     names
 }
 
-fn in_use(volume: &str, users: &[String]) -> String {
+pub(super) fn in_use(volume: &str, users: &[String]) -> String {
     format!("volume {volume} is in use by {}", named(users))
 }
 

@@ -274,12 +274,16 @@ impl Server {
         self.post(|| ShardMessage::ClientsConfig);
     }
 
-    /// Takes over what a new configuration says of clients; a line for each change that it overrides.
+    /// Takes over what a new configuration says of clients; a line for each change that it overrides. One that `resets` overrides all.
     ///
     /// # Errors
     /// [`crate::ClientError`]; then nothing has changed.
-    pub(crate) fn configure_clients(&self, terms: ClientsConfig) -> Result<Vec<String>, crate::ClientError> {
-        let overridden = self.clients.configure(terms)?;
+    pub(crate) fn configure_clients(
+        &self,
+        terms: ClientsConfig,
+        resets: bool,
+    ) -> Result<Vec<String>, crate::ClientError> {
+        let overridden = self.clients.configure(terms, resets)?;
         self.terms_changed();
         Ok(overridden)
     }

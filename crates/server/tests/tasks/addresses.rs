@@ -25,7 +25,10 @@ fn after_a_move(allowed: &'static str) -> (Manager, Driver) {
     client.move_to([127, 0, 0, 2]);
     assert!(client.is_resumed());
     assert!(matches!(
-        manager.handle(&Asker::Signal { signal: "SIGHUP" }, Request::Reload { force: false, dry_run: false }),
+        manager.handle(
+            &Asker::Signal { signal: "SIGHUP" },
+            Request::Reload { force: false, dry_run: false, reset: false }
+        ),
         Response::Done(_)
     ));
     (manager, client)

@@ -126,7 +126,7 @@ fn a_reload_takes_no_volume_away_from_its_users() {
     let mut managed = Managed::new();
     let mut initiator = managed.login();
     assert_eq!(initiator.read(0, 0), 0);
-    let reload = |force, dry_run| Request::Reload { force, dry_run };
+    let reload = |force, dry_run| Request::Reload { force, dry_run, reset: false };
     {
         let mut configured = managed.configured.lock().unwrap();
         configured.volumes.retain(|volume| *volume.spec.name != *"prompt");
@@ -151,7 +151,7 @@ fn a_reload_takes_no_target_away_from_its_users() {
     let mut initiator = managed.login();
     assert_eq!(initiator.read(0, 0), 0);
     managed.configured.lock().unwrap().exports.clear();
-    let refused = managed.ask(Request::Reload { force: false, dry_run: false }).unwrap_err();
+    let refused = managed.ask(Request::Reload { force: false, dry_run: false, reset: false }).unwrap_err();
     assert!(refused.contains("volume prompt is in use by initiator"), "{refused}");
     assert_eq!(initiator.read(0, 0), 0, "it goes on");
 }
@@ -239,7 +239,7 @@ fn a_change_of_a_client_takes_no_volume_away_that_it_uses() {
     assert!(managed.ask(Request::RemoveClient { client: id.clone(), force: false }).unwrap_err().contains(&in_use));
     let configured = ClientConfig::new(id.parse().unwrap()).with(&seeing("delayed")).unwrap();
     managed.configured.lock().unwrap().clients = vec![configured];
-    let refused = managed.ask(Request::Reload { force: false, dry_run: false }).unwrap_err();
+    let refused = managed.ask(Request::Reload { force: false, dry_run: false, reset: false }).unwrap_err();
     assert!(refused.contains(&in_use), "the configuration, which was edited since, would hold: {refused}");
     assert!(goes_on(&mut driver));
     managed.ask(set("delayed", true)).expect("that is meant");
@@ -268,7 +268,7 @@ fn a_reload_that_hides_a_volume_from_its_user_is_refused() {
     let mut managed = Managed::new();
     let (mut driver, id) = managed.attach();
     let in_use = format!("volume prompt is in use by client {id} at 127.0.0.1:");
-    let reload = |force, dry_run| Request::Reload { force, dry_run };
+    let reload = |force, dry_run| Request::Reload { force, dry_run, reset: false };
     let only_elsewhere = AllowList::new(vec!["10.0.0.0/8".parse().unwrap()]);
     managed.configured.lock().unwrap().allow = only_elsewhere;
     assert!(managed.ask(reload(false, false)).unwrap_err().contains(&in_use), "`allow` permits it no more");
@@ -294,7 +294,7 @@ fn a_client_that_writes_to_a_volume_may_only_read_it_by_force_only() {
     assert!(managed.ask(add(false)).unwrap_err().contains(&in_use));
     let client = ClientConfig::new(id.parse().unwrap()).with(&silenced()).unwrap();
     managed.configured.lock().unwrap().clients = vec![client];
-    let refused = managed.ask(Request::Reload { force: false, dry_run: false }).unwrap_err();
+    let refused = managed.ask(Request::Reload { force: false, dry_run: false, reset: false }).unwrap_err();
     assert!(refused.contains("nothing was reloaded") && refused.contains(&in_use), "{refused}");
     assert!(goes_on(&mut driver));
     managed.ask(add(true)).expect("that is meant");
@@ -314,7 +314,7 @@ fn a_client_gets_no_secret_beside_an_iscsi_target_that_is_open_without_a_word() 
         assert!(refused.contains(TARGET) && refused.contains("guard HyperSCSI only"), "{refused}");
     }
     managed.configured.lock().unwrap().exports.iter_mut().for_each(|export| export.is_meant_open = true);
-    managed.ask(Request::Reload { force: false, dry_run: false }).unwrap();
+    managed.ask(Request::Reload { force: false, dry_run: false, reset: false }).unwrap();
     managed.ask(add(false)).expect("it is meant to be open");
 }
 

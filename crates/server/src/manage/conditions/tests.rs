@@ -180,7 +180,7 @@ fn no_condition_of_an_earlier_run_fits_after_a_restart() {
         refuses(&mut manager, seen.revision, remove(&seen.name), present);
     }
     let present = status(&mut manager).revision;
-    refuses(&mut manager, before.revision, Request::Reload { force: false, dry_run: false }, present);
+    refuses(&mut manager, before.revision, Request::Reload { force: false, dry_run: false, reset: false }, present);
 }
 
 /// Does what of a request takes long, and gives the rest.
@@ -220,7 +220,8 @@ fn of_two_who_want_to_change_the_same_at_one_time_one_is_refused_and_nothing_is_
     assert_eq!(status(&mut manager).targets[0].units.len(), 2);
 
     let revision = status(&mut manager).revision;
-    let reading = work(manager.begin(on(revision, Request::Reload { force: true, dry_run: false })).unwrap());
+    let reading =
+        work(manager.begin(on(revision, Request::Reload { force: true, dry_run: false, reset: false })).unwrap());
     let opening = work(go_on(&mut manager, reading).unwrap());
     manager.execute(remove("b")).unwrap();
     assert_eq!(go_on(&mut manager, opening).err().unwrap().code(), "revision-stale");
@@ -230,10 +231,10 @@ fn of_two_who_want_to_change_the_same_at_one_time_one_is_refused_and_nothing_is_
 fn a_condition_stands_in_front_of_one_change_alone() {
     let mut manager = start();
     let revision = status(&mut manager).revision;
-    let reload = || Request::Reload { force: false, dry_run: false };
+    let reload = || Request::Reload { force: false, dry_run: false, reset: false };
     for request in [
         Request::Status,
-        Request::Reload { force: false, dry_run: true },
+        Request::Reload { force: false, dry_run: true, reset: false },
         Request::Start { request: Box::new(reload()) },
         on(revision, reload()),
     ] {

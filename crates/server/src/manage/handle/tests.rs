@@ -8,7 +8,7 @@ use super::*;
 use crate::server::Server;
 
 const BY: Asker = Asker::Signal { signal: "test" };
-const RELOAD: Request = Request::Reload { force: false, dry_run: false };
+const RELOAD: Request = Request::Reload { force: false, dry_run: false, reset: false };
 
 fn desk(kept: &Kept) -> ManagementHandle {
     ManagementHandle::new(kept.start().unwrap())
@@ -58,7 +58,7 @@ fn serves_others(desk: &ManagementHandle) {
         Request::MapVolume { name, lun: Some(9), target: None, force },
         Request::AddClient { id: "a1".repeat(16), settings: Default::default(), force },
         Request::ResetClient { client: "a1".repeat(16), force },
-        Request::Reload { force, dry_run: true },
+        Request::Reload { force, dry_run: true, reset: false },
         remove("b"),
     ] {
         let shown = format!("{request:?}");
@@ -230,7 +230,9 @@ fn a_disk_that_does_not_take_the_audit_log_keeps_only_those_waiting_whose_lines_
         while size(&desk) != 2 << 20 {
             thread::yield_now();
         }
-        for request in [Request::Statistics, Request::Clients, Request::Reload { force: false, dry_run: true }] {
+        for request in
+            [Request::Statistics, Request::Clients, Request::Reload { force: false, dry_run: true, reset: false }]
+        {
             assert!(matches!(desk.handle(&BY, request), Response::Done(_)));
         }
         assert!(!slow.is_finished(), "it is not answered before it is written down");

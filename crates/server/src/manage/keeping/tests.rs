@@ -24,7 +24,7 @@ fn names(manager: &mut Manager) -> Vec<String> {
     status(manager).volumes.into_iter().map(|volume| volume.name).collect()
 }
 
-const RELOAD: Request = Request::Reload { force: false, dry_run: false };
+const RELOAD: Request = Request::Reload { force: false, dry_run: false, reset: false };
 
 fn lines(manager: &mut Manager, request: Request) -> Vec<String> {
     match manager.execute(request) {

@@ -2,6 +2,7 @@
 
 mod compression;
 mod config;
+mod gate;
 mod prospect;
 mod state;
 mod views;
@@ -14,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use sanwire_core::{ClientId, Lun, Peer};
 use sanwire_device::LogicalUnits;
-use sanwire_hyperscsi::{Admission, DesiredOptions, Psk};
 use sanwire_io::interface::{Watch, watch};
 
 pub use self::compression::{Compression, NoCompression};
 pub(crate) use self::config::text;
 pub use self::config::{ClientConfig, ClientError, ClientSettings, NoSecret, Secret, WEIGHT_MAX};
+pub(crate) use self::gate::Gate;
 pub(crate) use self::prospect::Prospect;
 use self::state::{Changes, ClientsFile};
 use self::views::Views;
@@ -132,12 +133,12 @@ impl Clients {
     }
 
     /// Puts another configuration in the place of the old one. What was changed while the server ran holds on, but of clients that are
-    /// configured otherwise since then; a line for each of these.
-    pub(crate) fn configure(&self, terms: ClientsConfig) -> Result<Vec<String>, ClientError> {
+    /// configured otherwise since then; a line for each of these. A configuration that `resets` holds for all of them.
+    pub(crate) fn configure(&self, terms: ClientsConfig, resets: bool) -> Result<Vec<String>, ClientError> {
         terms.check()?;
         let file = self.lock();
         let mut table = Table::new(terms, self.table.load().changes.clone());
-        let overridden = table.drop_overridden(&file);
+        let overridden = if resets { table.forget_changes(&file) } else { table.drop_overridden(&file) };
         self.table.store(Arc::new(table));
         self.refresh_views();
         Ok(overridden)
@@ -148,10 +149,16 @@ impl Clients {
         self.table.load().changes.0.iter().map(|(id, change)| (*id, change.clone())).collect()
     }
 
-    /// What clients would see with another configuration.
-    pub(crate) fn foresee_terms(&self, terms: ClientsConfig) -> Prospect<'_> {
+    /// Puts the file that keeps changes aside, before it is replaced by one with none of them.
+    pub(crate) fn put_changes_aside(&self) -> Result<(), ChangeError> {
+        let file = self.lock();
+        file.put_aside().map_err(|source| ChangeError::Keep { path: file.shown(), source })
+    }
+
+    /// What clients would see with another configuration, which may be one that `resets`.
+    pub(crate) fn foresee_terms(&self, terms: ClientsConfig, resets: bool) -> Prospect<'_> {
         let before = self.table.load_full();
-        let mut after = Table::new(terms, before.changes.clone());
+        let mut after = Table::new(terms, if resets { Changes::default() } else { before.changes.clone() });
         after.changes.drop_overridden(&after.configured);
         Prospect::new(before, after, self.local)
     }
@@ -316,6 +323,19 @@ impl Table {
         overridden.into_iter().map(line).collect()
     }
 
+    /// Forgets all changes; a line if what is kept cannot be forgotten.
+    fn forget_changes(&mut self, file: &ClientsFile) -> Vec<String> {
+        let forgotten = std::mem::take(&mut self.changes);
+        let saved = if forgotten.0.is_empty() { Ok(()) } else { file.save(&self.changes) };
+        let line = |error| {
+            format!(
+                "{} still has what was changed of clients, and it is there again at the next start: {error}",
+                file.shown()
+            )
+        };
+        saved.err().map(line).into_iter().collect()
+    }
+
     fn check_name(&self, id: ClientId) -> Result<(), ClientError> {
         let name = self.get(id).map_or("", |client| &client.name);
         if !name.is_empty() && self.known().any(|other| other.id != id && other.name == name) {
@@ -334,51 +354,6 @@ impl Table {
         }
         let is_local = self.allow.rules().is_empty() && local.contains(peer);
         self.allow.permits(peer, client, is_local)
-    }
-}
-
-/// What the protocol asks, of the clients as they are at that moment.
-pub(crate) struct Gate(pub(crate) Arc<Clients>);
-
-impl Admission for Gate {
-    fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {
-        self.0.permits(peer, client)
-    }
-
-    fn is_listed(&self, client: ClientId) -> bool {
-        self.0.is_listed(client)
-    }
-
-    fn psk(&self, client: ClientId) -> Option<Psk> {
-        let table = self.0.table.load();
-        let own = table.get(client).and_then(|client| client.psk);
-        Some(own.unwrap_or(table.psk).0)
-    }
-
-    fn window_max_packets(&self, client: ClientId) -> Option<u32> {
-        self.0.table.load().get(client)?.window_packets
-    }
-
-    fn weight(&self, client: ClientId) -> u16 {
-        self.0.table.load().get(client).map_or(1, |client| client.weight)
-    }
-
-    fn wishes(&self, client: ClientId) -> DesiredOptions {
-        let table = self.0.table.load();
-        let known = table.get(client);
-        let compression = known.and_then(|client| client.compression).unwrap_or(table.compression);
-        let Some(client) = known else {
-            return DesiredOptions { compression: compression.into(), ..DesiredOptions::default() };
-        };
-        DesiredOptions {
-            compression: compression.into(),
-            read_only: client.read_only,
-            medium_lock: client.lock_media,
-            transfer_max_bytes: client.transfer_max_bytes,
-            rate_cap_bytes_per_second: client.cap_bytes_per_second,
-            priority: client.priority,
-            ..DesiredOptions::default()
-        }
     }
 }
 

@@ -75,6 +75,10 @@ impl ClientsFile {
         file.save(&Written { clients })
     }
 
+    pub(super) fn put_aside(&self) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), StateFile::put_aside)
+    }
+
     /// For messages.
     pub(super) fn shown(&self) -> String {
         self.0.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default()

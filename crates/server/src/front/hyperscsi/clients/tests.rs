@@ -3,6 +3,7 @@ use std::net::IpAddr;
 
 use sanwire_core::Lun;
 use sanwire_device::{LogicalUnit, UnitOptions};
+use sanwire_hyperscsi::Admission;
 use sanwire_scsi::Identity;
 use sanwire_store::RamStore;
 
@@ -111,7 +112,9 @@ fn a_client_sees_the_volumes_that_it_may_use_also_when_that_changes() {
     assert!(seen(&alice).is_empty(), "until it is dropped");
     clients.change(Change::Reset(&ALICE.to_string())).unwrap();
     assert_eq!(seen(&alice).len(), 2);
-    clients.configure(ClientsConfig { allow: AllowList::new(vec![AllowRule::Client(BOB)]), ..terms(&[]) }).unwrap();
+    clients
+        .configure(ClientsConfig { allow: AllowList::new(vec![AllowRule::Client(BOB)]), ..terms(&[]) }, false)
+        .unwrap();
     assert_eq!((seen(&alice).len(), seen(&bob).len()), (0, 3));
 }
 
@@ -223,7 +226,7 @@ fn a_client_that_is_configured_otherwise_since_it_was_changed_is_as_configured()
     let clients = open(&[alice.clone(), bob.clone()]);
     assert_eq!(clients.list(), std::slice::from_ref(&alice), "what was overridden does not come back");
     let edited = ClientConfig { weight: 2, ..bob };
-    assert_eq!(clients.configure(terms(&[alice.clone(), edited.clone()])).unwrap().len(), 1, "it is said");
+    assert_eq!(clients.configure(terms(&[alice.clone(), edited.clone()]), false).unwrap().len(), 1, "it is said");
     assert_eq!(clients.list(), [alice, edited]);
     fs::remove_file(&path).unwrap();
 }

@@ -1,0 +1,110 @@
+//! What a server is to be when its configuration is read again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use sanwire_store::VolumeSpec;
+
+use super::difference::Difference;
+use super::slow::Step;
+use super::{ManageError, Manager};
+use crate::config::{ServerConfig, VolumeConfig};
+use crate::counting::User;
+use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::kept::{self, Configured};
+use crate::revisions::Collection;
+
+/// What file and command line say.
+#[derive(Clone)]
+pub(super) struct Configuration {
+    pub(super) configured: ServerConfig,
+    /// Whether what was changed while the server ran is forgotten.
+    pub(super) resets: bool,
+}
+
+/// What a server is to be.
+pub(super) struct Wanted {
+    /// What file and command line say now.
+    pub(super) configured: ServerConfig,
+    /// That, with what was changed while the server ran, and without what could not be opened when it started.
+    pub(super) config: ServerConfig,
+    /// What could not be opened, and is still to be served.
+    pub(super) missing: Vec<VolumeConfig>,
+    /// The targets with what could not be opened.
+    pub(super) exports: Vec<TargetNodeConfig>,
+    /// Changes that the configuration overrides now.
+    pub(super) notes: Vec<String>,
+}
+
+impl Manager {
+    /// Goes on with what file and command line say.
+    pub(super) fn read_configuration(
+        &self,
+        resets: bool,
+        then: impl FnOnce(&mut Manager, Configuration) -> Result<Step, ManageError> + Send + 'static,
+    ) -> Step {
+        let source = Arc::clone(&self.source);
+        let read = move || source.lock().unwrap_or_else(PoisonError::into_inner)();
+        Step::slow("reading the configuration", read, move |manager, configured| {
+            let configured = configured.map_err(ManageError::Configuration)?;
+            then(manager, Configuration { configured, resets })
+        })
+    }
+
+    pub(super) fn wanted(&self, Configuration { configured, resets }: Configuration) -> Wanted {
+        let (mut config, notes) = match resets {
+            false => kept::merge(&configured, &self.kept.changes()),
+            true => (configured.clone(), Vec::new()),
+        };
+        let is_missing =
+            |wanted: &&VolumeConfig| self.kept.missing.iter().any(|missing| missing.volume.spec == wanted.spec);
+        let missing: Vec<VolumeConfig> = config.volumes.iter().filter(is_missing).cloned().collect();
+        let exports = config.exports.clone();
+        config.volumes.retain(|volume| !is_missing(&volume));
+        config.exports = without(&exports, &missing);
+        Wanted { configured, config, missing, exports, notes }
+    }
+
+    /// What this configuration would take away from its users, a line for each.
+    pub(super) fn taken_by(&self, configured: &Configuration, users: &[User]) -> Vec<String> {
+        let Wanted { config: wanted, .. } = self.wanted(configured.clone());
+        let difference = Difference::between(self.volumes.values(), &wanted.volumes);
+        let prospect = self.target.clients().foresee_terms(wanted.terms(), configured.resets);
+        let mut lines = self.taken_away(users, &difference, &prospect, &wanted.exports);
+        if configured.resets {
+            lines.extend(self.renumbered_in_use(users, &wanted.volumes));
+        }
+        lines
+    }
+
+    /// From now on changes are those of this configuration.
+    pub(super) fn configured_anew(
+        &mut self,
+        configured: ServerConfig,
+        wanted: &[VolumeConfig],
+        pending: Vec<VolumeSpec>,
+    ) -> Result<(), ManageError> {
+        self.kept.configured = Arc::new(Configured::new(configured));
+        self.kept.pending = pending.into_iter().map(|spec| (spec.name.to_string(), spec)).collect();
+        let wanted: BTreeMap<_, _> = wanted.iter().map(|volume| (&volume.spec.name, volume.origin)).collect();
+        for volume in self.volumes.values_mut() {
+            let origin = wanted.get(&volume.spec.name).copied().unwrap_or(volume.origin);
+            if std::mem::replace(&mut volume.origin, origin) != origin {
+                self.target.revisions().changed(Collection::Volumes, &volume.spec.name);
+            }
+        }
+        self.keep_targets(&self.target.exports())
+    }
+}
+
+/// The targets without these volumes.
+pub(super) fn without(exports: &[TargetNodeConfig], volumes: &[VolumeConfig]) -> Vec<TargetNodeConfig> {
+    if volumes.is_empty() {
+        return exports.to_vec();
+    }
+    let is_left = |name: &str| volumes.iter().all(|volume| *volume.spec.name != *name);
+    let mut left = exports.to_vec();
+    left.iter_mut().for_each(|export| export.units.retain(|_, volume| is_left(volume)));
+    left.retain(|export| !export.units.is_empty() || export.redirect.is_some());
+    left
+}

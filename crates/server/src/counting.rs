@@ -1,5 +1,6 @@
 //! What a shard counts: plain numbers of its own, which are added up when somebody asks.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use sanwire_core::NexusId;
@@ -11,6 +12,7 @@ use sanwire_scsi::{Task, operation_code};
 
 use crate::past_uses::Host;
 use crate::sessions::SessionCount;
+use crate::streams::{ByteCount, PortalCount};
 
 /// The volumes that a session has used since it began, by their slots: a bit for each, up to the highest that it has used.
 #[derive(Clone, Default, Debug)]
@@ -107,6 +109,8 @@ pub(crate) struct Counted {
     pub(crate) quotas: Vec<Usage>,
     /// The wires of packets.
     pub(crate) wires: Vec<WireCount>,
+    /// Those of connections, by the addresses of this host at which these came in.
+    pub(crate) portals: Vec<(SocketAddr, PortalCount)>,
 }
 
 /// What was counted of a wire of packets, at the ports of a shard.
@@ -140,6 +144,8 @@ pub(crate) struct ConnectionCount {
     /// How it is guarded, for people.
     pub(crate) security: String,
     pub(crate) commands: NexusCount,
+    /// Of a session over streams, what has passed on all of its connections.
+    pub(crate) bytes: ByteCount,
     pub(crate) packets: Option<PacketCount>,
 }
 

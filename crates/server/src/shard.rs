@@ -163,6 +163,7 @@ impl Shard {
         if self.files.in_flight() > 0 {
             self.files.flush()?;
         }
+        self.count_closed();
         Ok(received + sent > 0 || self.fronts.have_events())
     }
 

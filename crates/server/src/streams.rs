@@ -1,17 +1,20 @@
 //! The stream carrier: the connections of one shard, and which of them to look at.
 
 mod connection;
+mod counts;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_core::Instant;
+use sanwire_core::{Instant, NexusId};
 use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Interest, Poller};
 
 use self::connection::Connection;
+use self::counts::Closed;
+pub(crate) use self::counts::{ByteCount, PortalCount};
 use crate::front::{StreamEnds, StreamId};
 use crate::registry::Seat;
 
@@ -57,6 +60,7 @@ pub(crate) struct Streams {
     ready: Vec<(StreamId, Interest)>,
     /// Connections that are closed when all is sent, or when that comes no further.
     closing: VecDeque<Closing>,
+    closed: Closed,
 }
 
 /// A connection that is to be closed.
@@ -93,11 +97,11 @@ impl Streams {
         if std::mem::take(&mut self.events) <= FEW_COMMANDS { FEW_SPIN } else { MANY_SPIN }
     }
 
-    /// Takes a stream in and gives it a number; gives it back when there is no room.
+    /// Takes a stream of a nexus in and gives it a number; gives it back when there is no room.
     pub(crate) fn add(
         &mut self,
         stream: Stream,
-        front: u8,
+        (front, nexus): (u8, NexusId),
         seat: Arc<Seat>,
         poller: &mut Poller,
         now: Instant,
@@ -114,6 +118,8 @@ impl Streams {
         let connection = Connection {
             id,
             front,
+            nexus,
+            portal: stream.local_address().ok(),
             stream,
             watched: Interest::READABLE,
             last_input_at: now,
@@ -137,7 +143,7 @@ impl Streams {
     fn remove(&mut self, id: StreamId) {
         if self.get(id).is_some() {
             let (round, connection) = &mut self.slots[slot_of(id)];
-            *connection = None;
+            connection.take().iter().for_each(|connection| self.closed.note(connection));
             // A slot that was used 2^32 times is not used again.
             if let Some(next) = round.checked_add(1) {
                 *round = next;

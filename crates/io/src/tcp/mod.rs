@@ -35,11 +35,13 @@ pub enum Received {
 pub struct Stream {
     socket: OwnedFd,
     outgoing: Outgoing,
+    /// Bytes that were received, ever.
+    received_bytes: u64,
 }
 
 impl Stream {
     fn new(socket: OwnedFd) -> Self {
-        Stream { socket, outgoing: Outgoing::default() }
+        Stream { socket, outgoing: Outgoing::default(), received_bytes: 0 }
     }
 
     /// Connects to a unix socket.
@@ -125,6 +127,7 @@ impl Stream {
                 both => unsafe { libc::readv(socket, both.as_ptr(), both.len() as libc::c_int) },
             };
             if let Ok(count) = usize::try_from(count) {
+                self.received_bytes += count as u64;
                 return Ok(if count == 0 { Received::End } else { Received::Bytes(count) });
             }
             let error = io::Error::last_os_error();
@@ -169,6 +172,12 @@ impl Stream {
     #[must_use]
     pub fn sent_bytes(&self) -> u64 {
         self.outgoing.total_bytes()
+    }
+
+    /// Bytes that were received, in all.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// Whether something waits for the stream to become writable.

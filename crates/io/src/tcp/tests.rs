@@ -98,6 +98,7 @@ fn what_is_queued_arrives_in_order_though_the_socket_takes_it_in_parts() {
             }
         }
         assert!(found == expected, "the same bytes over {address}");
+        assert_eq!([to.received_bytes(), from.sent_bytes()], [expected.len() as u64; 2]);
         assert!(!from.wants_write() && from.unsent_bytes() == 0);
         assert_eq!(to.receive([&mut one, &mut other]).unwrap(), Received::Nothing);
         drop(from);

@@ -5,18 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use sanwire_core::NexusId;
 use sanwire_engine::VolumeCount;
 
 use super::Manager;
 use super::deviations::deviations;
 use super::response::QuotaStatistics;
-use crate::counting::{Counted, WireCount};
+use crate::counting::{ConnectionCount, Counted, WireCount};
+use crate::streams::{ByteCount, PortalCount};
+use crate::wire::Wire;
 
 /// Microseconds in a second.
 const SECOND_US: f64 = 1e6;
@@ -86,8 +90,9 @@ impl Manager {
     pub(super) fn metrics(&self, counted: &[Counted]) -> String {
         let mut families = self.of_server();
         families.extend(self.of_volumes(counted));
-        families.extend(of_wires(counted));
+        families.extend(of_wires(counted, self.target.wires()));
         families.extend(of_sessions(counted));
+        families.extend(of_each_session(counted));
         families.extend(of_quotas(&self.quotas(counted)));
         let mut registry = Registry::with_prefix("sanwire");
         registry.register_collector(Box::new(Metrics(families)));
@@ -167,8 +172,8 @@ fn durations(sum: &VolumeCount) -> Sample {
 /// The samples of a wire, those of a direction with its name.
 type WireSamples = Vec<(Option<&'static str>, Sample)>;
 
-/// The ports of packets, and what the kernel has dropped there.
-fn of_wires(counted: &[Counted]) -> Vec<Family> {
+/// The ports of packets with what the kernel has dropped there, and the portals of connections.
+fn of_wires(counted: &[Counted], served: &[Wire]) -> Vec<Family> {
     let mut wires: Vec<WireCount> = Vec::new();
     for wire in counted.iter().flat_map(|shard| &shard.wires) {
         match wires.iter_mut().find(|other| other.wire == wire.wire) {
@@ -187,18 +192,87 @@ fn of_wires(counted: &[Counted]) -> Vec<Family> {
     };
     let both = |received, sent| vec![(Some("in"), Sample::Counter(received)), (Some("out"), Sample::Counter(sent))];
     let one = |count| vec![(None, Sample::Counter(count))];
+    let portals = portals(counted, served);
+    let mut bytes = of("wire_bytes", "Bytes that have passed: of packets without link headers", &|wire| {
+        both(wire.ports.received_bytes, wire.ports.sent_bytes)
+    });
+    let labels = |wire: &String| vec![("wire", wire.clone())];
+    for (wire, PortalCount { bytes: ByteCount { received, sent }, .. }) in &portals {
+        for (direction, count) in [("in", received), ("out", sent)] {
+            let labels = labels(wire).into_iter().chain([("direction", direction.to_owned())]);
+            bytes.samples.push((labels.collect(), Sample::Counter(*count)));
+        }
+    }
+    let connections = portals.iter().map(|(wire, count)| (labels(wire), Sample::Gauge(count.connections)));
     vec![
+        bytes,
+        Family {
+            name: "wire_connections",
+            help: "Connections that have passed their logins",
+            samples: connections.collect(),
+        },
         of("wire_up", "Whether the wire is there", &|wire| vec![(None, Sample::Gauge(wire.is_up.into()))]),
         of("wire_packets", "Packets", &|wire| both(wire.ports.received, wire.ports.sent)),
-        of("wire_bytes", "Bytes of packets, without link headers", &|wire| {
-            both(wire.ports.received_bytes, wire.ports.sent_bytes)
-        }),
         of("wire_kernel_dropped_packets", "Packets that came, and for which the kernel had no room", &|wire| {
             one(wire.ports.kernel_drops)
         }),
         of("wire_unsent_packets", "Packets that the link did not take", &|wire| one(wire.ports.send_errors)),
         of("wire_filtered_packets", "Packets that were truncated, or not for this station", &|wire| {
             one(wire.ports.filtered)
+        }),
+    ]
+}
+
+/// What was counted at the portals, by the wires that are served; each of them is there.
+fn portals(counted: &[Counted], served: &[Wire]) -> BTreeMap<String, PortalCount> {
+    let of_wires = served.iter().filter_map(|wire| Some((wire, wire.portal()?.0)));
+    let of_wires: Vec<(&Wire, SocketAddr)> = of_wires.collect();
+    let is_at = |portal: SocketAddr, local: SocketAddr| {
+        let (portal_ip, local_ip) = (portal.ip().to_canonical(), local.ip().to_canonical());
+        portal.port() == local.port() && (portal_ip == local_ip || portal_ip.is_unspecified())
+    };
+    let mut portals: BTreeMap<String, PortalCount> =
+        of_wires.iter().map(|(wire, _)| (wire.to_string(), PortalCount::default())).collect();
+    for (local, count) in counted.iter().flat_map(|shard| &shard.portals) {
+        if let Some((wire, _)) = of_wires.iter().find(|(_, portal)| is_at(*portal, *local)) {
+            *portals.entry(wire.to_string()).or_default() += *count;
+        }
+    }
+    portals
+}
+
+/// Sessions of every wire, each for itself.
+fn of_each_session(counted: &[Counted]) -> Vec<Family> {
+    let connections = counted.iter().flat_map(|shard| &shard.connections);
+    // Of a session with several rows each has the commands of all.
+    let sessions: BTreeMap<NexusId, &ConnectionCount> = connections.map(|count| (count.nexus, count)).collect();
+    let of = |name, help, value: &dyn Fn(&ConnectionCount) -> WireSamples| {
+        let samples = sessions.iter().flat_map(|(nexus, count)| {
+            value(count).into_iter().map(move |(direction, sample)| {
+                let (session, client) = (format!("{:x}", nexus.0), count.principal.clone());
+                let labels = [("session", session), ("protocol", count.wire.to_owned()), ("client", client)];
+                let direction = direction.map(|direction| ("direction", direction.to_owned()));
+                (labels.into_iter().chain(direction).collect(), sample)
+            })
+        });
+        Family { name, help, samples: samples.collect() }
+    };
+    let one = |count| vec![(None, Sample::Counter(count))];
+    let both = |received, sent| vec![(Some("in"), Sample::Counter(received)), (Some("out"), Sample::Counter(sent))];
+    vec![
+        of("session_commands", "Commands that have ended", &|count| one(count.commands.commands)),
+        of("session_read_bytes", "Bytes that were read", &|count| one(count.commands.read_bytes)),
+        of("session_written_bytes", "Bytes that were written", &|count| one(count.commands.written_bytes)),
+        of("session_errors", "Commands that failed or were aborted", &|count| one(count.commands.errors)),
+        of("session_bytes", "Bytes that have passed on its TCP connections", &|count| match &count.packets {
+            None => both(count.bytes.received, count.bytes.sent),
+            Some(_) => Vec::new(),
+        }),
+        of("session_packets", "Packets", &|count| {
+            count.packets.iter().flat_map(|packets| both(packets.received, packets.sent)).collect()
+        }),
+        of("session_resent_packets", "Packets with data that were sent again", &|count| {
+            count.packets.iter().flat_map(|packets| one(packets.resent)).collect()
         }),
     ]
 }

@@ -299,6 +299,12 @@ pub struct ConnectionStatistics {
     /// Commands that failed or were aborted.
     #[serde(default)]
     pub errors: u64,
+    /// Bytes that its TCP connections have sent, with all that the protocol adds, also while they logged in; zero of packets.
+    #[serde(default)]
+    pub sent_bytes: u64,
+    /// Bytes that they have received.
+    #[serde(default)]
+    pub received_bytes: u64,
     /// Packets that went to the client; of streams, which have none, this and what follows is zero.
     pub sent_packets: u64,
     /// Packets that came.

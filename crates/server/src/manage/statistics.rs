@@ -94,6 +94,8 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
             read_bytes: count.read_bytes,
             written_bytes: count.written_bytes,
             errors: count.errors,
+            sent_bytes: connection.bytes.sent,
+            received_bytes: connection.bytes.received,
             sent_packets: packets.sent,
             received_packets: packets.received,
             resent_packets: packets.resent,

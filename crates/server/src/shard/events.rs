@@ -18,6 +18,7 @@ use crate::management_queue::{Content, QueuedRequest};
 use crate::messages::ShardMessage;
 use crate::past_uses::Host;
 use crate::sessions::SessionCount;
+use crate::streams::ByteCount;
 
 /// So many commands at once are answered in parts, so that the initiator works on the first answers while we make the next,
 /// instead of each end waiting for the other's whole batch.
@@ -149,6 +150,7 @@ impl Shard {
                 weight,
                 since: SystemTime::now(),
                 count,
+                bytes: ByteCount::default(),
             },
         );
     }
@@ -164,6 +166,13 @@ impl Shard {
         units.nexus_lost(id);
     }
 
+    /// Takes over what connections came to that are closed.
+    pub(super) fn count_closed(&mut self) {
+        while let Some((nexus, bytes)) = self.streams.poll_closed() {
+            self.nexuses.get_mut(nexus).into_iter().for_each(|nexus| nexus.bytes += bytes);
+        }
+    }
+
     /// What this shard has counted.
     pub(super) fn count(&self) -> Counted {
         let connections: Vec<_> = self.fronts.iter().flat_map(|front| self.connections(front)).collect();
@@ -176,17 +185,20 @@ impl Shard {
             dropped: self.fronts.iter().flat_map(|front| front.dropped()).collect(),
             quotas: (self.fronts.iter().flat_map(|front| front.quotas())).chain(self.lines.usages()).collect(),
             wires: self.links.counts(),
+            portals: self.streams.portals().into_iter().collect(),
         }
     }
 
     /// What a front end knows of its connections, with what is known of their nexuses.
     fn connections(&self, front: &dyn FrontEnd) -> Vec<ConnectionCount> {
-        let wire = front.name();
+        let (wire, streams) = (front.name(), self.streams.bytes_by_nexus());
         let count = |of_front: ConnectionStatus| {
             let ConnectionStatus { nexus, links, security, packets } = of_front;
-            let Nexus { host, count: commands, .. } = self.nexuses.get(nexus)?;
+            let Nexus { host, count, bytes, .. } = self.nexuses.get(nexus)?;
+            let (commands, mut bytes) = (*count, *bytes);
+            bytes += streams.get(&nexus).copied().unwrap_or_default();
             let (principal, address) = (host.owner().to_owned(), host.address.clone().unwrap_or_default());
-            Some(ConnectionCount { nexus, wire, principal, address, links, security, commands: *commands, packets })
+            Some(ConnectionCount { nexus, wire, principal, address, links, security, commands, bytes, packets })
         };
         front.connections().into_iter().filter_map(count).collect()
     }

@@ -69,7 +69,7 @@ impl Shard {
             turn_away(stream, &*newcomer.login);
             return self.registry.closed(admission.nexus, admission.session);
         }
-        let added = self.streams.add(stream, place, seat, &mut self.poller, now);
+        let added = self.streams.add(stream, (place, admission.nexus), seat, &mut self.poller, now);
         match (added, self.fronts.get(place)) {
             (Ok(id), Some(front)) => front.admit(id, newcomer.login, admission, now),
             (Ok(id), None) => self.streams.cut(id),

@@ -13,6 +13,7 @@ use sanwire_engine::NexusCount;
 
 use crate::counting::Uses;
 use crate::past_uses::Host;
+use crate::streams::ByteCount;
 
 /// An I_T nexus of the shard.
 pub(super) struct Nexus {
@@ -29,6 +30,8 @@ pub(super) struct Nexus {
     pub(super) weight: u32,
     pub(super) since: SystemTime,
     pub(super) count: NexusCount,
+    /// What its connections came to that are closed.
+    pub(super) bytes: ByteCount,
 }
 
 impl Nexus {
@@ -124,6 +127,7 @@ mod tests {
             weight: 1,
             since: SystemTime::UNIX_EPOCH,
             count: NexusCount::default(),
+            bytes: ByteCount::default(),
         }
     }
 

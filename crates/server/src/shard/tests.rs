@@ -23,6 +23,7 @@ use crate::front::{
     Newcomer, NexusSelection, NexusView, PassedLogin, SessionPort, StreamEnd, StreamId,
 };
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
+use crate::streams::ByteCount;
 
 const BLOCK_BYTES: usize = 512;
 
@@ -403,6 +404,29 @@ fn a_wire_that_is_new_logs_in_reads_and_writes() {
     assert_eq!(of("one").read_bytes, 0);
     assert!(of("one").written_bytes >= BLOCK_BYTES as u64 && of("one").commands >= 2);
     assert_eq!(counted.users.iter().map(|user| &*user.host.who).collect::<Vec<_>>(), ["one", "other"]);
+}
+
+#[test]
+fn the_bytes_of_connections_are_counted_for_their_sessions_and_portals_and_for_these_also_when_they_are_closed() {
+    let world = World::new();
+    let mut one = world.login("one");
+    settle(&mut one);
+    let counts = || {
+        let counted = world.count();
+        assert_eq!(counted.portals.len(), 1);
+        let session = counted.connections.first().map(|connection| connection.bytes).unwrap_or_default();
+        (session, counted.portals[0].1)
+    };
+    let (session, portal) = counts();
+    assert_eq!((portal.connections, portal.bytes), (1, session), "with the login");
+    assert_eq!(write(&mut one, 3, 171), "Good");
+    let (now, _) = counts();
+    let passed = [now.received - session.received, now.sent - session.sent];
+    assert_eq!(passed, ["write 3 171\n".len() as u64, "Good\n".len() as u64]);
+    world.shards[0].send(ShardMessage::Drop(NexusSelection::Of("one".into())));
+    assert_eq!(one.read(&mut [0]).unwrap(), 0, "it is dropped");
+    let (none, portal) = counts();
+    assert_eq!((none, portal.connections, portal.bytes), (ByteCount::default(), 0, now));
 }
 
 /// Pausing is the shard's, so that it is the same over a wire that knows nothing of it.

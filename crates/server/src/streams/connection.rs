@@ -1,12 +1,14 @@
 //! One connection, and what of it is sent.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sanwire_core::Instant;
+use sanwire_core::{Instant, NexusId};
 use sanwire_io::tcp::Stream;
 use sanwire_io::{Interest, Poller};
 
+use super::counts::ByteCount;
 use crate::front::{StreamEnd, StreamId};
 use crate::registry::Seat;
 
@@ -14,6 +16,9 @@ pub(super) struct Connection {
     pub(super) id: StreamId,
     /// Whose it is.
     pub(super) front: u8,
+    pub(super) nexus: NexusId,
+    /// Where it came in.
+    pub(super) portal: Option<SocketAddr>,
     pub(super) stream: Stream,
     /// What the poller watches it for.
     pub(super) watched: Interest,
@@ -29,6 +34,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// What has passed.
+    pub(super) fn bytes(&self) -> ByteCount {
+        ByteCount { received: self.stream.received_bytes(), sent: self.stream.sent_bytes() }
+    }
+
     /// Moves packets from the protocol to the stream and sends them, until there are no more or the socket is full.
     pub(super) fn fill(&mut self, end: &mut dyn StreamEnd) -> io::Result<()> {
         loop {

@@ -111,7 +111,10 @@ impl World {
         let accepted = std::iter::repeat_with(|| listener.accept().unwrap()).find_map(|accepted| accepted);
         let (stream, _) = accepted.unwrap();
         let now = Instant::ZERO;
-        let id = streams.add(stream, 0, Seat::for_test(), &mut poller, now).map_err(|(_, error)| error).unwrap();
+        let id = streams
+            .add(stream, (0, NexusId(1)), Seat::for_test(), &mut poller, now)
+            .map_err(|(_, error)| error)
+            .unwrap();
         server.admit(ConnectionId(id.0), admitted(name), Admission { tsih: 1, nexus: NexusId(1) }, now);
         streams.transmit(&mut server, &mut poller, now);
         World { server, streams, poller, id, initiator }

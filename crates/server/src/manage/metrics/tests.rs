@@ -1,9 +1,12 @@
 use std::collections::BTreeSet;
 
+use sanwire_engine::NexusCount;
+
 use super::super::testing::{any_port, config};
 use super::super::{Answer, Request};
 use super::*;
 use crate::config::ServerConfig;
+use crate::counting::PacketCount;
 
 fn start(mut config: ServerConfig) -> Manager {
     config.name = "box \"1\"\n\\".into();
@@ -12,9 +15,11 @@ fn start(mut config: ServerConfig) -> Manager {
 
 #[test]
 fn every_layer_is_in_the_text_that_prometheus_reads() {
-    let mut manager = start(config(&["a=ram:1M", "b=ram:2M"]));
+    let mut config = config(&["a=ram:1M", "b=ram:2M"]);
+    config.wires.push(any_port("iscsi:0.0.0.0:1".parse().unwrap()));
+    let mut manager = start(config);
     let Ok(Answer::Metrics(text)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
-    let wire = &manager.target().wires()[0];
+    let [wire, portal] = manager.target().wires() else { panic!("two wires") };
     for line in [
         "sanwire_server_info{name=\"box \\\"1\\\"\\n\\\\\"} 1",
         "# TYPE sanwire_volume_size_bytes gauge",
@@ -23,6 +28,8 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
         "sanwire_volume_commands_total{volume=\"a\"} 0",
         &format!("sanwire_wire_up{{wire=\"{wire}\"}} 1"),
         &format!("sanwire_wire_packets_total{{wire=\"{wire}\",direction=\"in\"}} 0"),
+        &format!("sanwire_wire_connections{{wire=\"{portal}\"}} 0"),
+        &format!("sanwire_wire_bytes_total{{wire=\"{portal}\",direction=\"in\"}} 0"),
         &format!("sanwire_wire_kernel_dropped_packets_total{{wire=\"{wire}\"}} 0"),
     ] {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}");
@@ -52,11 +59,36 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         dropped: vec![("too old", 1), ("unknown", 2), ("too old", 3)],
         quotas: Vec::new(),
         wires: Vec::new(),
+        portals: Vec::new(),
+    };
+    let portal = manager.target().wires()[1].portal().unwrap().0;
+    let connection = |nexus, packets: Option<PacketCount>| ConnectionCount {
+        nexus: NexusId(nexus),
+        wire: if packets.is_some() { "hyperscsi" } else { "iscsi" },
+        principal: "iqn.x:\"host\"".into(),
+        address: "here".into(),
+        links: 1,
+        security: "none".into(),
+        commands: NexusCount { commands: 5, ..NexusCount::default() },
+        bytes: ByteCount { received: 70, sent: 80 },
+        packets,
+    };
+    let count = |shard: usize, volumes| {
+        let packets = PacketCount { sent: 9, ..PacketCount::default() };
+        let number = 0x10 + 2 * shard as u64;
+        let connections = vec![connection(number, None), connection(number + 1, Some(packets))];
+        let at = PortalCount { connections: 1, bytes: ByteCount { received: 70, sent: 80 } };
+        Counted { connections, portals: vec![(portal, at)], ..count(shard, volumes) }
     };
     let text = manager.metrics(&[count(0, vec![(slot, sum)]), count(1, vec![(slot, sum)])]);
     check(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     for line in [
         "sanwire_volume_command_duration_seconds_bucket{le=\"0.000008\",volume=\"b\"} 6",
+        &format!("sanwire_wire_bytes_total{{wire=\"{}\",direction=\"out\"}} 160", manager.target().wires()[1]),
+        &format!("sanwire_wire_connections{{wire=\"{}\"}} 2", manager.target().wires()[1]),
+        "sanwire_session_bytes_total{session=\"12\",protocol=\"iscsi\",client=\"iqn.x:\\\"host\\\"\",direction=\"in\"} 70",
+        "sanwire_session_packets_total{session=\"11\",protocol=\"hyperscsi\",client=\"iqn.x:\\\"host\\\"\",direction=\"out\"} 9",
+        "sanwire_session_commands_total{session=\"13\",protocol=\"hyperscsi\",client=\"iqn.x:\\\"host\\\"\"} 5",
         "sanwire_dropped_total{shard=\"1\",reason=\"too old\"} 4",
     ] {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}");

@@ -215,9 +215,8 @@ impl FrontEnd for Iscsi {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        if self.server.poll_timeout().is_some_and(|at| at <= now) {
-            self.server.handle_timeout(now);
-        }
+        // Also when nothing is due: memory may have come free.
+        self.server.handle_timeout(now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

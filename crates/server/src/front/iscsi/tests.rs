@@ -12,11 +12,12 @@ use sanwire_iscsi::{
     SessionParameters, TargetEntry,
 };
 
+use super::directory::TargetNodes;
 use super::{
-    ConnectionId, Directory, IpAddr, IscsiName, Isid, NexusId, Region, Server, ServerConfig, ServerEvent, StreamEnd,
-    TargetId,
+    BTreeMap, ConnectionId, Directory, IpAddr, Iscsi, IscsiName, Isid, NexusId, Region, Server, ServerConfig,
+    ServerEvent, StreamEnd, TargetId, VecDeque,
 };
-use crate::front::{StreamEnds, StreamId};
+use crate::front::{FrontEnd, StreamEnds, StreamId};
 use crate::registry::Seat;
 use crate::streams::Streams;
 use sanwire_core::Instant;
@@ -99,12 +100,12 @@ struct World {
 
 impl World {
     fn new(name: &IscsiName) -> Self {
-        let config = ServerConfig {
-            memory: Region::new(1 << 20).unwrap(),
-            directory: Arc::new(NoTargets),
-            commands_max: 32,
-            transfer_max_bytes: 1 << 16,
-        };
+        World::with(name, Region::new(1 << 20).unwrap())
+    }
+
+    fn with(name: &IscsiName, memory: Region) -> Self {
+        let config =
+            ServerConfig { memory, directory: Arc::new(NoTargets), commands_max: 32, transfer_max_bytes: 1 << 16 };
         let (mut server, mut streams, mut poller) = (Server::new(config), Streams::default(), Poller::new());
         let listener = Listener::open((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let initiator = TcpStream::connect(listener.local_address().unwrap()).unwrap();
@@ -151,6 +152,46 @@ impl World {
             }
         }
     }
+}
+
+/// Bytes arrive.
+fn take(server: &mut Server, stream: StreamId, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let mut filled = 0;
+        for space in StreamEnd::spaces(server, stream) {
+            let (now, rest) = bytes.split_at(space.len().min(bytes.len()));
+            space[..now.len()].copy_from_slice(now);
+            (bytes, filled) = (rest, filled + now.len());
+        }
+        assert!(filled > 0, "there is no room");
+        StreamEnd::filled(server, stream, filled, Instant::ZERO);
+    }
+}
+
+#[test]
+fn memory_that_comes_free_is_for_who_waits_for_it_in_the_next_turn() {
+    let (name, memory): (IscsiName, _) =
+        ("iqn.2026-11.org.sanwire:test".parse().unwrap(), Region::new(32 << 10).unwrap());
+    let World { server, id, .. } = World::with(&name, memory.clone());
+    let targets = TargetNodes::new(Authentication::default(), Vec::new());
+    let mut front = Iscsi { front: 0, server, targets, cold_resets: BTreeMap::new(), events: VecDeque::new() };
+    let has_command = |front: &mut Iscsi| {
+        std::iter::from_fn(|| front.server.poll_event()).any(|event| matches!(event, ServerEvent::Command { .. }))
+    };
+    assert!(!has_command(&mut front));
+    let held = memory.frame(32 << 10).expect("all of it");
+    // WRITE (10) of a page with all its data.
+    let mut pdu = [0; 48];
+    (pdu[0], pdu[1], pdu[6], pdu[19], pdu[22], pdu[27]) = (1, 0xA0, 0x10, 1, 0x10, 1);
+    (pdu[32], pdu[40]) = (0x2A, 8);
+    take(&mut front.server, id, &pdu);
+    assert!(!has_command(&mut front) && front.server.starving().count() == 1);
+    FrontEnd::handle_timeout(&mut front, Instant::ZERO);
+    assert!(FrontEnd::poll_timeout(&front).is_none_or(|at| at > Instant::ZERO), "it does not ask again and again");
+    drop(held);
+    FrontEnd::handle_timeout(&mut front, Instant::ZERO);
+    take(&mut front.server, id, &[7; 4096]);
+    assert!(has_command(&mut front), "it has its place");
 }
 
 #[test]

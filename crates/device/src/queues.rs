@@ -81,6 +81,11 @@ impl<C> Queues<C> {
         self.by_session.iter().filter_map(|(nexus, queue)| Some((*nexus, queue.commands.front()?)))
     }
 
+    /// The commands of a session.
+    pub(crate) fn of(&mut self, nexus: NexusId) -> impl Iterator<Item = &mut C> {
+        self.by_session.get_mut(&nexus).into_iter().flat_map(|queue| queue.commands.iter_mut())
+    }
+
     /// A command waits, behind those of its session. From now on the session has this weight.
     pub(crate) fn push(&mut self, nexus: NexusId, weight: u32, command: C) {
         let queue = self.by_session.entry(nexus).or_insert_with(|| {

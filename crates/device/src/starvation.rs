@@ -119,8 +119,10 @@ impl<H> Starvation<H> {
                     self.tend_at.get_or_insert(now + KEEPING_MAX);
                 }
                 self.queues.push(nexus, weight, starved);
-                // Memory may have come free since it asked, and nobody was told.
-                self.tried_at = None;
+                if !must_wait {
+                    // Memory may have come free since it asked, and nobody was told.
+                    self.tried_at = None;
+                }
                 None
             }
             progress => Some((handle, progress)),
@@ -191,7 +193,23 @@ impl<H> Starvation<H> {
 
     /// Takes out the commands that are meant. They want no memory any more.
     pub fn extract(&mut self, is_meant: impl FnMut(&Starved<H>) -> bool) -> Vec<Starved<H>> {
-        forgone(self.queues.extract(is_meant))
+        let extracted = self.queues.extract(is_meant);
+        if !extracted.is_empty() {
+            // Others of their sessions are first now, and may need less.
+            self.tried_at = None;
+        }
+        forgone(extracted)
+    }
+
+    /// Tries all that wait when [`Starvation::serve`] is next called, though no memory has come free: units may be gone.
+    pub fn try_again(&mut self) {
+        self.tried_at = None;
+    }
+
+    /// What waits of a nexus is for these units from now on.
+    pub fn turn_to(&mut self, nexus: NexusId, units: &Arc<LogicalUnits>) {
+        self.queues.of(nexus).for_each(|starved| starved.units = Arc::clone(units));
+        self.tried_at = None;
     }
 
     /// Takes out the commands of a session, which is not withheld any more.
@@ -313,6 +331,31 @@ mod tests {
         assert_eq!(sessions.starvation.extract(|_| true).len(), 1);
         assert!(!sessions.shares[0].is_denied());
         assert!(all(&sessions.shares[1]).iter().all(Option::is_some) && held.is_some());
+    }
+
+    #[test]
+    fn who_stood_behind_an_aborted_command_begins_without_more_memory() {
+        let mut sessions = Sessions::new(16);
+        let _held = sessions.shares[1].frame(UNIT_BYTES);
+        let much = task([0x28, 0, 0, 0, 0, 0, 0, 0, 128, 0], &[]);
+        assert!(sessions.begin(0, 1, much).is_none() && sessions.begin(0, 2, read_page()).is_none());
+        assert!(sessions.served().is_empty(), "behind its first");
+        assert_eq!(sessions.starvation.extract(|starved| starved.handle == 1).len(), 1);
+        assert!(matches!(sessions.served()[..], [(2, _)]));
+    }
+
+    #[test]
+    fn a_command_whose_unit_is_gone_is_answered_without_more_memory() {
+        let mut sessions = Sessions::new(16);
+        let _reading = sessions.fill(0);
+        assert!(sessions.served().is_empty());
+        sessions.units.remove(sanwire_core::Lun::default()).expect("the disk");
+        sessions.starvation.try_again();
+        let served = sessions.served();
+        assert!(
+            matches!(&served[..], [(1, Progress::Done(reply))] if reply.status == Status::CheckCondition),
+            "{served:?}"
+        );
     }
 
     #[test]

@@ -72,6 +72,15 @@ impl<H: Handle> Engine<H> {
         }
     }
 
+    /// What a nexus has given and what has not begun is for these units from now on: what it may do is asked of them.
+    pub fn turn_to(&mut self, nexus: NexusId, units: &Arc<LogicalUnits>) {
+        let paused = self.paused.0.get_mut(&nexus).into_iter().flatten();
+        paused.for_each(|waiting| waiting.units = Arc::clone(units));
+        let between = self.between.iter_mut().filter(|between| between.command.handle.nexus() == nexus);
+        between.for_each(|between| between.units = Arc::clone(units));
+        self.starvation.turn_to(nexus, units);
+    }
+
     /// Refuses the commands of a nexus that wait so: they may be given again.
     pub(crate) fn refuse_paused(&mut self, nexus: NexusId) {
         self.ended

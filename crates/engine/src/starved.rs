@@ -47,6 +47,11 @@ impl<H: Handle> Engine<H> {
         }
     }
 
+    /// Tries what waits for memory in the next turn, though none has come free: units may be gone for which commands wait.
+    pub fn try_starved_again(&mut self) {
+        self.starvation.try_again();
+    }
+
     /// Refuses what has kept memory for too long while it waited for more.
     pub(crate) fn tend_starved(&mut self, now: Instant) {
         self.ended.extend(self.starvation.tend(now).into_iter().map(not_executed));

@@ -37,6 +37,8 @@ pub(crate) enum ShardMessage {
     Count(Sender<Counted>),
     /// This came of a request to manage the server.
     Administered(CommandRef, Vec<u8>),
+    /// Volumes are not there any more: commands that wait for memory may be for one of them.
+    VolumesRemoved,
     /// Count a volume from zero.
     CountFromZero(u16),
     /// Go on with this port of a wire that was away.

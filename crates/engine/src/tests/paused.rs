@@ -61,3 +61,17 @@ fn what_waits_in_a_paused_nexus_can_be_aborted_withdrawn_and_superseded() {
     shard.pause(ONE, false, world.now);
     assert!(shard.poll_work().is_none() && ended(&mut shard) == [(7, None)], "the session is over");
 }
+
+#[test]
+fn what_waits_in_a_paused_nexus_is_asked_of_the_units_that_it_has_when_it_goes_on() {
+    let world = World::new(Patience::default());
+    let mut shard = world.shard();
+    shard.pause(ONE, true, world.now);
+    world.begin(&mut shard, Command(ONE, 1), write(0));
+    let none = Arc::new(LogicalUnits::new());
+    world.units.hand_over(&none, ONE);
+    shard.turn_to(ONE, &none);
+    shard.pause(ONE, false, world.now);
+    assert!(shard.poll_work().is_none(), "it is no unit of these");
+    assert_eq!(ended(&mut shard), [(1, Some(Status::CheckCondition))]);
+}

@@ -157,7 +157,10 @@ impl Server {
             self.slots.give_back(disk);
             self.past_uses.forget(disk.identity().uuid());
         }
-        self.clients.follow_volumes(luns);
+        self.clients.follow_volumes(&there);
+        if !there.is_empty() {
+            self.post(|| ShardMessage::VolumesRemoved);
+        }
         // Last: as long as clients find a volume, it demands what it did.
         removed.iter().for_each(|(lun, _)| self.levels.clear(*lun));
         let begin = |(lun, disk)| (lun, Removal::begin(disk, self.state_directory.clone()));

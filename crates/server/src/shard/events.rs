@@ -67,6 +67,7 @@ impl Shard {
                 let NexusView { units, who, address, is_read_only, weight, locks_media } = view;
                 if !Arc::ptr_eq(&nexus.units, &units) {
                     nexus.units.hand_over(&units, id);
+                    self.engine.turn_to(id, &units);
                 }
                 units.lock_media(id, locks_media);
                 (nexus.host.who, nexus.host.address) = (who, Some(address));

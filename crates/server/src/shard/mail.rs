@@ -38,6 +38,7 @@ impl Shard {
                         front.administered(request, answer, now);
                     }
                 }
+                ShardMessage::VolumesRemoved => self.engine.try_starved_again(),
                 ShardMessage::CountFromZero(slot) => {
                     self.counters.clear(slot);
                     self.nexuses.forget_use(slot);

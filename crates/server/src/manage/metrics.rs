@@ -229,7 +229,9 @@ fn portals(counted: &[Counted], served: &[Wire]) -> BTreeMap<String, PortalCount
     let of_wires: Vec<(&Wire, SocketAddr)> = of_wires.collect();
     let is_at = |portal: SocketAddr, local: SocketAddr| {
         let (portal_ip, local_ip) = (portal.ip().to_canonical(), local.ip().to_canonical());
-        portal.port() == local.port() && (portal_ip == local_ip || portal_ip.is_unspecified())
+        // A portal at `[::]` has no connections of IPv4: another one beside it may have these.
+        let is_any = portal_ip.is_unspecified() && portal_ip.is_ipv4() == local_ip.is_ipv4();
+        portal.port() == local.port() && (portal_ip == local_ip || is_any)
     };
     let mut portals: BTreeMap<String, PortalCount> =
         of_wires.iter().map(|(wire, _)| (wire.to_string(), PortalCount::default())).collect();

@@ -38,6 +38,33 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
     manager.into_target().stop().unwrap();
 }
 
+fn counted(shard: usize, volumes: Vec<(u16, VolumeCount)>) -> Counted {
+    Counted {
+        shard,
+        volumes,
+        connections: Vec::new(),
+        sessions: Vec::new(),
+        users: Vec::new(),
+        dropped: vec![("too old", 1), ("unknown", 2), ("too old", 3)],
+        quotas: Vec::new(),
+        wires: Vec::new(),
+        portals: Vec::new(),
+    }
+}
+
+#[test]
+fn a_portal_of_all_addresses_has_the_connections_of_its_own_family() {
+    let wires = ["iscsi:[::]:3260", "iscsi:0.0.0.0:3260"].map(|wire| wire.parse::<Wire>().unwrap());
+    let at = |local: &str, connections| {
+        let count = PortalCount { connections, ..PortalCount::default() };
+        (local.parse().unwrap(), count)
+    };
+    let counts = vec![at("192.0.2.1:3260", 1), at("[2001:db8::1]:3260", 2), at("[::ffff:192.0.2.2]:3260", 4)];
+    let of_all = [Counted { portals: counts, ..counted(0, Vec::new()) }];
+    let served = portals(&of_all, &wires);
+    assert_eq!(wires.map(|wire| served[&wire.to_string()].connections), [2, 5]);
+}
+
 /// Two wires that do not take things for the same reason, several shards, and volumes that were used.
 #[test]
 fn the_text_keeps_to_the_rules_of_openmetrics() {
@@ -50,17 +77,6 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
     let slot = manager.target().units().iter()[1].1.slot();
     let mut sum = VolumeCount { commands: 3, latency_us: 12, ..VolumeCount::default() };
     (sum.latencies[0], sum.latencies[3]) = (1, 2);
-    let count = |shard, volumes| Counted {
-        shard,
-        volumes,
-        connections: Vec::new(),
-        sessions: Vec::new(),
-        users: Vec::new(),
-        dropped: vec![("too old", 1), ("unknown", 2), ("too old", 3)],
-        quotas: Vec::new(),
-        wires: Vec::new(),
-        portals: Vec::new(),
-    };
     let portal = manager.target().wires()[1].portal().unwrap().0;
     let connection = |nexus, packets: Option<PacketCount>| ConnectionCount {
         nexus: NexusId(nexus),
@@ -78,7 +94,7 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         let number = 0x10 + 2 * shard as u64;
         let connections = vec![connection(number, None), connection(number + 1, Some(packets))];
         let at = PortalCount { connections: 1, bytes: ByteCount { received: 70, sent: 80 } };
-        Counted { connections, portals: vec![(portal, at)], ..count(shard, volumes) }
+        Counted { connections, portals: vec![(portal, at)], ..counted(shard, volumes) }
     };
     let text = manager.metrics(&[count(0, vec![(slot, sum)]), count(1, vec![(slot, sum)])]);
     check(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));

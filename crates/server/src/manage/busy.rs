@@ -100,19 +100,30 @@ impl Hold {
         self.luns.push(lun);
         self.slots.push(slot);
     }
+
+    /// Whether this has taken the volume.
+    pub(super) fn has(&self, volume: &str) -> bool {
+        self.volumes.iter().any(|name| name == volume)
+    }
+
+    /// Gives back the numbers of volumes that were to come, and keeps the volumes.
+    pub(super) fn free_places(&mut self) {
+        let mut taken = self.busy.lock();
+        for lun in self.luns.drain(..) {
+            taken.luns.remove(&lun);
+        }
+        for slot in self.slots.drain(..) {
+            taken.slots.remove(&slot);
+        }
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        self.free_places();
         let mut taken = self.busy.lock();
         for volume in &self.volumes {
             taken.volumes.remove(volume);
-        }
-        for lun in &self.luns {
-            taken.luns.remove(lun);
-        }
-        for slot in &self.slots {
-            taken.slots.remove(slot);
         }
         taken.is_reloading &= !self.is_reload;
     }

@@ -12,6 +12,13 @@ pub(super) struct Condition {
     revision: u64,
 }
 
+impl Condition {
+    /// That nothing has changed since then that an administrator can change.
+    pub(super) fn of_server(revision: u64) -> Self {
+        Condition { subject: Subject::Server, revision }
+    }
+}
+
 /// What has a revision.
 #[derive(Clone, Debug)]
 enum Subject {

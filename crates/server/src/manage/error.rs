@@ -33,7 +33,8 @@ pub enum ManageError {
     },
     /// Somebody has changed it since who asks has looked at it.
     #[error(
-        "nothing was changed: {what} has revision {present} now, not {expected}, since it was changed meanwhile: look at it again first"
+        "nothing was changed: {what} has revision {present} now, not {expected}: it was changed, the server was started again, or that \
+         is the revision of something else; look at it again (`status --json` or `clients --json`)"
     )]
     Stale {
         /// What was to be changed.
@@ -66,7 +67,7 @@ pub enum ManageError {
     /// The configuration would take volumes away from their users.
     #[error(
         "nothing was reloaded, for that would take away what is in use: {0}; have it detached there first, say it in the configuration, \
-         or use `sanwire ctl reload --force`"
+         or add --force"
     )]
     TakesAway(String),
     /// Nobody is to be dropped.

@@ -25,6 +25,8 @@ pub(super) struct Keeping {
     /// Nowhere: then changes end with the server.
     pub(super) file: Option<StateFile>,
     record: SharedRecord,
+    /// Whether the file still says something else than the record, which holds.
+    is_behind: bool,
     /// What should be served and is not.
     pub(super) missing: Vec<MissingVolume>,
     /// The port groups that are not active and optimized.
@@ -82,7 +84,8 @@ impl Manager {
         let (configured, record) = (Arc::new(Configured::new(configured)), SharedRecord::default());
         *record.write() = kept;
         let revisions = target.revisions().clone();
-        let kept = Keeping { configured, file, record, missing, access_states, revisions, pending: BTreeMap::new() };
+        let (pending, is_behind) = (BTreeMap::new(), false);
+        let kept = Keeping { configured, file, record, is_behind, missing, access_states, revisions, pending };
         let source = Arc::new(Mutex::new(source));
         let mut manager = Manager {
             target,
@@ -149,6 +152,15 @@ impl Manager {
     /// [`ManageError::Keep`]; then what was kept still is.
     pub(super) fn keep_targets(&mut self, exports: &[TargetNodeConfig]) -> Result<(), ManageError> {
         self.kept.keep_all(self.kept.changes_to(self.volumes.values(), exports))
+    }
+
+    /// Keeps what is served after a reload. After one that `resets` it also holds when that fails: the next change keeps it too.
+    ///
+    /// # Errors
+    /// [`ManageError::Keep`].
+    pub(super) fn keep_reloaded(&mut self, resets: bool) -> Result<(), ManageError> {
+        let changes = self.kept.changes_to(self.volumes.values(), &self.target.exports());
+        if resets { self.kept.keep_forgotten(changes) } else { self.kept.keep_all(changes) }
     }
 
     /// Keeps what is served: what was about to be has failed.
@@ -238,23 +250,42 @@ impl Keeping {
     }
 
     /// Keeps these changes in place of those that are kept.
-    fn keep_all(&self, changes: Changes) -> Result<(), ManageError> {
-        if changes != *self.changes() {
+    fn keep_all(&mut self, changes: Changes) -> Result<(), ManageError> {
+        if self.is_behind || changes != *self.changes() {
             self.save(&changes)?;
-            *self.record.write() = changes;
-            self.revise();
+            self.hold(changes);
+            self.is_behind = false;
         }
         Ok(())
     }
 
-    fn keep_edit(&self, edit: Edit) -> Result<(), ManageError> {
+    /// The same of what was brought about already, and holds even when it cannot be kept.
+    fn keep_forgotten(&mut self, changes: Changes) -> Result<(), ManageError> {
+        let kept = self.keep_all(changes.clone());
+        if kept.is_err() {
+            self.hold(changes);
+            self.is_behind = true;
+        }
+        kept
+    }
+
+    /// From now on these are the changes.
+    fn hold(&self, changes: Changes) {
+        *self.record.write() = changes;
+        self.revise();
+    }
+
+    fn keep_edit(&mut self, edit: Edit) -> Result<(), ManageError> {
         let undo = self.record.write().apply(edit.clone());
-        if undo == edit {
+        if undo == edit && !self.is_behind {
             return Ok(());
         }
         let saved = self.save(&self.changes());
         match saved {
-            Ok(()) => self.revise(),
+            Ok(()) => {
+                self.is_behind = false;
+                self.revise();
+            }
             Err(_) => drop(self.record.write().apply(undo)),
         }
         saved

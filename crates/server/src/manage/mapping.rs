@@ -50,15 +50,20 @@ impl Manager {
     }
 
     fn renumber_now(&mut self, name: &str, from: Lun, to: Lun) -> Result<Answer, ManageError> {
-        let taken = |()| ManageError::LunTaken { lun: to, place: "the server".into() };
+        let taken = || ManageError::LunTaken { lun: to, place: "the server".into() };
         if self.is_taken(to) {
-            return Err(taken(()));
+            return Err(taken());
         }
         let volume = self.volume_with(name, |volume| VolumeConfig { lun: to, ..volume })?;
         self.keep_definition(&volume)?;
-        if self.target.renumber_volume(from, to).is_err() {
+        let failure = match self.target.renumber_volume(from, to) {
+            Ok(true) => None,
+            Ok(false) => Some(ManageError::NoVolume(name.to_owned())),
+            Err(_) => Some(taken()),
+        };
+        if let Some(failure) = failure {
             self.keep_served();
-            return Err(taken(()));
+            return Err(failure);
         }
         self.put_definition(volume);
         Ok(self.changed(format!("volume {name} is logical unit {to} now, {from} before")))
@@ -175,4 +180,24 @@ struct Mapped {
     lun: Lun,
     /// Whether the volume was a unit of that target already.
     is_moved: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::config;
+    use super::*;
+
+    #[test]
+    fn a_volume_that_has_not_the_number_any_more_that_was_asked_about_stays_where_it_is() {
+        let config = config(&["a=ram:1M"]);
+        let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+        let lun = |number| Lun::new(number).unwrap();
+        let error = manager.renumber_now("a", lun(7), lun(9)).unwrap_err();
+        assert_eq!(error.code(), "volume-unknown");
+        assert_eq!((manager.find("a").unwrap().0, manager.volumes["a"].lun), (lun(0), lun(0)));
+        assert!(manager.kept.changes().is_empty());
+        manager.renumber_now("a", lun(0), lun(9)).unwrap();
+        assert_eq!((manager.find("a").unwrap().0, manager.volumes["a"].lun), (lun(9), lun(9)));
+        manager.into_target().stop().unwrap();
+    }
 }

@@ -112,6 +112,9 @@ impl Manager {
             }
             (attempts, sought.into_iter().map(open).collect())
         };
+        // What a reset forgets is what was there when its users were asked for: it takes nothing away that comes while it opens volumes.
+        let since = || Condition::of_server(self.target.revisions().look().server());
+        let condition = condition.or_else(|| configured.resets.then(since));
         let holds = Holds { reload, volumes: hold, resets: configured.resets };
         Ok(Step::slow("opening volumes", open, move |manager, (new, sought): (Vec<Attempt>, Vec<Attempt>)| {
             let holds_good = condition.map_or(Ok(()), |condition| manager.check(&condition));
@@ -170,8 +173,8 @@ impl Manager {
         let missing = renamed.iter().map(|coming| missing_for_now(&coming.volume, &all_exports));
         self.kept.missing.extend(missing);
         left.renamed = renamed;
-        let kept = self.configured_anew(configured, &wanted.volumes, difference.kept);
-        left.notes.extend(kept.err().map(not_kept));
+        self.configured_anew(configured, &wanted.volumes, difference.kept);
+        left.notes.extend(self.keep_reloaded(holds.resets).err().map(|error| not_kept(error, holds.resets)));
         let raised: Vec<VolumeSpec> = raised.into_iter().cloned().collect();
         Ok(self.finish_reload(left, raised, changed, holds))
     }
@@ -219,15 +222,16 @@ impl Manager {
 
     /// All is as it is to be.
     fn reloaded(&mut self, mut changed: Vec<String>, notes: Vec<String>, holds: Holds) -> Step {
-        let Holds { reload: _reload, volumes, resets } = holds;
+        let Holds { reload: _reload, mut volumes, resets } = holds;
         // They have their numbers, which may be given to others.
-        drop(volumes);
+        volumes.free_places();
         if resets {
-            changed.extend(self.renumber_as_configured());
+            changed.extend(self.renumber_as_configured(&volumes));
         }
+        drop(volumes);
         changed.extend(notes);
-        let kept = self.keep_targets(&self.target.exports());
-        let line = kept.err().map(not_kept).filter(|line| !changed.contains(line));
+        let kept = self.keep_reloaded(resets);
+        let line = kept.err().map(|error| not_kept(error, resets)).filter(|line| !changed.contains(line));
         changed.extend(line);
         self.target.events().note(Happening::Reloaded { changed: changed.clone() });
         Step::Done(Answer::Changed(changed))
@@ -297,8 +301,13 @@ impl Manager {
 }
 
 /// A reload that is done, but for that.
-fn not_kept(error: ManageError) -> String {
+fn not_kept(error: ManageError, resets: bool) -> String {
     match error {
+        ManageError::Keep { path, source } if resets => format!(
+            "what ctl had changed still stands in {}, and is there again at the next start: {source}; see to that, and \
+             `reload --reset` again",
+            path.display()
+        ),
         ManageError::Keep { path, source } => format!(
             "what ctl has changed cannot be kept beside this configuration in {}: {source}; see to that, and reload again",
             path.display()

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use sanwire_core::Lun;
 
 use super::access::PortState;
+use super::busy::Hold;
 use super::deviations::deviations;
 use super::keeping::not_kept;
 use super::usage::Way;
@@ -24,12 +25,12 @@ impl Manager {
         deviations.into_iter().map(line).collect()
     }
 
-    /// Puts what is kept aside, before it is forgotten.
+    /// Puts what is kept aside, before it is forgotten. Where nothing is, what an earlier reset has put aside stays there.
     ///
     /// # Errors
     /// [`ManageError`] when that cannot be done.
     pub(super) fn put_changes_aside(&self) -> Result<(), ManageError> {
-        if let Some(file) = &self.kept.file {
+        if let Some(file) = self.kept.file.as_ref().filter(|_| !self.kept.changes().is_empty()) {
             file.put_aside().map_err(|source| not_kept(file, source))?;
         }
         Ok(self.target.clients().put_changes_aside()?)
@@ -65,10 +66,11 @@ impl Manager {
         wanted.iter().filter(has_other).map(|volume| (volume.lun, &*volume.spec.name))
     }
 
-    /// Gives all volumes the numbers that they are configured to have; what has changed, for people.
-    pub(super) fn renumber_as_configured(&mut self) -> Vec<String> {
+    /// Gives the volumes that the reset holds the numbers that they are configured to have; what has changed, for people.
+    pub(super) fn renumber_as_configured(&mut self, held: &Hold) -> Vec<String> {
         let configured = std::sync::Arc::clone(&self.kept.configured);
-        let wanted = self.renumbered(&configured.volumes).map(|(lun, name)| (lun, name.to_owned()));
+        let wanted = self.renumbered(&configured.volumes).filter(|(_, name)| held.has(name));
+        let wanted = wanted.map(|(lun, name)| (lun, name.to_owned()));
         let (mut wanted, mut lines): (BTreeMap<Lun, String>, _) = (wanted.collect(), Vec::new());
         let luns: Vec<Lun> = wanted.keys().copied().collect();
         for lun in luns {

@@ -12,7 +12,8 @@ use sanwire_io::file::EngineKind;
 use sanwire_store::kind::{self, Backing, Likeness, Place, StoreKind};
 use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
 
-use super::Manager;
+use super::slow::{Next, Step};
+use super::{ManageError, Manager};
 use crate::allow::AllowList;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::error::StartError;
@@ -160,6 +161,33 @@ impl Kept {
     /// As on a disk that is full: no change can be kept from now on.
     pub(crate) fn fill_disk(&self) {
         fs::create_dir(self.changes().with_extension("json.new")).unwrap();
+    }
+}
+
+/// Does what of a request takes long, and gives the rest.
+pub(super) fn work(step: Step) -> Next {
+    match step {
+        Step::Slow(slow) => slow.run(),
+        Step::Done(answer) => panic!("{answer:?}"),
+    }
+}
+
+/// The same for all that a request does until this is done.
+pub(super) fn work_until(manager: &mut Manager, mut step: Step, what: &str) -> Next {
+    loop {
+        let is_it = matches!(&step, Step::Slow(slow) if slow.what == what);
+        let rest = work(step);
+        if is_it {
+            return rest;
+        }
+        step = go_on(manager, rest).unwrap();
+    }
+}
+
+pub(super) fn go_on(manager: &mut Manager, next: Next) -> Result<Step, ManageError> {
+    match next {
+        Next::Then(then) => then(manager),
+        Next::Over(_) => panic!("it is over"),
     }
 }
 

@@ -83,7 +83,7 @@ impl Manager {
         configured: ServerConfig,
         wanted: &[VolumeConfig],
         pending: Vec<VolumeSpec>,
-    ) -> Result<(), ManageError> {
+    ) {
         self.kept.configured = Arc::new(Configured::new(configured));
         self.kept.pending = pending.into_iter().map(|spec| (spec.name.to_string(), spec)).collect();
         let wanted: BTreeMap<_, _> = wanted.iter().map(|volume| (&volume.spec.name, volume.origin)).collect();
@@ -93,7 +93,6 @@ impl Manager {
                 self.target.revisions().changed(Collection::Volumes, &volume.spec.name);
             }
         }
-        self.keep_targets(&self.target.exports())
     }
 }
 

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::super::access::PortState;
-use super::super::testing::{Kept, any_port, config};
+use super::super::testing::{Kept, any_port, config, go_on, work};
 use super::super::{Answer, Status};
 use super::*;
 use crate::config::ServerConfig;
@@ -71,7 +71,10 @@ fn refuses(manager: &mut Manager, revision: u64, request: Request, present: u64)
     let before = (status(manager), manager.target.clients().list());
     let error = manager.execute(on(revision, request)).expect_err(&shown);
     assert_eq!(error.code(), "revision-stale", "{shown}: {error}");
-    assert!(error.to_string().contains(&format!("revision {present} now, not {revision}")), "{error}");
+    assert!(
+        error.to_string().contains(&format!("revision {present} now, not {revision}: it was changed, ")),
+        "{error}"
+    );
     assert_eq!((status(manager), manager.target.clients().list()), before, "{shown}");
 }
 
@@ -181,21 +184,6 @@ fn no_condition_of_an_earlier_run_fits_after_a_restart() {
     }
     let present = status(&mut manager).revision;
     refuses(&mut manager, before.revision, Request::Reload { force: false, dry_run: false, reset: false }, present);
-}
-
-/// Does what of a request takes long, and gives the rest.
-fn work(step: Step) -> Next {
-    match step {
-        Step::Slow(slow) => slow.run(),
-        Step::Done(answer) => panic!("{answer:?}"),
-    }
-}
-
-fn go_on(manager: &mut Manager, next: Next) -> Result<Step, ManageError> {
-    match next {
-        Next::Then(then) => then(manager),
-        Next::Over(_) => panic!("it is over"),
-    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use std::fs;
 
-use super::super::testing::Kept;
+use super::super::slow::Step;
+use super::super::testing::{Kept, go_on, work_until};
 use super::super::wanted::Configuration;
 use super::super::{Answer, Request, Status};
 use super::*;
@@ -146,6 +147,8 @@ fn a_number_that_somebody_uses_is_not_taken_away() {
     };
     assert_eq!(taken(true), ["volume a is in use by somebody"]);
     assert_eq!(taken(false), [""; 0]);
+    let refused = ManageError::TakesAway(taken(true).join(", ")).to_string();
+    assert!(refused.ends_with("or add --force"), "which is added to what was asked for: {refused}");
 }
 
 #[test]
@@ -157,4 +160,116 @@ fn nothing_is_reset_that_could_not_be_put_aside() {
     fs::create_dir(kept.directory.join("state/changes-test.json.old")).unwrap();
     assert_eq!(manager.execute(reset(false)).unwrap_err().code(), "not-kept");
     assert_eq!(served(&mut manager), changed);
+}
+
+fn add(volume: &str) -> Request {
+    Request::AddVolume { volume: volume.into(), target: None, renew: false, adopt: false }
+}
+
+fn remove(name: &str) -> Request {
+    Request::RemoveVolume { name: name.into(), force: false }
+}
+
+#[test]
+fn nothing_that_comes_while_a_reset_opens_volumes_is_taken_away() {
+    let kept = Kept::new("reset-race", &["a=ram:1M", "b=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    lines(&mut manager, remove("b"));
+    let meanwhile = [add("x=ram:1M"), map("a", 7, Some(OWN)), map("a", 9, None)];
+    for (request, force) in meanwhile.into_iter().zip([false, true, false]) {
+        let step = manager.begin(Request::Reload { force, dry_run: false, reset: true }).unwrap();
+        let opened = work_until(&mut manager, step, "opening volumes");
+        lines(&mut manager, request);
+        let now = served(&mut manager);
+        assert_eq!(go_on(&mut manager, opened).err().unwrap().code(), "revision-stale");
+        assert_eq!(served(&mut manager), now);
+    }
+    assert!(manager.find("x").is_some() && manager.find("b").is_none());
+    assert!(!kept.changes().with_extension("json.old").exists(), "nothing was put aside either");
+    lines(&mut manager, reset(false));
+    assert!(manager.find("x").is_none() && manager.find("b").is_some(), "what was there before it began is");
+}
+
+#[test]
+fn what_a_reset_has_put_aside_stays_until_something_was_changed_again() {
+    let kept = Kept::new("reset-twice", &["a=ram:1M", "b=ram:1M", "c=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    let aside = || {
+        ["changes-test.json.old", "clients-test.json.old"]
+            .map(|file| fs::read_to_string(kept.directory.join("state").join(file)).unwrap())
+    };
+    change(&mut manager);
+    lines(&mut manager, reset(false));
+    let first = aside();
+    assert!(first[0].contains("\"d\"") && first[1].contains(ALICE));
+    lines(&mut manager, reset(false));
+    assert_eq!(aside(), first);
+    lines(&mut manager, add("e=ram:1M"));
+    lines(&mut manager, reset(false));
+    let [changes, clients] = aside();
+    assert!(changes.contains("\"e\"") && !changes.contains("\"d\""));
+    assert_eq!(clients, first[1], "none of them was changed");
+}
+
+#[test]
+fn a_reset_that_cannot_be_kept_holds_and_is_kept_by_the_next_change_or_reset() {
+    for by_change in [false, true] {
+        let kept = Kept::new(&format!("reset-full-{by_change}"), &["a=ram:1M", "b=ram:1M", "c=ram:1M"]);
+        let mut manager = kept.start().unwrap();
+        let (mut before, plain) =
+            (served(&mut manager), Request::Reload { force: false, dry_run: false, reset: false });
+        change(&mut manager);
+        let clients = kept.directory.join("state/clients-test.json");
+        let full = [kept.changes().with_extension("json.new"), clients.with_extension("json.new")];
+        kept.fill_disk();
+        fs::create_dir(&full[1]).unwrap();
+        for _ in 0..2 {
+            let told = lines(&mut manager, reset(false));
+            for file in [&kept.changes(), &clients] {
+                let mut about = told.iter().filter(|line| line.contains(&*file.to_string_lossy()));
+                let line = about.next().expect("it is told");
+                assert!(line.contains("at the next start") && line.ends_with("`reload --reset` again"), "{line}");
+                assert_eq!(about.next(), None, "once");
+            }
+            assert_eq!((served(&mut manager), status(&mut manager).deviations), (before.clone(), vec![]));
+        }
+        full.iter().for_each(|path| fs::remove_dir(path).unwrap());
+        if by_change {
+            lines(&mut manager, add("e=ram:1M"));
+            before = served(&mut manager);
+        } else {
+            assert_eq!(lines(&mut manager, reset(false)), [""; 0]);
+            assert_eq!(lines(&mut manager, plain), [""; 0]);
+        }
+        manager.into_target().stop().unwrap();
+        let mut manager = kept.start().unwrap();
+        assert_eq!(served(&mut manager), before);
+        assert_eq!(
+            manager.target.clients().list().len(),
+            usize::from(by_change),
+            "only the file that was written forgets"
+        );
+    }
+}
+
+#[test]
+fn a_reset_renumbers_what_it_holds_and_nothing_that_was_renumbered_meanwhile() {
+    let kept = Kept::new("reset-held", &["a=ram:1M", "b=ram:1M", "c=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    lines(&mut manager, map("a", 9, None));
+    lines(&mut manager, remove("b"));
+    let step = manager.begin(reset(false)).unwrap();
+    let mut next = work_until(&mut manager, step, "making volumes stable, and longer");
+    for name in ["a", "b"] {
+        assert_eq!(manager.execute(map(name, 8, None)).unwrap_err().code(), "volume-busy", "{name}");
+    }
+    lines(&mut manager, map("c", 7, None));
+    while let Step::Slow(slow) = go_on(&mut manager, next).unwrap() {
+        next = slow.run();
+    }
+    let numbers: Vec<_> = status(&mut manager).volumes.into_iter().map(|volume| (volume.name, volume.lun)).collect();
+    assert_eq!(numbers, [("a".into(), 0), ("b".into(), 1), ("c".into(), 7)]);
+    let deviations: Vec<String> = status(&mut manager).deviations.into_iter().map(|other| other.name).collect();
+    assert_eq!(deviations, ["c"]);
+    lines(&mut manager, map("a", 8, None));
 }

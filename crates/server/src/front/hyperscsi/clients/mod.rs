@@ -149,9 +149,12 @@ impl Clients {
         self.table.load().changes.0.iter().map(|(id, change)| (*id, change.clone())).collect()
     }
 
-    /// Puts the file that keeps changes aside, before it is replaced by one with none of them.
+    /// Puts the file that keeps changes aside, before it is replaced by one with none of them; not one that has none.
     pub(crate) fn put_changes_aside(&self) -> Result<(), ChangeError> {
         let file = self.lock();
+        if self.table.load().changes.0.is_empty() {
+            return Ok(());
+        }
         file.put_aside().map_err(|source| ChangeError::Keep { path: file.shown(), source })
     }
 
@@ -325,11 +328,14 @@ impl Table {
 
     /// Forgets all changes; a line if what is kept cannot be forgotten.
     fn forget_changes(&mut self, file: &ClientsFile) -> Vec<String> {
-        let forgotten = std::mem::take(&mut self.changes);
-        let saved = if forgotten.0.is_empty() { Ok(()) } else { file.save(&self.changes) };
+        self.changes = Changes::default();
+        // What an earlier reset could not make the file forget stands there alone.
+        let is_kept = file.load(&self.configured).map_or(true, |kept| !kept.0.is_empty());
+        let saved = if is_kept { file.save(&self.changes) } else { Ok(()) };
         let line = |error| {
             format!(
-                "{} still has what was changed of clients, and it is there again at the next start: {error}",
+                "{} still has what was changed of clients, and it is there again at the next start: {error}; see to that, and \
+                 `reload --reset` again",
                 file.shown()
             )
         };

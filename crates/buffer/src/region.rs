@@ -132,14 +132,14 @@ impl Region {
         Usage { most: Some(most), ..Usage::refused(&MEMORY_OF_CLIENT, refused) }
     }
 
-    /// How often memory has come free: what found none finds none before this changes. Beside frames that go home, a holder counts
-    /// that has got what others had to leave to it, does not want it any more, or is gone.
+    /// How many releases there were: an attempt that found no memory finds none before this changes. A release is a frame that is given
+    /// back, and also a holder that has got what others had to leave to it, does not want it any more, or is gone.
     #[must_use]
     pub fn releases(&self) -> u64 {
         self.lock().releases
     }
 
-    /// For who waits: has the hook called at the next release ([`Region::on_release`]), once, and tells how many there were. To be
+    /// Has the hook called at the next release ([`Region::on_release`]), once, and tells how many releases there were. To be
     /// called before another attempt: either that finds memory, or the hook will tell of it.
     pub fn await_release(&self) -> u64 {
         let mut state = self.lock();
@@ -202,7 +202,7 @@ impl Mapping {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is taken, and tells who waits for what comes free by that.
+    /// Changes what is taken, and calls the hook if that is a release that somebody awaits.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let changed = change(&mut state);

@@ -60,7 +60,7 @@ pub struct Starvation<H> {
     memory: Region,
     /// Where only that can begin which needs no memory.
     nothing: Region,
-    /// How often memory had come free when all were last tried; `None`: they are to be tried again in any case.
+    /// How many releases of memory there had been when all were last tried; `None`: they are to be tried again in any case.
     tried_at: Option<u64>,
     /// When it is seen whether something has kept memory for too long: no command has earlier.
     tend_at: Option<Instant>,
@@ -99,7 +99,7 @@ impl<H> Starvation<H> {
     }
 
     /// Begins a command; gives what has become of it, and which it is. `None`: it waits, and [`Starvation::serve`] is to be called: from
-    /// then on the memory tells of what comes free.
+    /// then on the memory tells of its next release.
     pub fn begin(
         &mut self,
         nexus: NexusId,
@@ -120,7 +120,7 @@ impl<H> Starvation<H> {
                 }
                 self.queues.push(nexus, weight, starved);
                 if !must_wait {
-                    // Memory may have come free since it asked, and nobody was told.
+                    // Memory may have been released since it asked, and nobody was told.
                     self.tried_at = None;
                 }
                 None
@@ -129,8 +129,8 @@ impl<H> Starvation<H> {
         }
     }
 
-    /// Tries those that wait, if any memory has come free since: `go_on` is told what has become of those that have begun. For the
-    /// others, the memory tells when some comes free ([`Region::on_release`]).
+    /// Tries those that wait, if memory was released since the last time: `go_on` is told what has become of those that have begun. For the
+    /// others, the memory tells of its next release ([`Region::on_release`]).
     pub fn serve(&mut self, now: Instant, mut go_on: impl FnMut(H, &Arc<LogicalUnits>, Progress)) {
         if self.queues.is_empty() || self.tried_at == Some(self.memory.releases()) {
             return;
@@ -201,7 +201,7 @@ impl<H> Starvation<H> {
         forgone(extracted)
     }
 
-    /// Tries all that wait when [`Starvation::serve`] is next called, though no memory has come free: units may be gone.
+    /// Has [`Starvation::serve`] try all that wait, even if no memory is released until then: their units may have been removed.
     pub fn try_again(&mut self) {
         self.tried_at = None;
     }

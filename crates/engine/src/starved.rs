@@ -33,7 +33,7 @@ impl<H: Handle> Engine<H> {
         if let Some((command, progress)) = self.starvation.begin(nexus, command, seat, task, now) {
             self.go_on(Some(command), seat.units, progress, now);
         } else {
-            // Memory may have come free before the region knew that somebody waits: the next turn looks.
+            // Memory may have been released before the region knew that somebody waits: the next turn looks.
             self.completions.wake();
         }
     }
@@ -47,7 +47,7 @@ impl<H: Handle> Engine<H> {
         }
     }
 
-    /// Tries what waits for memory in the next turn, though none has come free: units may be gone for which commands wait.
+    /// Tries the commands that wait for memory in the next turn, even if none is released: their units may have been removed.
     pub fn try_starved_again(&mut self) {
         self.starvation.try_again();
     }

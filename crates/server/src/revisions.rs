@@ -1,4 +1,4 @@
-//! Revisions: numbers that rise when a resource changes, so that who has looked at it can tell whether it is still the same.
+//! Revisions: numbers that rise when a resource changes, so that a client that has looked at it can tell whether it is still the same.
 //!
 //! All of them come from one counter, so that what was removed and added again under its name has another one. Only what has
 //! changed since the start has a number of its own; the rest has the first one of the run.

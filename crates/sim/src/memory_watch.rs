@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sanwire_buffer::Region;
 use sanwire_core::{HEADWAY_PERIOD, Instant};
 
-/// Tells when memory has come free that somebody waits for, and when the progress of those that have some is to be measured.
+/// Tells when memory is released that somebody waits for, and when the progress of those that have some is to be measured.
 pub struct MemoryWatch {
     is_released: Arc<AtomicBool>,
     measure_at: Instant,
@@ -22,7 +22,7 @@ impl MemoryWatch {
         MemoryWatch { is_released, measure_at: Instant::ZERO }
     }
 
-    /// When the shard is to be driven: at once when memory has come free; when somebody waits, also to measure progress.
+    /// When the shard is to be driven: at once when memory was released; when somebody waits, also to measure progress.
     #[must_use]
     pub fn poll_timeout(&self, is_starved: bool) -> Option<Instant> {
         if self.is_released.load(Ordering::Relaxed) {

@@ -22,7 +22,7 @@ pub(super) struct State {
     unused: Vec<usize>,
     /// How many frames have gone home.
     returned: u64,
-    /// How often memory has come free, or become free for others than before.
+    /// How many releases there were: memory that was given back, or that other holders than before may take.
     pub(super) releases: u64,
     /// Somebody waits: the hook is to be called at the next release.
     pub(super) is_awaited: bool,

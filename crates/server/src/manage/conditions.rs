@@ -1,4 +1,4 @@
-//! Changes on the condition that nobody has changed the resource since who asks has looked at it.
+//! Changes on the condition that nobody has changed the resource since the asker looked at it.
 
 use super::slow::{Next, Slow, Step};
 use super::{ManageError, Manager, Request};

@@ -31,7 +31,7 @@ pub enum ManageError {
         /// What is done to it.
         what: &'static str,
     },
-    /// Somebody has changed it since who asks has looked at it.
+    /// It does not have the revision that the asker expects.
     #[error(
         "nothing was changed: {what} has revision {present} now, not {expected}: it was changed, the server was started again, or that \
          is the revision of something else; look at it again (`status --json` or `clients --json`)"

@@ -99,7 +99,7 @@ impl Response {
 pub struct Status {
     /// What clients call it.
     pub name: String,
-    /// Rises with each change of what an administrator can change: who has seen it can tell whether there was one since.
+    /// Rises with each change of what an administrator can change: a client that has seen it can tell whether there was one since.
     #[serde(default)]
     pub revision: u64,
     /// The same of all resources of each type.

@@ -68,7 +68,7 @@ impl Shard {
         }
     }
 
-    /// Whether a store, or memory that came free, has woken it since that was asked last.
+    /// Whether a store, or a release of memory, has woken it since that was asked last.
     pub fn take_woken(&self) -> bool {
         self.woken.swap(false, Ordering::Relaxed)
     }

@@ -85,7 +85,7 @@ pub struct Server {
     events: VecDeque<ServerEvent>,
     /// Connections whose clients were told that there is no room for what they send.
     starved: VecDeque<u32>,
-    /// What the starved were told last was told when memory had come free so often.
+    /// How many releases of memory there had been when the starved were last told of room.
     looked_at: Option<u64>,
     /// Until then memory is kept for those that were told of it.
     kept_until: Option<Instant>,

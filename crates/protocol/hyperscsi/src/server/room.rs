@@ -10,8 +10,8 @@ use super::Server;
 const KEPT_FOR: Duration = Duration::from_millis(5);
 
 impl Server {
-    /// Those for whom there is room now are told so, who has waited longest first. For the others, the region tells when memory comes
-    /// free.
+    /// Those for whom there is room now are told so, who has waited longest first. For the others, the region tells of its next
+    /// release.
     pub(super) fn tell_of_room(&mut self, now: Instant) {
         if self.starved.is_empty() {
             return;

@@ -260,7 +260,7 @@ impl Server {
         if self.shared.relieved.is_empty() { self.shared.next_deadline() } else { Some(Instant::ZERO) }
     }
 
-    /// Time has passed, or the region has told of memory that came free.
+    /// Time has passed, or the region has told of a release.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.look_again(now);
         if !self.shared.starved.is_empty() && self.shared.config.memory.releases() != self.shared.fed_at {

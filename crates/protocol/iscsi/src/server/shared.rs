@@ -59,7 +59,7 @@ pub(super) struct Shared {
     pub(super) closing: FxHashMap<ConnectionId, Leaving>,
     /// In the order in which they came, which holds for what is of one session.
     pub(super) starved: VecDeque<Starved>,
-    /// How often memory had come free when these were last tried.
+    /// How many releases of memory there had been when these were last tried.
     pub(super) fed_at: u64,
     /// Logical units whose commands wait for their stores, and keep too much of the memory.
     pub(super) held_back: BTreeSet<Unit>,

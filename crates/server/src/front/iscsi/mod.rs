@@ -215,7 +215,7 @@ impl FrontEnd for Iscsi {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // Also when nothing is due: memory may have come free.
+        // Also when nothing is due: memory may have been released.
         self.server.handle_timeout(now);
     }
 

@@ -161,12 +161,12 @@ impl LogicalUnits {
         self.view.find_named(name)
     }
 
-    /// The lowest number that no unit has, and that is not reserved; `None` when all are taken.
-    #[must_use]
-    pub fn lowest_free(&self, is_reserved: impl Fn(Lun) -> bool) -> Option<Lun> {
-        let inventory = self.view.inventory();
-        let mut numbers = (0..LUNS_MAX as u16).filter_map(Lun::new);
-        numbers.find(|lun| inventory.get(*lun).is_none() && !is_reserved(*lun))
+    /// The numbers that no unit has now, and that are not reserved, ascending. Who needs many takes them from one iterator, which
+    /// looks at each number once.
+    pub fn free_numbers(&self, is_reserved: impl Fn(Lun) -> bool) -> impl Iterator<Item = Lun> {
+        let inventory = Arc::clone(&self.view.inventory());
+        let numbers = (0..LUNS_MAX as u16).filter_map(Lun::new);
+        numbers.filter(move |lun| inventory.get(*lun).is_none() && !is_reserved(*lun))
     }
 
     /// The unit that is called so, whatever its number; `None` also when two are.

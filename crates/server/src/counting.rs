@@ -53,10 +53,9 @@ impl Uses {
         self.0.get(word).is_some_and(|uses| uses & bit != 0)
     }
 
-    /// Another volume has this slot now.
-    pub(crate) fn clear(&mut self, slot: u16) {
-        let (word, bit) = Self::place(slot);
-        self.0.get_mut(word).into_iter().for_each(|uses| *uses &= !bit);
+    /// Takes these out: other volumes have their slots now.
+    pub(crate) fn clear(&mut self, others: &Uses) {
+        self.0.iter_mut().zip(&others.0).for_each(|(uses, others)| *uses &= !others);
     }
 
     fn place(slot: u16) -> (usize, u64) {
@@ -193,9 +192,14 @@ mod tests {
         let has = |uses: &Uses| [2, 3, LUNS_MAX as u16 - 1].map(|slot| uses.has(slot));
         assert_eq!(has(&uses), [false, true, true]);
         assert_eq!(uses.slots().collect::<Vec<_>>(), [3, LUNS_MAX as u16 - 1]);
-        uses.clear(3);
+        let of = |slots: &[u16]| {
+            let mut uses = Uses::default();
+            slots.iter().for_each(|slot| uses.set(*slot));
+            uses
+        };
+        uses.clear(&of(&[3, 4]));
         assert_eq!(has(&uses), [false, false, true]);
-        uses.clear(LUNS_MAX as u16 - 1);
+        uses.clear(&of(&[2, LUNS_MAX as u16 - 1]));
         assert!(uses.is_empty());
     }
 }

@@ -39,6 +39,8 @@ mod sessions;
 mod shard;
 mod slots;
 mod streams;
+#[cfg(test)]
+mod visits;
 mod volumes;
 mod wire;
 mod writes;

@@ -39,8 +39,8 @@ pub(crate) enum ShardMessage {
     Administered(CommandRef, Vec<u8>),
     /// Volumes are not there any more: commands that wait for memory may be for one of them.
     VolumesRemoved,
-    /// Count a volume from zero.
-    CountFromZero(u16),
+    /// Count the volumes of these slots from zero.
+    CountFromZero(Arc<[u16]>),
     /// Go on with this port of a wire that was away.
     Reopened(Reopened),
 }

@@ -5,8 +5,8 @@ mod looking;
 mod opening;
 
 pub(crate) use self::looking::View;
-pub(crate) use self::opening::MissingVolume;
 use self::opening::add_volumes;
+pub(crate) use self::opening::{MissingVolume, note_units};
 
 use std::io;
 use std::path::PathBuf;

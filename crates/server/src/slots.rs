@@ -26,26 +26,31 @@ impl Slots {
         Slots(Mutex::new(Table { free: BTreeSet::new(), next, ending: Vec::new() }))
     }
 
-    /// The lowest place that no volume has, and that is not `is_reserved`. There are as many as volumes at the most: only where
-    /// commands of volumes that were removed never end, it is one of theirs.
-    pub(crate) fn lowest_free(&self, is_reserved: impl Fn(u16) -> bool) -> u16 {
+    /// So many places that no volume has, and that are not `is_reserved`, the lowest first; each place is looked at once. There are as
+    /// many as volumes at the most: only where commands of volumes that were removed never end, some are theirs.
+    pub(crate) fn lowest_free(&self, count: usize, is_reserved: impl Fn(u16) -> bool) -> Vec<u16> {
         let mut table = self.lock();
         table.end();
         let free = table.free.iter().copied().chain(table.next..LUNS_MAX as u16);
         let ending = table.ending.iter().map(|(slot, _)| *slot);
-        free.chain(ending).find(|slot| !is_reserved(*slot)).unwrap_or_default()
+        let mut slots: Vec<u16> = free.chain(ending).filter(|slot| !is_reserved(*slot)).take(count).collect();
+        slots.resize(count, 0);
+        slots
     }
 
-    /// A volume has this place now.
-    pub(crate) fn take(&self, slot: u16) {
+    /// Volumes have these places now.
+    pub(crate) fn take(&self, slots: &[u16]) {
         let mut table = self.lock();
-        table.free.remove(&slot);
-        table.ending.retain(|(other, _)| *other != slot);
-        if slot >= table.next {
-            let between = table.next..slot;
-            table.free.extend(between);
-            table.next = slot + 1;
+        for slot in slots {
+            table.free.remove(slot);
+            if *slot >= table.next {
+                let between = table.next..*slot;
+                table.free.extend(between);
+                table.next = slot + 1;
+            }
         }
+        let slots: BTreeSet<&u16> = slots.iter().collect();
+        table.ending.retain(|(slot, _)| !slots.contains(slot));
     }
 
     /// A volume is served no longer: its place is free when nobody has it any more.
@@ -89,14 +94,13 @@ mod tests {
     #[test]
     fn the_lowest_place_is_given_that_nobody_has() {
         let slots = Slots::after(2);
-        assert_eq!([0, 2].map(|reserved| slots.lowest_free(|slot| slot == reserved)), [2, 3]);
-        slots.take(4);
-        slots.take(2);
-        assert_eq!(slots.lowest_free(|_| false), 3);
-        slots.take(3);
-        assert_eq!(slots.lowest_free(|_| false), 5);
+        assert_eq!([0, 2].map(|reserved| slots.lowest_free(1, |slot| slot == reserved)), [[2], [3]]);
+        slots.take(&[4, 2]);
+        assert_eq!(slots.lowest_free(3, |slot| slot == 5), [3, 6, 7]);
+        slots.take(&[3]);
+        assert_eq!(slots.lowest_free(1, |_| false), [5]);
         slots.give_back(&unit(1));
-        assert_eq!(slots.lowest_free(|_| false), 1, "its volume is gone");
+        assert_eq!(slots.lowest_free(2, |_| false), [1, 5], "its volume is gone");
     }
 
     #[test]
@@ -104,9 +108,9 @@ mod tests {
         let slots = Slots::after(2);
         let command = unit(0);
         slots.give_back(&command);
-        assert_eq!(slots.lowest_free(|_| false), 2);
+        assert_eq!(slots.lowest_free(1, |_| false), [2]);
         drop(command);
-        assert_eq!(slots.lowest_free(|_| false), 0);
+        assert_eq!(slots.lowest_free(1, |_| false), [0]);
     }
 
     #[test]
@@ -114,10 +118,10 @@ mod tests {
         let slots = Slots::after(LUNS_MAX);
         let command = unit(7);
         slots.give_back(&command);
-        assert_eq!(slots.lowest_free(|_| false), 7);
-        slots.take(7);
+        assert_eq!(slots.lowest_free(1, |_| false), [7]);
+        slots.take(&[7]);
         drop(command);
         slots.give_back(&unit(9));
-        assert_eq!(slots.lowest_free(|_| false), 9, "and that one is not free when the former volume ends");
+        assert_eq!(slots.lowest_free(1, |_| false), [9], "and that one is not free when the former volume ends");
     }
 }

@@ -82,7 +82,7 @@ impl PartialEq for dyn Backing {
 }
 
 /// Where a volume's blocks are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Place<'a> {
     /// In the memory of this process, and gone with it: another volume each time.
     Memory,

@@ -303,8 +303,8 @@ fn a_unit_is_found_by_its_name_wherever_it_is() {
     assert_eq!(["one", "other"].map(|name| number(&whole, name)), [Some(300), Some(1)]);
     assert!(!Arc::ptr_eq(&whole.find_named("other").unwrap().1, &other));
     assert_eq!(
-        [0, 1].map(|reserved| whole.lowest_free(|free| free == lun(reserved))),
-        [2, 0].map(|free| Some(lun(free)))
+        [0, 1].map(|reserved| whole.free_numbers(|free| free == lun(reserved)).take(2).collect::<Vec<_>>()),
+        [[2, 3], [0, 2]].map(|free| free.map(lun).to_vec())
     );
     whole.remove(lun(1)).unwrap();
     assert_eq!(number(&whole, "other"), None);

@@ -12,7 +12,6 @@ use sanwire_store::VolumeSpec;
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{Origin, ServerConfig, VolumeConfig};
-use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
 /// The configuration with the changes, and a line for each change that does not hold any more.
@@ -135,8 +134,16 @@ impl Merging<'_> {
 
     fn exports(&mut self, volumes: &[VolumeConfig]) -> Vec<TargetNodeConfig> {
         let mut exports = self.configured.exports.clone();
+        let places = exports.iter().zip(0..).map(|(export, at)| (export.name.to_string(), at));
+        let places: BTreeMap<String, usize> = places.collect();
         for (target, changes) in &self.changes.mappings {
-            self.change_units(&mut exports, target, changes);
+            match places.get(target).and_then(|at| exports.get_mut(*at)) {
+                Some(export) => self.change_units(export, changes),
+                None => exports.extend(self.new_target(target).map(|mut export| {
+                    self.change_units(&mut export, changes);
+                    export
+                })),
+            }
         }
         let served: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.spec.name).collect();
         let was_removed = |volume: &str| self.changes.volumes.contains_key(volume) && !served.contains(volume);
@@ -148,28 +155,21 @@ impl Merging<'_> {
         exports
     }
 
-    fn change_units(
-        &mut self,
-        exports: &mut Vec<TargetNodeConfig>,
-        target: &str,
-        changes: &BTreeMap<String, Changed<u16>>,
-    ) {
-        let at = match exports.iter().position(|export| export.name.as_str() == target) {
-            Some(at) => at,
-            None => match self.new_target(target) {
-                Some(export) => {
-                    exports.push(export);
-                    exports.len() - 1
-                }
-                None => return,
-            },
-        };
-        let units = &mut exports[at].units;
+    /// Each unit of the target is looked at once, however many have changed.
+    fn change_units(&mut self, export: &mut TargetNodeConfig, changes: &BTreeMap<String, Changed<u16>>) {
+        let TargetNodeConfig { name: target, units, .. } = export;
+        let mut numbers = BTreeMap::<String, Vec<Lun>>::new();
+        for (lun, volume) in units.iter().filter(|(_, volume)| changes.contains_key(*volume)) {
+            #[cfg(test)]
+            crate::visits::count(1);
+            numbers.entry(volume.clone()).or_default().push(*lun);
+        }
         let mut moved = Vec::new();
         for (volume, change) in changes {
-            let there = units.iter().find(|(_, unit)| *unit == volume).map(|(lun, _)| lun.number());
+            let own = numbers.get(volume).map_or(&[][..], Vec::as_slice);
+            let there = own.first().map(|lun| lun.number());
             if there == change.configured {
-                units.retain(|_, unit| unit != volume);
+                own.iter().for_each(|lun| drop(units.remove(lun)));
                 moved.extend(change.now.and_then(Lun::new).map(|lun| (lun, volume)));
             } else if there != change.now {
                 self.notes.push(format!(
@@ -177,9 +177,11 @@ impl Merging<'_> {
                 ));
             }
         }
+        let mut numbers = (0..).take(LUNS_MAX).filter_map(Lun::new);
         for (lun, volume) in moved {
-            let free = || free_lun(units.keys(), |_| false);
-            let Some(place) = Some(lun).filter(|lun| !units.contains_key(lun)).or_else(free) else { continue };
+            // They only become more: what was taken once is not asked about again.
+            let mut free = || numbers.find(|lun| !units.contains_key(lun));
+            let Some(place) = Some(lun).filter(|lun| !units.contains_key(lun)).or_else(&mut free) else { continue };
             if place != lun {
                 self.notes.push(format!(
                     "the configuration gives logical unit {lun} of {target} to another volume: {volume} is {place} there"

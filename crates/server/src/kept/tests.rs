@@ -192,3 +192,22 @@ fn nothing_that_was_changed_makes_a_target_open_or_a_volume_pass_in_the_clear() 
     let (merged, notes) = merge(&ServerConfig { exports: Vec::new(), ..protected }, &changes);
     assert!(merged.exports.is_empty() && notes.iter().any(|note| note.contains("in the clear")), "{notes:?}");
 }
+
+#[test]
+fn ten_thousand_numbers_that_were_given_while_the_server_ran_take_one_look_at_each() {
+    const MANY: u16 = 10_000;
+    let before = configured(&["a=null:1M"]);
+    let mut running = Running::of(&["a=null:1M"]).map(BOTH, 0, "a");
+    let target = running.0.exports.last_mut().unwrap();
+    target.units = (0..MANY).map(|number| (Lun::new(number).unwrap(), format!("v{number}"))).collect();
+    let edited = ServerConfig { exports: vec![target.clone()], ..before.clone() };
+    let moved = target.units.values().cloned().zip((0..MANY).rev()).map(|(name, lun)| (Lun::new(lun).unwrap(), name));
+    target.units = moved.collect();
+    let changes = running.changes(&edited);
+    let visits = crate::visits::during(|| {
+        let (merged, notes) = merge(&edited, &changes);
+        assert_eq!((merged.exports[0].units.len(), notes), (usize::from(MANY), Vec::new()));
+        assert_eq!(merged.exports[0].units[&Lun::default()], format!("v{}", MANY - 1));
+    });
+    assert!(visits <= usize::from(MANY), "{visits}");
+}

@@ -26,7 +26,7 @@ struct Taken {
 #[must_use]
 pub(super) struct Hold {
     busy: Busy,
-    volumes: Vec<String>,
+    volumes: BTreeSet<String>,
     luns: Vec<Lun>,
     slots: Vec<u16>,
     is_reload: bool,
@@ -35,7 +35,7 @@ pub(super) struct Hold {
 impl Busy {
     /// Nothing is taken yet by a request that begins.
     pub(super) fn begin(&self) -> Hold {
-        Hold { busy: self.clone(), volumes: Vec::new(), luns: Vec::new(), slots: Vec::new(), is_reload: false }
+        Hold { busy: self.clone(), volumes: BTreeSet::new(), luns: Vec::new(), slots: Vec::new(), is_reload: false }
     }
 
     /// The same for one that changes this volume.
@@ -62,10 +62,14 @@ impl Busy {
     }
 
     pub(super) fn has_lun(&self, lun: Lun) -> bool {
+        #[cfg(test)]
+        crate::visits::count(1);
         self.lock().luns.contains(&lun)
     }
 
     pub(super) fn has_slot(&self, slot: u16) -> bool {
+        #[cfg(test)]
+        crate::visits::count(1);
         self.lock().slots.contains(&slot)
     }
 
@@ -87,23 +91,24 @@ impl Hold {
         }
         taken.volumes.insert(volume.to_owned(), what);
         drop(taken);
-        self.volumes.push(volume.to_owned());
+        self.volumes.insert(volume.to_owned());
         Ok(())
     }
 
-    /// Takes the numbers of a volume that is to come.
-    pub(super) fn add_place(&mut self, lun: Lun, slot: u16) {
+    /// Takes the numbers of volumes that are to come.
+    pub(super) fn add_places(&mut self, places: impl IntoIterator<Item = (Lun, u16)>) {
         let mut taken = self.busy.lock();
-        taken.luns.insert(lun);
-        taken.slots.insert(slot);
-        drop(taken);
-        self.luns.push(lun);
-        self.slots.push(slot);
+        for (lun, slot) in places {
+            taken.luns.insert(lun);
+            taken.slots.insert(slot);
+            self.luns.push(lun);
+            self.slots.push(slot);
+        }
     }
 
     /// Whether this has taken the volume.
     pub(super) fn has(&self, volume: &str) -> bool {
-        self.volumes.iter().any(|name| name == volume)
+        self.volumes.contains(volume)
     }
 
     /// Gives back the numbers of volumes that were to come, and keeps the volumes.

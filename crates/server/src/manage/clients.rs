@@ -1,5 +1,7 @@
 //! Managing clients.
 
+use std::collections::BTreeMap;
+
 use sanwire_core::ClientId;
 use sanwire_scsi::IscsiName;
 
@@ -17,18 +19,20 @@ const PAUSED_MAX: usize = 1024;
 impl Manager {
     pub(super) fn clients(&self, counted: Vec<Counted>) -> Vec<ClientStatus> {
         let look = self.target.revisions().look();
-        let connections: Vec<_> = counted.into_iter().flat_map(|counted| counted.connections).collect();
-        let status = |client: ClientConfig| {
+        let mut addresses = BTreeMap::<String, Vec<String>>::new();
+        for connection in counted.into_iter().flat_map(|counted| counted.connections) {
+            addresses.entry(connection.principal).or_default().push(connection.address);
+        }
+        let mut status = |client: ClientConfig| {
             let id = client.id.to_string();
-            let own = connections.iter().filter(|connection| connection.principal == id);
             ClientStatus {
                 revision: look.of(Collection::Clients, &id),
                 has_password: client.psk.is_some(),
-                addresses: own.map(|connection| connection.address.clone()).collect(),
+                addresses: addresses.remove(&id).unwrap_or_default(),
                 client: ClientConfig { psk: None, ..client },
             }
         };
-        self.target.clients().list().into_iter().map(status).collect()
+        self.target.clients().list().into_iter().map(&mut status).collect()
     }
 
     pub(super) fn add_client(&mut self, id: &str, settings: &ClientSettings, force: bool) -> Result<Step, ManageError> {
@@ -186,8 +190,10 @@ impl Manager {
         let before = self.target.clients().list();
         let overridden = self.target.configure_clients(terms, resets)?;
         let after = self.target.clients().list();
-        let gone = before.iter().filter(|old| !after.iter().any(|new| new.id == old.id));
-        let other = after.iter().filter(|new| !before.contains(new));
+        let [old, new] = [&before, &after].map(|clients| clients.iter().map(|client| (client.id, client)));
+        let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) = (old.collect(), new.collect());
+        let gone = before.iter().filter(|old| !new.contains_key(&old.id));
+        let other = after.iter().filter(|new| old.get(&new.id) != Some(new));
         gone.clone().for_each(|old| self.revise_client(&old.id, false));
         other.clone().for_each(|new| self.revise_client(&new.id, true));
         let gone = gone.map(|old| format!("client {} is not known any more", old.shown()));

@@ -58,28 +58,28 @@ impl Difference {
 impl Difference {
     /// Takes out the volumes that come with the store of one that goes, as when it has another name: the store is closed first.
     pub(super) fn take_renamed<'a>(&mut self, before: impl Iterator<Item = &'a VolumeConfig>) -> Vec<VolumeConfig> {
-        let goes = |volume: &&VolumeConfig| self.removed.iter().any(|name| **name == *volume.spec.name);
-        let gone: Vec<&VolumeConfig> = before.filter(goes).collect();
+        let removed: BTreeSet<&str> = self.removed.iter().map(String::as_str).collect();
+        // What is alike is at one place.
+        let mut gone = BTreeMap::<Place<'_>, Vec<&VolumeConfig>>::new();
+        for volume in before.filter(|volume| removed.contains(&*volume.spec.name)) {
+            gone.entry(volume.spec.store.backing.place()).or_default().push(volume);
+        }
+        gone.remove(&Place::Memory);
         let has_store = |volume: &mut VolumeConfig| {
             let store = &volume.spec.store.backing;
-            let is_there = |place: Place<'_>| !matches!(place, Place::Memory);
             let is_same = |other: &&VolumeConfig| store.compare(&*other.spec.store.backing) != Likeness::Other;
-            is_there(store.place()) && gone.iter().any(is_same)
+            gone.get(&store.place()).is_some_and(|there| there.iter().any(is_same))
         };
         self.added.extract_if(.., has_store).collect()
     }
 
     /// The volumes that differ.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> BTreeSet<&str> {
         let added = self.added.iter().map(|volume| &*volume.spec.name);
         let resized = self.resized.iter().map(|(name, ..)| name.as_str());
         let kept = self.kept.iter().map(|spec| &*spec.name);
-        let secured = self
-            .secured
-            .iter()
-            .map(|spec| &*spec.name)
-            .filter(|name| !self.resized.iter().any(|(other, ..)| other == name));
-        added.chain(self.removed.iter().map(String::as_str)).chain(resized).chain(secured).chain(kept)
+        let secured = self.secured.iter().map(|spec| &*spec.name);
+        added.chain(self.removed.iter().map(String::as_str)).chain(resized).chain(secured).chain(kept).collect()
     }
 
     /// What would become of the volumes, one line for each that is not what it was.

@@ -75,10 +75,10 @@ impl Manager {
         })?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         let missing = target.take_missing();
-        let is_missing = |volume: &VolumeConfig| missing.iter().any(|other| other.volume.spec.name == volume.spec.name);
+        let names: BTreeSet<_> = missing.iter().map(|missing| missing.volume.spec.name.clone()).collect();
         let (audit, has_password) = (configured.audit_file().map(AuditLog::new), configured.has_password());
         let ServerConfig { name, allow, protection, .. } = configured.clone();
-        let volumes = wanted.volumes.into_iter().filter(|volume| !is_missing(volume));
+        let volumes = wanted.volumes.into_iter().filter(|volume| !names.contains(&volume.spec.name));
         let volumes = volumes.map(|volume| (volume.spec.name.to_string(), volume)).collect();
         let access_states = kept.access_states.clone();
         let (configured, record) = (Arc::new(Configured::new(configured)), SharedRecord::default());
@@ -154,13 +154,20 @@ impl Manager {
         self.kept.keep_all(self.kept.changes_to(self.volumes.values(), exports))
     }
 
-    /// Keeps what is served after a reload. After one that `resets` it also holds when that fails: the next change keeps it too.
+    /// What is served differs so from the configuration that was read again. It is written down when the reload is over, or with a change
+    /// that comes before: until then a restart makes the same of the new configuration and what is kept beside the old one.
+    pub(super) fn note_reloaded(&mut self) {
+        let changes = self.kept.changes_to(self.volumes.values(), &self.target.exports());
+        self.kept.note(changes);
+    }
+
+    /// Keeps what is served after a reload. It also holds when that fails: the next change keeps it too.
     ///
     /// # Errors
     /// [`ManageError::Keep`].
-    pub(super) fn keep_reloaded(&mut self, resets: bool) -> Result<(), ManageError> {
-        let changes = self.kept.changes_to(self.volumes.values(), &self.target.exports());
-        if resets { self.kept.keep_forgotten(changes) } else { self.kept.keep_all(changes) }
+    pub(super) fn keep_reloaded(&mut self) -> Result<(), ManageError> {
+        self.note_reloaded();
+        self.kept.catch_up()
     }
 
     /// Keeps what is served: what was about to be has failed.
@@ -259,14 +266,21 @@ impl Keeping {
         Ok(())
     }
 
-    /// The same of what was brought about already, and holds even when it cannot be kept.
-    fn keep_forgotten(&mut self, changes: Changes) -> Result<(), ManageError> {
-        let kept = self.keep_all(changes.clone());
-        if kept.is_err() {
+    /// The same of what was brought about already, and is written down later.
+    fn note(&mut self, changes: Changes) {
+        if changes != *self.changes() {
             self.hold(changes);
             self.is_behind = true;
         }
-        kept
+    }
+
+    /// Writes down what was noted.
+    fn catch_up(&mut self) -> Result<(), ManageError> {
+        if self.is_behind {
+            self.save(&self.changes())?;
+            self.is_behind = false;
+        }
+        Ok(())
     }
 
     /// From now on these are the changes.
@@ -319,16 +333,19 @@ impl Keeping {
 
     /// The targets, with what is missing in them.
     fn with_missing(&self, mut exports: Vec<TargetNodeConfig>) -> Vec<TargetNodeConfig> {
+        let mut places: BTreeMap<String, usize> =
+            exports.iter().zip(0..).map(|(export, at)| (export.name.to_string(), at)).collect();
         for MissingVolume { volume, units, .. } in &self.missing {
             for (target, lun) in units {
                 let name = volume.spec.name.to_string();
-                match exports.iter_mut().find(|export| export.name.as_str() == target) {
+                match places.get(target).and_then(|at| exports.get_mut(*at)) {
                     Some(export) => drop(export.units.entry(*lun).or_insert(name)),
                     None => {
                         let like = TargetNodeConfig::of_volume(&name, self.configured.allow.clone()).ok();
                         let units = BTreeMap::from([(*lun, name)]);
-                        let named = like.zip(target.parse().ok());
-                        exports.extend(named.map(|(like, name)| TargetNodeConfig { name, units, ..like }));
+                        let Some((like, name)) = like.zip(target.parse().ok()) else { continue };
+                        places.insert(target.clone(), exports.len());
+                        exports.push(TargetNodeConfig { name, units, ..like });
                     }
                 }
             }

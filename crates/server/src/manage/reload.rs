@@ -1,5 +1,7 @@
 //! A configuration that is read again.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use sanwire_device::LogicalUnit;
@@ -20,7 +22,7 @@ use crate::error::StartError;
 use crate::events::Happening;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::removal::Removal;
-use crate::server::MissingVolume;
+use crate::server::{MissingVolume, note_units};
 
 /// What a reload has taken: no other one goes on meanwhile, and nothing else is done to its volumes.
 struct Holds {
@@ -80,23 +82,17 @@ impl Manager {
         wanted.terms().check()?;
         let mut difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let mut hold = self.busy.begin();
-        let renumbered = configured.resets.then(|| self.renumbered(&wanted.volumes)).into_iter().flatten();
-        for (_, name) in renumbered.filter(|(_, name)| difference.names().all(|other| other != *name)) {
+        let mut names = difference.names();
+        if configured.resets {
+            names.extend(self.renumbered(&wanted.volumes).map(|(_, name)| name));
+        }
+        for name in names.into_iter().chain(missing.iter().map(|volume| &*volume.spec.name)) {
             hold.add(name, "being reloaded")?;
         }
-        for name in difference.names().chain(missing.iter().map(|volume| &*volume.spec.name)) {
-            hold.add(name, "being reloaded")?;
-        }
-        let (mut new, mut sought, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
-        for VolumeConfig { spec, origin, .. } in difference.take_renamed(self.volumes.values()) {
-            renamed.push(self.coming(spec, origin, &mut hold)?);
-        }
-        for VolumeConfig { spec, origin, .. } in difference.added {
-            new.push(self.coming(spec, origin, &mut hold)?);
-        }
-        for volume in missing {
-            sought.push(self.coming_at(volume, &mut hold));
-        }
+        let renamed = difference.take_renamed(self.volumes.values());
+        let renamed = self.coming(renamed, &mut hold)?;
+        let new = self.coming(difference.added, &mut hold)?;
+        let sought = self.coming_at(missing, &mut hold);
         let opener = self.target.volume_opener();
         let open = move || {
             let open = |coming: ComingVolume| {
@@ -169,12 +165,12 @@ impl Manager {
         left.notes = unchanged.chain(notes).collect();
         self.has_password = wanted.has_password();
         self.allow = wanted.allow;
-        self.kept.missing.retain(|missing| still_missing.iter().any(|volume| volume.spec == missing.volume.spec));
-        let missing = renamed.iter().map(|coming| missing_for_now(&coming.volume, &all_exports));
-        self.kept.missing.extend(missing);
+        let still: BTreeMap<_, _> = still_missing.iter().map(|volume| (&volume.spec.name, &volume.spec)).collect();
+        self.kept.missing.retain(|MissingVolume { volume, .. }| still.get(&volume.spec.name) == Some(&&volume.spec));
+        self.kept.missing.extend(missing_for_now(&renamed, &all_exports));
         left.renamed = renamed;
         self.configured_anew(configured, &wanted.volumes, difference.kept);
-        left.notes.extend(self.keep_reloaded(holds.resets).err().map(|error| not_kept(error, holds.resets)));
+        self.note_reloaded();
         let raised: Vec<VolumeSpec> = raised.into_iter().cloned().collect();
         Ok(self.finish_reload(left, raised, changed, holds))
     }
@@ -230,9 +226,7 @@ impl Manager {
         }
         drop(volumes);
         changed.extend(notes);
-        let kept = self.keep_reloaded(resets);
-        let line = kept.err().map(|error| not_kept(error, resets)).filter(|line| !changed.contains(line));
-        changed.extend(line);
+        changed.extend(self.keep_reloaded().err().map(|error| not_kept(error, resets)));
         self.target.events().note(Happening::Reloaded { changed: changed.clone() });
         Step::Done(Answer::Changed(changed))
     }
@@ -260,19 +254,25 @@ impl Manager {
         opened: &mut Vec<Opened>,
         lines: &mut Vec<String>,
     ) -> Vec<VolumeConfig> {
-        let mut still_missing = Vec::new();
+        let (mut found, mut still_missing) = (Vec::new(), Vec::new());
+        let mut missing = |volume: VolumeConfig, error: &dyn Display| {
+            lines.push(format!("volume {} is still not served: {error}", volume.spec.name));
+            still_missing.push(volume);
+        };
         for (ComingVolume { volume, .. }, attempt) in attempts {
-            let name = volume.spec.name.to_string();
-            match attempt.map_err(ManageError::from).and_then(|found| self.put(volume.clone(), found)) {
-                Ok(found) => {
-                    opened.push(found);
-                    lines.push(format!("volume {name} is served"));
-                }
-                Err(error) => {
-                    lines.push(format!("volume {name} is still not served: {error}"));
-                    still_missing.push(volume);
-                }
+            match attempt {
+                Ok(opened) => found.push((volume, opened)),
+                Err(error) => missing(volume, &error),
             }
+        }
+        let volumes: Vec<VolumeConfig> = found.iter().map(|(volume, _)| volume.clone()).collect();
+        match self.put_together(found) {
+            Ok(served) => {
+                opened.extend(served);
+                lines.extend(volumes.iter().map(|volume| format!("volume {} is served", volume.spec.name)));
+            }
+            // Their numbers were kept for them: this is no fault of one of them.
+            Err(error) => volumes.into_iter().for_each(|volume| missing(volume, &error)),
         }
         still_missing
     }
@@ -294,7 +294,7 @@ impl Manager {
 
     /// As if nothing had been opened, for this error.
     fn take_all_back(&mut self, opened: Vec<Opened>, error: ManageError) -> Step {
-        let removals: Vec<Removal> = opened.into_iter().map(|volume| self.close_again(volume)).collect();
+        let removals = self.close_all_again(opened);
         let wait = move || removals.into_iter().for_each(|removal| drop(removal.wait(FLUSH_TIMEOUT)));
         Step::slow("closing what was opened", wait, move |_, ()| Err(error))
     }
@@ -316,12 +316,17 @@ fn not_kept(error: ManageError, resets: bool) -> String {
     }
 }
 
-/// A volume that is served when the one that has its store is closed.
-fn missing_for_now(volume: &VolumeConfig, exports: &[TargetNodeConfig]) -> MissingVolume {
-    let numbers = exports.iter().flat_map(|export| {
-        let own = export.units.iter().filter(|(_, name)| **name == *volume.spec.name);
-        own.map(|(lun, _)| (export.name.to_string(), *lun))
+/// Volumes that are served when those that have their stores are closed.
+fn missing_for_now(volumes: &[ComingVolume], exports: &[TargetNodeConfig]) -> Vec<MissingVolume> {
+    let missing = volumes.iter().map(|ComingVolume { volume, .. }| MissingVolume {
+        volume: volume.clone(),
+        units: Vec::new(),
+        reason: "its store is just being closed under its former name".into(),
     });
-    let (volume, units) = (volume.clone(), numbers.collect());
-    MissingVolume { volume, units, reason: "its store is just being closed under its former name".into() }
+    let mut missing: Vec<MissingVolume> = missing.collect();
+    note_units(&mut missing, exports);
+    missing
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,7 +80,7 @@ impl Manager {
         while let Some((lun, name)) = wanted.first_key_value().map(|(lun, name)| (*lun, name.clone())) {
             let occupant = self.target.units().get(lun).map(|unit| unit.identity().name().to_owned());
             let goes = occupant.filter(|occupant| wanted.values().any(|other| other == occupant));
-            let aside = self.target.units().lowest_free(|lun| self.is_coming(lun));
+            let aside = self.target.units().free_numbers(|lun| self.is_coming(lun)).next();
             if let (Some(occupant), Some(aside)) = (goes, aside)
                 && self.renumber_unkept(&occupant, lun, aside)
             {

@@ -31,7 +31,7 @@ impl Manager {
         let mut hold = self.busy.hold(name, "being sought")?;
         let mut missing = self.kept.missing.iter().map(|missing| &missing.volume);
         let Some(volume) = missing.find(|volume| *volume.spec.name == *name) else { return Ok(NOTHING) };
-        let coming = self.coming_at(volume.clone(), &mut hold);
+        let Some(coming) = self.coming_at(vec![volume.clone()], &mut hold).pop() else { return Ok(NOTHING) };
         let opener = self.target.volume_opener();
         let open = move || {
             let opened = opener.open(&coming.volume, Acceptance::Known, coming.slot);

@@ -1,6 +1,6 @@
 //! Volumes that come and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::{Lun, Protection};
 use sanwire_scsi::IscsiName;
@@ -39,7 +39,9 @@ impl Manager {
         }
         // Nothing is opened for what is refused then.
         target.as_deref().map(|target| self.next_unit_of(target)).transpose()?;
-        let coming = self.coming(spec.with_absolute_path(), Origin::Management, &mut hold)?;
+        let (lun, spec) = (Lun::default(), spec.with_absolute_path());
+        let new = vec![VolumeConfig { lun, spec, origin: Origin::Management }];
+        let coming = self.coming(new, &mut hold)?.pop().ok_or(ManageError::Full)?;
         let opener = self.target.volume_opener();
         let open = move || {
             let opened = opener.open(&coming.volume, acceptance, coming.slot);
@@ -174,22 +176,28 @@ impl Manager {
         Ok(self.changed(format!("volume {name}, which could not be opened, is not to be served any more")))
     }
 
-    /// A volume that is to have the lowest number that is free.
+    /// Volumes that are to have the lowest numbers that are free. Each number is looked at once, however many they are.
+    ///
+    /// # Errors
+    /// [`ManageError::Full`] when there are not so many.
     pub(super) fn coming(
         &self,
-        spec: VolumeSpec,
-        origin: Origin,
+        mut volumes: Vec<VolumeConfig>,
         hold: &mut Hold,
-    ) -> Result<ComingVolume, ManageError> {
-        let lun = self.target.units().lowest_free(|lun| self.is_coming(lun)).ok_or(ManageError::Full)?;
-        Ok(self.coming_at(VolumeConfig { lun, spec, origin }, hold))
+    ) -> Result<Vec<ComingVolume>, ManageError> {
+        let missing: BTreeSet<Lun> = self.kept.missing.iter().map(|missing| missing.volume.lun).collect();
+        let mut free = self.target.units().free_numbers(|lun| self.busy.has_lun(lun) || missing.contains(&lun));
+        for volume in &mut volumes {
+            volume.lun = free.next().ok_or(ManageError::Full)?;
+        }
+        Ok(self.coming_at(volumes, hold))
     }
 
-    /// A volume that is to have its number, which is free.
-    pub(super) fn coming_at(&self, volume: VolumeConfig, hold: &mut Hold) -> ComingVolume {
-        let slot = self.target.take_slot(|slot| self.busy.has_slot(slot));
-        hold.add_place(volume.lun, slot);
-        ComingVolume { volume, slot }
+    /// Volumes that are to have their numbers, which are free.
+    pub(super) fn coming_at(&self, volumes: Vec<VolumeConfig>, hold: &mut Hold) -> Vec<ComingVolume> {
+        let slots = self.target.take_slots(volumes.len(), |slot| self.busy.has_slot(slot));
+        hold.add_places(volumes.iter().map(|volume| volume.lun).zip(slots.iter().copied()));
+        volumes.into_iter().zip(slots).map(|(volume, slot)| ComingVolume { volume, slot }).collect()
     }
 
     /// Serves a volume over HyperSCSI that is open.
@@ -256,10 +264,15 @@ impl Manager {
     }
 
     /// Serves a volume no longer that was opened just now. Nothing was written to it.
-    pub(super) fn close_again(&mut self, Opened { spec, is_first }: Opened) -> Removal {
-        let removal = self.begin_to_close(&spec.name);
-        self.forget_if(is_first, &spec);
-        removal.unwrap_or_default()
+    pub(super) fn close_again(&mut self, opened: Opened) -> Removal {
+        self.close_all_again(vec![opened]).pop().unwrap_or_default()
+    }
+
+    /// The same for some, as one change.
+    pub(super) fn close_all_again(&mut self, opened: Vec<Opened>) -> Vec<Removal> {
+        let removed = self.begin_to_close_all(opened.iter().map(|opened| opened.spec.name.to_string()).collect());
+        opened.iter().for_each(|Opened { spec, is_first }| self.forget_if(*is_first, spec));
+        removed.into_iter().map(|(_, removal)| removal).collect()
     }
 
     /// Serves a volume over HyperSCSI no longer; no target has it any more. What was written to it is being made stable.

@@ -1,6 +1,6 @@
 //! What a server is to be when its configuration is read again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use sanwire_store::VolumeSpec;
@@ -56,8 +56,9 @@ impl Manager {
             false => kept::merge(&configured, &self.kept.changes()),
             true => (configured.clone(), Vec::new()),
         };
-        let is_missing =
-            |wanted: &&VolumeConfig| self.kept.missing.iter().any(|missing| missing.volume.spec == wanted.spec);
+        let missing = self.kept.missing.iter().map(|missing| &missing.volume.spec);
+        let specs: BTreeMap<_, _> = missing.map(|spec| (&spec.name, spec)).collect();
+        let is_missing = |wanted: &&VolumeConfig| specs.get(&wanted.spec.name) == Some(&&wanted.spec);
         let missing: Vec<VolumeConfig> = config.volumes.iter().filter(is_missing).cloned().collect();
         let exports = config.exports.clone();
         config.volumes.retain(|volume| !is_missing(&volume));
@@ -101,9 +102,9 @@ pub(super) fn without(exports: &[TargetNodeConfig], volumes: &[VolumeConfig]) ->
     if volumes.is_empty() {
         return exports.to_vec();
     }
-    let is_left = |name: &str| volumes.iter().all(|volume| *volume.spec.name != *name);
+    let gone: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.spec.name).collect();
     let mut left = exports.to_vec();
-    left.iter_mut().for_each(|export| export.units.retain(|_, volume| is_left(volume)));
+    left.iter_mut().for_each(|export| export.units.retain(|_, volume| !gone.contains(volume.as_str())));
     left.retain(|export| !export.units.is_empty() || export.redirect.is_some());
     left
 }

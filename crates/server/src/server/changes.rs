@@ -1,5 +1,6 @@
 //! Changes of a running server, and what it has counted.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
@@ -62,9 +63,9 @@ impl Server {
 
     fn change_targets_locked(&self, changes: TargetChanges, lower: &[&VolumeSpec]) -> Result<(), TargetNodeError> {
         // Units that stay were looked at when they came, and none of them is guarded better since.
+        let lower: BTreeMap<&str, &VolumeSpec> = lower.iter().map(|spec| (&*spec.name, *spec)).collect();
         refuse_in_the_clear((&self.exports, &changes), &self.units, |lun, volume| {
-            let spec = lower.iter().find(|spec| *spec.name == *volume);
-            spec.map_or_else(|| self.levels.of(Some(lun)), |spec| self.levels.wanted(spec))
+            lower.get(volume).map_or_else(|| self.levels.of(Some(lun)), |spec| self.levels.wanted(spec))
         })?;
         let changed: Vec<_> = changes.iter().map(|(name, config)| (name.clone(), config.is_some())).collect();
         let departures = self.exports.change(changes, &self.units)?;
@@ -104,7 +105,7 @@ impl Server {
     /// # Errors
     /// [`StartError`], as for a volume at the start; then nothing is remembered of it that was not before.
     pub fn add_volume(&self, volume: &VolumeConfig, acceptance: Acceptance) -> Result<bool, StartError> {
-        let slot = self.take_slot(|_| false);
+        let slot = self.take_slots(1, |_| false).pop().unwrap_or_default();
         let OpenVolume { unit, is_first } = self.volume_opener().open(volume, acceptance, slot)?;
         self.put_volumes(vec![(volume, unit)]).map(|()| is_first)
     }
@@ -114,11 +115,14 @@ impl Server {
         VolumeOpener { state: self.state_directory.clone() }
     }
 
-    /// A place for a volume among what is counted: not one that some volume has, or that `is_taken`.
-    pub(crate) fn take_slot(&self, is_taken: impl Fn(u16) -> bool) -> u16 {
-        let slot = self.slots.lowest_free(is_taken);
-        self.post(|| ShardMessage::CountFromZero(slot));
-        slot
+    /// Places for so many volumes among what is counted: none that some volume has, or that `is_taken`.
+    pub(crate) fn take_slots(&self, count: usize, is_taken: impl Fn(u16) -> bool) -> Vec<u16> {
+        let slots = self.slots.lowest_free(count, is_taken);
+        if !slots.is_empty() {
+            let shared: Arc<[u16]> = slots.as_slice().into();
+            self.post(|| ShardMessage::CountFromZero(Arc::clone(&shared)));
+        }
+        slots
     }
 
     /// Serves volumes over HyperSCSI that are open: all of them, as one change of the list, or none.
@@ -126,14 +130,17 @@ impl Server {
     /// # Errors
     /// [`StartError::Volume`] when the number of one is taken.
     pub(crate) fn put_volumes(&self, volumes: Vec<(&VolumeConfig, LogicalUnit)>) -> Result<(), StartError> {
-        let places: Vec<(Lun, u16)> = volumes.iter().map(|(volume, unit)| (volume.lun, unit.slot())).collect();
-        let luns: Vec<Lun> = places.iter().map(|(lun, _)| *lun).collect();
+        // A change of the list copies a page at least.
+        #[cfg(test)]
+        crate::visits::count(volumes.len().max(256));
+        let slots: Vec<u16> = volumes.iter().map(|(_, unit)| unit.slot()).collect();
+        let luns: Vec<Lun> = volumes.iter().map(|(volume, _)| volume.lun).collect();
         // From when clients find them on, they demand what they should. Another volume that has a number keeps its level.
         let coming = volumes.iter().filter(|(volume, _)| self.units.get(volume.lun).is_none());
         let new: Vec<&VolumeConfig> = coming.map(|(volume, _)| *volume).collect();
         new.iter().for_each(|volume| self.levels.set(volume.lun, &volume.spec));
         put_among(&self.units, volumes).inspect_err(|_| new.iter().for_each(|volume| self.levels.clear(volume.lun)))?;
-        places.iter().for_each(|(_, slot)| self.slots.take(*slot));
+        self.slots.take(&slots);
         self.clients.follow_volumes(&luns);
         Ok(())
     }
@@ -328,6 +335,8 @@ impl Server {
     }
 
     fn post(&self, mail: impl Fn() -> ShardMessage) {
+        #[cfg(test)]
+        crate::visits::count(self.shards.len());
         self.shards.iter().for_each(|shard| shard.send(mail()));
     }
 }

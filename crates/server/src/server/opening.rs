@@ -1,5 +1,6 @@
 //! The volumes of a server that starts.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use sanwire_core::Lun;
@@ -56,17 +57,28 @@ pub(super) fn add_volumes(
             return Err(error);
         }
         levels.clear(volume.lun);
-        let mut places = Vec::new();
-        for TargetNodeConfig { name: target, units, .. } in &mut config.exports {
-            let there = units.iter().filter(|(_, unit)| **unit == **name).map(|(lun, _)| (target.to_string(), *lun));
-            places.extend(there);
-            units.retain(|_, unit| **unit != **name);
-        }
-        missing.push(MissingVolume { volume: volume.clone(), units: places, reason });
+        missing.push(MissingVolume { volume: volume.clone(), units: Vec::new(), reason });
     }
     batch.put(units)?;
     if !missing.is_empty() {
+        note_units(&mut missing, &config.exports);
+        let names: BTreeSet<&str> = missing.iter().map(|missing| &*missing.volume.spec.name).collect();
+        for export in &mut config.exports {
+            export.units.retain(|_, volume| !names.contains(volume.as_str()));
+        }
         config.exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
     }
     Ok(missing)
+}
+
+/// Notes of volumes that are missing which numbers these targets have for them: all targets are looked at once.
+pub(crate) fn note_units(missing: &mut [MissingVolume], exports: &[TargetNodeConfig]) {
+    let by_name = missing.iter_mut().map(|MissingVolume { volume, units, .. }| (&*volume.spec.name, units));
+    let mut by_name: BTreeMap<&str, &mut Vec<(String, Lun)>> = by_name.collect();
+    for export in exports {
+        for (lun, volume) in &export.units {
+            let units = by_name.get_mut(volume.as_str()).into_iter();
+            units.for_each(|units| units.push((export.name.to_string(), *lun)));
+        }
+    }
 }

@@ -39,9 +39,9 @@ impl Shard {
                     }
                 }
                 ShardMessage::VolumesRemoved => self.engine.try_starved_again(),
-                ShardMessage::CountFromZero(slot) => {
-                    self.counters.clear(slot);
-                    self.nexuses.forget_use(slot);
+                ShardMessage::CountFromZero(slots) => {
+                    slots.iter().for_each(|slot| self.counters.clear(*slot));
+                    self.nexuses.forget_uses(&slots);
                 }
                 ShardMessage::Reopened(reopened) => {
                     self.links.take(reopened);

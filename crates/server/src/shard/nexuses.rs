@@ -88,9 +88,11 @@ impl Nexuses {
         self.by_id.iter().map(|(id, nexus)| (*id, nexus))
     }
 
-    /// Another volume has this slot now. It is a change of volumes, which may cost a look at each.
-    pub(super) fn forget_use(&mut self, slot: u16) {
-        self.by_id.values_mut().for_each(|nexus| nexus.uses.clear(slot));
+    /// Other volumes have these slots now. It is a change of volumes, which may cost one look at each nexus, however many they are.
+    pub(super) fn forget_uses(&mut self, slots: &[u16]) {
+        let mut other = Uses::default();
+        slots.iter().for_each(|slot| other.set(*slot));
+        self.by_id.values_mut().for_each(|nexus| nexus.uses.clear(&other));
     }
 
     pub(super) fn is_paused(&self, principal: &str) -> bool {

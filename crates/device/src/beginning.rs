@@ -5,20 +5,19 @@ use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
-use sanwire_scsi::reservation::Access;
 use sanwire_scsi::vpd::Designator;
 use sanwire_scsi::{Rest, Task};
 use sanwire_store::Geometry;
 
-use crate::abort_scope::AbortScope;
-use crate::logical_unit::LogicalUnit;
+use crate::copy_targets::CopyTargetUnit;
 use crate::piece::Part;
 use crate::refusal::Refusal;
+use crate::unit_state::UnitState;
 
 /// A task that has found its unit.
 pub(crate) struct Beginning<'a> {
     pub(crate) target: &'a dyn Surroundings,
-    pub(crate) unit: &'a Arc<LogicalUnit>,
+    pub(crate) unit: &'a Arc<UnitState>,
     pub(crate) geometry: Geometry,
     pub(crate) nexus: NexusId,
     pub(crate) memory: &'a Region,
@@ -30,31 +29,10 @@ pub(crate) struct Beginning<'a> {
 /// What commands of a unit ask of the target in which it is.
 pub(crate) trait Surroundings {
     /// The unit that a copy of this nexus may use under this name.
-    fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Reached>;
+    fn copy_target(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit>;
 
     /// Whether the nexus may do something now that all others of the unit are told of.
-    fn may_disturb(&self, unit: &Arc<LogicalUnit>, by: NexusId, now: Instant) -> bool;
-}
-
-/// A unit that a copy may use.
-#[derive(Clone, Debug)]
-pub struct Reached {
-    /// The unit.
-    pub disk: Arc<LogicalUnit>,
-    /// As whom the copy uses it, by which the reservations of the unit know it: the nexus that the initiator itself has with
-    /// the unit's target; without one, that of the copy, which has registered and reserved nothing there.
-    pub nexus: NexusId,
-}
-
-impl Reached {
-    /// Refuses what a reservation of others forbids.
-    pub(crate) fn check(&self, access: Access) -> Result<(), Refusal> {
-        self.disk.reservations.check_access(access, self.nexus)
-    }
-
-    pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {
-        scope.covers(self.disk.id(), self.nexus)
-    }
+    fn may_disturb(&self, unit: &UnitState, by: NexusId, now: Instant) -> bool;
 }
 
 /// What a command's reply says of its data besides.
@@ -83,7 +61,7 @@ impl Beginning<'_> {
 
     /// Notes what comes after a part of a command, on the medium of its first part.
     pub(crate) fn part(&self, part: Part) -> Part {
-        let medium = if part.from_bytes == 0 { Some(self.unit.server().medium()) } else { None };
+        let medium = if part.from_bytes == 0 { Some(self.unit.medium()) } else { None };
         let on_medium = |rest: Rest| Rest { medium: medium.unwrap_or(rest.medium), ..rest };
         part.rest.into_iter().for_each(|rest| self.account.set(Account::Left(on_medium(rest))));
         part

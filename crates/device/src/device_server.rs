@@ -1,6 +1,5 @@
 //! What a device type has to say: the seam between a logical unit and what it is.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use sanwire_core::NexusId;
@@ -9,17 +8,17 @@ use sanwire_scsi::{CommandSet, ModeForm, ModeSense, Operation, Sense, Task};
 use sanwire_store::{Geometry, Store};
 
 use crate::beginning::Beginning;
-use crate::logical_unit::LogicalUnit;
-use crate::medium::MediumError;
+use crate::medium::{Medium, MediumError};
 use crate::refusal::Refusal;
 use crate::step::Step;
+use crate::unit_state::UnitState;
 
-/// The device server of one type (SAM-5 4.6.4), as far as types differ: [`LogicalUnit`] does what SPC asks of all of them.
+/// The device server of one type (SAM-5 4.6.4), as far as types differ: a [`UnitState`] is what SPC asks of all of them.
 ///
 /// A command begins at [`DeviceServer::begin`]. What its store has to do comes back in the [`Step`], together with a state that goes
 /// on when that is done: one of those that all types share, or an [`crate::step::Ongoing`] of the type, which is also
 /// what an abort drops.
-pub(crate) trait DeviceServer: Debug + Send + Sync {
+pub(crate) trait DeviceServer: Medium {
     /// The operations that a unit of the type has on such a medium.
     fn commands(&self, geometry: &Geometry) -> CommandSet;
 
@@ -30,39 +29,27 @@ pub(crate) trait DeviceServer: Debug + Send + Sync {
     fn vpd_pages(&self) -> &'static [u8];
 
     /// One of these pages; what passes the command on transfers so much at once, in bytes.
-    fn vpd_page(&self, page: u8, unit: &LogicalUnit, geometry: &Geometry, transfer_max_bytes: usize)
-    -> Option<Vec<u8>>;
+    fn vpd_page(&self, page: u8, unit: &UnitState, geometry: &Geometry, transfer_max_bytes: usize) -> Option<Vec<u8>>;
 
     /// MODE SENSE data, whole.
-    fn mode_sense(&self, asked: &ModeSense, unit: &LogicalUnit, geometry: &Geometry) -> Result<Vec<u8>, Sense>;
+    fn mode_sense(&self, asked: &ModeSense, unit: &UnitState, geometry: &Geometry) -> Result<Vec<u8>, Sense>;
 
     /// MODE SELECT with this parameter list.
     fn mode_select(&self, form: ModeForm, list: &[u8], begun: &Beginning<'_>) -> Result<Step, Refusal>;
 
     /// The space behind the unit, where that is counted.
-    fn resource_counts(&self, _unit: &LogicalUnit) -> Option<ResourceCounts> {
+    fn resource_counts(&self, _unit: &UnitState) -> Option<ResourceCounts> {
         None
-    }
-
-    /// Refuses nearly every command while the unit does something that excludes them.
-    fn check_not_busy(&self) -> Result<(), Sense> {
-        Ok(())
     }
 
     /// Refuses access to the medium while there is none, or it does not turn.
     fn check_started(&self) -> Result<(), Sense>;
 
-    /// Refuses access to the medium for whatever reason there is.
-    fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense>;
-
     /// Begins one of the operations of [`DeviceServer::commands`] that SPC does not define.
     fn begin(&self, operation: &Operation, begun: &Beginning<'_>, task: &mut Task) -> Result<Step, Refusal>;
 
-    /// A command has done something to the medium.
-    fn medium_changed(&self, _unit: &LogicalUnit) {}
-
     /// Takes the medium out, whether initiators have asked that it stays or not if `is_forced`.
-    fn eject(&self, unit: &LogicalUnit, is_forced: bool) -> Result<(), MediumError>;
+    fn eject(&self, unit: &UnitState, is_forced: bool) -> Result<(), MediumError>;
 
     /// Whether such a medium could be put in.
     fn check_medium(&self, _medium: &Arc<dyn Store>) -> Result<(), MediumError> {
@@ -70,12 +57,7 @@ pub(crate) trait DeviceServer: Debug + Send + Sync {
     }
 
     /// Puts a medium in, or the one back that was there.
-    fn load(&self, medium: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError>;
-
-    /// Which medium is in: another number after each change. What began on another one is not done on this one.
-    fn medium(&self) -> u32 {
-        0
-    }
+    fn load(&self, medium: Option<Arc<dyn Store>>, unit: &UnitState) -> Result<(), MediumError>;
 
     /// The unit is reset.
     fn reset(&self);

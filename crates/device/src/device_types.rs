@@ -7,9 +7,10 @@ use sanwire_scsi::Identity;
 use sanwire_store::{Geometry, Store};
 
 use crate::disk::Disk;
-use crate::logical_unit::{LogicalUnit, Served, UnitError, UnitOptions};
+use crate::logical_unit::{LogicalUnit, Served, UnitError};
 use crate::medium::MediumError;
 use crate::optical::Optical;
+use crate::unit_state::UnitOptions;
 
 impl LogicalUnit {
     /// A unit on `store`, which is the disc in it if it is a drive.
@@ -45,7 +46,7 @@ fn server(store: Arc<dyn Store>, options: &UnitOptions) -> Result<Served, UnitEr
                 return Err(UnitError::Empty(block_bytes));
             }
             let disk = Disk::new(options.removable, store.space().as_ref());
-            Ok((store, Box::new(disk)))
+            Ok((store, Arc::new(disk)))
         }
         DeviceType::Optical => Ok(drive(Some(store))?),
     }
@@ -53,5 +54,5 @@ fn server(store: Arc<dyn Store>, options: &UnitOptions) -> Result<Served, UnitEr
 
 fn drive(disc: Option<Arc<dyn Store>>) -> Result<Served, MediumError> {
     let drive = Optical::new(disc)?;
-    Ok((Arc::clone(drive.tray()) as Arc<dyn Store>, Box::new(drive)))
+    Ok((Arc::clone(drive.tray()) as Arc<dyn Store>, Arc::new(drive)))
 }

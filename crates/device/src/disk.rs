@@ -24,14 +24,14 @@ use sanwire_store::{Geometry, Space, Store};
 
 use crate::beginning::Beginning;
 use crate::device_server::DeviceServer;
-use crate::logical_unit::LogicalUnit;
-use crate::medium::MediumError;
+use crate::medium::{Medium, MediumError};
 use crate::refusal::Refusal;
 use crate::step::Step;
-use crate::unit_attention::UnitAttention;
+use crate::unit_attention::{Nexuses, UnitAttention};
+use crate::unit_state::UnitState;
 
 use copy::Copies;
-use provisioning_threshold::{Reached, Watch};
+use provisioning_threshold::{ReachedThresholds, Watch};
 use sanitize::SanitizeState;
 use start_stop::Load;
 
@@ -54,6 +54,29 @@ impl Disk {
     }
 }
 
+impl Medium for Disk {
+    fn check_not_busy(&self) -> Result<(), Sense> {
+        self.sanitize.check_not_running()
+    }
+
+    /// Also while a sanitize has left the medium undefined.
+    fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
+        self.sanitize.check_not_running()?;
+        self.load.check_present(geometry)?;
+        self.sanitize.check_not_failed()
+    }
+
+    /// Tells all initiators of the thresholds that a change of the medium has reached.
+    fn changed(&self, store: &dyn Store, nexuses: &Nexuses) {
+        let Some(space) = self.watch.is_watching().then(|| store.space()).flatten() else { return };
+        let ReachedThresholds { available, used } = self.watch.observe(&space);
+        let is_second = self.watch.counted().available;
+        let of_used = if is_second { UnitAttention::SecondThreshold } else { UnitAttention::FirstThreshold };
+        let attentions = [available.then_some(UnitAttention::FirstThreshold), used.then_some(of_used)];
+        attentions.into_iter().flatten().for_each(|attention| nexuses.raise(attention, None));
+    }
+}
+
 impl DeviceServer for Disk {
     fn commands(&self, geometry: &Geometry) -> CommandSet {
         let atomic = geometry.atomic_write_bytes >= geometry.block_bytes;
@@ -68,17 +91,11 @@ impl DeviceServer for Disk {
         inquiry::PAGES
     }
 
-    fn vpd_page(
-        &self,
-        page: u8,
-        _unit: &LogicalUnit,
-        geometry: &Geometry,
-        transfer_max_bytes: usize,
-    ) -> Option<Vec<u8>> {
+    fn vpd_page(&self, page: u8, _unit: &UnitState, geometry: &Geometry, transfer_max_bytes: usize) -> Option<Vec<u8>> {
         inquiry::page(page, self.watch.counted(), geometry, transfer_max_bytes)
     }
 
-    fn mode_sense(&self, asked: &ModeSense, unit: &LogicalUnit, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
+    fn mode_sense(&self, asked: &ModeSense, unit: &UnitState, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
         mode::sense(asked, &self.watch, unit, geometry)
     }
 
@@ -86,24 +103,13 @@ impl DeviceServer for Disk {
         mode::select(form, list, &self.watch, begun)
     }
 
-    fn resource_counts(&self, unit: &LogicalUnit) -> Option<ResourceCounts> {
+    fn resource_counts(&self, unit: &UnitState) -> Option<ResourceCounts> {
         let space = unit.store().space().filter(|_| self.watch.counted().any())?;
         Some(provisioning_threshold::counts(&space))
     }
 
-    fn check_not_busy(&self) -> Result<(), Sense> {
-        self.sanitize.check_not_running()
-    }
-
     fn check_started(&self) -> Result<(), Sense> {
         self.load.check_started()
-    }
-
-    /// Also while a sanitize has left the medium undefined.
-    fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
-        self.sanitize.check_not_running()?;
-        self.load.check_present(geometry)?;
-        self.sanitize.check_not_failed()
     }
 
     fn begin(&self, operation: &Operation, begun: &Beginning<'_>, task: &mut Task) -> Result<Step, Refusal> {
@@ -130,17 +136,7 @@ impl DeviceServer for Disk {
         access::access(&command, begun, task, &self.copies)
     }
 
-    /// Tells everybody of the thresholds that a change of the medium has reached.
-    fn medium_changed(&self, unit: &LogicalUnit) {
-        let Some(space) = self.watch.is_watching().then(|| unit.store().space()).flatten() else { return };
-        let Reached { available, used } = self.watch.observe(&space);
-        let is_second = self.watch.counted().available;
-        let of_used = if is_second { UnitAttention::SecondThreshold } else { UnitAttention::FirstThreshold };
-        let attentions = [available.then_some(UnitAttention::FirstThreshold), used.then_some(of_used)];
-        attentions.into_iter().flatten().for_each(|attention| unit.nexuses.raise(attention, None));
-    }
-
-    fn eject(&self, unit: &LogicalUnit, is_forced: bool) -> Result<(), MediumError> {
+    fn eject(&self, unit: &UnitState, is_forced: bool) -> Result<(), MediumError> {
         if !self.load.is_removable() {
             return Err(MediumError::Fixed);
         }
@@ -151,7 +147,7 @@ impl DeviceServer for Disk {
         Ok(())
     }
 
-    fn load(&self, medium: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError> {
+    fn load(&self, medium: Option<Arc<dyn Store>>, unit: &UnitState) -> Result<(), MediumError> {
         if medium.is_some() || !self.load.is_removable() {
             return Err(MediumError::Fixed);
         }

@@ -1,7 +1,6 @@
 //! From a command to what executes it, with the checks that come before.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
@@ -13,30 +12,35 @@ use sanwire_scsi::{
 };
 use sanwire_store::Completion;
 
-use crate::beginning::{Account, Beginning, Reached, Surroundings};
+use crate::beginning::{Account, Beginning, Surroundings};
+use crate::copy_targets::CopyTargetUnit;
 use crate::data::cut;
-use crate::execution::{Execution, Given, Progress, Waiting};
+use crate::execution::Execution;
 use crate::fault::{NOT_SUPPORTED, check_condition};
 use crate::logical_unit::LogicalUnit;
+use crate::progress::{Given, Progress};
 use crate::refusal::Refusal;
 use crate::reservation::command::persistent_reserve_out;
 use crate::step::Step;
+use crate::unit_state::UnitState;
 use crate::units::LogicalUnits;
+use crate::waiting::Waiting;
 use crate::{control, piece, port_groups};
 
 impl LogicalUnits {
     /// Begins a task. Frames for its data come from `memory`.
     pub fn begin(&self, nexus: NexusId, mut task: Task, memory: &Region, now: Instant) -> Progress {
-        let Some(disk) = task.lun.and_then(|lun| self.find_for(nexus, lun)) else {
+        let inventory = self.inventory();
+        let Some(unit) = task.lun.and_then(|lun| self.unit_for(nexus, lun, &inventory)) else {
             return Progress::Done(self.answer_for_nobody(&task, nexus));
         };
         let room_bytes = task.data_in_max_bytes as usize;
-        let mut geometry = disk.store().geometry();
+        let mut geometry = unit.store().geometry();
         geometry.read_only |= self.is_read_only();
         let account = Cell::new(Account::Even);
-        let begun = Beginning { target: self, unit: &disk, geometry, nexus, memory, account, now };
-        let commands = disk.server().commands(&begun.geometry);
-        let dispatch = Dispatch { units: self, begun, receipt: Cell::new(None) };
+        let begun = Beginning { target: self, unit: unit.state(), geometry, nexus, memory, account, now };
+        let commands = unit.server().commands(&begun.geometry);
+        let dispatch = Dispatch { units: self, unit, begun, receipt: Cell::new(None) };
         let given = Given { nexus, receipts: task.receipts, is_bulk_read: commands.is_bulk_read(&task.cdb) };
         let step = match dispatch.step(commands, &mut task) {
             Ok(step) => Ok(step),
@@ -48,7 +52,7 @@ impl LogicalUnits {
             Err(Refusal::NoMemory) => return Progress::NoMemory(task),
         };
         let (account, receipt) = (dispatch.begun.account.get(), dispatch.receipt.take());
-        match Execution::begin(disk, step, room_bytes, account, given) {
+        match Progress::begin(unit.state(), step, room_bytes, account, given, memory) {
             Progress::Done(reply) => Progress::Done(Reply { receipt, ..reply }),
             progress => progress,
         }
@@ -89,18 +93,19 @@ impl LogicalUnits {
 }
 
 impl Surroundings for LogicalUnits {
-    fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
-        LogicalUnits::reach(self, nexus, designator)
+    fn copy_target(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
+        LogicalUnits::copy_target(self, nexus, designator)
     }
 
-    fn may_disturb(&self, unit: &Arc<LogicalUnit>, by: NexusId, now: Instant) -> bool {
-        LogicalUnits::may_disturb(self, std::slice::from_ref(unit), by, now)
+    fn may_disturb(&self, unit: &UnitState, by: NexusId, now: Instant) -> bool {
+        LogicalUnits::may_disturb(self, std::iter::once(unit), by, now)
     }
 }
 
 /// A command on its way to its handler.
 struct Dispatch<'a> {
     units: &'a LogicalUnits,
+    unit: &'a LogicalUnit,
     begun: Beginning<'a>,
     /// Of the answer, if it is one at once and must be known to have arrived.
     receipt: Cell<Option<Receipt>>,
@@ -131,7 +136,7 @@ impl Dispatch<'_> {
             }
             _ => {
                 self.begun.unit.check_not_busy()?;
-                self.begun.unit.server().begin(operation, &self.begun, task)
+                self.unit.server().begin(operation, &self.begun, task)
             }
         }
     }
@@ -176,7 +181,7 @@ impl Dispatch<'_> {
     /// The commands that every unit has; they work also on one that is stopped, but for the first.
     fn primary(&self, command: PrimaryCommand, commands: CommandSet, task: &Task) -> Result<Step, Refusal> {
         let answer = |bytes, allocation_bytes: u32| Step::Answer(cut(bytes, allocation_bytes as usize));
-        let (unit, geometry) = (&**self.begun.unit, &self.begun.geometry);
+        let (unit, geometry) = (self.unit, &self.begun.geometry);
         Ok(match command {
             PrimaryCommand::TestUnitReady => {
                 unit.check_ready(geometry)?;
@@ -238,7 +243,7 @@ impl Dispatch<'_> {
     }
 
     fn inquiry(&self, page: Option<u8>, as_writer: bool, task: &Task) -> Result<Vec<u8>, Sense> {
-        let unit = &**self.begun.unit;
+        let unit = self.unit;
         if matches!(page, Some(page::UNIT_SERIAL_NUMBER | page::DEVICE_IDENTIFICATION)) {
             unit.nexuses.see(self.begun.nexus);
         }

@@ -1,4 +1,4 @@
-//! What a command holds of a disk while it works there, and whose turn it is.
+//! What a command holds of a unit while it works there, and whose turn it is.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use sanwire_store::{Completion, CompletionQueue};
 
 use crate::exclusion::{Claim, Lane, Permit};
 use crate::fault::NOT_ACCESSIBLE;
-use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
 use crate::tenure::Admission;
+use crate::unit_state::UnitState;
 
-/// A disk, and what a command holds of it.
+/// A unit, and what a command holds of it.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) disk: Arc<LogicalUnit>,
+    pub(crate) unit: Arc<UnitState>,
     nexus: NexusId,
     /// It may change what it claims, whoever else writes.
     is_admitted: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Hold {
     /// Nothing but its own end ends the command.
     pub(crate) outlives_its_task: bool,
     flushing: Flushing,
-    /// The flush's place among those of the disk, while there is one.
+    /// The flush's place among those of the unit, while there is one.
     place: u32,
     /// Up to which receipt its initiator had the answers when it gave the command.
     pub(crate) receipts: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Hold {
 
 /// Whether a command's store makes stable what was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flushing {
+enum Flushing {
     No,
     /// It will, when it has written what that is for.
     Ahead,
@@ -50,10 +50,10 @@ pub(crate) enum Flushing {
 }
 
 impl Hold {
-    pub(crate) fn new(disk: Arc<LogicalUnit>, claim: Option<Claim>, nexus: NexusId) -> Hold {
+    pub(crate) fn new(unit: Arc<UnitState>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let (permit, flushing) = (Permit::Nothing, Flushing::No);
         let mut hold = Hold {
-            disk,
+            unit,
             nexus,
             is_admitted: true,
             is_copy: false,
@@ -69,19 +69,19 @@ impl Hold {
         hold
     }
 
-    pub(crate) fn of_copy(disk: Arc<LogicalUnit>, claim: Option<Claim>, nexus: NexusId) -> Hold {
-        let mut hold = Hold::new(disk, claim, nexus);
+    pub(crate) fn of_copy(unit: Arc<UnitState>, claim: Option<Claim>, nexus: NexusId) -> Hold {
+        let mut hold = Hold::new(unit, claim, nexus);
         hold.is_copy = true;
         hold
     }
 
     fn enter(&mut self, claim: Option<Claim>) {
-        let exclusion = &self.disk.exclusion;
+        let exclusion = &self.unit.exclusion;
         self.is_admitted = !claim.is_some_and(|claim| claim.access.is_change());
         self.permit = claim.map_or(Permit::Nothing, |claim| exclusion.enter(claim, Lane::of(self.nexus)));
     }
 
-    /// Whom the end of a flush is told for all that he has written: a copy is asked for by others than those who write to the disk
+    /// Whom the end of a flush is told for all that he has written: a copy is asked for by others than those who write to the unit
     /// that it flushes, also behind the same port.
     fn flusher(&self) -> Option<NexusId> {
         (!self.is_copy).then_some(self.nexus)
@@ -91,7 +91,7 @@ impl Hold {
     pub(crate) fn expect_flush(&mut self) {
         if self.flushing == Flushing::No {
             self.flushing = Flushing::Ahead;
-            self.place = self.disk.flushes.expect();
+            self.place = self.unit.flushes.expect();
         }
     }
 
@@ -99,7 +99,7 @@ impl Hold {
     pub(crate) fn begin_flush(&mut self, is_heard: bool) {
         let place = (self.flushing == Flushing::Ahead).then_some(self.place);
         self.flushing = if is_heard { Flushing::Heard } else { Flushing::Unheard };
-        self.place = self.disk.flushes.begin(self.flusher().map(|nexus| (nexus, self.receipts)), place);
+        self.place = self.unit.flushes.begin(self.flusher().map(|nexus| (nexus, self.receipts)), place);
     }
 
     /// What the flush comes to, if this was one, which has ended so at the store; with the receipt of the answer, if that tells of
@@ -110,13 +110,9 @@ impl Hold {
         }
         let is_heard = self.flushing != Flushing::Unheard;
         let by = self.flusher().filter(|_| is_heard);
-        let told = self.disk.flushed(by, is_heard.then_some(self.place), completion);
+        let told = self.unit.flushed(by, is_heard.then_some(self.place), completion);
         self.end_flush();
         told
-    }
-
-    pub(crate) fn flushing(&self) -> Flushing {
-        self.flushing
     }
 
     /// Whether its flush has begun.
@@ -127,11 +123,11 @@ impl Hold {
     /// Whether the flush, which the store has done, is not known yet to be a success.
     pub(crate) fn must_settle(&mut self) -> bool {
         let must_settle =
-            matches!(self.flushing, Flushing::Heard | Flushing::Settling) && !self.disk.flushes.may_succeed(self.place);
+            matches!(self.flushing, Flushing::Heard | Flushing::Settling) && !self.unit.flushes.may_succeed(self.place);
         if must_settle && self.flushing != Flushing::Settling {
             self.flushing = Flushing::Settling;
             // Those that its store's work kept waiting look again.
-            self.disk.exclusion.bell.ring();
+            self.unit.exclusion.bell.ring();
         }
         must_settle
     }
@@ -139,8 +135,8 @@ impl Hold {
     /// What a flush means has been noted.
     pub(crate) fn end_flush(&mut self) {
         if std::mem::replace(&mut self.flushing, Flushing::No) != Flushing::No {
-            self.disk.flushes.end(self.place);
-            self.disk.exclusion.bell.ring();
+            self.unit.flushes.end(self.place);
+            self.unit.exclusion.bell.ring();
         }
     }
 
@@ -149,26 +145,26 @@ impl Hold {
         if self.keeps_ahead {
             return;
         }
-        self.disk.exclusion.leave(&self.permit);
+        self.unit.exclusion.leave(&self.permit);
         self.enter(piece);
     }
 
     /// Refuses a piece that is written after a sanitize has begun. Asked while the piece is claimed: either this sees the
     /// sanitize, or the sanitize waits for the piece.
     pub(crate) fn check_not_busy(&self) -> Result<(), Sense> {
-        self.disk.check_not_busy()
+        self.unit.check_not_busy()
     }
 
     /// Whether it may begin, or go on with its piece.
     pub(crate) fn may_go(&mut self) -> Turn {
-        let disk = &*self.disk;
+        let unit = &*self.unit;
         if matches!(self.permit, Permit::Queued(_)) {
-            disk.tenures.settle(&disk.exclusion, &disk.nexuses);
+            unit.tenures.settle(&unit.exclusion, &unit.nexuses);
         }
-        if !disk.exclusion.may_go(&self.permit) {
+        if !unit.exclusion.may_go(&self.permit) {
             return Turn::Later;
         }
-        self.is_admitted |= disk.tenures.is_holder(self.nexus);
+        self.is_admitted |= unit.tenures.is_holder(self.nexus);
         if self.is_admitted {
             return Turn::Now;
         }
@@ -176,16 +172,16 @@ impl Hold {
         // those of others.
         if !self.outlives_its_task
             && !self.is_copy
-            && let Some(sense) = disk.nexuses.take_inquiry_changed(self.nexus)
+            && let Some(sense) = unit.nexuses.take_inquiry_changed(self.nexus)
         {
             return Turn::Never(sense);
         }
-        let admission = disk.tenures.admits(self.nexus, &disk.exclusion, &disk.nexuses);
+        let admission = unit.tenures.admits(self.nexus, &unit.exclusion, &unit.nexuses);
         self.is_admitted = admission == Admission::Granted;
         match admission {
             Admission::Granted => Turn::Now,
             Admission::Later => {
-                disk.exclusion.requeue(&mut self.permit);
+                unit.exclusion.requeue(&mut self.permit);
                 Turn::Later
             }
             Admission::Refused => Turn::Never(NOT_ACCESSIBLE),
@@ -194,13 +190,13 @@ impl Hold {
 
     /// Has this driver woken when what it waits for may have ended.
     pub(crate) fn wake(&self, driver: &CompletionQueue) {
-        self.disk.exclusion.bell.wait(driver);
+        self.unit.exclusion.bell.wait(driver);
     }
 
     /// `ahead`: with all blocks that it is going to change.
     pub(crate) fn keep(&mut self, ahead: Option<Range>) {
         self.keeps_ahead |= ahead.is_some();
-        self.disk.exclusion.keep(&mut self.permit, ahead);
+        self.unit.exclusion.keep(&mut self.permit, ahead);
     }
 }
 
@@ -217,9 +213,9 @@ impl Drop for Hold {
         // How it ended nobody has seen: a server that stops waits for its stores for some seconds only. It may have had the one
         // error that the store tells, so that the flush of the server's own end succeeds.
         if matches!(self.flushing, Flushing::Heard | Flushing::Unheard) {
-            self.disk.flush_failed();
+            self.unit.flush_failed();
         }
         self.end_flush();
-        self.disk.exclusion.leave(&self.permit);
+        self.unit.exclusion.leave(&self.permit);
     }
 }

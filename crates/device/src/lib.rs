@@ -11,7 +11,7 @@
 //!                    -> Abort(execution, scope)      end what the scope covers, then resume(execution, Ok(Done))
 //!                    -> Answered(execution, request) the same, but GOOD is answered before
 //!                    -> Wait(waiting)               retry(waiting) soon, after other work
-//!                    -> Piece(reply, disk)          begin the task with its next piece, when that is wanted
+//!                    -> Piece(reply, unit)          begin the task with its next piece, when that is wanted
 //!                    -> NoMemory(task)              begin it again when frames have been given back
 //! ```
 //!
@@ -44,6 +44,7 @@ mod nexus;
 mod optical;
 mod piece;
 mod port_groups;
+mod progress;
 mod queues;
 mod range;
 mod refusal;
@@ -54,22 +55,26 @@ mod store_retry;
 mod tenure;
 mod transfer;
 mod unit_attention;
+mod unit_state;
 mod units;
 mod viewers;
+mod waiting;
 
 pub use abort_scope::{AbortScope, UnitId};
-pub use beginning::Reached;
 pub use bell::RecordListener;
-pub use copy_targets::CopyTargetResolver;
-pub use execution::{Execution, Progress, Waiting};
-pub use logical_unit::{LogicalUnit, UnitError, UnitOptions};
+pub use copy_targets::{CopyTargetResolver, CopyTargetUnit};
+pub use execution::Execution;
+pub use logical_unit::{LogicalUnit, UnitError};
 pub use medium::MediumError;
 pub use nexus::NexusPorts;
+pub use progress::Progress;
 pub use reservation::{KeptError, RecordError, ReservationKeeper, Saved};
 pub use starvation::{Seat, Starvation, Starved};
 pub use store_retry::StoreRetry;
 pub use tenure::{Tenure, TenureKeeper, Volatility};
+pub use unit_state::{UnitOptions, UnitState};
 pub use units::{AddError, LogicalUnits};
+pub use waiting::Waiting;
 
 #[cfg(test)]
 mod testing;

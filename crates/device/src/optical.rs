@@ -18,11 +18,11 @@ use sanwire_store::{Geometry, Store};
 use crate::beginning::Beginning;
 use crate::data::cut;
 use crate::device_server::DeviceServer;
-use crate::logical_unit::LogicalUnit;
-use crate::medium::MediumError;
+use crate::medium::{Medium, MediumError};
 use crate::refusal::Refusal;
 use crate::step::Step;
 use crate::unit_attention::UnitAttention;
+use crate::unit_state::UnitState;
 use crate::{fault, piece, transfer};
 
 use events::Events;
@@ -81,7 +81,7 @@ impl Optical {
     }
 
     /// Closes the tray, with another disc on it if there is one.
-    fn close(&self, disc: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError> {
+    fn close(&self, disc: Option<Arc<dyn Store>>, unit: &UnitState) -> Result<(), MediumError> {
         let _moving = self.moving();
         if let Some(disc) = disc {
             if !self.is_open() {
@@ -102,7 +102,7 @@ impl Optical {
     }
 
     /// START STOP UNIT (MMC-6 6.45). Nothing turns: starting and stopping are done at once.
-    fn start_stop(&self, asked: StartStop, unit: &LogicalUnit) -> Result<Step, Sense> {
+    fn start_stop(&self, asked: StartStop, unit: &UnitState) -> Result<Step, Sense> {
         if asked.power_condition != 0 || !asked.load_eject {
             return Ok(Step::Good);
         }
@@ -141,7 +141,7 @@ impl Optical {
     }
 
     /// Ascending by code.
-    fn pages(&self, unit: &LogicalUnit) -> [PageValues; 5] {
+    fn pages(&self, unit: &UnitState) -> [PageValues; 5] {
         let control = mode::control_page(unit.settings(), unit.default_settings());
         let capabilities = mmc::capabilities_page(unit.is_removal_prevented());
         [mmc::recovery_page(self.recovery()), control, mmc::power_page(), mmc::timeout_page(), capabilities]
@@ -199,6 +199,16 @@ impl Optical {
 /// There are no block descriptors, and no bits of the type, before the mode pages of a drive.
 const MODE_HEADER: ModeHeader = ModeHeader { device_specific: 0, blocks: None };
 
+impl Medium for Optical {
+    fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
+        self.disc(geometry).map(drop)
+    }
+
+    fn number(&self) -> u32 {
+        self.tray.changes()
+    }
+}
+
 impl DeviceServer for Optical {
     fn commands(&self, _geometry: &Geometry) -> CommandSet {
         CommandSet::optical()
@@ -212,11 +222,11 @@ impl DeviceServer for Optical {
         &[]
     }
 
-    fn vpd_page(&self, _: u8, _: &LogicalUnit, _: &Geometry, _transfer_max_bytes: usize) -> Option<Vec<u8>> {
+    fn vpd_page(&self, _: u8, _: &UnitState, _: &Geometry, _transfer_max_bytes: usize) -> Option<Vec<u8>> {
         None
     }
 
-    fn mode_sense(&self, asked: &ModeSense, unit: &LogicalUnit, _geometry: &Geometry) -> Result<Vec<u8>, Sense> {
+    fn mode_sense(&self, asked: &ModeSense, unit: &UnitState, _geometry: &Geometry) -> Result<Vec<u8>, Sense> {
         mode::sense_pages(asked, MODE_HEADER, &self.pages(unit))
     }
 
@@ -244,17 +254,13 @@ impl DeviceServer for Optical {
         self.disc(&self.tray.geometry()).map(drop)
     }
 
-    fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
-        self.disc(geometry).map(drop)
-    }
-
     fn begin(&self, operation: &Operation, begun: &Beginning<'_>, task: &mut Task) -> Result<Step, Refusal> {
         let command = MultimediaCommand::parse(operation, &task.cdb)?;
         begun.takes(0, task);
         self.answer(command, begun, task)
     }
 
-    fn eject(&self, unit: &LogicalUnit, is_forced: bool) -> Result<(), MediumError> {
+    fn eject(&self, unit: &UnitState, is_forced: bool) -> Result<(), MediumError> {
         if unit.is_removal_prevented() && !is_forced {
             // Who has locked it is asked to let go, as by the button of a drive.
             self.events.raise(MediaEvent::EjectRequest);
@@ -268,12 +274,8 @@ impl DeviceServer for Optical {
         tray::check(medium)
     }
 
-    fn load(&self, disc: Option<Arc<dyn Store>>, unit: &LogicalUnit) -> Result<(), MediumError> {
+    fn load(&self, disc: Option<Arc<dyn Store>>, unit: &UnitState) -> Result<(), MediumError> {
         self.close(disc, unit)
-    }
-
-    fn medium(&self) -> u32 {
-        self.tray.changes()
     }
 
     fn reset(&self) {

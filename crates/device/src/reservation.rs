@@ -1,17 +1,16 @@
-//! Reservations of a disk (SPC-5 5.14; RESERVE and RELEASE by SPC-2 5.5): who may do what.
+//! Reservations of a unit (SPC-5 5.14; RESERVE and RELEASE by SPC-2 5.5): who may do what.
 //!
 //! [`registry`] holds the rules and nothing else; here are the lock, what the hot path reads without it, and the record
 //! that survives the server.
 
 pub(crate) mod command;
+mod keeper;
 mod keeping;
 mod record;
 mod registry;
 mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,56 +25,14 @@ use crate::nexus::NexusPorts;
 use crate::refusal::Refusal;
 use crate::unit_attention::Nexuses;
 
+pub use keeper::{KeptError, ReservationKeeper, Saved};
 pub(crate) use keeping::Reserving;
-pub use keeping::Saved;
 use keeping::{Begun, Change};
 pub use record::RecordError;
 use registry::{Effects, Registrant, Registry};
 use room::Room;
 
-/// Where the registrations and the reservation of one disk are kept, so that they survive the server (APTPL, SPC-5
-/// 5.14.5). A record is replaced whole or not at all.
-pub trait ReservationKeeper: Debug + Send + Sync {
-    /// The record saved last; `None` when there has been none.
-    ///
-    /// # Errors
-    /// When there is one that cannot be read.
-    fn load(&self) -> io::Result<Option<Vec<u8>>>;
-
-    /// Keeps the record, and tells `saved` when it is on stable storage, or that it may not be: at once, or later from whatever
-    /// thread. The caller serves others, and must not be kept waiting for a medium. One record is kept at a time.
-    fn save(&self, record: Vec<u8>, saved: Saved);
-
-    /// The place of the record, for messages.
-    fn place(&self) -> String;
-}
-
-/// Why the kept reservations of a disk cannot be had.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum KeptError {
-    /// They cannot be read.
-    #[error(
-        "the reservations kept in {place} cannot be read ({kind}): make the file readable, or remove it if no initiator relies on them"
-    )]
-    Unreadable {
-        /// Where they are.
-        place: String,
-        /// Why.
-        kind: io::ErrorKind,
-    },
-    /// What was read is not what was saved.
-    #[error(
-        "the reservations kept in {place} are not usable: {reason}; restore the file, or remove it if no initiator relies on them"
-    )]
-    Damaged {
-        /// Where they are.
-        place: String,
-        /// Why.
-        reason: RecordError,
-    },
-}
-
-/// The reservations of one disk.
+/// The reservations of one unit.
 #[derive(Debug)]
 pub(crate) struct Reservations {
     /// Whether anything is reserved. It is all that a command reads when, as nearly always, there is nothing.

@@ -8,8 +8,8 @@ use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::{Reply, Status, Task};
 
-use crate::execution::Progress;
-use crate::logical_unit::LogicalUnit;
+use crate::abort_scope::UnitId;
+use crate::progress::Progress;
 use crate::queues::{Queues, Tried};
 use crate::units::LogicalUnits;
 
@@ -39,14 +39,14 @@ pub struct Starved<H> {
     memory: Region,
     since: Instant,
     /// Where it has begun, when a piece of it is done.
-    disk: Option<Arc<LogicalUnit>>,
+    unit: Option<UnitId>,
 }
 
 impl<H> Starved<H> {
     /// Whether a command can go on where it has begun: another volume may have taken the number of its own.
     fn is_still_there(&self) -> bool {
-        let Some(disk) = &self.disk else { return true };
-        self.task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| Arc::ptr_eq(&found, disk))
+        let Some(unit) = self.unit else { return true };
+        self.task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| found.id() == unit)
     }
 }
 
@@ -113,8 +113,9 @@ impl<H> Starvation<H> {
         match units.begin(nexus, task, if must_wait { &self.nothing } else { memory }, now) {
             Progress::NoMemory(task) => {
                 let (units, memory) = (Arc::clone(units), memory.clone());
-                let disk = task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun));
-                let starved = Starved { handle, units, task, memory, since: now, disk };
+                let unit =
+                    task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun)).map(|unit| unit.id());
+                let starved = Starved { handle, units, task, memory, since: now, unit };
                 if keeps_memory(&starved) {
                     self.tend_at.get_or_insert(now + KEEPING_MAX);
                 }
@@ -145,10 +146,10 @@ impl<H> Starvation<H> {
                 go_on(starved.handle, &starved.units, Progress::Done(Reply::bare(Status::TaskAborted)));
                 return Tried::Begun(0);
             }
-            let Starved { handle, units, task, memory, since, disk } = starved;
+            let Starved { handle, units, task, memory, since, unit } = starved;
             let before_bytes = memory.held_bytes();
             match units.begin(nexus, task, &memory, now) {
-                Progress::NoMemory(task) => Tried::Waits(Starved { handle, units, task, memory, since, disk }),
+                Progress::NoMemory(task) => Tried::Waits(Starved { handle, units, task, memory, since, unit }),
                 progress => {
                     let taken_bytes = memory.held_bytes().saturating_sub(before_bytes);
                     go_on(handle, &units, progress);

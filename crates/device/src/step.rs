@@ -10,9 +10,9 @@ use crate::abort_scope::AbortScope;
 use crate::exclusion::Claim;
 use crate::fault;
 use crate::hold::{Hold, Turn};
-use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
 use crate::reservation::Reserving;
+use crate::unit_state::UnitState;
 
 /// The next thing in the life of a command that is well so far.
 #[derive(Debug)]
@@ -24,11 +24,11 @@ pub(crate) enum Step {
     /// GOOD, with data.
     Data(sanwire_buffer::Slices),
     /// The store's turn.
-    Store(State, Request),
+    Store(CommandState, Request),
     /// GOOD at once; the store's turn nevertheless, and nobody hears what becomes of it.
-    Detached(State, Request),
+    Detached(CommandState, Request),
     /// The same, but not before others had their turn.
-    Later(State, Request),
+    Later(CommandState, Request),
     /// CONDITION MET.
     ConditionMet,
     /// GOOD, after the commands of others have been ended.
@@ -39,17 +39,15 @@ pub(crate) enum Step {
 
 /// Where a command stands while the store works for it.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum CommandState {
     /// Reading from this medium; the initiator has room for so much.
     Read { room_bytes: u32, medium: u32 },
     /// Writing; then flushing, if this write must be stable before it is answered.
     Write { flush: bool },
     /// Flushing, the last thing to do.
     Flush,
-    /// Ending the commands of others, the last thing to do.
-    Abort,
-    /// Waiting until its reservation, or another one, is kept.
-    Reserve(Box<Reserving>),
+    /// Changing reservations, of which the store does nothing: a record is being kept, or the commands of others ended.
+    Reservation,
     /// Reading what nobody wants yet; all of it, or only the beginning.
     PreFetch { is_all: bool },
     /// In a command of the unit's device type, which knows itself how it goes on.
@@ -59,10 +57,10 @@ pub(crate) enum State {
 /// A command that has begun and takes more than one transfer: what it has done, and how it goes on when its store has done what it
 /// asked for. Dropping it aborts the command.
 ///
-/// Plain reads, writes and flushes are not worth an allocation: they are other variants of [`State`].
+/// Plain reads, writes and flushes are not worth an allocation: they are other variants of [`CommandState`].
 pub(crate) trait Ongoing: Debug + Send {
     /// Goes on, or ends: its store's work is done.
-    fn next(self: Box<Self>, unit: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense>;
+    fn next(self: Box<Self>, unit: &UnitState, completion: Completion, memory: &Region) -> Result<Step, Sense>;
 
     /// The blocks that the command looks at or changes, seen from its first request; from each, when it goes by pieces.
     fn claim(&self, first: &Request) -> Option<Claim> {
@@ -95,7 +93,7 @@ pub(crate) trait Ongoing: Debug + Send {
     }
 
     /// The unit whose store works for it now, if that is not its own.
-    fn worker(&self) -> Option<&LogicalUnit> {
+    fn worker(&self) -> Option<&UnitState> {
         None
     }
 
@@ -118,22 +116,22 @@ pub(crate) trait Ongoing: Debug + Send {
     }
 }
 
-impl State {
+impl CommandState {
     /// Whether the medium that it reads is the one that is in the unit.
-    pub(crate) fn is_of_medium_of(&self, unit: &LogicalUnit) -> bool {
-        !matches!(self, State::Read { medium, .. } if *medium != unit.server().medium())
+    pub(crate) fn is_of_medium_of(&self, unit: &UnitState) -> bool {
+        !matches!(self, CommandState::Read { medium, .. } if *medium != unit.medium())
     }
 
     /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.
     pub(crate) fn is_by_pieces(&self) -> bool {
-        matches!(self, State::Ongoing(ongoing) if ongoing.is_by_pieces())
+        matches!(self, CommandState::Ongoing(ongoing) if ongoing.is_by_pieces())
     }
 
     /// Whether it flushes what it writes before it is answered.
     pub(crate) fn is_stable(&self) -> bool {
         match self {
-            State::Write { flush } => *flush,
-            State::Ongoing(ongoing) => ongoing.is_stable(),
+            CommandState::Write { flush } => *flush,
+            CommandState::Ongoing(ongoing) => ongoing.is_stable(),
             _ => false,
         }
     }
@@ -141,7 +139,7 @@ impl State {
     /// The blocks that the command looks at or changes, seen from its first request; from each, when it goes by pieces.
     pub(crate) fn claim(&self, first: &Request) -> Option<Claim> {
         match self {
-            State::Ongoing(ongoing) => ongoing.claim(first),
+            CommandState::Ongoing(ongoing) => ongoing.claim(first),
             _ => Claim::of(first),
         }
     }
@@ -149,7 +147,7 @@ impl State {
 
 /// The end of a command that wrote: at once, or after a flush.
 pub(crate) fn finish(flush: bool) -> Step {
-    if flush { Step::Store(State::Flush, Request::Flush) } else { Step::Good }
+    if flush { Step::Store(CommandState::Flush, Request::Flush) } else { Step::Good }
 }
 
 /// The end of a flush, or of what ends like one.

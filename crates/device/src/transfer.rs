@@ -7,20 +7,20 @@ use sanwire_store::{Geometry, Request};
 
 use crate::data::{frame, take_data, written_bytes};
 use crate::fault;
-use crate::logical_unit::LogicalUnit;
 use crate::piece::memory_max_bytes;
 use crate::range::{Range, length_error};
 use crate::refusal::Refusal;
-use crate::step::{State, Step};
+use crate::step::{CommandState, Step};
+use crate::unit_state::UnitState;
 
 pub(crate) fn read(
     extent: Extent,
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &Task,
     memory: &Region,
 ) -> Result<Step, Refusal> {
-    let medium = disk.server().medium();
+    let medium = disk.medium();
     if task.piece.is_some_and(|piece| piece.from_bytes > 0 && piece.medium != medium) {
         return Err(fault::MEDIUM_CHANGED.into());
     }
@@ -41,13 +41,13 @@ pub(crate) fn read(
     }
     let buffer = frame(memory, whole_blocks)?;
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
-    Ok(Step::Store(State::Read { room_bytes: room_bytes as u32, medium }, request))
+    Ok(Step::Store(CommandState::Read { room_bytes: room_bytes as u32, medium }, request))
 }
 
 pub(crate) fn write(
     extent: Extent,
     (force_unit_access, is_last): (bool, bool),
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &mut Task,
 ) -> Result<Step, Sense> {
@@ -60,14 +60,14 @@ pub(crate) fn write(
     let data = take_data(task, length)?;
     // The flush after the last piece makes all of them stable.
     let flush = is_last && (force_unit_access || !disk.settings().write_cache);
-    Ok(Step::Store(State::Write { flush }, Request::Write { offset_bytes: range.offset_bytes, data }))
+    Ok(Step::Store(CommandState::Write { flush }, Request::Write { offset_bytes: range.offset_bytes, data }))
 }
 
 /// WRITE ATOMIC (SBC-4 5.48): no longer than the store writes wholly or not at all.
 pub(crate) fn write_atomic(
     extent: Extent,
     force_unit_access: bool,
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &mut Task,
 ) -> Result<Step, Sense> {
@@ -97,7 +97,7 @@ pub(crate) fn pre_fetch(
     if length == 0 {
         return Ok(Step::ConditionMet);
     }
-    let state = State::PreFetch { is_all: length as u64 == range.length_bytes };
+    let state = CommandState::PreFetch { is_all: length as u64 == range.length_bytes };
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer: frame(memory, length)? };
     Ok(if immediate { Step::Detached(state, request) } else { Step::Store(state, request) })
 }
@@ -105,6 +105,6 @@ pub(crate) fn pre_fetch(
 /// The whole cache is flushed, whatever the extent: it costs no more, and the standard allows it.
 pub(crate) fn synchronize_cache(extent: Extent, immediate: bool, geometry: &Geometry) -> Result<Step, Sense> {
     Range::of(extent, geometry)?;
-    let (state, request) = (State::Flush, Request::Flush);
+    let (state, request) = (CommandState::Flush, Request::Flush);
     Ok(if immediate { Step::Detached(state, request) } else { Step::Store(state, request) })
 }

@@ -9,30 +9,22 @@ mod view;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::Guard;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_scsi::vpd::{Designator, TargetPort, WriteVerifier};
 use sanwire_scsi::{ReportedLuns, report};
 
-use crate::beginning::Reached;
-use crate::copy_targets::CopyTargetResolver;
+use crate::copy_targets::{CopyTargetResolver, CopyTargetUnit};
 use crate::disturbances;
 use crate::flushes::Told;
 use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
 use crate::port_groups::PortGroups;
+use crate::unit_state::UnitState;
+pub use inventory::AddError;
+use inventory::Inventory;
 use view::View;
-
-/// Why a unit was not taken in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AddError {
-    /// Another unit has this number.
-    #[error("logical unit {0} is already there: remove it first or choose another number")]
-    Occupied(Lun),
-    /// [`LUNS_MAX`] units are there.
-    #[error("a target has at most {LUNS_MAX} logical units: serve more by another target")]
-    Full,
-}
 
 /// All units of one target, which several targets may share. Used by all its threads; units come and go while it serves.
 #[derive(Debug, Default)]
@@ -42,7 +34,7 @@ pub struct LogicalUnits {
     /// The target of which these are a part that some of its initiators see: its ports are theirs.
     pub(crate) whole: Option<Arc<LogicalUnits>>,
     /// Where copies find their units; without it, among the units here.
-    reach: Option<Box<dyn CopyTargetResolver>>,
+    copy_targets: Option<Box<dyn CopyTargetResolver>>,
     /// Whether the initiators of this target may only read.
     is_read_only: AtomicBool,
 }
@@ -54,10 +46,10 @@ impl LogicalUnits {
         Self::default()
     }
 
-    /// A target without units, whose copies may also go to and come from units of other targets: those that `reach` finds.
+    /// A target without units, whose copies may also go to and come from units of other targets: those that `resolver` finds.
     #[must_use]
-    pub fn reaching(reach: Box<dyn CopyTargetResolver>) -> Self {
-        LogicalUnits { reach: Some(reach), ..Self::default() }
+    pub fn with_copy_targets(resolver: Box<dyn CopyTargetResolver>) -> Self {
+        LogicalUnits { copy_targets: Some(resolver), ..Self::default() }
     }
 
     /// A part, without units yet, of the target that has all units of `whole`: the states of its port groups are the same for
@@ -74,24 +66,24 @@ impl LogicalUnits {
     ///
     /// # Errors
     /// [`AddError`] when the number is taken or there are too many.
-    pub fn add(&self, lun: Lun, disk: LogicalUnit) -> Result<Arc<LogicalUnit>, AddError> {
-        let disk = Arc::new(disk);
-        self.add_shared(lun, Arc::clone(&disk)).map(|()| disk)
+    pub fn add(&self, lun: Lun, unit: LogicalUnit) -> Result<Arc<LogicalUnit>, AddError> {
+        let unit = Arc::new(unit);
+        self.add_shared(lun, Arc::clone(&unit)).map(|()| unit)
     }
 
     /// Takes in a unit that other targets may have too, under numbers of their own. A target has a unit once.
     ///
     /// # Errors
     /// [`AddError`] when the number is taken or there are too many.
-    pub fn add_shared(&self, lun: Lun, disk: Arc<LogicalUnit>) -> Result<(), AddError> {
-        self.change(&[], vec![(lun, disk)])
+    pub fn add_shared(&self, lun: Lun, unit: Arc<LogicalUnit>) -> Result<(), AddError> {
+        self.change(&[], vec![(lun, unit)])
     }
 
     /// Takes a unit out and tells every initiator. Commands that it has begun go on to their end.
     pub fn remove(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
-        let disk = self.get(lun)?;
+        let unit = self.get(lun)?;
         self.change(&[lun], Vec::new()).ok()?;
-        Some(disk)
+        Some(unit)
     }
 
     /// Takes these units out, and those in: any number of them, as one change of the list.
@@ -178,13 +170,13 @@ impl LogicalUnits {
     }
 
     /// The unit that a copy of this nexus may use under this name.
-    pub(crate) fn reach(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
-        let reached = match &self.reach {
-            Some(reach) => reach.find(nexus, designator),
-            None => self.find(designator).map(|disk| Reached { disk, nexus }),
+    pub(crate) fn copy_target(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
+        let target = match &self.copy_targets {
+            Some(resolver) => resolver.find(nexus, designator),
+            None => self.find(designator).map(|unit| CopyTargetUnit { unit: Arc::clone(unit.state()), nexus }),
         };
         // Reservations know only nexuses that are known to the unit.
-        reached.inspect(|reached| reached.disk.acquaint(reached.nexus))
+        target.inspect(|target| target.unit.acquaint(target.nexus))
     }
 
     /// The units as they are now, ascending by number.
@@ -206,9 +198,9 @@ impl LogicalUnits {
     }
 
     /// What the initiator is told of its writes; `as_writer`: it heeds that.
-    pub(crate) fn write_verifier(&self, nexus: NexusId, disk: &LogicalUnit, as_writer: bool) -> Told<WriteVerifier> {
+    pub(crate) fn write_verifier(&self, nexus: NexusId, unit: &UnitState, as_writer: bool) -> Told<WriteVerifier> {
         let writer = self.view.members.with(nexus, |member| member.lock().writer).flatten();
-        disk.write_verifier(as_writer.then_some(nexus), writer)
+        unit.write_verifier(as_writer.then_some(nexus), writer)
     }
 
     /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to give it free again, until it asks for
@@ -237,43 +229,52 @@ impl LogicalUnits {
     /// and the initiators are told.
     /// `false` when there is no such unit.
     pub fn logical_unit_reset(&self, lun: Lun) -> bool {
-        let disk = self.get(lun);
-        if let Some(disk) = &disk {
-            disk.reset();
+        let unit = self.get(lun);
+        if let Some(unit) = &unit {
+            unit.reset();
         }
-        disk.is_some()
+        unit.is_some()
     }
 
     /// The unit, if this initiator may reset it now, or end the commands of all: those who may only read never (they would end what
     /// others do, and change the unit), and nobody too often.
     #[must_use]
     pub fn may_reset(&self, by: NexusId, lun: Lun, now: Instant) -> Option<Arc<LogicalUnit>> {
-        let disk = self.get(lun).filter(|_| !self.is_read_only())?;
-        self.may_disturb(std::slice::from_ref(&disk), by, now).then_some(disk)
+        let unit = self.get(lun).filter(|_| !self.is_read_only())?;
+        self.may_disturb(std::iter::once(&**unit), by, now).then_some(unit)
     }
 
     /// All units, if this initiator may reset them now. When it may not reset one of them, that counts for none.
     #[must_use]
     pub fn may_reset_all(&self, by: NexusId, now: Instant) -> Option<Vec<(Lun, Arc<LogicalUnit>)>> {
         let units = self.iter();
-        let disks: Vec<_> = units.iter().map(|(_, disk)| Arc::clone(disk)).collect();
-        (!self.is_read_only() && self.may_disturb(&disks, by, now)).then_some(units)
+        let states = units.iter().map(|(_, unit)| &***unit);
+        (!self.is_read_only() && self.may_disturb(states, by, now)).then_some(units)
     }
 
-    pub(crate) fn may_disturb(&self, disks: &[Arc<LogicalUnit>], by: NexusId, now: Instant) -> bool {
+    pub(crate) fn may_disturb<'a>(
+        &self,
+        units: impl Iterator<Item = &'a UnitState>,
+        by: NexusId,
+        now: Instant,
+    ) -> bool {
         disturbances::may_disturb(
-            disks.iter().map(|disk| &disk.disturbances),
+            units.map(|unit| &unit.disturbances),
             self.ports(by).as_ref().map(|ports| &ports.initiator),
             now,
         )
     }
 
+    /// The units as they are now, for a command; see [`LogicalUnits::unit_for`].
+    pub(crate) fn inventory(&self) -> Guard<Arc<Inventory>> {
+        self.view.inventory()
+    }
+
     /// The unit for a command of this nexus, which knows the nexus from then on.
-    pub(crate) fn find_for(&self, nexus: NexusId, lun: Lun) -> Option<Arc<LogicalUnit>> {
-        let inventory = self.view.inventory();
-        let disk = &inventory.get(lun)?.unit;
-        self.view.settle(nexus, lun, &inventory, disk.id());
-        Some(Arc::clone(disk))
+    pub(crate) fn unit_for<'a>(&self, nexus: NexusId, lun: Lun, inventory: &'a Inventory) -> Option<&'a LogicalUnit> {
+        let unit = &inventory.get(lun)?.unit;
+        self.view.settle(nexus, lun, inventory, unit.id());
+        Some(unit)
     }
 
     pub(crate) fn report_luns(&self, reported: ReportedLuns, nexus: NexusId) -> Vec<u8> {

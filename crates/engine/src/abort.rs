@@ -54,7 +54,7 @@ impl<H: Handle> Selection<H> {
         match &self.which {
             Which::Of(scope) => execution.is_covered_by(scope, handle.nexus()),
             Which::Advancing(nexus) => handle.nexus() == *nexus && execution.goes_from_blocks_to_blocks(),
-            _ => self.fits(handle, Some(execution.disk().id())),
+            _ => self.fits(handle, Some(execution.unit().id())),
         }
     }
 
@@ -93,7 +93,7 @@ impl<H: Handle> Engine<H> {
         ended.extend(starved.into_iter().map(|starved| Ended::aborted(starved.handle, by)));
         ended.extend(self.paused.extract(selection).into_iter().map(|command| Ended::aborted(command, by)));
         self.between.retain(|between| {
-            let is_selected = selection.fits(between.command.handle, Some(between.disk.id()));
+            let is_selected = selection.fits(between.command.handle, Some(between.unit));
             ended.extend(is_selected.then(|| Ended::aborted(between.command, by)));
             !is_selected
         });

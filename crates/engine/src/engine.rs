@@ -213,9 +213,9 @@ impl<H: Handle> Engine<H> {
                 Progress::Abort(execution, scope) => {
                     return self.wait_at_barrier(AtBarrier { command, units: Arc::clone(units), execution }, scope);
                 }
-                Progress::Piece(reply, disk) => {
+                Progress::Piece(reply, unit) => {
                     let Some(command) = command else { return };
-                    self.between.push(Between { command, units: Arc::clone(units), disk });
+                    self.between.push(Between { command, units: Arc::clone(units), unit });
                     return self.end(Some(command), reply);
                 }
                 // Only what begins asks for memory, and waits where it began.

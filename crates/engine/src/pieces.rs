@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::Instant;
-use sanwire_device::{LogicalUnit, LogicalUnits, Seat};
+use sanwire_device::{LogicalUnits, Seat, UnitId};
 use sanwire_scsi::Task;
 
 use crate::engine::{Command, Engine, Handle, task_aborted};
@@ -13,13 +13,13 @@ pub(crate) struct Between<H> {
     pub(crate) command: Command<H>,
     pub(crate) units: Arc<LogicalUnits>,
     /// Where it has begun.
-    pub(crate) disk: Arc<LogicalUnit>,
+    pub(crate) unit: UnitId,
 }
 
 impl<H> Between<H> {
     /// Whether a command can go on where it has begun: another volume may have taken the number of its own.
     fn is_still_there(&self, task: &Task) -> bool {
-        task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| Arc::ptr_eq(&found, &self.disk))
+        task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| found.id() == self.unit)
     }
 }
 

@@ -9,10 +9,10 @@ use crate::data::{frame, take_data};
 use crate::disk::verify::compare;
 use crate::exclusion::{Access, Claim};
 use crate::fault;
-use crate::logical_unit::LogicalUnit;
 use crate::range::{Range, length_error};
 use crate::refusal::Refusal;
-use crate::step::{Ongoing, State, Step, finish};
+use crate::step::{CommandState, Ongoing, Step, finish};
+use crate::unit_state::UnitState;
 
 /// A swap under way.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) fn compare_and_write_max_blocks(geometry: &Geometry) -> u8 {
 pub(crate) fn compare_and_write(
     extent: Extent,
     force_unit_access: bool,
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &mut Task,
     memory: &Region,
@@ -62,7 +62,7 @@ pub(crate) fn compare_and_write(
 pub(crate) fn or_write(
     extent: Extent,
     force_unit_access: bool,
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &mut Task,
     memory: &Region,
@@ -78,7 +78,7 @@ fn begin(
     range: Range,
     sent_bytes: usize,
     force_unit_access: bool,
-    disk: &LogicalUnit,
+    disk: &UnitState,
     task: &mut Task,
     memory: &Region,
 ) -> Result<Step, Refusal> {
@@ -89,7 +89,7 @@ fn begin(
     let sent = Some(take_data(task, sent_bytes)?);
     let flush = force_unit_access || !disk.settings().write_cache;
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
-    Ok(Step::Store(State::Ongoing(Box::new(Swap { range, kind, sent, flush })), request))
+    Ok(Step::Store(CommandState::Ongoing(Box::new(Swap { range, kind, sent, flush })), request))
 }
 
 impl Ongoing for Swap {
@@ -101,7 +101,7 @@ impl Ongoing for Swap {
         Some(Claim { range: self.range, access: Access::Alone })
     }
 
-    fn next(mut self: Box<Self>, disk: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
+    fn next(mut self: Box<Self>, disk: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         let outcome = completion.map_err(|error| disk.fault(&error))?;
         let Some(sent) = self.sent.take() else { return Ok(finish(self.flush)) };
         let Outcome::Read(mut found) = outcome else { return Err(fault::INTERNAL) };
@@ -117,6 +117,6 @@ impl Ongoing for Swap {
             }
         };
         let request = Request::Write { offset_bytes: self.range.offset_bytes, data };
-        Ok(Step::Store(State::Ongoing(self), request))
+        Ok(Step::Store(CommandState::Ongoing(self), request))
     }
 }

@@ -12,14 +12,15 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Outcome, Request};
 
 use crate::abort_scope::AbortScope;
-use crate::beginning::{Beginning, Reached};
+use crate::beginning::Beginning;
+use crate::copy_targets::CopyTargetUnit;
 use crate::data::{cut, frame};
 use crate::exclusion::Claim;
 use crate::fault;
 use crate::hold::{Hold, Turn};
-use crate::logical_unit::LogicalUnit;
 use crate::refusal::Refusal;
-use crate::step::{Ongoing, State, Step};
+use crate::step::{CommandState, Ongoing, Step};
+use crate::unit_state::UnitState;
 
 use plan::{Leg, Plan, aborted};
 pub(crate) use record::Copies;
@@ -69,7 +70,7 @@ pub(crate) fn extended_copy(
     let data = task.data_out.as_deref().unwrap_or(&[]);
     let list = CopyList::parse(data.get(..parameter_bytes as usize).ok_or(too_short)?)?;
     let list_id = list.list_id;
-    let plan = Plan::new(list, |target| begun.target.reach(begun.nexus, &target.designator));
+    let plan = Plan::new(list, |target| begun.target.copy_target(begun.nexus, &target.designator));
     let checked = plan.check();
     // Without memory nothing must have happened: before the copy is noted.
     let spare = match checked {
@@ -119,11 +120,11 @@ pub(crate) fn receive_copy_results(
 }
 
 impl Ongoing for Copying {
-    fn next(self: Box<Self>, _: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
+    fn next(self: Box<Self>, _: &UnitState, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         self.go_on(|copying| copying.completed(completion, memory))
     }
 
-    /// It claims its pieces itself, at the disks where they are.
+    /// It claims its pieces itself, at the units where they are.
     fn claim(&self, _first: &Request) -> Option<Claim> {
         None
     }
@@ -132,8 +133,8 @@ impl Ongoing for Copying {
         true
     }
 
-    fn worker(&self) -> Option<&LogicalUnit> {
-        Some(self.disk())
+    fn worker(&self) -> Option<&UnitState> {
+        Some(self.unit())
     }
 
     fn worker_hold(&mut self) -> Option<&mut Hold> {
@@ -161,16 +162,16 @@ impl Ongoing for Copying {
 }
 
 impl Copying {
-    /// The disk that works for it now.
-    fn disk(&self) -> &Arc<LogicalUnit> {
+    /// The unit whose store works for it now.
+    fn unit(&self) -> &Arc<UnitState> {
         match self.stage {
-            Stage::Reading { .. } => &self.leg.source.disk,
-            Stage::Writing { .. } | Stage::Flushing => &self.leg.destination.disk,
+            Stage::Reading { .. } => &self.leg.source.unit,
+            Stage::Writing { .. } | Stage::Flushing => &self.leg.destination.unit,
         }
     }
 
-    fn claim(&self, reached: &Reached, request: &Request) -> Hold {
-        Hold::of_copy(Arc::clone(&reached.disk), Claim::of(request), self.nexus)
+    fn claim(&self, target: &CopyTargetUnit, request: &Request) -> Hold {
+        Hold::of_copy(Arc::clone(&target.unit), Claim::of(request), self.nexus)
     }
 
     /// Takes the next turn, which gives the request for the store or `None` at the end, and notes how it ends.
@@ -179,7 +180,7 @@ impl Copying {
         turn: impl FnOnce(&mut Self) -> Result<Option<Request>, Sense>,
     ) -> Result<Step, Sense> {
         match turn(&mut self) {
-            Ok(Some(request)) => Ok(Step::Store(State::Ongoing(self), request)),
+            Ok(Some(request)) => Ok(Step::Store(CommandState::Ongoing(self), request)),
             Ok(None) => {
                 self.ticket.end(None);
                 Ok(Step::Good)
@@ -192,7 +193,7 @@ impl Copying {
     }
 
     fn completed(&mut self, completion: Completion, memory: &Region) -> Result<Option<Request>, Sense> {
-        let outcome = completion.map_err(|error| aborted(self.at, None, self.disk().fault(&error).additional))?;
+        let outcome = completion.map_err(|error| aborted(self.at, None, self.unit().fault(&error).additional))?;
         match (std::mem::replace(&mut self.stage, Stage::Flushing), outcome) {
             (Stage::Reading { offset_bytes }, Outcome::Read(found)) => {
                 self.leg.check(self.at)?;
@@ -208,7 +209,7 @@ impl Copying {
             (Stage::Writing { data }, _) => {
                 self.piece = None;
                 self.ticket.written(data.len() as u32);
-                self.is_volatile = !self.leg.destination.disk.settings().write_cache;
+                self.is_volatile = !self.leg.destination.unit.settings().write_cache;
                 self.spare = data.thaw().ok();
             }
             (Stage::Flushing, _) => (self.piece, self.is_volatile) = (None, false),

@@ -2,10 +2,10 @@
 
 use sanwire_store::ResizeError;
 
-use crate::logical_unit::LogicalUnit;
+use crate::unit_state::UnitState;
 
-impl LogicalUnit {
-    /// Makes its store so long, in bytes; who uses it is to be told by [`LogicalUnit::capacity_changed`].
+impl UnitState {
+    /// Makes its store so long, in bytes; who uses it is to be told by [`UnitState::capacity_changed`].
     ///
     /// # Errors
     /// [`ResizeError`]: the length stays what it was. [`ResizeError::Unstable`] is told to initiators as any flush that has failed.

@@ -5,9 +5,9 @@ use sanwire_scsi::{Sense, Task};
 use sanwire_store::{Allocation, Completion, Geometry, Outcome, Request};
 
 use crate::fault;
-use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
-use crate::step::{Ongoing, State, Step};
+use crate::step::{CommandState, Ongoing, Step};
+use crate::unit_state::UnitState;
 
 const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
@@ -57,7 +57,7 @@ pub(crate) fn get_lba_status(lba: u64, allocation_bytes: u32, geometry: &Geometr
 }
 
 impl Ongoing for Mapping {
-    fn next(mut self: Box<Self>, disk: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
+    fn next(mut self: Box<Self>, disk: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         match completion.map_err(|error| disk.fault(&error))? {
             Outcome::Allocated(allocation) => self.take(allocation),
             _ => return Err(fault::INTERNAL),
@@ -91,7 +91,7 @@ impl Mapping {
         }
         self.questions += 1;
         let Range { offset_bytes, length_bytes } = self.rest;
-        Step::Store(State::Ongoing(self), Request::Allocation { offset_bytes, length_bytes })
+        Step::Store(CommandState::Ongoing(self), Request::Allocation { offset_bytes, length_bytes })
     }
 
     fn answer(&self) -> Vec<u8> {

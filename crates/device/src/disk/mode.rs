@@ -8,17 +8,12 @@ use sanwire_store::Geometry;
 use crate::beginning::Beginning;
 use crate::disk::access::capacity;
 use crate::disk::provisioning_threshold::Watch;
-use crate::logical_unit::LogicalUnit;
 use crate::refusal::Refusal;
 use crate::step::{Step, finish};
 use crate::unit_attention::UnitAttention;
+use crate::unit_state::UnitState;
 
-pub(super) fn sense(
-    asked: &ModeSense,
-    watch: &Watch,
-    unit: &LogicalUnit,
-    geometry: &Geometry,
-) -> Result<Vec<u8>, Sense> {
+pub(super) fn sense(asked: &ModeSense, watch: &Watch, unit: &UnitState, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
     mode::sense(asked, &state(watch, unit, geometry))
 }
 
@@ -35,7 +30,7 @@ pub(super) fn select(form: ModeForm, list: &[u8], watch: &Watch, begun: &Beginni
     Ok(finish(before.settings.write_cache && !after.settings.write_cache))
 }
 
-fn change(values: ModeValues, watch: &Watch, unit: &LogicalUnit, by: NexusId) {
+fn change(values: ModeValues, watch: &Watch, unit: &UnitState, by: NexusId) {
     unit.set_settings(values.settings);
     if values.thresholds != watch.thresholds() {
         watch.set(values.thresholds, unit.store().space().as_ref());
@@ -43,7 +38,7 @@ fn change(values: ModeValues, watch: &Watch, unit: &LogicalUnit, by: NexusId) {
     unit.nexuses.raise(UnitAttention::ModeChanged, Some(by));
 }
 
-fn state(watch: &Watch, unit: &LogicalUnit, geometry: &Geometry) -> ModeState {
+fn state(watch: &Watch, unit: &UnitState, geometry: &Geometry) -> ModeState {
     let capacity = capacity(geometry);
     ModeState {
         current: ModeValues { settings: unit.settings(), thresholds: watch.thresholds() },

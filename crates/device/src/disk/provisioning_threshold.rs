@@ -26,7 +26,7 @@ pub(crate) fn counts(space: &Space) -> ResourceCounts {
 
 /// The thresholds that were reached by the last change.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct ReachedThresholds {
     pub(crate) available: bool,
     pub(crate) used: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Watch {
 struct State {
     thresholds: Thresholds,
     /// Those that will be told when they are reached: they are told once, until the space is on their other side again.
-    armed: Reached,
+    armed: ReachedThresholds,
 }
 
 impl Watch {
@@ -72,7 +72,7 @@ impl Watch {
     /// Puts other thresholds in their place. One that is reached already is told when it is reached again.
     pub(crate) fn set(&self, thresholds: Thresholds, space: Option<&Space>) {
         let mut state = self.lock();
-        *state = State { thresholds, armed: Reached::default() };
+        *state = State { thresholds, armed: ReachedThresholds::default() };
         if let Some(space) = space {
             state.observe(space);
         }
@@ -81,7 +81,7 @@ impl Watch {
     }
 
     /// Which thresholds the space has reached since it was last looked at.
-    pub(crate) fn observe(&self, space: &Space) -> Reached {
+    pub(crate) fn observe(&self, space: &Space) -> ReachedThresholds {
         self.lock().observe(space)
     }
 
@@ -92,12 +92,12 @@ impl Watch {
 }
 
 impl State {
-    fn observe(&mut self, space: &Space) -> Reached {
+    fn observe(&mut self, space: &Space) -> ReachedThresholds {
         let Thresholds { available, used, .. } = self.thresholds;
         let is_down = |threshold: &Threshold| space.available_bytes.is_some_and(|bytes| bytes <= bytes_of(threshold));
         let is_up = |threshold: &Threshold| space.used_bytes >= bytes_of(threshold);
         let clear_of_available = |bytes: u64| bytes >= bytes_of(&available).saturating_add(SET_BYTES / 2);
-        Reached {
+        ReachedThresholds {
             available: available.is_enabled
                 && fires(
                     &mut self.armed.available,
@@ -142,7 +142,7 @@ mod tests {
         let thresholds = Thresholds { is_reporting: true, available: ON(2), used: ON(3) };
         watch.set(thresholds, Some(&space(0, 8 << 10)));
         let told = |used_kib, available_kib| {
-            let Reached { available, used } = watch.observe(&space(used_kib, available_kib));
+            let ReachedThresholds { available, used } = watch.observe(&space(used_kib, available_kib));
             (available, used)
         };
         assert_eq!(told(3071, 2049), (false, false));
@@ -160,7 +160,7 @@ mod tests {
         let watch = Watch::new(Some(&space(0, 0)));
         watch.set(Thresholds { is_reporting: true, available: ON(2), used: ON(0) }, Some(&space(9, 9)));
         assert!(watch.is_watching());
-        assert_eq!(watch.observe(&space(10, 8)), Reached::default());
+        assert_eq!(watch.observe(&space(10, 8)), ReachedThresholds::default());
         watch.set(Thresholds { is_reporting: false, ..watch.thresholds() }, None);
         assert!(!watch.is_watching());
     }

@@ -15,10 +15,10 @@ use crate::data::frame;
 use crate::disk::start_stop::Load;
 use crate::disk::write_same::DISCARD_BYTES;
 use crate::exclusion::{Access, Claim};
-use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
 use crate::refusal::Refusal;
-use crate::step::{Ongoing, State, Step};
+use crate::step::{CommandState, Ongoing, Step};
+use crate::unit_state::UnitState;
 
 /// One request of an overwrite.
 const WRITE_BYTES: u64 = 256 << 10;
@@ -132,7 +132,7 @@ enum Method {
 pub(crate) fn sanitize(
     asked: Sanitize,
     (states, load): (&Arc<SanitizeState>, &Load),
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &Task,
     memory: &Region,
@@ -204,7 +204,7 @@ impl Ongoing for Sanitizing {
         true
     }
 
-    fn next(mut self: Box<Self>, _: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
+    fn next(mut self: Box<Self>, _: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         if completion.is_err() {
             return Err(COMMAND_FAILED);
         }
@@ -227,10 +227,10 @@ impl Ongoing for Sanitizing {
 }
 
 impl Sanitizing {
-    fn advance(mut self: Box<Self>) -> (State, Request) {
+    fn advance(mut self: Box<Self>) -> (CommandState, Request) {
         if self.rest.length_bytes == 0 {
             self.is_flushing = true;
-            return (State::Ongoing(self), Request::Flush);
+            return (CommandState::Ongoing(self), Request::Flush);
         }
         let request = match &self.method {
             Method::Discard => {
@@ -243,7 +243,7 @@ impl Sanitizing {
                 Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) }
             }
         };
-        (State::Ongoing(self), request)
+        (CommandState::Ongoing(self), request)
     }
 
     /// In parts of 65,536 of all passes.

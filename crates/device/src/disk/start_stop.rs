@@ -9,9 +9,9 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, StartStop};
 use sanwire_store::{Completion, Geometry, Request};
 
 use crate::fault;
-use crate::logical_unit::LogicalUnit;
-use crate::step::{Ongoing, State, Step, flushed};
+use crate::step::{CommandState, Ongoing, Step, flushed};
 use crate::unit_attention::UnitAttention;
+use crate::unit_state::UnitState;
 
 /// What START STOP UNIT has done.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Load {
     }
 
     /// The medium is back; all others are told.
-    pub(super) fn load(&self, unit: &LogicalUnit, by: Option<NexusId>) {
+    pub(super) fn load(&self, unit: &UnitState, by: Option<NexusId>) {
         if self.is_ejected.swap(false, Ordering::AcqRel) {
             unit.nexuses.raise(UnitAttention::MediumChanged, by);
         }
@@ -69,12 +69,7 @@ impl Load {
     }
 }
 
-pub(super) fn start_stop(
-    asked: StartStop,
-    load: &Arc<Load>,
-    unit: &LogicalUnit,
-    nexus: NexusId,
-) -> Result<Step, Sense> {
+pub(super) fn start_stop(asked: StartStop, load: &Arc<Load>, unit: &UnitState, nexus: NexusId) -> Result<Step, Sense> {
     if asked.power_condition != 0 {
         // There is no power to save: every condition is entered by doing nothing, and wakes up by itself.
         return Ok(Step::Good);
@@ -89,11 +84,11 @@ pub(super) fn start_stop(
         return Ok(Step::Good);
     }
     // SBC-4 5.31: what is cached is written before the unit stops.
-    let state = if stops { Unloading::of(load, Change::Stop) } else { State::Flush };
+    let state = if stops { Unloading::of(load, Change::Stop) } else { CommandState::Flush };
     Ok(Step::Store(state, Request::Flush))
 }
 
-fn load_eject(asked: StartStop, load: &Arc<Load>, unit: &LogicalUnit, nexus: NexusId) -> Result<Step, Sense> {
+fn load_eject(asked: StartStop, load: &Arc<Load>, unit: &UnitState, nexus: NexusId) -> Result<Step, Sense> {
     if !load.is_removable {
         return Err(Sense::invalid_field_in_cdb(4, Some(1)));
     }
@@ -125,13 +120,13 @@ enum Change {
 }
 
 impl Unloading {
-    fn of(load: &Arc<Load>, change: Change) -> State {
-        State::Ongoing(Box::new(Unloading { load: Arc::clone(load), change }))
+    fn of(load: &Arc<Load>, change: Change) -> CommandState {
+        CommandState::Ongoing(Box::new(Unloading { load: Arc::clone(load), change }))
     }
 }
 
 impl Ongoing for Unloading {
-    fn next(self: Box<Self>, _: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
+    fn next(self: Box<Self>, _: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         let step = flushed(completion)?;
         match self.change {
             Change::Stop => self.load.is_stopped.store(true, Ordering::Release),

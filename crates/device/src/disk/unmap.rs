@@ -5,9 +5,9 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task, UnmapList};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::disk::write_same::DISCARD_BYTES;
-use crate::logical_unit::LogicalUnit;
 use crate::range::Range;
-use crate::step::{Ongoing, State, Step, finish};
+use crate::step::{CommandState, Ongoing, Step, finish};
+use crate::unit_state::UnitState;
 
 /// The most descriptors of one UNMAP.
 pub(crate) const DESCRIPTORS_MAX: usize = 256;
@@ -28,7 +28,7 @@ pub(crate) struct Unmapping {
 
 pub(crate) fn unmap(
     parameter_bytes: u16,
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &mut Task,
 ) -> Result<Step, Sense> {
@@ -81,7 +81,7 @@ impl Ongoing for Unmapping {
         self.flush
     }
 
-    fn next(self: Box<Self>, disk: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
+    fn next(self: Box<Self>, disk: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         match completion {
             Ok(_) => self.advance(),
             // SBC-4 4.7.3.4: unmapping is a request, not an order. What cannot be given back stays.
@@ -101,6 +101,6 @@ impl Unmapping {
             self.rest = Range::of(extent, &self.geometry)?;
         }
         let Range { offset_bytes, length_bytes } = self.rest.split_front(DISCARD_BYTES);
-        Ok(Step::Store(State::Ongoing(self), Request::Discard { offset_bytes, length_bytes }))
+        Ok(Step::Store(CommandState::Ongoing(self), Request::Discard { offset_bytes, length_bytes }))
     }
 }

@@ -6,11 +6,11 @@ use sanwire_store::{Completion, Geometry, Outcome, Request};
 
 use crate::data::{frame, take_data, written_bytes};
 use crate::fault;
-use crate::logical_unit::LogicalUnit;
 use crate::piece::{Part, memory_max_bytes};
 use crate::range::Range;
 use crate::refusal::Refusal;
-use crate::step::{Ongoing, State, Step};
+use crate::step::{CommandState, Ongoing, Step};
+use crate::unit_state::UnitState;
 
 /// A verification under way.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) fn verify(
 pub(crate) fn write_and_verify(
     Part { extent, from_bytes, .. }: Part,
     check: ByteCheck,
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &mut Task,
     memory: &Region,
@@ -77,7 +77,7 @@ pub(crate) fn write_and_verify(
     let expected = (check == ByteCheck::Data).then(|| data.clone());
     let offset_bytes = range.offset_bytes;
     let verification = Verification { expected, from_bytes, stage: Stage::Writing { offset_bytes, buffer } };
-    Ok(Step::Store(State::Ongoing(Box::new(verification)), Request::Write { offset_bytes, data }))
+    Ok(Step::Store(CommandState::Ongoing(Box::new(verification)), Request::Write { offset_bytes, data }))
 }
 
 impl Ongoing for Verification {
@@ -85,12 +85,15 @@ impl Ongoing for Verification {
         matches!(self.stage, Stage::Writing { .. })
     }
 
-    fn next(self: Box<Self>, disk: &LogicalUnit, completion: Completion, _: &Region) -> Result<Step, Sense> {
+    fn next(self: Box<Self>, disk: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         let Verification { expected, from_bytes, stage } = *self;
         match (stage, completion) {
             (Stage::Writing { offset_bytes, buffer }, Ok(_)) => {
                 let stage = Stage::Flushing { offset_bytes, buffer };
-                Ok(Step::Store(State::Ongoing(Box::new(Verification { expected, from_bytes, stage })), Request::Flush))
+                Ok(Step::Store(
+                    CommandState::Ongoing(Box::new(Verification { expected, from_bytes, stage })),
+                    Request::Flush,
+                ))
             }
             (Stage::Flushing { offset_bytes, buffer }, Ok(_)) => {
                 Ok(Verification { expected, from_bytes, stage: Stage::Reading }.read(offset_bytes, buffer))
@@ -107,7 +110,7 @@ impl Ongoing for Verification {
 
 impl Verification {
     fn read(self, offset_bytes: u64, buffer: Frame) -> Step {
-        Step::Store(State::Ongoing(Box::new(self)), Request::Read { offset_bytes, buffer })
+        Step::Store(CommandState::Ongoing(Box::new(self)), Request::Read { offset_bytes, buffer })
     }
 }
 

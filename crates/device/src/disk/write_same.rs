@@ -6,10 +6,10 @@ use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
 use crate::data::{frame, take_data};
 use crate::fault;
-use crate::logical_unit::LogicalUnit;
 use crate::range::{Range, length_error};
 use crate::refusal::Refusal;
-use crate::step::{Ongoing, State, Step, finish};
+use crate::step::{CommandState, Ongoing, Step, finish};
+use crate::unit_state::UnitState;
 
 /// One request of the series: so much is written at once, ...
 const WRITE_BYTES: u64 = 256 << 10;
@@ -40,7 +40,7 @@ enum Method {
 pub(crate) fn write_same(
     extent: Extent,
     (unmap, no_data): (bool, bool),
-    disk: &LogicalUnit,
+    disk: &UnitState,
     geometry: &Geometry,
     task: &mut Task,
     memory: &Region,
@@ -90,11 +90,11 @@ impl Ongoing for Fill {
         self.flush
     }
 
-    fn next(self: Box<Self>, disk: &LogicalUnit, completion: Completion, memory: &Region) -> Result<Step, Sense> {
+    fn next(self: Box<Self>, disk: &UnitState, completion: Completion, memory: &Region) -> Result<Step, Sense> {
         match completion {
             Ok(_) => Ok(match self.advance() {
                 // It may take long: others have their turn between, and may abort it.
-                Step::Store(state @ State::Ongoing(_), request) => Step::Later(state, request),
+                Step::Store(state @ CommandState::Ongoing(_), request) => Step::Later(state, request),
                 step => step,
             }),
             Err(error) if error.kind == ErrorKind::Unsupported => {
@@ -133,7 +133,7 @@ impl Fill {
             Method::Zero => Request::WriteZeroes { offset_bytes, length_bytes },
             Method::Write(pattern) => Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) },
         };
-        Step::Store(State::Ongoing(self), request)
+        Step::Store(CommandState::Ongoing(self), request)
     }
 }
 

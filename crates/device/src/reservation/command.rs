@@ -7,19 +7,19 @@ use sanwire_core::NexusId;
 use sanwire_scsi::reservation::{Order, OrderAction, TransportId, order};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 
-use super::ReservationKeeper;
-use super::keeping::{Begun, Change, Outcome, Reserving, Saved, lock};
+use super::keeper::{ReservationKeeper, Saved};
+use super::keeping::{Begun, Change, Outcome, Reserving, lock};
 use super::registry::Registrant;
 use crate::abort_scope::AbortScope;
-use crate::logical_unit::LogicalUnit;
 use crate::nexus::NexusPorts;
 use crate::refusal::Refusal;
 use crate::step::Step;
+use crate::unit_state::UnitState;
 use crate::viewers::Wanted;
 
 pub(crate) fn persistent_reserve_out(
     (action, scope_and_type, parameter_bytes): (OrderAction, u8, u32),
-    unit: &Arc<LogicalUnit>,
+    unit: &Arc<UnitState>,
     nexus: NexusId,
     task: &Task,
 ) -> Result<Step, Refusal> {
@@ -31,23 +31,23 @@ pub(crate) fn persistent_reserve_out(
 
 impl Reserving {
     /// Begins, ends, or waits on. Once its record is being kept, it is done with or without its command.
-    pub(crate) fn next(mut self: Box<Self>, disk: &Arc<LogicalUnit>) -> Result<Step, Refusal> {
+    pub(crate) fn next(mut self: Box<Self>, unit: &Arc<UnitState>) -> Result<Step, Refusal> {
         if self.outcome.is_none() {
-            disk.acquaint_with_concerned(Some(&self.order));
-            match disk.reservations.begin(&self.order, self.nexus, &disk.nexuses)? {
-                Begun::Done(aborted) => return Ok(step(disk, aborted)),
+            unit.acquaint_with_concerned(Some(&self.order));
+            match unit.reservations.begin(&self.order, self.nexus, &unit.nexuses)? {
+                Begun::Done(aborted) => return Ok(step(unit, aborted)),
                 Begun::Later => {}
-                Begun::Keep(keeper, record, change) => self.outcome = Some(keep(disk, &*keeper, record, change)),
+                Begun::Keep(keeper, record, change) => self.outcome = Some(keep(unit, &*keeper, record, change)),
             }
         }
         match self.outcome.as_ref().and_then(|outcome| lock(outcome).take()) {
-            Some(outcome) => outcome.map(|aborted| step(disk, aborted)),
+            Some(outcome) => outcome.map(|aborted| step(unit, aborted)),
             None => Ok(Step::Reserve(self)),
         }
     }
 }
 
-impl LogicalUnit {
+impl UnitState {
     /// Makes the nexuses known to the unit that an order may concern, whether they have used it or not: those of registrants, and those
     /// of the initiator devices that it names.
     fn acquaint_with_concerned(&self, order: Option<&Order>) {
@@ -66,23 +66,23 @@ impl LogicalUnit {
 }
 
 fn keep(
-    disk: &Arc<LogicalUnit>,
+    unit: &Arc<UnitState>,
     keeper: &dyn ReservationKeeper,
     record: Vec<u8>,
     change: Change,
 ) -> Arc<Mutex<Option<Outcome>>> {
     let outcome = Arc::new(Mutex::new(None));
-    let (disk, told) = (Arc::clone(disk), Arc::clone(&outcome));
+    let (unit, told) = (Arc::clone(unit), Arc::clone(&outcome));
     let saved = Saved::new(move |is_kept| {
-        disk.acquaint_with_concerned(None);
-        *lock(&told) = Some(disk.reservations.finish(change, is_kept, &disk.nexuses));
+        unit.acquaint_with_concerned(None);
+        *lock(&told) = Some(unit.reservations.finish(change, is_kept, &unit.nexuses));
         // The order itself waits for that, and those that come after it.
-        disk.exclusion.bell.ring();
+        unit.exclusion.bell.ring();
     });
     keeper.save(record, saved);
     outcome
 }
 
-fn step(disk: &Arc<LogicalUnit>, aborted: BTreeSet<NexusId>) -> Step {
-    if aborted.is_empty() { Step::Good } else { Step::Abort(AbortScope::new(disk.id(), aborted)) }
+fn step(unit: &Arc<UnitState>, aborted: BTreeSet<NexusId>) -> Step {
+    if aborted.is_empty() { Step::Good } else { Step::Abort(AbortScope::new(unit.id(), aborted)) }
 }

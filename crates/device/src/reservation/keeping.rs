@@ -1,48 +1,14 @@
-//! An order whose record is being kept: its command waits, and nobody else does.
+//! An order whose record is being kept: its command waits, and no other one does.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
 use sanwire_scsi::reservation::Order;
 
-use super::ReservationKeeper;
+use super::keeper::ReservationKeeper;
 use super::registry::{Effects, Registry};
 use crate::refusal::Refusal;
-
-/// Who waits until a record is kept. Dropped untold, it is told that it was not.
-pub struct Saved(Option<Box<dyn FnOnce(bool) + Send>>);
-
-impl Saved {
-    /// What is called with whether the record is on stable storage.
-    pub fn new(told: impl FnOnce(bool) + Send + 'static) -> Saved {
-        Saved(Some(Box::new(told)))
-    }
-
-    /// The record is on stable storage, or may not be.
-    pub fn tell(mut self, is_kept: bool) {
-        self.end(is_kept);
-    }
-
-    fn end(&mut self, is_kept: bool) {
-        if let Some(told) = self.0.take() {
-            told(is_kept);
-        }
-    }
-}
-
-impl Drop for Saved {
-    fn drop(&mut self) {
-        self.end(false);
-    }
-}
-
-impl fmt::Debug for Saved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Saved")
-    }
-}
 
 /// What an order changes.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use sanwire_store_file::blocking;
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, ports, sense, task};
 use crate::{
-    AbortScope, CopyTargetResolver, LogicalUnit, LogicalUnits, Progress, Reached, Tenure, UnitOptions, Volatility,
+    AbortScope, CopyTargetResolver, CopyTargetUnit, LogicalUnit, LogicalUnits, Progress, Tenure, UnitOptions,
+    Volatility,
 };
 
 use super::tenure::Slow;
@@ -134,8 +135,8 @@ fn a_copy_keeps_out_of_what_others_have_reserved() {
 struct Elsewhere(LogicalUnits);
 
 impl CopyTargetResolver for Elsewhere {
-    fn find(&self, _: NexusId, designator: &Designator) -> Option<Reached> {
-        self.0.find(designator).map(|disk| Reached { disk, nexus: THERE })
+    fn find(&self, _: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
+        self.0.find(designator).map(|unit| CopyTargetUnit { unit: Arc::clone(unit.state()), nexus: THERE })
     }
 }
 
@@ -150,7 +151,7 @@ fn at_another_target_a_copy_is_bound_by_what_its_initiator_has_reserved_there() 
     elsewhere.nexus_established(THERE, ports(1, 1));
     elsewhere.nexus_established(OTHER, ports(2, 1));
     let mut world = World::small();
-    let own = LogicalUnits::reaching(Box::new(Elsewhere(elsewhere)));
+    let own = LogicalUnits::with_copy_targets(Box::new(Elsewhere(elsewhere)));
     own.add(lun(0), disk(*b"one without name", &TestStore::new(SMALL), true)).unwrap();
     world.units = own;
     let bytes = list(1, &[segment(A, B, 1, 0, 0)]);
@@ -298,9 +299,9 @@ fn units_that_cannot_be_used_are_told_apart() {
 struct Masked(LogicalUnits);
 
 impl CopyTargetResolver for Masked {
-    fn find(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
-        let disk = self.0.find(designator).filter(|disk| nexus == NEXUS || disk.identity().uuid() == UUID)?;
-        Some(Reached { disk, nexus })
+    fn find(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
+        let unit = self.0.find(designator).filter(|unit| nexus == NEXUS || unit.identity().uuid() == UUID)?;
+        Some(CopyTargetUnit { unit: Arc::clone(unit.state()), nexus })
     }
 }
 
@@ -312,7 +313,7 @@ fn a_copy_to_a_unit_that_is_not_mapped_to_the_initiator_fails() {
     hidden.add(lun(0), disk(UUID, &first, true)).unwrap();
     hidden.add(lun(1), disk(SECOND, &second, true)).unwrap();
     let mut world = World::small();
-    world.units = LogicalUnits::reaching(Box::new(Masked(hidden)));
+    world.units = LogicalUnits::with_copy_targets(Box::new(Masked(hidden)));
     world.units.add(lun(0), disk(*b"one without name", &TestStore::new(SMALL), true)).unwrap();
     let bytes = list(1, &[segment(A, B, 1, 0, 0)]);
     let reply = world.run(OTHER, extended_copy(&bytes), &bytes);

@@ -5,10 +5,20 @@ use std::sync::Arc;
 use sanwire_core::Lun;
 use sanwire_core::limits::LUNS_MAX;
 
-use super::AddError;
 use crate::abort_scope::UnitId;
 use crate::generation::Generation;
 use crate::logical_unit::LogicalUnit;
+
+/// Why a unit was not taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddError {
+    /// Another unit has this number.
+    #[error("logical unit {0} is already there: remove it first or choose another number")]
+    Occupied(Lun),
+    /// [`LUNS_MAX`] units are there.
+    #[error("a target has at most {LUNS_MAX} logical units: serve more by another target")]
+    Full,
+}
 
 /// Numbers of one page: a change copies the page in which it is, and shares the others with the inventory before.
 const PAGE_LUNS: usize = 256;

@@ -12,8 +12,7 @@ use sanwire_core::{Lun, NexusId};
 use sanwire_scsi::Identity;
 use sanwire_scsi::vpd::{Designation, Designator};
 
-use super::AddError;
-use super::inventory::{Difference, Entry, Inventory};
+use super::inventory::{AddError, Difference, Entry, Inventory};
 use super::member::{Member, MemberState, Members, Used};
 use crate::abort_scope::UnitId;
 use crate::generation::{AtomicGeneration, Generation, LastRaised};

@@ -8,7 +8,7 @@ use sanwire_scsi::{AdditionalSense, FailedSegment, Sense};
 use sanwire_store::Geometry;
 
 use crate::abort_scope::AbortScope;
-use crate::beginning::Reached;
+use crate::copy_targets::CopyTargetUnit;
 use crate::range::Range;
 use crate::refusal::Refusal;
 
@@ -23,14 +23,14 @@ pub(crate) struct Plan {
 struct Target {
     named: CopyTarget,
     /// `None` when it is not there, or not for this initiator.
-    unit: Option<Reached>,
+    unit: Option<CopyTargetUnit>,
 }
 
 /// One segment: what is still to copy of it.
 #[derive(Debug)]
 pub(crate) struct Leg {
-    pub(crate) source: Reached,
-    pub(crate) destination: Reached,
+    pub(crate) source: CopyTargetUnit,
+    pub(crate) destination: CopyTargetUnit,
     from: Range,
     to: Range,
     /// From the end to the begin, because the destination overlaps the source behind its begin.
@@ -47,7 +47,7 @@ mod place {
 }
 
 impl Plan {
-    pub(crate) fn new(list: CopyList, find: impl Fn(&CopyTarget) -> Option<Reached>) -> Plan {
+    pub(crate) fn new(list: CopyList, find: impl Fn(&CopyTarget) -> Option<CopyTargetUnit>) -> Plan {
         let target = |named| Target { unit: find(&named), named };
         Plan { targets: list.targets.into_iter().map(target).collect(), segments: list.segments }
     }
@@ -73,24 +73,24 @@ impl Plan {
         let destination = self.unit(segment.destination).map_err(|additional| (place::DESTINATION, additional))?;
         check_reservations(source, destination)?;
         let (source_geometry, destination_geometry) =
-            (source.disk.store().geometry(), destination.disk.store().geometry());
+            (source.unit.store().geometry(), destination.unit.store().geometry());
         let cause = |place| move |sense: Sense| (place, sense.additional);
-        source.disk.check_ready(&source_geometry).map_err(cause(place::SOURCE))?;
-        destination.disk.check_ready(&destination_geometry).map_err(cause(place::DESTINATION))?;
-        destination.disk.check_writable(&destination_geometry).map_err(cause(place::DESTINATION))?;
+        source.unit.check_ready(&source_geometry).map_err(cause(place::SOURCE))?;
+        destination.unit.check_ready(&destination_geometry).map_err(cause(place::DESTINATION))?;
+        destination.unit.check_writable(&destination_geometry).map_err(cause(place::DESTINATION))?;
         let (from, to) = ranges(segment, &source_geometry, &destination_geometry)?;
-        let overlaps = Arc::ptr_eq(source.disk.store(), destination.disk.store())
+        let overlaps = Arc::ptr_eq(source.unit.store(), destination.unit.store())
             && (from.offset_bytes..from.offset_bytes + from.length_bytes).contains(&to.offset_bytes);
         Ok(Leg { source: source.clone(), destination: destination.clone(), from, to, is_backward: overlaps })
     }
 
-    fn unit(&self, index: u16) -> Result<&Reached, AdditionalSense> {
+    fn unit(&self, index: u16) -> Result<&CopyTargetUnit, AdditionalSense> {
         let target = self.targets.get(usize::from(index)).ok_or(AdditionalSense::UNREACHABLE_COPY_TARGET)?;
         if target.named.device_type != 0 {
             return Err(AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE);
         }
         let unit = target.unit.as_ref().ok_or(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
-        if ![0, unit.disk.store().geometry().block_bytes].contains(&target.named.block_bytes) {
+        if ![0, unit.unit.store().geometry().block_bytes].contains(&target.named.block_bytes) {
             return Err(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
         }
         Ok(unit)
@@ -98,7 +98,7 @@ impl Plan {
 }
 
 /// SPC-3 6.3.3: RESERVATION CONFLICT is not GOOD.
-fn check_reservations(source: &Reached, destination: &Reached) -> Result<(), (u16, AdditionalSense)> {
+fn check_reservations(source: &CopyTargetUnit, destination: &CopyTargetUnit) -> Result<(), (u16, AdditionalSense)> {
     let conflict = |place| move |_: Refusal| (place, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE);
     source.check(Access::Read).map_err(conflict(place::SOURCE))?;
     destination.check(Access::Write).map_err(conflict(place::DESTINATION))

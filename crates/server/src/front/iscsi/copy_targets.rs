@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sanwire_core::NexusId;
-use sanwire_device::{CopyTargetResolver, LogicalUnit, LogicalUnits, Reached};
+use sanwire_device::{CopyTargetResolver, CopyTargetUnit, LogicalUnit, LogicalUnits};
 use sanwire_iscsi::{Credential, IscsiName, Isid, TargetId};
 use sanwire_scsi::vpd::Designator;
 
@@ -90,12 +90,12 @@ impl Neighbours {
 
     /// The units of a target that is new, for copies from and to all of them.
     pub(crate) fn units(&self) -> Arc<LogicalUnits> {
-        Arc::new(LogicalUnits::reaching(Box::new(self.clone())))
+        Arc::new(LogicalUnits::with_copy_targets(Box::new(self.clone())))
     }
 }
 
 impl CopyTargetResolver for Neighbours {
-    fn find(&self, nexus: NexusId, designator: &Designator) -> Option<Reached> {
+    fn find(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
         let exports = self.0.upgrade()?;
         let guest = exports.guests().find(nexus)?;
         let table = exports.table();
@@ -112,9 +112,9 @@ impl CopyTargetResolver for Neighbours {
                 Some(_) => return None,
             }
         }
-        let (export, disk) = found?;
+        let (export, unit) = found?;
         let there = if export.id == guest.target { None } else { exports.guests().nexus_with(export.id, &guest) };
-        Some(Reached { disk, nexus: there.unwrap_or(nexus) })
+        Some(CopyTargetUnit { unit: Arc::clone(unit.state()), nexus: there.unwrap_or(nexus) })
     }
 }
 

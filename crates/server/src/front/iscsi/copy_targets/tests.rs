@@ -88,7 +88,7 @@ impl World {
     /// The volume of this name as a copy of the initiator finds it, and as whom it uses it.
     fn reach(&self, volume: &str) -> Option<(String, NexusId)> {
         let found = Neighbours::new(&Arc::downgrade(&self.exports)).find(ASKING, &naa(volume))?;
-        Some((found.disk.identity().name().to_owned(), found.nexus))
+        Some((found.unit.identity().name().to_owned(), found.nexus))
     }
 
     fn reaches(&self, volume: &str) -> bool {

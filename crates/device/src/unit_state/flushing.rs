@@ -5,11 +5,11 @@ use sanwire_scsi::Receipt;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_store::Completion;
 
-use super::LogicalUnit;
+use super::UnitState;
 use crate::flushes::Told;
 use crate::unit_attention::UnitAttention;
 
-impl LogicalUnit {
+impl UnitState {
     /// Whether writes that are complete may be lost before they are flushed.
     #[must_use]
     pub fn is_volatile(&self) -> bool {

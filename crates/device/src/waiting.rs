@@ -1,0 +1,73 @@
+//! What a command waits for before it begins or goes on, and what it does then.
+
+use sanwire_store::{CompletionQueue, Request};
+
+use crate::execution::Execution;
+use crate::hold::Turn;
+use crate::reservation::Reserving;
+
+/// A command that waits for another one. Dropping it aborts the command.
+#[derive(Debug)]
+pub struct Waiting(pub(crate) Box<Prepared>);
+
+/// A command, and what it does when it may go on.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) execution: Execution,
+    pub(crate) next: Next,
+}
+
+/// What a command does when it may go on.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// It has its store do this; if `is_answered`, GOOD is sent before.
+    Store { request: Request, is_answered: bool },
+    /// It changes reservations, or ends: when its record is kept, or that of the order before it.
+    Record(Box<Reserving>),
+    /// It ends. The store has done its flush; whether that is a success depends on others that are under way.
+    Settle,
+}
+
+impl Prepared {
+    pub(crate) fn may_go(&mut self) -> Turn {
+        let must_wait = match &self.next {
+            Next::Store { .. } => return self.execution.may_go(),
+            Next::Record(reserving) => !reserving.may_go(),
+            Next::Settle => self.execution.worker_hold().must_settle(),
+        };
+        if must_wait { Turn::Later } else { Turn::Now }
+    }
+}
+
+impl Waiting {
+    pub(crate) fn of(prepared: Prepared) -> Self {
+        Waiting(Box::new(prepared))
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn execution(&self) -> &Execution {
+        &self.0.execution
+    }
+
+    /// Has this driver woken, once, when what it waits for may have ended; it is to be retried after this call in any case.
+    pub fn wake(&mut self, driver: &CompletionQueue) {
+        self.0.execution.wake(driver);
+    }
+
+    /// Bytes of data that it is going to write, and keeps until then.
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        if let Next::Store { request: Request::Write { data, .. }, .. } = &self.0.next { data.len() } else { 0 }
+    }
+
+    /// See [`Execution::keep_blocks`]: it does so from when it begins.
+    pub fn keep_blocks(&mut self) {
+        self.0.execution.keep_blocks();
+    }
+
+    /// See [`Execution::keep_all_blocks`]: it does so from when it begins.
+    pub fn keep_all_blocks(&mut self) {
+        self.0.execution.keep_all_blocks();
+    }
+}

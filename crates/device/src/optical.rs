@@ -1,6 +1,7 @@
 //! CD, DVD and BD drives that only read (MMC-6): the device server of a drive.
 
 mod events;
+mod sectors;
 mod tray;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -153,8 +154,13 @@ impl Optical {
         let (unit, disc) = (&**begun.unit, self.disc(&begun.geometry));
         let (bytes, allocation_bytes) = match command {
             Command::StartStopUnit(asked) => return Ok(self.start_stop(asked, unit)?),
-            Command::PreventAllowMediumRemoval { prevent } => {
+            Command::PreventAllowMediumRemoval { prevent, persistent: false } => {
                 unit.prevent_removal(begun.nexus, prevent);
+                return Ok(Step::Good);
+            }
+            // MMC-6 6.14: each of the two states ends by itself.
+            Command::PreventAllowMediumRemoval { prevent, persistent: true } => {
+                unit.nexuses.set_persistent_prevent(begun.nexus, prevent);
                 return Ok(Step::Good);
             }
             Command::SetSpeed => return Ok(Step::Good),
@@ -172,6 +178,7 @@ impl Optical {
                 let part = begun.part(piece::of_read(extent, &begun.geometry, task)?);
                 return transfer::read(part.extent, unit, &begun.geometry, task, begun.memory);
             }
+            Command::ReadSectors { extent, fields } => return sectors::read(extent, fields, disc?, begun, task),
             Command::Seek { lba } if lba < disc?.blocks => return Ok(Step::Good),
             Command::Seek { .. } => return Err(fault::LBA_OUT_OF_RANGE.into()),
             Command::ReadCapacity => {
@@ -261,8 +268,9 @@ impl DeviceServer for Optical {
     }
 
     fn eject(&self, unit: &UnitState, is_forced: bool) -> Result<(), MediumError> {
-        if unit.is_removal_prevented() && !is_forced {
-            // Who has locked it is asked to let go, as by the button of a drive.
+        let is_prevented = unit.is_removal_prevented() || unit.nexuses.is_removal_persistently_prevented();
+        if is_prevented && !is_forced {
+            // The initiators that have locked it are asked to eject or unlock it, as by the button of a drive.
             self.events.raise(MediaEvent::EjectRequest);
             return Err(MediumError::Prevented);
         }

@@ -32,12 +32,23 @@ pub(crate) fn memory_max_bytes(task: &Task) -> usize {
 
 /// Of a command that sends no data: all of it where that may be held in memory, else the next piece.
 pub(crate) fn of_read(extent: Extent, geometry: &Geometry, task: &Task) -> Result<Part, Sense> {
+    of_long_read(extent, geometry, (TRANSFER_MAX_BYTES, PIECE_BYTES), task)
+}
+
+/// The same where only `whole_bytes` may be held in memory, and a piece has at most `piece_bytes`, which is at least one block.
+pub(crate) fn of_long_read(
+    extent: Extent,
+    geometry: &Geometry,
+    (whole_bytes, piece_bytes): (usize, usize),
+    task: &Task,
+) -> Result<Part, Sense> {
     let Some(length) = long_bytes(extent, geometry, task)? else { return Ok(Part::whole(extent)) };
     let from = from_bytes(task);
-    if from == 0 && length <= TRANSFER_MAX_BYTES {
+    if from == 0 && length <= whole_bytes {
         return Ok(Part::whole(extent));
     }
-    Part::new(extent, geometry, (from, from.saturating_add(PIECE_BYTES).min(length), length), task)
+    let whole_blocks = piece_bytes - piece_bytes % geometry.block_bytes.max(1) as usize;
+    Part::new(extent, geometry, (from, from.saturating_add(whole_blocks).min(length), length), task)
 }
 
 /// Of a command that sends data: what the data that is here is for.

@@ -87,6 +87,11 @@ pub(crate) trait Ongoing: Debug + Send {
         false
     }
 
+    /// The medium that it reads, where media can be changed.
+    fn medium(&self) -> Option<u32> {
+        None
+    }
+
     /// Whether neither a reset nor an abort nor the loss of its nexus may end it.
     fn outlives_its_task(&self) -> bool {
         false
@@ -119,7 +124,12 @@ pub(crate) trait Ongoing: Debug + Send {
 impl CommandState {
     /// Whether the medium that it reads is the one that is in the unit.
     pub(crate) fn is_of_medium_of(&self, unit: &UnitState) -> bool {
-        !matches!(self, CommandState::Read { medium, .. } if *medium != unit.medium())
+        let medium = match self {
+            CommandState::Read { medium, .. } => Some(*medium),
+            CommandState::Ongoing(ongoing) => ongoing.medium(),
+            _ => None,
+        };
+        medium.is_none_or(|medium| medium == unit.medium())
     }
 
     /// Whether each of its requests is for itself: other commands may come between, also those that want blocks undisturbed.

@@ -20,10 +20,7 @@ pub(crate) fn read(
     task: &Task,
     memory: &Region,
 ) -> Result<Step, Refusal> {
-    let medium = disk.medium();
-    if task.piece.is_some_and(|piece| piece.from_bytes > 0 && piece.medium != medium) {
-        return Err(fault::MEDIUM_CHANGED.into());
-    }
+    let medium = medium(disk, task)?;
     let range = Range::of(extent, geometry)?;
     let length = range.length_within(memory_max_bytes(task), task)?;
     let room_bytes = length.min(task.data_in_max_bytes as usize);
@@ -42,6 +39,13 @@ pub(crate) fn read(
     let buffer = frame(memory, whole_blocks)?;
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
     Ok(Step::Store(CommandState::Read { room_bytes: room_bytes as u32, medium }, request))
+}
+
+/// The medium of which a task reads a piece.
+pub(crate) fn medium(disk: &UnitState, task: &Task) -> Result<u32, Sense> {
+    let medium = disk.medium();
+    let is_of_another = task.piece.is_some_and(|piece| piece.from_bytes > 0 && piece.medium != medium);
+    if is_of_another { Err(fault::MEDIUM_CHANGED) } else { Ok(medium) }
 }
 
 pub(crate) fn write(

@@ -87,6 +87,8 @@ struct Nexus {
     /// One bit for each [`UnitAttention`] that is pending.
     pending: u32,
     prevents_removal: bool,
+    /// The same, unless an initiator ejects the medium.
+    prevents_removal_persistently: bool,
     /// The unit was added under a number by which this nexus may have known another unit before.
     is_unseen: bool,
 }
@@ -163,7 +165,9 @@ impl Nexuses {
         if !table.by_id.contains_key(&nexus) {
             let pending = UnitAttention::PowerOn.bit() | table.raised_since(met.since, nexus);
             let prevents_removal = met.locked.is_some_and(|locked| locked > table.allowed);
-            table.by_id.insert(nexus, Nexus { pending, prevents_removal, is_unseen: met.is_unseen });
+            table
+                .by_id
+                .insert(nexus, Nexus { pending, prevents_removal, is_unseen: met.is_unseen, ..Nexus::default() });
             self.note(&mut table, nexus, false, true);
         }
     }
@@ -256,14 +260,26 @@ impl Nexuses {
         }
     }
 
+    pub(crate) fn set_persistent_prevent(&self, nexus: NexusId, prevents_removal: bool) {
+        if let Some(state) = self.lock().by_id.get_mut(&nexus) {
+            state.prevents_removal_persistently = prevents_removal;
+        }
+    }
+
     pub(crate) fn allow_all(&self) {
         let mut table = self.lock();
         table.allowed = Generation::next();
-        table.by_id.values_mut().for_each(|state| state.prevents_removal = false);
+        for state in table.by_id.values_mut() {
+            (state.prevents_removal, state.prevents_removal_persistently) = (false, false);
+        }
     }
 
     pub(crate) fn is_removal_prevented(&self) -> bool {
         self.lock().by_id.values().any(|state| state.prevents_removal)
+    }
+
+    pub(crate) fn is_removal_persistently_prevented(&self) -> bool {
+        self.lock().by_id.values().any(|state| state.prevents_removal_persistently)
     }
 
     fn may_be_pending(&self, nexus: NexusId) -> bool {

@@ -161,7 +161,7 @@ impl UnitState {
         self.nexuses.set_prevent(nexus, is_prevented);
     }
 
-    /// Whether an initiator asked that the medium stays (PREVENT ALLOW MEDIUM REMOVAL).
+    /// Whether an initiator asked that the medium stays (PREVENT ALLOW MEDIUM REMOVAL), so that no other one can eject it either.
     #[must_use]
     pub fn is_removal_prevented(&self) -> bool {
         // Some ask that of all units, and may not have used this one.

@@ -3,6 +3,7 @@
 mod configuration;
 mod drive;
 mod pages;
+pub(crate) mod sector;
 mod toc;
 
 pub use configuration::{ConfiguredDrive, configuration};
@@ -11,6 +12,7 @@ pub use drive::{
     power_event_status,
 };
 pub use pages::{ErrorRecovery, capabilities_page, power_page, recovery_page, timeout_page};
+pub use sector::SectorFields;
 pub use toc::{disc_information, table_of_contents, track_information};
 
 use crate::bytes::put;
@@ -18,7 +20,7 @@ use crate::command::DiscStructure;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 
 /// Bytes of a block of data.
-pub const BLOCK_BYTES: u32 = 2048;
+pub const BLOCK_BYTES: u32 = sector::USER_DATA_BYTES as u32;
 
 /// A disc with one session, which has one track of data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

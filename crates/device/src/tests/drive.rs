@@ -147,13 +147,13 @@ fn answers_are_cut_to_the_room_that_there_is() {
 fn what_a_drive_has_not_is_pointed_at() {
     let world = world(0);
     assert_eq!(world.bad([0x1b, 0, 0, 0, 7, 0], &[]), invalid(4, 2), "FL: there is one format layer");
-    assert_eq!(world.bad([0x1e, 0, 0, 0, 3, 0], &[]), invalid(4, 1), "PERSISTENT");
     assert_eq!(world.bad([0xbe, 2, 0, 0, 0, 0, 0, 0, 1, 0x10, 0, 0], &[]), invalid(1, 1), "DAP");
-    assert_eq!(world.bad([0xbe, 4, 0, 0, 0, 0, 0, 0, 1, 0x10, 0, 0], &[]), invalid(1, 4), "audio");
+    let no_audio = Sense::new(SenseKey::IllegalRequest, AdditionalSense::ILLEGAL_MODE_FOR_THIS_TRACK);
+    assert_eq!(world.bad([0xbe, 4, 0, 0, 0, 0, 0, 0, 1, 0x10, 0, 0], &[]), no_audio);
     assert_eq!(world.bad([0x46, 3, 0, 0, 0, 0, 0, 0, 8, 0], &[]), invalid(1, 1), "RT 11b");
     assert_eq!(world.bad([0x52, 5, 0, 0, 0, 1, 0, 0, 36, 0], &[]), invalid(1, 2), "OPEN");
     assert_eq!(world.bad([0x51, 1, 0, 0, 0, 0, 0, 0, 34, 0], &[]), invalid(1, 2), "the resources of tracks");
-    for format in 3..=5 {
+    for format in [3, 6, 15] {
         assert_eq!(world.bad([0x43, 0, format, 0, 0, 0, 0, 0, 12, 0], &[]), invalid(2, 3), "{format}");
     }
     for track in [2, 99, 0xa9] {

@@ -13,6 +13,7 @@ mod properties;
 mod provisioning;
 mod reservation;
 mod sanitize;
+mod sectors;
 mod shares;
 mod tenure;
 mod thresholds;

@@ -309,6 +309,41 @@ fn a_tray_is_locked_until_the_nexus_is_lost_or_the_drive_reset() {
     world.good(EJECT, &[]);
 }
 
+/// MMC-6 4.1.7: the tray has no button any more, but for initiators, which hear of it when it is pressed.
+#[test]
+fn a_persistent_lock_keeps_the_owner_out_and_no_initiator() {
+    let world = world(1);
+    world.establish(NEXUS);
+    world.establish(OTHER);
+    [NEXUS, OTHER].iter().for_each(|nexus| drop(world.run(*nexus, TEST_UNIT_READY, &[])));
+    assert_eq!(event(&world), (0, 2));
+    let unit = world.units.get(lun(0)).unwrap();
+    let prevent = |bits| world.good([0x1e, 0, 0, 0, bits, 0], &[]);
+    prevent(3);
+    assert_eq!((unit.eject(false), event(&world)), (Err(MediumError::Prevented), (1, 2)));
+    assert_eq!(world.run(OTHER, EJECT, &[]).status, Status::Good, "it is no lock for initiators");
+    assert_eq!(event(&world), (3, 1));
+    world.good(LOAD, &[]);
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    assert_eq!(unit.eject(false), Err(MediumError::Prevented), "the next medium is locked too");
+    prevent(0);
+    assert_eq!(unit.eject(false), Err(MediumError::Prevented), "only PERSISTENT ALLOW ends it");
+    prevent(1);
+    prevent(2);
+    let prevented = Sense::new(SenseKey::IllegalRequest, AdditionalSense::MEDIUM_REMOVAL_PREVENTED);
+    assert_eq!(world.bad(EJECT, &[]), prevented, "which ends no other lock");
+    prevent(0);
+    prevent(3);
+    assert!(world.units.logical_unit_reset(lun(0)));
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    assert_eq!(unit.eject(false), Ok(()), "a reset ends both");
+    unit.load(None).unwrap();
+    drop(world.run(NEXUS, TEST_UNIT_READY, &[]));
+    prevent(3);
+    world.units.nexus_lost(NEXUS);
+    assert_eq!(unit.eject(false), Ok(()), "so does the loss of the nexus");
+}
+
 #[test]
 fn what_a_read_has_read_need_not_be_kept() {
     let (disk, drive) = (World::small(), world(1));

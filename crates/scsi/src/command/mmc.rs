@@ -2,6 +2,7 @@
 
 use super::fields::Fields;
 use super::{Extent, StartStop};
+use crate::mmc::sector::SectorFields;
 use crate::operation::{Operation, code};
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::task::Cdb;
@@ -21,6 +22,10 @@ pub enum TocFormat {
         /// The first session.
         first: u8,
     },
+    /// 4: what the pre-groove of a disc says that can be written (ATIP).
+    PreGrooveTime,
+    /// 5: the CD-TEXT of the lead-in.
+    Text,
 }
 
 /// Which features GET CONFIGURATION asks for (MMC-6 6.6.2, RT).
@@ -61,10 +66,11 @@ pub struct DiscStructure {
 #[allow(missing_docs, reason = "the fields are those of the command, explained at their types")]
 pub enum MultimediaCommand {
     StartStopUnit(StartStop),
-    PreventAllowMediumRemoval { prevent: bool },
+    PreventAllowMediumRemoval { prevent: bool, persistent: bool },
     ReadFormatCapacities { allocation_bytes: u32 },
     ReadCapacity,
     Read { extent: Extent },
+    ReadSectors { extent: Extent, fields: SectorFields },
     Seek { lba: u32 },
     ReadToc { format: TocFormat, in_time: bool, allocation_bytes: u32 },
     GetConfiguration { request: ConfigurationRequest, first: u16, allocation_bytes: u32 },
@@ -97,7 +103,9 @@ impl Fields<'_> {
             code::READ_CD_MSF => self.read_cd_msf()?,
             code::SEEK_10 => Command::Seek { lba: self.u32(2) },
             code::START_STOP_UNIT => Command::StartStopUnit(self.start_stop()),
-            code::PREVENT_ALLOW_MEDIUM_REMOVAL => Command::PreventAllowMediumRemoval { prevent: self.bit(4, 0) },
+            code::PREVENT_ALLOW_MEDIUM_REMOVAL => {
+                Command::PreventAllowMediumRemoval { prevent: self.bit(4, 0), persistent: self.bit(4, 1) }
+            }
             code::READ_FORMAT_CAPACITIES => Command::ReadFormatCapacities { allocation_bytes },
             code::READ_CAPACITY_10 => Command::ReadCapacity,
             code::READ_TOC_PMA_ATIP => {
@@ -127,7 +135,7 @@ impl Fields<'_> {
     /// READ CD (MMC-6 6.16).
     fn read_cd(&self) -> Result<MultimediaCommand, Sense> {
         let blocks = u32::from(self.byte(6)) << 16 | u32::from(self.u16(7));
-        self.read_user_data(Extent { lba: self.u32(2).into(), blocks })
+        self.read_sectors(Extent { lba: self.u32(2).into(), blocks })
     }
 
     /// READ CD MSF (MMC-6 6.17): from one time up to another.
@@ -138,7 +146,7 @@ impl Fields<'_> {
         let blocks = to.checked_sub(from).ok_or(Sense::invalid_field_in_cdb(6, None))?;
         let lba = from.checked_sub(FIRST);
         let lba = lba.ok_or(Sense::new(SenseKey::IllegalRequest, AdditionalSense::LBA_OUT_OF_RANGE))?;
-        self.read_user_data(Extent { lba: lba.into(), blocks })
+        self.read_sectors(Extent { lba: lba.into(), blocks })
     }
 
     /// Minutes, seconds and frames as frames.
@@ -152,26 +160,29 @@ impl Fields<'_> {
         }
     }
 
-    /// Of what a block of data has, what is for its user, and nothing around it.
-    fn read_user_data(&self, extent: Extent) -> Result<MultimediaCommand, Sense> {
-        const USER_DATA: u8 = 0x10;
-        // Any type, or mode 1: all blocks have that.
-        if !matches!(self.byte(1) >> 2 & 0x07, 0 | 2) {
-            return Err(Sense::invalid_field_in_cdb(1, Some(4)));
+    /// What READ CD and READ CD MSF have in common.
+    fn read_sectors(&self, extent: Extent) -> Result<MultimediaCommand, Sense> {
+        // Any type, or mode 1: all sectors have that. Of other types, which there are, none is on the disc.
+        match self.byte(1) >> 2 & 0x07 {
+            0 | 2 => {}
+            1 | 3..=5 => {
+                return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::ILLEGAL_MODE_FOR_THIS_TRACK));
+            }
+            _ => return Err(Sense::invalid_field_in_cdb(1, Some(4))),
         }
         // DAP: for audio.
         if self.bit(1, 1) {
             return Err(Sense::invalid_field_in_cdb(1, Some(1)));
         }
-        let blocks = match self.byte(9) {
-            USER_DATA => extent.blocks,
-            0 => 0,
-            _ => return Err(Sense::invalid_field_in_cdb(9, None)),
-        };
+        let fields = SectorFields::of_selection(self.byte(9)).ok_or(Sense::invalid_field_in_cdb(9, None))?;
         if self.byte(10) != 0 {
             return Err(Sense::invalid_field_in_cdb(10, Some(2)));
         }
-        Ok(MultimediaCommand::Read { extent: Extent { blocks, ..extent } })
+        Ok(match fields {
+            SectorFields::USER_DATA => MultimediaCommand::Read { extent },
+            nothing if nothing.bytes() == 0 => MultimediaCommand::Read { extent: Extent { blocks: 0, ..extent } },
+            fields => MultimediaCommand::ReadSectors { extent, fields },
+        })
     }
 
     fn toc_format(&self) -> Result<TocFormat, Sense> {
@@ -182,6 +193,9 @@ impl Fields<'_> {
             0 => Ok(TocFormat::Tracks { first }),
             1 => Ok(TocFormat::Sessions),
             2 => Ok(TocFormat::Full { first }),
+            4 => Ok(TocFormat::PreGrooveTime),
+            5 => Ok(TocFormat::Text),
+            // Also 3: only discs that can be written have a program memory area.
             _ => Err(Sense::invalid_field_in_cdb(2, Some(3))),
         }
     }

@@ -69,9 +69,9 @@ fn features(drive: ConfiguredDrive<'_>) -> Vec<Feature> {
         always(0x0002, 1, &[0, 0, 0, 0]),             // morphing: events are polled
         always(0x0003, 0, &[0x29, 0, 0, 0]),          // removable medium: a tray, which ejects and locks
         sometimes(0x0010, 0, profile.is_some(), &random_readable(profile)),
-        sometimes(0x001d, 0, is(Profile::Cd), &[]),           // multi-read
-        sometimes(0x001e, 2, is(Profile::Cd), &[0, 0, 0, 0]), // CD read
-        sometimes(0x001f, 0, is(Profile::Dvd), &[]),          // DVD read
+        sometimes(0x001d, 0, is(Profile::Cd), &[]),              // multi-read
+        sometimes(0x001e, 2, is(Profile::Cd), &[0x01, 0, 0, 0]), // CD read, and its CD-TEXT
+        sometimes(0x001f, 0, is(Profile::Dvd), &[]),             // DVD read
         sometimes(0x0040, 0, is(Profile::BluRay), &BD_READ),
         always(0x0100, 0, &[]), // power management
         always(0x0105, 0, &[]), // timeout

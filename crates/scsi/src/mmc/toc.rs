@@ -1,6 +1,7 @@
 //! Tracks and sessions: READ TOC/PMA/ATIP, READ DISC INFORMATION and READ TRACK INFORMATION (MMC-6 6.25, 6.21, 6.26).
 
-use super::Disc;
+use super::sector::time_of;
+use super::{Disc, Profile};
 use crate::bytes::put;
 use crate::command::{TocFormat, TrackAddress};
 use crate::sense::{AdditionalSense, Sense, SenseKey};
@@ -14,7 +15,7 @@ const LEAD_OUT: u8 = 0xaa;
 /// READ TOC/PMA/ATIP data; places are told as minutes, seconds and frames if `in_time`, else as blocks.
 ///
 /// # Errors
-/// INVALID FIELD IN CDB for a track or session that there is not.
+/// INVALID FIELD IN CDB for a track or session that there is not, and for what only CDs have on another disc.
 pub fn table_of_contents(format: TocFormat, in_time: bool, disc: Disc) -> Result<Vec<u8>, Sense> {
     let place = |lba: u32| if in_time { time_of(lba) } else { lba.to_be_bytes() };
     let mut bytes = vec![0, 0, TRACK, TRACK];
@@ -48,23 +49,15 @@ pub fn table_of_contents(format: TocFormat, in_time: bool, disc: Disc) -> Result
                 bytes.extend(p);
             }
         }
+        TocFormat::PreGrooveTime | TocFormat::Text if disc.profile() != Profile::Cd => {
+            return Err(Sense::invalid_field_in_cdb(2, Some(3)));
+        }
+        // A CD that was pressed has no pre-groove, and this one no text: the header says so.
+        TocFormat::PreGrooveTime | TocFormat::Text => bytes[2..].fill(0),
     }
     let length = (bytes.len() - 2) as u16;
     put(&mut bytes, 0, length.to_be_bytes());
     Ok(bytes)
-}
-
-/// A block as reserved byte, minutes, seconds and frames; the last that there is for one that lies behind all of them.
-fn time_of(lba: u32) -> [u8; 4] {
-    const FRAMES_PER_SECOND: u32 = 75;
-    /// The lead-in ends two seconds before block 0.
-    const OFFSET: u32 = 150;
-    let frames = lba.saturating_add(OFFSET);
-    let (minutes, rest) = (frames / (60 * FRAMES_PER_SECOND), frames % (60 * FRAMES_PER_SECOND));
-    match u8::try_from(minutes) {
-        Ok(minutes) => [0, minutes, (rest / FRAMES_PER_SECOND) as u8, (rest % FRAMES_PER_SECOND) as u8],
-        Err(_) => [0, u8::MAX, 59, 74],
-    }
 }
 
 /// READ DISC INFORMATION data (MMC-6 table 383): complete, not erasable.

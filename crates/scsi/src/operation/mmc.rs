@@ -13,7 +13,7 @@ pub(super) const OPERATIONS: &[Operation] = {
     const F: u8 = 0xff;
     &[
         operation(MMC, START_STOP_UNIT, Range, &[0, 1, 0, 0, 0xf3, 0]).changing_unit(),
-        operation(MMC, PREVENT_ALLOW_MEDIUM_REMOVAL, Control, &[0, 0, 0, 0, 1, 0]).changing_unit(),
+        operation(MMC, PREVENT_ALLOW_MEDIUM_REMOVAL, Control, &[0, 0, 0, 0, 3, 0]).changing_unit(),
         operation(MMC, READ_FORMAT_CAPACITIES, Control, &[0, 0, 0, 0, 0, 0, 0, F, F, 0]),
         operation(MMC, READ_CAPACITY_10, Control, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         operation(MMC, READ_10, Transfer, &[0, 0x18, F, F, F, F, 0, F, F, 0]),

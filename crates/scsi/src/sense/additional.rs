@@ -96,6 +96,7 @@ additional_sense! {
     MEDIUM_REMOVAL_PREVENTED = 0x53 0x02 "Medium removal prevented";
     INSUFFICIENT_RESOURCES = 0x55 0x03 "Insufficient resources";
     INSUFFICIENT_REGISTRATION_RESOURCES = 0x55 0x04 "Insufficient registration resources";
+    ILLEGAL_MODE_FOR_THIS_TRACK = 0x64 0x00 "Illegal mode for this track";
     SET_TARGET_PORT_GROUPS_COMMAND_FAILED = 0x67 0x0a "Set target port groups command failed";
 }
 

@@ -8,11 +8,30 @@ use std::time::Duration;
 use libc::{c_uint, iovec, mmsghdr, msghdr};
 use sanwire_buffer::Packet;
 
-use crate::port::PortCounters;
+use crate::port::{BATCH_BYTES, BATCH_PACKETS, PortCounters};
 use crate::{Clock, sys};
 
 /// How long one flush waits for room in the send buffer, at the most.
 const WAIT_FOR_ROOM: Duration = Duration::from_millis(1);
+
+/// How much of a batch is taken.
+#[derive(Debug, Default)]
+pub(crate) struct Fill {
+    packets: usize,
+    bytes: usize,
+}
+
+impl Fill {
+    /// Counts a packet in; false when the batch is full.
+    pub(crate) fn add(&mut self, packet: &Packet) -> bool {
+        if self.packets == BATCH_PACKETS || self.bytes >= BATCH_BYTES {
+            return false;
+        }
+        self.packets += 1;
+        self.bytes += packet.length_bytes();
+        true
+    }
+}
 
 /// The message headers and buffer lists of one `sendmmsg`, allocated once.
 ///

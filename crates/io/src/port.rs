@@ -14,6 +14,11 @@ use crate::{PacketPort, UdpPort};
 /// Packets that one batch holds: after so many [`Port::queue`] refuses until [`Port::flush`].
 pub const BATCH_PACKETS: usize = 64;
 
+/// Bytes at which a batch is full, even with fewer packets: while a batch is filled, its receiver has nothing to do, and
+/// goes to sleep if that takes long; and what has just been read for a checksum is still in the cache when the kernel copies
+/// it. 512 KiB reads at MTU 9000 over a veth pair, 64, 28, 14 and 8 packets a batch: 4,650, 4,870, 4,940 and 4,250 a second.
+pub(crate) const BATCH_BYTES: usize = 128 << 10;
+
 /// A socket that packets come from and go to.
 ///
 /// Receiving never blocks. Sending behaves like a wire: a packet that the link, the route or a full transmit queue does

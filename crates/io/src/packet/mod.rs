@@ -11,7 +11,7 @@ use libc::{c_int, sockaddr_ll, socklen_t};
 use sanwire_buffer::Packet;
 use sanwire_core::{MacAddress, Peer};
 
-use crate::batch::{self, Messages};
+use crate::batch::{self, Fill, Messages};
 use crate::interface::{self, Interface};
 use crate::port::{BATCH_PACKETS, PortCounters};
 use crate::{steering, sys};
@@ -38,6 +38,7 @@ pub struct PacketPort {
     interface: Interface,
     ethertype: [u8; 2],
     batch: Vec<Outgoing>,
+    fill: Fill,
     messages: Messages,
     counters: PortCounters,
     /// `PACKET_STATISTICS` starts anew at each reading.
@@ -104,6 +105,7 @@ impl PacketPort {
             interface: interface.clone(),
             ethertype: ethertype.to_be_bytes(),
             batch: Vec::with_capacity(BATCH_PACKETS),
+            fill: Fill::default(),
             messages: Messages::new(BATCH_PACKETS, 3 * BATCH_PACKETS),
             counters: PortCounters::default(),
             kernel_drops: Cell::new(0),
@@ -191,7 +193,7 @@ impl PacketPort {
             self.counters.send_errors += 1;
             return Ok(());
         };
-        if self.batch.len() == BATCH_PACKETS {
+        if !self.fill.add(&packet) {
             return Err(packet);
         }
         let mut header = [0; ETHERNET_HEADER_BYTES];
@@ -224,6 +226,7 @@ impl PacketPort {
         // SAFETY: every message points into `self.batch`, which is not touched until the call is over.
         let result = unsafe { self.messages.send(self.socket.as_fd(), &mut fate) };
         self.batch.clear();
+        self.fill = Fill::default();
         result
     }
 

@@ -10,7 +10,7 @@ use sanwire_buffer::Packet;
 
 use super::DATAGRAM_MAX_BYTES;
 use crate::address;
-use crate::batch::{self, Messages};
+use crate::batch::{self, Fill, Messages};
 use crate::port::{BATCH_PACKETS, PortCounters};
 use crate::steering::steering_word;
 
@@ -27,6 +27,7 @@ type Control = [u64; 3];
 #[derive(Debug)]
 pub(super) struct Sender {
     batch: Vec<Outgoing>,
+    fill: Fill,
     messages: Messages,
     /// The packets of each message.
     runs: Vec<Range<usize>>,
@@ -55,6 +56,7 @@ impl Sender {
     pub(super) fn new() -> Self {
         Sender {
             batch: Vec::with_capacity(BATCH_PACKETS),
+            fill: Fill::default(),
             messages: Messages::new(BATCH_PACKETS, 2 * BATCH_PACKETS),
             runs: Vec::with_capacity(BATCH_PACKETS),
             refused: Vec::with_capacity(BATCH_PACKETS),
@@ -65,7 +67,7 @@ impl Sender {
 
     #[expect(clippy::result_large_err, reason = "the packet itself comes back; boxing it would allocate")]
     pub(super) fn queue(&mut self, to: SocketAddr, packet: Packet) -> Result<(), Packet> {
-        if self.batch.len() == BATCH_PACKETS {
+        if !self.fill.add(&packet) {
             return Err(packet);
         }
         let (address, address_bytes) = address::to_raw(to);
@@ -95,6 +97,7 @@ impl Sender {
             self.may_segment = counters.sent == sent_before;
         }
         self.batch.clear();
+        self.fill = Fill::default();
         result
     }
 

@@ -102,6 +102,17 @@ fn a_full_batch_gives_the_packet_back() {
     assert_eq!(receive(receiver, 65, 1000).1.len(), 65);
 }
 
+/// With packets of jumbo frames, long before it has as many packets as it may.
+#[test]
+fn a_batch_is_full_by_its_bytes_too() {
+    let (mut sender, receiver) = (open(), open());
+    let to = Peer::Udp(receiver.local_address());
+    let taken = (0..).take_while(|number| sender.queue(to, packet(*number, 8000)).is_ok()).count();
+    assert_eq!(taken, crate::port::BATCH_BYTES.div_ceil(8000));
+    sender.flush().unwrap();
+    sender.queue(to, packet(7, 8000)).unwrap();
+}
+
 #[test]
 fn what_the_link_does_not_take_is_counted_and_the_rest_goes() {
     let (mut sender, receiver) = (open(), open());

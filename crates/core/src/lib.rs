@@ -13,6 +13,7 @@ mod net;
 mod protection;
 pub mod quota;
 mod size;
+mod tally;
 pub mod text;
 mod time;
 
@@ -23,4 +24,5 @@ pub use id::{ClientId, Lun, NexusId, ParseClientIdError};
 pub use net::{LinkId, MacAddress, ParseMacAddressError, Path, Peer, source};
 pub use protection::{ParseProtectionError, Protection};
 pub use size::{ParseSizeError, Size};
+pub use tally::Tally;
 pub use time::Instant;

@@ -5,7 +5,6 @@
 //! alone may have half of all, and who takes what he gets, under whatever names, leaves some to those beside him. Connections are held
 //! for as long as their hosts like, so a few such hosts take all that is shared so; what is kept takes many.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use sanwire_core::quota::{
     Account, DISCOVERIES_OF_STRANGERS, Holder, ISCSI_CONNECTIONS, ISCSI_CONNECTIONS_OF_ADDRESS,
     ISCSI_CONNECTIONS_OF_CLIENT, ISCSI_CONNECTIONS_OF_NETWORK, Quota, Usage,
 };
-use sanwire_core::source;
+use sanwire_core::{Tally, source};
 
 use crate::budget::Budget;
 
@@ -79,7 +78,7 @@ struct Taken {
     few: u64,
     all: u64,
     of_strangers: u64,
-    of_parts: BTreeMap<Part, u64>,
+    of_parts: Tally<Part>,
     server: Account,
     strangers: Account,
     /// Of networks, addresses, initiators.
@@ -135,7 +134,7 @@ impl Shares {
             few: (kept / NETWORKS_WITH_FEW).max(1),
             all: 0,
             of_strangers: 0,
-            of_parts: BTreeMap::new(),
+            of_parts: Tally::default(),
             server: Account::within(&ISCSI_CONNECTIONS, max),
             strangers: Account::within(&DISCOVERIES_OF_STRANGERS, budget.discoveries_of_strangers),
             levels: ALONE.map(|(quota, part, of)| Account::within(quota, (shared_max * part).div_ceil(of))),
@@ -176,7 +175,7 @@ impl Taken {
             return if is_admitted { Ok(()) } else { Err(&DISCOVERIES_OF_STRANGERS) };
         }
         let parts = owner.parts();
-        let held = |part| self.of_parts.get(part).copied().unwrap_or_default();
+        let held = |part| self.of_parts.count(part);
         let has_few = held(&parts[0]) < self.few;
         let mut room = self.shared_max.saturating_sub(self.all);
         for ((held, account), (quota, ..)) in parts.iter().map(held).zip(&mut self.levels).zip(ALONE) {
@@ -196,7 +195,7 @@ impl Taken {
             return;
         }
         for part in owner.parts() {
-            *self.of_parts.entry(part).or_default() += 1;
+            self.of_parts.add(part);
         }
     }
 
@@ -207,13 +206,7 @@ impl Taken {
             return;
         }
         for part in owner.parts() {
-            let left = self.of_parts.get_mut(&part).map(|held| {
-                *held -= 1;
-                *held
-            });
-            if left == Some(0) {
-                self.of_parts.remove(&part);
-            }
+            self.of_parts.take_off(&part);
         }
     }
 }

@@ -1,12 +1,10 @@
 //! Who may have another session: a client and an address have so many places at the most, and one that has none left makes room
 //! among its own. Nobody's session ends for another's: a client that was away for a while finds its commands where it left them.
 
-use std::collections::BTreeMap;
-
 use sanwire_core::quota::{
     Account, SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK, SLOTS_OF_CLIENT, Usage,
 };
-use sanwire_core::{ClientId, NexusId, Peer};
+use sanwire_core::{ClientId, NexusId, Peer, Tally};
 
 use super::Server;
 use super::session::Session;
@@ -38,8 +36,8 @@ impl Default for Places {
 /// How many sessions of clients that are not listed come from each network, and from each address.
 #[derive(Default)]
 struct Nearby {
-    of_network: BTreeMap<Peer, u64>,
-    of_address: BTreeMap<Peer, u64>,
+    of_network: Tally<Peer>,
+    of_address: Tally<Peer>,
 }
 
 /// A session that wants to begin, or to go on.
@@ -99,20 +97,13 @@ impl Places {
 
 impl Nearby {
     fn add(&mut self, host: Peer) {
-        *self.of_network.entry(host.source()).or_default() += 1;
-        *self.of_address.entry(host).or_default() += 1;
+        self.of_network.add(host.source());
+        self.of_address.add(host);
     }
 
     fn take_off(&mut self, host: Peer) {
-        for (counts, of) in [(&mut self.of_network, host.source()), (&mut self.of_address, host)] {
-            let left = counts.get_mut(&of).map(|count| {
-                *count -= 1;
-                *count
-            });
-            if left == Some(0) {
-                counts.remove(&of);
-            }
-        }
+        self.of_network.take_off(&host.source());
+        self.of_address.take_off(&host);
     }
 }
 
@@ -165,8 +156,8 @@ impl Server {
             return held;
         }
         let Nearby { of_network, of_address } = &self.places.nearby;
-        held.of_network = of_network.get(&host.source()).copied().unwrap_or_default();
-        held.of_address = of_address.get(&host).copied().unwrap_or_default();
+        held.of_network = of_network.count(&host.source());
+        held.of_address = of_address.count(&host);
         for at in ends().filter_map(|(_, nexus)| self.sessions.get(nexus)?.counted_at) {
             held.of_network -= u64::from(at.source() == host.source());
             held.of_address -= u64::from(at == host);

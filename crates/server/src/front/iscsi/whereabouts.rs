@@ -1,8 +1,8 @@
 //! Which targets have a unit.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use sanwire_core::Tally;
 use sanwire_device::LogicalUnit;
 use sanwire_iscsi::TargetId;
 use sanwire_scsi::vpd::{Designation, Designator};
@@ -17,8 +17,8 @@ pub(super) struct Whereabouts(Mutex<Tables>);
 /// How many units of the name each target has.
 #[derive(Default, Debug)]
 struct Tables {
-    by_volume: BTreeMap<(Box<str>, TargetId), u32>,
-    by_designation: BTreeMap<(Designation, TargetId), u32>,
+    by_volume: Tally<(Box<str>, TargetId)>,
+    by_designation: Tally<(Designation, TargetId)>,
 }
 
 impl Whereabouts {
@@ -32,14 +32,14 @@ impl Whereabouts {
     /// Those that have a unit of this volume.
     pub(super) fn with_volume(&self, volume: &str) -> Vec<TargetId> {
         let (first, last) = ((volume.into(), FIRST), (volume.into(), LAST));
-        self.lock().by_volume.range(first..=last).map(|((_, target), _)| *target).collect()
+        self.lock().by_volume.range(first..=last).map(|(_, target)| *target).collect()
     }
 
     /// Those that have a unit which is, perhaps, called so.
     pub(super) fn with_designated(&self, designator: &Designator) -> Vec<TargetId> {
         let Some(designation) = Designation::of(designator) else { return Vec::new() };
         let there = (designation, FIRST)..=(designation, LAST);
-        self.lock().by_designation.range(there).map(|((_, target), _)| *target).collect()
+        self.lock().by_designation.range(there).map(|(_, target)| *target).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -53,26 +53,16 @@ const LAST: TargetId = TargetId(u32::MAX);
 
 impl Tables {
     fn insert(&mut self, target: TargetId, unit: &LogicalUnit) {
-        *self.by_volume.entry((unit.identity().name().into(), target)).or_default() += 1;
+        self.by_volume.add((unit.identity().name().into(), target));
         for designation in Designation::all_of(unit.identity()) {
-            *self.by_designation.entry((designation, target)).or_default() += 1;
+            self.by_designation.add((designation, target));
         }
     }
 
     fn remove(&mut self, target: TargetId, unit: &LogicalUnit) {
-        take_one(&mut self.by_volume, (unit.identity().name().into(), target));
+        self.by_volume.take_off(&(unit.identity().name().into(), target));
         for designation in Designation::all_of(unit.identity()) {
-            take_one(&mut self.by_designation, (designation, target));
+            self.by_designation.take_off(&(designation, target));
         }
-    }
-}
-
-fn take_one<K: Ord>(counts: &mut BTreeMap<K, u32>, of: K) {
-    let left = counts.get_mut(&of).map(|count| {
-        *count -= 1;
-        *count
-    });
-    if left == Some(0) {
-        counts.remove(&of);
     }
 }

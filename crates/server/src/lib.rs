@@ -23,6 +23,7 @@ mod manage;
 mod management_queue;
 mod messages;
 mod opener;
+mod paged_map;
 mod past_uses;
 mod pattern;
 mod persist;

@@ -26,6 +26,11 @@ impl InitiatorPattern {
     pub fn matches(&self, name: &IscsiName) -> bool {
         matches(self.0.as_bytes(), name.as_str().as_bytes())
     }
+
+    /// With what all names begin that are meant.
+    pub(crate) fn literal_prefix(&self) -> &str {
+        self.0.split(['*', '?']).next().unwrap_or_default()
+    }
 }
 
 impl FromStr for InitiatorPattern {

@@ -116,8 +116,11 @@ impl TargetNodes {
         only: Option<&IscsiName>,
     ) -> Option<Vec<String>> {
         let table = self.table.load();
-        let asked = table.iter().filter(|export| only.is_none_or(|name| export.config.name == *name));
-        let states = asked.map(|export| (export, export.units.set_access_state(group_tag, state)));
+        let asked: Vec<_> = match only {
+            Some(name) => table.by_name(name).into_iter().collect(),
+            None => table.iter().collect(),
+        };
+        let states = asked.into_iter().map(|export| (export, export.units.set_access_state(group_tag, state)));
         let reached: Vec<_> = states.filter_map(|(export, has_changed)| Some((export, has_changed?))).collect();
         let changed = reached.iter().filter(|(_, has_changed)| *has_changed);
         let names = changed.map(|(export, _)| export.config.name.to_string()).collect();
@@ -126,7 +129,7 @@ impl TargetNodes {
 
     /// Whether some initiator at this address may use some target, as far as can be known before its name is.
     pub(crate) fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool {
-        self.table.load().iter().any(|export| export.may_permit(peer, is_local))
+        self.table.load().may_permit(peer, is_local)
     }
 
     /// Whether it is a discovery session of somebody who has shown nothing, and could use no target before he does.
@@ -134,7 +137,9 @@ impl TargetNodes {
         let Admitted { initiator, peer, user, kind, .. } = admitted;
         let may_use =
             |export: &TargetNode| export.config.authentication.users.is_empty() && export.permits(initiator, *peer);
-        *kind == SessionKind::Discovery && user.is_none() && !self.table.load().iter().any(|export| may_use(export))
+        *kind == SessionKind::Discovery
+            && user.is_none()
+            && !self.table.load().candidates(initiator, *peer).any(|export| may_use(export))
     }
 
     /// The groups of a target's ports: one for each portal group through which it is reached.
@@ -198,8 +203,10 @@ impl Directory for TargetNodes {
 
     fn visible(&self, initiator: &IscsiName, peer: IpAddr, portal: &Portal) -> Vec<(IscsiName, Vec<String>)> {
         let table = self.table.load();
-        let permitted = table.iter().filter(|export| export.permits(initiator, peer));
-        let listed = permitted.map(|export| (export.config.name.clone(), self.addresses(export, portal)));
+        let permitted = table.candidates(initiator, peer).filter(|export| export.permits(initiator, peer));
+        let permitted: BTreeMap<&IscsiName, &TargetNode> =
+            permitted.map(|export| (&export.config.name, &**export)).collect();
+        let listed = permitted.into_iter().map(|(name, export)| (name.clone(), self.addresses(export, portal)));
         listed.filter(|(_, addresses)| !addresses.is_empty()).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod copy_targets;
 pub(crate) mod directory;
+mod entrance;
 mod login;
 pub(crate) mod target_node;
 pub(crate) mod target_table;

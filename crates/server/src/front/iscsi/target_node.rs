@@ -187,13 +187,6 @@ impl TargetNode {
         allow.permits_initiator(initiator, peer, allow.rules().is_empty() && is_local())
     }
 
-    /// Whether some initiator at this address may use it.
-    pub(crate) fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool {
-        let allow = &self.config.allow;
-        let is_open = allow.rules().is_empty() && !self.config.authentication.users.is_empty();
-        is_open || allow.may_permit(peer, is_local)
-    }
-
     /// What a user of it has shown to know.
     pub(crate) fn credential(&self, user: Option<&str>) -> Option<Credential> {
         self.config.authentication.users.iter().find(|credential| Some(&*credential.name) == user).cloned()

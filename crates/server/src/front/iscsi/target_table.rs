@@ -1,6 +1,7 @@
 //! The iSCSI targets of a server, and how one set of them becomes another: what stays the same is not touched.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sanwire_core::Lun;
@@ -8,7 +9,9 @@ use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_iscsi::{IscsiName, TargetId};
 
 use crate::front::iscsi::copy_targets::Neighbours;
+use crate::front::iscsi::entrance::Entrance;
 use crate::front::iscsi::target_node::{TargetNode, TargetNodeConfig, TargetNodeError};
+use crate::paged_map::PagedMap;
 
 /// Targets that are to be otherwise than they are, by their names; `None`: there no longer.
 pub(crate) type TargetChanges = BTreeMap<IscsiName, Option<TargetNodeConfig>>;
@@ -32,8 +35,9 @@ pub(crate) struct MovedUnits {
 /// All that are served, as they are at one moment.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct TargetNodeTable {
-    by_name: BTreeMap<IscsiName, Arc<TargetNode>>,
-    by_id: BTreeMap<TargetId, Arc<TargetNode>>,
+    by_name: PagedMap<IscsiName, Arc<TargetNode>>,
+    by_id: PagedMap<TargetId, Arc<TargetNode>>,
+    by_entrance: PagedMap<(Entrance, TargetId), ()>,
     next_id: u32,
 }
 
@@ -47,7 +51,44 @@ impl TargetNodeTable {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<TargetNode>> {
-        self.by_name.values()
+        self.by_name.iter().map(|(_, target)| target)
+    }
+
+    /// Those that an initiator of this name at this address may use, and perhaps others, in no order, some of them more than once. Those
+    /// of which no rule begins like its name or has its address are not looked at.
+    pub(crate) fn candidates(&self, initiator: &IscsiName, address: IpAddr) -> impl Iterator<Item = &Arc<TargetNode>> {
+        let anywhere = [Entrance::Anybody, Entrance::Secret, Entrance::Local].into_iter();
+        let names = self.has_names().then(|| Entrance::of_name(initiator)).into_iter().flatten();
+        anywhere.chain(Entrance::of_address(address)).chain(names).flat_map(|entrance| self.behind(entrance))
+    }
+
+    /// Whether some initiator at this address may use one of them.
+    pub(crate) fn may_permit(&self, address: IpAddr, is_local: bool) -> bool {
+        let has = |entrance: Entrance| self.behind(entrance).next().is_some();
+        let anywhere = has(Entrance::Anybody) || has(Entrance::Secret) || is_local && has(Entrance::Local);
+        anywhere || self.has_names() || Entrance::of_address(address).any(has)
+    }
+
+    /// Whether a rule of one of them says names.
+    fn has_names(&self) -> bool {
+        let mut names = self.by_entrance.from(&(Entrance::first_name(), FIRST));
+        names.next().is_some_and(|((entrance, _), ())| matches!(entrance, Entrance::Name(_)))
+    }
+
+    fn behind(&self, entrance: Entrance) -> impl Iterator<Item = &Arc<TargetNode>> {
+        let first = (entrance, FIRST);
+        let own = self.by_entrance.from(&first).take_while(move |((entrance, _), ())| *entrance == first.0);
+        own.filter_map(|((_, target), ())| self.by_id(*target))
+    }
+
+    /// By which rules initiators come to a target from now on.
+    fn move_entrances(&mut self, target: TargetId, before: &BTreeSet<Entrance>, after: &BTreeSet<Entrance>) {
+        for gone in before.difference(after) {
+            self.by_entrance.remove(&(gone.clone(), target));
+        }
+        for new in after.difference(before) {
+            self.by_entrance.insert((new.clone(), target), ());
+        }
     }
 
     /// What makes the targets these and no others. One that stays as it is, with all its units, is not among them.
@@ -62,7 +103,7 @@ impl TargetNodeTable {
                 return Err(TargetNodeError::NameTwice { target });
             }
         }
-        let gone = self.by_name.keys().filter(|name| !changes.contains_key(name));
+        let gone = self.iter().map(|target| &target.config.name).filter(|name| !changes.contains_key(name));
         let gone: Vec<_> = gone.map(|name| (name.clone(), None)).collect();
         let is_same = |old: &TargetNode, config: &TargetNodeConfig| old.config == *config && old.stale().is_empty();
         changes.retain(|name, config| {
@@ -101,7 +142,9 @@ impl TargetNodeTable {
         let (mut table, mut departures, mut moved) = (self.clone(), Departures::default(), MovedUnits::default());
         for ((name, config), units) in changes.into_iter().zip(plans) {
             let old = self.by_name(&name);
+            let before = old.map(|old| Entrance::of_target(&old.config)).unwrap_or_default();
             let Some(config) = config else {
+                old.iter().for_each(|old| table.move_entrances(old.id, &before, &BTreeSet::new()));
                 table.by_name.remove(&name);
                 let units =
                     old.into_iter().flat_map(|old| old.units.iter().into_iter().map(|(_, unit)| (old.id, unit)));
@@ -124,6 +167,7 @@ impl TargetNodeTable {
             moved.new.extend(units.new.iter().map(|(_, unit)| (node.id, Arc::clone(unit))));
             let is_changed = node.units.change(&units.gone, units.new);
             debug_assert!(is_changed.is_ok(), "a target has no more units than there are volumes");
+            table.move_entrances(node.id, &before, &Entrance::of_target(&node.config));
             table.by_id.insert(node.id, Arc::clone(&node));
             table.by_name.insert(name, node);
         }
@@ -158,6 +202,8 @@ impl TargetNodeTable {
         differences(old, &config.units)
     }
 }
+
+const FIRST: TargetId = TargetId(0);
 
 static NO_UNITS: BTreeMap<Lun, String> = BTreeMap::new();
 

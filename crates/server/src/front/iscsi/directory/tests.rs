@@ -136,3 +136,106 @@ fn each_portal_group_is_a_group_of_one_port() {
     exports.replace(vec![both], &LogicalUnits::new()).unwrap();
     assert_eq!(groups("both"), [(1, standby, vec![2]), (2, active, vec![3])], "a reload keeps the states");
 }
+
+#[test]
+fn an_address_is_known_before_the_name_where_a_rule_may_name_it() {
+    let here: IpAddr = "10.1.2.3".parse().unwrap();
+    let may = |rules: &[&str], is_local: bool| {
+        exports(&[("0.0.0.0:3260", 1)], vec![target("one", rules)]).may_permit(here, is_local)
+    };
+    for (rules, may_be_served) in [
+        (&["iqn.1993-08.org.debian:*"][..], true),
+        (&["10.0.0.0/8"], true),
+        (&["192.168.0.0/16", "02:00:5e:10:00:01"], false),
+        (&["any"], true),
+    ] {
+        assert_eq!(may(rules, false), may_be_served, "{rules:?}");
+    }
+    assert!(may(&[], true));
+    assert!(!may(&[], false));
+    let secret = Authentication { users: vec![user("admin")], ..Authentication::default() };
+    let config = TargetNodeConfig { authentication: secret, ..target("secret", &[]) };
+    assert!(exports(&[], vec![config]).may_permit(here, false));
+    assert!(!exports(&[], Vec::new()).may_permit(here, true), "nobody, where there is no target");
+}
+
+/// Each rule beside each other one, asked by its own words.
+#[test]
+fn whom_a_rule_permits_finds_the_target_by_it_and_nobody_else() {
+    let rules = [
+        "any",
+        "10.0.0.0/8",
+        "10.1.2.3",
+        "0.0.0.0/0",
+        "fe80::/10",
+        "::/0",
+        "iqn.2026-11.org.sanwire:a",
+        "iqn.2026-11.org.sanwire:a*",
+        "iqn.*:b?",
+        "iqn.2026-1?.org.sanwire:*",
+        "eui.*",
+        "02:00:5e:10:00:01",
+    ];
+    let pairs = rules.iter().enumerate().flat_map(|(at, one)| rules[at..].iter().map(move |other| [*one, *other]));
+    let lists: Vec<[&str; 2]> = pairs.collect();
+    let configs = lists.iter().zip(0..).map(|(list, number)| target(&format!("t{number}"), list)).collect();
+    let exports = exports(&[("0.0.0.0:3260", 1), ("[::]:3260", 1)], configs);
+    for peer in ["10.1.2.3", "10.9.9.9", "192.168.0.1", "::ffff:10.1.2.3", "fe80::7", "2001:db8::1"] {
+        let peer: IpAddr = peer.parse().unwrap();
+        let mut anybody = false;
+        for initiator in
+            ["iqn.2026-11.org.sanwire:a", "iqn.2026-11.org.sanwire:ab", "iqn.2020-01.x:b1", "eui.0123456789abcdef"]
+        {
+            let initiator: IscsiName = initiator.parse().unwrap();
+            let portal = portal("10.0.0.1:3260", 1);
+            let found = exports.visible(&initiator, peer, &portal).into_iter().map(|(name, _)| name);
+            let table = exports.table();
+            let permitted = table.iter().filter(|export| export.permits(&initiator, peer));
+            let permitted: Vec<IscsiName> = permitted.map(|export| export.config.name.clone()).collect();
+            anybody |= !permitted.is_empty();
+            assert_eq!(found.collect::<Vec<_>>(), permitted, "{initiator} at {peer}");
+        }
+        assert_eq!(exports.may_permit(peer, false), anybody);
+    }
+}
+
+const MANY: usize = 10_000;
+
+/// Each for an initiator or an address of its own.
+fn many() -> Arc<TargetNodes> {
+    let rules = |number: usize| {
+        let name = format!("iqn.2026-11.org.sanwire:host-{number}");
+        let address = format!("10.{}.{}.0/24", number / 250, number % 250);
+        if number.is_multiple_of(2) { name } else { address }
+    };
+    exports(&[("0.0.0.0:3260", 1)], (0..MANY).map(|number| target(&format!("t{number}"), &[&rules(number)])).collect())
+}
+
+#[test]
+fn a_login_beside_ten_thousand_targets_looks_at_none_of_those_of_others() {
+    let exports = many();
+    let portal = portal("10.0.0.1:3260", 1);
+    let visits = crate::visits::during(|| {
+        let found = exports.visible(&name("host-77"), "10.0.77.9".parse().unwrap(), &portal);
+        assert_eq!(found.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), [name("t77")]);
+        let found = exports.visible(&name("host-78"), FAR.parse().unwrap(), &portal);
+        assert_eq!(found.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), [name("t78")]);
+        assert!(exports.visible(&name("stranger"), FAR.parse().unwrap(), &portal).is_empty());
+        assert!(exports.may_permit(FAR.parse().unwrap(), false), "it may have a name of those");
+    });
+    assert!(visits <= 1000, "{visits}");
+}
+
+#[test]
+fn a_change_of_one_among_ten_thousand_targets_copies_little_of_what_is_known_of_them() {
+    let exports = many();
+    let (other, gone) = (target("t5000", &["any"]), target("t5001", &[]).name);
+    let changes = TargetChanges::from([(other.name.clone(), Some(other)), (gone.clone(), None)]);
+    let visits = crate::visits::during(|| {
+        exports.change(changes, &LogicalUnits::new()).unwrap();
+    });
+    assert!(visits <= 1000, "{visits}");
+    assert!(exports.table().by_name(&gone).is_none());
+    let found = exports.visible(&name("stranger"), FAR.parse().unwrap(), &portal("10.0.0.1:3260", 1));
+    assert_eq!(found.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), [name("t5000")]);
+}

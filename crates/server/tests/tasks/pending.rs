@@ -8,6 +8,7 @@ use sanwire_core::Lun;
 use sanwire_device::{LogicalUnit, UnitOptions};
 use sanwire_hyperscsi::random;
 use sanwire_scsi::{AdditionalSense, Identity, Sense, SenseKey, Status};
+use sanwire_server::ServerConfig;
 use sanwire_store::{Completer, CompletionQueue, Geometry, RamStore, Request, Started, Store};
 use sanwire_store_file::blocking;
 
@@ -15,7 +16,11 @@ use super::hyperscsi::connect;
 use super::initiator::{BLOCK_BYTES, GOOD, Said};
 use super::{FLUSHED as REMOTE, World, wait_until};
 
+const CHECK_CONDITION: u8 = 0x02;
+
 const LOGICAL_UNIT_RESET: u8 = 5;
+
+const READ_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 struct ThreadStore {
@@ -137,4 +142,27 @@ fn a_store_that_loses_track_of_its_requests_leaves_no_command_waiting() {
     let sense = Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_MANUAL_INTERVENTION_REQUIRED);
     let write = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     assert_eq!(initiator.ask(REMOTE, write.into(), &[1; BLOCK_BYTES]), (Status::CheckCondition, Some(sense)));
+}
+
+/// A command that needs memory can be told that its unit is gone without any. Nothing else ends here that would have it tried again.
+#[test]
+fn what_waits_for_memory_ends_when_its_volume_is_removed_though_no_memory_is_released() {
+    let (world, store) = world();
+    let mut initiator = world.login(1);
+    initiator.settle(REMOTE);
+    let gate = store.gate.lock().unwrap();
+    // Each keeps its memory until the store has read: together they want more than the shard has.
+    let [high, low] = ((READ_BYTES / BLOCK_BYTES) as u16).to_be_bytes();
+    let read = [0x28, 0, 0, 0, 0, 0, 0, high, low, 0];
+    let reads = ServerConfig::MEMORY_BYTES_DEFAULT / 2 / READ_BYTES + 1;
+    (0..reads).for_each(|_| _ = initiator.command(REMOTE, &read, &[], READ_BYTES as u32));
+    initiator.hears_nothing_else();
+    let lun = Lun::new(REMOTE).unwrap();
+    let mut exports = world.target.exports();
+    exports.iter_mut().for_each(|export| export.units.retain(|_, volume| volume != "remote"));
+    world.target.set_exports(exports).unwrap();
+    initiator.hears_nothing_else();
+    assert!(world.target.remove_volume(lun).is_some());
+    assert!(matches!(initiator.hear(), Said::Status(_, CHECK_CONDITION)), "the first that waits");
+    drop(gate);
 }

@@ -84,6 +84,10 @@ pub(crate) type AbortForCommand<H> = (u64, Selection<H>);
 impl<H: Handle> Engine<H> {
     /// Ends the selected commands: at once those that wait for something, the others when their store has done what it is
     /// doing. Until the last of them has ended, `barrier` is held.
+    ///
+    /// Each command under way is looked at, of all sessions of the shard. They are as many as the shard's memory and the windows of
+    /// sessions let begin, however many sessions are idle; an index by nexus or unit would have to be written for every command, and
+    /// only aborts and the ends of sessions would read it.
     pub fn abort(&mut self, selection: &Selection<H>, barrier: Option<&Arc<AbortBarrier>>) {
         let (by, ended) = (selection.by, &mut self.ended);
         let is_selected = |starved: &Starved<Command<H>>| {
@@ -138,6 +142,7 @@ impl<H: Handle> Engine<H> {
 
     /// Keeps the blocks of the commands of a session whose initiator may be dead, until they have ended, as `by` is its successor.
     /// Those that have not begun are refused, and those that go on from blocks to blocks end: what comes next may be newer already.
+    /// What is under way is looked at as by [`Engine::abort`], and for the same reason.
     pub fn keep_blocks(&mut self, nexus: NexusId, by: NexusId) {
         self.refuse_starved(nexus);
         self.refuse_paused(nexus);

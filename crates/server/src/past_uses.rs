@@ -163,12 +163,12 @@ impl PastUses {
         });
     }
 
-    /// Nobody uses this volume any more: it is not served.
-    pub(crate) fn forget(&self, uuid: [u8; 16]) {
-        let uuid = hexadecimal(uuid);
+    /// Nobody uses these volumes any more: they are not served. Each host is looked at once, however many they are.
+    pub(crate) fn forget(&self, uuids: impl IntoIterator<Item = [u8; 16]>) {
+        let gone: BTreeSet<String> = uuids.into_iter().map(hexadecimal).collect();
         self.0.change(|table| {
-            let users = table.hosts.iter_mut().filter(|past| past.volumes.contains(&uuid));
-            let removed = users.map(|past| Arc::make_mut(past).volumes.remove(&uuid)).count() > 0;
+            let users = table.hosts.iter_mut().filter(|past| !past.volumes.is_disjoint(&gone));
+            let removed = users.map(|past| Arc::make_mut(past).volumes.retain(|uuid| !gone.contains(uuid))).count() > 0;
             table.hosts.retain(|past| !past.volumes.is_empty());
             removed
         });
@@ -177,6 +177,12 @@ impl PastUses {
     /// The hosts that used this volume when the server ended, and may still come back.
     pub(crate) fn awaited(&self, uuid: [u8; 16]) -> Vec<Host> {
         self.0.awaited_at(uuid, Instant::now())
+    }
+
+    /// All of these, with the uuids of what they used.
+    pub(crate) fn all_awaited(&self) -> Vec<(Host, Vec<[u8; 16]>)> {
+        let uuids = |past: &Past| past.volumes.iter().filter_map(|uuid| from_hexadecimal(uuid)).collect();
+        self.0.awaited_where(Instant::now(), |_| true, |past| (past.host.clone(), uuids(past)))
     }
 
     /// The server ends: sessions that end from now on are there when it starts again.
@@ -193,12 +199,18 @@ impl PastUses {
 
 impl Shared {
     fn awaited_at(&self, uuid: [u8; 16], now: Instant) -> Vec<Host> {
+        let uuid = hexadecimal(uuid);
+        self.awaited_where(now, |past| past.volumes.contains(&uuid), |past| past.host.clone())
+    }
+
+    /// What `tell` says of those that are awaited, and are meant.
+    fn awaited_where<T>(&self, now: Instant, is_meant: impl Fn(&Past) -> bool, tell: impl Fn(&Past) -> T) -> Vec<T> {
         if now.saturating_duration_since(self.started_at) >= RETURN {
             return Vec::new();
         }
-        let (table, uuid) = (self.lock(), hexadecimal(uuid));
-        let awaited = table.hosts.iter().filter(|past| past.is_there && !past.is_back && past.volumes.contains(&uuid));
-        awaited.map(|past| past.host.clone()).collect()
+        let table = self.lock();
+        let awaited = table.hosts.iter().filter(|past| past.is_there && !past.is_back && is_meant(past));
+        awaited.map(|past| tell(past)).collect()
     }
 
     /// Changes the table, and has it written down when `change` says that there is something new.
@@ -375,7 +387,7 @@ mod tests {
         uses.used(&host, UUID);
         uses.left(&host, false);
         assert!(uses.came(&host, &units).has(SLOT));
-        uses.forget(UUID);
+        uses.forget([UUID]);
         uses.left(&host, false);
         assert!(uses.came(&host, &units).is_empty(), "the volume was taken away meanwhile");
     }

@@ -10,7 +10,6 @@ use super::slow::Step;
 use super::{ManageError, Manager};
 use crate::counting::{Counted, User};
 use crate::front::hyperscsi::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
-use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::revisions::Collection;
 
 /// Clients and initiators that are paused at a time.
@@ -79,8 +78,8 @@ impl Manager {
         if self.target.wires().iter().all(|wire| wire.portal().is_none()) {
             return Ok(());
         }
-        let open = self.target.exports().into_iter().find(TargetNodeConfig::is_open);
-        open.map_or(Ok(()), |export| Err(ManageError::OpenBeside(export.name.to_string())))
+        let open = self.target.open_target();
+        open.map_or(Ok(()), |target| Err(ManageError::OpenBeside(target.to_string())))
     }
 
     /// Changes a client, unless that takes volumes, or writing to them, away while it uses them; `tell` says what it is then.

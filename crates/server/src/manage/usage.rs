@@ -1,9 +1,12 @@
 //! Who uses the volumes, so that none is taken away from under a host that has it mounted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use sanwire_core::Lun;
 use sanwire_device::LogicalUnit;
+use sanwire_scsi::vpd::Designator;
 
 use super::difference::Difference;
 use super::slow::Step;
@@ -97,23 +100,37 @@ impl Manager {
     /// Volumes that clients use and would not see any more, or could not write to, but for those that are `removed`, a line for
     /// each.
     pub(super) fn taken_from_clients(&self, all: &[User], prospect: &Prospect<'_>, removed: &[String]) -> Vec<String> {
-        let takes = |user: &User, disk: &LogicalUnit| {
-            user.host.client().is_some_and(|(client, peer)| {
+        let units = self.target.units().iter();
+        let by_slot: BTreeMap<u16, &(Lun, Arc<LogicalUnit>)> = units.iter().map(|unit| (unit.1.slot(), unit)).collect();
+        let mut taken = BTreeMap::<Lun, (&str, Vec<String>)>::new();
+        for user in all {
+            #[cfg(test)]
+            crate::visits::count(1);
+            let outlook = user.host.client().and_then(|(client, peer)| prospect.of(client, peer));
+            let Some(outlook) = outlook else { continue };
+            for (lun, disk) in user.uses.slots().filter_map(|slot| by_slot.get(&slot)) {
+                #[cfg(test)]
+                crate::visits::count(1);
                 let may_write = !user.is_read_only && !disk.store().geometry().read_only;
                 let volume = disk.identity().name();
-                prospect.hides(volume, client, peer) || may_write && prospect.silences(volume, client, peer)
-            })
-        };
-        let units = self.target.units().iter().into_iter();
-        let used = units.filter_map(|(_, disk)| {
-            let volume = disk.identity().name();
-            let users = all.iter().filter(|user| user.uses.has(disk.slot()) && takes(user, &disk));
-            let is_hidden = |(client, peer)| prospect.hides(volume, client, peer);
-            let awaited = self.target.awaited(&disk).into_iter().filter(|host| host.client().is_some_and(is_hidden));
-            let users = names(users.map(|user| user.host.who.clone()).chain(awaited.map(|host| may_return(&host))));
-            (!users.is_empty() && !removed.iter().any(|name| name == volume)).then(|| in_use(volume, &users))
-        });
-        used.collect()
+                if outlook.hides(volume) || may_write && outlook.silences(volume) {
+                    taken.entry(*lun).or_insert((volume, Vec::new())).1.push(user.host.who.clone());
+                }
+            }
+        }
+        for (host, volumes) in self.target.all_awaited() {
+            let outlook = host.client().and_then(|(client, peer)| prospect.of(client, peer));
+            let named = volumes.iter().filter_map(|volume| self.target.units().find(&Designator::of_uuid(*volume)));
+            for (lun, disk) in named.filter_map(|disk| by_slot.get(&disk.slot())) {
+                let volume = disk.identity().name();
+                if outlook.as_ref().is_some_and(|outlook| outlook.hides(volume)) {
+                    taken.entry(*lun).or_insert((volume, Vec::new())).1.push(may_return(&host));
+                }
+            }
+        }
+        let removed: BTreeSet<&str> = removed.iter().map(String::as_str).collect();
+        let taken = taken.into_values().filter(|(volume, _)| !removed.contains(volume));
+        taken.map(|(volume, users)| in_use(volume, &names(users.into_iter()))).collect()
     }
 
     /// Who uses volumes, as the shards have counted it.
@@ -155,4 +172,51 @@ fn named(users: &[String]) -> String {
     let (named, others) = users.split_at(users.len().min(NAMED_MAX));
     let named = named.join(", ");
     if others.is_empty() { named } else { format!("{named} and {} others", others.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_core::ClientId;
+
+    use super::super::testing::config;
+    use super::*;
+    use crate::allow::AllowList;
+    use crate::config::ServerConfig;
+    use crate::counting::Uses;
+    use crate::front::hyperscsi::clients::Change;
+
+    const MANY: u16 = 1000;
+
+    fn client(number: u16) -> ClientId {
+        ClientId(u128::from(number).to_be_bytes())
+    }
+
+    /// Each uses the volume with its number.
+    fn user(number: u16) -> User {
+        let port = format!("{},1", client(number));
+        let address = Some("203.0.113.9:5674".to_owned());
+        let host = Host { port, who: format!("host-{number}"), target: None, address };
+        let mut uses = Uses::default();
+        uses.set(number);
+        User { host, is_read_only: false, uses }
+    }
+
+    #[test]
+    fn what_is_taken_from_one_client_is_found_without_a_look_at_what_others_use() {
+        let volumes: Vec<String> = (0..MANY).map(|number| format!("v{number}=null:1M")).collect();
+        let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+        let allow = AllowList::new(vec!["any".parse().unwrap()]);
+        let config = ServerConfig { allow, ..config(&volumes) };
+        let manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+        let users: Vec<User> = (0..MANY).map(user).collect();
+        let (clients, id) = (manager.target.clients(), client(77).to_string());
+        let visits = crate::visits::during(|| {
+            let prospect = clients.foresee(Change::Remove(&id)).unwrap();
+            let lines = manager.taken_from_clients(&users, &prospect, &[]);
+            assert_eq!(lines, ["volume v77 is in use by host-77"]);
+            assert!(manager.taken_from_clients(&users, &prospect, &["v77".to_owned()]).is_empty());
+        });
+        assert!(visits <= 3 * usize::from(MANY), "{visits}");
+        manager.into_target().stop().unwrap();
+    }
 }

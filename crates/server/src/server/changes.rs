@@ -23,7 +23,6 @@ use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::management_queue::Letters;
 use crate::messages::{Mailbox, ShardMessage};
-use crate::past_uses::Host;
 use crate::removal::Removal;
 use crate::revisions::Collection;
 use crate::volumes::{OpenVolume, Opening, forget_volume, open_volume, put_among, remember_length};
@@ -162,8 +161,8 @@ impl Server {
         for (_, disk) in &removed {
             disk.stalls().give_up();
             self.slots.give_back(disk);
-            self.past_uses.forget(disk.identity().uuid());
         }
+        self.past_uses.forget(removed.iter().map(|(_, disk)| disk.identity().uuid()));
         self.clients.follow_volumes(&there);
         if !there.is_empty() {
             self.post(|| ShardMessage::VolumesRemoved);
@@ -317,11 +316,6 @@ impl Server {
     pub(crate) fn usages(&self) -> impl Iterator<Item = Usage> {
         let of_logins = self.logins.usages().into_iter().chain(self.registry.usages());
         of_logins.chain(self.exports.usages()).chain(self.letters_usage.usages())
-    }
-
-    /// The hosts that used this volume when the server ended, and may still come back.
-    pub(crate) fn awaited(&self, volume: &LogicalUnit) -> Vec<Host> {
-        self.past_uses.awaited(volume.identity().uuid())
     }
 
     /// What the shards have counted; a shard that does not answer is left out.

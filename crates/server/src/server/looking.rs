@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_device::LogicalUnits;
+use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_scsi::IscsiName;
 
 use super::Server;
@@ -11,6 +11,7 @@ use crate::events::EventLog;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::past_uses::Host;
 use crate::protection_table::ProtectionTable;
 use crate::revisions::Revisions;
 use crate::sessions::{self, SessionStatus};
@@ -36,6 +37,12 @@ impl Server {
         self.exports.table().by_name(name).map(|export| look(&export.config))
     }
 
+    /// An iSCSI target that is open to all whom its rules name. All are looked at: only who gives a client a secret asks.
+    pub(crate) fn open_target(&self) -> Option<IscsiName> {
+        let table = self.exports.table();
+        table.iter().find(|target| target.config.is_open()).map(|target| target.config.name.clone())
+    }
+
     /// The iSCSI targets that have a unit of this volume.
     pub(crate) fn targets_with(&self, volume: &str) -> Vec<TargetNodeConfig> {
         self.exports.with_volume(volume)
@@ -49,6 +56,16 @@ impl Server {
     /// Which revision each thing has.
     pub(crate) fn revisions(&self) -> &Revisions {
         &self.revisions
+    }
+
+    /// The hosts that used this volume when the server ended, and may still come back.
+    pub(crate) fn awaited(&self, volume: &LogicalUnit) -> Vec<Host> {
+        self.past_uses.awaited(volume.identity().uuid())
+    }
+
+    /// All hosts that used volumes when the server ended, and may still come back, with the uuids of these volumes.
+    pub(crate) fn all_awaited(&self) -> Vec<(Host, Vec<[u8; 16]>)> {
+        self.past_uses.all_awaited()
     }
 
     /// What there is to see, for who does not have the server.

@@ -140,7 +140,7 @@ impl Clients {
         let mut table = Table::new(terms, self.table.load().changes.clone());
         let overridden = if resets { table.forget_changes(&file) } else { table.drop_overridden(&file) };
         self.table.store(Arc::new(table));
-        self.refresh_views();
+        self.refresh_views(None);
         Ok(overridden)
     }
 
@@ -189,14 +189,14 @@ impl Clients {
         self.table.load().get(client).is_some_and(|client| client.manage)
     }
 
-    /// Changes a client; gives who that is.
+    /// Changes a client; gives who that is. Of the others only what is written down is looked at: their file is replaced as a whole.
     pub(crate) fn change(&self, change: Change<'_>) -> Result<ClientId, ChangeError> {
         let file = self.lock();
         let mut table = Table::clone(&self.table.load());
         let id = table.apply(change)?;
         file.save(&table.changes).map_err(|source| ChangeError::Keep { path: file.shown(), source })?;
         self.table.store(Arc::new(table));
-        self.refresh_views();
+        self.refresh_views(Some(id));
         Ok(id)
     }
 
@@ -228,8 +228,8 @@ impl Clients {
         self.views.follow(changed);
     }
 
-    fn refresh_views(&self) {
-        self.views.refresh(|client, peer| self.table.load().terms(client, peer, self.local));
+    fn refresh_views(&self, only: Option<ClientId>) {
+        self.views.refresh(only, |client, peer| self.table.load().terms(client, peer, self.local));
     }
 
     fn lock(&self) -> MutexGuard<'_, ClientsFile> {

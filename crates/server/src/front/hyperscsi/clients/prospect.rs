@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sanwire_core::{ClientId, Peer};
 use sanwire_io::interface::Watch;
 
-use super::Table;
+use super::{ClientConfig, Table};
 
 /// What clients see now, and would see.
 pub(crate) struct Prospect<'a> {
@@ -19,15 +19,27 @@ impl<'a> Prospect<'a> {
         Prospect { before, after, local }
     }
 
-    /// Whether a client at this place sees a volume, and would not any more.
-    pub(crate) fn hides(&self, volume: &str, client: ClientId, peer: Peer) -> bool {
-        let sees = |table: &Table| table.terms(client, peer, self.local).sees(volume);
-        sees(&self.before) && !sees(&self.after)
+    /// What becomes of a client at this place; `None` when it sees and may do what it did.
+    pub(crate) fn of(&self, client: ClientId, peer: Peer) -> Option<Outlook> {
+        let [before, after] = [&self.before, &self.after].map(|table| table.terms(client, peer, self.local));
+        (before != after).then_some(Outlook { before, after })
+    }
+}
+
+/// What one client may do now, and would.
+pub(crate) struct Outlook {
+    before: ClientConfig,
+    after: ClientConfig,
+}
+
+impl Outlook {
+    /// Whether it sees a volume, and would not any more.
+    pub(crate) fn hides(&self, volume: &str) -> bool {
+        self.before.sees(volume) && !self.after.sees(volume)
     }
 
-    /// Whether a client at this place may write to a volume, and would only see it.
-    pub(crate) fn silences(&self, volume: &str, client: ClientId, peer: Peer) -> bool {
-        let [before, after] = [&self.before, &self.after].map(|table| table.terms(client, peer, self.local));
-        before.sees(volume) && !before.read_only && after.read_only
+    /// Whether it may write to a volume, and would only see it.
+    pub(crate) fn silences(&self, volume: &str) -> bool {
+        self.before.sees(volume) && !self.before.read_only && self.after.read_only
     }
 }

@@ -99,6 +99,18 @@ fn connections_with_a_client_are_to_be_as_it_was_set_last() {
 }
 
 #[test]
+fn a_change_of_one_client_turns_to_none_of_the_others_that_are_there() {
+    let clients = clients(&[named(ALICE, "alice")]);
+    let others = (0..1000u128).map(|number| clients.enter(ClientId(number.to_be_bytes()), anywhere(), false));
+    let others: Vec<_> = others.collect();
+    let alice = [false, true].map(|is_read_only| clients.enter(ALICE, anywhere(), is_read_only));
+    let none = settings(|change| change.volumes = Some(Vec::new()));
+    let visits = crate::visits::during(|| _ = clients.change(Change::Set("alice", &none)).unwrap());
+    assert_eq!((visits, alice.map(|units| seen(&units).len())), (2, [0, 0]));
+    assert!(others.iter().all(|units| seen(units).len() == 3));
+}
+
+#[test]
 fn a_client_sees_the_volumes_that_it_may_use_also_when_that_changes() {
     let restricted = ClientConfig { volumes: vec!["vm-*".parse().unwrap()], ..named(ALICE, "alice") };
     let clients = clients(&[restricted]);

@@ -58,9 +58,12 @@ impl Views {
         }
     }
 
-    /// What holds for clients may have changed.
-    pub(super) fn refresh(&self, terms: impl Fn(ClientId, Peer) -> ClientConfig) {
-        for (viewer, view) in self.lock().iter_mut() {
+    /// What holds for clients may have changed: for one of them, or for any.
+    pub(super) fn refresh(&self, only: Option<ClientId>, terms: impl Fn(ClientId, Peer) -> ClientConfig) {
+        let (first, last) = only.map_or((ClientId([0; 16]), ClientId([u8::MAX; 16])), |client| (client, client));
+        for (viewer, view) in self.lock().range_mut((first, false)..=(last, true)) {
+            #[cfg(test)]
+            crate::visits::count(1);
             view.turn_to(*viewer, terms(viewer.0, view.peer));
         }
     }

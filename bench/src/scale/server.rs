@@ -26,6 +26,9 @@ const POLL: Duration = Duration::from_millis(5);
 pub(crate) struct ScaleServer {
     child: Child,
     control: PathBuf,
+    config: String,
+    /// What the configuration says besides the volumes.
+    head: String,
     pub(crate) iscsi: SocketAddr,
     pub(crate) hyperscsi: SocketAddr,
     /// How long it took until it served.
@@ -50,25 +53,19 @@ impl ScaleServer {
             [TcpListener::bind(("127.0.0.1", 0))?.local_addr()?, UdpSocket::bind(("127.0.0.1", 0))?.local_addr()?];
         let [config, state, key, control] =
             ["conf", "state", "key", "control"].map(|kind| files.path(&format!("scale-{volumes}.{kind}")));
-        let mut text = format!(
+        let head = format!(
             "name = \"scale\"\nwire = [\"iscsi:{iscsi}\", \"hs-ip:{hyperscsi}\"]\nallow = [\"any\"]\nkey-file = \"{key}\"\n\
              state-directory = \"{state}\"\ncontrol = \"{control}\"\nlog = \"error\"\n"
         );
-        for number in 0..volumes {
-            write!(text, "[[volume]]\nname = \"v{number}\"\nstore = \"null:1G\"\n")?;
-        }
-        write!(text, "[[target]]\nname = \"{TARGET}\"\n[target.lun]\n")?;
-        for number in 0..volumes {
-            writeln!(text, "\"{number}\" = \"v{number}\"")?;
-        }
-        fs::write(&config, text)?;
+        fs::write(&config, configuration(&head, volumes)?)?;
         let begun = Instant::now();
         let child = Command::new(sanwire)
             .args(["serve", "--config", &config])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
-        let mut server = ScaleServer { child, control: control.into(), iscsi, hyperscsi, start: Duration::ZERO };
+        let (control, start) = (control.into(), Duration::ZERO);
+        let mut server = ScaleServer { child, control, config, head, iscsi, hyperscsi, start };
         while TcpStream::connect(iscsi).is_err() || !server.control.exists() {
             if let Some(status) = server.child.try_wait()? {
                 bail!("the server has ended: {status}");
@@ -80,6 +77,15 @@ impl ScaleServer {
         }
         server.start = begun.elapsed();
         Ok(server)
+    }
+
+    /// Has it read a configuration with so many volumes; how long that took.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(crate) fn reload(&self, volumes: usize) -> Result<Duration> {
+        fs::write(&self.config, configuration(&self.head, volumes)?)?;
+        self.manage(&json!({ "do": "reload" }))
     }
 
     /// What it takes now.
@@ -147,6 +153,19 @@ impl ScaleServer {
     pub(crate) fn url(&self) -> String {
         format!("hs+ip://{}", self.hyperscsi)
     }
+}
+
+/// With so many volumes, all of them also units of one iSCSI target.
+fn configuration(head: &str, volumes: usize) -> Result<String> {
+    let mut text = head.to_owned();
+    for number in 0..volumes {
+        write!(text, "[[volume]]\nname = \"v{number}\"\nstore = \"null:1G\"\n")?;
+    }
+    write!(text, "[[target]]\nname = \"{TARGET}\"\n[target.lun]\n")?;
+    for number in 0..volumes {
+        writeln!(text, "\"{number}\" = \"v{number}\"")?;
+    }
+    Ok(text)
 }
 
 impl Drop for ScaleServer {

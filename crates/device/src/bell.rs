@@ -1,4 +1,4 @@
-//! Who is told when commands of a logical unit may go on that wait for others: the drivers of all shards where some wait.
+//! Wakes the drivers of the shards where commands of a logical unit wait for other commands, when they may go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     /// The driver of this queue is woken when the bell rings next, once. It looks after this call whether it may go on: either it
-    /// sees what has changed, or whoever changed it sees that it waits.
+    /// sees what has changed, or the one that changed it sees that it waits.
     pub(crate) fn wait(&self, driver: &CompletionQueue) {
         let waiting = &mut *self.lock();
         if !waiting.iter().any(|known| known.is(driver)) {
@@ -41,7 +41,7 @@ impl Bell {
     }
 }
 
-/// Who is told, from whichever thread, that a record of a logical unit has become durable, or cannot: its commands may wait for that.
+/// Told, from any thread, that a record of a logical unit has become durable, or cannot: its commands may wait for that.
 #[derive(Clone, Debug)]
 pub struct RecordListener(Arc<Bell>);
 

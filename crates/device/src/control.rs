@@ -5,6 +5,7 @@ use sanwire_scsi::vpd::{self, TargetPort};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 use sanwire_store::Geometry;
 
+use crate::data::parameter_list;
 use crate::fault::{self, NOT_SUPPORTED};
 use crate::logical_unit::LogicalUnit;
 
@@ -62,9 +63,7 @@ const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, AdditionalSense::NONE);
 
 /// The parameter list of MODE SELECT.
 pub(crate) fn mode_parameters(page_format: bool, parameter_bytes: u16, task: &Task) -> Result<&[u8], Sense> {
-    let data = task.data_out.as_deref().unwrap_or(&[]);
-    let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-    let list = data.get(..usize::from(parameter_bytes)).ok_or(too_short)?;
+    let list = parameter_list(task, usize::from(parameter_bytes))?;
     if !page_format && !list.is_empty() {
         // SPC-5 6.12: without PF all is vendor specific, and this vendor has nothing to specify.
         return Err(Sense::invalid_field_in_cdb(1, Some(4)));

@@ -10,6 +10,9 @@ use crate::refusal::Refusal;
 const WRONG_DATA: Sense =
     Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
 
+/// A parameter list is shorter than its command says, or than what it begins needs.
+pub(crate) const SHORT_LIST: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+
 /// How much of a write of `length_bytes` is done: the whole blocks that came, where the initiator learns of the rest by a
 /// residual (RFC 7143 11.4.5.1).
 ///
@@ -29,6 +32,18 @@ pub(crate) fn written_bytes(task: &Task, length_bytes: usize, geometry: &Geometr
 pub(crate) fn take_data(task: &mut Task, length_bytes: usize) -> Result<Slice, Sense> {
     let data = task.data_out.take().filter(|data| data.len() >= length_bytes).ok_or(WRONG_DATA)?;
     Ok(if data.len() == length_bytes { data } else { data.slice(0..length_bytes) })
+}
+
+/// The parameter list of a command that says how long it is.
+pub(crate) fn parameter_list(task: &Task, length_bytes: usize) -> Result<&[u8], Sense> {
+    let data = task.data_out.as_deref().unwrap_or(&[]);
+    data.get(..length_bytes).ok_or(SHORT_LIST)
+}
+
+/// The same, taken out of the task.
+pub(crate) fn take_parameter_list(task: &mut Task, length_bytes: usize) -> Result<Slice, Sense> {
+    let data = task.data_out.take().filter(|data| data.len() >= length_bytes).ok_or(SHORT_LIST)?;
+    Ok(data.slice(0..length_bytes))
 }
 
 /// A frame for a transfer.

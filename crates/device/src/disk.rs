@@ -115,7 +115,7 @@ impl DeviceServer for Disk {
     fn begin(&self, operation: &Operation, begun: &Beginning<'_>, task: &mut Task) -> Result<Step, Refusal> {
         let command = BlockCommand::parse(operation, &task.cdb)?;
         begun.takes(command.data_out_bytes(begun.geometry.block_bytes), task);
-        let (unit, geometry, memory) = (&**begun.unit, &begun.geometry, begun.memory);
+        let unit = &**begun.unit;
         match command {
             // These work without a medium, or end the state that refuses it.
             BlockCommand::StartStopUnit(asked) => {
@@ -129,9 +129,9 @@ impl DeviceServer for Disk {
                 return Ok(copy::receive_copy_results(asked, list_id, allocation_bytes, &self.copies, begun)?);
             }
             BlockCommand::Sanitize(asked) => {
-                return sanitize::sanitize(asked, (&self.sanitize, &self.load), unit, geometry, task, memory);
+                return sanitize::sanitize(asked, (&self.sanitize, &self.load), begun, task);
             }
-            _ => self.check_ready(geometry)?,
+            _ => self.check_ready(&begun.geometry)?,
         }
         access::access(&command, begun, task, &self.copies)
     }

@@ -171,7 +171,7 @@ impl Dispatch<'_> {
         self.units.port_groups().state(self.units.port(self.begun.nexus).group)
     }
 
-    /// Who may only read changes nothing else either: no state of the unit that others would notice. Writes themselves are
+    /// An initiator that may only read changes nothing else either: no state of the unit that others would notice. Writes themselves are
     /// refused where those to a read-only store are.
     fn check_read_only(&self, operation: &Operation) -> Result<(), Sense> {
         let is_refused = operation.changes_unit && self.units.is_read_only();

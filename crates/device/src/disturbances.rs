@@ -1,5 +1,5 @@
-//! What all initiators of a unit are told of, and must look at before they go on: SAM-5 lets anybody do it who may use the unit. How
-//! often, and who, is bounded, so that the others come to their turn, and to such a thing of their own.
+//! What all initiators of a unit are told of, and must look at before they go on (a reset, a change of mode pages): SAM-5 lets every
+//! initiator of the unit do it. How often, and which, is bounded, so that the others get their turn.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ pub(crate) struct Disturbances(Mutex<Done>);
 #[derive(Debug)]
 struct Done {
     of_all: Limiter,
-    /// Who has done some lately: no more than all together may in that time.
+    /// The clients that have done some lately: no more than all together may in that time.
     clients: Vec<(TransportId, Pace)>,
     /// How often a client was refused more.
     refused: u64,

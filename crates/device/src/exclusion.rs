@@ -1,14 +1,14 @@
-//! Who changes which blocks now: what makes COMPARE AND WRITE one uninterrupted action (SBC-4 5.3), and keeps what a lost
+//! Which command changes which blocks now: what makes COMPARE AND WRITE one uninterrupted action (SBC-4 5.3), and keeps what a lost
 //! initiator's last commands still write from landing on newer data.
 //!
 //! A command that reads and then writes claims its blocks for itself. While no such claim is there, a write only counts
 //! itself, on a cache line that it shares with few others, and a read does nothing at all. While one is there, writes queue
 //! up behind it where they touch its blocks, and it waits for those that came before; those that queue begin in order of coming.
-//! So nobody waits forever. Nothing blocks: a command that may not go on yet tries again when the bell has rung.
+//! So none waits forever. Nothing blocks: a command that may not go on yet tries again when the bell has rung.
 //!
-//! What a store has begun cannot be called back. Whoever lost the I_T nexus by which he gave a write gives it again in the next
+//! What a store has begun cannot be called back. An initiator that lost the I_T nexus of a write gives it again in the next
 //! session, over another path, or not at all, and goes on from there: the lost write must not come after that. So it keeps
-//! its blocks until it has ended, from everybody, reads too (SAM-5 6.3.4 lets a nexus begin anew only when the tasks of the lost one
+//! its blocks until it has ended, from all commands, reads too (SAM-5 6.3.4 lets a nexus begin anew only when the tasks of the lost one
 //! have ended; this holds for other ports as well).
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,7 +47,7 @@ pub(crate) enum Access {
     Change,
     /// No other change may come between: what is there is read before.
     Alone,
-    /// A change that is at its store, of somebody who is lost, or may be.
+    /// A change at its store, of a nexus that is lost, or may be.
     Left,
 }
 
@@ -70,7 +70,7 @@ impl Claim {
         (length_bytes > 0).then_some(Claim { range: Range { offset_bytes, length_bytes }, access })
     }
 
-    /// Whether who has this one may have to wait for the other's end.
+    /// Whether the command with this claim may have to wait for the end of the other.
     fn conflicts_with(self, other: Claim) -> bool {
         let is_waited_for = match (self.access, other.access) {
             (_, Access::Left) => true,
@@ -84,7 +84,7 @@ impl Claim {
 /// What a command holds while it changes blocks; given back by [`Exclusion::leave`].
 #[derive(Debug)]
 pub(crate) enum Permit {
-    /// It changes nothing, and nobody was in its way.
+    /// It changes nothing, and no command was in its way.
     Nothing,
     /// A change of this range, counted on this lane.
     Counted(Lane, Range),
@@ -101,7 +101,7 @@ pub(crate) struct Exclusion {
     /// How many writes are under way that did not queue.
     counted: [Stripe; STRIPES],
     queue: Mutex<Queue>,
-    /// Rung when somebody may go on who could not before.
+    /// Rung when a command may go on that could not before.
     pub(crate) bell: Arc<Bell>,
 }
 
@@ -121,7 +121,7 @@ struct Entry {
     number: u64,
     claim: Claim,
     has_begun: bool,
-    /// Whoever holds it is lost, or may be: the claim is left from when it begins, and what comes later waits for that.
+    /// Its nexus is lost, or may be: the claim stays locked from when it begins, and what comes later waits for that.
     is_lost: bool,
 }
 
@@ -148,7 +148,7 @@ impl Entry {
         }
     }
 
-    /// Whether reads wait for this one: also before it has begun, for whoever gave it may have given it up long ago.
+    /// Whether reads wait for this one: also before it has begun, for its initiator may have given it up long ago.
     fn is_lost_change(&self) -> bool {
         self.claim.access == Access::Left || self.is_lost && self.claim.access.is_change()
     }
@@ -175,7 +175,7 @@ impl Exclusion {
                 if self.exclusive.load(Ordering::SeqCst) == 0 {
                     return Permit::Counted(lane, claim.range);
                 }
-                // It was in nobody's way for longer than they look: but who looked meanwhile is to look again.
+                // It was in the way only as long as others looked: those that looked meanwhile are to look again.
                 counted.fetch_sub(1, Ordering::SeqCst);
                 self.bell.ring();
             }
@@ -193,7 +193,7 @@ impl Exclusion {
         entry.number
     }
 
-    /// Whether every block may be looked at now: none is kept for somebody who is lost.
+    /// Whether every block may be looked at now: none is kept for a nexus that is lost.
     pub(crate) fn is_open(&self) -> bool {
         self.left.load(Ordering::SeqCst) == 0
     }
@@ -295,7 +295,7 @@ impl Exclusion {
         self.bell.ring();
     }
 
-    /// Counts what it is afterwards before what it was is not counted any more: nobody sees neither.
+    /// Counts what it is afterwards before what it was is not counted any more: no one sees neither.
     fn alter(&self, entry: &mut Entry, change: impl FnOnce(&mut Entry)) {
         let before = *entry;
         change(entry);

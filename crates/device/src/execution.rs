@@ -111,8 +111,8 @@ impl Execution {
         scope.covers(self.unit().id(), nexus) || is_covered_elsewhere()
     }
 
-    /// Whether neither a reset nor an abort nor the loss of the nexus may end it: a sanitize goes on without the one
-    /// who asked for it (SBC-4 4.11.2). Its reply is then for nobody.
+    /// Whether neither a reset nor an abort nor the loss of the nexus may end it: a sanitize goes on without the nexus
+    /// that asked for it (SBC-4 4.11.2). Its reply then goes to none.
     #[must_use]
     pub fn outlives_its_task(&self) -> bool {
         self.hold.outlives_its_task

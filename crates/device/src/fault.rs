@@ -6,7 +6,7 @@ use sanwire_store::{ErrorKind, StoreError};
 /// The device did not do what its own parts agreed on.
 pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE);
 
-/// The store's backing object is gone: somebody has to bring it back.
+/// The store's backing object is gone: an administrator has to bring it back.
 pub(crate) const NOT_ACCESSIBLE: Sense =
     Sense::new(SenseKey::NotReady, AdditionalSense::NOT_READY_MANUAL_INTERVENTION_REQUIRED);
 

@@ -1,10 +1,10 @@
-//! Flushes that have failed, and who has not heard of that yet.
+//! Flushes that have failed, and which nexuses have not heard of that yet.
 //!
 //! A store says once that it has not made stable what was written: Linux tells it to the next flush of an open file, lets go of the
-//! data, and calls the flush after that a success. But the data may be anybody's, and whoever flushed may have been answered before,
-//! or be gone. So a disk counts the flushes that failed, and the next flush of each nexus that has not heard of the last one fails
+//! data, and calls the flush after that a success. But the data may be of any initiator, and the one that flushed may have been
+//! answered before, or be gone. So a unit counts the flushes that failed, and the next flush of each nexus that has not heard of the last one fails
 //! too, and with it all that the nexus gives before the answer is known to have arrived (its [`Receipt`]): which of several answers
-//! comes first nobody can say, and one may be lost with its connection. An initiator that reads the write verifier page, and says that
+//! comes first cannot be known, and one may be lost with its connection. An initiator that reads the write verifier page, and says that
 //! it heeds it, hears of it there: the verifier is another one after each failure.
 //!
 //! Of two that are at the store together one may have the error of both, and it may be known here after the other's success. So a
@@ -36,17 +36,17 @@ pub(crate) struct Flushes {
     verifier: Option<[u8; 16]>,
     /// Where a later one is kept.
     keeper: Option<Arc<dyn TenureKeeper>>,
-    state: Mutex<State>,
+    state: Mutex<FlushState>,
 }
 
 #[derive(Default, Debug)]
-struct State {
+struct FlushState {
     failures: u64,
-    /// How many of them were before this run: nobody has heard of these.
+    /// How many of them were before this run: no nexus has heard of these.
     before: u64,
     listeners: BTreeMap<NexusId, Listener>,
-    /// Initiator ports that may come back, each as often as it had nexuses, and how many failures these had heard of; who left last
-    /// is at the end.
+    /// Initiator ports that may come back, each as often as it had nexuses, and how many failures these had heard of; the one that left
+    /// last is at the end.
     away: VecDeque<(TransportId, u64)>,
     /// How many flushes have begun.
     begun: u64,
@@ -58,7 +58,7 @@ enum Flush {
     /// What it is to make stable is being written, since so many failures: a later one may have taken that along.
     Ahead { failures: u64 },
     /// The store does it; it was the one of this number that began. Its nexus had heard of so many failures when it gave the flush;
-    /// if it is nobody's, it began after so many.
+    /// if it is of none, it began after so many.
     Working { number: u64, failures: u64 },
     /// The store has done it when so many had begun; `failures` as before.
     Done { begun: u64, failures: u64 },
@@ -84,7 +84,11 @@ impl Flushes {
         // That it has failed is in the verifier already.
         let verifier = volatility.map(|kept| verifier_before(kept.verifier, before));
         let keeper = volatility.and_then(|kept| kept.keeper.clone());
-        Flushes { verifier, keeper, state: Mutex::new(State { before, failures: before, ..State::default() }) }
+        Flushes {
+            verifier,
+            keeper,
+            state: Mutex::new(FlushState { before, failures: before, ..FlushState::default() }),
+        }
     }
 
     /// Whether writes that are complete may be lost before they are flushed.
@@ -98,7 +102,7 @@ impl Flushes {
         state.failures > state.before
     }
 
-    /// Takes in a nexus, which has written nothing yet; but who comes back from the same port may have, and so may have anybody before
+    /// Takes in a nexus, which has written nothing yet; but one that comes back from the same port may have, and so may any before
     /// this run.
     pub(crate) fn establish(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
         let state = &mut *self.lock();
@@ -143,7 +147,7 @@ impl Flushes {
         state.put(Flush::Ahead { failures: state.failures })
     }
 
-    /// A flush begins, by this nexus if it is somebody's, which had the answers up to this receipt when it gave the flush; at its place
+    /// A flush begins, by this nexus if it is of one, which had the answers up to this receipt when it gave the flush; at its place
     /// if it has one: its place until [`Flushes::end`].
     pub(crate) fn begin(&self, by: Option<(NexusId, u64)>, place: Option<u32>) -> u32 {
         let state = &mut *self.lock();
@@ -211,7 +215,7 @@ impl Flushes {
         (Err(StoreError::new(ErrorKind::Unwritable, 0)), receipt)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FlushState> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -241,7 +245,7 @@ impl Listener {
     }
 }
 
-impl State {
+impl FlushState {
     /// Its place.
     fn put(&mut self, flush: Flush) -> u32 {
         let at = self.under_way.iter().position(Option::is_none).unwrap_or(self.under_way.len());
@@ -267,7 +271,7 @@ impl State {
     }
 
     /// Of how many failures a nexus of this port has heard that may be the one that comes: one that is away, or has not been missed
-    /// yet. `None` when there is none. Nobody can tell which of several it is, programs of one host perhaps: so each is told what any
+    /// yet. `None` when there is none. Which of several it is cannot be known, programs of one host perhaps: so each is told what any
     /// of them has missed.
     fn come_back(&mut self, initiator: &TransportId) -> Option<u64> {
         let there = self.listeners.values().filter(|listener| listener.ports.initiator == *initiator);

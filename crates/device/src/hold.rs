@@ -17,9 +17,9 @@ use crate::unit_state::UnitState;
 pub(crate) struct Hold {
     pub(crate) unit: Arc<UnitState>,
     nexus: NexusId,
-    /// It may change what it claims, whoever else writes.
+    /// It may change what it claims, whichever other nexuses write.
     is_admitted: bool,
-    /// It is a piece of a copy, of which nobody gives what was written again.
+    /// It is a piece of a copy, which no initiator gives again.
     is_copy: bool,
     permit: Permit,
     /// Nothing but its own end ends the command.
@@ -43,7 +43,7 @@ enum Flushing {
     Ahead,
     /// Its nexus hears how that ends.
     Heard,
-    /// Nobody does.
+    /// No nexus does.
     Unheard,
     /// That is done; what others have under way may have failed instead.
     Settling,
@@ -81,8 +81,8 @@ impl Hold {
         self.permit = claim.map_or(Permit::Nothing, |claim| exclusion.enter(claim, Lane::of(self.nexus)));
     }
 
-    /// Whom the end of a flush is told for all that he has written: a copy is asked for by others than those who write to the unit
-    /// that it flushes, also behind the same port.
+    /// The nexus that is told how a flush ended, for all that it has written. None for a copy: other nexuses write to the unit that it
+    /// flushes than the one that asks for it, also behind the same port.
     fn flusher(&self) -> Option<NexusId> {
         (!self.is_copy).then_some(self.nexus)
     }
@@ -140,7 +140,7 @@ impl Hold {
         }
     }
 
-    /// Gives up what it held for the last piece, and claims the next one behind those who waited for that.
+    /// Gives up what it held for the last piece, and claims the next one behind those that waited for that.
     pub(crate) fn go_to(&mut self, piece: Option<Claim>) {
         if self.keeps_ahead {
             return;
@@ -168,8 +168,8 @@ impl Hold {
         if self.is_admitted {
             return Turn::Now;
         }
-        // Who is not the only writer any more, and has not heard of it yet, has given this write before: it must not come after
-        // those of others.
+        // A nexus that is not the only writer any more, and has not heard of it yet, has given this write before that: it must not
+        // come after those of others.
         if !self.outlives_its_task
             && !self.is_copy
             && let Some(sense) = unit.nexuses.take_inquiry_changed(self.nexus)
@@ -210,7 +210,7 @@ pub(crate) enum Turn {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // How it ended nobody has seen: a server that stops waits for its stores for some seconds only. It may have had the one
+        // How it ended was not seen: a server that stops waits for its stores for some seconds only. It may have had the one
         // error that the store tells, so that the flush of the server's own end succeeds.
         if matches!(self.flushing, Flushing::Heard | Flushing::Unheard) {
             self.unit.flush_failed();

@@ -30,7 +30,7 @@ pub enum UnitError {
     Reservations(#[from] KeptError),
 }
 
-/// One logical unit: its state, which commands and whoever administers it ask (it is what the unit dereferences to), and the server
+/// One logical unit: its state, which commands and administrators ask (it is what the unit dereferences to), and the server
 /// that knows what its type does besides.
 #[derive(Debug)]
 pub struct LogicalUnit {

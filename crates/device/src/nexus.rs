@@ -1,10 +1,10 @@
-//! Who is at the two ends of an I_T nexus.
+//! The two ends of an I_T nexus.
 
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 
-/// The two ends of an I_T nexus. Persistent registrations belong to them, not to the nexus: who logs in again from the
-/// same port to the same port finds his own. Several nexuses with the same ends share what is registered.
+/// The two ends of an I_T nexus. Persistent registrations belong to them, not to the nexus: an initiator that logs in again from
+/// the same port to the same port finds its own. Several nexuses with the same ends share what is registered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NexusPorts {
     /// The initiator port; never the name of a device.

@@ -91,7 +91,7 @@ impl Optical {
             self.tray.put(disc)?;
         }
         if self.is_open.swap(false, Ordering::AcqRel) && !self.tray.is_empty() {
-            // MMC-6 4.1.6.1: who has closed it is told too.
+            // MMC-6 4.1.6.1: the initiator that has closed it is told too.
             unit.nexuses.raise(UnitAttention::MediumChanged, None);
             self.events.raise(MediaEvent::NewMedia);
         }
@@ -121,7 +121,7 @@ impl Optical {
     /// What has happened comes before what is as it was, of whatever class (MMC-6 6.7.1.3).
     fn event_status(&self, classes: u8, allocation_bytes: u32, begun: &Beginning<'_>) -> Vec<u8> {
         let is_media = classes & mmc::MEDIA_CLASS != 0;
-        // Who has no room for the event is not told of it.
+        // An initiator that has no room for the event is not told of it.
         let event = if is_media && allocation_bytes > 4 { self.events.take(begun.nexus) } else { None };
         if event.is_none() && classes & mmc::POWER_CLASS != 0 {
             return mmc::power_event_status();
@@ -176,7 +176,7 @@ impl Optical {
             Command::Read { extent } => {
                 disc?;
                 let part = begun.part(piece::of_read(extent, &begun.geometry, task)?);
-                return transfer::read(part.extent, unit, &begun.geometry, task, begun.memory);
+                return transfer::read(part.extent, begun, task);
             }
             Command::ReadSectors { extent, fields } => return sectors::read(extent, fields, disc?, begun, task),
             Command::Seek { lba } if lba < disc?.blocks => return Ok(Step::Good),

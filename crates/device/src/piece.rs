@@ -1,7 +1,7 @@
 //! Long transfers, which go in pieces: READ, WRITE, VERIFY and WRITE AND VERIFY (SBC-4 4.2.2: other commands may come between).
 //!
-//! Each piece is a command of its own for the disk: it claims its own blocks, and has its own turn. What is looked at
-//! once only is who gives the command: attentions, reservations and access states count when the first piece begins.
+//! Each piece is a command of its own for the unit: it claims its own blocks, and has its own turn. What depends on the nexus
+//! is looked at once only: attentions, reservations and access states count when the first piece begins.
 
 use sanwire_core::limits::{HYPERSCSI_TRANSFER_MAX_BYTES, LONG_TRANSFER_MAX_BYTES, PIECE_BYTES, TRANSFER_MAX_BYTES};
 use sanwire_scsi::{Extent, Rest, Sense, Task};

@@ -54,7 +54,7 @@ impl PortGroups {
     }
 
     /// The target has these groups from now on, each with its ports; those that stay keep their states. Tells whether a group
-    /// has come or gone.
+    /// was added or removed.
     pub(crate) fn set_ports(&self, ports: &BTreeMap<u16, Vec<u16>>) -> bool {
         let mut groups = self.lock();
         let has_changed = !groups.iter().map(|group| group.id).eq(ports.keys().copied());
@@ -78,8 +78,8 @@ impl PortGroups {
     }
 
     /// SET TARGET PORT GROUPS (SPC-5 6.45): all or nothing. Tells whether the state of a group has changed. What the owner has
-    /// limited stays so: hosts with several paths make each active that they try, and would use what he takes out of service.
-    /// And so does everything for who sees only `a_part` of the units: the others are not his.
+    /// limited stays so: hosts with several paths make each active that they try, and would use what the owner takes out of service.
+    /// And so does everything for an initiator that sees only `a_part` of the units: the others are not its own.
     ///
     /// # Errors
     /// The sense data to answer: a list that is cut short, a state or a group that there is not, or not for initiators.
@@ -146,7 +146,7 @@ fn passes(state: AccessState, cdb: &Cdb) -> bool {
         code::MAINTENANCE_IN => is_about_groups,
         _ => false,
     };
-    // In transition nobody may ask for another state.
+    // In transition no initiator may ask for another state.
     let is_setting = cdb.operation_code() == code::MAINTENANCE_OUT && is_about_groups;
     match state {
         AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => true,

@@ -27,7 +27,7 @@ pub enum Progress {
     /// [`crate::LogicalUnits::resume`] together with the execution.
     Store(Execution, Request),
     /// [`Reply::good`] without data is to be sent now; the work goes on as with [`Progress::Store`], and what comes in
-    /// the end is for nobody.
+    /// the end is not sent.
     Answered(Execution, Request),
     /// Another command changes the same blocks, and this one goes on after it: ask [`crate::LogicalUnits::retry`] again soon.
     Wait(Waiting),
@@ -36,8 +36,8 @@ pub enum Progress {
     /// goes to [`crate::LogicalUnits::resume`] together with the execution.
     Abort(Execution, AbortScope),
     /// A piece of it is done, on this unit. When its data has been sent, or more of what the initiator sends has come, the same task
-    /// begins with the next [`sanwire_scsi::Piece`]: [`Reply::rest`] says which. Until then nothing is held; who aborts the command
-    /// forgets it.
+    /// begins with the next [`sanwire_scsi::Piece`]: [`Reply::rest`] says which. Until then nothing is held; to abort the
+    /// command is to forget it.
     Piece(Reply, UnitId),
     /// The region has no frame free: nothing has happened, begin the task again later.
     NoMemory(Task),

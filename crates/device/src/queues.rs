@@ -1,5 +1,5 @@
 //! Commands that wait for memory: each session's in the order of coming, the sessions in turns by their weights (deficit round
-//! robin, M. Shreedhar and G. Varghese, 1996). Who has much to ask for keeps only itself waiting.
+//! robin, M. Shreedhar and G. Varghese, 1996). A session that asks for much keeps only itself waiting.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -155,7 +155,7 @@ mod tests {
         queues
     }
 
-    /// Who gets how many of so many bytes that come free piece by piece.
+    /// Which session gets how many of so many bytes that come free piece by piece.
     fn served(queues: &mut Queues<usize>, free: usize, piece: usize) -> BTreeMap<u64, usize> {
         let (mut given, mut left) = (BTreeMap::new(), 0);
         for _ in 0..free / piece {

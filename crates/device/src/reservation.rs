@@ -1,4 +1,4 @@
-//! Reservations of a unit (SPC-5 5.14; RESERVE and RELEASE by SPC-2 5.5): who may do what.
+//! Reservations of a unit (SPC-5 5.14; RESERVE and RELEASE by SPC-2 5.5): which nexus may do what.
 //!
 //! [`registry`] holds the rules and nothing else; here are the lock, what the hot path reads without it, and the record
 //! that survives the server.
@@ -38,17 +38,17 @@ pub(crate) struct Reservations {
     /// Whether anything is reserved. It is all that a command reads when, as nearly always, there is nothing.
     is_restricted: AtomicBool,
     restriction: ArcSwapOption<Restriction>,
-    state: Mutex<State>,
+    state: Mutex<ReservationState>,
     keeper: Option<Arc<dyn ReservationKeeper>>,
 }
 
 #[derive(Default, Debug)]
-struct State {
+struct ReservationState {
     registry: Registry,
     room: Room,
     /// Whether an order waits until its record is kept. Others come after it.
     is_keeping: bool,
-    /// Who has the unit by RESERVE.
+    /// The nexus that has the unit by RESERVE.
     reserved_by: Option<NexusId>,
     /// The nexuses there are.
     nexuses: BTreeMap<NexusId, Arc<NexusPorts>>,
@@ -87,7 +87,7 @@ impl Reservations {
         let reservations = Reservations {
             is_restricted: AtomicBool::new(false),
             restriction: ArcSwapOption::empty(),
-            state: Mutex::new(State { registry, ..State::default() }),
+            state: Mutex::new(ReservationState { registry, ..ReservationState::default() }),
             keeper,
         };
         reservations.publish(&reservations.lock());
@@ -131,7 +131,7 @@ impl Reservations {
         self.publish(&state);
     }
 
-    /// Who is registered.
+    /// The registrants.
     fn registrants(&self) -> BTreeSet<Registrant> {
         self.lock().registry.registrations().map(|(registrant, _)| registrant.clone()).collect()
     }
@@ -140,7 +140,7 @@ impl Reservations {
     pub(crate) fn reserve(&self, nexus: NexusId) -> Result<(), Refusal> {
         let mut state = self.lock();
         if state.registry.is_empty() {
-            // What is being kept was first: somebody registers.
+            // What is being kept was first: an initiator registers.
             if state.is_keeping || state.reserved_by.is_some_and(|by| by != nexus) {
                 return Err(Refusal::Conflict);
             }
@@ -151,7 +151,7 @@ impl Reservations {
         state.check_compatible(nexus)
     }
 
-    /// RELEASE: without effect for those who have not reserved.
+    /// RELEASE: without effect for a nexus that has not reserved.
     pub(crate) fn release(&self, nexus: NexusId) -> Result<(), Refusal> {
         let mut state = self.lock();
         if state.registry.is_empty() {
@@ -190,7 +190,7 @@ impl Reservations {
         }
         let mut registry = state.registry.clone();
         let effects = registry.execute(&order, &by)?;
-        let State { room, registry: before, .. } = &mut *state;
+        let ReservationState { room, registry: before, .. } = &mut *state;
         room.check(&order, &by, before, &registry)?;
         let change = Change { registry, effects, nexus };
         Ok(match self.to_keep(&state.registry, &change.registry) {
@@ -211,7 +211,7 @@ impl Reservations {
 
     /// What is so from now on: tells the others through `attentions`, and gives the nexuses whose commands must be aborted. These
     /// prevent the removal of the medium no longer.
-    fn apply(&self, state: &mut State, change: Change, attentions: &Nexuses) -> BTreeSet<NexusId> {
+    fn apply(&self, state: &mut ReservationState, change: Change, attentions: &Nexuses) -> BTreeSet<NexusId> {
         let Change { registry, effects, nexus } = change;
         state.registry = registry;
         self.publish(state);
@@ -220,7 +220,7 @@ impl Reservations {
             attentions.raise_for(attention, told.into_iter().filter(|told| *told != nexus));
         }
         let aborted = state.nexuses_of(&effects.aborted);
-        // SPC-3 6.13: whoever works no longer gives the medium free.
+        // SPC-3 6.13: a nexus that is preempted allows the removal of the medium again.
         aborted.iter().for_each(|nexus| attentions.set_prevent(*nexus, false));
         aborted
     }
@@ -240,20 +240,20 @@ impl Reservations {
         self.lock().room.usage()
     }
 
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &ReservationState) {
         let restriction = state.restriction();
         let is_restricted = restriction.is_some();
         self.restriction.store(restriction.map(Arc::new));
         self.is_restricted.store(is_restricted, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReservationState> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ReservationState {
     fn restriction(&self) -> Option<Restriction> {
         if let Some(nexus) = self.reserved_by {
             return Some(Restriction::Reserved(nexus));
@@ -283,7 +283,7 @@ impl State {
         }
     }
 
-    /// SPC-2 5.5.1: persistent reservations cannot be dealt with while RESERVE is in effect, not even by who sent it.
+    /// SPC-2 5.5.1: persistent reservations cannot be dealt with while RESERVE is in effect, not even by the nexus that sent it.
     fn check_not_reserved(&self) -> Result<(), Refusal> {
         if self.reserved_by.is_some() { Err(Refusal::Conflict) } else { Ok(()) }
     }

@@ -121,7 +121,7 @@ impl<H> Starvation<H> {
                 }
                 self.queues.push(nexus, weight, starved);
                 if !must_wait {
-                    // Memory may have been released since it asked, and nobody was told.
+                    // Memory may have been released since it asked, without a notice.
                     self.tried_at = None;
                 }
                 None

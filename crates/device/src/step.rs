@@ -25,9 +25,9 @@ pub(crate) enum Step {
     Data(sanwire_buffer::Slices),
     /// The store's turn.
     Store(CommandState, Request),
-    /// GOOD at once; the store's turn nevertheless, and nobody hears what becomes of it.
+    /// GOOD at once; the store's turn nevertheless, and no nexus hears what becomes of it.
     Detached(CommandState, Request),
-    /// The same, but not before others had their turn.
+    /// The store's turn, but not before commands that wait had theirs.
     Later(CommandState, Request),
     /// CONDITION MET.
     ConditionMet,
@@ -48,7 +48,7 @@ pub(crate) enum CommandState {
     Flush,
     /// Changing reservations, of which the store does nothing: a record is being kept, or the commands of others ended.
     Reservation,
-    /// Reading what nobody wants yet; all of it, or only the beginning.
+    /// Reading ahead of other commands (PRE-FETCH); all of it, or only the beginning.
     PreFetch { is_all: bool },
     /// In a command of the unit's device type, which knows itself how it goes on.
     Ongoing(Box<dyn Ongoing>),

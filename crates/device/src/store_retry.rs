@@ -13,11 +13,11 @@ pub struct StoreRetry {
     volume: String,
     patience: Patience,
     is_over: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<RetryState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RetryState {
     waiting: u32,
     /// Those that have failed since the first of them began to wait.
     failed: u32,
@@ -34,7 +34,7 @@ struct State {
 impl StoreRetry {
     pub(crate) fn new(volume: &str, patience: Patience) -> Self {
         let pace = Pace::new(&LOGGED_STALLS);
-        let state = State { waiting: 0, failed: 0, pace, is_told: false, untold: 0, refused: 0 };
+        let state = RetryState { waiting: 0, failed: 0, pace, is_told: false, untold: 0, refused: 0 };
         StoreRetry { volume: volume.to_owned(), patience, is_over: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
@@ -108,7 +108,7 @@ impl StoreRetry {
         Usage::refused(&LOGGED_STALLS, self.lock().refused)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RetryState> {
         // Nothing panics while it is changed: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,15 +1,15 @@
 //! Whether only one initiator has written: what it must know to write again, after the store has lost what was not flushed, what
-//! it had written. Else an old write of its own could come over a newer one of somebody else.
+//! it had written. Without that, an old write of its own could overwrite a newer one of another initiator.
 //!
-//! Who reads the write verifier page is offered a tenure. With its first write it becomes the *holder*: that is made durable
-//! before the write begins. From then on a write of anybody else first ends the tenure, durably too; it waits for the holder's
+//! An initiator that reads the write verifier page is offered a tenure. With its first write it becomes the *holder*: that is made durable
+//! before the write begins. From then on a write of any other initiator first ends the tenure, durably too; it waits for the holder's
 //! writes that have begun, and those that the holder had given before it heard of that are refused (`3F 03`). So while the
-//! holder is told the same tenure, through all restarts, nobody else has written since it began.
+//! holder is told the same tenure, through all restarts, no other initiator has written since it began.
 //!
-//! Where the end of a tenure cannot be made durable nobody else may write, and is told so: a write that waited for an
+//! Where the end of a tenure cannot be made durable, no other initiator may write, and each is told so: a write that waited for an
 //! administrator would look like a server that hangs.
 //!
-//! Two that write in turns would end each other's tenures without end: after the first time nobody gets one before it is alone.
+//! Two that write in turns would end each other's tenures without end: after the first time none gets one before it is alone.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -27,7 +27,7 @@ use crate::unit_attention::{Nexuses, UnitAttention};
 pub struct Volatility {
     /// Another one than before, if some may be lost.
     pub verifier: [u8; 16],
-    /// A flush has failed before, and those who do not go by the verifier may not have heard of it.
+    /// A flush has failed before, and initiators that do not go by the verifier may not have heard of it.
     pub has_failed: bool,
     /// The tenure that was kept last.
     pub tenure: Option<Tenure>,
@@ -35,7 +35,7 @@ pub struct Volatility {
     pub keeper: Option<Arc<dyn TenureKeeper>>,
 }
 
-/// Who is the only one that writes.
+/// The initiator that writes alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tenure {
     /// Drawn for this tenure.
@@ -44,9 +44,9 @@ pub struct Tenure {
     pub writer: [u8; 16],
 }
 
-/// Where the tenure of one disk, and its verifier, are kept through restarts. It does not block: what is wanted becomes so later.
+/// Where the tenure of one unit, and its verifier, are kept through restarts. It does not block: what is wanted becomes so later.
 pub trait TenureKeeper: Send + Sync + Debug {
-    /// From now on this is told whenever a wish has become durable, or nobody should wait for it any more.
+    /// From now on this is told whenever a wish has become durable, or should not be waited for any more.
     fn listen(&self, listener: RecordListener);
 
     /// A number that was never drawn before; `None` when there is none to be had.
@@ -61,7 +61,7 @@ pub trait TenureKeeper: Send + Sync + Debug {
     /// The verifier is this one from now on, also after a restart: a flush has failed.
     fn renew(&self, verifier: [u8; 16]);
 
-    /// Whether what is wanted could not be made durable for so long that nobody should wait for it any more.
+    /// Whether what is wanted could not be made durable for so long that it should not be waited for any more.
     fn is_failing(&self) -> bool;
 }
 
@@ -76,26 +76,26 @@ pub(crate) enum Admission {
     Granted,
     /// Not yet: its claim must be entered again, behind the barrier.
     Later,
-    /// It would end the tenure of somebody who might find it again at the next start all the same, and write again then what he
-    /// had written before this.
+    /// It would end the tenure of an initiator that might find it again at the next start all the same, and then write again what
+    /// it had written before this.
     Refused,
 }
 
-/// The tenures of a disk.
+/// The tenures of a unit.
 #[derive(Debug)]
 pub(crate) struct Tenures {
     keeper: Option<Arc<dyn TenureKeeper>>,
     /// All that a write reads, as a rule: [`OPEN`], [`CLOSED`], or the holder's number.
     gate: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<TenureState>,
 }
 
 #[derive(Default, Debug)]
-struct State {
+struct TenureState {
     holder: Option<Holder>,
-    /// What those who have asked become with their first write.
+    /// What initiators that have asked become with their first write.
     offers: BTreeMap<NexusId, Tenure>,
-    /// The holder is another one, or nobody, when this is durable and all changes that had begun have ended.
+    /// The holder is another one, or none, when this is durable and all changes that had begun have ended.
     handover: Option<Handover>,
     /// Several have written at the same time.
     is_contended: bool,
@@ -125,7 +125,7 @@ impl Tenures {
         let (kept, keeper) = volatility.map_or((None, None), |Volatility { tenure, keeper, .. }| (tenure, keeper));
         keeper.iter().for_each(|keeper| keeper.listen(RecordListener::new(&exclusion.bell)));
         let holder = kept.filter(|_| keeper.is_some()).map(|tenure| Holder { tenure, nexus: None });
-        let state = State { holder, ..State::default() };
+        let state = TenureState { holder, ..TenureState::default() };
         Tenures { keeper, gate: AtomicU64::new(state.gate()), state: Mutex::new(state) }
     }
 
@@ -209,7 +209,7 @@ impl Tenures {
         Admission::Later
     }
 
-    fn hand_over(&self, state: &mut State, next: Option<Holder>, exclusion: &Exclusion) {
+    fn hand_over(&self, state: &mut TenureState, next: Option<Holder>, exclusion: &Exclusion) {
         let Some(keeper) = &self.keeper else { return };
         let barrier = exclusion.enter(Claim::BARRIER, Lane::of(NexusId(0)));
         let wish = keeper.want(next.as_ref().map(|holder| holder.tenure));
@@ -220,7 +220,7 @@ impl Tenures {
     }
 
     /// Lets changes begin again when a handover is durable, and those that had begun have ended; or when it cannot be made so:
-    /// then who has the tenure keeps it.
+    /// then the holder keeps the tenure.
     pub(crate) fn settle(&self, exclusion: &Exclusion, nexuses: &Nexuses) {
         let Some(keeper) = self.keeper.as_ref().filter(|_| self.gate.load(Ordering::SeqCst) == CLOSED) else { return };
         let mut state = self.lock();
@@ -251,17 +251,17 @@ impl Tenures {
         self.publish(&state);
     }
 
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &TenureState) {
         self.gate.store(state.gate(), Ordering::SeqCst);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TenureState> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl TenureState {
     /// Whose tenure is being ended.
     fn ended(&mut self) -> Option<&mut Holder> {
         self.handover.as_mut()?.before.as_mut()

@@ -1,10 +1,10 @@
 //! READ, WRITE and SYNCHRONIZE CACHE (SBC-4 5.15 to 5.18, 5.39 to 5.42, 5.31).
 
-use sanwire_buffer::Region;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Geometry, Request};
 
+use crate::beginning::Beginning;
 use crate::data::{frame, take_data, written_bytes};
 use crate::fault;
 use crate::piece::memory_max_bytes;
@@ -13,14 +13,9 @@ use crate::refusal::Refusal;
 use crate::step::{CommandState, Step};
 use crate::unit_state::UnitState;
 
-pub(crate) fn read(
-    extent: Extent,
-    disk: &UnitState,
-    geometry: &Geometry,
-    task: &Task,
-    memory: &Region,
-) -> Result<Step, Refusal> {
-    let medium = medium(disk, task)?;
+pub(crate) fn read(extent: Extent, begun: &Beginning<'_>, task: &Task) -> Result<Step, Refusal> {
+    let (unit, geometry) = (begun.unit, &begun.geometry);
+    let medium = medium(unit, task)?;
     let range = Range::of(extent, geometry)?;
     let length = range.length_within(memory_max_bytes(task), task)?;
     let room_bytes = length.min(task.data_in_max_bytes as usize);
@@ -31,19 +26,19 @@ pub(crate) fn read(
     let whole_blocks = room_bytes.next_multiple_of(geometry.block_bytes as usize).min(length);
     // What a lost command may still change is waited for, as by every read that copies.
     if task.may_share
-        && disk.exclusion.is_open()
-        && let Some(data) = disk.store().share(range.offset_bytes, whole_blocks)
+        && unit.exclusion.is_open()
+        && let Some(data) = unit.store().share(range.offset_bytes, whole_blocks)
     {
         return Ok(Step::Data(if whole_blocks == room_bytes { data } else { data.slice(0..room_bytes) }));
     }
-    let buffer = frame(memory, whole_blocks)?;
+    let buffer = frame(begun.memory, whole_blocks)?;
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
     Ok(Step::Store(CommandState::Read { room_bytes: room_bytes as u32, medium }, request))
 }
 
 /// The medium of which a task reads a piece.
-pub(crate) fn medium(disk: &UnitState, task: &Task) -> Result<u32, Sense> {
-    let medium = disk.medium();
+pub(crate) fn medium(unit: &UnitState, task: &Task) -> Result<u32, Sense> {
+    let medium = unit.medium();
     let is_of_another = task.piece.is_some_and(|piece| piece.from_bytes > 0 && piece.medium != medium);
     if is_of_another { Err(fault::MEDIUM_CHANGED) } else { Ok(medium) }
 }
@@ -51,11 +46,11 @@ pub(crate) fn medium(disk: &UnitState, task: &Task) -> Result<u32, Sense> {
 pub(crate) fn write(
     extent: Extent,
     (force_unit_access, is_last): (bool, bool),
-    disk: &UnitState,
-    geometry: &Geometry,
+    begun: &Beginning<'_>,
     task: &mut Task,
 ) -> Result<Step, Sense> {
-    disk.check_writable(geometry)?;
+    let (unit, geometry) = (begun.unit, &begun.geometry);
+    unit.check_writable(geometry)?;
     let range = Range::of(extent, geometry)?;
     let length = written_bytes(task, range.length_within(memory_max_bytes(task), task)?, geometry)?;
     if length == 0 {
@@ -63,7 +58,7 @@ pub(crate) fn write(
     }
     let data = take_data(task, length)?;
     // The flush after the last piece makes all of them stable.
-    let flush = is_last && (force_unit_access || !disk.settings().write_cache);
+    let flush = is_last && (force_unit_access || !unit.settings().write_cache);
     Ok(Step::Store(CommandState::Write { flush }, Request::Write { offset_bytes: range.offset_bytes, data }))
 }
 
@@ -71,27 +66,23 @@ pub(crate) fn write(
 pub(crate) fn write_atomic(
     extent: Extent,
     force_unit_access: bool,
-    disk: &UnitState,
-    geometry: &Geometry,
+    begun: &Beginning<'_>,
     task: &mut Task,
 ) -> Result<Step, Sense> {
+    let geometry = &begun.geometry;
     let range = Range::of(extent, geometry)?;
     let length = range.length_within(geometry.atomic_write_bytes as usize, task)?;
     if written_bytes(task, length, geometry)? < length {
         // Wholly or not at all.
         return Err(length_error(task));
     }
-    write(extent, (force_unit_access, true), disk, geometry, task)
+    write(extent, (force_unit_access, true), begun, task)
 }
 
 /// PRE-FETCH: the blocks are read, so that they are where the next command finds them faster. GOOD says that not all of
 /// them may be there (SBC-4 5.13), CONDITION MET that they are.
-pub(crate) fn pre_fetch(
-    extent: Extent,
-    immediate: bool,
-    geometry: &Geometry,
-    memory: &Region,
-) -> Result<Step, Refusal> {
+pub(crate) fn pre_fetch(extent: Extent, immediate: bool, begun: &Beginning<'_>) -> Result<Step, Refusal> {
+    let geometry = &begun.geometry;
     let mut range = Range::of(extent, geometry)?;
     if extent.blocks == 0 {
         // SBC-4 5.13: up to the end.
@@ -102,7 +93,7 @@ pub(crate) fn pre_fetch(
         return Ok(Step::ConditionMet);
     }
     let state = CommandState::PreFetch { is_all: length as u64 == range.length_bytes };
-    let request = Request::Read { offset_bytes: range.offset_bytes, buffer: frame(memory, length)? };
+    let request = Request::Read { offset_bytes: range.offset_bytes, buffer: frame(begun.memory, length)? };
     Ok(if immediate { Step::Detached(state, request) } else { Step::Store(state, request) })
 }
 

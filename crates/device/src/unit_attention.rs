@@ -124,10 +124,10 @@ struct Table {
     by_id: BTreeMap<NexusId, Nexus>,
     /// What was last established for all, for nexuses that are not known yet.
     raised: Vec<(UnitAttention, LastRaised)>,
-    /// When it last gave the medium free, whatever nexuses had asked.
+    /// When the removal of the medium was last allowed for all, whatever nexuses had asked.
     allowed: Generation,
-    /// How many nexuses must be told something, by the remainders of their numbers: so nobody has to look at all of them, of
-    /// whom each comes to hear of what all are told.
+    /// How many nexuses must be told something, by the remainders of their numbers: so no command has to look at all
+    /// nexuses when something was established for all.
     waiting: [u32; PLACES],
 }
 
@@ -172,14 +172,14 @@ impl Nexuses {
         }
     }
 
-    /// Whether the nexus, which was there before the unit came under its number, has not yet asked who is there. Commands
+    /// Whether the nexus, which was there before the unit came under its number, has not yet asked for the identity of that unit. Commands
     /// that were meant for the unit that had the number before may still be on their way, any number of them: a unit
     /// attention would stop the first one only.
     pub(crate) fn is_unseen(&self, nexus: NexusId) -> bool {
         self.may_be_pending(nexus) && self.lock().by_id.get(&nexus).is_some_and(|state| state.is_unseen)
     }
 
-    /// The nexus has asked who is there.
+    /// The nexus has asked for the identity of the unit.
     pub(crate) fn see(&self, nexus: NexusId) {
         if self.may_be_pending(nexus) {
             self.change(&mut self.lock(), nexus, |state| state.is_unseen = false);

@@ -37,7 +37,7 @@ pub struct UnitOptions {
     pub removable: bool,
     /// A number by which the owner finds what it keeps beside the unit.
     pub slot: u16,
-    /// How long commands wait for a store that cannot do its work now. Who drives the store sees to it.
+    /// How long commands wait for a store that cannot do its work now. The driver of the store sees to it.
     pub patience: Patience,
     /// What may become of writes that are complete and not flushed; `None`: they stay for as long as the unit is the same.
     pub volatility: Option<Volatility>,
@@ -71,7 +71,8 @@ pub struct UnitState {
     is_gone: AtomicBool,
     pub(crate) nexuses: Nexuses,
     pub(crate) viewers: Viewers,
-    /// Whether it meets each nexus when that comes, not when it is first used: it must know who was there when something happened.
+    /// Whether it meets each nexus when that comes, not when that first uses it: it must know which nexuses were there when
+    /// something happened.
     is_watchful: AtomicBool,
     pub(crate) exclusion: Exclusion,
     pub(crate) tenures: Tenures,

@@ -60,8 +60,8 @@ impl LogicalUnits {
         LogicalUnits { view, whole: Some(whole), ..Self::default() }
     }
 
-    /// Takes a unit in and tells every initiator that the list has changed. For those that are there already the number goes
-    /// on being nobody's until they ask who has it (INQUIRY, page 80h or 83h): what they have sent to the unit that had the
+    /// Takes a unit in and tells every initiator that the list has changed. For those that are there already the number stays
+    /// without a unit until they ask for the unit's identity (INQUIRY, page 80h or 83h): what they have sent to the unit that had the
     /// number before never reaches another one.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ impl LogicalUnits {
         self.view.establish(nexus, ports);
     }
 
-    /// Nobody else is this initiator, whoever has its ports, and it is no other one when it comes back after a restart of the
+    /// The initiator's identity, which no other one can take, also not by its ports, and which stays after a restart of the
     /// target: so it may be told whether only it has written.
     pub fn name_writer(&self, nexus: NexusId, writer: [u8; 16]) {
         self.view.members.with(nexus, |member| member.lock().writer = Some(writer));
@@ -236,8 +236,8 @@ impl LogicalUnits {
         unit.is_some()
     }
 
-    /// The unit, if this initiator may reset it now, or end the commands of all: those who may only read never (they would end what
-    /// others do, and change the unit), and nobody too often.
+    /// The unit, if this initiator may reset it now, or end the commands of all: one that may only read never (it would end what
+    /// others do, and change the unit), and none too often.
     #[must_use]
     pub fn may_reset(&self, by: NexusId, lun: Lun, now: Instant) -> Option<Arc<LogicalUnit>> {
         let unit = self.get(lun).filter(|_| !self.is_read_only())?;
@@ -279,7 +279,7 @@ impl LogicalUnits {
 
     pub(crate) fn report_luns(&self, reported: ReportedLuns, nexus: NexusId) -> Vec<u8> {
         let inventory = self.view.inventory();
-        // SPC-5 6.33: who reads the list need not be told that it has changed. (This list: a later change counts.)
+        // SPC-5 6.33: an initiator that reads the list need not be told that it has changed. (This list: a later change counts.)
         self.view.members.with(nexus, |member| member.has_read(inventory.changed()));
         match reported {
             ReportedLuns::All => report::luns(&inventory.iter().map(|(lun, _)| lun).collect::<Vec<_>>()),

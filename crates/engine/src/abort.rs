@@ -10,10 +10,10 @@ use sanwire_store::Outcome;
 use crate::barrier::AbortBarrier;
 use crate::engine::{Command, Ended, Engine, Handle};
 
-/// Which commands are to be ended, and who wants it.
+/// Which commands are to be ended, and for which nexus.
 #[derive(Clone, Debug)]
 pub struct Selection<H> {
-    /// Who wants it. Others are answered TASK ABORTED.
+    /// The nexus that asks for it. The commands of others are answered TASK ABORTED.
     pub by: NexusId,
     /// Which commands.
     pub which: Which<H>,
@@ -67,7 +67,7 @@ impl<H: Handle> Selection<H> {
 /// A command that is aborted while its store works for it.
 pub(crate) struct Aborted {
     pub(crate) by: NexusId,
-    /// Held until the command has ended, for who waits for that.
+    /// Held until the command has ended, for those that wait for that.
     pub(crate) barriers: Vec<Arc<AbortBarrier>>,
 }
 

@@ -57,7 +57,7 @@ impl<H: Handle> Ended<H> {
     }
 }
 
-/// The answer to a command that somebody else has aborted.
+/// The answer to a command that another nexus has aborted.
 #[must_use]
 pub fn task_aborted() -> Reply {
     Reply::bare(Status::TaskAborted)
@@ -78,7 +78,7 @@ pub struct Work {
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
 
 pub(crate) struct Running<H> {
-    /// Who is to be answered; nobody when that has been done already.
+    /// The command that is to be answered; `None` when that has been done already.
     pub(crate) command: Option<Command<H>>,
     since: Instant,
     pub(crate) units: Arc<LogicalUnits>,
@@ -189,7 +189,7 @@ impl<H: Handle> Engine<H> {
         self.ledger.poll_notice()
     }
 
-    /// A command is over, if somebody is to hear of it.
+    /// A command is over, if its answer is still to be sent.
     pub(crate) fn end(&mut self, command: Option<Command<H>>, reply: Reply) {
         self.ended.extend(command.map(|command| Ended::with(command, reply)));
     }

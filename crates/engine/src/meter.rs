@@ -1,4 +1,4 @@
-//! What is measured of commands: plain numbers of one shard, which somebody adds up with those of others.
+//! What is measured of commands: plain numbers of one shard, which are added up with those of others.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ impl<H> Between<H> {
 }
 
 impl<H: Handle> Engine<H> {
-    /// Goes on with a command whose next piece may be done, if nobody has ended it meanwhile.
+    /// Goes on with a command whose next piece may be done, if it was not aborted meanwhile.
     pub fn go_on_with_piece(&mut self, handle: H, seat: Seat<'_>, task: Task, now: Instant) {
         let Some(at) = self.between.iter().position(|between| between.command.handle == handle) else { return };
         let mut between = self.between.swap_remove(at);

@@ -94,7 +94,7 @@ pub(crate) fn no_room_to_wait() -> Reply {
 }
 
 impl Attempt {
-    /// What is kept of a request that is about to be started; nothing where nobody has patience.
+    /// What is kept of a request that is about to be started; nothing where commands do not wait.
     pub(crate) fn of(execution: &Execution, request: &Request) -> Option<Box<Self>> {
         let patience = execution.stalls().patience();
         if patience.is_none() {
@@ -243,7 +243,7 @@ impl<H: Handle> Engine<H> {
     }
 
     /// The commands that wait for stores, when they keep too much of the memory together: their sessions are to send no more, or no
-    /// more for these logical units. None of them otherwise.
+    /// more for these logical units. None when they keep less.
     pub fn commands_to_pause(&mut self) -> impl Iterator<Item = H> {
         let parts = if self.keeps_too_much { 2 * KEPT_MAX_PARTS } else { KEPT_MAX_PARTS };
         self.keeps_too_much = self.kept_bytes() > self.memory.length_bytes() / parts;

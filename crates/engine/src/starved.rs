@@ -33,7 +33,7 @@ impl<H: Handle> Engine<H> {
         if let Some((command, progress)) = self.starvation.begin(nexus, command, seat, task, now) {
             self.go_on(Some(command), seat.units, progress, now);
         } else {
-            // Memory may have been released before the region knew that somebody waits: the next turn looks.
+            // Memory may have been released before the region knew that a command waits: the next turn looks.
             self.completions.wake();
         }
     }

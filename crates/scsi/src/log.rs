@@ -14,7 +14,7 @@ pub mod page {
 /// The subpage of page 00h that lists subpages too.
 const ALL_SUBPAGES: u8 = 0xff;
 
-/// The LBA mapping resources of a thin unit, in threshold sets; `None` for what nobody counts.
+/// The LBA mapping resources of a thin unit, in threshold sets; `None` for what is not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ResourceCounts {
     /// Still to be had, for this and for other units.

@@ -15,7 +15,8 @@ use crate::task::Cdb;
 
 use row::merged;
 
-/// Of INQUIRY's CONTROL byte (bits 7 and 6 are vendor specific, SAM-5 5.2): who reads the write verifier page heeds what it says.
+/// Of INQUIRY's CONTROL byte (bits 7 and 6 are vendor specific, SAM-5 5.2): the initiator that reads the write verifier page
+/// heeds what it says.
 pub(crate) const AS_WRITER: u8 = 0x80;
 
 /// The standard that says what an operation is.
@@ -44,7 +45,7 @@ pub struct Operation {
     evaluated: u128,
     effort: Effort,
     need: Need,
-    /// Whether it changes the unit otherwise than by writing blocks: state that others would notice.
+    /// Whether it changes the unit by more than writing blocks: state that others would notice.
     pub changes_unit: bool,
     /// Whether it is executed also while its initiator must be told of a unit attention condition, which stays.
     ends_no_attention: bool,
@@ -184,14 +185,14 @@ impl CommandSet {
         (self.table.access)(cdb)
     }
 
-    /// Whether the command may be executed again when nobody knows if it was: what it does does not depend on how often it is done.
+    /// Whether the command may be executed again when it is not known if it was: what it does does not depend on how often it is done.
     #[must_use]
     pub fn is_repeatable(self, cdb: &Cdb) -> bool {
         self.table.repeatable.iter().any(|codes| codes.contains(&cdb.operation_code()))
     }
 
     /// Whether the answer of the command may be long, and is the same when the command is given again, as it changes nothing: then
-    /// it need not be kept for who has lost it.
+    /// it need not be kept for an initiator that has lost it.
     #[must_use]
     pub fn is_bulk_read(self, cdb: &Cdb) -> bool {
         self.table.bulk_reads.iter().any(|codes| codes.contains(&cdb.operation_code()))

@@ -45,7 +45,7 @@ pub struct LbaRun {
     pub lba: u64,
     /// How many there are.
     pub blocks: u32,
-    /// Whether space stands behind them, or nobody knows; the others are deallocated.
+    /// Whether space stands behind them, or that is not known; the others are deallocated.
     pub is_mapped: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Reservations (SPC-5 5.14 and 6.14 to 6.16, SPC-2 7.21): who may do what, and the bytes that say so.
+//! Reservations (SPC-5 5.14 and 6.14 to 6.16, SPC-2 7.21): which nexus may do what, and the bytes that say so.
 
 mod access;
 mod answer;
@@ -45,13 +45,13 @@ pub enum ReservationType {
     WriteExclusive = 1,
     /// 3h: the holder alone reads and writes.
     ExclusiveAccess = 3,
-    /// 5h: who is registered writes.
+    /// 5h: registrants write.
     WriteExclusiveRegistrantsOnly = 5,
-    /// 6h: who is registered reads and writes.
+    /// 6h: registrants read and write.
     ExclusiveAccessRegistrantsOnly = 6,
-    /// 7h: who is registered writes, and is a holder.
+    /// 7h: registrants write, and each is a holder.
     WriteExclusiveAllRegistrants = 7,
-    /// 8h: who is registered reads and writes, and is a holder.
+    /// 8h: registrants read and write, and each is a holder.
     ExclusiveAccessAllRegistrants = 8,
 }
 

@@ -144,7 +144,7 @@ pub struct Reply {
     pub rest: Option<Rest>,
     /// Must be known to have arrived.
     pub receipt: Option<Receipt>,
-    /// The command changes nothing: who has lost the data may give it again, so it need not be kept.
+    /// The command changes nothing: an initiator that has lost the data may give it again, so it need not be kept.
     pub is_bulk_read: bool,
 }
 

@@ -22,15 +22,15 @@ pub(super) fn access(
     task: &mut Task,
     copies: &Arc<Copies>,
 ) -> Result<Step, Refusal> {
-    let (disk, geometry, memory) = (&**begun.unit, &begun.geometry, begun.memory);
+    let geometry = &begun.geometry;
     match *command {
         BlockCommand::Read { extent } => {
             let part = begun.part(piece::of_read(extent, geometry, task)?);
-            transfer::read(part.extent, disk, geometry, task, memory)
+            transfer::read(part.extent, begun, task)
         }
         BlockCommand::Write { extent, force_unit_access } => write(extent, force_unit_access, begun, task),
         BlockCommand::WriteAtomic { extent, force_unit_access } => {
-            Ok(transfer::write_atomic(extent, force_unit_access, disk, geometry, task)?)
+            Ok(transfer::write_atomic(extent, force_unit_access, begun, task)?)
         }
         BlockCommand::GetLbaStatus { lba, allocation_bytes } => {
             Ok(lba_status::get_lba_status(lba, allocation_bytes, geometry, task)?)
@@ -38,12 +38,12 @@ pub(super) fn access(
         BlockCommand::SynchronizeCache { extent, immediate } => {
             Ok(transfer::synchronize_cache(extent, immediate, geometry)?)
         }
-        BlockCommand::PreFetch { extent, immediate } => transfer::pre_fetch(extent, immediate, geometry, memory),
+        BlockCommand::PreFetch { extent, immediate } => transfer::pre_fetch(extent, immediate, begun),
         BlockCommand::CompareAndWrite { extent, force_unit_access } => {
-            compare_and_write::compare_and_write(extent, force_unit_access, disk, geometry, task, memory)
+            compare_and_write::compare_and_write(extent, force_unit_access, begun, task)
         }
         BlockCommand::OrWrite { extent, force_unit_access } => {
-            compare_and_write::or_write(extent, force_unit_access, disk, geometry, task, memory)
+            compare_and_write::or_write(extent, force_unit_access, begun, task)
         }
         BlockCommand::ReadDefectData(asked) => {
             Ok(Step::Answer(cut(report::no_defects(&asked), asked.allocation_bytes as usize)))
@@ -51,12 +51,12 @@ pub(super) fn access(
         BlockCommand::Verify { extent, check } => verify_blocks(extent, check, begun, task),
         BlockCommand::WriteAndVerify { extent, check } => {
             let part = begun.part(piece::of_write(extent, geometry, task)?);
-            verify::write_and_verify(part, check, disk, geometry, task, memory)
+            verify::write_and_verify(part, check, begun, task)
         }
         BlockCommand::WriteSame { extent, unmap, no_data } => {
-            write_same::write_same(extent, (unmap, no_data), disk, geometry, task, memory)
+            write_same::write_same(extent, (unmap, no_data), begun, task)
         }
-        BlockCommand::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, disk, geometry, task)?),
+        BlockCommand::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, begun, task)?),
         BlockCommand::ExtendedCopy { parameter_bytes } => copy::extended_copy(parameter_bytes, copies, begun, task),
         BlockCommand::ReadCapacity10 => Ok(Step::Answer(capacity(geometry).to_ten().to_vec())),
         BlockCommand::ReadCapacity16 { allocation_bytes } => {
@@ -74,7 +74,7 @@ pub(super) fn access(
 fn write(extent: Extent, force_unit_access: bool, begun: &Beginning<'_>, task: &mut Task) -> Result<Step, Refusal> {
     let part = begun.part(piece::of_write(extent, &begun.geometry, task)?);
     let stable = (force_unit_access, part.rest.is_none());
-    Ok(transfer::write(part.extent, stable, begun.unit, &begun.geometry, task)?)
+    Ok(transfer::write(part.extent, stable, begun, task)?)
 }
 
 fn verify_blocks(extent: Extent, check: ByteCheck, begun: &Beginning<'_>, task: &mut Task) -> Result<Step, Refusal> {
@@ -83,7 +83,7 @@ fn verify_blocks(extent: Extent, check: ByteCheck, begun: &Beginning<'_>, task: 
         ByteCheck::Medium => piece::of_read(extent, &begun.geometry, task)?,
         ByteCheck::OneBlock => Part::whole(extent),
     });
-    verify::verify(part, check, &begun.geometry, task, begun.memory)
+    verify::verify(part, check, begun, task)
 }
 
 pub(crate) fn capacity(geometry: &Geometry) -> Capacity {

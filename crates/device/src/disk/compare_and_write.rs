@@ -5,6 +5,7 @@ use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
 
+use crate::beginning::Beginning;
 use crate::data::{frame, take_data};
 use crate::disk::verify::compare;
 use crate::exclusion::{Access, Claim};
@@ -18,14 +19,14 @@ use crate::unit_state::UnitState;
 #[derive(Debug)]
 pub(crate) struct Swap {
     range: Range,
-    kind: Kind,
+    kind: SwapKind,
     /// What the initiator sent; taken when the new content is on its way.
     sent: Option<Slice>,
     flush: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum SwapKind {
     /// The first half is what must be there, the second half what comes instead.
     Compare,
     /// Bits are set where one is sent.
@@ -41,12 +42,11 @@ pub(crate) fn compare_and_write_max_blocks(geometry: &Geometry) -> u8 {
 pub(crate) fn compare_and_write(
     extent: Extent,
     force_unit_access: bool,
-    disk: &UnitState,
-    geometry: &Geometry,
+    begun: &Beginning<'_>,
     task: &mut Task,
-    memory: &Region,
 ) -> Result<Step, Refusal> {
-    disk.check_writable(geometry)?;
+    let geometry = &begun.geometry;
+    begun.unit.check_writable(geometry)?;
     if extent.blocks > compare_and_write_max_blocks(geometry).into() {
         return Err(length_error(task).into());
     }
@@ -56,38 +56,36 @@ pub(crate) fn compare_and_write(
     if task.data_out.as_ref().map_or(0, |data| data.len()) != 2 * length {
         return Err(length_error(task).into());
     }
-    begin(Kind::Compare, range, 2 * length, force_unit_access, disk, task, memory)
+    begin(SwapKind::Compare, range, 2 * length, force_unit_access, begun, task)
 }
 
 pub(crate) fn or_write(
     extent: Extent,
     force_unit_access: bool,
-    disk: &UnitState,
-    geometry: &Geometry,
+    begun: &Beginning<'_>,
     task: &mut Task,
-    memory: &Region,
 ) -> Result<Step, Refusal> {
-    disk.check_writable(geometry)?;
+    let geometry = &begun.geometry;
+    begun.unit.check_writable(geometry)?;
     let range = Range::of(extent, geometry)?;
     let length = range.length_within(TRANSFER_MAX_BYTES, task)?;
-    begin(Kind::Or, range, length, force_unit_access, disk, task, memory)
+    begin(SwapKind::Or, range, length, force_unit_access, begun, task)
 }
 
 fn begin(
-    kind: Kind,
+    kind: SwapKind,
     range: Range,
     sent_bytes: usize,
     force_unit_access: bool,
-    disk: &UnitState,
+    begun: &Beginning<'_>,
     task: &mut Task,
-    memory: &Region,
 ) -> Result<Step, Refusal> {
     if range.length_bytes == 0 {
         return Ok(Step::Good);
     }
-    let buffer = frame(memory, range.length_bytes as usize)?;
+    let buffer = frame(begun.memory, range.length_bytes as usize)?;
     let sent = Some(take_data(task, sent_bytes)?);
-    let flush = force_unit_access || !disk.settings().write_cache;
+    let flush = force_unit_access || !begun.unit.settings().write_cache;
     let request = Request::Read { offset_bytes: range.offset_bytes, buffer };
     Ok(Step::Store(CommandState::Ongoing(Box::new(Swap { range, kind, sent, flush })), request))
 }
@@ -106,12 +104,12 @@ impl Ongoing for Swap {
         let Some(sent) = self.sent.take() else { return Ok(finish(self.flush)) };
         let Outcome::Read(mut found) = outcome else { return Err(fault::INTERNAL) };
         let data = match self.kind {
-            Kind::Compare => {
+            SwapKind::Compare => {
                 let half = sent.len() / 2;
                 compare(Some(&sent[..half]), &found, 0)?;
                 sent.slice(half..sent.len())
             }
-            Kind::Or => {
+            SwapKind::Or => {
                 found.iter_mut().zip(sent.iter()).for_each(|(found, sent)| *found |= sent);
                 found.freeze()
             }

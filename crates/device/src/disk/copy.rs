@@ -8,13 +8,13 @@ use std::sync::Arc;
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_core::NexusId;
 use sanwire_scsi::copy::{self, CopyList, CopyResults};
-use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
+use sanwire_scsi::{Sense, Task};
 use sanwire_store::{Completion, Outcome, Request};
 
 use crate::abort_scope::AbortScope;
 use crate::beginning::Beginning;
 use crate::copy_targets::CopyTargetUnit;
-use crate::data::{cut, frame};
+use crate::data::{cut, frame, parameter_list};
 use crate::exclusion::Claim;
 use crate::fault;
 use crate::hold::{Hold, Turn};
@@ -36,7 +36,7 @@ pub(crate) struct Copying {
     /// The current segment's place in the list.
     at: usize,
     leg: Leg,
-    stage: Stage,
+    stage: CopyStage,
     /// A frame that waits for the next piece.
     spare: Option<Frame>,
     /// The blocks that are being read or written, for this while: other commands may want them undisturbed. Or the flush.
@@ -48,7 +48,7 @@ pub(crate) struct Copying {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum CopyStage {
     /// The source is being read, for this place of the destination.
     Reading { offset_bytes: u64 },
     /// The destination is being written; the frame comes back from it.
@@ -66,9 +66,7 @@ pub(crate) fn extended_copy(
     if parameter_bytes == 0 {
         return Ok(Step::Good);
     }
-    let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-    let data = task.data_out.as_deref().unwrap_or(&[]);
-    let list = CopyList::parse(data.get(..parameter_bytes as usize).ok_or(too_short)?)?;
+    let list = CopyList::parse(parameter_list(task, parameter_bytes as usize)?)?;
     let list_id = list.list_id;
     let plan = Plan::new(list, |target| begun.target.copy_target(begun.nexus, &target.designator));
     let checked = plan.check();
@@ -81,7 +79,7 @@ pub(crate) fn extended_copy(
     match checked.and_then(|_| plan.leg(0)) {
         Ok(Some(leg)) => {
             let nexus = begun.nexus;
-            let stage = Stage::Flushing;
+            let stage = CopyStage::Flushing;
             let copying = Copying { plan, at: 0, leg, stage, spare, piece: None, nexus, is_volatile: false, ticket };
             Ok(Box::new(copying).go_on(|copying| copying.advance(begun.memory))?)
         }
@@ -165,8 +163,8 @@ impl Copying {
     /// The unit whose store works for it now.
     fn unit(&self) -> &Arc<UnitState> {
         match self.stage {
-            Stage::Reading { .. } => &self.leg.source.unit,
-            Stage::Writing { .. } | Stage::Flushing => &self.leg.destination.unit,
+            CopyStage::Reading { .. } => &self.leg.source.unit,
+            CopyStage::Writing { .. } | CopyStage::Flushing => &self.leg.destination.unit,
         }
     }
 
@@ -194,25 +192,25 @@ impl Copying {
 
     fn completed(&mut self, completion: Completion, memory: &Region) -> Result<Option<Request>, Sense> {
         let outcome = completion.map_err(|error| aborted(self.at, None, self.unit().fault(&error).additional))?;
-        match (std::mem::replace(&mut self.stage, Stage::Flushing), outcome) {
-            (Stage::Reading { offset_bytes }, Outcome::Read(found)) => {
+        match (std::mem::replace(&mut self.stage, CopyStage::Flushing), outcome) {
+            (CopyStage::Reading { offset_bytes }, Outcome::Read(found)) => {
                 self.leg.check(self.at)?;
                 let data = found.freeze();
-                self.stage = Stage::Writing { data: data.clone() };
+                self.stage = CopyStage::Writing { data: data.clone() };
                 let request = Request::Write { offset_bytes, data };
                 let hold = self.claim(&self.leg.destination, &request);
                 hold.check_not_busy().map_err(|sense| aborted(self.at, None, sense.additional))?;
                 self.piece = Some(hold);
                 return Ok(Some(request));
             }
-            (Stage::Reading { .. }, _) => return Err(fault::INTERNAL),
-            (Stage::Writing { data }, _) => {
+            (CopyStage::Reading { .. }, _) => return Err(fault::INTERNAL),
+            (CopyStage::Writing { data }, _) => {
                 self.piece = None;
                 self.ticket.written(data.len() as u32);
                 self.is_volatile = !self.leg.destination.unit.settings().write_cache;
                 self.spare = data.thaw().ok();
             }
-            (Stage::Flushing, _) => (self.piece, self.is_volatile) = (None, false),
+            (CopyStage::Flushing, _) => (self.piece, self.is_volatile) = (None, false),
         }
         self.advance(memory)
     }
@@ -222,13 +220,13 @@ impl Copying {
         loop {
             if let Some((from, to)) = self.leg.cut(PIECE_BYTES) {
                 let buffer = fitting(self.spare.take(), from.length_bytes as usize, memory);
-                self.stage = Stage::Reading { offset_bytes: to.offset_bytes };
+                self.stage = CopyStage::Reading { offset_bytes: to.offset_bytes };
                 let request = Request::Read { offset_bytes: from.offset_bytes, buffer };
                 self.piece = Some(self.claim(&self.leg.source, &request));
                 return Ok(Some(request));
             }
             if self.is_volatile {
-                self.stage = Stage::Flushing;
+                self.stage = CopyStage::Flushing;
                 self.piece = Some(self.claim(&self.leg.destination, &Request::Flush));
                 return Ok(Some(Request::Flush));
             }

@@ -1,11 +1,11 @@
-//! A disk whose store is made longer.
+//! A unit whose store is made longer.
 
 use sanwire_store::ResizeError;
 
 use crate::unit_state::UnitState;
 
 impl UnitState {
-    /// Makes its store so long, in bytes; who uses it is to be told by [`UnitState::capacity_changed`].
+    /// Makes its store so long, in bytes; its initiators are to be told by [`UnitState::capacity_changed`].
     ///
     /// # Errors
     /// [`ResizeError`]: the length stays what it was. [`ResizeError::Unstable`] is told to initiators as any flush that has failed.

@@ -16,7 +16,7 @@ const DESCRIPTORS_MAX: usize = 256;
 /// The most questions for one answer: what comes after them the initiator asks itself.
 const QUESTIONS_MAX: u32 = 1024;
 
-/// PROVISIONING STATUS: space stands behind it, or nobody knows.
+/// PROVISIONING STATUS: space stands behind it, or that is not known.
 const MAPPED: u8 = 0;
 const DEALLOCATED: u8 = 1;
 
@@ -26,14 +26,14 @@ pub(crate) struct Mapping {
     block_bytes: u64,
     /// What was not asked about yet.
     rest: Range,
-    runs: Vec<Run>,
+    runs: Vec<MappedRun>,
     runs_max: usize,
     questions: u32,
     room_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct MappedRun {
     lba: u64,
     blocks: u64,
     is_mapped: bool,
@@ -78,7 +78,7 @@ impl Mapping {
         let (lba, blocks) = (front.offset_bytes / self.block_bytes, front.length_bytes / self.block_bytes);
         match self.runs.last_mut() {
             Some(last) if last.is_mapped == is_mapped => last.blocks += blocks,
-            _ => self.runs.push(Run { lba, blocks, is_mapped }),
+            _ => self.runs.push(MappedRun { lba, blocks, is_mapped }),
         }
     }
 

@@ -37,11 +37,11 @@ pub(crate) struct Watch {
     counted: CountedResources,
     /// Whether some threshold is to be told: all that a write reads when, as nearly always, none is.
     is_watching: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
 #[derive(Default, Debug)]
-struct State {
+struct WatchState {
     thresholds: Thresholds,
     /// Those that will be told when they are reached: they are told once, until the space is on their other side again.
     armed: ReachedThresholds,
@@ -72,7 +72,7 @@ impl Watch {
     /// Puts other thresholds in their place. One that is reached already is told when it is reached again.
     pub(crate) fn set(&self, thresholds: Thresholds, space: Option<&Space>) {
         let mut state = self.lock();
-        *state = State { thresholds, armed: ReachedThresholds::default() };
+        *state = WatchState { thresholds, armed: ReachedThresholds::default() };
         if let Some(space) = space {
             state.observe(space);
         }
@@ -85,13 +85,13 @@ impl Watch {
         self.lock().observe(space)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl WatchState {
     fn observe(&mut self, space: &Space) -> ReachedThresholds {
         let Thresholds { available, used, .. } = self.thresholds;
         let is_down = |threshold: &Threshold| space.available_bytes.is_some_and(|bytes| bytes <= bytes_of(threshold));

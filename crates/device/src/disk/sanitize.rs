@@ -1,8 +1,8 @@
 //! SANITIZE (SBC-4 4.11 and 5.29): all of the medium is overwritten or given back, in bounded steps between other work.
 //!
-//! From its beginning to its end the disk refuses nearly everything. Neither a reset nor the loss of whoever asked for it
-//! ends it; what ends it early leaves the disk failed, until a sanitize succeeds or, where that was allowed, somebody
-//! gives up on it.
+//! From its beginning to its end the disk refuses nearly everything. Neither a reset nor the loss of the nexus that asked for it
+//! ends it; what ends it early leaves the disk failed, until a sanitize succeeds or, where that was allowed, an
+//! initiator gives up on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,8 @@ use sanwire_buffer::{Region, Slice};
 use sanwire_scsi::{AdditionalSense, Sanitize, SanitizeMethod, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Geometry, Request};
 
-use crate::data::frame;
+use crate::beginning::Beginning;
+use crate::data::{SHORT_LIST, frame, parameter_list};
 use crate::disk::start_stop::Load;
 use crate::disk::write_same::DISCARD_BYTES;
 use crate::exclusion::{Access, Claim};
@@ -92,7 +93,7 @@ const COMMAND_FAILED: Sense = Sense::new(SenseKey::MediumError, AdditionalSense:
 /// A sanitize under way.
 #[derive(Debug)]
 pub(crate) struct Sanitizing {
-    method: Method,
+    method: Erasure,
     length_bytes: u64,
     /// What is left of this pass.
     rest: Range,
@@ -117,7 +118,7 @@ impl Drop for Run {
 }
 
 #[derive(Debug)]
-enum Method {
+enum Erasure {
     Discard,
     Overwrite {
         /// As long as one request.
@@ -132,11 +133,10 @@ enum Method {
 pub(crate) fn sanitize(
     asked: Sanitize,
     (states, load): (&Arc<SanitizeState>, &Load),
-    disk: &UnitState,
-    geometry: &Geometry,
+    begun: &Beginning<'_>,
     task: &Task,
-    memory: &Region,
 ) -> Result<Step, Refusal> {
+    let geometry = &begun.geometry;
     if asked.method != SanitizeMethod::Overwrite && asked.parameter_bytes != 0 {
         return Err(Sense::invalid_field_in_cdb(7, None).into());
     }
@@ -145,10 +145,10 @@ pub(crate) fn sanitize(
         return Ok(Step::Good);
     }
     load.check_present(geometry)?;
-    disk.check_writable(geometry)?;
+    begun.unit.check_writable(geometry)?;
     let method = match asked.method {
-        SanitizeMethod::Overwrite => overwrite(asked.parameter_bytes, geometry, task, memory)?,
-        SanitizeMethod::BlockErase | SanitizeMethod::ExitFailureMode => Method::Discard,
+        SanitizeMethod::Overwrite => overwrite(asked.parameter_bytes, geometry, task, begun.memory)?,
+        SanitizeMethod::BlockErase | SanitizeMethod::ExitFailureMode => Erasure::Discard,
     };
     states.begin()?;
     let rest = Range { offset_bytes: 0, length_bytes: geometry.length_bytes };
@@ -159,15 +159,14 @@ pub(crate) fn sanitize(
 }
 
 /// The parameter list of OVERWRITE (SBC-4 table 117).
-fn overwrite(parameter_bytes: u16, geometry: &Geometry, task: &Task, memory: &Region) -> Result<Method, Refusal> {
+fn overwrite(parameter_bytes: u16, geometry: &Geometry, task: &Task, memory: &Region) -> Result<Erasure, Refusal> {
     let block_bytes = geometry.block_bytes as usize;
     let parameter_bytes = usize::from(parameter_bytes);
     if !(HEADER_BYTES + 1..=HEADER_BYTES + block_bytes).contains(&parameter_bytes) {
         return Err(Sense::invalid_field_in_cdb(7, None).into());
     }
-    let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-    let list = task.data_out.as_deref().and_then(|data| data.get(..parameter_bytes)).ok_or(too_short)?;
-    let [flags, _, high, low, rest @ ..] = list else { return Err(too_short.into()) };
+    let list = parameter_list(task, parameter_bytes)?;
+    let [flags, _, high, low, rest @ ..] = list else { return Err(SHORT_LIST.into()) };
     let (passes, length) = (u64::from(flags & 0x1f), usize::from(u16::from_be_bytes([*high, *low])));
     if flags & 0x60 != 0 {
         return Err(Sense::invalid_field_in_parameters(0, Some(6)).into());
@@ -178,11 +177,11 @@ fn overwrite(parameter_bytes: u16, geometry: &Geometry, task: &Task, memory: &Re
     if length == 0 || length > block_bytes {
         return Err(Sense::invalid_field_in_parameters(2, None).into());
     }
-    let seed = rest.get(..length).ok_or(too_short)?;
+    let seed = rest.get(..length).ok_or(SHORT_LIST)?;
     let pattern = repeated(seed, 0, block_bytes, geometry, memory)?;
     let is_inverting = flags & 0x80 != 0 && passes > 1;
     let inverse = if is_inverting { Some(repeated(seed, 0xff, block_bytes, geometry, memory)?) } else { None };
-    Ok(Method::Overwrite { pattern, inverse, pass: 0, passes })
+    Ok(Erasure::Overwrite { pattern, inverse, pass: 0, passes })
 }
 
 /// Blocks that each begin with the pattern and repeat it to their end.
@@ -214,7 +213,7 @@ impl Ongoing for Sanitizing {
             return Ok(Step::Good);
         }
         if self.rest.length_bytes == 0
-            && let Method::Overwrite { pass, passes, .. } = &mut self.method
+            && let Erasure::Overwrite { pass, passes, .. } = &mut self.method
             && *pass + 1 < *passes
         {
             *pass += 1;
@@ -233,11 +232,11 @@ impl Sanitizing {
             return (CommandState::Ongoing(self), Request::Flush);
         }
         let request = match &self.method {
-            Method::Discard => {
+            Erasure::Discard => {
                 let Range { offset_bytes, length_bytes } = self.rest.split_front(DISCARD_BYTES);
                 Request::Discard { offset_bytes, length_bytes }
             }
-            Method::Overwrite { pattern, inverse, pass, .. } => {
+            Erasure::Overwrite { pattern, inverse, pass, .. } => {
                 let pattern = inverse.as_ref().filter(|_| pass % 2 == 1).unwrap_or(pattern);
                 let Range { offset_bytes, length_bytes } = self.rest.split_front(pattern.len() as u64);
                 Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) }
@@ -249,8 +248,8 @@ impl Sanitizing {
     /// In parts of 65,536 of all passes.
     fn progress(&self) -> u16 {
         let (pass, passes) = match &self.method {
-            Method::Discard => (0, 1),
-            Method::Overwrite { pass, passes, .. } => (*pass, *passes),
+            Erasure::Discard => (0, 1),
+            Erasure::Overwrite { pass, passes, .. } => (*pass, *passes),
         };
         let length = u128::from(self.length_bytes.max(1));
         let done = u128::from(self.length_bytes - self.rest.length_bytes) + length * u128::from(pass);

@@ -84,7 +84,7 @@ pub(super) fn start_stop(asked: StartStop, load: &Arc<Load>, unit: &UnitState, n
         return Ok(Step::Good);
     }
     // SBC-4 5.31: what is cached is written before the unit stops.
-    let state = if stops { Unloading::of(load, Change::Stop) } else { CommandState::Flush };
+    let state = if stops { Unloading::of(load, Unload::Stop) } else { CommandState::Flush };
     Ok(Step::Store(state, Request::Flush))
 }
 
@@ -103,24 +103,24 @@ fn load_eject(asked: StartStop, load: &Arc<Load>, unit: &UnitState, nexus: Nexus
         load.eject();
         return Ok(Step::Good);
     }
-    Ok(Step::Store(Unloading::of(load, Change::Eject), Request::Flush))
+    Ok(Step::Store(Unloading::of(load, Unload::Eject), Request::Flush))
 }
 
 /// Flushing before the unit is stopped or its medium ejected.
 #[derive(Debug)]
 struct Unloading {
     load: Arc<Load>,
-    change: Change,
+    change: Unload,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Change {
+enum Unload {
     Stop,
     Eject,
 }
 
 impl Unloading {
-    fn of(load: &Arc<Load>, change: Change) -> CommandState {
+    fn of(load: &Arc<Load>, change: Unload) -> CommandState {
         CommandState::Ongoing(Box::new(Unloading { load: Arc::clone(load), change }))
     }
 }
@@ -129,8 +129,8 @@ impl Ongoing for Unloading {
     fn next(self: Box<Self>, _: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         let step = flushed(completion)?;
         match self.change {
-            Change::Stop => self.load.is_stopped.store(true, Ordering::Release),
-            Change::Eject => self.load.eject(),
+            Unload::Stop => self.load.is_stopped.store(true, Ordering::Release),
+            Unload::Eject => self.load.eject(),
         }
         Ok(step)
     }

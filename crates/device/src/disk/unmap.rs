@@ -1,9 +1,11 @@
 //! UNMAP (SBC-4 5.35): a bounded series of discards.
 
 use sanwire_buffer::{Region, Slice};
-use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task, UnmapList};
+use sanwire_scsi::{Sense, Task, UnmapList};
 use sanwire_store::{Completion, ErrorKind, Geometry, Request};
 
+use crate::beginning::Beginning;
+use crate::data::take_parameter_list;
 use crate::disk::write_same::DISCARD_BYTES;
 use crate::range::Range;
 use crate::step::{CommandState, Ongoing, Step, finish};
@@ -26,23 +28,16 @@ pub(crate) struct Unmapping {
     flush: bool,
 }
 
-pub(crate) fn unmap(
-    parameter_bytes: u16,
-    disk: &UnitState,
-    geometry: &Geometry,
-    task: &mut Task,
-) -> Result<Step, Sense> {
-    disk.check_writable(geometry)?;
+pub(crate) fn unmap(parameter_bytes: u16, begun: &Beginning<'_>, task: &mut Task) -> Result<Step, Sense> {
+    let (unit, geometry) = (begun.unit, &begun.geometry);
+    unit.check_writable(geometry)?;
     if parameter_bytes == 0 {
         return Ok(Step::Good);
     }
-    let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-    let parameter_bytes = usize::from(parameter_bytes);
-    let data = task.data_out.take().filter(|data| data.len() >= parameter_bytes).ok_or(too_short)?;
-    let list = data.slice(0..parameter_bytes);
+    let list = take_parameter_list(task, usize::from(parameter_bytes))?;
     check(UnmapList::parse(&list)?, geometry)?;
     let rest = Range { offset_bytes: 0, length_bytes: 0 };
-    let flush = !disk.settings().write_cache;
+    let flush = !unit.settings().write_cache;
     Box::new(Unmapping { list, geometry: *geometry, next: 0, rest, flush }).advance()
 }
 

@@ -2,8 +2,9 @@
 
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Task};
-use sanwire_store::{Completion, Geometry, Outcome, Request};
+use sanwire_store::{Completion, Outcome, Request};
 
+use crate::beginning::Beginning;
 use crate::data::{frame, take_data, written_bytes};
 use crate::fault;
 use crate::piece::{Part, memory_max_bytes};
@@ -19,11 +20,11 @@ pub(crate) struct Verification {
     expected: Option<Slice>,
     /// Where it begins in the extent.
     from_bytes: u32,
-    stage: Stage,
+    stage: VerifyStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum VerifyStage {
     /// The data is being written; the frame waits for reading it back.
     Writing { offset_bytes: u64, buffer: Frame },
     /// What was written is being made stable.
@@ -35,10 +36,10 @@ enum Stage {
 pub(crate) fn verify(
     Part { extent, from_bytes, .. }: Part,
     check: ByteCheck,
-    geometry: &Geometry,
+    begun: &Beginning<'_>,
     task: &mut Task,
-    memory: &Region,
 ) -> Result<Step, Refusal> {
+    let geometry = &begun.geometry;
     let range = Range::of(extent, geometry)?;
     let length = range.length_within(memory_max_bytes(task), task)?;
     if length == 0 {
@@ -49,20 +50,19 @@ pub(crate) fn verify(
         ByteCheck::Data => length,
         ByteCheck::OneBlock => geometry.block_bytes as usize,
     };
-    let buffer = frame(memory, length)?;
+    let buffer = frame(begun.memory, length)?;
     let expected = if sent_bytes == 0 { None } else { Some(take_data(task, sent_bytes)?) };
-    Ok(Verification { expected, from_bytes, stage: Stage::Reading }.read(range.offset_bytes, buffer))
+    Ok(Verification { expected, from_bytes, stage: VerifyStage::Reading }.read(range.offset_bytes, buffer))
 }
 
 pub(crate) fn write_and_verify(
     Part { extent, from_bytes, .. }: Part,
     check: ByteCheck,
-    disk: &UnitState,
-    geometry: &Geometry,
+    begun: &Beginning<'_>,
     task: &mut Task,
-    memory: &Region,
 ) -> Result<Step, Refusal> {
-    disk.check_writable(geometry)?;
+    let geometry = &begun.geometry;
+    begun.unit.check_writable(geometry)?;
     if check == ByteCheck::OneBlock {
         // SBC-4 5.43: 11b is reserved here.
         return Err(Sense::invalid_field_in_cdb(1, Some(2)).into());
@@ -72,38 +72,38 @@ pub(crate) fn write_and_verify(
     if length == 0 {
         return Ok(Step::Good);
     }
-    let buffer = frame(memory, length)?;
+    let buffer = frame(begun.memory, length)?;
     let data = take_data(task, length)?;
     let expected = (check == ByteCheck::Data).then(|| data.clone());
     let offset_bytes = range.offset_bytes;
-    let verification = Verification { expected, from_bytes, stage: Stage::Writing { offset_bytes, buffer } };
+    let verification = Verification { expected, from_bytes, stage: VerifyStage::Writing { offset_bytes, buffer } };
     Ok(Step::Store(CommandState::Ongoing(Box::new(verification)), Request::Write { offset_bytes, data }))
 }
 
 impl Ongoing for Verification {
     fn is_stable(&self) -> bool {
-        matches!(self.stage, Stage::Writing { .. })
+        matches!(self.stage, VerifyStage::Writing { .. })
     }
 
     fn next(self: Box<Self>, disk: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         let Verification { expected, from_bytes, stage } = *self;
         match (stage, completion) {
-            (Stage::Writing { offset_bytes, buffer }, Ok(_)) => {
-                let stage = Stage::Flushing { offset_bytes, buffer };
+            (VerifyStage::Writing { offset_bytes, buffer }, Ok(_)) => {
+                let stage = VerifyStage::Flushing { offset_bytes, buffer };
                 Ok(Step::Store(
                     CommandState::Ongoing(Box::new(Verification { expected, from_bytes, stage })),
                     Request::Flush,
                 ))
             }
-            (Stage::Flushing { offset_bytes, buffer }, Ok(_)) => {
-                Ok(Verification { expected, from_bytes, stage: Stage::Reading }.read(offset_bytes, buffer))
+            (VerifyStage::Flushing { offset_bytes, buffer }, Ok(_)) => {
+                Ok(Verification { expected, from_bytes, stage: VerifyStage::Reading }.read(offset_bytes, buffer))
             }
-            (Stage::Reading, Ok(Outcome::Read(found))) => {
+            (VerifyStage::Reading, Ok(Outcome::Read(found))) => {
                 compare(expected.as_deref(), &found, from_bytes).map(|()| Step::Good)
             }
-            (Stage::Reading, Ok(_)) => Err(fault::INTERNAL),
-            (Stage::Flushing { .. }, Err(error)) => Err(fault::sense(&error, None)),
-            (Stage::Writing { .. } | Stage::Reading, Err(error)) => Err(disk.fault(&error)),
+            (VerifyStage::Reading, Ok(_)) => Err(fault::INTERNAL),
+            (VerifyStage::Flushing { .. }, Err(error)) => Err(fault::sense(&error, None)),
+            (VerifyStage::Writing { .. } | VerifyStage::Reading, Err(error)) => Err(disk.fault(&error)),
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use sanwire_buffer::{Region, Slice};
 use sanwire_scsi::{Extent, Sense, Task};
-use sanwire_store::{Completion, ErrorKind, Geometry, Request};
+use sanwire_store::{Completion, ErrorKind, Request};
 
+use crate::beginning::Beginning;
 use crate::data::{frame, take_data};
 use crate::fault;
 use crate::range::{Range, length_error};
@@ -21,7 +22,7 @@ pub(crate) const DISCARD_BYTES: u64 = 256 << 20;
 /// A WRITE SAME under way.
 #[derive(Debug)]
 pub(crate) struct Fill {
-    method: Method,
+    method: FillMethod,
     /// What the store is working on.
     current: Range,
     /// What comes after it.
@@ -30,7 +31,7 @@ pub(crate) struct Fill {
 }
 
 #[derive(Debug)]
-enum Method {
+enum FillMethod {
     Discard,
     Zero,
     /// The block, repeated; as long as one request is.
@@ -40,12 +41,11 @@ enum Method {
 pub(crate) fn write_same(
     extent: Extent,
     (unmap, no_data): (bool, bool),
-    disk: &UnitState,
-    geometry: &Geometry,
+    begun: &Beginning<'_>,
     task: &mut Task,
-    memory: &Region,
 ) -> Result<Step, Refusal> {
-    disk.check_writable(geometry)?;
+    let geometry = &begun.geometry;
+    begun.unit.check_writable(geometry)?;
     if unmap && !geometry.discards {
         return Err(Sense::invalid_field_in_cdb(1, Some(3)).into());
     }
@@ -64,15 +64,15 @@ pub(crate) fn write_same(
         (false, None) => return Err(length_error(task).into()),
         (false, Some(block)) if block.iter().any(|&byte| byte != 0) => {
             let length = range.length_bytes.min(WRITE_BYTES.max(block_bytes as u64)) as usize;
-            let mut pattern = frame(memory, length)?;
+            let mut pattern = frame(begun.memory, length)?;
             let block = take_data(task, block_bytes)?;
             pattern.chunks_mut(block_bytes).for_each(|place| place.copy_from_slice(&block[..place.len()]));
-            Method::Write(pattern.freeze())
+            FillMethod::Write(pattern.freeze())
         }
-        _ if unmap => Method::Discard,
-        _ => Method::Zero,
+        _ if unmap => FillMethod::Discard,
+        _ => FillMethod::Zero,
     };
-    let flush = !disk.settings().write_cache;
+    let flush = !begun.unit.settings().write_cache;
     let none = Range { length_bytes: 0, ..range };
     Ok(Box::new(Fill { method, current: none, rest: range, flush }).advance())
 }
@@ -117,9 +117,9 @@ impl Fill {
     /// The store cannot do it this way: the same range again, in the next harder way.
     fn fall_back(mut self: Box<Self>, memory: &Region) -> Option<Step> {
         self.method = match self.method {
-            Method::Discard => Method::Zero,
-            Method::Zero => Method::Write(zeroes(memory)),
-            Method::Write(_) => return None,
+            FillMethod::Discard => FillMethod::Zero,
+            FillMethod::Zero => FillMethod::Write(zeroes(memory)),
+            FillMethod::Write(_) => return None,
         };
         let length_bytes = self.current.length_bytes + self.rest.length_bytes;
         self.rest = Range { offset_bytes: self.current.offset_bytes, length_bytes };
@@ -129,20 +129,22 @@ impl Fill {
     fn start(self: Box<Self>) -> Step {
         let Range { offset_bytes, length_bytes } = self.current;
         let request = match &self.method {
-            Method::Discard => Request::Discard { offset_bytes, length_bytes },
-            Method::Zero => Request::WriteZeroes { offset_bytes, length_bytes },
-            Method::Write(pattern) => Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) },
+            FillMethod::Discard => Request::Discard { offset_bytes, length_bytes },
+            FillMethod::Zero => Request::WriteZeroes { offset_bytes, length_bytes },
+            FillMethod::Write(pattern) => {
+                Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) }
+            }
         };
         Step::Store(CommandState::Ongoing(self), request)
     }
 }
 
-impl Method {
+impl FillMethod {
     fn step_bytes(&self) -> u64 {
         match self {
-            Method::Discard => DISCARD_BYTES,
-            Method::Zero => ZERO_BYTES,
-            Method::Write(pattern) => pattern.len() as u64,
+            FillMethod::Discard => DISCARD_BYTES,
+            FillMethod::Zero => ZERO_BYTES,
+            FillMethod::Write(pattern) => pattern.len() as u64,
         }
     }
 }

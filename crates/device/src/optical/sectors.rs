@@ -15,7 +15,7 @@ use crate::step::{CommandState, Ongoing, Step};
 use crate::unit_state::UnitState;
 use crate::{piece, transfer};
 
-/// What is made at once where the data goes in pieces: a shard serves nobody else meanwhile.
+/// What is made at once where the data goes in pieces: a shard serves no other command meanwhile.
 const PIECE_BYTES: usize = 64 * 2352;
 
 /// Sectors whose user data is being read.

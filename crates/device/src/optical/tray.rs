@@ -10,7 +10,7 @@ use sanwire_store::{CompletionQueue, Geometry, Outcome, Request, Space, Started,
 
 use crate::medium::MediumError;
 
-/// What a disc is read from. Requests that have begun end on the disc on which they began; who has given them learns by
+/// What a disc is read from. Requests that have begun end on the disc on which they began; their command learns by
 /// [`Tray::changes`] that it was another one.
 #[derive(Default, Debug)]
 pub(crate) struct Tray {
@@ -23,7 +23,7 @@ impl Tray {
     pub(super) fn put(&self, disc: Arc<dyn Store>) -> Result<(), MediumError> {
         check(&disc)?;
         self.disc.store(Some(Arc::new(disc)));
-        // Counted last: whoever sees this number has no part of the disc before.
+        // Counted last: a command that sees this number has no part of the disc before.
         self.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }

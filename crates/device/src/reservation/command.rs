@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use sanwire_core::NexusId;
+use sanwire_scsi::Task;
 use sanwire_scsi::reservation::{Order, OrderAction, TransportId, order};
-use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 
 use super::keeper::{ReservationKeeper, Saved};
 use super::keeping::{Begun, Change, Outcome, Reserving, lock};
 use super::registry::Registrant;
 use crate::abort_scope::AbortScope;
+use crate::data::parameter_list;
 use crate::nexus::NexusPorts;
 use crate::refusal::Refusal;
 use crate::step::Step;
@@ -23,9 +24,7 @@ pub(crate) fn persistent_reserve_out(
     nexus: NexusId,
     task: &Task,
 ) -> Result<Step, Refusal> {
-    let data = task.data_out.as_deref().unwrap_or(&[]);
-    let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-    let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
+    let list = parameter_list(task, parameter_bytes as usize)?;
     Reserving::new(order(action, scope_and_type, list)?, nexus).next(unit)
 }
 

@@ -64,7 +64,7 @@ impl Effects {
         UnitAttention::RegistrationsPreempted,
     ];
 
-    /// Who must be told of it.
+    /// The nexuses that must be told of it.
     pub(crate) fn told(&self, attention: UnitAttention) -> impl Iterator<Item = &Registrant> {
         self.told.get(&attention).into_iter().flatten()
     }
@@ -136,7 +136,7 @@ impl Registry {
         names.into_iter().find_map(|name| self.registrations.get(&name).copied().map(|key| (name, key)))
     }
 
-    /// Who orders, when registered with this key.
+    /// The registrant that gives the order, when registered with this key.
     fn registered(&self, ports: &NexusPorts, key: u64) -> Result<Registrant, Refusal> {
         self.find(ports).filter(|(_, has)| *has == key).map(|(by, _)| by).ok_or(Refusal::Conflict)
     }
@@ -333,7 +333,7 @@ impl Registry {
         effects
     }
 
-    /// Nobody is registered.
+    /// No nexus is registered.
     pub(crate) fn is_empty(&self) -> bool {
         self.registrations.is_empty()
     }

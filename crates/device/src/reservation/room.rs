@@ -1,4 +1,4 @@
-//! How many registrations a disk has room for, and whose.
+//! How many registrations a unit has room for, and of which initiators.
 
 use sanwire_core::quota::{Account, REGISTRATIONS, Usage};
 use sanwire_scsi::reservation::Order;
@@ -7,8 +7,8 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 use super::registry::Registry;
 use crate::nexus::NexusPorts;
 
-/// What is kept for initiators that register themselves and have few: whoever is registered can end the registrations of others,
-/// who is not can do nothing.
+/// What is kept for initiators that register themselves and have few: one that is registered can end the registrations of others,
+/// one that is not can do nothing.
 const KEPT: u64 = REGISTRATIONS.limit / 4;
 
 /// So many are few: an initiator has one for each of its sessions.

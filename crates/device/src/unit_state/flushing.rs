@@ -1,4 +1,4 @@
-//! What a unit tells of its flushes, and whom.
+//! What a unit tells initiators of its flushes.
 
 use sanwire_core::NexusId;
 use sanwire_scsi::Receipt;
@@ -43,8 +43,8 @@ impl UnitState {
         (WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }, receipt)
     }
 
-    /// The store could not make stable what was written, by whomever, and may have let go of it: everybody hears of that with his
-    /// next flush.
+    /// The store could not make stable what was written, by any initiator, and may have dropped it: each hears of that with its next
+    /// flush.
     pub fn flush_failed(&self) {
         self.tell_failure(None);
     }
@@ -66,7 +66,7 @@ impl UnitState {
     }
 
     fn tell_failure(&self, told: Option<NexusId>) -> Option<Receipt> {
-        // Those that are there have not heard of it, also if they have not used the unit: they may write on for who has.
+        // Those that are there have not heard of it, also if they have not used the unit: they may write on for one that has.
         self.become_watchful();
         let (readers, receipt) = self.flushes.failed(told);
         self.nexuses.raise_for(UnitAttention::InquiryChanged, readers.into_iter());
@@ -74,7 +74,7 @@ impl UnitState {
     }
 
     /// What a flush comes to that has ended so at the store; `by`: the nexus that hears of it for all that it has written, if any does;
-    /// `place`: its own, if it must be a success for somebody. With the receipt of the answer, if that tells of failures.
+    /// `place`: its own, if it must be a success for one. With the receipt of the answer, if that tells of failures.
     pub(crate) fn flushed(&self, by: Option<NexusId>, place: Option<u32>, completion: Completion) -> Told<Completion> {
         match (place, completion) {
             (_, failed @ Err(_)) => (failed, self.tell_failure(by)),

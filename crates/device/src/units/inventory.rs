@@ -111,7 +111,7 @@ impl Inventory {
         self.count -= usize::from(std::mem::replace(&mut page[at], entry).is_some());
     }
 
-    /// What is otherwise in another one, which nearly always shares most pages with this one.
+    /// What differs in another one, which nearly always shares most pages with this one.
     pub(crate) fn differences<'a>(&'a self, after: &'a Inventory) -> Vec<Difference<'a>> {
         let mut found = Vec::new();
         for at in 0..self.pages.len().max(after.pages.len()) {

@@ -67,7 +67,7 @@ impl Member {
     /// See [`crate::LogicalUnits::lock_media`].
     pub(crate) fn lock_media(&self, is_locked: bool) {
         let mut state = self.lock();
-        // Resets may have given the media of some units free: who asks again locks them again.
+        // Resets may have unlocked the media of some units: an initiator that asks again locks them again.
         if is_locked || state.locked.is_some() {
             state.locked = is_locked.then(Generation::next);
             for unit in state.used.values().filter_map(|used| used.unit.upgrade()) {
@@ -131,7 +131,7 @@ impl Settled {
         self.list.load() == list && self.access.load() == access && self.units[word].load(Ordering::Acquire) & bit != 0
     }
 
-    /// From now on it is about these. Only for who has locked the member.
+    /// From now on it is about these. Only while the member is locked.
     pub(crate) fn turn_to(&self, list: Generation, access: Generation) {
         if self.list.load() != list || self.access.load() != access {
             self.units.iter().for_each(|units| units.store(0, Ordering::Release));
@@ -140,7 +140,7 @@ impl Settled {
         }
     }
 
-    /// Only for who has locked the member.
+    /// Only while the member is locked.
     pub(crate) fn set(&self, lun: Lun) {
         let (word, bit) = place(lun);
         self.units[word].fetch_or(bit, Ordering::Release);

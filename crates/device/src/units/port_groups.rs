@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
-use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
+use sanwire_scsi::{Sense, Task};
 
 use super::LogicalUnits;
+use crate::data::parameter_list;
 
 impl LogicalUnits {
     /// The groups of the target's ports, as they are now.
@@ -36,9 +37,7 @@ impl LogicalUnits {
 
     /// SET TARGET PORT GROUPS. The other initiators are told.
     pub(crate) fn set_port_states(&self, parameter_bytes: u32, task: &Task, by: NexusId) -> Result<(), Sense> {
-        let too_short = Sense::new(SenseKey::IllegalRequest, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-        let data = task.data_out.as_deref().unwrap_or(&[]);
-        let list = data.get(..parameter_bytes as usize).ok_or(too_short)?;
+        let list = parameter_list(task, parameter_bytes as usize)?;
         // SPC-5 6.45: no list is no error, and changes nothing.
         if !list.is_empty() && self.port_groups().set(list, self.whole.is_some())? {
             self.raise_access_changed(Some(by));

@@ -1,4 +1,4 @@
-//! What nexuses see: units by their numbers, and who sees them.
+//! What nexuses see: units by their numbers, and the nexuses that see them.
 //!
 //! A unit keeps nothing for a nexus before that uses it. What the nexus must be told then follows from generations: when it came,
 //! when the unit got its number, and when something was last established for all.
@@ -135,7 +135,7 @@ impl View {
         let Some(entry) = inventory.get(lun).filter(|entry| entry.is(unit)) else { return };
         self.acquaint(member, &mut state, (lun, entry), &inventory);
         member.settled.set(lun);
-        // Who has taken the unit out meanwhile may not have found the nexus there.
+        // A change that has taken the unit out meanwhile may not have found the nexus there.
         if !self.inventory.load().get(lun).is_some_and(|entry| entry.is(unit)) {
             state.used.remove(&lun);
             entry.unit.forget(member.nexus);

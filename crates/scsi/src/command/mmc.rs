@@ -186,7 +186,7 @@ impl Fields<'_> {
     }
 
     fn toc_format(&self) -> Result<TocFormat, Sense> {
-        // Drives of old have the format in CONTROL, and some initiators go on sending it there.
+        // Old drives (INF-8020) have the format in CONTROL, and some initiators still send it there.
         let format = if self.byte(2) == 0 { self.byte(9) >> 6 } else { self.byte(2) };
         let first = self.byte(6);
         match format {

@@ -14,11 +14,11 @@ const CLASSES: u8 = POWER_CLASS | MEDIA_CLASS;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum MediaEvent {
-    /// The user wants it out; an initiator that has locked it may release it.
+    /// The user wants to take it out; an initiator that has locked it may unlock it.
     EjectRequest = 1,
-    /// It has come.
+    /// A medium was put in.
     NewMedia = 2,
-    /// It is gone.
+    /// It was taken out.
     Removal = 3,
 }
 

@@ -94,7 +94,7 @@ pub(super) fn page(id: PageId, values: &ModeValues, counted: CountedResources) -
             bytes[2] = u8::from(settings.descriptor_sense) << 2;
             bytes[3] = 0x10; // unrestricted reordering: initiators order by waiting
             bytes[4] = u8::from(settings.software_write_protect) << 3;
-            bytes[5] = 0x40; // TAS: who loses a command to another initiator is told so
+            bytes[5] = 0x40; // TAS: an initiator that loses a command to another one is told so
             put(&mut bytes, 8, 0xffff_u16.to_be_bytes()); // busy for as long as it takes
         }
         CONTROL_EXTENSION => bytes[4] = 0x01, // IALUAE: the owner may change the states of port groups
@@ -104,7 +104,7 @@ pub(super) fn page(id: PageId, values: &ModeValues, counted: CountedResources) -
     bytes
 }
 
-/// SBC-4 6.5.9: SITUA is zero, everybody is told.
+/// SBC-4 6.5.9: SITUA is zero, all initiators are told.
 fn put_thresholds(bytes: &mut [u8], thresholds: &Thresholds, counted: CountedResources) {
     // THRESHOLD ARMING (decreasing, increasing) and THRESHOLD RESOURCE; THRESHOLD TYPE 000b is a soft one.
     let available = counted.available.then_some((thresholds.available, 0b000, 0x01));

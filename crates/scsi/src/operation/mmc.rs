@@ -6,7 +6,7 @@ use super::{CommandStandard, Effort, Operation};
 
 const MMC: CommandStandard = CommandStandard::Multimedia;
 
-/// Ascending by code. CONTROL is zero but for two bits of READ TOC/PMA/ATIP, in which drives of old have its format, and initiators
+/// Ascending by code. CONTROL is zero but for two bits of READ TOC/PMA/ATIP, in which old drives have its format, and initiators
 /// still send it.
 pub(super) const OPERATIONS: &[Operation] = {
     use Effort::{Control, Range, Transfer};

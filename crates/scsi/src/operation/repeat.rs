@@ -1,4 +1,4 @@
-//! Which commands do the same when they are done again: those may be given again when nobody knows whether they were done.
+//! Which commands do the same when they are done again: those may be given again when it is not known whether they were done.
 //!
 //! What a code means depends on the type of the unit, and so does this: READ (6) of a tape moves it on, and 34h, which prefetches
 //! blocks on a disk, is READ POSITION there. For types without a list here only the commands of SPC count, which move no medium.

@@ -52,7 +52,7 @@ impl Operation {
         Operation { ends_no_attention: true, ..self }
     }
 
-    /// The same, not for those who may only read.
+    /// The same, not for initiators that may only read.
     pub(super) const fn changing_unit(self) -> Operation {
         Operation { changes_unit: true, ..self }
     }

@@ -63,7 +63,7 @@ impl Identity {
     }
 
     /// The locally assigned NAA designator (SPC-5 7.7.6.6.4). The other NAA forms need a company id of the IEEE, which
-    /// nobody has assigned to Sanwire; 60 bits, folded from all of the uuid, remain.
+    /// is not assigned to Sanwire; 60 bits, folded from all of the uuid, remain.
     #[must_use]
     pub fn naa(&self) -> u64 {
         naa_of(&self.uuid)

@@ -1,4 +1,4 @@
-//! The third-party copy page (SPC-4 7.8.17): what EXTENDED COPY can do, for who does not ask RECEIVE COPY RESULTS.
+//! The third-party copy page (SPC-4 7.8.17): what EXTENDED COPY can do, for initiators that do not ask RECEIVE COPY RESULTS.
 
 use super::{build, page};
 use crate::copy::results::granularity;

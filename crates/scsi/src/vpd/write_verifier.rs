@@ -1,5 +1,5 @@
 //! The write verifier page (vendor specific, C0h): whether writes that were complete, but not stable, may have been lost, and
-//! whether who has given them may give them again.
+//! whether the initiator that has given them may give them again.
 
 use super::{build, page, parse};
 use crate::bytes::AnswerError;
@@ -17,7 +17,7 @@ pub struct WriteVerifier {
     pub is_stable: bool,
     /// Another one than before: complete writes that were not stable may be lost.
     pub verifier: [u8; 16],
-    /// From its first write on, nobody but the nexus that asks has written while it is told this same number, through restarts of
+    /// From its first write on, no nexus but the one that asks has written while it is told this same number, through restarts of
     /// both ends' sessions and of the target; `None`: that cannot be said.
     pub tenure: Option<[u8; 16]>,
 }

@@ -145,14 +145,14 @@ pub(crate) fn aborted(segment: usize, byte: Option<u16>, additional: AdditionalS
 }
 
 impl Leg {
-    /// Asks again whether the copy may go on in this segment, the one at this place of the list: who was preempted while it
+    /// Asks again whether the copy may go on in this segment, the one at this place of the list: a nexus that was preempted while it
     /// runs must not write any more.
     pub(crate) fn check(&self, at: usize) -> Result<(), Sense> {
         let refused = |(place, additional)| aborted(at, Some(place), additional);
         check_reservations(&self.source, &self.destination).map_err(refused)
     }
 
-    /// Whether one of the nexuses as whom it copies is to end what it does to its unit.
+    /// Whether what one of the nexuses, through which it copies, does to its unit is to be ended.
     pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {
         self.source.is_covered_by(scope) || self.destination.is_covered_by(scope)
     }

@@ -25,6 +25,10 @@ impl Load {
         Load { block_bytes, depth, is_random: true, is_write: false }
     }
 
+    pub(crate) const fn random_write(block_bytes: u32, depth: u16) -> Self {
+        Load { block_bytes, depth, is_random: true, is_write: true }
+    }
+
     pub(crate) const fn sequential(block_bytes: u32, depth: u16, is_write: bool) -> Self {
         Load { block_bytes, depth, is_random: false, is_write }
     }

@@ -36,6 +36,7 @@ pub(super) struct Job {
 pub(super) const SMALL: Load = Load::random_read(4096, 32);
 pub(super) const SINGLE: Load = Load::random_read(4096, 1);
 pub(super) const LARGE: Load = Load::random_read(64 << 10, 32);
+const SMALL_WRITES: Load = Load::random_write(4096, 32);
 
 /// How our own client connects.
 pub(super) const PLAIN: Own = Own { connections: 1, has_digests: false };
@@ -66,6 +67,8 @@ pub(super) fn jobs(is_quick: bool) -> Vec<Job> {
         own(PLAIN, LARGE),
         own(DIGESTS, LARGE),
         own(FOUR, LARGE),
+        own(PLAIN, SINGLE),
+        own(PLAIN, SMALL_WRITES),
     ];
     if is_quick {
         let is_yardstick = |job: &Job| job.contender == Contender::Tgt && job.store == Store::Null;

@@ -34,6 +34,13 @@ impl Execution {
         self.worker().stalls()
     }
 
+    /// Counts what that store has answered, if it has failed: each time that it was asked.
+    pub fn count(&self, completion: &Completion) {
+        if let Err(error) = completion {
+            self.worker().store_errors().note(error);
+        }
+    }
+
     /// The unit whose store works for the command: its own, or one that it copies from or to.
     pub(crate) fn worker(&self) -> &UnitState {
         match &self.state {

@@ -9,7 +9,7 @@ use sanwire_core::quota::Usage;
 use sanwire_core::{DeviceType, NexusId};
 use sanwire_scsi::mode::Settings;
 use sanwire_scsi::{AdditionalSense, Identity, Reply, Sense, SenseKey};
-use sanwire_store::{ErrorKind, Geometry, Patience, Store, StoreError};
+use sanwire_store::{ErrorCounts, ErrorKind, Geometry, Patience, Store, StoreError};
 
 use crate::abort_scope::UnitId;
 use crate::disturbances::Disturbances;
@@ -79,6 +79,7 @@ pub struct UnitState {
     pub(crate) flushes: Flushes,
     pub(crate) reservations: Reservations,
     stalls: Arc<StoreRetry>,
+    store_errors: ErrorCounts,
     pub(crate) disturbances: Disturbances,
     medium: Arc<dyn Medium>,
 }
@@ -111,6 +112,7 @@ impl UnitState {
             flushes,
             reservations: Reservations::load(options.reservations)?,
             stalls,
+            store_errors: ErrorCounts::default(),
             disturbances: Disturbances::default(),
             medium,
         })
@@ -138,6 +140,12 @@ impl UnitState {
     #[must_use]
     pub fn stalls(&self) -> &Arc<StoreRetry> {
         &self.stalls
+    }
+
+    /// What its store has failed with, for whatever command.
+    #[must_use]
+    pub fn store_errors(&self) -> &ErrorCounts {
+        &self.store_errors
     }
 
     /// How the quotas of the volume are used.

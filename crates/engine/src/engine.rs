@@ -223,6 +223,9 @@ impl<H: Handle> Engine<H> {
             };
             let mut attempt = Attempt::of(&execution, &request);
             let started = execution.store().start(request, &self.completions);
+            if let Started::Done(completion) = &started {
+                execution.count(completion);
+            }
             let verdict = match (&started, &mut attempt) {
                 (Started::Done(completion @ Err(_)), Some(attempt)) => {
                     attempt.judge(completion, &execution, &self.room(), now)
@@ -311,7 +314,15 @@ impl<H: Handle> Engine<H> {
     }
 
     /// The store has ended what it did for a parked command.
-    pub(crate) fn finish(&mut self, tag: u32, completion: Completion, now: Instant) {
+    fn finish(&mut self, tag: u32, completion: Completion, now: Instant) {
+        if let Some(running) = self.running.get(tag as usize).and_then(Option::as_ref) {
+            running.execution.count(&completion);
+        }
+        self.conclude(tag, completion, now);
+    }
+
+    /// What a store has done for a parked command is over, or the patience with it.
+    pub(crate) fn conclude(&mut self, tag: u32, completion: Completion, now: Instant) {
         let verdict = self.judge(tag, &completion, now);
         if let Verdict::Retry(_) = verdict {
             return;

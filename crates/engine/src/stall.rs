@@ -220,7 +220,7 @@ impl<H: Handle> Engine<H> {
                     self.take_off(tag, started, now);
                 }
                 None => match attempt.failure(running.execution.stalls(), now) {
-                    Some(error) => self.finish(tag, Err(error), now),
+                    Some(error) => self.conclude(tag, Err(error), now),
                     None => drop(self.stalled.insert((now + RETRY_FIRST, tag))),
                 },
             }

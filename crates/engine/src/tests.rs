@@ -1,3 +1,4 @@
+mod errors;
 mod paused;
 mod pending;
 

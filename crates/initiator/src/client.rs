@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
+use sanwire_core::Outages;
 use sanwire_io::{Clock, Waker};
 
 use crate::driver::{ConnectionState, Driver, OptionChanges};
@@ -137,6 +138,12 @@ impl Client {
     #[must_use]
     pub fn wishes(&self) -> Arc<OptionChanges> {
         self.driver.wishes()
+    }
+
+    /// How often the server was gone since the client has connected.
+    #[must_use]
+    pub fn outages(&self) -> Arc<Outages> {
+        Arc::clone(&self.driver.outages)
     }
 
     /// The wire, in words for people.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
-use sanwire_core::{Instant, Lun, Protection};
+use sanwire_core::{Instant, Lun, Outages, Protection};
 use sanwire_io::Waker;
 
 use self::keeping::Kept;
@@ -156,6 +156,7 @@ pub(crate) struct Driver {
     /// Sessions so far: connections to a server that knew of none.
     sessions: u64,
     lost_at: Option<StdInstant>,
+    pub(crate) outages: Arc<Outages>,
     server_name: Arc<str>,
     /// The server has forgotten the session: are the volumes still the same?
     must_verify: bool,
@@ -197,6 +198,7 @@ impl Driver {
             link: ConnectionState::Seeking,
             sessions: 0,
             lost_at: None,
+            outages: Arc::default(),
             server_name: Arc::from(""),
             must_verify: false,
             has_doubts: false,
@@ -329,6 +331,7 @@ impl Driver {
                 }
                 Event::Lost { announced } => {
                     self.lost_at = Some(StdInstant::now());
+                    self.outages.begin();
                     let why = if announced { "stops" } else { "does not answer" };
                     tracing::warn!("server {} {why}; seeking it", self.server_name);
                     self.link = ConnectionState::Seeking;
@@ -352,14 +355,14 @@ impl Driver {
 
     fn connected(&mut self, server: ServerInfo, resumed: bool) {
         if let Some(lost_at) = self.lost_at.take() {
-            let away = lost_at.elapsed().as_secs_f32();
             let state = match &self.link {
                 ConnectionState::Down(_) => "operations work again, those that have failed are not done any more",
                 _ if resumed => "the session goes on",
                 _ => "a new session; commands in doubt are given again",
             };
-            tracing::warn!("server {} is back after {away:.1} s: {state}", server.name);
+            tracing::warn!("server {} is back after {:.1} s: {state}", server.name, lost_at.elapsed().as_secs_f32());
         }
+        self.outages.end();
         self.server_name = Arc::from(&*server.name);
         // Who was told that the server is away may rely on nothing.
         if !resumed || matches!(self.link, ConnectionState::Down(_)) {

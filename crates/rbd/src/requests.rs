@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void};
 use sanwire_buffer::{Frame, Slice};
-use sanwire_store::{Access, Completer, Completion, ErrorKind, Outcome, Request, StoreError};
+use sanwire_store::{
+    Access, Completer, Completion, ErrorKind, Outcome, RemoteCount, RemoteCounter, RemoteRequest, Request, StoreError,
+};
 
 use crate::api::{Handle, api};
 use crate::image::{Image, Operation};
@@ -16,6 +19,9 @@ use crate::image::{Image, Operation};
 /// 1024 and 100 MiB by default).
 const REQUESTS_MAX: usize = 768;
 const BYTES_MAX: usize = 64 << 20;
+
+/// A cluster that ends nothing for so long, while there is something to end, counts as gone: librbd tells nobody that it waits.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What is under way on one image.
 #[derive(Debug, Default)]
@@ -27,6 +33,7 @@ pub(crate) struct UnderWay {
     /// Somebody looks whether that is so.
     is_watched: AtomicBool,
     waiting: Mutex<Waiting>,
+    counter: Arc<RemoteCounter>,
     ended: Mutex<()>,
     none_left: Condvar,
 }
@@ -35,7 +42,32 @@ pub(crate) struct UnderWay {
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
-    completers: BTreeMap<u64, (u64, Completer)>,
+    requests: BTreeMap<u64, Registered>,
+    /// When the last one has ended.
+    heard_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Registered {
+    offset_bytes: u64,
+    completer: Completer,
+    since: Instant,
+    counted: RemoteRequest,
+}
+
+impl Registered {
+    fn complete(self, completion: Completion) {
+        drop(self.counted);
+        self.completer.complete(completion);
+    }
+}
+
+impl Waiting {
+    fn is_silent(&self, now: Instant) -> bool {
+        let Some((_, oldest)) = self.requests.first_key_value() else { return false };
+        let since = self.heard_at.map_or(oldest.since, |at| at.max(oldest.since));
+        now.saturating_duration_since(since) >= SILENCE
+    }
 }
 
 impl UnderWay {
@@ -50,16 +82,38 @@ impl UnderWay {
         }
         let number = waiting.next;
         waiting.next += 1;
-        waiting.completers.insert(number, (offset_bytes, completer));
+        let (since, counted) = (Instant::now(), self.counter.begin());
+        waiting.requests.insert(number, Registered { offset_bytes, completer, since, counted });
         Some(number)
     }
 
     /// A request has ended, if nobody has ended it before.
     pub(crate) fn complete(&self, number: u64, completion: Completion) {
-        let completer = self.lock().completers.remove(&number);
-        if let Some((_, completer)) = completer {
-            completer.complete(completion);
+        let request = {
+            let (mut waiting, now) = (self.lock(), Instant::now());
+            self.note_silence(&waiting, now);
+            let request = waiting.requests.remove(&number);
+            if request.is_some() {
+                waiting.heard_at = Some(now);
+                self.counter.outages.end();
+            }
+            request
+        };
+        if let Some(request) = request {
+            request.complete(completion);
         }
+    }
+
+    fn note_silence(&self, waiting: &Waiting, now: Instant) {
+        if waiting.is_silent(now) {
+            self.counter.outages.begin();
+        }
+    }
+
+    /// How the cluster is reached.
+    pub(crate) fn count(&self) -> RemoteCount {
+        self.note_silence(&self.lock(), Instant::now());
+        self.counter.count()
     }
 
     /// Whether somebody is to begin to look whether the requests end: once, until [`UnderWay::is_watched_no_longer`].
@@ -75,7 +129,7 @@ impl UnderWay {
 
     /// The number of the oldest request that has not ended.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        self.lock().completers.first_key_value().map(|(number, _)| *number)
+        self.lock().requests.first_key_value().map(|(number, _)| *number)
     }
 
     /// The cluster takes nothing more of this connection. librbd 16.2 never ends some of what it has then, and none of that is done any
@@ -84,9 +138,13 @@ impl UnderWay {
         let stuck = {
             let mut waiting = self.lock();
             self.is_shut_out.store(true, Ordering::Release);
-            std::mem::take(&mut waiting.completers)
+            self.counter.outages.begin();
+            std::mem::take(&mut waiting.requests)
         };
-        stuck.into_values().for_each(|(offset_bytes, completer)| completer.complete(Err(shut_out(offset_bytes))));
+        for request in stuck.into_values() {
+            let error = shut_out(request.offset_bytes);
+            request.complete(Err(error));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -243,4 +301,33 @@ fn error(access: Access, offset_bytes: u64, code: c_int) -> StoreError {
 /// Fails a request without asking the cluster.
 pub(crate) fn failed(offset_bytes: u64, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Completion {
     Err(StoreError { kind: ErrorKind::Other, offset_bytes, source: Some(io::Error::other(source)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_store::CompletionQueue;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_ends_nothing_for_a_while_is_gone_until_it_ends_something() {
+        let (under_way, queue) = (UnderWay::default(), CompletionQueue::new(|| ()));
+        let numbers = [0, 4096].map(|offset_bytes| under_way.register(offset_bytes, queue.pend().1).unwrap());
+        let there = RemoteCount { is_reachable: true, times_gone: 0, reconnects: 0, requests: 2 };
+        assert_eq!(under_way.count(), there);
+        let Some(long_ago) = Instant::now().checked_sub(SILENCE) else { return };
+        under_way.lock().requests.values_mut().for_each(|request| request.since = long_ago);
+        assert_eq!(under_way.count(), RemoteCount { is_reachable: false, times_gone: 1, ..there });
+        under_way.complete(numbers[0], Ok(Outcome::Done));
+        let back = RemoteCount { times_gone: 1, reconnects: 1, requests: 1, ..there };
+        assert_eq!(under_way.count(), back, "it has ended one just now");
+        under_way.complete(numbers[1], Ok(Outcome::Done));
+        under_way.complete(numbers[1], Ok(Outcome::Done));
+        assert_eq!(under_way.count(), RemoteCount { requests: 0, ..back });
+        let again = under_way.register(0, queue.pend().1).unwrap();
+        under_way.lock().heard_at = Some(long_ago);
+        under_way.lock().requests.values_mut().for_each(|request| request.since = long_ago);
+        under_way.complete(again, Ok(Outcome::Done));
+        assert_eq!(under_way.count(), RemoteCount { times_gone: 2, reconnects: 2, requests: 0, ..there }, "unseen");
+    }
 }

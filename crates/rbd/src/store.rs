@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use sanwire_store::{
-    Allocation, Capabilities, CompletionQueue, Geometry, Outcome, Request, ResizeError, Started, Store,
+    Allocation, Capabilities, CompletionQueue, Geometry, Outcome, RemoteCount, Request, ResizeError, Started, Store,
 };
 
 use crate::image::{Image, ImageName, Options, RbdError};
@@ -190,6 +190,10 @@ impl Store for RbdStore {
             _ => requests::begin(&self.image, request, number, &self.under_way),
         }
         Started::Pending(pending)
+    }
+
+    fn remote(&self) -> Option<RemoteCount> {
+        Some(self.under_way.count())
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use sanwire_nbd::{Config, Event, Export, wire};
-use sanwire_store::{CompletionQueue, ErrorKind, Geometry, Request, Started, Store, StoreError};
+use sanwire_store::{CompletionQueue, ErrorKind, Geometry, RemoteCount, Request, Started, Store, StoreError};
 
 pub use address::Address;
 use driver::{Driver, Mailbox};
@@ -175,6 +175,10 @@ impl Store for NbdStore {
         let (pending, completer) = completions.pend();
         self.mailbox.put(request, completer);
         Started::Pending(pending)
+    }
+
+    fn remote(&self) -> Option<RemoteCount> {
+        Some(self.mailbox.counter.count())
     }
 
     fn abandon(&self) {

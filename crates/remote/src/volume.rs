@@ -12,7 +12,10 @@ use std::task::{Poll, Waker};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use sanwire_initiator::{Client, ClientOptions, ConnectError, Failure, Url, UrlError, Volume, VolumeInfo};
-use sanwire_store::{Completer, CompletionQueue, ErrorKind, Geometry, Request, Started, Store, StoreError};
+use sanwire_store::{
+    Completer, CompletionQueue, ErrorKind, Geometry, RemoteCount, RemoteCounter, RemoteRequest, Request, Started,
+    Store, StoreError,
+};
 
 pub use kind::{Access, MakeOptions, VolumeKind};
 use operation::perform;
@@ -55,6 +58,7 @@ impl RemoteError {
 pub struct RemoteStore {
     volume: Volume,
     mailbox: Arc<Mailbox>,
+    counter: Arc<RemoteCounter>,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +66,7 @@ struct Mailbox(Mutex<Mail>);
 
 #[derive(Debug, Default)]
 struct Mail {
-    requests: VecDeque<(Request, Completer)>,
+    requests: VecDeque<(Request, Completer, RemoteRequest)>,
     is_closed: bool,
     waker: Option<Waker>,
 }
@@ -74,14 +78,14 @@ impl Mailbox {
     }
 
     /// Hands over a request. When the thread has ended, the request ends with it.
-    fn put(&self, request: Request, completer: Completer) {
+    fn put(&self, request: Request, completer: Completer, counted: RemoteRequest) {
         let mut mail = self.lock();
         if mail.is_closed {
             // Whom the completer tells may ask for something here.
             drop(mail);
-            return drop((request, completer));
+            return drop((request, completer, counted));
         }
-        mail.requests.push_back((request, completer));
+        mail.requests.push_back((request, completer, counted));
         let waker = mail.waker.take();
         drop(mail);
         waker.into_iter().for_each(Waker::wake);
@@ -120,14 +124,14 @@ impl RemoteStore {
         // The thread that connects drives the connection: its sockets never change hands.
         std::thread::Builder::new().name("remote".to_owned()).spawn(move || match connect(&url, &options) {
             Ok((mut client, volume)) => {
-                if tell.send(Ok(volume.clone())).is_ok() {
+                if tell.send(Ok((volume.clone(), client.outages()))).is_ok() {
                     client.block_on(serve(&volume, &mail.0));
                 }
             }
             Err(error) => drop(tell.send(Err(error))),
         })?;
-        let volume = told.recv().map_err(|_| io::Error::other("its thread has ended"))??;
-        Ok(RemoteStore { volume, mailbox })
+        let (volume, outages) = told.recv().map_err(|_| io::Error::other("its thread has ended"))??;
+        Ok(RemoteStore { volume, mailbox, counter: Arc::new(RemoteCounter::with(outages)) })
     }
 }
 
@@ -154,8 +158,10 @@ async fn serve(volume: &Volume, mailbox: &Mailbox) {
                 return Poll::Ready(());
             }
             let has_new = !requests.is_empty();
-            under_way.extend(requests.into_iter().map(|(request, completer)| async {
-                completer.complete(perform(volume, request).await);
+            under_way.extend(requests.into_iter().map(|(request, completer, counted)| async {
+                let completion = perform(volume, request).await;
+                drop(counted);
+                completer.complete(completion);
             }));
             let has_ended = matches!(pin!(&mut under_way).poll_next_unpin(context), Poll::Ready(Some(())));
             if !has_new && !has_ended {
@@ -191,8 +197,12 @@ impl Store for RemoteStore {
             return Started::Done(Err(StoreError::new(ErrorKind::Unsupported, *offset_bytes)));
         }
         let (pending, completer) = completions.pend();
-        self.mailbox.put(request, completer);
+        self.mailbox.put(request, completer, self.counter.begin());
         Started::Pending(pending)
+    }
+
+    fn remote(&self) -> Option<RemoteCount> {
+        Some(self.counter.count())
     }
 
     fn abandon(&self) {
@@ -213,11 +223,12 @@ mod tests {
     #[test]
     fn what_is_asked_of_a_store_whose_thread_has_ended_ends_at_once() {
         let (mailbox, queue) = (Arc::<Mailbox>::default(), CompletionQueue::new(|| ()));
-        let reader = Reader(Arc::clone(&mailbox));
-        mailbox.put(Request::Flush, queue.pend().1);
-        assert!(queue.take().is_empty());
+        let (reader, counter) = (Reader(Arc::clone(&mailbox)), Arc::<RemoteCounter>::default());
+        mailbox.put(Request::Flush, queue.pend().1, counter.begin());
+        assert!(queue.take().is_empty() && counter.count().requests == 1);
         drop(reader);
-        mailbox.put(Request::Flush, queue.pend().1);
+        mailbox.put(Request::Flush, queue.pend().1, counter.begin());
+        assert_eq!(counter.count().requests, 0);
         let ended = queue.take();
         assert!(ended.len() == 2 && ended.iter().all(|(_, end)| end.is_err()), "{ended:?}");
     }

@@ -59,7 +59,8 @@ pub use kept::{Keeps, StateError};
 pub use manage::{
     Answer, AnswerPage, Asker, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, JobState,
     JobStatus, ManageError, ManagementHandle, Manager, MissingStatus, PortState, QuotaStatistics, REQUEST_MAX_BYTES,
-    Refusal, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    Refusal, RemoteStatistics, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics,
+    VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use removal::Removal;

@@ -23,6 +23,20 @@ pub enum ErrorKind {
     Other,
 }
 
+impl ErrorKind {
+    /// All kinds in their order, each with its word for people and programs.
+    pub const WORDS: [(ErrorKind, &'static str); 8] = [
+        (ErrorKind::Unreadable, "unreadable"),
+        (ErrorKind::Unwritable, "unwritable"),
+        (ErrorKind::Full, "full"),
+        (ErrorKind::ReadOnly, "read-only"),
+        (ErrorKind::OutOfRange, "out-of-range"),
+        (ErrorKind::Gone, "gone"),
+        (ErrorKind::Unsupported, "unsupported"),
+        (ErrorKind::Other, "other"),
+    ];
+}
+
 /// A failed request.
 #[derive(Debug, thiserror::Error)]
 #[error("{kind:?} at byte {offset_bytes}{}", source.as_ref().map(|s| format!(": {s}")).unwrap_or_default())]

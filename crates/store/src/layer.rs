@@ -18,6 +18,7 @@ pub use split::SplitLayer;
 pub use thick::ThickLayer;
 
 use crate::completion::CompletionQueue;
+use crate::counts::RemoteCount;
 use crate::request::{Capabilities, Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
 
@@ -75,6 +76,10 @@ impl<L: Layer> Store for Over<L> {
 
     fn space(&self) -> Option<Space> {
         self.capabilities().tells_space.then(|| self.below.space()).flatten()
+    }
+
+    fn remote(&self) -> Option<RemoteCount> {
+        self.below.remote()
     }
 
     fn abandon(&self) {

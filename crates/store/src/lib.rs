@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod completion;
+mod counts;
 mod course;
 mod error;
 mod expectation;
@@ -26,6 +27,7 @@ mod spec;
 mod unavailable_policy;
 
 pub use completion::{Completer, CompletionQueue, Pending};
+pub use counts::{ErrorCounts, RemoteCount, RemoteCounter, RemoteRequest};
 pub use course::{Course, Layered, Operation};
 pub use error::{Access, ErrorKind, StoreError};
 pub use expectation::{Acceptance, Expectation, Known, VOLUME_MARK};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sanwire_buffer::{Frame, Slice, Slices};
 
 use crate::completion::{CompletionQueue, Pending};
+use crate::counts::RemoteCount;
 use crate::course::Layered;
 use crate::error::{ErrorKind, StoreError};
 use crate::resize::ResizeError;
@@ -238,6 +239,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// How much space it takes and could take; `None` when it is not thin, or cannot tell. It asks the kernel, but no medium.
     fn space(&self) -> Option<Space> {
+        None
+    }
+
+    /// How it is reached, when it is elsewhere.
+    fn remote(&self) -> Option<RemoteCount> {
         None
     }
 

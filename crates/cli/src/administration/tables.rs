@@ -3,7 +3,7 @@
 use sanwire_core::Size;
 use sanwire_server::{
     Answer, ClientStatus, ConnectionStatistics, Deviation, Events, JobState, JobStatus, Origin, PortState,
-    QuotaStatistics, SessionStatus, Statistics, Status,
+    QuotaStatistics, RemoteStatistics, SessionStatus, Statistics, Status, VolumeStatistics,
 };
 
 use crate::output;
@@ -229,13 +229,38 @@ fn show_statistics(statistics: &Statistics) -> String {
     let dropped: Vec<_> =
         statistics.dropped.iter().map(|(reason, count)| [reason.clone(), count.to_string()]).collect();
     format!(
-        "{}\n{}\n{}\n{}\n{}",
+        "{}\n{}{}\n{}\n{}\n{}",
         output::table(volume_head, &volumes),
+        show_stores(&statistics.volumes),
         output::table(connection_head, &connections),
         output::table(packet_head, &packets),
         output::table(["NOT TAKEN", "PACKETS"], &dropped),
         show_quotas(&statistics.quotas)
     )
+}
+
+/// The stores that have failed, and those that are elsewhere; nothing when there is none.
+fn show_stores(volumes: &[VolumeStatistics]) -> String {
+    let row = |volume: &VolumeStatistics| {
+        let VolumeStatistics { name, store_errors, remote, .. } = volume;
+        let errors: Vec<_> = store_errors.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let errors = if errors.is_empty() { "-".into() } else { errors.join(", ") };
+        let of_remote = |value: fn(&RemoteStatistics) -> String| remote.as_ref().map_or("-".into(), value);
+        let is_worth_a_row = !store_errors.is_empty() || remote.is_some();
+        is_worth_a_row.then(|| {
+            [
+                name.clone(),
+                of_remote(|remote| if remote.reachable { "there" } else { "gone" }.into()),
+                of_remote(|remote| remote.times_gone.to_string()),
+                of_remote(|remote| remote.reconnects.to_string()),
+                of_remote(|remote| remote.requests.to_string()),
+                errors,
+            ]
+        })
+    };
+    let rows: Vec<_> = volumes.iter().filter_map(row).collect();
+    let head = ["STORE OF", "IS", "TIMES GONE", "RECONNECTED", "UNDER WAY", "ERRORS"];
+    if rows.is_empty() { String::new() } else { output::table(head, &rows) + "\n" }
 }
 
 /// What commands of a connection came to, over whichever wire.

@@ -6,6 +6,7 @@
 mod capture;
 mod conformance;
 mod copies;
+mod counters;
 mod crash;
 mod discovery;
 mod errors;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sanwire_testing::ceph::Ceph;
 
 use crate::harness::{Client, Process, Scratch, Server, can_run, pattern, port, run_ok, wait_until};
+use crate::manage::ctl_ok;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const SIZE_BYTES: usize = 48 << 20;
@@ -46,6 +47,24 @@ fn copy_both_ways(scratch: &Scratch, url: &str, seed: u64, disturb: impl FnOnce(
     assert!(fs::read(&back).expect("the copy") == content, "the copy over {url} differs");
 }
 
+/// What the server behind this socket tells of a volume whose store was gone, and is there again.
+fn expect_reconnects(socket: &Path, volume: &str) {
+    let metrics = ctl_ok(socket, &["metrics"]);
+    let value = |name: &str| {
+        let series = format!("sanwire_volume_store_{name}{{volume=\"{volume}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&series));
+        line.unwrap_or_else(|| panic!("{name} of {volume}: {metrics}")).parse::<u64>().expect("a number")
+    };
+    assert_eq!((value("up"), value("requests")), (1, 0), "{metrics}");
+    let (outages, reconnects) = (value("outages_total"), value("reconnects_total"));
+    assert!(outages > 0 && outages == reconnects, "{outages} outages, and {reconnects} times back");
+    let statistics = ctl_ok(socket, &["statistics"]);
+    let row = format!("{volume} there {outages} {reconnects} 0 -");
+    let rows: Vec<String> =
+        statistics.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert!(rows.contains(&row), "{row}: {statistics}");
+}
+
 #[test]
 fn an_nbd_export_is_served_over_every_wire_and_its_server_may_be_killed() {
     let name = "an_nbd_export_is_served_over_every_wire_and_its_server_may_be_killed";
@@ -62,7 +81,8 @@ fn an_nbd_export_is_served_over_every_wire_and_its_server_may_be_killed() {
         let (hs, iscsi) = (port(), port());
         let wires = [format!("hs-ip:127.0.0.1:{hs}"), format!("iscsi:127.0.0.1:{iscsi}")];
         let wires: Vec<&str> = wires.iter().map(String::as_str).collect();
-        let mut server = Server::start_on(&scratch, &wires, &[&volume], &[]);
+        let control = ["--control".to_owned(), scratch.text("c.sock")];
+        let mut server = Server::start_on(&scratch, &wires, &[&volume], &control);
         let urls = [
             format!("hs+ip://127.0.0.1:{hs}/disk"),
             format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0"),
@@ -73,6 +93,7 @@ fn an_nbd_export_is_served_over_every_wire_and_its_server_may_be_killed() {
                 nbd = qemu_nbd(&scratch, format);
             });
         }
+        expect_reconnects(&scratch.path("c.sock"), "disk");
         assert!(server.stop().success(), "{}", server.log());
         assert!(server.log().contains("reconnected"), "{}", server.log());
     }
@@ -107,7 +128,8 @@ fn a_volume_of_another_server_is_served_again_and_that_server_may_be_killed() {
         format!("two=iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0"),
     ];
     let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
-    let mut front = Server::start_on(&second, &wires, &volumes, &[]);
+    let control = ["--control".to_owned(), second.text("c.sock")];
+    let mut front = Server::start_on(&second, &wires, &volumes, &control);
     let urls = [format!("iscsi://127.0.0.1:{b}/iqn.2026-11.org.sanwire:one/0"), format!("hs+ip://127.0.0.1:{a}/two")];
     for (url, seed) in urls.iter().zip(5..) {
         copy_both_ways(&second, url, seed, || {
@@ -115,6 +137,7 @@ fn a_volume_of_another_server_is_served_again_and_that_server_may_be_killed() {
             behind.restart();
         });
     }
+    ["one", "two"].iter().for_each(|volume| expect_reconnects(&second.path("c.sock"), volume));
     assert!(front.stop().success(), "{}", front.log());
     assert!(behind.stop().success(), "{}", behind.log());
     let content = pattern(6, SIZE_BYTES);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arc_swap::ArcSwapOption;
 use sanwire_buffer::Slices;
 use sanwire_scsi::mmc::BLOCK_BYTES;
-use sanwire_store::{CompletionQueue, Geometry, Outcome, Request, Space, Started, Store};
+use sanwire_store::{CompletionQueue, Geometry, Outcome, RemoteCount, Request, Space, Started, Store};
 
 use crate::medium::MediumError;
 
@@ -75,6 +75,10 @@ impl Store for Tray {
 
     fn space(&self) -> Option<Space> {
         self.disc()?.space()
+    }
+
+    fn remote(&self) -> Option<RemoteCount> {
+        self.disc()?.remote()
     }
 
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {

@@ -132,6 +132,9 @@ fn an_image_is_had_by_one_and_taken_over_only_when_told_so() {
     assert!(number == answered || number == answered + 1, "{number}, and {answered} were answered");
     write(&second, 8192, 9, 512).unwrap();
     assert_eq!(write(&first, 8192, 1, 512).unwrap_err().kind, ErrorKind::Gone);
+    let lost = RemoteCount { is_reachable: false, times_gone: 1, reconnects: 0, requests: 0 };
+    assert_eq!(first.remote(), Some(lost));
+    assert_eq!(second.remote(), Some(RemoteCount { is_reachable: true, times_gone: 0, ..lost }));
     assert_eq!(read(&second, 8192, 512), [9; 512]);
     drop(second);
     drop(first);

@@ -13,7 +13,9 @@ use sanwire_core::Instant;
 use sanwire_io::tcp::Received;
 use sanwire_io::{Clock, Interest, Poller, Waker};
 use sanwire_nbd::{Action, Answer, Client, Config, ConnectionId, Event, Failure, Order, OrderId};
-use sanwire_store::{Access, Allocation, Completer, Completion, ErrorKind, Outcome, Request, StoreError};
+use sanwire_store::{
+    Access, Allocation, Completer, Completion, ErrorKind, Outcome, RemoteCounter, RemoteRequest, Request, StoreError,
+};
 
 use self::places::{Departed, Socket, Ways};
 use super::Address;
@@ -27,17 +29,20 @@ const RECEPTIONS_MAX: usize = 16;
 pub(super) struct Mailbox {
     mail: Mutex<Mail>,
     waker: Waker,
+    pub(super) counter: Arc<RemoteCounter>,
 }
 
 #[derive(Debug, Default)]
 struct Mail {
-    requests: VecDeque<(Request, Completer)>,
+    requests: VecDeque<Mailed>,
     is_closed: bool,
 }
 
+type Mailed = (Request, Completer, RemoteRequest);
+
 impl Mailbox {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Mailbox { mail: Mutex::default(), waker: Waker::new()? })
+        Ok(Mailbox { mail: Mutex::default(), waker: Waker::new()?, counter: Arc::default() })
     }
 
     /// Hands over a request. Those who start requests bound their number: each is a command under way. When the thread has ended, the
@@ -49,7 +54,7 @@ impl Mailbox {
             drop(mail);
             return drop((request, completer));
         }
-        mail.requests.push_back((request, completer));
+        mail.requests.push_back((request, completer, self.counter.begin()));
         drop(mail);
         self.waker.wake();
     }
@@ -60,7 +65,7 @@ impl Mailbox {
         self.waker.wake();
     }
 
-    fn take(&self) -> (VecDeque<(Request, Completer)>, bool) {
+    fn take(&self) -> (VecDeque<Mailed>, bool) {
         let mut mail = self.lock();
         (std::mem::take(&mut mail.requests), mail.is_closed)
     }
@@ -87,6 +92,7 @@ struct Waiting {
     completer: Completer,
     offset_bytes: u64,
     access: Access,
+    counted: RemoteRequest,
 }
 
 pub(super) struct Driver {
@@ -162,14 +168,14 @@ impl Driver {
     fn take_mail(&mut self) -> bool {
         let (requests, is_closed) = self.mailbox.0.take();
         let now = self.clock.now();
-        for (request, completer) in requests {
+        for (request, completer, counted) in requests {
             let (offset_bytes, _) = request.range_bytes();
             let access = match request {
                 Request::Read { .. } | Request::Allocation { .. } => Access::Read,
                 _ => Access::Write,
             };
             let id = self.client.order(order(request), now);
-            self.waiting.insert(id, Waiting { completer, offset_bytes, access });
+            self.waiting.insert(id, Waiting { completer, offset_bytes, access, counted });
         }
         is_closed
     }
@@ -199,12 +205,19 @@ impl Driver {
         if let Event::Completed { id, result } = event {
             if let Some(waiting) = self.waiting.remove(&id) {
                 let completion = completion(result, &waiting);
+                drop(waiting.counted);
                 waiting.completer.complete(completion);
             }
             return;
         }
         if let Event::Lost { .. } | Event::AttemptFailed { .. } = event {
             self.ways.is_known = false;
+        }
+        let outages = &self.mailbox.0.counter.outages;
+        match &event {
+            Event::Lost { .. } => outages.begin(),
+            Event::Restored { .. } => outages.end(),
+            _ => {}
         }
         match self.opener.take() {
             // Who does not wait any more has closed the mailbox as well.

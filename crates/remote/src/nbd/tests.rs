@@ -197,8 +197,11 @@ fn a_server_that_stays_away_fails_requests_in_time_and_is_used_again_later() {
     let Some(mut qemu) = Qemu::start("raw") else { return };
     let store = qemu.open(Options { patience: Duration::from_millis(300), ..options() }).unwrap();
     write(&store, 0, 3, 4096).unwrap();
+    let there = RemoteCount { is_reachable: true, times_gone: 0, reconnects: 0, requests: 0 };
+    assert_eq!(store.remote(), Some(there));
     qemu.peer.kill();
     let failed = write(&store, 0, 4, 512).unwrap_err();
+    assert_eq!(store.remote(), Some(RemoteCount { is_reachable: false, times_gone: 1, ..there }));
     assert_eq!(failed.kind, ErrorKind::Gone);
     assert!(failed.to_string().contains("cannot be reached"), "{failed}");
     qemu.restart();
@@ -208,6 +211,7 @@ fn a_server_that_stays_away_fails_requests_in_time_and_is_used_again_later() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(read(&store, 512, 512), [3; 512]);
+    assert_eq!(store.remote(), Some(RemoteCount { times_gone: 1, reconnects: 1, ..there }));
 }
 
 /// Else it would write again what it has kept, over what the volume has written that was added in its place.
@@ -220,8 +224,10 @@ fn a_store_that_is_abandoned_while_its_server_is_away_writes_nothing_any_more() 
     let (sender, woken) = mpsc::channel();
     let queue = CompletionQueue::new(move || _ = sender.send(()));
     let Started::Pending(_) = store.start(Request::Flush, &queue) else { panic!("it waits for its server") };
+    assert_eq!(store.remote().unwrap().requests, 1);
     store.abandon();
     woken.recv_timeout(TIMEOUT).unwrap();
+    assert_eq!(store.remote().unwrap().requests, 0);
     let ended = queue.take();
     assert!(matches!(&ended[..], [(_, Err(error))] if error.kind == ErrorKind::Gone), "{ended:?}");
     qemu.restart();

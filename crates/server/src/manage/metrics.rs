@@ -3,6 +3,8 @@
 //! Nothing is kept for it: the shards are asked for their plain numbers when somebody wants to know. The names begin with
 //! `sanwire_`; seconds and bytes are the units; what is counted only grows, until the server ends.
 
+mod stores;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,6 +17,7 @@ use prometheus_client::registry::Registry;
 use sanwire_core::NexusId;
 use sanwire_engine::VolumeCount;
 
+use self::stores::of_stores;
 use super::Manager;
 use super::deviations::deviations;
 use super::response::QuotaStatistics;
@@ -90,6 +93,7 @@ impl Manager {
     pub(super) fn metrics(&self, counted: &[Counted]) -> String {
         let mut families = self.of_server();
         families.extend(self.of_volumes(counted));
+        families.extend(of_stores(&self.target.units().iter()));
         families.extend(of_wires(counted, self.target.wires()));
         families.extend(of_sessions(counted));
         families.extend(of_each_session(counted));

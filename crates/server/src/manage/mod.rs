@@ -56,7 +56,7 @@ pub use self::refusal::Refusal;
 pub use self::request::Request;
 pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
-    Response, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    RemoteStatistics, Response, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use self::slow::{Next, Step};
 use crate::allow::AllowList;

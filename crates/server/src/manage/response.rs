@@ -265,6 +265,12 @@ pub struct VolumeStatistics {
     pub written_bytes: u64,
     /// Commands that failed, or were aborted.
     pub errors: u64,
+    /// What its store has failed with, by the kinds of errors: how often, each time that it was asked.
+    #[serde(default)]
+    pub store_errors: BTreeMap<String, u64>,
+    /// How its store is reached, when that is elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteStatistics>,
     /// Time from the command to its answer, at the server: the mean.
     pub latency_mean_us: u64,
     /// What half of the commands took at the most, to a factor of two.
@@ -273,6 +279,19 @@ pub struct VolumeStatistics {
     pub latency_p99_us: u64,
     /// What the slowest took.
     pub latency_max_us: u64,
+}
+
+/// How a store that is elsewhere is reached, since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RemoteStatistics {
+    /// Whether it can be reached, as far as is known.
+    pub reachable: bool,
+    /// How often it was gone.
+    pub times_gone: u64,
+    /// How often it was there again.
+    pub reconnects: u64,
+    /// Requests that it has not ended, also those that wait for it to be there again.
+    pub requests: u64,
 }
 
 /// What was counted of one connection, or of a session over streams.

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use sanwire_core::quota::{self, Quota, Usage};
 use sanwire_device::LogicalUnit;
 use sanwire_engine::VolumeCount;
+use sanwire_store::RemoteCount;
 
-use super::response::{ConnectionStatistics, QuotaStatistics, Statistics, VolumeStatistics};
+use super::response::{ConnectionStatistics, QuotaStatistics, RemoteStatistics, Statistics, VolumeStatistics};
 use super::{AuditLog, Manager};
 use crate::counting::Counted;
 
 impl Manager {
     pub(super) fn statistics(&self, counted: &[Counted]) -> Statistics {
         let disks = self.target.units().iter();
-        let volumes =
-            disks.iter().map(|(_, disk)| of_volume(disk.identity().name().to_owned(), &Manager::sum_of(counted, disk)));
+        let volumes = disks.iter().map(|(_, disk)| of_volume(disk, &Manager::sum_of(counted, disk)));
         Statistics {
             volumes: volumes.collect(),
             connections: counted.iter().flat_map(connections).collect(),
@@ -68,18 +68,25 @@ fn of_quota(Usage { quota, limit, most, refused }: Usage) -> QuotaStatistics {
     }
 }
 
-fn of_volume(name: String, count: &VolumeCount) -> VolumeStatistics {
+fn of_volume(disk: &LogicalUnit, count: &VolumeCount) -> VolumeStatistics {
     VolumeStatistics {
-        name,
+        name: disk.identity().name().to_owned(),
         commands: count.commands,
         read_bytes: count.read_bytes,
         written_bytes: count.written_bytes,
         errors: count.errors,
+        store_errors: disk.store_errors().all().map(|(kind, count)| (kind.to_owned(), count)).collect(),
+        remote: disk.store().remote().map(of_remote),
         latency_mean_us: count.latency_us.checked_div(count.commands).unwrap_or(0),
         latency_median_us: count.latency_within_us(0.5),
         latency_p99_us: count.latency_within_us(0.99),
         latency_max_us: count.latency_max_us,
     }
+}
+
+fn of_remote(count: RemoteCount) -> RemoteStatistics {
+    let RemoteCount { is_reachable, times_gone, reconnects, requests } = count;
+    RemoteStatistics { reachable: is_reachable, times_gone, reconnects, requests }
 }
 
 fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> {

@@ -1,0 +1,47 @@
+//! What the stores of volumes have failed with, and how those that are elsewhere are reached.
+
+use std::sync::Arc;
+
+use sanwire_core::Lun;
+use sanwire_device::LogicalUnit;
+use sanwire_store::RemoteCount;
+
+use super::{Family, Labels, Sample};
+
+/// Of each volume whose store has failed, or is elsewhere.
+pub(super) fn of_stores(volumes: &[(Lun, Arc<LogicalUnit>)]) -> Vec<Family> {
+    let labels = |unit: &LogicalUnit| vec![("volume", unit.identity().name().to_owned())];
+    let errors = volumes.iter().flat_map(|(_, unit)| {
+        unit.store_errors().all().map(move |(kind, count)| {
+            let kind = ("kind", kind.to_owned());
+            (labels(unit).into_iter().chain([kind]).collect(), Sample::Counter(count))
+        })
+    });
+    let errors = Family {
+        name: "volume_store_errors",
+        help: "Requests that the store has failed, each time that it was asked",
+        samples: errors.collect(),
+    };
+    let remote = volumes.iter().filter_map(|(_, unit)| Some((labels(unit), unit.store().remote()?)));
+    let remote: Vec<(Labels, RemoteCount)> = remote.collect();
+    let of = |name, help, value: &dyn Fn(&RemoteCount) -> Sample| Family {
+        name,
+        help,
+        samples: remote.iter().map(|(labels, count)| (labels.clone(), value(count))).collect(),
+    };
+    vec![
+        errors,
+        of("volume_store_up", "Whether a store that is elsewhere can be reached", &|count| {
+            Sample::Gauge(count.is_reachable.into())
+        }),
+        of("volume_store_outages", "How often a store that is elsewhere was gone", &|count| {
+            Sample::Counter(count.times_gone)
+        }),
+        of("volume_store_reconnects", "How often a store that is elsewhere was there again", &|count| {
+            Sample::Counter(count.reconnects)
+        }),
+        of("volume_store_requests", "Requests that a store that is elsewhere has not ended", &|count| {
+            Sample::Gauge(count.requests)
+        }),
+    ]
+}

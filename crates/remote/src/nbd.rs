@@ -2,6 +2,7 @@
 
 mod address;
 mod driver;
+mod endings;
 mod kind;
 mod outage;
 
@@ -47,6 +48,13 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Which export of which server it is, told from all others.
+    fn place(&self, address: &Address) -> String {
+        format!("nbd:{address}/{}", self.export)
+    }
+}
+
 /// Why an export cannot be a store.
 #[derive(Debug, thiserror::Error)]
 pub enum NbdError {
@@ -56,6 +64,11 @@ pub enum NbdError {
         /// Why, and what to do.
         reason: String,
     },
+    /// It may still be at work on what it was sent before.
+    #[error(
+        "its server is still at work on writes of a volume that was removed here before, or may be: try again when it is done with them"
+    )]
+    AtWork,
     /// It does not give the export.
     #[error("{reason}")]
     Refused {
@@ -102,8 +115,12 @@ impl NbdStore {
             linger: LINGER,
             kept_max_bytes: KEPT_MAX_BYTES,
         };
+        let place = options.place(address);
+        if !endings::wait(&place, OPEN_TIMEOUT) {
+            return Err(NbdError::AtWork);
+        }
         let (tell, told) = mpsc::channel();
-        let mailbox = Arc::new(Mailbox::new()?);
+        let mailbox = Arc::new(Mailbox::new(place)?);
         let driver = Driver::new(config, address.clone(), Arc::clone(&mailbox), tell);
         std::thread::Builder::new().name("nbd".to_owned()).spawn(move || driver.run())?;
         let opened = match told.recv_timeout(OPEN_TIMEOUT) {

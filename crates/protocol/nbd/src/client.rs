@@ -3,6 +3,7 @@
 mod lingering;
 mod orders;
 mod recovery;
+mod resting;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -137,6 +138,8 @@ pub struct Client {
     /// Why the last connection was lost, or there was none.
     last_failure: String,
     is_refused: bool,
+    /// Nothing more is to be done.
+    is_abandoned: bool,
     zeroes: Slice,
     events: VecDeque<Event>,
     actions: VecDeque<Action>,
@@ -166,6 +169,7 @@ impl Client {
             backoff: recovery::BACKOFF_MIN,
             last_failure: String::new(),
             is_refused: false,
+            is_abandoned: false,
             zeroes: Slice::from(vec![0; ZEROES_BYTES]),
             events: VecDeque::new(),
             actions: VecDeque::new(),

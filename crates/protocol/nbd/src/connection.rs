@@ -224,6 +224,29 @@ impl Connection {
         self.outbox.pop_front()
     }
 
+    /// Takes back the requests that were not polled yet.
+    pub(crate) fn withdraw(&mut self) {
+        if self.is_ready() {
+            for packet in std::mem::take(&mut self.outbox) {
+                let head = <&[u8; REQUEST_BYTES]>::try_from(&packet.head[..]).ok();
+                let request = head.and_then(RawRequest::parse);
+                if let Some(key) = request.and_then(|request| self.find(request.cookie).ok()) {
+                    self.pieces.remove(key);
+                }
+            }
+        }
+    }
+
+    /// The orders of which requests are under way.
+    pub(crate) fn orders(&self) -> impl Iterator<Item = u64> {
+        self.pieces.iter().map(|(_, piece)| piece.order)
+    }
+
+    /// Whether requests are under way that write.
+    pub(crate) fn has_writes(&self) -> bool {
+        self.pieces.iter().any(|(_, piece)| matches!(piece.kind, CMD_WRITE | CMD_WRITE_ZEROES))
+    }
+
     /// The next request that has ended, once the server's word on it is whole.
     pub(crate) fn poll(&mut self, orders: &mut Orders) -> Result<Option<Piece>, Violation> {
         loop {

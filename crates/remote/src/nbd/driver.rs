@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sanwire_core::Instant;
 use sanwire_io::tcp::Received;
@@ -19,10 +20,14 @@ use sanwire_store::{
 
 use self::places::{Departed, Socket, Ways};
 use super::Address;
+use super::endings::Ending;
 use super::outage::Outage;
 
 /// Receptions from one connection before others have their turn.
 const RECEPTIONS_MAX: usize = 16;
+
+/// How long the end of a store waits for the answers to writes that its server has received.
+const REST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Requests on their way to the thread.
 #[derive(Debug)]
@@ -30,19 +35,22 @@ pub(super) struct Mailbox {
     mail: Mutex<Mail>,
     waker: Waker,
     pub(super) counter: Arc<RemoteCounter>,
+    place: String,
 }
 
 #[derive(Debug, Default)]
 struct Mail {
     requests: VecDeque<Mailed>,
     is_closed: bool,
+    /// From the moment on at which the store is not used any more until its thread has ended.
+    ending: Option<Ending>,
 }
 
 type Mailed = (Request, Completer, RemoteRequest);
 
 impl Mailbox {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Mailbox { mail: Mutex::default(), waker: Waker::new()?, counter: Arc::default() })
+    pub(super) fn new(place: String) -> io::Result<Self> {
+        Ok(Mailbox { mail: Mutex::default(), waker: Waker::new()?, counter: Arc::default(), place })
     }
 
     /// Hands over a request. Those who start requests bound their number: each is a command under way. When the thread has ended, the
@@ -61,7 +69,12 @@ impl Mailbox {
 
     /// The store is not used any more, or its thread has ended.
     pub(super) fn close(&self) {
-        self.lock().is_closed = true;
+        let mut mail = self.lock();
+        if !mail.is_closed {
+            mail.is_closed = true;
+            mail.ending = Some(Ending::begin(&self.place));
+        }
+        drop(mail);
         self.waker.wake();
     }
 
@@ -83,6 +96,8 @@ impl Drop for Reader {
     fn drop(&mut self) {
         self.0.close();
         drop(self.0.take());
+        let ending = self.0.lock().ending.take();
+        drop(ending);
     }
 }
 
@@ -106,6 +121,8 @@ pub(super) struct Driver {
     departed: Departed,
     waiting: BTreeMap<OrderId, Waiting>,
     outage: Outage,
+    /// The store is not used any more.
+    is_ending: bool,
     clock: Clock,
     poller: Poller,
 }
@@ -123,6 +140,7 @@ impl Driver {
             sockets: BTreeMap::new(),
             waiting: BTreeMap::new(),
             outage: Outage::default(),
+            is_ending: false,
             clock,
             poller: Poller::new(),
         }
@@ -130,14 +148,10 @@ impl Driver {
 
     pub(super) fn run(mut self) {
         loop {
-            let is_closed = self.take_mail();
-            if is_closed {
-                self.client.disconnect();
-            }
-            self.drain();
-            if is_closed {
+            if self.take_mail() {
                 return self.end();
             }
+            self.drain();
             let waker = &self.mailbox.0.waker;
             if let Err(error) = self.poller.wait(&[], &[], Some(waker), self.poll_timeout(), &self.clock) {
                 tracing::error!("NBD server {}: {error}: its volume is given up", self.address);
@@ -152,10 +166,34 @@ impl Driver {
         }
     }
 
-    /// What still waits is told that its store is gone when the completers go. Nothing more of it is to reach the server.
-    fn end(self) {
-        if !self.waiting.is_empty() {
-            self.sockets.into_values().for_each(|socket| socket.stream.abort());
+    /// The store is not used any more. Who waits is told that it is gone, and nothing more is sent; but what the server has received
+    /// of writes cannot be called back, and another store there may be opened when that is over.
+    fn end(mut self) {
+        self.is_ending = true;
+        self.waiting.clear();
+        self.client.abandon();
+        let until = self.clock.now() + REST_TIMEOUT;
+        loop {
+            self.drain();
+            let waker = &self.mailbox.0.waker;
+            if self.client.is_at_rest()
+                || self.clock.now() >= until
+                || self.poller.wait(&[], &[], Some(waker), Some(until), &self.clock).is_err()
+            {
+                break;
+            }
+            self.look_at_sockets();
+        }
+        if self.client.is_at_rest() {
+            self.client.disconnect();
+        } else {
+            let ids: Vec<ConnectionId> = self.sockets.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.lose(id, "its server does not answer"));
+        }
+        self.drain();
+        let now = self.clock.now();
+        if let Some(until) = self.client.may_be_at_work_until().filter(|_| !self.departed.have_ended(now)) {
+            std::thread::sleep(until.saturating_since(now));
         }
     }
 
@@ -164,9 +202,12 @@ impl Driver {
         self.client.poll_timeout().into_iter().chain(of_places).min()
     }
 
-    /// Takes requests over; gives whether the store is not used any more.
+    /// Takes requests over; gives whether the store is not used any more: then they end.
     fn take_mail(&mut self) -> bool {
         let (requests, is_closed) = self.mailbox.0.take();
+        if is_closed {
+            return true;
+        }
         let now = self.clock.now();
         for (request, completer, counted) in requests {
             let (offset_bytes, _) = request.range_bytes();
@@ -177,7 +218,7 @@ impl Driver {
             let id = self.client.order(order(request), now);
             self.waiting.insert(id, Waiting { completer, offset_bytes, access, counted });
         }
-        is_closed
+        false
     }
 
     /// Does what the client wants until it wants nothing more.
@@ -222,6 +263,7 @@ impl Driver {
         match self.opener.take() {
             // Who does not wait any more has closed the mailbox as well.
             Some(opener) => drop(opener.send(event)),
+            None if self.is_ending => {}
             None => self.outage.tell(&self.address, &event, self.clock.now()),
         }
     }

@@ -68,7 +68,7 @@ impl StoreKind for NbdKind {
             patience: patience.unwrap_or(defaults.patience),
             export,
         };
-        let place = format!("nbd:{address}/{}", options.export);
+        let place = options.place(&address);
         Ok(Arc::new(NbdBacking { written: written.store().to_owned(), address, options, place }))
     }
 }
@@ -78,7 +78,7 @@ impl Backing for NbdBacking {
         match NbdStore::open(&self.address, &self.options) {
             Ok(store) => Ok((Arc::new(store), None)),
             Err(error) => {
-                let is_away = matches!(error, NbdError::Unreachable { .. });
+                let is_away = matches!(error, NbdError::Unreachable { .. } | NbdError::AtWork);
                 Err(OpenError::Elsewhere { store: self.written.clone(), source: Box::new(error), is_away })
             }
         }

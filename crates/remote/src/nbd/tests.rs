@@ -239,6 +239,53 @@ fn a_store_that_is_abandoned_while_its_server_is_away_writes_nothing_any_more() 
     assert_eq!(read(&again, 0, 4096), [2; 4096]);
 }
 
+/// The first write takes two seconds, and says then that it is done; all others are done at once.
+const FIRST_IS_SLOW: &str = r#"
+if mkdir "$DIR/first" 2>/dev/null; then sleep 2; dd of="$DIR/disk" conv=notrunc oflag=seek_bytes seek=$4 status=none; touch "$DIR/done"
+else dd of="$DIR/disk" conv=notrunc oflag=seek_bytes seek=$4 status=none; fi"#;
+
+/// Else the late one would land on what the volume has written that was added in its place.
+#[test]
+fn a_store_is_opened_again_when_a_slow_server_is_done_with_what_the_one_before_has_sent() {
+    if !is_installed("nbdkit") {
+        return skip(&this_test(), "it takes nbdkit");
+    }
+    let directory = Directory::new();
+    let socket = directory.join("socket");
+    std::fs::write(directory.join("disk"), vec![0; 1 << 20]).unwrap();
+    let script = |text: &str| text.replace("$DIR", directory.0.to_str().unwrap());
+    let arguments = [
+        "-f".to_owned(),
+        "-U".to_owned(),
+        socket.to_str().unwrap().to_owned(),
+        "eval".to_owned(),
+        "get_size=echo 1048576".to_owned(),
+        "thread_model=echo parallel".to_owned(),
+        script(r#"pread=dd if="$DIR/disk" iflag=count_bytes,skip_bytes skip=$4 count=$3 status=none"#),
+        script(&format!("pwrite={FIRST_IS_SLOW}")),
+    ];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let _peer = Peer::start("nbdkit", &arguments, &socket);
+    let address = Address::Path(socket);
+    let store = NbdStore::open(&address, &Options::default()).unwrap();
+    let queue = CompletionQueue::new(|| ());
+    let request = Request::Write { offset_bytes: 0, data: vec![1; 4096].into() };
+    let Started::Pending(_) = store.start(request, &queue) else { panic!("it is left to the server") };
+    let since = Instant::now();
+    while !directory.join("first").exists() {
+        assert!(since.elapsed() < TIMEOUT, "the server does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    store.abandon();
+    let again = NbdStore::open(&address, &Options::default()).unwrap();
+    write(&again, 0, 2, 4096).unwrap();
+    while !directory.join("done").exists() {
+        assert!(since.elapsed() < TIMEOUT, "the server does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(read(&again, 0, 4096), [2; 4096]);
+}
+
 #[test]
 fn what_cannot_be_opened_says_why() {
     let Some(mut qemu) = Qemu::start("raw") else { return };

@@ -46,6 +46,11 @@ impl Lingering {
         self.0.iter().map(|ghost| ghost.until).min()
     }
 
+    /// When all of them are.
+    pub(super) fn last_end(&self) -> Option<Instant> {
+        self.0.iter().map(|ghost| ghost.until).max()
+    }
+
     pub(super) fn expire(&mut self, now: Instant) {
         self.0.retain(|ghost| now < ghost.until);
     }

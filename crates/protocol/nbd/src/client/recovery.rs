@@ -17,6 +17,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(2);
 impl Client {
     /// Asks for one more connection.
     pub(super) fn connect(&mut self, now: Instant) {
+        if self.is_abandoned {
+            return;
+        }
         self.last_connection += 1;
         let id = ConnectionId(self.last_connection);
         self.connections.push(Connection::new(id, now + self.config.connect_timeout));

@@ -23,7 +23,7 @@ struct Cut {
 impl Client {
     /// Sends what may be sent.
     pub(super) fn schedule(&mut self) {
-        let (Link::Up, Some(export)) = (&self.link, self.current) else { return };
+        let (Link::Up, Some(export), false) = (&self.link, self.current, self.is_abandoned) else { return };
         if export.flushes() && !self.has_own_flush && self.kept.bytes() > self.config.kept_max_bytes / 2 {
             self.has_own_flush = true;
             self.take(Order::Flush, Origin::Own);

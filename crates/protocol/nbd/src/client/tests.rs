@@ -5,6 +5,7 @@ mod hostile;
 mod late;
 mod outage;
 mod property;
+mod resting;
 mod server;
 mod witnesses;
 

@@ -77,7 +77,7 @@ impl Departed {
     }
 
     /// Whether nothing of what lost connections carried is done any more.
-    fn have_ended(&mut self, now: Instant) -> bool {
+    pub(super) fn have_ended(&mut self, now: Instant) -> bool {
         let has_ended = |process: &Option<PeerProcess>| process.as_ref().is_some_and(PeerProcess::has_ended);
         let is_known = self.processes.iter().all(has_ended);
         let has_any = !self.processes.is_empty();

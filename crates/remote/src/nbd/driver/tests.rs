@@ -23,7 +23,7 @@ fn listener() -> (TcpListener, SocketAddr) {
 fn a_server_is_found_at_any_of_the_addresses_of_its_name() {
     let (closed, (listener, open)) = (listener().1, listener());
     listener.set_nonblocking(true).unwrap();
-    let mailbox = Arc::new(Mailbox::new().unwrap());
+    let mailbox = Arc::new(Mailbox::new("nbd:driver/tests".to_owned()).unwrap());
     let address = Address::Host { host: "localhost".to_owned(), port: open.port() };
     let (tell, told) = mpsc::channel();
     let mut driver = Driver::new(config(), address, mailbox, tell);
@@ -43,7 +43,7 @@ fn a_server_is_found_at_any_of_the_addresses_of_its_name() {
 
 #[test]
 fn what_is_asked_of_a_store_whose_thread_has_ended_ends_at_once() {
-    let mailbox = Arc::new(Mailbox::new().unwrap());
+    let mailbox = Arc::new(Mailbox::new("nbd:driver/tests".to_owned()).unwrap());
     let (tell, _told) = mpsc::channel();
     let driver = Driver::new(config(), Address::Path("/nonexistent".into()), Arc::clone(&mailbox), tell);
     let queue = CompletionQueue::new(|| ());

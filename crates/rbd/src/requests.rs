@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void};
@@ -28,14 +28,35 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub(crate) struct UnderWay {
     requests: AtomicUsize,
     bytes: AtomicUsize,
-    /// The cluster has shut this connection out.
-    is_shut_out: AtomicBool,
+    /// Nothing more ends well.
+    over: OnceLock<Over>,
     /// Somebody looks whether that is so.
     is_watched: AtomicBool,
     waiting: Mutex<Waiting>,
     counter: Arc<RemoteCounter>,
     ended: Mutex<()>,
     none_left: Condvar,
+}
+
+/// Why nothing more ends well, on whichever image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Over {
+    /// The cluster has shut this connection out.
+    ShutOut,
+    /// The volume is served no longer.
+    Abandoned,
+}
+
+impl Over {
+    fn error(self, offset_bytes: u64) -> StoreError {
+        match self {
+            Over::ShutOut => error(Access::Write, offset_bytes, -libc::ESHUTDOWN),
+            Over::Abandoned => {
+                let source = io::Error::other("the volume is not served any more; the cluster may not have ended this");
+                StoreError { kind: ErrorKind::Gone, offset_bytes, source: Some(source) }
+            }
+        }
+    }
 }
 
 /// Who waits for requests.
@@ -71,13 +92,12 @@ impl Waiting {
 }
 
 impl UnderWay {
-    /// Takes in a request for this place, which has a number from now on; `None` when the cluster has shut this connection out: then
-    /// it has ended.
+    /// Takes in a request for this place, which has a number from now on; `None` when nothing more ends well: then it has ended.
     pub(crate) fn register(&self, offset_bytes: u64, completer: Completer) -> Option<u64> {
         let mut waiting = self.lock();
-        if self.is_shut_out() {
+        if let Some(over) = self.over.get() {
             drop(waiting);
-            completer.complete(Err(shut_out(offset_bytes)));
+            completer.complete(Err(over.error(offset_bytes)));
             return None;
         }
         let number = waiting.next;
@@ -135,14 +155,25 @@ impl UnderWay {
     /// The cluster takes nothing more of this connection. librbd 16.2 never ends some of what it has then, and none of that is done any
     /// more: all of it ends here. Its memory stays librbd's.
     pub(crate) fn shut_out(&self) {
+        self.end_all(Over::ShutOut);
+    }
+
+    /// Nobody waits any more for what the cluster does, if it does it: librbd has no way to call anything back. What it has stays its own
+    /// until it has ended.
+    pub(crate) fn abandon(&self) {
+        self.end_all(Over::Abandoned);
+    }
+
+    fn end_all(&self, over: Over) {
         let stuck = {
             let mut waiting = self.lock();
-            self.is_shut_out.store(true, Ordering::Release);
+            // The first reason stays.
+            let _ = self.over.set(over);
             self.counter.outages.begin();
             std::mem::take(&mut waiting.requests)
         };
         for request in stuck.into_values() {
-            let error = shut_out(request.offset_bytes);
+            let error = over.error(request.offset_bytes);
             request.complete(Err(error));
         }
     }
@@ -157,9 +188,9 @@ impl UnderWay {
         self.requests.load(Ordering::Relaxed) < REQUESTS_MAX && self.bytes.load(Ordering::Relaxed) < BYTES_MAX
     }
 
-    /// Whether the cluster has shut this connection out.
-    pub(crate) fn is_shut_out(&self) -> bool {
-        self.is_shut_out.load(Ordering::Acquire)
+    /// Whether nothing more ends well.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.get().is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -204,11 +235,6 @@ enum Data {
     /// Held for librbd alone, which reads it.
     Written(#[expect(dead_code, reason = "its bytes are what is written")] Slice),
     Nothing,
-}
-
-/// The error of what is asked after the cluster has shut this connection out.
-pub(crate) fn shut_out(offset_bytes: u64) -> StoreError {
-    error(Access::Write, offset_bytes, -libc::ESHUTDOWN)
 }
 
 /// Hands over a request that was registered with this number. It ends also when it cannot begin. No [`Request::Allocation`]: that blocks.
@@ -308,6 +334,19 @@ mod tests {
     use sanwire_store::CompletionQueue;
 
     use super::*;
+
+    #[test]
+    fn who_waits_for_an_abandoned_image_is_told_at_once() {
+        let (under_way, queue) = (UnderWay::default(), CompletionQueue::new(|| ()));
+        let number = under_way.register(4096, queue.pend().1).unwrap();
+        under_way.abandon();
+        assert!(under_way.register(8192, queue.pend().1).is_none() && under_way.is_over());
+        let ended = queue.take();
+        let is_gone = |end: &Completion| matches!(end, Err(error) if error.kind == ErrorKind::Gone);
+        assert!(ended.len() == 2 && ended.iter().all(|(_, end)| is_gone(end)), "{ended:?}");
+        under_way.complete(number, Ok(Outcome::Done));
+        assert!(queue.take().is_empty(), "its end comes late, and is nobody's");
+    }
 
     #[test]
     fn a_cluster_that_ends_nothing_for_a_while_is_gone_until_it_ends_something() {

@@ -135,7 +135,7 @@ fn perform(image: &Image, request: Request, number: u64, under_way: &Arc<UnderWa
     let Request::Allocation { offset_bytes, length_bytes } = request else {
         return requests::begin(image, request, number, under_way);
     };
-    if under_way.is_shut_out() {
+    if under_way.is_over() {
         // It has ended.
         return;
     }
@@ -168,9 +168,6 @@ impl Store for RbdStore {
         if let Err(error) = self.geometry().check(&request) {
             return Started::Done(Err(error));
         }
-        if self.under_way.is_shut_out() {
-            return Started::Done(Err(requests::shut_out(request.range_bytes().0)));
-        }
         let (pending, completer) = completions.pend();
         let Some(number) = self.under_way.register(request.range_bytes().0, completer) else {
             return Started::Pending(pending);
@@ -194,6 +191,10 @@ impl Store for RbdStore {
 
     fn remote(&self) -> Option<RemoteCount> {
         Some(self.under_way.count())
+    }
+
+    fn abandon(&self) {
+        self.under_way.abandon();
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {

@@ -19,6 +19,21 @@ pub struct Ceph {
     daemons: Vec<Child>,
 }
 
+/// A cluster that hangs for as long as this lives.
+#[derive(Debug)]
+pub struct Frozen(u32);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        signal("-CONT", self.0);
+    }
+}
+
+fn signal(signal: &str, process: u32) {
+    let status = Command::new("kill").args([signal, &process.to_string()]).status();
+    assert!(status.is_ok_and(|status| status.success()), "kill {signal} {process}");
+}
+
 impl Ceph {
     /// Whether the programs are there (packages ceph-mon, ceph-osd and ceph-common).
     #[must_use]
@@ -79,6 +94,14 @@ impl Ceph {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{program} {arguments:?}: {said}");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Stops what has the objects, until the value that it gives is dropped: requests wait, as in an outage.
+    #[must_use]
+    pub fn freeze(&self) -> Frozen {
+        let osd = self.daemons.last().expect("the cluster runs").id();
+        signal("-STOP", osd);
+        Frozen(osd)
     }
 
     /// The cluster's configuration file.

@@ -188,6 +188,31 @@ fn many_requests_at_once_all_end() {
 }
 
 #[test]
+fn a_store_is_abandoned_while_its_cluster_hangs_and_keeps_nobody_waiting() {
+    let Some(ceph) = cluster() else { return };
+    let store = open(&ceph, &options(&ceph)).unwrap();
+    write(&store, 0, 1, 4096).unwrap();
+    let completions = CompletionQueue::new(|| ());
+    let hang = ceph.freeze();
+    let request = Request::Write { offset_bytes: 0, data: vec![2; 4096].into() };
+    assert!(matches!(store.start(request, &completions), Started::Pending(_)));
+    let allocation = Request::Allocation { offset_bytes: 0, length_bytes: SIZE_BYTES };
+    assert!(matches!(store.start(allocation, &completions), Started::Pending(_)));
+    store.abandon();
+    let ended = completions.take();
+    let is_gone = |end: &Completion| matches!(end, Err(error) if error.kind == ErrorKind::Gone);
+    assert!(ended.len() == 2 && ended.iter().all(|(_, end)| is_gone(end)), "{ended:?}");
+    // It does not wait for what the cluster has.
+    drop(store);
+    drop(hang);
+    let since = Instant::now();
+    while let Err(error) = open(&ceph, &options(&ceph)) {
+        assert!(matches!(error, RbdError::Locked { .. }) && since.elapsed() < TIMEOUT, "{error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn nobody_waits_for_ever_for_a_cluster_that_hangs() {
     let (go_on, hangs) = mpsc::channel::<()>();
     let work = move || hangs.recv().is_ok();

@@ -12,7 +12,7 @@ use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, Uni
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, Expectation, Known, OpenError, Request, Store, VolumeSpec};
-use sanwire_store_file::blocking;
+use sanwire_store_file::{VolumeMark, blocking};
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
@@ -42,16 +42,67 @@ pub(crate) struct OpenVolume {
     pub(crate) unit: LogicalUnit,
     /// Whether it was never served before.
     pub(crate) is_first: bool,
+    /// What was known of it, if it was opened as another one, or another one was.
+    pub(crate) former: Option<Former>,
+}
+
+/// What was known of a volume, and what its file says which one it is.
+pub(crate) struct Former {
+    known: Option<Known>,
+    mark: Option<VolumeMark>,
+}
+
+impl Former {
+    /// `None` where it cannot be put back: the file is still to be made, or what is known of it cannot be read.
+    fn of(spec: &VolumeSpec, record: &Record) -> Option<Former> {
+        let mark = match spec.store.backing.place() {
+            Place::File(path) => Some(VolumeMark::of(path)?),
+            Place::Memory | Place::Nowhere | Place::Elsewhere(_) => None,
+        };
+        Some(Former { known: record.load().ok()?, mark })
+    }
+
+    fn put_back(&self, spec: &VolumeSpec, record: &Record) -> io::Result<()> {
+        if let (Some(mark), Place::File(path)) = (&self.mark, spec.store.backing.place()) {
+            mark.put_back(path)?;
+        }
+        match &self.known {
+            Some(known) => record.save(known),
+            None => {
+                record.forget();
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Opens a volume; what is counted of it is found by `slot`.
 pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<OpenVolume, StartError> {
-    let is_first = record(&volume.spec, opening.state).is_some_and(|record| matches!(record.load(), Ok(None)));
-    let opened = open_unit(volume, opening, slot);
-    if opened.is_err() && is_first {
-        forget_volume(&volume.spec, opening.state);
+    let record = record(&volume.spec, opening.state);
+    let is_first = record.as_ref().is_some_and(|record| matches!(record.load(), Ok(None)));
+    let record = record.filter(|_| opening.acceptance != Acceptance::Known);
+    let former = record.and_then(|record| Former::of(&volume.spec, &record));
+    match open_unit(volume, opening, slot) {
+        Ok(unit) => Ok(OpenVolume { unit, is_first, former }),
+        Err(error) => {
+            forget_opening(&volume.spec, opening.state, is_first, former.as_ref());
+            Err(error)
+        }
     }
-    opened.map(|unit| OpenVolume { unit, is_first })
+}
+
+/// A volume that was opened just now is not wanted after all, and nothing has been written to it: what is known of it is what was known.
+pub(crate) fn forget_opening(spec: &VolumeSpec, state: Option<&Path>, is_first: bool, former: Option<&Former>) {
+    match former {
+        Some(former) => {
+            let put_back = record(spec, state).map_or(Ok(()), |record| former.put_back(spec, &record));
+            if let Err(error) = put_back {
+                tracing::warn!("volume {}: what was known of it cannot be put back: {error}", spec.name);
+            }
+        }
+        None if is_first => forget_volume(spec, state),
+        None => {}
+    }
 }
 
 /// Volumes that are open, to be put among others as one change.
@@ -70,7 +121,7 @@ impl<'a> Batch<'a> {
         opening: &Opening<'_>,
         slot: u16,
     ) -> Result<bool, StartError> {
-        let OpenVolume { unit, is_first } = open_volume(volume, opening, slot)?;
+        let OpenVolume { unit, is_first, .. } = open_volume(volume, opening, slot)?;
         if self.0.contains_key(&volume.lun) || units.get(volume.lun).is_some() {
             drop(unit);
             if is_first {

@@ -16,6 +16,7 @@ use sanwire_store::{
     Started, Store, StoreError,
 };
 
+pub use identity::VolumeMark;
 pub use open::FileOptions;
 pub use records::{mark_records, records_mark};
 

@@ -202,7 +202,7 @@ impl Manager {
 
     /// Serves a volume over HyperSCSI that is open.
     pub(super) fn put(&mut self, volume: VolumeConfig, opened: OpenVolume) -> Result<Opened, ManageError> {
-        let OpenVolume { unit, is_first } = opened;
+        let OpenVolume { unit, is_first, .. } = opened;
         if let Err(error) = self.target.put_volumes(vec![(&volume, unit)]) {
             self.forget_if(is_first, &volume.spec);
             return Err(error.into());
@@ -216,7 +216,7 @@ impl Manager {
         volumes: Vec<(VolumeConfig, OpenVolume)>,
     ) -> Result<Vec<Opened>, ManageError> {
         let (mut units, mut coming) = (Vec::new(), Vec::new());
-        for (volume, OpenVolume { unit, is_first }) in volumes {
+        for (volume, OpenVolume { unit, is_first, .. }) in volumes {
             units.push(unit);
             coming.push((volume, is_first));
         }
@@ -243,9 +243,9 @@ impl Manager {
 
     /// As if a volume had not been opened that nobody has found: who tries again later is not asked where the former volume is.
     pub(super) fn give_up_opened(&self, spec: &VolumeSpec, opened: OpenVolume) {
-        let OpenVolume { unit, is_first } = opened;
+        let OpenVolume { unit, is_first, former } = opened;
         drop(unit);
-        self.forget_if(is_first, spec);
+        self.target.volume_opener().forget_opening(spec, is_first, former.as_ref());
     }
 
     /// The same for all of these.

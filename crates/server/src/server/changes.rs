@@ -25,7 +25,9 @@ use crate::management_queue::Letters;
 use crate::messages::{Mailbox, ShardMessage};
 use crate::removal::Removal;
 use crate::revisions::Collection;
-use crate::volumes::{OpenVolume, Opening, forget_volume, open_volume, put_among, remember_length};
+use crate::volumes::{
+    Former, OpenVolume, Opening, forget_opening, forget_volume, open_volume, put_among, remember_length,
+};
 
 /// How long shards may take to tell what they have counted.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -105,7 +107,7 @@ impl Server {
     /// [`StartError`], as for a volume at the start; then nothing is remembered of it that was not before.
     pub fn add_volume(&self, volume: &VolumeConfig, acceptance: Acceptance) -> Result<bool, StartError> {
         let slot = self.take_slots(1, |_| false).pop().unwrap_or_default();
-        let OpenVolume { unit, is_first } = self.volume_opener().open(volume, acceptance, slot)?;
+        let OpenVolume { unit, is_first, .. } = self.volume_opener().open(volume, acceptance, slot)?;
         self.put_volumes(vec![(volume, unit)]).map(|()| is_first)
     }
 
@@ -384,6 +386,11 @@ impl VolumeOpener {
         let until = Some(Instant::now() + patience);
         let opening = Opening { state: self.state.as_deref(), acceptance: Acceptance::Known, until };
         open_volume(volume, &opening, slot)
+    }
+
+    /// What is known of a volume that was opened just now, and is closed and not served after all, is what was known before.
+    pub(crate) fn forget_opening(&self, spec: &VolumeSpec, is_first: bool, former: Option<&Former>) {
+        forget_opening(spec, self.state.as_deref(), is_first, former);
     }
 
     /// Forgets a volume that was opened for the first time just now, and is not served after all.

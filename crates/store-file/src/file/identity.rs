@@ -108,6 +108,38 @@ impl Present {
     }
 }
 
+/// What a file says which volumes it holds, as it was at one moment.
+#[derive(Debug)]
+pub struct VolumeMark(Option<Vec<u8>>);
+
+impl VolumeMark {
+    /// That of a file; `None` where there is none, or it cannot be read.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<VolumeMark> {
+        let mut bytes = [0; MARK_MAX_BYTES];
+        match rustix::fs::getxattr(path, MARK, &mut bytes) {
+            Ok(length) => Some(VolumeMark(Some(bytes[..length].to_vec()))),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Some(VolumeMark(None)),
+            Err(_) => None,
+        }
+    }
+
+    /// Puts it back, also through a crash.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn put_back(&self, path: &Path) -> io::Result<()> {
+        match &self.0 {
+            Some(bytes) => rustix::fs::setxattr(path, MARK, bytes, XattrFlags::empty())?,
+            None => match rustix::fs::removexattr(path, MARK) {
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(errno.into()),
+            },
+        }
+        File::open(path)?.sync_all()
+    }
+}
+
 /// The volumes that a file says to hold.
 type Marks = Vec<([u8; 16], String)>;
 

@@ -216,6 +216,33 @@ fn of_two_who_want_to_change_the_same_at_one_time_one_is_refused_and_nothing_is_
 }
 
 #[test]
+fn a_volume_that_is_refused_to_be_renewed_or_adopted_is_the_one_that_it_was() {
+    let kept = Kept::new("condition-renew", &["a=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    let image = kept.directory.join("c.img");
+    let spec = format!("c=file:{},size=1M", image.display());
+    manager.execute(add(&spec)).unwrap();
+    let id = |manager: &mut Manager| {
+        status(manager).volumes.into_iter().find(|volume| volume.name == "c").map(|volume| volume.id).unwrap()
+    };
+    let former = id(&mut manager);
+    for (renew, adopt) in [(true, false), (false, true)] {
+        manager.execute(remove("c")).unwrap();
+        let revision = status(&mut manager).collections.volumes;
+        let request = Request::AddVolume { volume: spec.clone(), target: None, renew, adopt };
+        let opening = work(manager.begin(on(revision, request)).unwrap());
+        manager.execute(resize("a", if renew { "2M" } else { "3M" })).unwrap();
+        assert_eq!(go_on(&mut manager, opening).err().unwrap().code(), "revision-stale");
+        manager.execute(add(&spec)).expect("it is known as before");
+        assert_eq!(id(&mut manager), former, "renew: {renew}, adopt: {adopt}");
+    }
+    manager.execute(remove("c")).unwrap();
+    let request = Request::AddVolume { volume: spec, target: None, renew: true, adopt: false };
+    manager.execute(request).unwrap();
+    assert_ne!(id(&mut manager), former);
+}
+
+#[test]
 fn a_condition_stands_in_front_of_one_change_alone() {
     let mut manager = start();
     let revision = status(&mut manager).revision;

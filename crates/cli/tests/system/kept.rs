@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Scratch, Server, port, run, wait_until};
+use crate::harness::{Process, Scratch, Server, port, run, wait_until};
 use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -55,4 +55,57 @@ fn what_ctl_changes_survives_a_kill_and_a_damaged_state_directory_is_refused() {
     let refused = serve();
     assert!(refused.code == Some(1) && refused.stderr.contains("is damaged"), "{}", refused.stderr);
     assert_eq!(fs::read_to_string(&kept).expect("it is still there"), damaged, "nothing is overwritten");
+}
+
+#[test]
+fn a_reset_by_ctl_tells_what_it_would_do_takes_nothing_from_clients_and_then_does_it() {
+    let scratch = Scratch::new();
+    let (port, socket) = (port(), scratch.path("c.sock"));
+    let options = ["--control", &scratch.text("c.sock"), "--state-directory", &scratch.text("state")];
+    let options = options.map(str::to_owned);
+    let wire = format!("iscsi:127.0.0.1:{port}");
+    let mut server = Server::start_on(&scratch, &[&wire], &["disk0=ram:8M", "disk1=ram:8M"], &options);
+    let status = || ctl_ok(&socket, &["status"]);
+    let (before, [dry, reset]) = (status(), [&["reload", "--reset", "--dry-run"][..], &["reload", "--reset"]]);
+    assert_eq!(ctl_ok(&socket, dry), "nothing differs\n");
+    ctl_ok(&socket, &["add-volume", "disk2=ram:8M"]);
+    ctl_ok(&socket, &["remove-volume", "disk1"]);
+    ctl_ok(&socket, &["map-volume", "disk0", "--target", "iqn.2026-11.org.sanwire:disk2"]);
+    let changed = status();
+    assert!(changed.contains("CHANGED BY CTL"), "{changed}");
+
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    let volume = format!("iscsi://127.0.0.1:{port}/iqn.2026-11.org.sanwire:disk2/0");
+    bench.args(["bench", &volume, "--time", "600"]).env("XDG_STATE_HOME", scratch.path("bench-state"));
+    let mut bench = Process::spawn("bench", bench, scratch.path("bench.log"));
+    wait_until("a client uses disk2", TIMEOUT, || ctl_ok(&socket, &["sessions"]).contains("disk2"));
+    let would = ctl_ok(&socket, dry);
+    for part in [
+        "volume disk1 would be served",
+        "volume disk2 would not be served any more",
+        "volume disk2, which ctl has changed",
+        "mapping disk0 in iqn.2026-11.org.sanwire:disk2, which ctl has changed",
+        "a reload is refused without --force",
+    ] {
+        assert!(would.contains(part), "{part}: {would}");
+    }
+    let refused = ctl(&socket, reset);
+    assert!(refused.code == Some(1) && refused.stderr.contains("--force"), "{refused:?}");
+    assert_eq!(status(), changed, "nothing was done");
+    bench.kill();
+    wait_until("nobody uses it", TIMEOUT, || !ctl_ok(&socket, &["sessions"]).contains("disk2"));
+
+    let done = ctl_ok(&socket, reset);
+    for part in ["volume disk1 is served", "volume disk2 is not served any more"] {
+        assert!(done.contains(part), "{part}: {done}");
+    }
+    assert_eq!(status(), before);
+    assert_eq!(ctl_ok(&socket, dry), "nothing differs\n");
+    let aside = fs::read_to_string(scratch.path("state/changes-box.json.old")).expect("it was put aside");
+    assert!(aside.contains("disk2"), "{aside}");
+    server.kill();
+    server.restart();
+    wait_until("it serves again", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
+    assert_eq!(status(), before, "nor does a restart know more");
+    assert!(server.stop().success(), "{}", server.log());
 }

@@ -179,9 +179,14 @@ impl StateFile {
 
     /// Puts what is kept aside, as `PATH.old`, before something else takes its place.
     pub(crate) fn put_aside(&self) -> io::Result<()> {
-        let mut aside = self.path.clone().into_os_string();
-        aside.push(".old");
-        read_file(&self.path)?.map_or(Ok(()), |content| replace_file(Path::new(&aside), &content))
+        read_file(&self.path)?.map_or(Ok(()), |content| replace_file(self.aside().path(), &content))
+    }
+
+    /// What was put aside last.
+    pub(crate) fn aside(&self) -> StateFile {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".old");
+        StateFile::new(path.into(), self.keeps)
     }
 }
 

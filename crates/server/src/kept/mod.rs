@@ -69,6 +69,25 @@ impl Changes {
     pub(crate) fn is_empty(&self) -> bool {
         *self == Changes::default()
     }
+
+    /// Whether the other ones are these too, with more perhaps.
+    pub(crate) fn are_within(&self, others: &Changes) -> bool {
+        let Changes { volumes, mappings, targets, access_states } = self;
+        let has_all = |target, units: &BTreeMap<String, Changed<u16>>| {
+            others.mappings.get(target).is_some_and(|others| is_within(units, others))
+        };
+        let has_states = |place, states: &BTreeMap<u16, PortState>| {
+            others.access_states.get(place).is_some_and(|others| is_within(states, others))
+        };
+        is_within(volumes, &others.volumes)
+            && is_within(targets, &others.targets)
+            && mappings.iter().all(|(target, units)| has_all(target, units))
+            && access_states.iter().all(|(place, states)| has_states(place, states))
+    }
+}
+
+fn is_within<K: Ord, V: PartialEq>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> bool {
+    one.iter().all(|(key, value)| other.get(key) == Some(value))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A server becomes what its configuration says: what was changed while it ran is forgotten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::Lun;
 
@@ -12,11 +12,14 @@ use super::usage::Way;
 use super::{Deviation, ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::counting::User;
+use crate::kept::{Changes, StateFile};
 
 impl Manager {
     /// What a reset would make of each thing that is not as it is configured, a line for each.
-    pub(super) fn would_forget(&self) -> Vec<String> {
-        let deviations = deviations(&self.kept.changes(), self.target.clients());
+    /// Those of volumes that stay as they are, by their names, are told elsewhere.
+    pub(super) fn would_forget(&self, stay: &BTreeSet<String>) -> Vec<String> {
+        let mut deviations = deviations(&self.kept.changes(), self.target.clients());
+        deviations.retain(|Deviation { resource, name, .. }| resource != "volume" || !stay.contains(name));
         let line = |Deviation { resource, name, configured, now }: Deviation| {
             let now = now.unwrap_or_else(|| "removed".into());
             let configured = configured.unwrap_or_else(|| "not there".into());
@@ -25,12 +28,17 @@ impl Manager {
         deviations.into_iter().map(line).collect()
     }
 
-    /// Puts what is kept aside, before it is forgotten. Where nothing is, what an earlier reset has put aside stays there.
+    /// Puts what is kept aside, before it is forgotten. Where nothing is, or only what an earlier reset could not bring back, what that
+    /// has put aside stays there.
     ///
     /// # Errors
     /// [`ManageError`] when that cannot be done.
     pub(super) fn put_changes_aside(&self) -> Result<(), ManageError> {
-        if let Some(file) = self.kept.file.as_ref().filter(|_| !self.kept.changes().is_empty()) {
+        let is_aside = |file: &&StateFile| {
+            let aside: Option<Changes> = file.aside().load().ok().flatten();
+            self.kept.changes().are_within(&aside.unwrap_or_default())
+        };
+        if let Some(file) = self.kept.file.as_ref().filter(|file| !is_aside(file)) {
             file.put_aside().map_err(|source| not_kept(file, source))?;
         }
         Ok(self.target.clients().put_changes_aside()?)

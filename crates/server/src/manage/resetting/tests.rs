@@ -128,6 +128,49 @@ fn what_cannot_be_made_as_it_is_configured_is_told_and_still_differs() {
 }
 
 #[test]
+fn what_a_reset_has_put_aside_outlasts_another_one_that_finds_only_what_it_has_left() {
+    let kept = Kept::new("reset-left", &["a=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    lines(&mut manager, Request::ResizeVolume { name: "a".into(), size: "2M".into() });
+    lines(&mut manager, add("d=ram:1M"));
+    lines(&mut manager, reset(false));
+    let aside = || fs::read_to_string(kept.changes().with_extension("json.old")).unwrap();
+    let first = aside();
+    assert!(first.contains("\"d\"") && status(&mut manager).deviations.len() == 1);
+    lines(&mut manager, reset(false));
+    assert_eq!(aside(), first);
+    manager.into_target().stop().unwrap();
+    let mut manager = kept.start().unwrap();
+    lines(&mut manager, reset(false));
+    assert_eq!(aside(), first, "nor does a restart forget that");
+    lines(&mut manager, add("e=ram:1M"));
+    lines(&mut manager, reset(false));
+    assert!(aside().contains("\"e\""), "there was something new");
+}
+
+#[test]
+fn a_volume_that_a_reset_would_leave_as_it_is_is_not_told_to_be_as_configured() {
+    let kept = Kept::new("reset-stays", &["a=ram:1M", "b=ram:1M", "c=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    lines(&mut manager, Request::ResizeVolume { name: "a".into(), size: "2M".into() });
+    lines(&mut manager, remove("b"));
+    lines(&mut manager, add("b=null:1M"));
+    lines(&mut manager, remove("c"));
+    let told = lines(&mut manager, reset(true));
+    let about = |name: &str| {
+        let is_about = |line: &&String| line.starts_with(&format!("volume {name}"));
+        told.iter().filter(is_about).map(String::as_str).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        about("a"),
+        ["volume a would stay as long as it is: a volume is never made shorter; remove and add it"],
+        "{told:#?}"
+    );
+    assert_eq!(about("b"), ["volume b would stay as it is: remove and add it"], "{told:#?}");
+    assert!(about("c").iter().any(|line| line.contains("would be as configured")), "{told:#?}");
+}
+
+#[test]
 fn a_number_that_somebody_uses_is_not_taken_away() {
     let kept = Kept::new("reset-used", &["a=ram:1M", "b=ram:1M"]);
     let mut manager = kept.start().unwrap();

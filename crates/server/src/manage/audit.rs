@@ -318,12 +318,16 @@ pub(super) fn shown(request: &Request) -> Option<Value> {
 
 fn without_secrets(request: &Request) -> Option<Value> {
     let mut value = serde_json::to_value(request).ok()?;
-    for place in ["/settings/psk", "/request/settings/psk", "/request/request/settings/psk"] {
-        if let Some(secret) = value.pointer_mut(place).filter(|secret| !secret.is_null()) {
+    let mut innermost = &mut value;
+    loop {
+        if let Some(secret) = innermost.pointer_mut("/settings/psk").filter(|secret| !secret.is_null()) {
             *secret = SECRET.into();
         }
+        match innermost {
+            Value::Object(fields) if fields.contains_key("request") => innermost = &mut fields["request"],
+            _ => return Some(value),
+        }
     }
-    Some(value)
 }
 
 #[cfg(test)]
@@ -347,7 +351,9 @@ mod tests {
         let request = Request::AddClient { id: "a1".repeat(16), settings, force: false };
         let on_condition = Request::IfRevision { revision: 7, request: Box::new(request.clone()) };
         let started = Request::Start { request: Box::new(on_condition.clone()) };
-        for request in [request, on_condition, started] {
+        let page = Request::Page { request: Box::new(started.clone()), from: 0 };
+        let deep = Request::IfRevision { revision: 7, request: Box::new(page) };
+        for request in [request, on_condition, started, deep] {
             let shown = shown(&request).unwrap().to_string();
             assert!(shown.contains("(secret)") && !shown.contains("abab"), "{shown}");
         }

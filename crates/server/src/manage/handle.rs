@@ -168,9 +168,8 @@ impl ManagementHandle {
                 let (patience, _waiter) = self.patience(wait);
                 Response::Done(Answer::Events(self.0.events.read(since.as_deref(), patience)))
             }
-            Request::Start { request } if matches!(*request, Request::Start { .. }) => {
-                self.refuse(by, Refusal::new("request-invalid", "a start is begun with by itself"))
-            }
+            Request::Start { request } if matches!(*request, Request::Start { .. } | Request::Page { .. }) => self
+                .refuse(by, Refusal::new("request-invalid", "what is begun with is a change, not a start or a page")),
             Request::Start { request } => self.serve(by, *request, false),
             request => self.serve(by, request, true),
         }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     /// A server of two volumes, which are missing; it changes after its first answer.
-    fn page_of_missing(asked: usize, from: usize) -> Response {
+    fn page_of_missing(asked: usize, from: u64) -> Response {
         let missing = MissingStatus { name: format!("v{from}"), reason: "away".into() };
         let status = Status {
             name: "box".into(),

@@ -235,12 +235,17 @@ impl EventLog {
         EventLog(Arc::new(Shared { run, rings: Mutex::default(), news, revisions }))
     }
 
+    /// Takes note of a session of this principal: it has begun, or is over.
+    pub(crate) fn note_session(&self, principal: &str, has_begun: bool, what: Happening) {
+        self.0.revisions.session_changed(principal, has_begun);
+        self.note(what);
+    }
+
     /// Takes note of something.
     pub(crate) fn note(&self, what: Happening) {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let what = what.bounded();
         match &what {
-            Happening::SessionOpened { .. } | Happening::SessionClosed { .. } => self.0.revisions.sessions_changed(),
             Happening::JobBegun { .. } | Happening::JobEnded { .. } => self.0.revisions.jobs_changed(),
             _ => {}
         }

@@ -58,9 +58,9 @@ pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 pub use kept::{Keeps, StateError};
 pub use manage::{
     Answer, AnswerPage, Asker, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, JobState,
-    JobStatus, ManageError, ManagementHandle, Manager, MissingStatus, PortState, QuotaStatistics, REQUEST_MAX_BYTES,
-    Refusal, RemoteStatistics, Request, Response, Source, Statistics, Status, TargetStatus, VolumeStatistics,
-    VolumeStatus,
+    JobStatus, ManageError, ManagementHandle, Manager, MetricsText, MissingStatus, PortState, QuotaStatistics,
+    REQUEST_MAX_BYTES, Refusal, RemoteStatistics, Request, Response, Source, Statistics, Status, TargetStatus,
+    VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use removal::Removal;

@@ -33,7 +33,16 @@ struct Shared {
     /// Of the sessions and the jobs as a whole: threads that serve tell of theirs without waiting.
     sessions: AtomicU64,
     jobs: AtomicU64,
+    /// Of the sessions of each principal that has some, or is paused.
+    principals: Mutex<BTreeMap<Box<str>, Principal>>,
     tables: Mutex<Tables>,
+}
+
+#[derive(Default, Debug)]
+struct Principal {
+    sessions: usize,
+    is_paused: bool,
+    revision: u64,
 }
 
 #[derive(Debug)]
@@ -68,7 +77,8 @@ impl Revisions {
         let table = || Table { whole: first, changed: BTreeMap::new() };
         let tables = Tables { first, server: first, of: [table(), table(), table()] };
         let at_first = || AtomicU64::new(first);
-        let shared = Shared { last: at_first(), sessions: at_first(), jobs: at_first(), tables: Mutex::new(tables) };
+        let (principals, tables) = (Mutex::default(), Mutex::new(tables));
+        let shared = Shared { last: at_first(), sessions: at_first(), jobs: at_first(), principals, tables };
         Revisions(Arc::new(shared))
     }
 
@@ -100,9 +110,43 @@ impl Revisions {
         self.lock().server = self.next();
     }
 
-    /// A session has begun, is over, or is paused, or not any more.
-    pub(crate) fn sessions_changed(&self) {
-        self.0.sessions.fetch_max(self.next(), Ordering::Release);
+    /// A session of this principal has begun, or is over.
+    pub(crate) fn session_changed(&self, principal: &str, has_begun: bool) {
+        self.change_principal(principal, |own| {
+            own.sessions = if has_begun { own.sessions + 1 } else { own.sessions.saturating_sub(1) };
+        });
+    }
+
+    /// This principal is paused, or not any more.
+    pub(crate) fn principal_paused(&self, principal: &str, is_paused: bool) {
+        self.change_principal(principal, |own| own.is_paused = is_paused);
+    }
+
+    fn change_principal(&self, principal: &str, change: impl FnOnce(&mut Principal)) {
+        let mut principals = self.principals();
+        let number = self.next();
+        let own = principals.entry(principal.into()).or_default();
+        change(own);
+        own.revision = number;
+        if own.sessions == 0 && !own.is_paused {
+            principals.remove(principal);
+        }
+        self.0.sessions.fetch_max(number, Ordering::Release);
+    }
+
+    /// That of the sessions of a principal; `None` when it has none.
+    pub(crate) fn sessions_of(&self, principal: &str) -> Option<u64> {
+        self.principals().get(principal).filter(|own| own.sessions > 0).map(|own| own.revision)
+    }
+
+    /// The same of all.
+    pub(crate) fn sessions_of_all(&self) -> BTreeMap<Box<str>, u64> {
+        self.principals().iter().map(|(principal, own)| (principal.clone(), own.revision)).collect()
+    }
+
+    fn principals(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Principal>> {
+        // It is whole between any two changes.
+        self.0.principals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A job has begun, or is over.
@@ -176,9 +220,30 @@ mod tests {
         revisions.changed(Volumes, "a");
         assert_eq!(now(), [11, 7, 11, 9, 11], "it is not what was there before");
         revisions.server_changed();
-        revisions.sessions_changed();
+        revisions.session_changed("host", true);
         assert_eq!((now(), revisions.sessions(), revisions.jobs()), ([11, 7, 11, 9, 12], 13, 7));
         assert_eq!(revisions.look().all(Clients), 7);
+    }
+
+    #[test]
+    fn what_becomes_of_the_sessions_of_one_leaves_those_of_others_and_takes_no_memory_when_they_are_over() {
+        let revisions = Revisions::new(7);
+        let of = |principals: [&str; 2]| principals.map(|principal| revisions.sessions_of(principal));
+        revisions.session_changed("a", true);
+        revisions.session_changed("b", true);
+        assert_eq!(of(["a", "b"]), [Some(8), Some(9)]);
+        revisions.session_changed("a", true);
+        revisions.principal_paused("a", true);
+        revisions.session_changed("a", false);
+        assert_eq!(of(["a", "b"]), [Some(12), Some(9)]);
+        revisions.session_changed("a", false);
+        assert_eq!((of(["a", "b"]), revisions.sessions()), ([None, Some(9)], 13));
+        revisions.session_changed("a", true);
+        assert_eq!(of(["a", "b"]), [Some(14), Some(9)], "it is not the one that was there before");
+        revisions.session_changed("a", false);
+        revisions.principal_paused("a", false);
+        revisions.session_changed("b", false);
+        assert!(revisions.sessions_of_all().is_empty());
     }
 
     #[test]

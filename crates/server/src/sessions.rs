@@ -23,6 +23,9 @@ pub struct SessionStatus {
     pub wire: String,
     /// Whose it is: a client by its id, or an initiator by its name.
     pub client: String,
+    /// That of the sessions of this client together: it rises when one of them begins, ends, is paused or resumed.
+    #[serde(default)]
+    pub revision: u64,
     /// What people call the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -50,6 +53,21 @@ pub struct SessionStatus {
     pub shard: usize,
 }
 
+/// The place of a session among all that there are, by which pages of them begin: below 2^46, and in the order of their numbers.
+pub(crate) fn page_place(session: NexusId) -> u64 {
+    const COUNTER_BITS: u32 = 45;
+    // The first bit tells sessions over connections from those over packets.
+    let (is_stream, counter) = (session.0 >> (u64::BITS - 1), session.0 << 1 >> 1);
+    is_stream << COUNTER_BITS | counter.min((1 << COUNTER_BITS) - 1)
+}
+
+impl SessionStatus {
+    /// Its place in pages.
+    pub(crate) fn page_place(&self) -> u64 {
+        u64::from_str_radix(&self.id, 16).map_or(0, |number| page_place(NexusId(number)))
+    }
+}
+
 /// What a shard knows of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionCount {
@@ -65,7 +83,12 @@ pub(crate) struct SessionCount {
 }
 
 /// The rows of all sessions, by their numbers.
-pub(crate) fn rows(counted: &[Counted], units: &LogicalUnits, clients: &Clients) -> Vec<SessionStatus> {
+pub(crate) fn rows(
+    counted: &[Counted],
+    units: &LogicalUnits,
+    clients: &Clients,
+    revisions: &BTreeMap<Box<str>, u64>,
+) -> Vec<SessionStatus> {
     let disks = units.iter();
     let names: BTreeMap<u16, &str> = disks.iter().map(|(_, disk)| (disk.slot(), disk.identity().name())).collect();
     let mut sessions: Vec<(usize, &SessionCount)> =
@@ -79,6 +102,8 @@ pub(crate) fn rows(counted: &[Counted], units: &LogicalUnits, clients: &Clients)
             id: format!("{:x}", nexus.0),
             wire: session.wire.to_owned(),
             name: clients.find(&client).ok().map(|client| client.name).filter(|name| !name.is_empty()),
+            // One that has begun meanwhile has none yet.
+            revision: revisions.get(&*client).copied().unwrap_or_default(),
             client,
             port: host.port.clone(),
             target: host.target.clone(),

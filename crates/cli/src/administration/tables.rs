@@ -15,7 +15,7 @@ pub(super) fn table_of(answer: &Answer) -> String {
         Answer::Sessions(sessions) => show_sessions(sessions),
         Answer::Clients(clients) => show_clients(clients),
         Answer::Statistics(statistics) => show_statistics(statistics),
-        Answer::Metrics(text) => text.clone(),
+        Answer::Metrics(metrics) => metrics.as_str().to_owned(),
         Answer::Jobs(jobs) => show_jobs(jobs),
         Answer::Events(events) => format!("{}cursor {}\n", show_events(events), events.cursor),
         Answer::Job(job) => show_job(job),

@@ -156,7 +156,7 @@ impl Manager {
     }
 
     /// What the shards call a client or an initiator.
-    fn principal(&self, client: &str) -> Result<String, ManageError> {
+    pub(super) fn principal(&self, client: &str) -> Result<String, ManageError> {
         if let Ok(initiator) = client.parse::<IscsiName>() {
             return Ok(initiator.to_string());
         }
@@ -175,7 +175,7 @@ impl Manager {
             false => self.paused.remove(&principal),
         };
         self.target.pause_principal(&principal, is_paused);
-        is_changed.then(|| self.target.revisions().sessions_changed());
+        is_changed.then(|| self.target.revisions().principal_paused(&principal, is_paused));
         let state = match (is_paused, is_changed) {
             (true, _) => "waits, until it is resumed or the server ends",
             (false, true) => "goes on",

@@ -30,7 +30,8 @@ enum Subject {
     Client(String),
     AllVolumes,
     AllClients,
-    Sessions,
+    /// Those of a client, by its id or name, or of an initiator.
+    SessionsOf(String),
     /// All that an administrator can change.
     Server,
 }
@@ -57,7 +58,9 @@ impl Subject {
             }
             R::AddVolume { .. } => Subject::AllVolumes,
             R::AddClient { .. } => Subject::AllClients,
-            R::DropClient { .. } | R::PauseClient { .. } | R::ResumeClient { .. } => Subject::Sessions,
+            R::DropClient { client } | R::PauseClient { client } | R::ResumeClient { client } => {
+                Subject::SessionsOf(client.clone())
+            }
             R::SetAccessState { .. } | R::Reload { dry_run: false, .. } => Subject::Server,
             _ => return Err(ManageError::NoCondition),
         })
@@ -71,7 +74,7 @@ impl Subject {
             Subject::Client(client) => format!("client {client}"),
             Subject::AllVolumes => "the list of volumes".to_owned(),
             Subject::AllClients => "the list of clients".to_owned(),
-            Subject::Sessions => "the list of sessions".to_owned(),
+            Subject::SessionsOf(client) => format!("the list of sessions of {client}"),
             Subject::Server => "the server".to_owned(),
         }
     }
@@ -137,7 +140,11 @@ impl Manager {
             }
             Subject::AllVolumes => look.all(Volumes),
             Subject::AllClients => look.all(Clients),
-            Subject::Sessions => self.target.revisions().sessions(),
+            Subject::SessionsOf(client) => {
+                let principal = self.principal(client)?;
+                let revision = self.target.revisions().sessions_of(&principal);
+                revision.ok_or(ManageError::NoSession(principal))?
+            }
             Subject::Server => look.server(),
         })
     }

@@ -138,7 +138,7 @@ impl ManagementHandle {
     }
 
     /// One page of the answer to what is asked.
-    fn page(&self, by: &Asker, request: Request, from: usize, room_bytes: usize) -> Response {
+    fn page(&self, by: &Asker, request: Request, from: u64, room_bytes: usize) -> Response {
         if request.is_change() || matches!(request, Request::Page { .. } | Request::Start { .. }) {
             return self.refuse(by, Refusal::new("request-invalid", "only what changes nothing is answered in pages"));
         }

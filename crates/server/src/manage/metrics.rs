@@ -4,93 +4,32 @@
 //! `sanwire_`; seconds and bytes are the units; what is counted only grows, until the server ends.
 
 mod stores;
+mod text;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
-use sanwire_core::NexusId;
+use sanwire_core::{Lun, NexusId, quota};
+use sanwire_device::LogicalUnit;
 use sanwire_engine::VolumeCount;
 
 use self::stores::of_stores;
+pub use self::text::MetricsText;
+use self::text::{Family, Labels, Placed, Sample};
 use super::Manager;
 use super::deviations::deviations;
 use super::response::QuotaStatistics;
 use crate::counting::{ConnectionCount, Counted, WireCount};
+use crate::sessions::page_place;
 use crate::streams::{ByteCount, PortalCount};
 use crate::wire::Wire;
 
 /// Microseconds in a second.
 const SECOND_US: f64 = 1e6;
 
-/// Of one name, all that was counted.
-#[derive(Debug)]
-struct Family {
-    name: &'static str,
-    help: &'static str,
-    samples: Vec<(Labels, Sample)>,
-}
-
-type Labels = Vec<(&'static str, String)>;
-
-#[derive(Debug)]
-enum Sample {
-    Counter(u64),
-    Gauge(u64),
-    /// The sum in seconds, how many there were, and how many of them up to each bound, in seconds.
-    Durations(f64, u64, Vec<(f64, u64)>),
-}
-
-#[derive(Debug)]
-struct Metrics(Vec<Family>);
-
-impl Collector for Metrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for Family { name, help, samples } in self.0.iter().filter(|family| !family.samples.is_empty()) {
-            let metric_type = samples.first().map_or(MetricType::Unknown, |(_, sample)| sample.metric_type());
-            let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
-            for (labels, sample) in samples {
-                if labels.is_empty() {
-                    // There is one such sample at the most.
-                    sample.encode(family)?;
-                    break;
-                }
-                let labels: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (*key, value.as_str())).collect();
-                sample.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl EncodeMetric for Sample {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        match self {
-            Sample::Counter(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
-            Sample::Gauge(value) => encoder.encode_gauge(value),
-            Sample::Durations(sum, count, buckets) => {
-                encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
-            }
-        }
-    }
-
-    fn metric_type(&self) -> MetricType {
-        match self {
-            Sample::Counter(_) => MetricType::Counter,
-            Sample::Gauge(_) => MetricType::Gauge,
-            Sample::Durations(..) => MetricType::Histogram,
-        }
-    }
-}
-
 impl Manager {
     /// All metrics, as text.
-    pub(super) fn metrics(&self, counted: &[Counted]) -> String {
+    pub(super) fn metrics(&self, counted: &[Counted]) -> MetricsText {
         let mut families = self.of_server();
         families.extend(self.of_volumes(counted));
         families.extend(of_stores(&self.target.units().iter()));
@@ -98,20 +37,15 @@ impl Manager {
         families.extend(of_sessions(counted));
         families.extend(of_each_session(counted));
         families.extend(of_quotas(&self.quotas(counted)));
-        let mut registry = Registry::with_prefix("sanwire");
-        registry.register_collector(Box::new(Metrics(families)));
-        let mut text = String::new();
-        // Writing into a string does not fail.
-        let _ = encode(&mut text, &registry);
-        text
+        MetricsText::of(families)
     }
 
     fn of_server(&self) -> Vec<Family> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let running = self.jobs.list().iter().filter(|job| job.ended.is_none()).count() as u64;
         let gauge =
-            |name, help, labels: Labels, value| Family { name, help, samples: vec![(labels, Sample::Gauge(value))] };
-        let events = vec![(Labels::new(), Sample::Counter(self.target.events().count()))];
+            |name, help, labels: Labels, value| Family { name, help, samples: vec![(0, labels, Sample::Gauge(value))] };
+        let events = vec![(0, Labels::new(), Sample::Counter(self.target.events().count()))];
         let revision = self.target.revisions().look().server();
         let deviations = deviations(&self.kept.changes(), self.target.clients()).len() as u64;
         vec![
@@ -132,37 +66,40 @@ impl Manager {
 
     fn of_volumes(&self, counted: &[Counted]) -> Vec<Family> {
         let disks = self.target.units().iter();
-        let name = |disk: &sanwire_device::LogicalUnit| vec![("volume", disk.identity().name().to_owned())];
-        let gauge = |family, help, value: &dyn Fn(&sanwire_device::LogicalUnit) -> u64| Family {
-            name: family,
-            help,
-            samples: disks.iter().map(|(_, disk)| (name(disk), Sample::Gauge(value(disk)))).collect(),
+        let gauge = |name, help, value: &dyn Fn(&LogicalUnit) -> u64| {
+            let samples = disks.iter().map(|(lun, disk)| (place_of(*lun), label_of(disk), Sample::Gauge(value(disk))));
+            Family { name, help, samples: samples.collect() }
         };
-        let sums: Vec<_> = disks.iter().map(|(_, disk)| (name(disk), Manager::sum_of(counted, disk))).collect();
-        let of = |family, help, value: &dyn Fn(&VolumeCount) -> Sample| Family {
-            name: family,
-            help,
-            samples: sums.iter().map(|(labels, sum)| (labels.clone(), value(sum))).collect(),
+        let sums = disks.iter().map(|(lun, disk)| (place_of(*lun), label_of(disk), Manager::sum_of(counted, disk)));
+        let sums: Vec<_> = sums.collect();
+        let of = |name, help, value: &dyn Fn(&VolumeCount) -> Option<Sample>| {
+            let samples = sums.iter().filter_map(|(place, labels, sum)| Some((*place, labels.clone(), value(sum)?)));
+            Family { name, help, samples: samples.collect() }
         };
-        let used: Vec<_> = sums.iter().filter(|(_, sum)| sum.commands > 0).collect();
-        let durations = used.iter().map(|(labels, sum)| (labels.clone(), durations(sum)));
+        let counter = |count| Some(Sample::Counter(count));
         vec![
             gauge("volume_size_bytes", "The length of the volume", &|disk| disk.store().geometry().length_bytes),
             gauge("volume_read_only", "Whether writes are refused", &|disk| disk.store().geometry().read_only.into()),
             gauge("volume_waiting_commands", "Commands that wait for the store", &|disk| {
                 disk.stalls().waiting().into()
             }),
-            of("volume_commands", "Commands that have ended", &|sum| Sample::Counter(sum.commands)),
-            of("volume_read_bytes", "Bytes that were read", &|sum| Sample::Counter(sum.read_bytes)),
-            of("volume_written_bytes", "Bytes that were written", &|sum| Sample::Counter(sum.written_bytes)),
-            of("volume_errors", "Commands that failed or were aborted", &|sum| Sample::Counter(sum.errors)),
-            Family {
-                name: "volume_command_duration_seconds",
-                help: "From a command's arrival to its answer",
-                samples: durations.collect(),
-            },
+            of("volume_commands", "Commands that have ended", &|sum| counter(sum.commands)),
+            of("volume_read_bytes", "Bytes that were read", &|sum| counter(sum.read_bytes)),
+            of("volume_written_bytes", "Bytes that were written", &|sum| counter(sum.written_bytes)),
+            of("volume_errors", "Commands that failed or were aborted", &|sum| counter(sum.errors)),
+            of("volume_command_duration_seconds", "From a command's arrival to its answer", &|sum| {
+                (sum.commands > 0).then(|| durations(sum))
+            }),
         ]
     }
+}
+
+fn place_of(volume: Lun) -> u64 {
+    volume.number().into()
+}
+
+fn label_of(volume: &LogicalUnit) -> Labels {
+    vec![("volume", volume.identity().name().to_owned())]
 }
 
 /// How long commands have taken, by powers of two.
@@ -185,11 +122,13 @@ fn of_wires(counted: &[Counted], served: &[Wire]) -> Vec<Family> {
             None => wires.push(wire.clone()),
         }
     }
+    let places: BTreeMap<String, u64> = served.iter().map(ToString::to_string).zip(0..).collect();
+    let place = |wire: &str| places.get(wire).copied().unwrap_or(places.len() as u64);
     let of = |name, help, value: &dyn Fn(&WireCount) -> WireSamples| {
         let samples = wires.iter().flat_map(|wire| {
             value(wire).into_iter().map(|(direction, sample)| {
                 let direction = direction.map(|direction| ("direction", direction.to_owned()));
-                ([("wire", wire.wire.clone())].into_iter().chain(direction).collect(), sample)
+                (place(&wire.wire), [("wire", wire.wire.clone())].into_iter().chain(direction).collect(), sample)
             })
         });
         Family { name, help, samples: samples.collect() }
@@ -204,10 +143,10 @@ fn of_wires(counted: &[Counted], served: &[Wire]) -> Vec<Family> {
     for (wire, PortalCount { bytes: ByteCount { received, sent }, .. }) in &portals {
         for (direction, count) in [("in", received), ("out", sent)] {
             let labels = labels(wire).into_iter().chain([("direction", direction.to_owned())]);
-            bytes.samples.push((labels.collect(), Sample::Counter(*count)));
+            bytes.samples.push((place(wire), labels.collect(), Sample::Counter(*count)));
         }
     }
-    let connections = portals.iter().map(|(wire, count)| (labels(wire), Sample::Gauge(count.connections)));
+    let connections = portals.iter().map(|(wire, count)| (place(wire), labels(wire), Sample::Gauge(count.connections)));
     vec![
         bytes,
         Family {
@@ -258,7 +197,7 @@ fn of_each_session(counted: &[Counted]) -> Vec<Family> {
                 let (session, client) = (format!("{:x}", nexus.0), count.principal.clone());
                 let labels = [("session", session), ("protocol", count.wire.to_owned()), ("client", client)];
                 let direction = direction.map(|direction| ("direction", direction.to_owned()));
-                (labels.into_iter().chain(direction).collect(), sample)
+                (page_place(*nexus), labels.into_iter().chain(direction).collect(), sample)
             })
         });
         Family { name, help, samples: samples.collect() }
@@ -285,8 +224,9 @@ fn of_each_session(counted: &[Counted]) -> Vec<Family> {
 
 /// Sessions of every wire and what was not taken, by shards.
 fn of_sessions(counted: &[Counted]) -> Vec<Family> {
-    let (mut sessions, mut dropped) = (Vec::new(), Vec::new());
+    let (mut sessions, mut dropped) = (Vec::<Placed>::new(), Vec::<Placed>::new());
     for shard in counted {
+        let place = shard.shard as u64;
         let mut wires: Vec<(&str, u64)> = Vec::new();
         for session in &shard.sessions {
             match wires.iter_mut().find(|(wire, _)| *wire == session.wire) {
@@ -295,12 +235,12 @@ fn of_sessions(counted: &[Counted]) -> Vec<Family> {
             }
         }
         let labels = |wire: &str| vec![("shard", shard.shard.to_string()), ("protocol", wire.to_owned())];
-        sessions.extend(wires.into_iter().map(|(wire, count)| (labels(wire), Sample::Gauge(count))));
+        sessions.extend(wires.into_iter().map(|(wire, count)| (place, labels(wire), Sample::Gauge(count))));
         // Several wires may have the same reason.
         let mut reasons = BTreeMap::<&str, u64>::new();
         shard.dropped.iter().for_each(|(reason, count)| *reasons.entry(reason).or_default() += count);
         let labels = |reason: &str| vec![("shard", shard.shard.to_string()), ("reason", reason.to_owned())];
-        dropped.extend(reasons.into_iter().map(|(reason, count)| (labels(reason), Sample::Counter(count))));
+        dropped.extend(reasons.into_iter().map(|(reason, count)| (place, labels(reason), Sample::Counter(count))));
     }
     vec![
         Family { name: "shard_sessions", help: "Sessions of the shard", samples: sessions },
@@ -313,7 +253,8 @@ fn of_quotas(quotas: &[QuotaStatistics]) -> Vec<Family> {
     let of = |name, help, value: &dyn Fn(&QuotaStatistics) -> Sample| {
         let sample = |quota: &QuotaStatistics| {
             let labels = [("holder", &quota.holder), ("quota", &quota.name), ("unit", &quota.unit)];
-            (labels.map(|(key, value)| (key, value.clone())).into(), value(quota))
+            let place = quota::ALL.iter().position(|one| one.holder.name() == quota.holder && one.name == quota.name);
+            (place.unwrap_or_default() as u64, labels.map(|(key, value)| (key, value.clone())).into(), value(quota))
         };
         Family { name, help, samples: quotas.iter().map(sample).collect() }
     };

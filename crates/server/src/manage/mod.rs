@@ -51,6 +51,7 @@ pub use self::handle::ManagementHandle;
 use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
+pub use self::metrics::MetricsText;
 pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
 pub use self::request::Request;
@@ -197,7 +198,10 @@ impl Manager {
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
             Request::Status => done(Answer::Status(self.looker().status())),
             Request::Sessions => {
-                Ok(self.count(|manager, counted| Answer::Sessions(manager.target.sessions_of(&counted))))
+                // They are read before what they are of.
+                let revisions = self.target.revisions().sessions_of_all();
+                Ok(self
+                    .count(move |manager, counted| Answer::Sessions(manager.target.sessions_of(&counted, &revisions))))
             }
             Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),
             Request::DropClient { client } => self.drop_client(&client),
@@ -217,7 +221,7 @@ impl Manager {
     }
 
     /// Asks the shards for what they have counted.
-    fn count(&self, answer: fn(&Manager, Vec<Counted>) -> Answer) -> Step {
+    fn count(&self, answer: impl FnOnce(&Manager, Vec<Counted>) -> Answer + Send + 'static) -> Step {
         let counter = self.target.counter();
         Step::slow(
             "counting",

@@ -1,15 +1,20 @@
 //! Answers in pages, for who has no room for a whole one: in band there is 1 MiB, and thousands of volumes take more.
 //!
-//! The items of an answer's lists are numbered, one list after the other; a page has those from one number on for which there is room.
-//! What is no list is in every page.
+//! The items of an answer are numbered; a page has those from one number on for which there is room. What is no list is in every page.
+//! Sessions and metrics have numbers of their own, which stay the same whatever comes and goes between two pages: so they can be read
+//! while clients log in all the time. Other lists are numbered one after the other, and change seldom.
 
 use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
 use super::response::{Answer, Response, Statistics, Status, TargetStatus};
+use crate::sessions::SessionStatus;
 
 /// What a page takes besides its items, at the most.
 const FRAME_BYTES: usize = 256;
+
+/// Connections stand behind all volumes, by the places of their sessions.
+const CONNECTIONS_FIRST: u64 = 1 << 46;
 
 /// A part of an answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -17,25 +22,27 @@ pub struct AnswerPage {
     /// The answer, with some of its items.
     pub answer: Box<Answer>,
     /// From which item on the next page is; `None`: this is the last one.
-    pub next: Option<usize>,
-    /// That of what is listed, which rises with each item that comes, changes or goes: pages of different ones do not belong together.
+    pub next: Option<u64>,
+    /// That of what is listed in the order of its places, which rises with each item that comes, changes or goes: pages of different ones
+    /// do not belong together. Zero: all of them do.
     #[serde(default)]
     pub revision: u64,
 }
 
 impl AnswerPage {
     /// The page from an item on, in so many bytes of JSON; refused when there is no room for a single item.
-    pub(super) fn response(mut answer: Answer, revision: u64, from: usize, room_bytes: usize) -> Response {
+    pub(super) fn response(mut answer: Answer, revision: u64, from: u64, room_bytes: usize) -> Response {
         let mut empty = answer.clone();
-        Cut { from: usize::MAX, at: 0, room_bytes: usize::MAX, is_full: false }.answer(&mut empty);
-        let mut cut = Cut { from, at: 0, room_bytes, is_full: false };
-        cut.spend(length(&empty) + FRAME_BYTES);
+        Cut::new(u64::MAX, usize::MAX).answer(&mut empty);
+        let mut cut = Cut::new(from, room_bytes);
+        if !cut.spend(length(&empty) + FRAME_BYTES) {
+            cut.next = Some(from);
+        }
         cut.answer(&mut answer);
-        let next = cut.is_full.then_some(cut.at);
-        if next.is_some_and(|next| next <= from) {
+        if cut.next.is_some_and(|next| next <= from) {
             return Response::Refused(Refusal::new("answer-too-long", "one item of the answer is too long"));
         }
-        Response::Done(Answer::Page(AnswerPage { answer: Box::new(answer), next, revision }))
+        Response::Done(Answer::Page(AnswerPage { answer: Box::new(answer), next: cut.next, revision }))
     }
 }
 
@@ -58,7 +65,7 @@ impl Answer {
             (Answer::Sessions(one), Answer::Sessions(other)) => one.extend(other),
             (Answer::Clients(one), Answer::Clients(other)) => one.extend(other),
             (Answer::Jobs(one), Answer::Jobs(other)) => one.extend(other),
-            (Answer::Metrics(one), Answer::Metrics(other)) => one.push_str(&other),
+            (Answer::Metrics(one), Answer::Metrics(other)) => one.append(other),
             _ => return false,
         }
         true
@@ -82,14 +89,19 @@ impl Status {
 
 /// Goes through the items of an answer, and leaves those of one page.
 struct Cut {
-    from: usize,
-    /// The number of the next item; of a page that is full, the first that it does not have.
-    at: usize,
+    from: u64,
+    /// The number of the next item of a list whose items have none of their own.
+    at: u64,
     room_bytes: usize,
-    is_full: bool,
+    /// Of a page that is full, the first item that it does not have.
+    next: Option<u64>,
 }
 
 impl Cut {
+    fn new(from: u64, room_bytes: usize) -> Self {
+        Cut { from, at: 0, room_bytes, next: None }
+    }
+
     fn answer(&mut self, answer: &mut Answer) {
         match answer {
             Answer::Status(Status { deviations, missing, volumes, targets, .. }) => {
@@ -100,32 +112,39 @@ impl Cut {
             }
             Answer::Statistics(Statistics { volumes, connections, .. }) => {
                 self.list(volumes);
-                self.list(connections);
+                self.numbered(connections, |connection| CONNECTIONS_FIRST + connection.page_place());
             }
-            Answer::Sessions(list) => self.list(list),
+            Answer::Sessions(list) => self.numbered(list, SessionStatus::page_place),
             Answer::Clients(list) => self.list(list),
             Answer::Jobs(list) => self.list(list),
-            Answer::Metrics(text) => self.lines(text),
+            Answer::Metrics(metrics) => {
+                metrics.items().for_each(|(number, item)| _ = self.takes(number, &item));
+                metrics.keep(self.from, self.next.unwrap_or(u64::MAX));
+            }
             Answer::Events(_) | Answer::Job(_) | Answer::Changed(_) | Answer::Page(_) => {}
         }
     }
 
     fn list<T: Serialize>(&mut self, list: &mut Vec<T>) {
-        list.retain(|item| self.takes(item));
+        list.retain(|item| self.takes_next(item));
     }
 
-    /// Each line of a text is an item.
-    fn lines(&mut self, text: &mut String) {
-        *text = text.split_inclusive('\n').filter(|line| self.takes(line)).collect();
+    /// A list of items with numbers, ascending; those with the same one are in one page.
+    fn numbered<T: Serialize>(&mut self, list: &mut Vec<T>, number: impl Fn(&T) -> u64) {
+        list.retain(|item| self.takes(number(item), item));
+        if let Some(next) = self.next {
+            list.retain(|item| number(item) < next);
+        }
     }
 
     /// A target is an item without its units, each of which is another one: it may go on in the next page.
     fn targets(&mut self, targets: &mut Vec<TargetStatus>) {
         targets.retain_mut(|target| {
             let mut units = std::mem::take(&mut target.units);
-            let is_new = self.takes(target);
-            if !is_new && !self.is_full && self.at + units.len() > self.from {
-                self.spend(length(target));
+            let is_new = self.takes_next(target);
+            let goes_on = !is_new && self.next.is_none() && self.at + units.len() as u64 > self.from;
+            if goes_on && !self.spend(length(target)) {
+                self.next = Some(self.from);
             }
             self.list(&mut units);
             target.units = units;
@@ -133,25 +152,25 @@ impl Cut {
         });
     }
 
-    fn takes(&mut self, item: &impl Serialize) -> bool {
-        if self.is_full {
-            return false;
-        }
+    fn takes_next(&mut self, item: &impl Serialize) -> bool {
         self.at += 1;
-        if self.at <= self.from {
-            return false;
-        }
-        self.spend(length(item));
-        self.at -= usize::from(self.is_full);
-        !self.is_full
+        self.takes(self.at - 1, item)
     }
 
-    fn spend(&mut self, bytes: usize) {
-        // With a comma.
-        match self.room_bytes.checked_sub(bytes + 1) {
-            Some(left) => self.room_bytes = left,
-            None => self.is_full = true,
+    fn takes(&mut self, number: u64, item: &impl Serialize) -> bool {
+        if self.next.is_some() || number < self.from {
+            return false;
         }
+        let has_room = self.spend(length(item));
+        self.next = (!has_room).then_some(number);
+        has_room
+    }
+
+    /// Whether there is room for so many bytes, and a comma.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let left = self.room_bytes.checked_sub(bytes + 1);
+        self.room_bytes = left.unwrap_or(0);
+        left.is_some()
     }
 }
 

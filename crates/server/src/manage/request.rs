@@ -173,7 +173,7 @@ pub enum Request {
         request: Box<Request>,
         /// From which item on: that which the page before has named.
         #[serde(default)]
-        from: usize,
+        from: u64,
     },
     /// What has happened.
     Events {

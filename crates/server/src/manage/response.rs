@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use sanwire_core::NexusId;
 use serde::{Deserialize, Serialize};
 
 use super::access::PortState;
 use super::jobs::JobStatus;
+use super::metrics::MetricsText;
 use super::page::AnswerPage;
 use super::refusal::Refusal;
 use crate::config::Origin;
 use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
-use crate::sessions::SessionStatus;
+use crate::sessions::{SessionStatus, page_place};
 
 /// An answer on its way. As JSON: `{"done": ...}` or `{"refused": "why", "code": "volume-unknown"}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,7 +76,7 @@ pub enum Answer {
     /// To [`super::Request::Job`], and to what takes longer than is waited for: it goes on.
     Job(JobStatus),
     /// To [`super::Request::Metrics`].
-    Metrics(String),
+    Metrics(MetricsText),
     /// To [`super::Request::Events`].
     Events(Events),
     /// What has changed, one line for each thing.
@@ -226,7 +228,7 @@ pub struct ClientStatus {
 pub struct Statistics {
     /// The volumes, by their numbers.
     pub volumes: Vec<VolumeStatistics>,
-    /// The HyperSCSI connections there are now.
+    /// The connections there are now, by the numbers of their sessions.
     pub connections: Vec<ConnectionStatistics>,
     /// HyperSCSI packets and messages that were not taken, by the reason in words.
     pub dropped: BTreeMap<String, u64>,
@@ -281,6 +283,13 @@ pub struct VolumeStatistics {
     pub latency_max_us: u64,
 }
 
+impl ConnectionStatistics {
+    /// The place of its session in pages.
+    pub(super) fn page_place(&self) -> u64 {
+        u64::from_str_radix(&self.session, 16).map_or(0, |number| page_place(NexusId(number)))
+    }
+}
+
 /// How a store that is elsewhere is reached, since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RemoteStatistics {
@@ -304,6 +313,9 @@ pub struct ConnectionStatistics {
     pub client: String,
     /// From where.
     pub address: String,
+    /// The number of its session, in hexadecimal digits.
+    #[serde(default)]
+    pub session: String,
     /// The shard that serves it.
     pub shard: usize,
     /// Commands of its session that have ended.

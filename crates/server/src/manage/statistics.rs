@@ -15,9 +15,11 @@ impl Manager {
     pub(super) fn statistics(&self, counted: &[Counted]) -> Statistics {
         let disks = self.target.units().iter();
         let volumes = disks.iter().map(|(_, disk)| of_volume(disk, &Manager::sum_of(counted, disk)));
+        let mut connections: Vec<_> = counted.iter().flat_map(connections).collect();
+        connections.sort_by_key(ConnectionStatistics::page_place);
         Statistics {
             volumes: volumes.collect(),
-            connections: counted.iter().flat_map(connections).collect(),
+            connections,
             dropped: counted.iter().fold(BTreeMap::new(), add),
             quotas: self.quotas(counted),
         }
@@ -96,6 +98,7 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
             wire: connection.wire.to_owned(),
             client: connection.principal.clone(),
             address: connection.address.clone(),
+            session: format!("{:x}", connection.nexus.0),
             shard: counted.shard,
             commands: count.commands,
             read_bytes: count.read_bytes,

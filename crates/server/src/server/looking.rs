@@ -1,5 +1,6 @@
 //! What there is to see of a server that runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sanwire_device::{LogicalUnit, LogicalUnits};
@@ -82,11 +83,12 @@ impl Server {
     /// The sessions of all shards that answer.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionStatus> {
-        self.sessions_of(&self.count())
+        let revisions = self.revisions().sessions_of_all();
+        self.sessions_of(&self.count(), &revisions)
     }
 
     /// The sessions, as the shards have counted them.
-    pub(crate) fn sessions_of(&self, counted: &[Counted]) -> Vec<SessionStatus> {
-        sessions::rows(counted, &self.units, &self.clients)
+    pub(crate) fn sessions_of(&self, counted: &[Counted], revisions: &BTreeMap<Box<str>, u64>) -> Vec<SessionStatus> {
+        sessions::rows(counted, &self.units, &self.clients, revisions)
     }
 }

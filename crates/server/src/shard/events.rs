@@ -126,7 +126,8 @@ impl Shard {
         let host = Host { port, who, target, address: Some(address) };
         self.lines.sessions.info(format_args!("{line}"), now);
         let (who, target) = (host.who.clone(), host.target.clone());
-        self.events.note(Happening::SessionOpened { session: format!("{:x}", nexus.0), who, target });
+        let opened = Happening::SessionOpened { session: format!("{:x}", nexus.0), who, target };
+        self.events.note_session(host.owner(), true, opened);
         if ends_own {
             self.nexuses.of(host.owner()).for_each(|former| self.engine.keep_blocks(former, nexus));
         }
@@ -159,7 +160,8 @@ impl Shard {
     fn close_nexus(&mut self, id: NexusId, is_for_good: bool, now: Instant) {
         let Some(Nexus { units, host, .. }) = self.nexuses.remove(id) else { return };
         self.lines.sessions.info(format_args!("a session of {} is over", host.who), now);
-        self.events.note(Happening::SessionClosed { session: format!("{:x}", id.0), who: host.who.clone() });
+        let closed = Happening::SessionClosed { session: format!("{:x}", id.0), who: host.who.clone() };
+        self.events.note_session(host.owner(), false, closed);
         self.past_uses.left(&host, is_for_good);
         self.engine.leave(&Selection { by: id, which: Which::Own }, None);
         self.engine.withhold(id, false);

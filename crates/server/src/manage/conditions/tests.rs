@@ -65,6 +65,11 @@ fn client(manager: &mut Manager) -> u64 {
     }
 }
 
+/// Those of [`ALICE`].
+fn sessions(manager: &mut Manager) -> u64 {
+    manager.target.revisions().sessions_of(ALICE).unwrap()
+}
+
 /// Refused for the revision, which the reason says as it is.
 fn refuses(manager: &mut Manager, revision: u64, request: Request, present: u64) {
     let shown = format!("{request:?}");
@@ -91,6 +96,8 @@ type Case = (fn(&mut Manager) -> u64, Request);
 #[test]
 fn a_change_on_the_condition_of_a_revision_is_done_once_and_refused_from_then_on() {
     let mut manager = start();
+    // As the shard says that has them.
+    manager.target.revisions().session_changed(ALICE, true);
     let name = || "b".to_owned();
     let (group, state) = (1, PortState::Standby);
     let cases: Vec<Case> = vec![
@@ -103,8 +110,8 @@ fn a_change_on_the_condition_of_a_revision_is_done_once_and_refused_from_then_on
         (target, unmap("c")),
         (|manager| status(manager).collections.clients, add_client()),
         (client, set_client()),
-        (|manager| status(manager).collections.sessions, Request::PauseClient { client: ALICE.into() }),
-        (|manager| status(manager).collections.sessions, Request::ResumeClient { client: ALICE.into() }),
+        (sessions, Request::PauseClient { client: ALICE.into() }),
+        (sessions, Request::ResumeClient { client: ALICE.into() }),
         (|manager| status(manager).revision, Request::SetAccessState { group, state, target: None }),
         (
             |manager| status(manager).revision,
@@ -125,6 +132,24 @@ fn a_change_on_the_condition_of_a_revision_is_done_once_and_refused_from_then_on
     manager.execute(on(revision, remove("b"))).unwrap();
     let revision = client(&mut manager);
     manager.execute(on(revision, Request::RemoveClient { client: ALICE.into(), force: false })).unwrap();
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn the_sessions_of_others_do_not_count_in_a_condition_on_those_of_one() {
+    let mut manager = start();
+    let revisions = manager.target.revisions().clone();
+    let pause = || Request::PauseClient { client: ALICE.into() };
+    assert_eq!(manager.execute(on(7, pause())).unwrap_err().code(), "session-unknown");
+    revisions.session_changed(ALICE, true);
+    let seen = sessions(&mut manager);
+    // As that of who asks in band.
+    revisions.session_changed("b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0", true);
+    manager.execute(on(seen, pause())).unwrap();
+    let seen = sessions(&mut manager);
+    revisions.session_changed(ALICE, true);
+    let present = sessions(&mut manager);
+    refuses(&mut manager, seen, Request::DropClient { client: ALICE.into() }, present);
     manager.into_target().stop().unwrap();
 }
 

@@ -163,7 +163,6 @@ fn a_page_says_of_what_it_lists_whether_that_has_changed() {
     let desk = desk(&kept);
     let client = || "a1".repeat(16);
     let add_client = Request::AddClient { id: client(), settings: Default::default(), force: false };
-    // Whatever begins or ends a session tells so; here there is none to do it.
     let open = Request::Start { request: Box::new(RELOAD) };
     let changes = [
         (
@@ -172,7 +171,6 @@ fn a_page_says_of_what_it_lists_whether_that_has_changed() {
             ["clients", "sessions", "sessions"],
         ),
         (add_client, ["clients", "status", "status"], ["sessions", "statistics", "metrics"]),
-        (Request::PauseClient { client: client() }, ["sessions", "clients", "statistics"], ["status", "jobs", "jobs"]),
         (open, ["jobs"; 3], ["sessions", "clients", "statistics"]),
     ];
     for (request, changed, others) in changes {
@@ -186,6 +184,31 @@ fn a_page_says_of_what_it_lists_whether_that_has_changed() {
         let after = (read(changed), read(others));
         assert!(before.0.iter().zip(after.0).all(|(before, after)| after > *before), "{shown}: {before:?} {after:?}");
         assert_eq!(after.1, before.1, "{shown}");
+    }
+    end(&desk);
+}
+
+#[test]
+fn pages_of_what_sessions_do_fit_together_while_these_come_and_go() {
+    let kept = Kept::new("page-sessions", &["a=ram:1M"]);
+    let desk = desk(&kept);
+    for answer in ["sessions", "clients", "statistics", "metrics"] {
+        let before = page_revision(&desk, answer);
+        // Whatever begins or ends a session tells so; here there is none to do it.
+        desk.0.revisions.session_changed("somebody", true);
+        assert_eq!(page_revision(&desk, answer), before, "{answer}");
+    }
+    end(&desk);
+}
+
+#[test]
+fn nothing_is_begun_with_in_pages_or_twice() {
+    let kept = Kept::new("start-page", &["a=ram:1M"]);
+    let desk = desk(&kept);
+    let wrapped = |request| Request::Start { request: Box::new(request) };
+    let page = Request::Page { request: Box::new(RELOAD), from: 0 };
+    for request in [wrapped(page), wrapped(wrapped(RELOAD))] {
+        assert_eq!(code(desk.handle(&BY, request)), "request-invalid");
     }
     end(&desk);
 }

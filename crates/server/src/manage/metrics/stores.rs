@@ -6,15 +6,14 @@ use sanwire_core::Lun;
 use sanwire_device::LogicalUnit;
 use sanwire_store::RemoteCount;
 
-use super::{Family, Labels, Sample};
+use super::{Family, Labels, Sample, label_of, place_of};
 
 /// Of each volume whose store has failed, or is elsewhere.
 pub(super) fn of_stores(volumes: &[(Lun, Arc<LogicalUnit>)]) -> Vec<Family> {
-    let labels = |unit: &LogicalUnit| vec![("volume", unit.identity().name().to_owned())];
-    let errors = volumes.iter().flat_map(|(_, unit)| {
-        unit.store_errors().all().map(move |(kind, count)| {
+    let errors = volumes.iter().flat_map(|(lun, unit)| {
+        unit.store_errors().all().map(|(kind, count)| {
             let kind = ("kind", kind.to_owned());
-            (labels(unit).into_iter().chain([kind]).collect(), Sample::Counter(count))
+            (place_of(*lun), label_of(unit).into_iter().chain([kind]).collect(), Sample::Counter(count))
         })
     });
     let errors = Family {
@@ -22,12 +21,13 @@ pub(super) fn of_stores(volumes: &[(Lun, Arc<LogicalUnit>)]) -> Vec<Family> {
         help: "Requests that the store has failed, each time that it was asked",
         samples: errors.collect(),
     };
-    let remote = volumes.iter().filter_map(|(_, unit)| Some((labels(unit), unit.store().remote()?)));
-    let remote: Vec<(Labels, RemoteCount)> = remote.collect();
+    let remote =
+        volumes.iter().filter_map(|(lun, unit)| Some((place_of(*lun), label_of(unit), unit.store().remote()?)));
+    let remote: Vec<(u64, Labels, RemoteCount)> = remote.collect();
     let of = |name, help, value: &dyn Fn(&RemoteCount) -> Sample| Family {
         name,
         help,
-        samples: remote.iter().map(|(labels, count)| (labels.clone(), value(count))).collect(),
+        samples: remote.iter().map(|(place, labels, count)| (*place, labels.clone(), value(count))).collect(),
     };
     vec![
         errors,

@@ -18,7 +18,8 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
     let mut config = config(&["a=ram:1M", "b=ram:2M"]);
     config.wires.push(any_port("iscsi:0.0.0.0:1".parse().unwrap()));
     let mut manager = start(config);
-    let Ok(Answer::Metrics(text)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
+    let Ok(Answer::Metrics(metrics)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
+    let text = metrics.as_str();
     let [wire, portal] = manager.target().wires() else { panic!("two wires") };
     for line in [
         "sanwire_server_info{name=\"box \\\"1\\\"\\n\\\\\"} 1",
@@ -72,8 +73,9 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
     config.wires.push(any_port("iscsi:127.0.0.1:1".parse().unwrap()));
     config.shards = 2;
     let mut manager = start(config);
-    let Ok(Answer::Metrics(text)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
-    check(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let Ok(Answer::Metrics(metrics)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
+    let text = metrics.as_str();
+    check(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let slot = manager.target().units().iter()[1].1.slot();
     let mut sum = VolumeCount { commands: 3, latency_us: 12, ..VolumeCount::default() };
     (sum.latencies[0], sum.latencies[3]) = (1, 2);
@@ -96,8 +98,10 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         let at = PortalCount { connections: 1, bytes: ByteCount { received: 70, sent: 80 } };
         Counted { connections, portals: vec![(portal, at)], ..counted(shard, volumes) }
     };
-    let text = manager.metrics(&[count(0, vec![(slot, sum)]), count(1, vec![(slot, sum)])]);
-    check(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let metrics = manager.metrics(&[count(0, vec![(slot, sum)]), count(1, vec![(slot, sum)])]);
+    let text = metrics.as_str();
+    check(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    check_items(&metrics);
     for line in [
         "sanwire_volume_command_duration_seconds_bucket{le=\"0.000008\",volume=\"b\"} 6",
         &format!("sanwire_wire_bytes_total{{wire=\"{}\",direction=\"out\"}} 160", manager.target().wires()[1]),
@@ -110,6 +114,24 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}");
     }
     manager.into_target().stop().unwrap();
+}
+
+/// Each family begins with an item that says what it is, and each item is one sample, with all of its lines.
+fn check_items(metrics: &MetricsText) {
+    let items: Vec<(u64, &str)> = metrics.items().collect();
+    assert!(items.is_sorted_by_key(|(number, _)| *number), "{items:?}");
+    assert_eq!(items.iter().map(|(_, item)| *item).collect::<String>(), metrics.as_str());
+    let (end, samples) = items.split_last().unwrap();
+    assert_eq!(end.1, "# EOF\n");
+    for (number, item) in samples {
+        let is_first = number % (1 << 46) == 0;
+        let is_whole = match item.lines().count() {
+            2 => is_first && item.starts_with("# HELP "),
+            1 => !item.starts_with('#'),
+            _ => item.contains("_sum{") && item.contains("_count{") && item.contains("le=\"+Inf\""),
+        };
+        assert!(is_whole && (!is_first || item.starts_with('#')), "{number}: {item}");
+    }
 }
 
 #[test]

@@ -30,10 +30,10 @@ pub(crate) struct LinkAddress {
 }
 
 /// Where initiators reach these ports.
-pub(crate) fn addresses<'a>(ports: impl IntoIterator<Item = &'a Port>, interfaces: &[Interface]) -> Vec<LinkAddress> {
+pub(crate) fn addresses(ports: impl IntoIterator<Item = PortTerms>, interfaces: &[Interface]) -> Vec<LinkAddress> {
     let mut addresses = Vec::new();
     for port in ports {
-        let peers: Vec<Peer> = match port.local_address() {
+        let peers: Vec<Peer> = match port.address {
             LocalAddress::Ethernet(mac) => vec![Peer::Ethernet(mac)],
             LocalAddress::Udp(local) if !local.ip().is_unspecified() => vec![Peer::Udp(local)],
             LocalAddress::Udp(any) => {
@@ -43,7 +43,7 @@ pub(crate) fn addresses<'a>(ports: impl IntoIterator<Item = &'a Port>, interface
                 fitting.map(|ip| Peer::Udp(SocketAddr::new(*ip, any.port()))).collect()
             }
         };
-        let packet_max_bytes = port.payload_max_bytes();
+        let packet_max_bytes = port.packet_max_bytes;
         let speed_mbit =
             |peer| interfaces.iter().find(|interface| is_at(interface, peer)).and_then(|found| found.speed_mbit);
         let told = peers.into_iter();
@@ -71,9 +71,44 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
+/// What links need of a port.
+pub(crate) trait LinkPort: Sized {
+    /// One that was opened again, if this is of the same kind.
+    fn reopened(port: Port) -> Option<Self>;
+
+    /// See [`Port::receive`].
+    fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize>;
+
+    /// See [`Port::queue`].
+    #[expect(clippy::result_large_err, reason = "the packet itself comes back; boxing it would allocate")]
+    fn queue(&mut self, to: Peer, packet: Packet) -> Result<(), Packet>;
+
+    /// See [`Port::flush`].
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// See [`Port::refresh`].
+    fn refresh(&mut self, interfaces: &[Interface]) -> io::Result<()>;
+
+    /// See [`Port::counters`].
+    fn counters(&self) -> PortCounters;
+
+    /// What peers are told of it.
+    fn terms(&self) -> PortTerms;
+}
+
+/// What peers are told of a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortTerms {
+    pub(crate) address: LocalAddress,
+    /// The largest packet, in bytes.
+    pub(crate) packet_max_bytes: usize,
+    /// How many jumbo frames may be under way towards it.
+    pub(crate) receive_capacity_packets: u32,
+}
+
 /// What a shard receives from and sends to.
-pub(crate) struct Links {
-    ports: Vec<Port>,
+pub(crate) struct Links<P> {
+    ports: Vec<P>,
     wires: Vec<LinkWire>,
     /// By front ends: the places of their ports among all, by the links' numbers.
     places: Vec<Vec<usize>>,
@@ -83,6 +118,42 @@ pub(crate) struct Links {
     /// Something has happened since the links were last looked after: perhaps it was that one is gone.
     is_put_off: bool,
     events: EventLog,
+}
+
+/// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback
+/// takes larger ones; then fewer fit, and the rest is recovered like any loss.
+const JUMBO_BYTES: usize = 9000;
+
+impl LinkPort for Port {
+    fn reopened(port: Port) -> Option<Self> {
+        Some(port)
+    }
+
+    fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize> {
+        Port::receive(self, budget, handler)
+    }
+
+    fn queue(&mut self, to: Peer, packet: Packet) -> Result<(), Packet> {
+        Port::queue(self, to, packet)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Port::flush(self)
+    }
+
+    fn refresh(&mut self, interfaces: &[Interface]) -> io::Result<()> {
+        Port::refresh(self, interfaces)
+    }
+
+    fn counters(&self) -> PortCounters {
+        Port::counters(self)
+    }
+
+    fn terms(&self) -> PortTerms {
+        let packet_max_bytes = self.payload_max_bytes();
+        let receive_capacity_packets = self.receive_capacity_packets(packet_max_bytes.min(JUMBO_BYTES));
+        PortTerms { address: self.local_address(), packet_max_bytes, receive_capacity_packets }
+    }
 }
 
 /// The wire that a port belongs to.
@@ -98,9 +169,9 @@ struct LinkWire {
     before: PortCounters,
 }
 
-impl Links {
+impl<P: LinkPort> Links<P> {
     /// `ports` were opened by `openers`, in this order.
-    pub(crate) fn new(ports: Vec<Port>, openers: Vec<Arc<Opener>>, events: EventLog) -> Self {
+    pub(crate) fn new(ports: Vec<P>, openers: Vec<Arc<Opener>>, events: EventLog) -> Self {
         let (mut places, mut wires) = (Vec::<Vec<usize>>::new(), Vec::new());
         for (place, opener) in openers.into_iter().enumerate() {
             let front = opener.wire().front();
@@ -113,7 +184,7 @@ impl Links {
         Links { ports, wires, places, tend_at: Instant::ZERO, interfaces: None, is_put_off: false, events }
     }
 
-    pub(crate) fn ports(&self) -> &[Port] {
+    pub(crate) fn ports(&self) -> &[P] {
         &self.ports
     }
 
@@ -219,7 +290,7 @@ impl Links {
         let Some(interfaces) = &self.interfaces else { return };
         for (front, places) in (0..).zip(&self.places) {
             if let Some(end) = fronts.get(front).and_then(FrontEnd::datagrams) {
-                end.set_addresses(&addresses(places.iter().map(|place| &self.ports[*place]), interfaces), now);
+                end.set_addresses(&addresses(places.iter().map(|place| self.ports[*place].terms()), interfaces), now);
             }
         }
     }
@@ -227,7 +298,8 @@ impl Links {
     /// Goes on with a port that was opened again.
     pub(crate) fn take(&mut self, reopened: Reopened) {
         let Reopened { wire, round, port } = reopened;
-        if let Some(index) = self.wires.iter().position(|link| link.opener.number() == wire) {
+        let index = self.wires.iter().position(|link| link.opener.number() == wire);
+        if let (Some(index), Some(port)) = (index, P::reopened(port)) {
             let former = std::mem::replace(&mut self.ports[index], port);
             let wire = &mut self.wires[index];
             (wire.round, wire.is_broken) = (round, false);
@@ -237,7 +309,7 @@ impl Links {
 
     /// What was counted at the ports of each wire.
     pub(crate) fn counts(&self) -> Vec<WireCount> {
-        let count = |(port, wire): (&Port, &LinkWire)| {
+        let count = |(port, wire): (&P, &LinkWire)| {
             let mut ports = wire.before;
             ports += port.counters();
             WireCount { wire: wire.opener.to_string(), is_up: !wire.is_broken, ports }
@@ -274,7 +346,8 @@ mod tests {
     /// A shard without clients is woken once when an interface goes, and only then has it opened again.
     #[test]
     fn links_are_looked_after_once_more_after_whatever_has_woken_the_shard() {
-        let mut links = Links::new(Vec::new(), Vec::new(), EventLog::new(0, crate::revisions::Revisions::new(0)));
+        let mut links =
+            Links::<Port>::new(Vec::new(), Vec::new(), EventLog::new(0, crate::revisions::Revisions::new(0)));
         let (begin, soon) = (Instant::ZERO, Instant::ZERO + TEND_EVERY / 2);
         assert!(links.tend(&[], begin) && links.poll_timeout().is_none());
         assert!(!links.tend(&[], soon));

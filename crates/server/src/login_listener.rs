@@ -1,6 +1,7 @@
 //! The thread that takes TCP connections and sees them through their logins, so that logins never disturb the shards.
 
 mod accounts;
+mod login;
 mod places;
 
 use std::collections::BTreeMap;
@@ -16,9 +17,11 @@ use sanwire_io::tcp::{Listener, Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
 
 pub(crate) use self::accounts::LoginAccounts;
+use self::login::Login;
+pub(crate) use self::login::turn_away;
 use self::places::Places;
 use crate::budget::Budget;
-use crate::front::{Admission, LoginOutcome, LoginPhase, LoginService, Newcomer, NexusSelection, Offence, PassedLogin};
+use crate::front::{Admission, LoginOutcome, LoginService, Newcomer, NexusSelection, Offence};
 use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
 use crate::messages::{AdmittedConnection, Mailbox, ShardMessage};
 use crate::random;
@@ -74,31 +77,18 @@ pub(crate) struct FrontDeskParts {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-struct Login {
-    stream: Stream,
-    machine: Box<dyn LoginPhase>,
-    /// When it is seen whether it takes too long.
-    alarm: Alarm,
-    /// What it is called.
-    name: &'static str,
-    peer: IpAddr,
-    watched: Interest,
-    /// So few descriptors are left that it can have no session.
-    is_beyond: bool,
-    /// It was refused: close it when all is sent.
-    is_over: bool,
-}
-
-struct LoginListener {
+/// The logins that there are.
+pub(crate) struct LoginListener {
     parts: FrontDeskParts,
     poller: Poller,
-    clock: Clock,
     /// By keys that are not used again.
     logins: BTreeMap<u64, Login>,
     /// When they have taken too long.
     deadlines: Deadlines<u64>,
     /// Which of them there is room for.
     places: Places,
+    /// Told by the last wait.
+    ready: Vec<(u64, Interest)>,
     next_key: u64,
     refusals: Refusals,
     /// Listeners are not watched until then.
@@ -109,45 +99,63 @@ struct LoginListener {
 
 /// Runs until it is told to stop.
 pub(crate) fn run(parts: FrontDeskParts) {
-    let desk = LoginListener {
-        places: Places::new(Arc::clone(&parts.accounts)),
-        parts,
-        poller: Poller::with_spin(Duration::ZERO),
-        clock: Clock::new(),
-        logins: BTreeMap::new(),
-        deadlines: Deadlines::default(),
-        next_key: FIRST_LOGIN,
-        refusals: Refusals::default(),
-        pause_until: None,
-        has_warned: false,
-    };
-    if let Err(error) = desk.serve() {
+    if let Err(error) = LoginListener::new(parts).serve() {
         tracing::error!("no more connections are taken: {error}; start the server again");
     }
 }
 
 impl LoginListener {
+    pub(crate) fn new(parts: FrontDeskParts) -> Self {
+        LoginListener {
+            places: Places::new(Arc::clone(&parts.accounts)),
+            parts,
+            poller: Poller::with_spin(Duration::ZERO),
+            logins: BTreeMap::new(),
+            deadlines: Deadlines::default(),
+            ready: Vec::new(),
+            next_key: FIRST_LOGIN,
+            refusals: Refusals::default(),
+            pause_until: None,
+            has_warned: false,
+        }
+    }
+
     fn serve(mut self) -> io::Result<()> {
         for (Portal { listener, .. }, key) in self.parts.portals.iter().zip(0..) {
             self.poller.add_stream(listener, key, Interest::READABLE)?;
         }
-        let mut ready = Vec::new();
+        let clock = Clock::new();
         while !self.parts.stop.load(Ordering::Acquire) {
-            let deadlines = [self.deadlines.next_at(), self.pause_until, self.refusals.poll_timeout()];
-            let deadline = deadlines.into_iter().flatten().min();
-            self.poller.wait(&[], &[], Some(&self.parts.waker), deadline, &self.clock)?;
-            self.poller.poll_streams(&mut |key, interest| ready.push((key, interest)))?;
-            let now = self.clock.now();
-            // Who is here already goes first: newcomers may push out who has not said anything.
-            for (key, interest) in ready.iter().filter(|(key, _)| *key >= FIRST_LOGIN) {
-                self.attend(*key, interest.readable, now);
-            }
-            for (key, _) in ready.drain(..).filter(|(key, _)| *key < FIRST_LOGIN) {
-                self.accept(key as usize, now);
-            }
-            self.handle_timeouts(now);
+            let deadline = self.deadline();
+            self.poller.wait(&[], &[], Some(&self.parts.waker), deadline, &clock)?;
+            self.turn(clock.now())?;
         }
         Ok(())
+    }
+
+    /// When there is something to do though nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let deadlines = [self.deadlines.next_at(), self.pause_until, self.refusals.poll_timeout()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Does what there is to do; gives how many connections were ready.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn turn(&mut self, now: Instant) -> io::Result<usize> {
+        let mut ready = std::mem::take(&mut self.ready);
+        let count = self.poller.poll_streams(&mut |key, interest| ready.push((key, interest)))?;
+        // Who is here already goes first: newcomers may push out who has not said anything.
+        for (key, interest) in ready.iter().filter(|(key, _)| *key >= FIRST_LOGIN) {
+            self.attend(*key, interest.readable, now);
+        }
+        for (key, _) in ready.drain(..).filter(|(key, _)| *key < FIRST_LOGIN) {
+            self.accept(key as usize, now);
+        }
+        self.ready = ready;
+        self.handle_timeouts(now);
+        Ok(count)
     }
 
     fn accept(&mut self, portal: usize, now: Instant) {
@@ -157,7 +165,9 @@ impl LoginListener {
                 Ok(Some((stream, peer))) => {
                     let (group_tag, logins) = (*group_tag, Arc::clone(logins));
                     self.has_warned = false;
-                    if let Err(error) = self.begin(stream, peer, group_tag, &*logins, now) {
+                    let begun = (stream.local_address())
+                        .and_then(|portal| self.begin(stream, (portal, group_tag), peer, &*logins, now));
+                    if let Err(error) = begun {
                         let reason = format!("the connection is turned away: {error}");
                         self.note(peer.ip().to_canonical(), logins.name(), &reason, now);
                     }
@@ -182,27 +192,31 @@ impl LoginListener {
         }
     }
 
-    fn begin(
+    /// Begins with a connection that came in at a portal: its address here, and the tag of its group.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn begin(
         &mut self,
         stream: Stream,
+        portal: (SocketAddr, u16),
         peer: SocketAddr,
-        group_tag: u16,
         logins: &dyn LoginService,
         now: Instant,
     ) -> io::Result<()> {
-        let (address, portal) = (peer.ip().to_canonical(), stream.local_address()?);
+        let address = peer.ip().to_canonical();
         let seed = random::bytes()?;
         let key = self.next_key;
         self.poller.add_stream(&stream, key, Interest::READABLE)?;
         self.next_key += 1;
-        let machine = logins.begin((portal, group_tag), address, seed, now);
+        let machine = logins.begin(portal, address, seed, now);
         let is_beyond = descriptors::number(stream.as_fd()) >= self.parts.budget.descriptors_max;
         let (name, watched) = (logins.name(), Interest::READABLE);
         let alarm = Alarm::default();
         let login = Login { stream, machine, alarm, name, peer: address, watched, is_beyond, is_over: false };
         self.logins.insert(key, login);
         self.note_deadline(key);
-        let is_local = address.is_loopback() || address == portal.ip().to_canonical();
+        let is_local = address.is_loopback() || address == portal.0.ip().to_canonical();
         let is_stranger = !logins.may_permit(address, is_local);
         if let Some(victim) = self.places.take(key, address, is_stranger)
             && let Some(login) = self.remove(victim)
@@ -373,26 +387,5 @@ impl LoginListener {
             // A listener was added when the thread began.
             drop(self.poller.change_stream(listener, key, interest));
         }
-    }
-}
-
-/// Tells an initiator that passed its login that there is no room for it.
-pub(crate) fn turn_away(mut stream: Stream, login: &dyn PassedLogin) {
-    for packet in login.out_of_resources() {
-        drop(stream.queue(packet));
-    }
-    // So little fits into the socket of a connection that has just begun; who has gone need not be told.
-    drop(stream.flush());
-}
-
-impl Login {
-    /// Sends what the login has to say; it is little.
-    fn transmit(&mut self) -> io::Result<()> {
-        while self.stream.has_room()
-            && let Some(packet) = self.machine.poll_transmit()
-        {
-            drop(self.stream.queue(packet));
-        }
-        self.stream.flush()
     }
 }

@@ -32,8 +32,9 @@ use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::front::iscsi::target_table::TargetChanges;
-use crate::front::{self, FrontParts};
+use crate::front::{self, FrontParts, LoginService};
 use crate::kept::StateLock;
+use crate::link::LinkPort;
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
 use crate::manage::AuditLog;
 use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
@@ -81,6 +82,23 @@ pub struct Server {
     _lock: Option<StateLock>,
 }
 
+/// Where a shard is to be, and how it is reached.
+pub(crate) struct ShardPlace {
+    pub(crate) memory: Region,
+    /// Of the thread that drives it.
+    pub(crate) waker: Waker,
+    /// The way to it, and where it reads what came.
+    pub(crate) mailbox: Mailbox,
+    pub(crate) mail: Receiver<ShardMessage>,
+}
+
+/// A server whose threads are to be started.
+pub(crate) struct Prepared<P> {
+    pub(crate) server: Server,
+    pub(crate) shards: Vec<ShardParts<P>>,
+    pub(crate) desk: FrontDeskParts,
+}
+
 /// What starting shards takes, besides the configuration.
 struct Start {
     inbox: ManagementQueue,
@@ -89,8 +107,12 @@ struct Start {
     openers: Vec<Arc<Opener>>,
 }
 
-/// By shards, then by wires.
-type PortsOfShards = Vec<Vec<Port>>;
+/// The wires of packets.
+pub(crate) struct OpenWires<P> {
+    pub(crate) openers: Vec<Arc<Opener>>,
+    /// By shards, then by wires.
+    pub(crate) ports: Vec<Vec<P>>,
+}
 
 impl Server {
     /// Opens every volume and wire, and starts to serve. When something fails, nothing stays open.
@@ -104,17 +126,35 @@ impl Server {
 
     /// The same for who has the lock of its state directory already. Without volumes that `may_be_missing` the rest is served.
     pub(crate) fn start_locked(
-        mut config: ServerConfig,
+        config: ServerConfig,
         lock: Option<StateLock>,
         may_be_missing: impl Fn(&VolumeConfig) -> bool,
     ) -> Result<Server, StartError> {
+        let places = ShardPlace::of(&config)?;
+        let Prepared { mut server, shards, desk } = Server::prepare(config, lock, may_be_missing, places, open_wires)?;
+        for (index, parts) in shards.into_iter().enumerate() {
+            server.spawn_shard(index, parts)?;
+        }
+        if !desk.portals.is_empty() {
+            server.spawn("front-desk".into(), move || login_listener::run(desk))?;
+        }
+        Ok(server)
+    }
+
+    /// Opens everything, and leaves the shards and the login listener to be driven.
+    pub(crate) fn prepare<P: LinkPort>(
+        mut config: ServerConfig,
+        lock: Option<StateLock>,
+        may_be_missing: impl Fn(&VolumeConfig) -> bool,
+        places: Vec<ShardPlace>,
+        open_wires: impl FnOnce(&mut [Wire], &ServerConfig) -> Result<OpenWires<P>, StartError>,
+    ) -> Result<Prepared<P>, StartError> {
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
         let missing = add_volumes(&units, &levels, &mut config, may_be_missing)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
         if let Some(path) = &config.audit_log {
             AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
         }
-        let shards = config.shards.max(1);
         let mut wires = config.wires.clone();
         let listeners = listeners(&mut wires)?;
         let portals = wires.iter().filter_map(Wire::portal).collect();
@@ -122,11 +162,11 @@ impl Server {
         let targets = exports.table().changes_to(config.exports.clone())?;
         refuse_in_the_clear((&exports, &targets), &units, |lun, _| levels.of(Some(lun)))?;
         exports.change(targets, &units)?;
-        let (wakers, mailboxes, mail) = mailboxes(shards)?;
+        let mailboxes: Arc<[Mailbox]> = places.iter().map(|place| place.mailbox.clone()).collect();
         let (inbox, letters) = ManagementQueue::new();
         let (budget, instance) = (Budget::of_process(), u64::from_be_bytes(random()?));
         let revisions = Revisions::begin().map_err(|source| StartError::Resource { what: "random numbers", source })?;
-        let mut target = Server {
+        let mut server = Server {
             units,
             clients: Arc::new(clients),
             letters: Mutex::new(Some(letters)),
@@ -135,12 +175,12 @@ impl Server {
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
-            registry: Arc::new(Registry::new(shards as usize, &budget)),
+            registry: Arc::new(Registry::new(places.len(), &budget)),
             past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))?),
             events: EventLog::new(instance, revisions.clone()),
             revisions,
             instance,
-            shards: mailboxes.into(),
+            shards: mailboxes,
             login_listener: waker()?,
             budget,
             logins: Arc::new(LoginAccounts::new(&budget)),
@@ -151,23 +191,15 @@ impl Server {
             missing: Mutex::new(missing),
             _lock: lock,
         };
-        let (openers, ports) = target.open_wires(&config)?;
-        let start = Start { inbox, registry: Arc::clone(&target.registry), openers };
-        let mut parts = Vec::new();
-        for (((index, ports), waker), mail) in (0..).zip(ports).zip(wakers).zip(mail) {
-            parts.push(target.shard_parts(&config, index, &start, (ports, waker, mail))?);
-        }
-        for (index, parts) in parts.into_iter().enumerate() {
-            target.spawn_shard(index, parts)?;
-        }
-        if !listeners.is_empty() {
-            let portal = |(listener, group_tag, front)| {
-                Some(Portal { listener, group_tag, logins: front::logins(front, &target.exports)? })
-            };
-            let portals = listeners.into_iter().filter_map(portal).collect();
-            target.spawn_login_listener(portals, start.registry, start.inbox)?;
-        }
-        Ok(target)
+        let OpenWires { openers, ports } = open_wires(&mut server.wires, &config)?;
+        let start = Start { inbox, registry: Arc::clone(&server.registry), openers };
+        let shards = (0..).zip(ports).zip(places);
+        let shards = shards.map(|((index, ports), place)| server.shard_parts(&config, index, &start, (ports, place)));
+        let shards = shards.collect::<Result<_, _>>()?;
+        let portal = |(listener, group_tag, front)| Some(Portal { listener, group_tag, logins: server.logins(front)? });
+        let portals = listeners.into_iter().filter_map(portal).collect();
+        let desk = server.login_listener_parts(portals, start);
+        Ok(Prepared { server, shards, desk })
     }
 
     /// Where the server listens; port 0 is replaced by the port that the kernel chose.
@@ -188,33 +220,17 @@ impl Server {
         self.exports.configs()
     }
 
-    /// Opens the wires of packets, and gives the ports of each shard.
-    fn open_wires(&mut self, config: &ServerConfig) -> Result<(Vec<Arc<Opener>>, PortsOfShards), StartError> {
-        let shards = config.shards.max(1);
-        let (mut openers, mut ports) = (Vec::new(), Vec::new());
-        ports.resize_with(shards as usize, Vec::new);
-        for (wire, number) in self.wires.iter_mut().zip(0..).filter(|(wire, _)| wire.portal().is_none()) {
-            let opened = Opener::open(wire, number, shards, config.ring_bytes);
-            let (opener, opened) = opened.map_err(|source| StartError::Wire { wire: wire.clone(), source })?;
-            ports.iter_mut().zip(opened).for_each(|(ports, port)| ports.push(port));
-            *wire = opener.wire().clone();
-            openers.push(Arc::new(opener));
-        }
-        Ok((openers, ports))
-    }
-
-    fn shard_parts(
+    fn shard_parts<P: LinkPort>(
         &self,
         config: &ServerConfig,
         index: u32,
         start: &Start,
-        (ports, waker, mail): (Vec<Port>, Waker, Receiver<ShardMessage>),
-    ) -> Result<ShardParts, StartError> {
-        let memory_bytes = (config.memory_bytes / config.shards.max(1) as usize).max(SHARD_MEMORY_MIN_BYTES);
-        let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
+        (ports, place): (Vec<P>, ShardPlace),
+    ) -> Result<ShardParts<P>, StartError> {
+        let ShardPlace { memory, waker, mail, .. } = place;
         let of_front = |front| {
             let wires = start.openers.iter().zip(&ports).filter(move |(opener, _)| opener.wire().front() == front);
-            wires.map(|(_, port)| port).collect()
+            wires.map(|(_, port)| port.terms()).collect()
         };
         let fronts = FrontParts {
             config,
@@ -246,7 +262,7 @@ impl Server {
         })
     }
 
-    fn spawn_shard(&mut self, index: usize, parts: ShardParts) -> Result<(), StartError> {
+    fn spawn_shard(&mut self, index: usize, parts: ShardParts<Port>) -> Result<(), StartError> {
         let (sender, receiver) = mpsc::channel();
         self.spawn(format!("shard-{index}"), move || {
             shard::run(parts, |result| {
@@ -258,23 +274,22 @@ impl Server {
         started.map_err(|source| StartError::Resource { what: "an I/O engine", source })
     }
 
-    fn spawn_login_listener(
-        &mut self,
-        portals: Vec<Portal>,
-        registry: Arc<Registry>,
-        inbox: ManagementQueue,
-    ) -> Result<(), StartError> {
-        let parts = FrontDeskParts {
+    /// The logins of a front end whose connections begin with one.
+    pub(crate) fn logins(&self, front: u8) -> Option<Arc<dyn LoginService>> {
+        front::logins(front, &self.exports)
+    }
+
+    fn login_listener_parts(&self, portals: Vec<Portal>, start: Start) -> FrontDeskParts {
+        FrontDeskParts {
             portals,
-            registry,
-            inbox,
+            registry: start.registry,
+            inbox: start.inbox,
             budget: self.budget,
             accounts: Arc::clone(&self.logins),
             shards: Arc::clone(&self.shards),
             waker: self.login_listener.clone(),
             stop: Arc::clone(&self.stop),
-        };
-        self.spawn("front-desk".into(), move || login_listener::run(parts))
+        }
     }
 
     fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
@@ -321,12 +336,34 @@ fn waker() -> Result<Waker, StartError> {
     Waker::new().map_err(|source| StartError::Resource { what: "an event descriptor", source })
 }
 
-type Mailboxes = (Vec<Waker>, Vec<Mailbox>, Vec<Receiver<ShardMessage>>);
+/// Opens the wires of packets, and gives the ports of each shard.
+fn open_wires(wires: &mut [Wire], config: &ServerConfig) -> Result<OpenWires<Port>, StartError> {
+    let shards = config.shards.max(1);
+    let (mut openers, mut ports) = (Vec::new(), Vec::new());
+    ports.resize_with(shards as usize, Vec::new);
+    for (wire, number) in wires.iter_mut().zip(0..).filter(|(wire, _)| wire.portal().is_none()) {
+        let opened = Opener::open(wire, number, shards, config.ring_bytes);
+        let (opener, opened) = opened.map_err(|source| StartError::Wire { wire: wire.clone(), source })?;
+        ports.iter_mut().zip(opened).for_each(|(ports, port)| ports.push(port));
+        *wire = opener.wire().clone();
+        openers.push(Arc::new(opener));
+    }
+    Ok(OpenWires { openers, ports })
+}
 
-fn mailboxes(shards: u32) -> Result<Mailboxes, StartError> {
-    let wakers = (0..shards).map(|_| waker()).collect::<Result<Vec<_>, _>>()?;
-    let (mailboxes, mail) = wakers.iter().map(|waker| Mailbox::new(waker.clone())).unzip();
-    Ok((wakers, mailboxes, mail))
+impl ShardPlace {
+    /// Those of the shards of a server.
+    fn of(config: &ServerConfig) -> Result<Vec<ShardPlace>, StartError> {
+        let shards = config.shards.max(1);
+        let memory_bytes = (config.memory_bytes / shards as usize).max(SHARD_MEMORY_MIN_BYTES);
+        let place = |_| {
+            let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
+            let waker = waker()?;
+            let (mailbox, mail) = Mailbox::new(waker.clone());
+            Ok(ShardPlace { memory, waker, mailbox, mail })
+        };
+        (0..shards).map(place).collect()
+    }
 }
 
 /// Opens the portals; those with port 0 learn which port they have.

@@ -3,6 +3,8 @@
 mod events;
 mod mail;
 mod nexuses;
+mod stopping;
+mod system;
 mod task_management;
 
 use std::io;
@@ -10,16 +12,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
 
 use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{HEADWAY_PERIOD, Instant};
 use sanwire_engine::{Ended, Engine, VolumeCounters, Work};
-use sanwire_io::file::{EngineKind, FileEngine};
-use sanwire_io::{Clock, Poller, Port, Waker};
+use sanwire_io::file::EngineKind;
+use sanwire_io::{Poller, Port, Ready, Waker};
 use sanwire_store::CompletionQueue;
 
 use self::nexuses::Nexuses;
+use self::stopping::{Next, Stopping};
+use self::system::{Kernel, System};
 use crate::command::CommandRef;
 use crate::events::EventLog;
 use crate::front::{FrontBuilder, Fronts};
@@ -38,18 +41,9 @@ const RECEIVE_BUDGET: usize = 32;
 /// Packets sent before the shard looks for what has come.
 const TRANSMIT_BUDGET: usize = 256;
 
-/// Operations of the kernel's engine at once.
-const ENGINE_DEPTH: u32 = 256;
-
-/// How long a stopping shard waits for its commands, for acknowledgements, and for initiators to leave.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A stopping shard that never comes to rest tells its clients after this.
-const STOP_REST: Duration = Duration::from_secs(2);
-
 /// What a shard is made of; its thread builds the rest, because an engine belongs to one thread.
-pub(crate) struct ShardParts {
-    pub(crate) ports: Vec<Port>,
+pub(crate) struct ShardParts<P> {
+    pub(crate) ports: Vec<P>,
     /// What opened the ports.
     pub(crate) openers: Vec<Arc<Opener>>,
     pub(crate) fronts: Vec<FrontBuilder>,
@@ -69,8 +63,8 @@ pub(crate) struct ShardParts {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-struct Shard {
-    links: Links,
+struct Shard<S: System> {
+    links: Links<S::Port>,
     streams: Streams,
     fronts: Fronts,
     nexuses: Nexuses,
@@ -80,9 +74,8 @@ struct Shard {
     shards: Arc<[Mailbox]>,
     index: usize,
     engine: Engine<CommandRef>,
-    files: FileEngine,
+    system: S,
     poller: Poller,
-    clock: Clock,
     /// Connections on their way to other shards, which wait until this one has seen which of its own have ended.
     newcomers: Vec<Arc<AdmittedConnection>>,
     counters: VolumeCounters,
@@ -95,22 +88,22 @@ struct Shard {
 }
 
 /// Runs a shard until it is told to stop.
-pub(crate) fn run(parts: ShardParts, ready: impl FnOnce(io::Result<()>)) {
-    let files = match FileEngine::new(&parts.memory, ENGINE_DEPTH, parts.engine) {
-        Ok(files) => files,
+pub(crate) fn run(parts: ShardParts<Port>, ready: impl FnOnce(io::Result<()>)) {
+    let system = match Kernel::new(&parts.memory, parts.engine) {
+        Ok(system) => system,
         Err(error) => return ready(Err(error)),
     };
     let (waker, stop) = (parts.waker.clone(), Arc::clone(&parts.stop));
     let index = parts.index;
-    let shard = Shard::new(parts, files);
+    let shard = Shard::new(parts, system);
     ready(Ok(()));
     if let Err(error) = shard.serve(&waker, &stop) {
         tracing::error!("server thread {index} has stopped: {error}; start the server again");
     }
 }
 
-impl Shard {
-    fn new(parts: ShardParts, files: FileEngine) -> Self {
+impl<S: System> Shard<S> {
+    fn new(parts: ShardParts<S::Port>, system: S) -> Self {
         let waker = parts.waker.clone();
         let for_memory = parts.waker.clone();
         // The region is this shard's own. Its frames may go home on other threads.
@@ -126,9 +119,8 @@ impl Shard {
             shards: parts.shards,
             index: parts.index,
             engine: Engine::new(parts.memory, CompletionQueue::new(move || waker.wake())),
-            files,
+            system,
             poller: Poller::new(),
-            clock: Clock::new(),
             newcomers: Vec::new(),
             counters: VolumeCounters::default(),
             past_uses: parts.past_uses,
@@ -136,16 +128,6 @@ impl Shard {
             lines: ShardLines::default(),
             relieve_at: Instant::ZERO,
         }
-    }
-
-    fn serve(mut self, waker: &Waker, stop: &AtomicBool) -> io::Result<()> {
-        while !stop.load(Ordering::Acquire) {
-            let now = self.clock.now();
-            if !self.turn(now)? {
-                self.sleep(waker, None)?;
-            }
-        }
-        self.stop(waker)
     }
 
     /// Does what there is to do; false when there was nothing.
@@ -160,8 +142,8 @@ impl Shard {
         self.newcomers.clear();
         let sent = self.links.transmit(TRANSMIT_BUDGET, &mut self.fronts, now) + self.transmit_streams(now);
         self.submit();
-        if self.files.in_flight() > 0 {
-            self.files.flush()?;
+        if self.system.in_flight() > 0 {
+            self.system.flush()?;
         }
         self.count_closed();
         Ok(received + sent > 0 || self.fronts.have_events())
@@ -208,7 +190,7 @@ impl Shard {
     /// Gives the kernel what it is to do, as far as there is room.
     fn submit(&mut self) {
         while let Some(Work { id, op }) = self.engine.poll_work() {
-            if let Err(op) = self.files.submit(id, op) {
+            if let Err(op) = self.system.submit(id, op) {
                 return self.engine.give_back(Work { id, op });
             }
         }
@@ -233,9 +215,9 @@ impl Shard {
     }
 
     fn reap(&mut self, now: Instant) {
-        if self.files.in_flight() > 0 {
+        if self.system.in_flight() > 0 {
             let engine = &mut self.engine;
-            self.files.reap(&mut |id, completion| engine.completed(id, completion, now));
+            self.system.reap(&mut |id, completion| engine.completed(id, completion, now));
         }
         self.engine.reap(now);
     }
@@ -245,7 +227,7 @@ impl Shard {
         if self.engine.ended().len() == 0 {
             return;
         }
-        let ended_at = self.clock.now();
+        let ended_at = self.system.now();
         while let Some(Ended { handle, meter, reply }) = self.engine.poll_ended() {
             self.counters.note(&meter, reply.as_ref(), ended_at);
             if let Some(nexus) = self.nexuses.get_mut(handle.nexus) {
@@ -257,49 +239,62 @@ impl Shard {
         }
     }
 
-    fn sleep(&mut self, waker: &Waker, limit: Option<Instant>) -> io::Result<()> {
+    /// When there is something to do though nothing happens.
+    fn deadline(&self) -> Option<Instant> {
         let relieve_at = self.is_starved().then_some(self.relieve_at);
         let of_carriers =
-            [self.engine.poll_timeout(), self.links.poll_timeout(), self.streams.poll_timeout(), relieve_at, limit];
+            [self.engine.poll_timeout(), self.links.poll_timeout(), self.streams.poll_timeout(), relieve_at];
         let of_fronts = self.fronts.iter().filter_map(|front| front.poll_timeout());
-        let deadline = of_carriers.into_iter().flatten().chain(of_fronts).min();
-        let files: [BorrowedFd<'_>; 1] = [self.files.as_fd()];
-        let fds = if self.files.in_flight() > 0 { &files[..] } else { &[] };
-        if fds.is_empty() && self.streams.is_hot() {
-            let spin = self.streams.spin();
-            let (streams, fronts, clock) = (&mut self.streams, &mut self.fronts, &self.clock);
-            // A connection that ends has no bytes, but there is something to do.
-            let mut attempt = || streams.receive_hot(fronts, clock.now()) > 0 || fronts.have_events();
-            if self.poller.watch(spin, self.links.ports(), Some(waker), deadline, clock, &mut attempt) {
-                return Ok(());
-            }
-        }
-        let ready = self.poller.wait(self.links.ports(), fds, Some(waker), deadline, &self.clock)?;
+        of_carriers.into_iter().flatten().chain(of_fronts).min()
+    }
+
+    /// Takes note of why it was woken.
+    fn note_ready(&mut self, ready: Ready) {
         if ready.streams {
             self.streams.ask();
         }
+    }
+}
+
+impl Shard<Kernel> {
+    fn serve(mut self, waker: &Waker, stop: &AtomicBool) -> io::Result<()> {
+        while !stop.load(Ordering::Acquire) {
+            let now = self.system.now();
+            if !self.turn(now)? {
+                self.sleep(waker, None)?;
+            }
+        }
+        self.stop(waker)
+    }
+
+    fn sleep(&mut self, waker: &Waker, limit: Option<Instant>) -> io::Result<()> {
+        let deadline = self.deadline().into_iter().chain(limit).min();
+        let Kernel { clock, .. } = self.system;
+        let files: [BorrowedFd<'_>; 1] = [self.system.as_fd()];
+        let fds = if self.system.in_flight() > 0 { &files[..] } else { &[] };
+        if fds.is_empty() && self.streams.is_hot() {
+            let spin = self.streams.spin();
+            let (streams, fronts) = (&mut self.streams, &mut self.fronts);
+            // A connection that ends has no bytes, but there is something to do.
+            let mut attempt = || streams.receive_hot(fronts, clock.now()) > 0 || fronts.have_events();
+            if self.poller.watch(spin, self.links.ports(), Some(waker), deadline, &clock, &mut attempt) {
+                return Ok(());
+            }
+        }
+        let ready = self.poller.wait(self.links.ports(), fds, Some(waker), deadline, &clock)?;
+        self.note_ready(ready);
         Ok(())
     }
 
     /// Ends what is under way, tells the clients, and leaves.
     fn stop(mut self, waker: &Waker) -> io::Result<()> {
-        let begun_at = self.clock.now();
-        let give_up_at = begun_at + STOP_TIMEOUT;
-        let mut told = false;
+        let mut stopping = Stopping::new(self.system.now());
         loop {
-            let now = self.clock.now();
-            let busy = self.turn(now)?;
-            if now >= give_up_at {
-                return Ok(());
-            }
-            if told && !busy && self.streams.is_empty() && self.fronts.iter().all(|front| front.is_drained()) {
-                return Ok(());
-            }
-            if !told && (self.engine.is_idle() || now >= begun_at + STOP_REST) {
-                self.fronts.iter_mut().for_each(|front| front.shut_down(now));
-                told = true;
-            } else if !busy {
-                self.sleep(waker, Some(give_up_at.min(now + Duration::from_millis(50))))?;
+            let now = self.system.now();
+            match self.stopping_turn(&mut stopping, now)? {
+                Next::Turn => {}
+                Next::Sleep(limit) => self.sleep(waker, Some(limit))?,
+                Next::End => return Ok(()),
             }
         }
     }

@@ -187,6 +187,13 @@ impl Stream {
     }
 }
 
+/// A connected socket that does not block.
+impl From<OwnedFd> for Stream {
+    fn from(socket: OwnedFd) -> Self {
+        Stream::new(socket)
+    }
+}
+
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
-use sanwire_io::Port;
 
 use super::{FrontBuilder, LoginService, hyperscsi, iscsi};
 use crate::config::ServerConfig;
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
+use crate::link::PortTerms;
 use crate::management_queue::ManagementQueue;
 use crate::messages::Mailbox;
 use crate::protection_table::ProtectionTable;
@@ -19,7 +19,7 @@ use crate::wire::{Carrier, WireKind};
 pub(crate) struct FrontParts<'a> {
     pub(crate) config: &'a ServerConfig,
     /// The ports of the front end.
-    pub(crate) ports: Vec<&'a Port>,
+    pub(crate) ports: Vec<PortTerms>,
     pub(crate) shard: u32,
     /// The memory of the shard.
     pub(crate) memory: Region,
@@ -73,9 +73,9 @@ pub(crate) static WIRES: [WireKind; 3] = [
 pub(crate) static WIRE_DEFAULT: &WireKind = &WIRES[1];
 
 /// Prepares the front ends of a shard; `ports` gives those of each.
-pub(crate) fn builders<'a>(
-    mut parts: FrontParts<'a>,
-    ports: impl Fn(u8) -> Vec<&'a Port>,
+pub(crate) fn builders(
+    mut parts: FrontParts<'_>,
+    ports: impl Fn(u8) -> Vec<PortTerms>,
 ) -> Result<Vec<FrontBuilder>, StartError> {
     let mut builders = Vec::new();
     for (place, open) in (0..).zip(FRONTS) {

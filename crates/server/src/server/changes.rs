@@ -330,7 +330,8 @@ impl Server {
         Counter(Arc::clone(&self.shards))
     }
 
-    fn post(&self, mail: impl Fn() -> ShardMessage) {
+    /// Tells all shards.
+    pub(crate) fn post(&self, mail: impl Fn() -> ShardMessage) {
         #[cfg(test)]
         crate::visits::count(self.shards.len());
         self.shards.iter().for_each(|shard| shard.send(mail()));

@@ -10,6 +10,7 @@ use sanwire_scsi::Task;
 
 use super::Shard;
 use super::nexuses::Nexus;
+use super::system::System;
 use crate::command::{CommandRef, Selection};
 use crate::counting::{ConnectionCount, Counted, User};
 use crate::events::Happening;
@@ -27,7 +28,7 @@ const PART_COMMANDS: usize = 8;
 /// Longer answers keep both ends busy anyhow, and are sent with fewer calls.
 const PART_MAX_BYTES: usize = PART_COMMANDS * (16 << 10);
 
-impl Shard {
+impl<S: System> Shard<S> {
     /// Executes what was received. Of many commands some are answered before the others are begun.
     pub(super) fn handle_events(&mut self, now: Instant) {
         for place in 0..self.fronts.count() {

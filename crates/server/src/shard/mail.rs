@@ -3,11 +3,12 @@
 use sanwire_core::Instant;
 
 use super::Shard;
+use super::system::System;
 use crate::front::{FrontEnd, ManageOutcome};
 use crate::login_listener::{Arrival, turn_away};
 use crate::messages::{ShardMessage, Wanted};
 
-impl Shard {
+impl<S: System> Shard<S> {
     pub(super) fn read_mail(&mut self, now: Instant) {
         while let Ok(mail) = self.mail.try_recv() {
             match mail {

@@ -7,11 +7,12 @@ use sanwire_engine::Which;
 
 use super::Shard;
 use super::nexuses::Nexus;
+use super::system::System;
 use crate::command::{CommandRef, Selection};
 use crate::front::{Function, ManageOutcome};
 use crate::messages::{ShardMessage, Wanted};
 
-impl Shard {
+impl<S: System> Shard<S> {
     pub(super) fn manage(&mut self, request: CommandRef, function: Function, now: Instant) {
         if let Err(outcome) = self.try_manage(request, function, now)
             && let Some(front) = self.fronts.get(request.front)

@@ -6,23 +6,19 @@ use std::time::Duration;
 
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES};
 use sanwire_hyperscsi::{LinkLimits, Server, ServerConfig};
-use sanwire_io::{Port, interface};
+use sanwire_io::interface;
 
 use super::{HyperScsi, fastest, packet_max_bytes};
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::Gate;
 use crate::front::{FrontBuilder, FrontParts};
-use crate::link;
+use crate::link::{self, PortTerms};
 use crate::management_queue::ManagementQueue;
 use crate::messages::Mailbox;
 use crate::server::random;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const SESSION_IDLE_MAX: Duration = Duration::from_secs(600);
-
-/// Packets by which receive buffers are measured: what most links take at the most. A wildcard address or the loopback
-/// takes larger ones; then fewer fit, and the rest is recovered like any loss.
-const JUMBO_BYTES: usize = 9000;
 
 /// Prepares the end of a shard.
 pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
@@ -68,11 +64,7 @@ pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
 }
 
 /// The limits of a port, as the protocol negotiates them.
-fn link_limits(port: &Port, shards: u32) -> LinkLimits {
-    let packet_max_bytes = packet_max_bytes(port.payload_max_bytes());
-    let measure = (packet_max_bytes as usize).min(JUMBO_BYTES);
-    LinkLimits {
-        packet_max_bytes,
-        receive_capacity_packets: (port.receive_capacity_packets(measure) / shards.max(1)).max(1),
-    }
+fn link_limits(port: &PortTerms, shards: u32) -> LinkLimits {
+    let packet_max_bytes = packet_max_bytes(port.packet_max_bytes);
+    LinkLimits { packet_max_bytes, receive_capacity_packets: (port.receive_capacity_packets / shards.max(1)).max(1) }
 }

@@ -200,7 +200,10 @@ impl Streams {
         while let Some(&id) = self.hot.get(index) {
             let count = self.receive_from(id, ends, now);
             received += count;
-            let is_hot = self.get(id).is_some_and(|connection| now - connection.last_input_at < HOT_FOR);
+            // One without room is not tried, nor watched, until the protocol says that it has some.
+            let is_hot =
+                |connection: &mut Connection| !connection.is_stalled && now - connection.last_input_at < HOT_FOR;
+            let is_hot = self.get(id).is_some_and(is_hot);
             if is_hot {
                 index += 1;
             } else {

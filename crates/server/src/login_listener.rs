@@ -120,6 +120,11 @@ impl LoginListener {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.logins.len()
+    }
+
     fn serve(mut self) -> io::Result<()> {
         for (Portal { listener, .. }, key) in self.parts.portals.iter().zip(0..) {
             self.poller.add_stream(listener, key, Interest::READABLE)?;

@@ -134,6 +134,14 @@ fn group(process: u32, wire: u16, round: u32) -> u16 {
 }
 
 #[cfg(test)]
+impl Opener {
+    /// Of the first wire, whose ports somebody else has.
+    pub(crate) fn unopened(wire: Wire, shards: u32) -> Opener {
+        Opener { wire, number: 0, shards, ring_bytes: 0, round: Mutex::default(), told_lost: AtomicU32::new(0) }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -330,7 +330,6 @@ impl Server {
         Counter(Arc::clone(&self.shards))
     }
 
-    /// Tells all shards.
     pub(crate) fn post(&self, mail: impl Fn() -> ShardMessage) {
         #[cfg(test)]
         crate::visits::count(self.shards.len());

@@ -1,5 +1,7 @@
 //! A wire that is in no table, a line for each command, is served by the login listener and a shard as all others are.
 
+mod world;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};

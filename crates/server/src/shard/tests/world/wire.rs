@@ -1,0 +1,292 @@
+//! Such a world: clients, their networks, an administrator, and a server of shards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sanwire_core::Instant;
+use sanwire_iscsi::{Client, ClientConfig, ConnectionId, Isid};
+use sanwire_sim::hyperscsi::link::LinkPlan;
+use sanwire_sim::iscsi::fixed_directory::{client_name, portal, target_name};
+use sanwire_sim::iscsi::plan::{StreamFault, StreamPlan};
+use sanwire_sim::plan;
+use sanwire_sim::random::Random;
+use sanwire_sim::workload::Worker;
+use sanwire_sim::world::{self, Wire};
+
+use super::administrator::{self, Deed};
+use super::air::{self, Air};
+use super::cables::{self, Cable};
+use super::host::{Host, HostPlan};
+use super::machine::Machine;
+use super::{Outcome, told};
+
+/// Everything about a world but its seed.
+pub(super) type Plan = plan::Plan<NetworkPlan, Trouble>;
+
+/// Such a world.
+pub(super) type World = world::World<Networks>;
+
+/// The networks and the server.
+#[derive(Clone, Debug)]
+pub(super) struct NetworkPlan {
+    pub(super) streams: StreamPlan,
+    /// How the links of packets behave.
+    pub(super) link: LinkPlan,
+    /// So many clients, the first ones, go by packets.
+    pub(super) by_packets: usize,
+    pub(super) host: HostPlan,
+    /// Networks, disks and mail take next to no time.
+    pub(super) is_fast: bool,
+    /// The longest that a client with commands under way may hear nothing, where nothing goes wrong.
+    pub(super) answer_max: Option<Duration>,
+    /// Bytes that the kernel takes of a connection whose other end reads nothing.
+    pub(super) socket_bytes: usize,
+}
+
+/// What happens to a network, or is done to the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Trouble {
+    Stream(StreamFault),
+    /// No packets pass between this client and the server for so long.
+    Cut(usize, Duration),
+    /// The administrator does something.
+    Deed(Deed),
+}
+
+/// What happens at some moment.
+pub(super) enum Event {
+    Open {
+        client: usize,
+        connection: ConnectionId,
+    },
+    /// A packet arrives.
+    ToServer {
+        client: usize,
+        bytes: Vec<u8>,
+    },
+    ToClient {
+        client: usize,
+        bytes: Vec<u8>,
+    },
+    /// Packets of a client pass again.
+    Mend(usize),
+    /// A client reads again.
+    Hear,
+    /// It is seen who waits for how long.
+    Look,
+    /// It is seen whether a client that is paused gets answers.
+    LookAtPause {
+        client: usize,
+        number: u64,
+        answered: Option<u64>,
+    },
+}
+
+/// What is between clients and server.
+pub(super) struct Networks {
+    pub(super) cables: BTreeMap<u64, Cable>,
+    pub(super) next_cable: u64,
+    /// Until when nothing passes for a client.
+    pub(super) stalled: BTreeMap<usize, Instant>,
+    /// Until when a client reads nothing.
+    pub(super) deaf: BTreeMap<usize, Instant>,
+    /// By clients.
+    pub(super) airs: BTreeMap<usize, Air>,
+}
+
+impl Wire for Networks {
+    type Plan = NetworkPlan;
+    type Fault = Trouble;
+    type Event = Event;
+    type Client = Machine;
+    type Host = Host;
+
+    /// A silent connection is noticed late.
+    const RECOVERY_MAX: Duration = Duration::from_secs(120);
+    const STOPPING_MAX_US: u64 = 100_000;
+
+    fn new(plan: &Plan, _random: &mut Random) -> Self {
+        let airs = (0..plan.wire.by_packets).map(|client| (client, Air::new(plan.wire.link))).collect();
+        let (cables, stalled, deaf) = Default::default();
+        Networks { cables, next_cable: 0, stalled, deaf, airs }
+    }
+
+    fn prepare(world: &mut World) {
+        if let Some(answer_max) = world.plan.wire.answer_max {
+            world.schedule(world.now + answer_max / 4, Event::Look);
+        }
+    }
+
+    fn make_host(world: &mut World) -> Outcome<Host> {
+        let (volatility, random) = (world.open_records(), world.random.fork());
+        let options = (world.plan.write_cache, volatility);
+        Host::new(&world.plan.wire.host, world.disk(), options, random, world.now)
+    }
+
+    fn make_client(world: &mut World, client: usize) -> Outcome<Machine> {
+        if client < world.plan.wire.by_packets {
+            return Ok(Machine::Packets(Box::new(air::machine(client, world)?)));
+        }
+        let StreamPlan { wishes, command_patience, .. } = world.plan.wire.streams;
+        let config = ClientConfig {
+            initiator: client_name(client)?,
+            isid: Isid([0x80, 0, 0, 0, 0, client as u8]),
+            target: Some(target_name()?),
+            portals: vec![portal().address],
+            credential: None,
+            target_credential: None,
+            wishes,
+            commands_max: 32,
+            connect_patience: Duration::from_secs(120),
+            reconnect_patience: None,
+            command_patience,
+            seed: world.random.seed(),
+        };
+        Ok(Machine::Stream(Box::new(Client::new(config, world.now))))
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.cables.values().filter_map(Cable::next_at).min()
+    }
+
+    fn attend(world: &mut World) -> Outcome<bool> {
+        cables::attend(world)
+    }
+
+    fn handle(world: &mut World, event: Event) -> Outcome<()> {
+        match event {
+            Event::Open { client, connection } => cables::open(world, client, connection),
+            Event::ToServer { client, bytes } => air::arrive(world, client, bytes),
+            Event::ToClient { client, bytes } => air::hear(world, client, &bytes),
+            Event::Mend(client) => {
+                air::cut(world, client, false);
+                Ok(())
+            }
+            Event::Hear => run_host(world),
+            Event::Look => look(world),
+            Event::LookAtPause { client, number, answered } => {
+                administrator::check_pause(world, client, number, answered)
+            }
+        }
+    }
+
+    fn fault(world: &mut World, fault: Trouble) -> Outcome<()> {
+        match fault {
+            Trouble::Stream(StreamFault::Cut) => cables::cut_one(world, true, true),
+            Trouble::Stream(StreamFault::CutUnnoticedByServer) => cables::cut_one(world, false, true),
+            Trouble::Stream(StreamFault::CutUnnoticedByClient) => cables::cut_one(world, true, false),
+            Trouble::Stream(StreamFault::Stall(duration)) => {
+                let client = world.random.range(0..=world.plan.clients as u64 - 1) as usize;
+                cables::stall(world, client, world.now + duration);
+            }
+            Trouble::Stream(StreamFault::Deafen(client, duration)) => cables::deafen(world, client, duration),
+            Trouble::Cut(client, duration) => {
+                air::cut(world, client, true);
+                world.schedule(world.now + duration, Event::Mend(client));
+            }
+            Trouble::Deed(deed) => {
+                administrator::act(world, deed)?;
+                return run_host(world);
+            }
+        }
+        Ok(())
+    }
+
+    fn heal(world: &mut World) -> Outcome<()> {
+        for air in world.wire.airs.values_mut() {
+            (air.there.plan, air.back.plan) = (air.there.plan.healed(), air.back.plan.healed());
+        }
+        administrator::heal(world)?;
+        run_host(world)
+    }
+
+    fn killed(world: &mut World) {
+        cables::sever_all(world);
+    }
+
+    fn drain_server(world: &mut World) -> Outcome<()> {
+        drain_host(world);
+        Ok(())
+    }
+
+    fn drain_client(world: &mut World, client: usize) -> Outcome<()> {
+        drain(world, client)
+    }
+
+    fn idle(world: &mut World) -> Outcome<()> {
+        rest(world)
+    }
+
+    /// A lost session is forgotten by then, and a silent connection given up.
+    fn forgotten_after(plan: &NetworkPlan) -> Duration {
+        Duration::from_secs(if plan.by_packets > 0 { 700 } else { 90 })
+    }
+
+    fn describe_client(client: &Machine) -> String {
+        client.describe()
+    }
+
+    fn describe(&self) -> String {
+        format!("{:?}", self.cables)
+    }
+}
+
+/// Deals with what a client has to say.
+pub(super) fn drain(world: &mut World, client: usize) -> Outcome<()> {
+    world.drain_told(client).map_err(told)?;
+    cables::drain_machine(world, client);
+    air::drain_machine(world, client)
+}
+
+/// Takes what the server has to say, and notes when it wants to be driven.
+fn drain_host(world: &mut World) {
+    let Some(host) = &mut world.host else { return };
+    let scheduled = host.take_scheduled();
+    world.expect_disk(scheduled);
+    let is_relieved = cables::pull_all(world);
+    air::pull_all(world);
+    if is_relieved && let Some(host) = &mut world.host {
+        // Its sockets have room again.
+        host.next_at = Some(world.now);
+    }
+}
+
+/// Lets the server's threads do what they have to do.
+pub(super) fn run_host(world: &mut World) -> Outcome<()> {
+    let now = world.now;
+    let Some(host) = &mut world.host else { return Ok(()) };
+    host.run(now)?;
+    drain_host(world);
+    Ok(())
+}
+
+/// Nobody who has commands under way hears nothing for long.
+fn look(world: &mut World) -> Outcome<()> {
+    let Some(answer_max) = world.plan.wire.answer_max else { return Ok(()) };
+    let now = world.now;
+    let heard_at = |worker: &Worker<Machine>| worker.last_answer.max(worker.next_at);
+    let mut waiting = world.workers.iter().enumerate().filter(|(_, worker)| worker.in_flight() > 0);
+    if let Some((client, worker)) = waiting.find(|(_, worker)| heard_at(worker) + answer_max < now) {
+        let since = worker.last_answer;
+        return Err(format!("client {client} hears nothing since {since:?}: {}", world.describe()));
+    }
+    world.schedule(now + answer_max / 4, Event::Look);
+    Ok(())
+}
+
+/// A server whose clients have nothing to do does next to nothing.
+fn rest(world: &mut World) -> Outcome<()> {
+    const WATCHED: Duration = Duration::from_secs(20);
+    const TURNS_MAX: u64 = 400;
+    let turns = |world: &World| world.host.as_ref().map_or(0, |host| host.turns);
+    world.run_for(Duration::from_secs(5))?;
+    administrator::check_counts(world)?;
+    let before = turns(world);
+    world.run_for(WATCHED)?;
+    let done = turns(world) - before;
+    if done > TURNS_MAX {
+        Err(format!("{done} turns in {WATCHED:?} for nothing: {}", world.describe()))
+    } else {
+        Ok(())
+    }
+}

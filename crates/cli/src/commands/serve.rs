@@ -37,21 +37,22 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     }
     raise_limit();
     let wanted = target_config(&config)?;
-    let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log))?);
-    let _socket = open_control(&config, &desk)?;
-    let reloaded = desk.clone();
-    signals::on_hangup(move || reload(&reloaded)).context("cannot catch signals")?;
+    // Before clients are served: from then on the server ends in order, if need be as soon as it has started.
     let (stop, stopped) = mpsc::channel();
     signals::on_stop(move || {
+        eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
         // Nobody listens any more when the server has ended by itself.
         let _ = stop.send(());
     })
     .context("cannot catch signals")?;
+    let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log))?);
+    let _socket = open_control(&config, &desk)?;
+    let reloaded = desk.clone();
+    signals::on_hangup(move || reload(&reloaded)).context("cannot catch signals")?;
     output::print(&welcome(&program_name(), &config))?;
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         anyhow::ensure!(desk.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }
-    eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
     desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed")
 }
 

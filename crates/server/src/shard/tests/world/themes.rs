@@ -219,6 +219,26 @@ fn shards_are_administered() {
     });
 }
 
+/// The same where all wait for the memory that one of them has, and soon nobody has anything more to say that would stir the server.
+#[test]
+fn shards_give_memory_to_the_last_who_waits() {
+    run_seeds("shards_give_memory_to_the_last_who_waits", 150, |seed| {
+        let random = &mut plan_random(69, seed);
+        let mut plan = any(random);
+        all_fast(&mut plan);
+        plan.disk.delay_us = (1_000, 3_000);
+        plan.clients = random.range(2..=4) as usize;
+        (plan.wire.by_packets, plan.wire.host.shards) = (0, 1);
+        plan.wire.streams.wishes.connections = 1;
+        plan.wire.streams.pieces.piece_max_bytes = 20_000;
+        (plan.blocks, plan.work.blocks_max, plan.work.budget_bytes) = (600, 64, u64::MAX);
+        plan.wire.host.memory_bytes = (32 << 10) * random.range(1..=2) as usize;
+        (plan.work.commands, plan.work.depth, plan.work.think_us) = (random.range(2..=8), 2, 100);
+        plan.wire.answer_max = Some(Duration::from_millis(100));
+        World::live(plan, seed).map(drop)
+    });
+}
+
 /// Also when they lose their sessions, and have others, perhaps in other shards.
 #[test]
 fn shards_hold_clients_that_are_paused() {

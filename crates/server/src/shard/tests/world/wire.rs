@@ -10,7 +10,6 @@ use sanwire_sim::iscsi::fixed_directory::{client_name, portal, target_name};
 use sanwire_sim::iscsi::plan::{StreamFault, StreamPlan};
 use sanwire_sim::plan;
 use sanwire_sim::random::Random;
-use sanwire_sim::workload::Worker;
 use sanwire_sim::world::{self, Wire};
 
 use super::administrator::{self, Deed};
@@ -92,6 +91,8 @@ pub(super) struct Networks {
     pub(super) deaf: BTreeMap<usize, Instant>,
     /// By clients.
     pub(super) airs: BTreeMap<usize, Air>,
+    /// How many answers a client had that waits for more, and since when.
+    pub(super) heard: BTreeMap<usize, (u64, Instant)>,
 }
 
 impl Wire for Networks {
@@ -107,8 +108,8 @@ impl Wire for Networks {
 
     fn new(plan: &Plan, _random: &mut Random) -> Self {
         let airs = (0..plan.wire.by_packets).map(|client| (client, Air::new(plan.wire.link))).collect();
-        let (cables, stalled, deaf) = Default::default();
-        Networks { cables, next_cable: 0, stalled, deaf, airs }
+        let (cables, stalled, deaf, heard) = Default::default();
+        Networks { cables, next_cable: 0, stalled, deaf, airs, heard }
     }
 
     fn prepare(world: &mut World) {
@@ -264,11 +265,17 @@ pub(super) fn run_host(world: &mut World) -> Outcome<()> {
 fn look(world: &mut World) -> Outcome<()> {
     let Some(answer_max) = world.plan.wire.answer_max else { return Ok(()) };
     let now = world.now;
-    let heard_at = |worker: &Worker<Machine>| worker.last_answer.max(worker.next_at);
-    let mut waiting = world.workers.iter().enumerate().filter(|(_, worker)| worker.in_flight() > 0);
-    if let Some((client, worker)) = waiting.find(|(_, worker)| heard_at(worker) + answer_max < now) {
-        let since = worker.last_answer;
-        return Err(format!("client {client} hears nothing since {since:?}: {}", world.describe()));
+    for client in 0..world.workers.len() {
+        let worker = &world.workers[client];
+        let answered = worker.good + worker.other;
+        let seen = world.wire.heard.entry(client).or_insert((answered, now));
+        if worker.in_flight() == 0 || seen.0 != answered {
+            *seen = (answered, now);
+        }
+        let since = seen.1;
+        if since + answer_max < now {
+            return Err(format!("client {client} hears nothing since {since:?}: {}", world.describe()));
+        }
     }
     world.schedule(now + answer_max / 4, Event::Look);
     Ok(())

@@ -1,6 +1,6 @@
 //! READ CD (MMC-6 6.16 and 6.17) of more than the user data: sectors as they would be on a CD, made from the blocks of the image.
 
-use sanwire_buffer::{Frame, Region};
+use sanwire_buffer::{Frame, Region, UNIT_BYTES};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::mmc::{BLOCK_BYTES, Disc, Profile, SectorFields};
 use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, Task};
@@ -37,10 +37,11 @@ pub(super) fn read(
     begun: &Beginning<'_>,
     task: &Task,
 ) -> Result<Step, Refusal> {
+    // First: another disc may have been put in since the command began.
+    let medium = transfer::medium(begun.unit, task)?;
     if disc.profile() != Profile::Cd {
         return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::INCOMPATIBLE_FORMAT).into());
     }
-    let medium = transfer::medium(begun.unit, task)?;
     let length_bytes = u64::from(disc.blocks) * fields.bytes() as u64;
     let geometry = Geometry { block_bytes: fields.bytes() as u32, length_bytes, ..begun.geometry };
     let part = begun.part(piece::of_long_read(extent, &geometry, (PIECE_BYTES, PIECE_BYTES), task)?);
@@ -53,16 +54,22 @@ pub(super) fn read(
     let blocks = room_bytes.div_ceil(fields.bytes());
     let lba = part.extent.lba as u32;
     let (made_bytes, read_bytes) = (blocks * fields.bytes(), blocks * BLOCK_BYTES as usize);
-    let mut sectors = frame(begun.memory, made_bytes)?;
     if !fields.has_user_data() {
+        let mut sectors = frame(begun.memory, made_bytes)?;
         let all = (lba..).zip(sectors.chunks_exact_mut(fields.bytes()));
         all.for_each(|(lba, sector)| fields.write(lba, &[], sector));
         return Ok(finish(sectors, room_bytes));
     }
-    if made_bytes + read_bytes > begun.memory.length_bytes() {
+    let unit_bytes = |bytes: usize| bytes.next_multiple_of(UNIT_BYTES);
+    if unit_bytes(made_bytes) + unit_bytes(read_bytes) > begun.memory.length_bytes() {
         // Waiting would not help.
         return Err(Sense::new(SenseKey::IllegalRequest, AdditionalSense::INSUFFICIENT_RESOURCES).into());
     }
+    // Both or none: a frame that is given back wakes those that wait for memory, also this command.
+    if !begun.memory.has_frames(made_bytes, read_bytes) {
+        return Err(Refusal::NoMemory);
+    }
+    let sectors = frame(begun.memory, made_bytes)?;
     let request = Request::Read {
         offset_bytes: u64::from(lba) * u64::from(BLOCK_BYTES),
         buffer: frame(begun.memory, read_bytes)?,

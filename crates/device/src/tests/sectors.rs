@@ -1,14 +1,18 @@
 //! Sectors of a CD with what stands around their user data (MMC-6 6.16), and what only CDs have.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use sanwire_buffer::Slices;
+use sanwire_core::Instant;
 use sanwire_core::limits::LONG_TRANSFER_MAX_BYTES;
 use sanwire_scsi::{AdditionalSense, Piece, Reply, Sense, SenseKey, Status, Task};
 use sanwire_store::ErrorKind;
 use sanwire_store_file::blocking;
 
 use super::optical::{EJECT, TEST_UNIT_READY, change_disc, read, world, world_of};
-use crate::Progress;
-use crate::testing::{NEXUS, Op, World, sense, task};
+use crate::testing::{NEXUS, OTHER, Op, World, sense, task};
+use crate::{Progress, Seat, Starvation};
 
 const ALL: u8 = 0xf8;
 const CHANGED: Sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
@@ -163,4 +167,46 @@ fn a_pressed_disc_of_data_has_no_pre_groove_and_no_text() {
     let invalid = Sense::invalid_field_in_cdb(2, Some(3));
     assert_eq!([cd.bad(toc(3), &[]), cd.bad(toc(6), &[])], [invalid; 2], "no program memory area");
     assert_eq!([dvd.bad(toc(3), &[]), dvd.bad(toc(4), &[]), dvd.bad(toc(5), &[])], [invalid; 3]);
+}
+
+/// Who waits for memory is woken by each release: a command that takes some, does not get the rest and gives that back wakes itself.
+#[test]
+fn sectors_that_wait_for_memory_do_not_wake_themselves() {
+    let world = world(0);
+    let calls = Arc::new(AtomicU32::new(0));
+    let hook = Arc::clone(&calls);
+    assert!(world.memory.on_release(move || _ = hook.fetch_add(1, Ordering::SeqCst)));
+    let _taken = world.memory.frame(world.memory.length_bytes() - 4096).unwrap();
+    let mut starvation = Starvation::new(&world.memory);
+    let share = world.memory.share(2 << 20);
+    let units = Arc::new(world.units);
+    let mut wait = |cdb: [u8; 12]| {
+        let seat = Seat { units: &units, memory: &share, weight: 1 };
+        assert!(starvation.begin(NEXUS, 1, seat, task(cdb, &[]), Instant::ZERO).is_none());
+        for _ in 0..100 {
+            starvation.serve(Instant::ZERO, |_: i32, _, progress| panic!("{progress:?}"));
+        }
+        let called = calls.load(Ordering::SeqCst);
+        drop(starvation.extract(|_| true));
+        calls.store(0, Ordering::SeqCst);
+        called
+    };
+    let of_a_read = wait([0xa8, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0]);
+    let of_sectors = wait(read_cd(0, 1, ALL));
+    assert_eq!((of_a_read, of_sectors), (0, 0));
+}
+
+/// SPC-5 table 50: PREVENT ALLOW MEDIUM REMOVAL with PREVENT zero is allowed in the presence of any reservation.
+#[test]
+fn a_persistent_lock_is_taken_back_while_another_initiator_has_the_drive() {
+    let world = world(0);
+    world.establish(NEXUS);
+    world.establish(OTHER);
+    for nexus in [NEXUS, OTHER] {
+        drop(world.run(nexus, TEST_UNIT_READY, &[]));
+    }
+    world.good([0x1e, 0, 0, 0, 3, 0], &[]);
+    assert_eq!(world.run(OTHER, [0x16, 0, 0, 0, 0, 0], &[]).status, Status::Good);
+    assert_eq!(world.run(NEXUS, [0x1e, 0, 0, 0, 0, 0], &[]).status, Status::Good, "ALLOW");
+    assert_eq!(world.run(NEXUS, [0x1e, 0, 0, 0, 2, 0], &[]).status, Status::Good, "PERSISTENT ALLOW");
 }

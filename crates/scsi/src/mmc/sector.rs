@@ -64,18 +64,30 @@ impl SectorFields {
 
     /// Writes the fields of the sector with this user data, which only fields need that have it, to `place`, which is as long as they.
     pub fn write(self, lba: u32, user_data: &[u8], place: &mut [u8]) {
+        let (from, to) = (usize::from(self.from), usize::from(self.to));
+        let mut put = |fields: &[u8]| place.iter_mut().zip(fields).for_each(|(place, byte)| *place = *byte);
+        if !self.has_user_data() {
+            // There may be a quarter of a million of them in one command.
+            return put(&front(lba)[from..to]);
+        }
         let mut sector = [0; SECTOR_BYTES];
-        sector[1..HEADER - 1].fill(0xff);
-        let [_, minutes, seconds, frames] = time_of(lba);
-        let mode = 1;
-        sector[HEADER..USER_DATA].copy_from_slice(&[decimal(minutes), decimal(seconds), decimal(frames), mode]);
+        sector[..USER_DATA].copy_from_slice(&front(lba));
         sector[USER_DATA..EDC].iter_mut().zip(user_data).for_each(|(place, byte)| *place = *byte);
-        if usize::from(self.to) > EDC {
+        if to > EDC {
             protect(&mut sector);
         }
-        let fields = &sector[usize::from(self.from)..usize::from(self.to)];
-        place.iter_mut().zip(fields).for_each(|(place, byte)| *place = *byte);
+        put(&sector[from..to]);
     }
+}
+
+/// The synchronization and the header of a sector.
+fn front(lba: u32) -> [u8; USER_DATA] {
+    let mut front = [0; USER_DATA];
+    front[1..HEADER - 1].fill(0xff);
+    let [_, minutes, seconds, frames] = time_of(lba);
+    let mode = 1;
+    front[HEADER..].copy_from_slice(&[decimal(minutes), decimal(seconds), decimal(frames), mode]);
+    front
 }
 
 /// A block as reserved byte, minutes, seconds and frames; the last that there is for one that lies behind all of them.

@@ -26,6 +26,8 @@ impl Access {
             code::READ_FORMAT_CAPACITIES | code::READ_DISC_INFORMATION | code::READ_TRACK_INFORMATION => Access::Free,
             code::READ_TOC_PMA_ATIP | code::READ_DISC_STRUCTURE | code::SEEK_10 => Access::Read,
             code::READ_CD | code::READ_CD_MSF => Access::Read,
+            // PERSISTENT ALLOW, too (MMC-6 6.14): PREVENT is one bit here.
+            code::PREVENT_ALLOW_MEDIUM_REMOVAL if cdb.get(4).is_none_or(|byte| byte & 0x01 == 0) => Access::Free,
             // Elsewhere they are other commands.
             code::MAINTENANCE_IN | code::SERVICE_ACTION_IN_16 => Access::Write,
             _ => Access::of_block_device(cdb),

@@ -42,8 +42,8 @@ impl Removal {
         let (sender, ended) = mpsc::channel();
         let work = move || {
             let give_up_at = Instant::now() + patience;
-            // Whoever has a command of it under way has it.
-            let is_last = || Arc::strong_count(&disk) == 1;
+            // A command that begins has the unit, and one that is under way its state: so the unit is looked at first.
+            let is_last = || Arc::strong_count(&disk) == 1 && Arc::strong_count(disk.state()) == 1;
             while !is_last() && Instant::now() < give_up_at {
                 thread::sleep(LOOK_INTERVAL);
             }
@@ -80,10 +80,14 @@ impl Removal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sanwire_device::{UnitOptions, Volatility};
-    use sanwire_scsi::Identity;
+    use sanwire_buffer::Region;
+    use sanwire_core::{Instant as VirtualInstant, Lun, NexusId};
+    use sanwire_device::{LogicalUnits, Progress, UnitOptions, Volatility};
+    use sanwire_scsi::{Cdb, Identity, Task};
     use sanwire_store::{Completer, CompletionQueue, Geometry, Request, Started, StoreSpec};
     use std::sync::Mutex;
+
+    use crate::slots::Slots;
 
     /// A store whose server is away: what it is asked waits until it is given up.
     #[derive(Debug)]
@@ -156,5 +160,53 @@ mod tests {
         let used = disk("ram:1M");
         let removal = Removal::begin(Arc::clone(&used), None);
         assert!(removal.wait(Duration::ZERO).unwrap_err().to_string().contains("within"));
+    }
+
+    /// A write that is at the store when its volume is removed.
+    fn begun(unit: &Arc<LogicalUnit>) -> Progress {
+        let units = LogicalUnits::new();
+        let lun = Lun::new(0).unwrap();
+        units.add_shared(lun, Arc::clone(unit)).unwrap();
+        let task = Task {
+            lun: Some(lun),
+            cdb: Cdb::new(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0]).unwrap(),
+            data_out: Some(vec![1; 512].into()),
+            tells_residual: false,
+            data_in_max_bytes: 0,
+            may_share: false,
+            piece: None,
+            receipts: u64::MAX,
+        };
+        let memory = Region::new(1 << 20).unwrap();
+        let progress = units.begin(NexusId(1), task, &memory, VirtualInstant::ZERO);
+        assert!(matches!(progress, Progress::Store(..)), "{progress:?}");
+        units.remove(lun).unwrap();
+        progress
+    }
+
+    #[test]
+    fn a_removal_waits_for_a_write_that_is_at_the_store() {
+        let unit = disk("ram:1M");
+        let store = Arc::downgrade(unit.store());
+        let write = begun(&unit);
+        let removed = ended(Duration::ZERO, unit);
+        let is_store_open = store.upgrade().is_some();
+        drop(write);
+        assert!(
+            removed.clone().is_err_and(|error| error.contains("still under way")),
+            "{removed:?}, its store is open: {is_store_open}"
+        );
+    }
+
+    #[test]
+    fn a_place_is_not_free_while_a_write_of_its_volume_is_at_the_store() {
+        let slots = Slots::taken(vec![0]);
+        let unit = disk("ram:1M");
+        let write = begun(&unit);
+        slots.give_back(&unit);
+        drop(unit);
+        let free = slots.lowest_free(1, |_| false);
+        drop(write);
+        assert_eq!(free, [1]);
     }
 }

@@ -166,12 +166,13 @@ impl Server {
         let (inbox, letters) = ManagementQueue::new();
         let (budget, instance) = (Budget::of_process(), u64::from_be_bytes(random()?));
         let revisions = Revisions::begin().map_err(|source| StartError::Resource { what: "random numbers", source })?;
+        let slots = Slots::taken(units.iter().iter().map(|(_, unit)| unit.slot()).collect());
         let mut server = Server {
             units,
             clients: Arc::new(clients),
             letters: Mutex::new(Some(letters)),
             levels,
-            slots: Slots::after(config.volumes.len()),
+            slots,
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),

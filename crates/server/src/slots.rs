@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_device::LogicalUnit;
+use sanwire_device::{LogicalUnit, UnitState};
 
 /// Which places are free. A volume that is served no longer keeps its place until its last command has ended, so that no other
 /// volume is counted for it.
@@ -16,12 +16,19 @@ struct Table {
     /// From here on all are.
     next: u16,
     /// Of volumes that are served no longer, the one that went first before the others.
-    ending: Vec<(u16, Weak<LogicalUnit>)>,
+    ending: Vec<(u16, Weak<UnitState>)>,
 }
 
 impl Slots {
+    /// These are taken, by the volumes that are there. Those that are missing will have others.
+    pub(crate) fn taken(taken: Vec<u16>) -> Self {
+        let slots = Slots::after(0);
+        slots.take(&taken);
+        slots
+    }
+
     /// The first so many are taken.
-    pub(crate) fn after(count: usize) -> Self {
+    fn after(count: usize) -> Self {
         let next = count.min(LUNS_MAX) as u16;
         Slots(Mutex::new(Table { free: BTreeSet::new(), next, ending: Vec::new() }))
     }
@@ -55,7 +62,7 @@ impl Slots {
 
     /// A volume is served no longer: its place is free when nobody has it any more.
     pub(crate) fn give_back(&self, unit: &Arc<LogicalUnit>) {
-        self.lock().ending.push((unit.slot(), Arc::downgrade(unit)));
+        self.lock().ending.push((unit.slot(), Arc::downgrade(unit.state())));
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -123,5 +130,13 @@ mod tests {
         drop(command);
         slots.give_back(&unit(9));
         assert_eq!(slots.lowest_free(1, |_| false), [9], "and that one is not free when the former volume ends");
+    }
+
+    #[test]
+    fn the_place_of_a_volume_that_was_missing_at_the_start_is_free() {
+        // One of them could not be opened.
+        let slots = Slots::taken((0..LUNS_MAX as u16).filter(|slot| *slot != 7).collect());
+        assert_eq!(slots.lowest_free(1, |_| false), [7]);
+        assert_ne!(slots.lowest_free(1, |_| false), [0], "the first volume has that");
     }
 }

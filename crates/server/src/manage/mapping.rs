@@ -106,8 +106,9 @@ impl Manager {
         let before = units.len();
         units.retain(|_, mapped| mapped != volume);
         let is_moved = units.len() != before;
-        let lun = lun.or_else(|| free_lun(units.keys(), |_| false)).ok_or(ManageError::Full)?;
-        if units.insert(lun, volume.to_owned()).is_some() {
+        let is_reserved = |lun| self.is_missing_at(target, lun);
+        let lun = lun.or_else(|| free_lun(units.keys(), is_reserved)).ok_or(ManageError::Full)?;
+        if is_reserved(lun) || units.insert(lun, volume.to_owned()).is_some() {
             return Err(ManageError::LunTaken { lun, place: target.to_string() });
         }
         Ok(Mapped { config, lun, is_moved })

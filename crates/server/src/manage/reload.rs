@@ -167,6 +167,9 @@ impl Manager {
         self.allow = wanted.allow;
         let still: BTreeMap<_, _> = still_missing.iter().map(|volume| (&volume.spec.name, &volume.spec)).collect();
         self.kept.missing.retain(|MissingVolume { volume, .. }| still.get(&volume.spec.name) == Some(&&volume.spec));
+        // Where they are configured to be now, which may be another place than before.
+        self.kept.missing.iter_mut().for_each(|missing| missing.units.clear());
+        note_units(&mut self.kept.missing, &all_exports);
         self.kept.missing.extend(missing_for_now(&renamed, &all_exports));
         left.renamed = renamed;
         self.configured_anew(configured, &wanted.volumes, difference.kept);

@@ -19,7 +19,7 @@ use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::removal::Removal;
 use crate::revisions::Collection;
-use crate::volumes::OpenVolume;
+use crate::volumes::{Former, OpenVolume};
 
 impl Manager {
     pub(super) fn add_volume(
@@ -91,10 +91,18 @@ impl Manager {
 
     /// A target, and the lowest number that is free there.
     fn next_unit_of(&self, target: &str) -> Result<(IscsiName, Lun), ManageError> {
-        let free = |config: &TargetNodeConfig| free_lun(config.units.keys(), |_| false).ok_or(ManageError::Full);
         let name: Option<IscsiName> = target.parse().ok();
-        let found = name.and_then(|name| self.target.look_at_target(&name, free).map(|lun| lun.map(|lun| (name, lun))));
+        let is_reserved = |lun| name.as_ref().is_some_and(|name| self.is_missing_at(name, lun));
+        let free = |config: &TargetNodeConfig| free_lun(config.units.keys(), is_reserved).ok_or(ManageError::Full);
+        let number = name.as_ref().and_then(|name| self.target.look_at_target(name, free));
+        let found = name.clone().zip(number).map(|(name, lun)| lun.map(|lun| (name, lun)));
         found.ok_or_else(|| ManageError::NoTarget(target.to_owned()))?
+    }
+
+    /// Whether a volume that should be there, and is not, has this number in this target.
+    pub(super) fn is_missing_at(&self, target: &IscsiName, lun: Lun) -> bool {
+        let mut units = self.kept.missing.iter().flat_map(|missing| &missing.units);
+        units.any(|(of, number)| *number == lun && of == target.as_str())
     }
 
     /// Makes a volume the next logical unit of a target; says which.
@@ -202,12 +210,7 @@ impl Manager {
 
     /// Serves a volume over HyperSCSI that is open.
     pub(super) fn put(&mut self, volume: VolumeConfig, opened: OpenVolume) -> Result<Opened, ManageError> {
-        let OpenVolume { unit, is_first, .. } = opened;
-        if let Err(error) = self.target.put_volumes(vec![(&volume, unit)]) {
-            self.forget_if(is_first, &volume.spec);
-            return Err(error.into());
-        }
-        Ok(self.note_served(volume, is_first))
+        self.put_together(vec![(volume, opened)])?.pop().ok_or(ManageError::Full)
     }
 
     /// The same for some: all of them, as one change, or none.
@@ -216,36 +219,34 @@ impl Manager {
         volumes: Vec<(VolumeConfig, OpenVolume)>,
     ) -> Result<Vec<Opened>, ManageError> {
         let (mut units, mut coming) = (Vec::new(), Vec::new());
-        for (volume, OpenVolume { unit, is_first, .. }) in volumes {
+        for (volume, OpenVolume { unit, is_first, former }) in volumes {
             units.push(unit);
-            coming.push((volume, is_first));
+            coming.push((volume, (is_first, former)));
         }
         let put = self.target.put_volumes(coming.iter().map(|(volume, _)| volume).zip(units).collect());
         if let Err(error) = put {
-            coming.iter().for_each(|(volume, is_first)| self.forget_if(*is_first, &volume.spec));
+            coming.iter().for_each(|(volume, before)| self.forget_opening(&volume.spec, before));
             return Err(error.into());
         }
-        Ok(coming.into_iter().map(|(volume, is_first)| self.note_served(volume, is_first)).collect())
+        Ok(coming.into_iter().map(|(volume, before)| self.note_served(volume, before)).collect())
     }
 
-    fn note_served(&mut self, volume: VolumeConfig, is_first: bool) -> Opened {
+    fn note_served(&mut self, volume: VolumeConfig, before: Before) -> Opened {
         let spec = volume.spec.clone();
         self.put_definition(volume);
         self.target.events().note(Happening::VolumeAdded { volume: spec.name.to_string() });
-        Opened { spec, is_first }
+        Opened { spec, before }
     }
 
-    fn forget_if(&self, is_first: bool, spec: &VolumeSpec) {
-        if is_first {
-            self.target.volume_opener().forget(spec);
-        }
+    fn forget_opening(&self, spec: &VolumeSpec, (is_first, former): &Before) {
+        self.target.volume_opener().forget_opening(spec, *is_first, former.as_ref());
     }
 
     /// As if a volume had not been opened that nobody has found: who tries again later is not asked where the former volume is.
     pub(super) fn give_up_opened(&self, spec: &VolumeSpec, opened: OpenVolume) {
         let OpenVolume { unit, is_first, former } = opened;
         drop(unit);
-        self.target.volume_opener().forget_opening(spec, is_first, former.as_ref());
+        self.forget_opening(spec, &(is_first, former));
     }
 
     /// The same for all of these.
@@ -271,7 +272,7 @@ impl Manager {
     /// The same for some, as one change.
     pub(super) fn close_all_again(&mut self, opened: Vec<Opened>) -> Vec<Removal> {
         let removed = self.begin_to_close_all(opened.iter().map(|opened| opened.spec.name.to_string()).collect());
-        opened.iter().for_each(|Opened { spec, is_first }| self.forget_if(*is_first, spec));
+        opened.iter().for_each(|Opened { spec, before }| self.forget_opening(spec, before));
         removed.into_iter().map(|(_, removal)| removal).collect()
     }
 
@@ -308,9 +309,11 @@ pub(super) type Attempt = (ComingVolume, Result<OpenVolume, StartError>);
 /// A volume that was opened, and may have to be taken back.
 pub(super) struct Opened {
     spec: VolumeSpec,
-    /// Whether it was never served before.
-    is_first: bool,
+    before: Before,
 }
+
+/// Whether a volume was never served before, and what was known of it if another one was.
+type Before = (bool, Option<Former>);
 
 pub(super) fn acceptance(renew: bool, adopt: bool) -> Result<Acceptance, ManageError> {
     match (renew, adopt) {

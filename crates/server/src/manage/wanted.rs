@@ -56,10 +56,13 @@ impl Manager {
             false => kept::merge(&configured, &self.kept.changes()),
             true => (configured.clone(), Vec::new()),
         };
-        let missing = self.kept.missing.iter().map(|missing| &missing.volume.spec);
-        let specs: BTreeMap<_, _> = missing.map(|spec| (&spec.name, spec)).collect();
-        let is_missing = |wanted: &&VolumeConfig| specs.get(&wanted.spec.name) == Some(&&wanted.spec);
-        let missing: Vec<VolumeConfig> = config.volumes.iter().filter(is_missing).cloned().collect();
+        let missing = self.kept.missing.iter().map(|missing| &missing.volume);
+        let kept: BTreeMap<_, _> = missing.map(|volume| (&volume.spec.name, volume)).collect();
+        let same = |wanted: &VolumeConfig| kept.get(&wanted.spec.name).filter(|kept| kept.spec == wanted.spec);
+        let is_missing = |wanted: &&VolumeConfig| same(wanted).is_some();
+        // As volumes that are served do, they keep their numbers: those of their places may be taken.
+        let found = |wanted: &VolumeConfig| Some(VolumeConfig { lun: same(wanted)?.lun, ..wanted.clone() });
+        let missing: Vec<VolumeConfig> = config.volumes.iter().filter_map(found).collect();
         let exports = config.exports.clone();
         config.volumes.retain(|volume| !is_missing(&volume));
         config.exports = without(&exports, &missing);

@@ -25,9 +25,7 @@ use crate::management_queue::Letters;
 use crate::messages::{Mailbox, ShardMessage};
 use crate::removal::Removal;
 use crate::revisions::Collection;
-use crate::volumes::{
-    Former, OpenVolume, Opening, forget_opening, forget_volume, open_volume, put_among, remember_length,
-};
+use crate::volumes::{Former, OpenVolume, Opening, forget_opening, open_volume, put_among, remember_length};
 
 /// How long shards may take to tell what they have counted.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -391,10 +389,5 @@ impl VolumeOpener {
     /// What is known of a volume that was opened just now, and is closed and not served after all, is what was known before.
     pub(crate) fn forget_opening(&self, spec: &VolumeSpec, is_first: bool, former: Option<&Former>) {
         forget_opening(spec, self.state.as_deref(), is_first, former);
-    }
-
-    /// Forgets a volume that was opened for the first time just now, and is not served after all.
-    pub(crate) fn forget(&self, spec: &VolumeSpec) {
-        forget_volume(spec, self.state.as_deref());
     }
 }

@@ -22,8 +22,11 @@ impl Changes {
 
     /// Forgets the changes of clients that are configured otherwise since; who that is.
     pub(super) fn drop_overridden(&mut self, configured: &BTreeMap<ClientId, ClientConfig>) -> Vec<ClientId> {
-        let is_overridden =
-            |(id, change): &(&ClientId, &Changed<ClientConfig>)| change.configured.as_ref() != configured.get(*id);
+        let is_overridden = |(id, change): &(&ClientId, &Changed<ClientConfig>)| {
+            let now = configured.get(*id);
+            // One that was removed, and is configured no longer either, is not served for that.
+            change.configured.as_ref() != now && (change.now.is_some() || now.is_some())
+        };
         let overridden: Vec<ClientId> = self.0.iter().filter(is_overridden).map(|(id, _)| *id).collect();
         overridden.iter().for_each(|id| drop(self.0.remove(id)));
         overridden

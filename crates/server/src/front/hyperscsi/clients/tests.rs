@@ -256,3 +256,12 @@ fn changes_that_the_first_versions_kept_still_hold() {
     assert_eq!(open().list(), [ClientConfig { weight: 3, ..heavy }], "in the file of today");
     fs::remove_file(&path).unwrap();
 }
+
+#[test]
+fn a_client_that_was_removed_is_not_served_when_it_is_configured_no_longer() {
+    let clients = clients(&[named(ALICE, "alice")]);
+    clients.change(Change::Remove("alice")).unwrap();
+    assert!(!clients.permits(anywhere(), Some(ALICE)));
+    clients.configure(terms(&[]), false).unwrap();
+    assert!(!clients.permits(anywhere(), Some(ALICE)), "nobody has added it again");
+}

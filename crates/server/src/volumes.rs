@@ -1,5 +1,7 @@
 //! Volumes: from what is configured to disks, and their end.
 
+mod former;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -12,7 +14,7 @@ use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, Uni
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, Expectation, Known, OpenError, Request, Store, VolumeSpec};
-use sanwire_store_file::{VolumeMark, blocking};
+use sanwire_store_file::blocking;
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
@@ -20,6 +22,8 @@ use crate::records::Record;
 use crate::reservations::FileKeeper;
 use crate::server::random;
 use crate::writes::{self, Stop};
+
+pub(crate) use self::former::Former;
 
 /// How volumes are opened at one server.
 pub(crate) struct Opening<'a> {
@@ -46,43 +50,14 @@ pub(crate) struct OpenVolume {
     pub(crate) former: Option<Former>,
 }
 
-/// What was known of a volume, and what its file says which one it is.
-pub(crate) struct Former {
-    known: Option<Known>,
-    mark: Option<VolumeMark>,
-}
-
-impl Former {
-    /// `None` where it cannot be put back: the file is still to be made, or what is known of it cannot be read.
-    fn of(spec: &VolumeSpec, record: &Record) -> Option<Former> {
-        let mark = match spec.store.backing.place() {
-            Place::File(path) => Some(VolumeMark::of(path)?),
-            Place::Memory | Place::Nowhere | Place::Elsewhere(_) => None,
-        };
-        Some(Former { known: record.load().ok()?, mark })
-    }
-
-    fn put_back(&self, spec: &VolumeSpec, record: &Record) -> io::Result<()> {
-        if let (Some(mark), Place::File(path)) = (&self.mark, spec.store.backing.place()) {
-            mark.put_back(path)?;
-        }
-        match &self.known {
-            Some(known) => record.save(known),
-            None => {
-                record.forget();
-                Ok(())
-            }
-        }
-    }
-}
-
 /// Opens a volume; what is counted of it is found by `slot`.
 pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<OpenVolume, StartError> {
     let record = record(&volume.spec, opening.state);
     let is_first = record.as_ref().is_some_and(|record| matches!(record.load(), Ok(None)));
     let record = record.filter(|_| opening.acceptance != Acceptance::Known);
-    let former = record.and_then(|record| Former::of(&volume.spec, &record));
-    match open_unit(volume, opening, slot) {
+    let fresh = random()?;
+    let former = record.and_then(|record| Former::of(&volume.spec, &record, fresh));
+    match open_unit(volume, opening, slot, fresh) {
         Ok(unit) => Ok(OpenVolume { unit, is_first, former }),
         Err(error) => {
             forget_opening(&volume.spec, opening.state, is_first, former.as_ref());
@@ -175,7 +150,13 @@ fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
     }
 }
 
-fn open_unit(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<LogicalUnit, StartError> {
+/// `fresh` is its identity where it is made, or becomes another volume.
+fn open_unit(
+    volume: &VolumeConfig,
+    opening: &Opening<'_>,
+    slot: u16,
+    fresh: [u8; 16],
+) -> Result<LogicalUnit, StartError> {
     let name = volume.spec.name.to_string();
     let place = volume.spec.store.backing.place();
     let open = || volume.spec.store.open().map_err(|source| StartError::Store { volume: name.clone(), source });
@@ -186,7 +167,7 @@ fn open_unit(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<
             let disc = if place == Place::Nowhere { None } else { Some(open()?) };
             (disc, drive_identity(&name, &record)?)
         }
-        Some(record) => open_known(volume, &record, opening).map(|(store, uuid)| (Some(store), uuid))?,
+        Some(record) => open_known(volume, &record, opening, fresh).map(|(store, uuid)| (Some(store), uuid))?,
     };
     let identity = Identity::new(&name, uuid)
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
@@ -243,6 +224,7 @@ fn open_known(
     volume: &VolumeConfig,
     record: &Record,
     opening: &Opening<'_>,
+    fresh: [u8; 16],
 ) -> Result<(Arc<dyn Store>, [u8; 16]), StartError> {
     let name = &*volume.spec.name;
     let unreadable = |source| StartError::Record {
@@ -260,7 +242,7 @@ fn open_known(
         },
         is_kept: record.has_place(),
         acceptance: opening.acceptance,
-        fresh: random()?,
+        fresh,
         fallback: record.fallback(),
     };
     let failed = |source| StartError::Store { volume: name.to_owned(), source };

@@ -16,7 +16,7 @@ use sanwire_store::{
     Started, Store, StoreError,
 };
 
-pub use identity::VolumeMark;
+pub use identity::{VolumeMark, remove_made};
 pub use open::FileOptions;
 pub use records::{mark_records, records_mark};
 

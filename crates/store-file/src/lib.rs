@@ -8,5 +8,5 @@ pub mod blocking;
 mod file;
 mod kind;
 
-pub use file::{FileOptions, FileStore, VolumeMark, mark_records, records_mark};
+pub use file::{FileOptions, FileStore, VolumeMark, mark_records, records_mark, remove_made};
 pub use kind::register;

@@ -4,7 +4,7 @@
 //! volume that clients know. So a server that serves a volume keeps what [`Known`] says of it, and the file carries the
 //! volume's identity in an extended attribute, where its file system has such.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -137,6 +137,26 @@ impl VolumeMark {
             },
         }
         File::open(path)?.sync_all()
+    }
+}
+
+/// Removes a file that was made for the volume of this name and identity, if that is all it says to hold. One that is not there, or that
+/// another process has open, stays as it is.
+///
+/// # Errors
+/// What the system says.
+pub fn remove_made(path: &Path, uuid: [u8; 16], name: &str) -> io::Result<()> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => return Ok(()),
+        locked => locked?,
+    }
+    match &*read_marks(&file)? {
+        [(made, of)] if (*made, &**of) == (uuid, name) => fs::remove_file(path),
+        _ => Ok(()),
     }
 }
 

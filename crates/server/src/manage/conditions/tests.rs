@@ -267,6 +267,29 @@ fn a_volume_that_is_refused_to_be_renewed_or_adopted_is_the_one_that_it_was() {
     assert_ne!(id(&mut manager), former);
 }
 
+/// What was made in its place is empty: it would be served as the volume that clients know.
+#[test]
+fn a_lost_volume_that_is_refused_to_be_renewed_is_still_lost() {
+    let kept = Kept::new("condition-lost", &["a=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    let image = kept.directory.join("c.img");
+    let spec = format!("c=file:{},size=1M", image.display());
+    manager.execute(add(&spec)).unwrap();
+    manager.execute(remove("c")).unwrap();
+    let elsewhere = image.with_extension("elsewhere");
+    fs::rename(&image, &elsewhere).unwrap();
+    let lost = manager.execute(add(&spec)).unwrap_err().to_string();
+    let revision = status(&mut manager).collections.volumes;
+    let renew = Request::AddVolume { volume: spec.clone(), target: None, renew: true, adopt: false };
+    let opening = work(manager.begin(on(revision, renew)).unwrap());
+    manager.execute(resize("a", "2M")).unwrap();
+    assert_eq!(go_on(&mut manager, opening).err().unwrap().code(), "revision-stale");
+    assert_eq!(manager.execute(add(&spec)).unwrap_err().to_string(), lost);
+    assert!(!image.exists(), "what was made of it is gone");
+    fs::rename(elsewhere, image).unwrap();
+    manager.execute(add(&spec)).expect("it is back");
+}
+
 #[test]
 fn a_condition_stands_in_front_of_one_change_alone() {
     let mut manager = start();

@@ -60,7 +60,9 @@ pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u1
     match open_unit(volume, opening, slot, fresh) {
         Ok(unit) => Ok(OpenVolume { unit, is_first, former }),
         Err(error) => {
-            forget_opening(&volume.spec, opening.state, is_first, former.as_ref());
+            // What another server has open is as that one wants it: nothing was changed here.
+            let is_locked = matches!(&error, StartError::Store { source: OpenError::Locked { .. }, .. });
+            forget_opening(&volume.spec, opening.state, is_first, former.filter(|_| !is_locked).as_ref());
             Err(error)
         }
     }

@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use sanwire_core::Lun;
+use sanwire_store::VOLUME_MARK;
 
 use super::*;
 use crate::config::Origin;
@@ -304,6 +305,30 @@ fn a_file_that_is_still_in_use_is_waited_for() {
     thread::sleep(3 * LOCK_INTERVAL);
     former.unlock().unwrap();
     starts.join().unwrap().expect("it has the file now");
+}
+
+#[test]
+fn what_another_server_makes_of_a_file_meanwhile_stays_as_it_is() {
+    let host = Host::new("beside");
+    host.start(Acceptance::Known).unwrap();
+    if !host.has_marks() {
+        return;
+    }
+    let other = File::open(host.file()).unwrap();
+    other.lock().unwrap();
+    let (volume, state) = (host.volume(""), host.state());
+    let starts = thread::spawn(move || {
+        let until = Some(Instant::now() + 8 * LOCK_INTERVAL);
+        let opening = Opening { state: Some(&state), acceptance: Acceptance::Adopted, until };
+        add_volume(&LogicalUnits::new(), &volume, &opening, 0)
+    });
+    thread::sleep(3 * LOCK_INTERVAL);
+    let mark = "00000000000000000000000000000007 other";
+    rustix::fs::fsetxattr(&other, VOLUME_MARK, mark.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+    assert!(starts.join().unwrap().unwrap_err().to_string().contains("in use by another server"));
+    let mut bytes = [0; 64];
+    let length = rustix::fs::fgetxattr(&other, VOLUME_MARK, &mut bytes).unwrap();
+    assert_eq!(&bytes[..length], mark.as_bytes());
 }
 
 /// Two servers may have a drive of the same name each: a host that sees both must not take them for two ways to one.

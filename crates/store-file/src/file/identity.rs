@@ -109,7 +109,7 @@ impl Present {
 }
 
 /// What a file says which volumes it holds, as it was at one moment.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub struct VolumeMark(Option<Vec<u8>>);
 
 impl VolumeMark {
@@ -124,11 +124,15 @@ impl VolumeMark {
         }
     }
 
-    /// Puts it back, also through a crash.
+    /// Puts it back, also through a crash, where it is not as it was.
     ///
     /// # Errors
     /// What the system says.
     pub fn put_back(&self, path: &Path) -> io::Result<()> {
+        // Of a device node the kernel says that it has no mark, and does not let one be removed.
+        if VolumeMark::of(path).as_ref() == Some(self) {
+            return Ok(());
+        }
         match &self.0 {
             Some(bytes) => rustix::fs::setxattr(path, MARK, bytes, XattrFlags::empty())?,
             None => match rustix::fs::removexattr(path, MARK) {

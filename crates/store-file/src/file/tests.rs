@@ -251,3 +251,11 @@ fn a_file_is_made_longer_and_never_shorter() {
     );
     std::fs::remove_file(&path).unwrap();
 }
+
+/// The kernel says of a device that it has no mark, and that none may be removed.
+#[test]
+fn the_mark_that_a_device_never_has_is_put_back() {
+    let device = Path::new("/dev/null");
+    let mark = VolumeMark::of(device).expect("it has none, which is known");
+    mark.put_back(device).unwrap();
+}

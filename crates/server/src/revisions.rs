@@ -178,6 +178,11 @@ impl Revisions {
 }
 
 impl Look<'_> {
+    /// That with which the run has begun.
+    pub(crate) fn first(&self) -> u64 {
+        self.0.first
+    }
+
     /// That of a resource that is there.
     pub(crate) fn of(&self, collection: Collection, name: &str) -> u64 {
         self.0.of[collection as usize].changed.get(name).copied().unwrap_or(self.0.first)

@@ -43,8 +43,8 @@ impl Revisions {
     pub(super) fn of_answer(&self, request: &Request) -> u64 {
         let look = self.look();
         match request {
-            // Pages fit together whatever sessions come and go meanwhile.
-            Request::Sessions => 0,
+            // Pages fit together whatever sessions come and go meanwhile, but not those of two runs, which number sessions anew.
+            Request::Sessions => look.first(),
             Request::Clients => look.all(Clients),
             Request::Statistics | Request::Metrics => look.all(Volumes),
             Request::Jobs => self.jobs(),

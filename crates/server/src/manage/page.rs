@@ -24,7 +24,7 @@ pub struct AnswerPage {
     /// From which item on the next page is; `None`: this is the last one.
     pub next: Option<u64>,
     /// That of what is listed in the order of its places, which rises with each item that comes, changes or goes: pages of different ones
-    /// do not belong together. Zero: all of them do.
+    /// do not belong together. Sessions have the same one in all of a run.
     #[serde(default)]
     pub revision: u64,
 }

@@ -214,6 +214,26 @@ fn nothing_is_begun_with_in_pages_or_twice() {
 }
 
 #[test]
+fn pages_of_sessions_from_before_and_after_a_restart_do_not_belong_together() {
+    let kept = Kept::new("page-restart", &["a=ram:1M"]);
+    let page = |desk: &ManagementHandle| {
+        let request = Request::Page { request: Box::new(Request::Sessions), from: 0 };
+        match desk.handle_json(&BY, &serde_json::to_vec(&request).unwrap()) {
+            Response::Done(Answer::Page(page)) => page,
+            other => panic!("{other:?}"),
+        }
+    };
+    let before = desk(&kept);
+    let mut first = page(&before);
+    before.handle(&BY, add("b=ram:1M"));
+    assert!(first.append(page(&before)), "those of one run do");
+    end(&before);
+    let after = desk(&kept);
+    assert!(!first.append(page(&after)));
+    end(&after);
+}
+
+#[test]
 fn few_wait_for_what_takes_long_and_the_others_are_told_that_it_goes_on() {
     let kept = Kept::new("waiters", &["a=ram:1M"]);
     let (silent, desk) = (Silent::new(&kept), desk(&kept));

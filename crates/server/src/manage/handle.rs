@@ -130,7 +130,7 @@ impl ManagementHandle {
 
     /// The same for who has room for so many bytes of a page.
     fn handle_json_within(&self, by: &Asker, json: &[u8], room_bytes: usize) -> Response {
-        match request_of(json) {
+        match Request::from_json(json) {
             Ok(Request::Page { request, from }) => self.page(by, *request, from, room_bytes),
             Ok(request) => self.handle(by, request),
             Err(refusal) => self.refuse(by, refusal),
@@ -325,11 +325,6 @@ impl Desk {
         // A request that has panicked has told so; the next one sees what is there.
         self.manager.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn request_of(json: &[u8]) -> Result<Request, Refusal> {
-    serde_json::from_slice(json)
-        .map_err(|error| Refusal::new("request-invalid", format!("this is no request: {error}")))
 }
 
 fn stopping() -> Response {

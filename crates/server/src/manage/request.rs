@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::front::hyperscsi::clients::ClientSettings;
+use super::refusal::Refusal;
+use crate::front::hyperscsi::clients::{ClientSettings, NoSecret};
 use crate::manage::access::PortState;
 
 /// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
@@ -213,6 +214,12 @@ pub enum Request {
 }
 
 impl Request {
+    /// What somebody asks in JSON.
+    pub(super) fn from_json(json: &[u8]) -> Result<Request, Refusal> {
+        serde_json::from_slice(json)
+            .map_err(|error| Refusal::new("request-invalid", format!("this is no request: {}", without_values(&error))))
+    }
+
     /// Whether it changes anything, if it is done.
     #[must_use]
     pub fn is_change(&self) -> bool {
@@ -227,4 +234,22 @@ impl Request {
             }
         }
     }
+}
+
+/// What is wrong with a request, without anything that stands in it: that may be a secret in the wrong place, which neither the answer
+/// nor the audit log is to have.
+fn without_values(error: &serde_json::Error) -> String {
+    // These show the value first, and last what is expected instead, which is the program's own text.
+    const WITH_VALUE: [&str; 5] =
+        ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
+    let text = error.to_string();
+    let is_own = |own: &str| text.starts_with(own);
+    let is_plain =
+        !error.is_data() || ["missing field", "duplicate field", &NoSecret.to_string()].into_iter().any(is_own);
+    if is_plain {
+        return text;
+    }
+    let kind = WITH_VALUE.into_iter().find(|kind| is_own(kind));
+    let expected = kind.and_then(|_| text.rfind(", expected ")).map_or("", |at| &text[at..]);
+    format!("{}{expected}", kind.unwrap_or("invalid value"))
 }

@@ -234,6 +234,50 @@ fn pages_of_sessions_from_before_and_after_a_restart_do_not_belong_together() {
 }
 
 #[test]
+fn what_is_no_request_is_refused_without_what_it_says() {
+    let kept = Kept::new("no-request", &["a=ram:1M"]);
+    let desk = desk(&kept);
+    let reason = |json: &str| match desk.handle_json(&BY, json.as_bytes()) {
+        Response::Refused(refusal) => refusal.reason,
+        done => panic!("{done:?}"),
+    };
+    let client = |rest: &str| format!(r#"{{"do": "add-client", "id": "a1", {rest}}}"#);
+    let wrapped = |json: &str| format!(r#"{{"do": "if-revision", "revision": 7, "request": {json}}}"#);
+    for secret in ["4242", "abab, expected abab", "4242`, expected one of `4242"] {
+        for wrong in [
+            client(&format!(r#""settings": "{secret}""#)),
+            client(&format!(r#""settings": {{"psk": "{secret}"}}"#)),
+            client(&format!(r#""settings": {{"psk": ["{secret}"]}}"#)),
+            client(r#""settings": {"psk": 4242}"#),
+            client(&format!(r#""settings": {{"{secret}": 4242}}"#)),
+            client(&format!(r#""settings": {{"compression": "{secret}"}}"#)),
+            client(&format!(r#""force": "{secret}""#)),
+            client(&format!(r#""psk": "{secret}""#)),
+            format!(r#"{{"do": "{secret}"}}"#),
+            format!(r#""{secret}""#),
+            secret.to_owned(),
+        ] {
+            for wrong in [wrapped(&wrong), wrong] {
+                let told = reason(&wrong);
+                assert!(!told.contains("abab") && !told.contains("4242"), "{wrong}: {told}");
+                assert!(told.starts_with("this is no request: "), "{told}");
+            }
+        }
+    }
+    for (json, told) in [
+        (r#"{"do": "remove-volume"}"#, "missing field `name`"),
+        (r#"{"do": "remove-volume", "name": 7}"#, "invalid type, expected a string"),
+        (r#"{"do": "remove-volume", "nmae": "a"}"#, "unknown field, expected `name` or `force`"),
+        (r#"{"do": "remove-volumes"}"#, "unknown variant, expected one of `status`"),
+        (r#"{"do": "add-client", "id": "a1", "settings": {"psk": "ab"}}"#, "a secret is 64 hexadecimal digits"),
+        (r#"{"do": "#, "EOF while parsing a value at line 1"),
+    ] {
+        assert!(reason(json).contains(told), "{json}: {}", reason(json));
+    }
+    end(&desk);
+}
+
+#[test]
 fn few_wait_for_what_takes_long_and_the_others_are_told_that_it_goes_on() {
     let kept = Kept::new("waiters", &["a=ram:1M"]);
     let (silent, desk) = (Silent::new(&kept), desk(&kept));

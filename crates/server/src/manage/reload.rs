@@ -114,8 +114,7 @@ impl Manager {
         let holds = Holds { reload, volumes: hold, resets: configured.resets };
         Ok(Step::slow("opening volumes", open, move |manager, (new, sought): (Vec<Attempt>, Vec<Attempt>)| {
             let holds_good = condition.map_or(Ok(()), |condition| manager.check(&condition));
-            let aside = || if configured.resets { manager.put_changes_aside() } else { Ok(()) };
-            if let Err(error) = holds_good.and_then(|()| aside()) {
+            if let Err(error) = holds_good {
                 manager.give_up_all(new.into_iter().chain(sought));
                 return Err(error);
             }
@@ -135,7 +134,18 @@ impl Manager {
         let Wanted { configured, config: wanted, exports, notes, .. } = self.wanted(configured);
         let terms = wanted.terms();
         let difference = Difference::between(self.volumes.values(), &wanted.volumes);
-        let (mut opened, mut changed) = self.put_all(new)?;
+        let (mut opened, mut changed) = match self.put_all(new) {
+            Ok(served) => served,
+            Err(error) => {
+                self.give_up_all(sought);
+                return Err(error);
+            }
+        };
+        // Not before: what an earlier reset has put aside stays when this one is refused.
+        if let Err(error) = if holds.resets { self.put_changes_aside() } else { Ok(()) } {
+            self.give_up_all(sought);
+            return Ok(self.take_all_back(opened, error));
+        }
         let mut still_missing = self.put_sought(sought, &mut opened, &mut changed);
         still_missing.extend(renamed.iter().map(|coming| coming.volume.clone()));
         let all_exports = exports;

@@ -255,6 +255,27 @@ fn what_a_reset_has_put_aside_stays_until_something_was_changed_again() {
 }
 
 #[test]
+fn a_reset_that_is_refused_leaves_what_an_earlier_one_has_put_aside() {
+    let mut kept = Kept::new("reset-refused", &[]);
+    let image = kept.directory.join("b.img");
+    kept.configured = vec!["a=ram:1M".into(), format!("b=file:{},size=1M", image.display())];
+    let mut manager = kept.start().unwrap();
+    let aside = || fs::read_to_string(kept.changes().with_extension("json.old")).unwrap();
+    lines(&mut manager, add("d=ram:1M"));
+    lines(&mut manager, reset(false));
+    let first = aside();
+    lines(&mut manager, add("e=ram:1M"));
+    lines(&mut manager, remove("b"));
+    let elsewhere = image.with_extension("elsewhere");
+    fs::rename(&image, &elsewhere).unwrap();
+    assert_eq!(manager.execute(reset(false)).unwrap_err().code(), "volume-not-opened");
+    assert!(aside() == first && manager.find("e").is_some(), "nothing was reset");
+    fs::rename(elsewhere, image).unwrap();
+    lines(&mut manager, reset(false));
+    assert!(aside().contains("\"e\"") && manager.find("e").is_none());
+}
+
+#[test]
 fn a_reset_that_cannot_be_kept_holds_and_is_kept_by_the_next_change_or_reset() {
     for by_change in [false, true] {
         let kept = Kept::new(&format!("reset-full-{by_change}"), &["a=ram:1M", "b=ram:1M", "c=ram:1M"]);

@@ -14,7 +14,8 @@ use sanwire_nbd::{Config, Event, Export, wire};
 use sanwire_store::{CompletionQueue, ErrorKind, Geometry, RemoteCount, Request, Started, Store, StoreError};
 
 pub use address::Address;
-use driver::{Driver, Mailbox};
+use driver::{Driver, Mailbox, Ways};
+use endings::Sites;
 pub use kind::NbdKind;
 
 /// How long a connection may take until the server has told about its export.
@@ -115,13 +116,15 @@ impl NbdStore {
             linger: LINGER,
             kept_max_bytes: KEPT_MAX_BYTES,
         };
-        let place = options.place(address);
-        if !endings::wait(&place, OPEN_TIMEOUT) {
+        // A name that is not known now is asked for once more by the thread, which tells why.
+        let places = address.places().unwrap_or_default();
+        let sites = Sites::of(address, &places);
+        if !endings::wait(&sites, OPEN_TIMEOUT) {
             return Err(NbdError::AtWork);
         }
         let (tell, told) = mpsc::channel();
-        let mailbox = Arc::new(Mailbox::new(place)?);
-        let driver = Driver::new(config, address.clone(), Arc::clone(&mailbox), tell);
+        let mailbox = Arc::new(Mailbox::new(sites)?);
+        let driver = Driver::new(config, address.clone(), Ways::to(places), Arc::clone(&mailbox), tell);
         std::thread::Builder::new().name("nbd".to_owned()).spawn(move || driver.run())?;
         let opened = match told.recv_timeout(OPEN_TIMEOUT) {
             Ok(Event::Opened(export)) => {

@@ -18,9 +18,10 @@ use sanwire_store::{
     Access, Allocation, Completer, Completion, ErrorKind, Outcome, RemoteCounter, RemoteRequest, Request, StoreError,
 };
 
-use self::places::{Departed, Socket, Ways};
+pub(super) use self::places::Ways;
+use self::places::{Departed, Socket};
 use super::Address;
-use super::endings::Ending;
+use super::endings::{Ending, Sites};
 use super::outage::Outage;
 
 /// Receptions from one connection before others have their turn.
@@ -35,7 +36,7 @@ pub(super) struct Mailbox {
     mail: Mutex<Mail>,
     waker: Waker,
     pub(super) counter: Arc<RemoteCounter>,
-    place: String,
+    sites: Sites,
 }
 
 #[derive(Debug, Default)]
@@ -49,8 +50,8 @@ struct Mail {
 type Mailed = (Request, Completer, RemoteRequest);
 
 impl Mailbox {
-    pub(super) fn new(place: String) -> io::Result<Self> {
-        Ok(Mailbox { mail: Mutex::default(), waker: Waker::new()?, counter: Arc::default(), place })
+    pub(super) fn new(sites: Sites) -> io::Result<Self> {
+        Ok(Mailbox { mail: Mutex::default(), waker: Waker::new()?, counter: Arc::default(), sites })
     }
 
     /// Hands over a request. Those who start requests bound their number: each is a command under way. When the thread has ended, the
@@ -72,7 +73,7 @@ impl Mailbox {
         let mut mail = self.lock();
         if !mail.is_closed {
             mail.is_closed = true;
-            mail.ending = Some(Ending::begin(&self.place));
+            mail.ending = Some(Ending::begin(&self.sites));
         }
         drop(mail);
         self.waker.wake();
@@ -128,13 +129,19 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(config: Config, address: Address, mailbox: Arc<Mailbox>, opener: Sender<Event>) -> Self {
+    pub(super) fn new(
+        config: Config,
+        address: Address,
+        ways: Ways,
+        mailbox: Arc<Mailbox>,
+        opener: Sender<Event>,
+    ) -> Self {
         let clock = Clock::new();
         Driver {
             departed: Departed::new(config.linger),
             client: Client::new(config, clock.now()),
             address,
-            ways: Ways::default(),
+            ways,
             mailbox: Reader(mailbox),
             opener: Some(opener),
             sockets: BTreeMap::new(),

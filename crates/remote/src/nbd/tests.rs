@@ -244,46 +244,92 @@ const FIRST_IS_SLOW: &str = r#"
 if mkdir "$DIR/first" 2>/dev/null; then sleep 2; dd of="$DIR/disk" conv=notrunc oflag=seek_bytes seek=$4 status=none; touch "$DIR/done"
 else dd of="$DIR/disk" conv=notrunc oflag=seek_bytes seek=$4 status=none; fi"#;
 
+/// A server whose first write is slow.
+struct Slow {
+    directory: Directory,
+    _peer: Peer,
+}
+
+impl Slow {
+    /// `None`, and the test is skipped, without the program.
+    fn start() -> Option<Slow> {
+        if !is_installed("nbdkit") {
+            skip(&this_test(), "it takes nbdkit");
+            return None;
+        }
+        let directory = Directory::new();
+        let socket = directory.join("socket");
+        std::fs::write(directory.join("disk"), vec![0; 1 << 20]).unwrap();
+        let script = |text: &str| text.replace("$DIR", directory.0.to_str().unwrap());
+        let arguments = [
+            "-f".to_owned(),
+            "-U".to_owned(),
+            socket.to_str().unwrap().to_owned(),
+            "eval".to_owned(),
+            "get_size=echo 1048576".to_owned(),
+            "thread_model=echo parallel".to_owned(),
+            script(r#"pread=dd if="$DIR/disk" iflag=count_bytes,skip_bytes skip=$4 count=$3 status=none"#),
+            script(&format!("pwrite={FIRST_IS_SLOW}")),
+        ];
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let peer = Peer::start("nbdkit", &arguments, &socket);
+        Some(Slow { directory, _peer: peer })
+    }
+
+    fn address(&self) -> Address {
+        Address::Path(self.directory.join("socket"))
+    }
+
+    /// Waits until the script has made this file.
+    fn wait_for(&self, name: &str) {
+        let since = Instant::now();
+        while !self.directory.join(name).exists() {
+            assert!(since.elapsed() < TIMEOUT, "the server does not come so far: {name}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A store whose first write the server has begun, and not ended.
+    fn begin(&self) -> NbdStore {
+        let store = NbdStore::open(&self.address(), &Options::default()).unwrap();
+        let queue = CompletionQueue::new(|| ());
+        let request = Request::Write { offset_bytes: 0, data: vec![1; 4096].into() };
+        let Started::Pending(_) = store.start(request, &queue) else { panic!("it is left to the server") };
+        self.wait_for("first");
+        store
+    }
+
+    /// Opens it once more, and expects that what is written then stays.
+    fn outlive(&self, address: &Address, options: &Options) {
+        let again = NbdStore::open(address, options).unwrap();
+        write(&again, 0, 2, 4096).unwrap();
+        self.wait_for("done");
+        assert_eq!(read(&again, 0, 4096), [2; 4096]);
+    }
+}
+
 /// Else the late one would land on what the volume has written that was added in its place.
 #[test]
 fn a_store_is_opened_again_when_a_slow_server_is_done_with_what_the_one_before_has_sent() {
-    if !is_installed("nbdkit") {
-        return skip(&this_test(), "it takes nbdkit");
-    }
-    let directory = Directory::new();
-    let socket = directory.join("socket");
-    std::fs::write(directory.join("disk"), vec![0; 1 << 20]).unwrap();
-    let script = |text: &str| text.replace("$DIR", directory.0.to_str().unwrap());
-    let arguments = [
-        "-f".to_owned(),
-        "-U".to_owned(),
-        socket.to_str().unwrap().to_owned(),
-        "eval".to_owned(),
-        "get_size=echo 1048576".to_owned(),
-        "thread_model=echo parallel".to_owned(),
-        script(r#"pread=dd if="$DIR/disk" iflag=count_bytes,skip_bytes skip=$4 count=$3 status=none"#),
-        script(&format!("pwrite={FIRST_IS_SLOW}")),
-    ];
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let _peer = Peer::start("nbdkit", &arguments, &socket);
-    let address = Address::Path(socket);
-    let store = NbdStore::open(&address, &Options::default()).unwrap();
-    let queue = CompletionQueue::new(|| ());
-    let request = Request::Write { offset_bytes: 0, data: vec![1; 4096].into() };
-    let Started::Pending(_) = store.start(request, &queue) else { panic!("it is left to the server") };
-    let since = Instant::now();
-    while !directory.join("first").exists() {
-        assert!(since.elapsed() < TIMEOUT, "the server does not begin");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    store.abandon();
-    let again = NbdStore::open(&address, &Options::default()).unwrap();
-    write(&again, 0, 2, 4096).unwrap();
-    while !directory.join("done").exists() {
-        assert!(since.elapsed() < TIMEOUT, "the server does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(read(&again, 0, 4096), [2; 4096]);
+    let Some(slow) = Slow::start() else { return };
+    slow.begin().abandon();
+    slow.outlive(&slow.address(), &Options::default());
+}
+
+#[test]
+fn a_late_write_is_waited_for_also_where_the_socket_is_reached_by_another_path() {
+    let Some(slow) = Slow::start() else { return };
+    let link = slow.directory.join("link");
+    std::os::unix::fs::symlink(slow.directory.join("socket"), &link).unwrap();
+    slow.begin().abandon();
+    slow.outlive(&Address::Path(link), &Options::default());
+}
+
+#[test]
+fn a_late_write_is_waited_for_also_where_the_server_gives_one_disk_by_any_name() {
+    let Some(slow) = Slow::start() else { return };
+    slow.begin().abandon();
+    slow.outlive(&slow.address(), &Options { export: "other".to_owned(), ..Options::default() });
 }
 
 #[test]

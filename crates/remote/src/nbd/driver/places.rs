@@ -43,14 +43,20 @@ impl Socket {
 }
 
 /// Where the server may be.
-#[derive(Debug, Default)]
-pub(super) struct Ways {
+#[derive(Debug)]
+pub(in super::super) struct Ways {
     pub(super) places: VecDeque<Place>,
     /// It was there a moment ago.
     pub(super) is_known: bool,
 }
 
 impl Ways {
+    /// It is sought there first; where there is nothing, its name is to be asked for.
+    pub(in super::super) fn to(places: VecDeque<Place>) -> Ways {
+        let is_known = !places.is_empty();
+        Ways { places, is_known }
+    }
+
     /// It is there.
     pub(super) fn found(&mut self, place: Place) {
         self.places = [place].into();

@@ -23,12 +23,11 @@ fn listener() -> (TcpListener, SocketAddr) {
 fn a_server_is_found_at_any_of_the_addresses_of_its_name() {
     let (closed, (listener, open)) = (listener().1, listener());
     listener.set_nonblocking(true).unwrap();
-    let mailbox = Arc::new(Mailbox::new("nbd:driver/tests".to_owned()).unwrap());
     let address = Address::Host { host: "localhost".to_owned(), port: open.port() };
+    let places = [closed, open].map(Place::Socket).into();
+    let mailbox = Arc::new(Mailbox::new(Sites::of(&address, &places)).unwrap());
     let (tell, told) = mpsc::channel();
-    let mut driver = Driver::new(config(), address, mailbox, tell);
-    driver.ways.places = [closed, open].map(Place::Socket).into();
-    driver.ways.is_known = true;
+    let mut driver = Driver::new(config(), address, Ways::to(places), mailbox, tell);
     let _accepted = loop {
         driver.drain();
         let until = Some(driver.clock.now() + Duration::from_millis(20));
@@ -43,9 +42,11 @@ fn a_server_is_found_at_any_of_the_addresses_of_its_name() {
 
 #[test]
 fn what_is_asked_of_a_store_whose_thread_has_ended_ends_at_once() {
-    let mailbox = Arc::new(Mailbox::new("nbd:driver/tests".to_owned()).unwrap());
+    let address = Address::Path("/nonexistent".into());
+    let places = address.places().unwrap();
+    let mailbox = Arc::new(Mailbox::new(Sites::of(&address, &places)).unwrap());
     let (tell, _told) = mpsc::channel();
-    let driver = Driver::new(config(), Address::Path("/nonexistent".into()), Arc::clone(&mailbox), tell);
+    let driver = Driver::new(config(), address, Ways::to(places), Arc::clone(&mailbox), tell);
     let queue = CompletionQueue::new(|| ());
     let ask = || mailbox.put(Request::Flush, queue.pend().1);
     ask();

@@ -15,7 +15,7 @@ use sanwire_store::{CompletionQueue, ErrorKind, Geometry, RemoteCount, Request, 
 
 pub use address::Address;
 use driver::{Driver, Mailbox, Ways};
-use endings::Sites;
+use endings::{Busy, Claim, Sites};
 pub use kind::NbdKind;
 
 /// How long a connection may take until the server has told about its export.
@@ -37,6 +37,8 @@ pub struct Options {
     pub export: String,
     /// The logical block: 512 or 4096 bytes. By default the smallest that the server takes.
     pub block_bytes: Option<u32>,
+    /// Whether it is only read; then others may use it too.
+    pub read_only: bool,
     /// Connections, at the most, where the server takes several.
     pub connections: usize,
     /// How long requests wait for a server that cannot be reached.
@@ -45,7 +47,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { export: String::new(), block_bytes: None, connections: 2, patience: Duration::from_secs(60) }
+        Options {
+            export: String::new(),
+            block_bytes: None,
+            read_only: false,
+            connections: 2,
+            patience: Duration::from_secs(60),
+        }
     }
 }
 
@@ -70,6 +78,11 @@ pub enum NbdError {
         "its server is still at work on writes of a volume that was removed here before, or may be: try again when it is done with them"
     )]
     AtWork,
+    /// Another store of this process writes to it.
+    #[error(
+        "another volume of this server writes to the same export, or one that was removed has not ended: remove it, or make one of them read-only"
+    )]
+    InUse,
     /// It does not give the export.
     #[error("{reason}")]
     Refused {
@@ -119,11 +132,13 @@ impl NbdStore {
         // A name that is not known now is asked for once more by the thread, which tells why.
         let places = address.places().unwrap_or_default();
         let sites = Sites::of(address, &places);
-        if !endings::wait(&sites, OPEN_TIMEOUT) {
-            return Err(NbdError::AtWork);
-        }
+        let export = (!options.read_only).then_some(&*options.export);
+        let claim = Claim::begin(sites, export, OPEN_TIMEOUT).map_err(|busy| match busy {
+            Busy::Ending => NbdError::AtWork,
+            Busy::InUse => NbdError::InUse,
+        })?;
         let (tell, told) = mpsc::channel();
-        let mailbox = Arc::new(Mailbox::new(sites)?);
+        let mailbox = Arc::new(Mailbox::new(claim)?);
         let driver = Driver::new(config, address.clone(), Ways::to(places), Arc::clone(&mailbox), tell);
         std::thread::Builder::new().name("nbd".to_owned()).spawn(move || driver.run())?;
         let opened = match told.recv_timeout(OPEN_TIMEOUT) {
@@ -137,6 +152,9 @@ impl NbdStore {
         };
         // Ends the thread.
         let geometry = opened.inspect_err(|_| mailbox.close())?;
+        if geometry.read_only {
+            mailbox.only_read();
+        }
         Ok(NbdStore { geometry, mailbox })
     }
 }

@@ -21,7 +21,7 @@ use sanwire_store::{
 pub(super) use self::places::Ways;
 use self::places::{Departed, Socket};
 use super::Address;
-use super::endings::{Ending, Sites};
+use super::endings::Claim;
 use super::outage::Outage;
 
 /// Receptions from one connection before others have their turn.
@@ -36,22 +36,22 @@ pub(super) struct Mailbox {
     mail: Mutex<Mail>,
     waker: Waker,
     pub(super) counter: Arc<RemoteCounter>,
-    sites: Sites,
 }
 
 #[derive(Debug, Default)]
 struct Mail {
     requests: VecDeque<Mailed>,
     is_closed: bool,
-    /// From the moment on at which the store is not used any more until its thread has ended.
-    ending: Option<Ending>,
+    /// Until the store's thread has ended.
+    claim: Option<Claim>,
 }
 
 type Mailed = (Request, Completer, RemoteRequest);
 
 impl Mailbox {
-    pub(super) fn new(sites: Sites) -> io::Result<Self> {
-        Ok(Mailbox { mail: Mutex::default(), waker: Waker::new()?, counter: Arc::default(), sites })
+    pub(super) fn new(claim: Claim) -> io::Result<Self> {
+        let mail = Mail { claim: Some(claim), ..Mail::default() };
+        Ok(Mailbox { mail: Mutex::new(mail), waker: Waker::new()?, counter: Arc::default() })
     }
 
     /// Hands over a request. Those who start requests bound their number: each is a command under way. When the thread has ended, the
@@ -73,10 +73,15 @@ impl Mailbox {
         let mut mail = self.lock();
         if !mail.is_closed {
             mail.is_closed = true;
-            mail.ending = Some(Ending::begin(&self.sites));
+            mail.claim.iter_mut().for_each(Claim::end);
         }
         drop(mail);
         self.waker.wake();
+    }
+
+    /// The store is found to be one that nobody writes to.
+    pub(super) fn only_read(&self) {
+        self.lock().claim.iter_mut().for_each(Claim::only_read);
     }
 
     fn take(&self) -> (VecDeque<Mailed>, bool) {
@@ -97,8 +102,8 @@ impl Drop for Reader {
     fn drop(&mut self) {
         self.0.close();
         drop(self.0.take());
-        let ending = self.0.lock().ending.take();
-        drop(ending);
+        let claim = self.0.lock().claim.take();
+        drop(claim);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Stores that are not used any more while their servers may still be at work for them: until that is over, no other store of
-//! this process is opened at the same server, so that no late write of the one lands on what the other has written.
+//! Which stores write where, so that no late write of one lands on what another one has written: no store of this process is opened
+//! at a server that may still be at work for one that is not used any more, nor to write to an export to which another one writes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -10,8 +10,20 @@ use std::time::Duration;
 use super::Address;
 use super::address::Place;
 
-static ENDINGS: Mutex<BTreeMap<Site, usize>> = Mutex::new(BTreeMap::new());
+static MARKS: Mutex<Marks> = Mutex::new(Marks::new());
 static FEWER: Condvar = Condvar::new();
+
+/// How many stores have made each mark.
+type Marks = BTreeMap<Mark, usize>;
+
+/// What a store does somewhere.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Mark {
+    /// It is not used any more, and its server may be at work for it.
+    Ends(Site),
+    /// It writes to this export.
+    Writes(Site, String),
+}
 
 /// One way to reach a server.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,7 +39,8 @@ enum Site {
 /// The ways to reach a server, however its address is written: addresses that have one of them in common lead to the same server.
 ///
 /// The export's name is no part of it. Servers may ignore it and give one disk by any name, as most plugins of nbdkit do, and nothing in the
-/// protocol tells. Two exports that are two disks wait for each other without need, but for the end of a store only.
+/// protocol tells. Two exports that are two disks wait for each other without need, but for the end of a store only: stores that
+/// are in use are told apart by it, since servers with many disks would be of no use else.
 #[derive(Clone, Debug)]
 pub(super) struct Sites(Arc<[Site]>);
 
@@ -51,50 +64,95 @@ impl Sites {
         Sites(name.into_iter().chain(sites).collect())
     }
 
-    fn any(&self, table: &BTreeMap<Site, usize>) -> bool {
-        self.0.iter().any(|site| table.contains_key(site))
+    fn marks(&self, mark: impl Fn(Site) -> Mark) -> Vec<Mark> {
+        self.0.iter().cloned().map(mark).collect()
     }
 }
 
-/// A store that is ending, for as long as this lives.
+/// What a store does at its server, for as long as this lives.
 #[derive(Debug)]
-pub(super) struct Ending(Sites);
-
-impl Ending {
-    /// The store at this server is ending.
-    pub(super) fn begin(sites: &Sites) -> Ending {
-        let mut endings = lock();
-        sites.0.iter().for_each(|site| *endings.entry(site.clone()).or_default() += 1);
-        Ending(sites.clone())
-    }
+pub(super) struct Claim {
+    sites: Sites,
+    marks: Vec<Mark>,
 }
 
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let mut endings = lock();
-        for site in &*self.0.0 {
-            if let Some(count) = endings.get_mut(site) {
-                *count -= 1;
-                if *count == 0 {
-                    endings.remove(site);
-                }
+/// Why there is no claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Busy {
+    /// The server may be at work for a store that is not used any more.
+    Ending,
+    /// Another store writes to the export.
+    InUse,
+}
+
+impl Claim {
+    /// Waits until a store may be opened at this server, for so long at the most; `export`: what it writes to, if it writes.
+    ///
+    /// Two writers do not go together even where clients agree who writes: each gives again to a server that restarts what
+    /// it has written, over what the other one has.
+    pub(super) fn begin(sites: Sites, export: Option<&str>, patience: Duration) -> Result<Claim, Busy> {
+        let ends = sites.marks(Mark::Ends);
+        let marks = export.map_or_else(Vec::new, |export| sites.marks(|site| Mark::Writes(site, export.to_owned())));
+        let why = |table: &Marks| {
+            let is_there = |mark: &Mark| table.contains_key(mark);
+            let in_use = marks.iter().any(is_there).then_some(Busy::InUse);
+            ends.iter().any(is_there).then_some(Busy::Ending).or(in_use)
+        };
+        let waited = FEWER.wait_timeout_while(lock(), patience, |table| why(table).is_some());
+        let (mut table, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match why(&table) {
+            Some(busy) => Err(busy),
+            None => {
+                add(&mut table, &marks);
+                Ok(Claim { sites, marks })
             }
         }
-        drop(endings);
+    }
+
+    /// The store is not used any more.
+    pub(super) fn end(&mut self) {
+        self.change(self.sites.marks(Mark::Ends));
+    }
+
+    /// The store does not write.
+    pub(super) fn only_read(&mut self) {
+        self.change(Vec::new());
+    }
+
+    fn change(&mut self, marks: Vec<Mark>) {
+        let mut table = lock();
+        add(&mut table, &marks);
+        remove(&mut table, &self.marks);
+        drop(table);
+        self.marks = marks;
         FEWER.notify_all();
     }
 }
 
-/// Waits until no store at this server is ending, for so long at the most; gives whether that is so.
-pub(super) fn wait(sites: &Sites, patience: Duration) -> bool {
-    let waited = FEWER.wait_timeout_while(lock(), patience, |endings| sites.any(endings));
-    let (endings, _) = waited.unwrap_or_else(PoisonError::into_inner);
-    !sites.any(&endings)
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.change(Vec::new());
+    }
 }
 
-fn lock() -> MutexGuard<'static, BTreeMap<Site, usize>> {
+fn add(table: &mut Marks, marks: &[Mark]) {
+    marks.iter().for_each(|mark| *table.entry(mark.clone()).or_default() += 1);
+}
+
+fn remove(table: &mut Marks, marks: &[Mark]) {
+    for mark in marks {
+        if let Some(count) = table.get_mut(mark) {
+            *count -= 1;
+            if *count == 0 {
+                table.remove(mark);
+            }
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Marks> {
     // Nothing panics while it is locked.
-    ENDINGS.lock().unwrap_or_else(PoisonError::into_inner)
+    MARKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -106,23 +164,47 @@ mod tests {
         Sites::of(&address, &address.places().unwrap_or_default())
     }
 
+    /// Why a store that writes to this export cannot be opened now.
+    fn busy(text: &str, export: &str) -> Option<Busy> {
+        Claim::begin(sites(text), Some(export), Duration::ZERO).err()
+    }
+
+    fn ending(text: &str) -> Claim {
+        let mut claim = Claim::begin(sites(text), None, Duration::ZERO).unwrap();
+        claim.end();
+        claim
+    }
+
     #[test]
     fn an_open_waits_for_all_that_end_at_its_server_and_for_no_others() {
-        let (here, brief) = (sites("/endings/here"), Duration::from_millis(1));
-        let both = [Ending::begin(&here), Ending::begin(&here)];
-        assert!(!wait(&here, brief) && wait(&sites("/endings/there"), brief));
-        let [one, other] = both;
+        let here = "/endings/here";
+        let [mut one, mut other] = [(); 2].map(|()| Claim::begin(sites(here), None, Duration::ZERO).unwrap());
+        one.end();
+        other.end();
+        assert_eq!((busy(here, ""), busy("/endings/there", "")), (Some(Busy::Ending), None));
         drop(one);
-        assert!(!wait(&here, brief));
-        let sought = here.clone();
-        let opener = std::thread::spawn(move || wait(&sought, Duration::from_secs(60)));
+        assert_eq!(busy(here, "any"), Some(Busy::Ending));
+        let opener = std::thread::spawn(move || Claim::begin(sites(here), None, Duration::from_secs(60)).is_ok());
         drop(other);
-        assert!(opener.join().unwrap() && wait(&here, Duration::ZERO));
+        assert!(opener.join().unwrap() && busy(here, "").is_none());
+    }
+
+    #[test]
+    fn one_store_at_a_time_writes_to_an_export_and_others_may_read() {
+        let here = "/endings/shared";
+        let mut writer = Claim::begin(sites(here), Some("a"), Duration::ZERO).unwrap();
+        assert_eq!((busy(here, "a"), busy(here, "b")), (Some(Busy::InUse), None));
+        assert!(Claim::begin(sites(here), None, Duration::ZERO).is_ok(), "it only reads");
+        writer.end();
+        assert_eq!((busy(here, "a"), busy(here, "b")), (Some(Busy::Ending), Some(Busy::Ending)));
+        drop(writer);
+        let mut reader = Claim::begin(sites(here), Some("a"), Duration::ZERO).unwrap();
+        reader.only_read();
+        assert_eq!(busy(here, "a"), None);
     }
 
     #[test]
     fn a_server_is_the_same_however_its_address_is_written() {
-        let is_free = |text| wait(&sites(text), Duration::ZERO);
         for (ended, opened, is_same) in [
             ("127.0.0.1:61", "localhost:61", true),
             ("LocalHost:62", "127.0.0.1:62/export", true),
@@ -133,10 +215,10 @@ mod tests {
             ("/endings/./a", "/endings/a", true),
             ("./endings/a", "/endings/a", false),
         ] {
-            let ending = Ending::begin(&sites(ended));
-            assert_eq!(is_free(opened), !is_same, "{ended} and {opened}");
-            drop(ending);
-            assert!(is_free(opened), "{opened}");
+            let claim = ending(ended);
+            assert_eq!(busy(opened, "").is_some(), is_same, "{ended} and {opened}");
+            drop(claim);
+            assert_eq!(busy(opened, ""), None, "{opened}");
         }
     }
 }

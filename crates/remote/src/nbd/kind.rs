@@ -64,6 +64,7 @@ impl StoreKind for NbdKind {
         })?;
         let options = Options {
             block_bytes: written.block_bytes(),
+            read_only: written.is_read_only(),
             connections: connections.unwrap_or(defaults.connections),
             patience: patience.unwrap_or(defaults.patience),
             export,
@@ -78,7 +79,7 @@ impl Backing for NbdBacking {
         match NbdStore::open(&self.address, &self.options) {
             Ok(store) => Ok((Arc::new(store), None)),
             Err(error) => {
-                let is_away = matches!(error, NbdError::Unreachable { .. } | NbdError::AtWork);
+                let is_away = matches!(error, NbdError::Unreachable { .. } | NbdError::AtWork | NbdError::InUse);
                 Err(OpenError::Elsewhere { store: self.written.clone(), source: Box::new(error), is_away })
             }
         }

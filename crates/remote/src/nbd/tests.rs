@@ -332,6 +332,18 @@ fn a_late_write_is_waited_for_also_where_the_server_gives_one_disk_by_any_name()
     slow.outlive(&slow.address(), &Options { export: "other".to_owned(), ..Options::default() });
 }
 
+/// As where a volume of another name is added while one that was removed has commands under way.
+#[test]
+fn a_store_is_opened_when_the_one_that_writes_to_the_same_export_has_ended() {
+    let Some(slow) = Slow::start() else { return };
+    let store = slow.begin();
+    std::thread::scope(|scope| {
+        scope.spawn(|| slow.outlive(&slow.address(), &Options::default()));
+        slow.wait_for("done");
+        store.abandon();
+    });
+}
+
 #[test]
 fn what_cannot_be_opened_says_why() {
     let Some(mut qemu) = Qemu::start("raw") else { return };

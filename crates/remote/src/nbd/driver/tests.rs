@@ -5,12 +5,18 @@ use std::time::Duration;
 use sanwire_store::CompletionQueue;
 
 use super::super::address::Place;
+use super::super::endings::Sites;
 use super::*;
 
 fn config() -> Config {
     let (patience, linger) = (Duration::from_secs(60), Duration::from_secs(5));
     let connect_timeout = Duration::from_secs(20);
     Config { export: String::new(), connections: 1, connect_timeout, patience, linger, kept_max_bytes: 1 << 20 }
+}
+
+fn mailbox(address: &Address, places: &VecDeque<Place>) -> Arc<Mailbox> {
+    let claim = Claim::begin(Sites::of(address, places), None, Duration::ZERO).unwrap();
+    Arc::new(Mailbox::new(claim).unwrap())
 }
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -25,7 +31,7 @@ fn a_server_is_found_at_any_of_the_addresses_of_its_name() {
     listener.set_nonblocking(true).unwrap();
     let address = Address::Host { host: "localhost".to_owned(), port: open.port() };
     let places = [closed, open].map(Place::Socket).into();
-    let mailbox = Arc::new(Mailbox::new(Sites::of(&address, &places)).unwrap());
+    let mailbox = mailbox(&address, &places);
     let (tell, told) = mpsc::channel();
     let mut driver = Driver::new(config(), address, Ways::to(places), mailbox, tell);
     let _accepted = loop {
@@ -44,7 +50,7 @@ fn a_server_is_found_at_any_of_the_addresses_of_its_name() {
 fn what_is_asked_of_a_store_whose_thread_has_ended_ends_at_once() {
     let address = Address::Path("/nonexistent".into());
     let places = address.places().unwrap();
-    let mailbox = Arc::new(Mailbox::new(Sites::of(&address, &places)).unwrap());
+    let mailbox = mailbox(&address, &places);
     let (tell, _told) = mpsc::channel();
     let driver = Driver::new(config(), address, Ways::to(places), Arc::clone(&mailbox), tell);
     let queue = CompletionQueue::new(|| ());

@@ -4,6 +4,7 @@ mod address;
 mod driver;
 mod endings;
 mod kind;
+mod mailbox;
 mod outage;
 
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use sanwire_nbd::{Config, Event, Export, wire};
 use sanwire_store::{CompletionQueue, ErrorKind, Geometry, RemoteCount, Request, Started, Store, StoreError};
 
 pub use address::Address;
-use driver::{Driver, Mailbox, Ways};
+use driver::{Driver, Ways};
 use endings::{Busy, Claim, Sites};
 pub use kind::NbdKind;
+use mailbox::Mailbox;
 
 /// How long a connection may take until the server has told about its export.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

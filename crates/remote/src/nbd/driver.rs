@@ -4,24 +4,24 @@ mod places;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sanwire_core::Instant;
 use sanwire_io::tcp::Received;
-use sanwire_io::{Clock, Interest, Poller, Waker};
+use sanwire_io::{Clock, Interest, Poller};
 use sanwire_nbd::{Action, Answer, Client, Config, ConnectionId, Event, Failure, Order, OrderId};
 use sanwire_store::{
-    Access, Allocation, Completer, Completion, ErrorKind, Outcome, RemoteCounter, RemoteRequest, Request, StoreError,
+    Access, Allocation, Completer, Completion, ErrorKind, Outcome, RemoteRequest, Request, StoreError,
 };
 
 pub(super) use self::places::Ways;
 use self::places::{Departed, Socket};
 use super::Address;
-use super::endings::Claim;
+use super::mailbox::{Mailbox, Reader};
 use super::outage::Outage;
 
 /// Receptions from one connection before others have their turn.
@@ -30,90 +30,14 @@ const RECEPTIONS_MAX: usize = 16;
 /// How long the end of a store waits for the answers to writes that its server has received.
 const REST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Requests on their way to the thread.
-#[derive(Debug)]
-pub(super) struct Mailbox {
-    mail: Mutex<Mail>,
-    waker: Waker,
-    pub(super) counter: Arc<RemoteCounter>,
-}
-
-#[derive(Debug, Default)]
-struct Mail {
-    requests: VecDeque<Mailed>,
-    is_closed: bool,
-    /// Until the store's thread has ended.
-    claim: Option<Claim>,
-}
-
-type Mailed = (Request, Completer, RemoteRequest);
-
-impl Mailbox {
-    pub(super) fn new(claim: Claim) -> io::Result<Self> {
-        let mail = Mail { claim: Some(claim), ..Mail::default() };
-        Ok(Mailbox { mail: Mutex::new(mail), waker: Waker::new()?, counter: Arc::default() })
-    }
-
-    /// Hands over a request. Those who start requests bound their number: each is a command under way. When the thread has ended, the
-    /// request ends with it.
-    pub(super) fn put(&self, request: Request, completer: Completer) {
-        let mut mail = self.lock();
-        if mail.is_closed {
-            // Whom the completer tells may ask for something here.
-            drop(mail);
-            return drop((request, completer));
-        }
-        mail.requests.push_back((request, completer, self.counter.begin()));
-        drop(mail);
-        self.waker.wake();
-    }
-
-    /// The store is not used any more, or its thread has ended.
-    pub(super) fn close(&self) {
-        let mut mail = self.lock();
-        if !mail.is_closed {
-            mail.is_closed = true;
-            mail.claim.iter_mut().for_each(Claim::end);
-        }
-        drop(mail);
-        self.waker.wake();
-    }
-
-    /// The store is found to be one that nobody writes to.
-    pub(super) fn only_read(&self) {
-        self.lock().claim.iter_mut().for_each(Claim::only_read);
-    }
-
-    fn take(&self) -> (VecDeque<Mailed>, bool) {
-        let mut mail = self.lock();
-        (std::mem::take(&mut mail.requests), mail.is_closed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Mail> {
-        // Nothing panics while it is locked.
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The thread's end of the mailbox: however the thread ends, nobody waits for it any more.
-struct Reader(Arc<Mailbox>);
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.0.close();
-        drop(self.0.take());
-        let claim = self.0.lock().claim.take();
-        drop(claim);
-    }
-}
-
 /// What the end of an order must know.
 #[derive(Debug)]
 struct Waiting {
+    /// It is counted no more before its end is told.
+    counted: RemoteRequest,
     completer: Completer,
     offset_bytes: u64,
     access: Access,
-    counted: RemoteRequest,
 }
 
 pub(super) struct Driver {
@@ -221,14 +145,14 @@ impl Driver {
             return true;
         }
         let now = self.clock.now();
-        for (request, completer, counted) in requests {
+        for (counted, request, completer) in requests {
             let (offset_bytes, _) = request.range_bytes();
             let access = match request {
                 Request::Read { .. } | Request::Allocation { .. } => Access::Read,
                 _ => Access::Write,
             };
             let id = self.client.order(order(request), now);
-            self.waiting.insert(id, Waiting { completer, offset_bytes, access, counted });
+            self.waiting.insert(id, Waiting { counted, completer, offset_bytes, access });
         }
         false
     }

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -5,7 +6,7 @@ use std::time::Duration;
 use sanwire_store::CompletionQueue;
 
 use super::super::address::Place;
-use super::super::endings::Sites;
+use super::super::endings::{Claim, Sites};
 use super::*;
 
 fn config() -> Config {

@@ -9,7 +9,7 @@ mod outage;
 
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sanwire_nbd::{Config, Event, Export, wire};
 use sanwire_store::{CompletionQueue, ErrorKind, Geometry, RemoteCount, Request, Started, Store, StoreError};
@@ -22,7 +22,7 @@ use mailbox::Mailbox;
 
 /// How long a connection may take until the server has told about its export.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for the first one, with the time that a name takes.
+/// How long to wait for the first one, with the time that a name takes and the one for which another store is in the way.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a server may be at work on writes that a connection carried that is lost, where nobody knows that it has ended. Longer
 /// than disks and networks take that work, and shorter than initiators wait.
@@ -131,11 +131,13 @@ impl NbdStore {
             linger: LINGER,
             kept_max_bytes: KEPT_MAX_BYTES,
         };
+        let until = Instant::now() + OPEN_TIMEOUT;
+        let left = || until.saturating_duration_since(Instant::now());
         // A name that is not known now is asked for once more by the thread, which tells why.
         let places = address.places().unwrap_or_default();
         let sites = Sites::of(address, &places);
         let export = (!options.read_only).then_some(&*options.export);
-        let claim = Claim::begin(sites, export, OPEN_TIMEOUT).map_err(|busy| match busy {
+        let claim = Claim::begin(sites, export, left().saturating_sub(CONNECT_TIMEOUT)).map_err(|busy| match busy {
             Busy::Ending => NbdError::AtWork,
             Busy::InUse => NbdError::InUse,
         })?;
@@ -143,7 +145,7 @@ impl NbdStore {
         let mailbox = Arc::new(Mailbox::new(claim)?);
         let driver = Driver::new(config, address.clone(), Ways::to(places), Arc::clone(&mailbox), tell);
         std::thread::Builder::new().name("nbd".to_owned()).spawn(move || driver.run())?;
-        let opened = match told.recv_timeout(OPEN_TIMEOUT) {
+        let opened = match told.recv_timeout(left().max(CONNECT_TIMEOUT)) {
             Ok(Event::Opened(export)) => {
                 warn_of(&export, address);
                 geometry(&export, options.block_bytes)

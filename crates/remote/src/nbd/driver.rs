@@ -43,6 +43,8 @@ struct Waiting {
 pub(super) struct Driver {
     client: Client,
     address: Address,
+    /// For the log.
+    export: String,
     ways: Ways,
     mailbox: Reader,
     /// Who opens the store, until it is.
@@ -68,6 +70,7 @@ impl Driver {
         let clock = Clock::new();
         Driver {
             departed: Departed::new(config.linger),
+            export: config.export.clone(),
             client: Client::new(config, clock.now()),
             address,
             ways,
@@ -105,10 +108,22 @@ impl Driver {
     /// The store is not used any more. Who waits is told that it is gone, and nothing more is sent; but what the server has received
     /// of writes cannot be called back, and another store there may be opened when that is over.
     fn end(mut self) {
+        // Where the thread cannot go on, the store does not know that yet.
+        self.mailbox.0.close();
+        drop(self.mailbox.0.take());
         self.is_ending = true;
         self.waiting.clear();
         self.client.abandon();
         let until = self.clock.now() + REST_TIMEOUT;
+        let is_at_work = !self.client.is_at_rest();
+        if is_at_work {
+            tracing::info!(
+                "NBD server {}, export '{}': its volume is closed, and has unanswered writes there; they are waited for, up to {} s",
+                self.address,
+                self.export,
+                REST_TIMEOUT.as_secs()
+            );
+        }
         loop {
             self.drain();
             let waker = &self.mailbox.0.waker;
@@ -129,6 +144,14 @@ impl Driver {
         self.drain();
         let now = self.clock.now();
         if let Some(until) = self.client.may_be_at_work_until().filter(|_| !self.departed.have_ended(now)) {
+            if is_at_work {
+                tracing::warn!(
+                    "NBD server {}, export '{}': it has not answered all writes of a volume that is closed, and may do them late: what they \
+                     have changed is in doubt",
+                    self.address,
+                    self.export
+                );
+            }
             std::thread::sleep(until.saturating_since(now));
         }
     }

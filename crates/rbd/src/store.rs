@@ -132,13 +132,13 @@ fn look(image: &Image, under_way: &UnderWay, before: Option<u64>) -> Option<Opti
 }
 
 fn perform(image: &Image, request: Request, number: u64, under_way: &Arc<UnderWay>) {
+    if under_way.is_over() {
+        // It has ended while it waited for its turn, and nobody expects its effect any more.
+        return;
+    }
     let Request::Allocation { offset_bytes, length_bytes } = request else {
         return requests::begin(image, request, number, under_way);
     };
-    if under_way.is_over() {
-        // It has ended.
-        return;
-    }
     let completion = match image.first_extent(offset_bytes, length_bytes) {
         Ok((is_mapped, length_bytes)) => Ok(Outcome::Allocated(Allocation { is_mapped, length_bytes })),
         Err(error) => requests::failed(offset_bytes, error),

@@ -36,6 +36,20 @@ fn open(ceph: &Ceph, options: &Options) -> Result<RbdStore, RbdError> {
     RbdStore::open(&"rbd/disk".parse().unwrap(), options)
 }
 
+/// Opens the image when the store that had it before has ended.
+fn open_when_free(ceph: &Ceph) -> RbdStore {
+    let since = Instant::now();
+    loop {
+        match open(ceph, &options(ceph)) {
+            Ok(store) => return store,
+            Err(error) => {
+                assert!(matches!(error, RbdError::Locked { .. }) && since.elapsed() < TIMEOUT, "{error}");
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn write(store: &RbdStore, offset_bytes: u64, byte: u8, length: usize) -> Completion {
     run(store, Request::Write { offset_bytes, data: vec![byte; length].into() })
 }
@@ -205,11 +219,28 @@ fn a_store_is_abandoned_while_its_cluster_hangs_and_keeps_nobody_waiting() {
     // It does not wait for what the cluster has.
     drop(store);
     drop(hang);
-    let since = Instant::now();
-    while let Err(error) = open(&ceph, &options(&ceph)) {
-        assert!(matches!(error, RbdError::Locked { .. }) && since.elapsed() < TIMEOUT, "{error}");
-        std::thread::sleep(Duration::from_millis(20));
+    open_when_free(&ceph);
+}
+
+#[test]
+fn what_waits_for_its_turn_when_a_store_is_abandoned_is_never_given_to_the_cluster() {
+    let Some(ceph) = cluster() else { return };
+    let store = open(&ceph, &options(&ceph)).unwrap();
+    let completions = CompletionQueue::new(|| ());
+    let begin = |request| assert!(matches!(store.start(request, &completions), Started::Pending(_)));
+    let write_at = |offset_bytes| begin(Request::Write { offset_bytes, data: vec![7; 4096].into() });
+    let hang = ceph.freeze();
+    begin(Request::Allocation { offset_bytes: 0, length_bytes: SIZE_BYTES });
+    while store.under_way.has_room() {
+        write_at(0);
     }
+    // It waits behind what blocks.
+    write_at(SIZE_BYTES / 2);
+    store.abandon();
+    drop(store);
+    drop(hang);
+    let again = open_when_free(&ceph);
+    assert_eq!(read(&again, SIZE_BYTES / 2, 4096), [0; 4096]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use libc::{c_char, c_int, c_void, size_t};
 use libloading::Library;
 
-use crate::image::RbdError;
+use crate::error::RbdError;
 
 /// `rados_t`, `rados_ioctx_t`, `rbd_image_t` and `rbd_completion_t`: each a pointer that only the libraries look behind.
 pub(crate) type Handle = *mut c_void;

@@ -1,22 +1,22 @@
 //! An image that is open: what may be asked of it, without a pointer.
 
 use std::ffi::{CStr, CString};
-use std::io;
 use std::path::PathBuf;
 use std::ptr;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use libc::{c_char, c_int, c_void, size_t};
 
 use crate::api::{Api, Callback, DiffCallback, Handle, LOCK_EXCLUSIVE, ZEROES_KEEP_SPACE, api};
+use crate::error::{CONNECT, RbdError, check};
+use crate::own::{self, OwnClient};
 
 /// Owners of a lock that are told of, with room for an owner's text.
 const OWNERS_MAX: size_t = 4;
 
 /// Where an image is: `POOL/IMAGE`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ImageName {
     /// The pool.
     pub pool: String,
@@ -50,68 +50,6 @@ pub struct Options {
     pub takes_over: bool,
 }
 
-/// Why an image cannot be a store.
-#[derive(Debug, thiserror::Error)]
-pub enum RbdError {
-    /// The libraries are not there.
-    #[error("librbd cannot be loaded ({reason}): install the package librbd1")]
-    Library {
-        /// The loader's word.
-        reason: String,
-    },
-    /// A text with a zero byte in it.
-    #[error("'{0}' is no name of Ceph")]
-    Name(String),
-    /// Ceph has refused a call.
-    #[error("cannot {action}: {source}{}", hint(action, source))]
-    Ceph {
-        /// What was tried.
-        action: &'static str,
-        /// Its word.
-        source: io::Error,
-    },
-    /// Another server has the image.
-    #[error(
-        "another client of the cluster has the image locked ({owner}): stop it there, or take it over with the key takeover"
-    )]
-    Locked {
-        /// Who, as the cluster calls it.
-        owner: String,
-    },
-    /// It holds not even one block.
-    #[error("the image is empty")]
-    Empty,
-    /// Nobody answers who has the image's objects.
-    #[error("the cluster has not opened the image within {0:?}: see `ceph status`, its OSDs do not answer")]
-    Stuck(Duration),
-}
-
-impl RbdError {
-    /// Whether it may be over by itself: the cluster does not answer, or another server has the image.
-    #[must_use]
-    pub fn is_of_now(&self) -> bool {
-        match self {
-            RbdError::Locked { .. } | RbdError::Stuck(_) => true,
-            RbdError::Ceph { source, .. } => source.raw_os_error() == Some(libc::ETIMEDOUT),
-            RbdError::Library { .. } | RbdError::Name(_) | RbdError::Empty => false,
-        }
-    }
-}
-
-const CONNECT: &str = "connect to the Ceph cluster";
-
-fn hint(action: &str, source: &io::Error) -> &'static str {
-    match source.raw_os_error() {
-        Some(libc::ETIMEDOUT) if action == CONNECT => " (no monitor answers: see mon host in its configuration)",
-        Some(libc::ENOENT | libc::EACCES | libc::EPERM) if action == CONNECT => " (is the user's keyring there?)",
-        _ => "",
-    }
-}
-
-pub(crate) fn check(action: &'static str, code: c_int) -> Result<(), RbdError> {
-    if code < 0 { Err(RbdError::Ceph { action, source: io::Error::from_raw_os_error(-code) }) } else { Ok(()) }
-}
-
 fn c_string(text: &str) -> Result<CString, RbdError> {
     CString::new(text).map_err(|_| RbdError::Name(text.to_owned()))
 }
@@ -131,6 +69,8 @@ pub(crate) struct Image {
     pool: Handle,
     image: Handle,
     watch: Option<u64>,
+    /// From the lock on until all of it has ended.
+    own: Option<OwnClient>,
     /// Boxed: librbd has its address.
     pub(crate) news: Box<News>,
 }
@@ -147,7 +87,7 @@ impl Image {
         let api = api()?;
         let (null, news) = (ptr::null_mut(), Box::<News>::default());
         // Whatever fails, the drop ends what has begun.
-        let mut image = Image { api, cluster: null, pool: null, image: null, watch: None, news };
+        let mut image = Image { api, cluster: null, pool: null, image: null, watch: None, own: None, news };
         image.connect(options)?;
         let (pool, wanted) = (c_string(&name.pool)?, c_string(&name.image)?);
         // SAFETY: the cluster is connected, the name ends with zero, the place takes a handle.
@@ -156,7 +96,10 @@ impl Image {
         // SAFETY: as above; no snapshot.
         check("open the image", unsafe { open(image.pool, wanted.as_ptr(), &raw mut image.image, ptr::null()) })?;
         if !options.read_only {
-            image.lock(options.takes_over)?;
+            image.lock(name, options.takes_over)?;
+            // It only tells later who has it.
+            let owner = image.owners().ok().and_then(|owners| owners.into_iter().next());
+            image.own = owner.map(|owner| OwnClient::begin(owner.to_string_lossy().into_owned(), name));
         }
         image.read_size()?;
         image.watch()?;
@@ -191,7 +134,7 @@ impl Image {
     }
 
     /// Takes the exclusive lock: at once when it is free; after the cluster's watch timeout when its owner is dead.
-    fn lock(&self, takes_over: bool) -> Result<(), RbdError> {
+    fn lock(&self, name: &ImageName, takes_over: bool) -> Result<(), RbdError> {
         let acquire = || {
             // SAFETY: the image is open.
             check("lock the image", unsafe { (self.api.rbd_lock_acquire)(self.image, LOCK_EXCLUSIVE) })
@@ -216,7 +159,8 @@ impl Image {
             {
                 let owners = self.owners()?;
                 let owner = owners.first().map_or("unknown".into(), |owner| owner.to_string_lossy().into_owned());
-                Err(RbdError::Locked { owner })
+                let is_own = own::is_client(&owner, name);
+                Err(RbdError::Locked { owner, is_own })
             }
             taken => taken,
         }

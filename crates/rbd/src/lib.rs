@@ -8,11 +8,14 @@
 //! the cluster refuses everything more from who had it, waits until all of the cluster knows, and goes on with what was answered.
 
 mod api;
+mod error;
 mod image;
 mod kind;
+mod own;
 mod requests;
 mod store;
 
-pub use image::{ImageName, Options, RbdError};
+pub use error::RbdError;
+pub use image::{ImageName, Options};
 pub use kind::RbdKind;
 pub use store::RbdStore;

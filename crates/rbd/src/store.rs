@@ -12,7 +12,8 @@ use sanwire_store::{
     Allocation, Capabilities, CompletionQueue, Geometry, Outcome, RemoteCount, Request, ResizeError, Started, Store,
 };
 
-use crate::image::{Image, ImageName, Options, RbdError};
+use crate::error::RbdError;
+use crate::image::{Image, ImageName, Options};
 use crate::requests::{self, UnderWay};
 
 /// How long the cluster may take to open an image: longer than it takes to notice that another client has died.

@@ -106,7 +106,8 @@ fn an_image_is_had_by_one_and_taken_over_only_when_told_so() {
     let first = open(&ceph, &options(&ceph)).unwrap();
     write(&first, 0, 1, 4096).unwrap();
     let refused = open(&ceph, &options(&ceph)).unwrap_err();
-    assert!(matches!(refused, RbdError::Locked { .. }), "{refused}");
+    assert!(matches!(refused, RbdError::Locked { is_own: true, .. }), "{refused}");
+    assert!(refused.to_string().contains("this server itself"), "{refused}");
     let reader = open(&ceph, &Options { read_only: true, ..options(&ceph) }).unwrap();
     assert_eq!(read(&reader, 0, 4096), [1; 4096]);
     assert_eq!(write(&reader, 0, 1, 512).unwrap_err().kind, ErrorKind::ReadOnly);

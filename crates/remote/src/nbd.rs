@@ -223,6 +223,10 @@ impl Store for NbdStore {
         Some(self.mailbox.counter.count())
     }
 
+    fn retire(&self) {
+        self.mailbox.retire();
+    }
+
     fn abandon(&self) {
         self.mailbox.close();
     }

@@ -38,6 +38,7 @@ impl Removal {
         if !disk.is_volatile() {
             return Removal::default();
         }
+        disk.store().retire();
         let store = Arc::downgrade(disk.store());
         let (sender, ended) = mpsc::channel();
         let work = move || {
@@ -86,12 +87,13 @@ mod tests {
     use sanwire_scsi::{Cdb, Identity, Task};
     use sanwire_store::{Completer, CompletionQueue, Geometry, Request, Started, StoreSpec};
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use crate::slots::Slots;
 
     /// A store whose server is away: what it is asked waits until it is given up.
     #[derive(Debug)]
-    struct Away(Mutex<Option<Vec<Completer>>>);
+    struct Away(Mutex<Option<Vec<Completer>>>, AtomicBool);
 
     impl Store for Away {
         fn geometry(&self) -> Geometry {
@@ -106,6 +108,10 @@ mod tests {
                 waiting.push(completer);
             }
             Started::Pending(pending)
+        }
+
+        fn retire(&self) {
+            self.1.store(true, Ordering::Relaxed);
         }
 
         fn abandon(&self) {
@@ -142,10 +148,11 @@ mod tests {
     /// It would write what it has kept when its server is back: over what is written by then through the volume that was added again.
     #[test]
     fn a_store_that_is_away_when_its_removal_is_over_is_asked_for_nothing_more() {
-        let store = Arc::new(Away(Mutex::new(Some(Vec::new()))));
+        let store = Arc::new(Away(Mutex::new(Some(Vec::new())), AtomicBool::new(false)));
         let disk = disk_on(store.clone());
         let user = Arc::clone(&disk);
         let removal = Removal::begin_within(Duration::ZERO, disk, None);
+        assert!(store.1.load(Ordering::Relaxed), "from now on nothing else is to be opened there");
         assert!(removal.wait(Duration::ZERO).is_err());
         assert!(store.0.lock().unwrap().is_none());
         drop(user);

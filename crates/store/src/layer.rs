@@ -82,6 +82,10 @@ impl<L: Layer> Store for Over<L> {
         self.below.remote()
     }
 
+    fn retire(&self) {
+        self.below.retire();
+    }
+
     fn abandon(&self) {
         self.below.abandon();
     }

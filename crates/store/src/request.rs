@@ -247,6 +247,10 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// The volume is served no longer: what is under way and a flush still end, and nothing else comes. Until the end of the store nothing
+    /// else is to be opened where its blocks live.
+    fn retire(&self) {}
+
     /// Nothing more is to be done: the volume is served no longer, and another one may be where its blocks live. What was pending ends,
     /// and nothing of it, nor of what was answered and would be given again to a server that lost it, is sent from now on. What the
     /// kernel has begun ends by itself.

@@ -143,7 +143,9 @@ impl Driver {
         }
         self.drain();
         let now = self.clock.now();
-        if let Some(until) = self.client.may_be_at_work_until().filter(|_| !self.departed.have_ended(now)) {
+        if let Some(until) =
+            self.client.may_be_at_work_until().filter(|until| *until > now && !self.departed.have_ended(now))
+        {
             if is_at_work {
                 tracing::warn!(
                     "NBD server {}, export '{}': it has not answered all writes of a volume that is closed, and may do them late: what they \

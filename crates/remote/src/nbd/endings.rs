@@ -2,7 +2,7 @@
 //! at a server that may still be at work for one that is not used any more, nor to write to an export to which another one writes.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{self, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,8 +32,8 @@ enum Site {
     Path(PathBuf),
     /// A host's name in small letters.
     Name(String, u16),
-    /// An address of a host.
-    Socket(IpAddr, u16),
+    /// An address of a host, the link that it is on where that is part of it, and the port.
+    Socket(IpAddr, u32, u16),
 }
 
 /// The ways to reach a server, however its address is written: addresses that have one of them in common lead to the same server.
@@ -59,7 +59,10 @@ impl Sites {
                 let path = written.canonicalize().or_else(|_| path::absolute(written));
                 Site::Path(path.unwrap_or_else(|_| written.clone()))
             }
-            Place::Socket(address) => Site::Socket(address.ip().to_canonical(), address.port()),
+            Place::Socket(address) => {
+                let link = if let SocketAddr::V6(address) = address { address.scope_id() } else { 0 };
+                Site::Socket(address.ip().to_canonical(), link, address.port())
+            }
         });
         Sites(name.into_iter().chain(sites).collect())
     }
@@ -112,6 +115,13 @@ impl Claim {
     /// The store is not used any more.
     pub(super) fn end(&mut self) {
         self.change(self.sites.marks(Mark::Ends));
+    }
+
+    /// The store is not used any more, and ends later.
+    pub(super) fn retire(&mut self) {
+        if !self.marks.is_empty() {
+            self.end();
+        }
     }
 
     /// The store does not write.
@@ -195,11 +205,15 @@ mod tests {
         let mut writer = Claim::begin(sites(here), Some("a"), Duration::ZERO).unwrap();
         assert_eq!((busy(here, "a"), busy(here, "b")), (Some(Busy::InUse), None));
         assert!(Claim::begin(sites(here), None, Duration::ZERO).is_ok(), "it only reads");
-        writer.end();
+        // Its volume is removed, and its writes still end: perhaps both exports are one disk.
+        writer.retire();
         assert_eq!((busy(here, "a"), busy(here, "b")), (Some(Busy::Ending), Some(Busy::Ending)));
+        writer.end();
+        assert_eq!(busy(here, "b"), Some(Busy::Ending));
         drop(writer);
         let mut reader = Claim::begin(sites(here), Some("a"), Duration::ZERO).unwrap();
         reader.only_read();
+        reader.retire();
         assert_eq!(busy(here, "a"), None);
     }
 

@@ -59,6 +59,11 @@ impl Mailbox {
         self.waker.wake();
     }
 
+    /// The store is not used any more but for what it has begun and a flush. One that only reads harms nobody.
+    pub(super) fn retire(&self) {
+        self.lock().claim.iter_mut().for_each(Claim::retire);
+    }
+
     /// The store is found to be one that nobody writes to.
     pub(super) fn only_read(&self) {
         self.lock().claim.iter_mut().for_each(Claim::only_read);

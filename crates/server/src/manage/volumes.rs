@@ -143,6 +143,9 @@ impl Manager {
             Some(configured) => TargetNodeConfig { units: new.units, ..configured },
             None => new,
         };
+        if new.units.keys().any(|lun| self.is_missing_at(&name, *lun)) {
+            return Default::default();
+        }
         (format!(", as logical unit 0 of {name}"), TargetChanges::from([(name, Some(new))]))
     }
 

@@ -144,8 +144,8 @@ impl VolumeMark {
     }
 }
 
-/// Removes a file that was made for the volume of this name and identity, if that is all it says to hold. One that is not there, or that
-/// another process has open, stays as it is.
+/// Removes a file that was made for the volume of this name and identity, if that is all it says to hold and nothing was written to it. One
+/// that is not there any more, or that another process has open, stays as it is.
 ///
 /// # Errors
 /// What the system says.
@@ -159,9 +159,26 @@ pub fn remove_made(path: &Path, uuid: [u8; 16], name: &str) -> io::Result<()> {
         locked => locked?,
     }
     match &*read_marks(&file)? {
-        [(made, of)] if (*made, &**of) == (uuid, name) => fs::remove_file(path),
+        [(made, of)] if (*made, &**of) == (uuid, name) && is_hole(&file)? && is_at(path, &file)? => {
+            fs::remove_file(path)
+        }
         _ => Ok(()),
     }
+}
+
+/// Whether nothing was ever written to a file.
+fn is_hole(file: &File) -> io::Result<bool> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(0)) {
+        Err(Errno::NXIO) => Ok(true),
+        Err(errno) => Err(errno.into()),
+        Ok(_) => Ok(false),
+    }
+}
+
+/// Whether the path leads to this file, and not to it by a symbolic link.
+fn is_at(path: &Path, file: &File) -> io::Result<bool> {
+    let (there, here) = (fs::symlink_metadata(path)?, file.metadata()?);
+    Ok((there.dev(), there.ino()) == (here.dev(), here.ino()))
 }
 
 /// The volumes that a file says to hold.

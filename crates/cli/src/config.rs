@@ -1,5 +1,6 @@
 //! What `serve` is asked to do: the file and the command line as one checked value, before anything is opened.
 
+mod check;
 mod clients;
 mod connection_options;
 mod defaults;
@@ -8,16 +9,18 @@ mod redirection;
 mod secret;
 mod server_name;
 mod targets;
+mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
 use sanwire_server::{AllowList, Compression, Origin, ServerConfig, TargetNodeConfig};
+use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
@@ -30,6 +33,7 @@ pub(crate) use defaults::{config_directory, data_directory, runtime_directory, s
 pub(crate) use sanwire_server::Wire;
 pub(crate) use secret::{Password, read_password};
 pub(crate) use server_name::ServerName;
+use warnings::Written;
 
 /// Shards at the most: more threads than any machine of today has cores.
 const SHARDS_MAX: u16 = 1024;
@@ -39,7 +43,7 @@ const SHARDS_MAX: u16 = 1024;
 pub(crate) struct ServeConfig {
     /// What clients call it.
     pub(crate) name: ServerName,
-    /// The volumes, by their numbers; at least one.
+    /// The volumes, by their numbers; none where a file names none.
     pub(crate) volumes: Vec<VolumeSpec>,
     /// Where each of them is said.
     pub(crate) origins: Vec<Origin>,
@@ -83,6 +87,8 @@ pub(crate) struct ServeConfig {
     pub(crate) recovery: RecoveryChoice,
     /// How much it logs.
     pub(crate) log: LogLevel,
+    /// What is hardly meant so, a line for each.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl ServeConfig {
@@ -99,18 +105,9 @@ impl ServeConfig {
     }
 
     fn combine(file: FileConfig, args: ServeArgs, log: Option<LogLevel>) -> anyhow::Result<Self> {
-        let in_file = file.volumes.len();
-        let mut volumes = join(file.volumes, args.volumes);
-        check_names(&volumes)?;
-        let mut origins: Vec<Origin> =
-            (0..volumes.len()).map(|at| if at < in_file { Origin::File } else { Origin::CommandLine }).collect();
-        let mut make_directory = None;
-        if volumes.is_empty() {
-            let directory = data_directory()?;
-            volumes.push(defaults::volume(&directory)?);
-            origins.push(Origin::Default);
-            make_directory = Some(directory);
-        }
+        let written = Written::of(&file, &args);
+        let Volumes { volumes, origins, make_directory } =
+            Volumes::combine(file.volumes, args.volumes, args.config.is_some())?;
         let accepted = accepted(args.renewed, args.adopted, &volumes)?;
         let mut wires = join(file.wires, args.wires);
         if wires.is_empty() {
@@ -134,7 +131,7 @@ impl ServeConfig {
         }
         let key_file = args.key_file.or(file.key_file);
         let state_directory = args.state_directory.or(file.state_directory).map_or_else(state_directory, Ok);
-        Ok(ServeConfig {
+        let mut config = ServeConfig {
             name: args.name.or(file.name).map_or_else(defaults::server_name, Ok)?,
             volumes,
             origins,
@@ -165,7 +162,33 @@ impl ServeConfig {
             engine: args.engine.or(file.engine).unwrap_or_default(),
             recovery: args.recovery.or(file.recovery).unwrap_or_default(),
             log: log.or(file.log).unwrap_or(LogLevel::Info),
-        })
+            warnings: Vec::new(),
+        };
+        config.warnings = warnings::warnings(&config, &written);
+        Ok(config)
+    }
+}
+
+/// The volumes of file and command line, or the one that is served where neither is given.
+struct Volumes {
+    volumes: Vec<VolumeSpec>,
+    origins: Vec<Origin>,
+    make_directory: Option<PathBuf>,
+}
+
+impl Volumes {
+    fn combine(in_file: Vec<VolumeSpec>, given: Vec<VolumeSpec>, has_file: bool) -> anyhow::Result<Self> {
+        let origins = [vec![Origin::File; in_file.len()], vec![Origin::CommandLine; given.len()]].concat();
+        let volumes = join(in_file, given);
+        check_names(&volumes)?;
+        check_places(&volumes)?;
+        // Who writes a file says what is served.
+        if !volumes.is_empty() || has_file {
+            return Ok(Volumes { volumes, origins, make_directory: None });
+        }
+        let directory = data_directory()?;
+        let volumes = vec![defaults::volume(&directory)?];
+        Ok(Volumes { volumes, origins: vec![Origin::Default], make_directory: Some(directory) })
     }
 }
 
@@ -203,6 +226,24 @@ fn check_names(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
     }
 }
 
+/// One file or device is one volume; two that only read it may share it.
+fn check_places(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
+    let mut seen: BTreeMap<&Path, &VolumeSpec> = BTreeMap::new();
+    for volume in volumes {
+        let Place::File(path) = volume.store.backing.place() else { continue };
+        let Some(other) = seen.insert(path, volume) else { continue };
+        if !(volume.store.read_only && other.store.read_only) {
+            return Err(misuse(format!(
+                "the volumes {} and {} both are {}: give each a place of its own, or make both readonly",
+                other.name,
+                volume.name,
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The volumes of which something else than what is remembered is taken.
 fn accepted(
     renewed: Vec<VolumeName>,
@@ -230,6 +271,13 @@ fn check_wires(wires: &[Wire]) -> anyhow::Result<()> {
         return Err(misuse(format!("{} wires are too many: use at most {}", wires.len(), u8::MAX)));
     }
     for (index, wire) in wires.iter().enumerate() {
+        let is_same_portal =
+            |other: &&Wire| wire.portal().is_some() && other.portal().map(|it| it.0) == wire.portal().map(|it| it.0);
+        if let Some(other) = wires[..index].iter().find(|other| *other != wire && is_same_portal(other)) {
+            return Err(misuse(format!(
+                "the wires {other} and {wire} are one portal in two groups: give it one group"
+            )));
+        }
         if wires[..index].contains(wire) {
             return Err(misuse(format!("the wire {wire} is given twice: once is enough")));
         }

@@ -129,6 +129,18 @@ impl IpPrefix {
         lengths.map(move |length_bits| IpPrefix { network: first_bits(address, length_bits), length_bits })
     }
 
+    /// Whether it is a prefix of IPv4 addresses.
+    #[must_use]
+    pub fn is_ipv4(&self) -> bool {
+        self.network.is_ipv4()
+    }
+
+    /// Whether all addresses of the other one begin with these bits too.
+    #[must_use]
+    pub fn covers(&self, other: &IpPrefix) -> bool {
+        self.length_bits <= other.length_bits && self.contains(other.network)
+    }
+
     /// Whether the address begins with these bits. An IPv4 address inside IPv6 (`::ffff:10.0.0.1`) counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {

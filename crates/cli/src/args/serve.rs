@@ -21,6 +21,7 @@ Examples:
   sanwire serve --volume fast=ram:2G --volume sdb=/dev/sdb,readonly --wire hs-eth:eth0 --allow 02:00:5e:10:00:01
   sanwire serve --volume disk0=file:/srv/disk0.img --wire iscsi:0.0.0.0 --allow iqn.1993-08.org.debian:*
   sanwire serve --config /etc/sanwire.toml
+  sanwire serve --check --config /etc/sanwire.toml
 
 The same in a file:
   wire = [\"hs-ip:0.0.0.0\", \"hs-eth:eth0\"]
@@ -37,6 +38,13 @@ pub(crate) struct ServeArgs {
     /// Read a configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Only check the configuration, say everything that is wrong or hardly meant, and exit
+    ///
+    /// Nothing is opened or made, and a server that runs is not touched. Exit status: 0 it can be served (perhaps with warnings), 1
+    /// something of it is missing on this host, 2 it is wrong.
+    #[arg(long)]
+    pub(crate) check: bool,
 
     /// Serve a volume: NAME=STORE[,KEY[=VALUE]]... (repeatable)
     ///

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sanwire_core::Lun;
+use sanwire_core::text::printable;
 use sanwire_hyperscsi::Psk;
 use sanwire_io::descriptors;
 use sanwire_server::{
@@ -30,7 +31,11 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Checks everything, then opens, then serves until a signal comes.
 pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()> {
     let config = ServeConfig::load(args, log)?;
+    if args.check {
+        return check(&config);
+    }
     log::start(config.log);
+    config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let Some(directory) = &config.make_directory {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the data directory {}", directory.display()))?;
@@ -56,6 +61,30 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed")
 }
 
+/// Says what is hardly meant so, and what a start would miss.
+fn check(config: &ServeConfig) -> anyhow::Result<()> {
+    for warning in &config.warnings {
+        eprintln!("warning: {}", printable(warning));
+    }
+    let obstacles = config.obstacles();
+    for obstacle in &obstacles {
+        eprintln!("error: {}", printable(obstacle));
+    }
+    let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    anyhow::ensure!(
+        obstacles.is_empty(),
+        "this configuration cannot be served here: {}, {}",
+        count(obstacles.len(), "error"),
+        count(config.warnings.len(), "warning")
+    );
+    let (volumes, wires) = (count(config.volumes.len(), "volume"), count(config.wires.len(), "wire"));
+    let (targets, clients) = (count(config.targets.len(), "iSCSI target"), count(config.clients.len(), "known client"));
+    let warnings = count(config.warnings.len(), "warning");
+    Ok(output::print(&format!(
+        "the configuration can be served: {volumes}, {wires}, {targets}, {clients}; {warnings}\n"
+    ))?)
+}
+
 /// Has the kernel allow as many open files as all connections together may take, or as many as it may.
 fn raise_limit() {
     match descriptors::raise_limit(DESCRIPTORS_WANTED) {
@@ -74,7 +103,10 @@ fn again(mut args: ServeArgs, log: Option<LogLevel>) -> Source {
     args.renewed.clear();
     args.adopted.clear();
     Box::new(move || {
-        let config = ServeConfig::load(&args, log).and_then(|config| target_config(&config));
+        let config = ServeConfig::load(&args, log).and_then(|config| {
+            config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            target_config(&config)
+        });
         config.map_err(|error| format!("{error:#}"))
     })
 }

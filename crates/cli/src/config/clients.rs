@@ -1,7 +1,7 @@
 //! Clients that the server knows by their ids: `[[client]]`.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sanwire_core::{ClientId, Size};
 use sanwire_server::{ClientConfig, ClientError, ClientSettings, Secret};
@@ -92,6 +92,11 @@ impl WrittenClient {
 }
 
 impl FileClient {
+    /// What it may do.
+    pub(super) fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
     /// Who it is.
     pub(super) fn id(&self) -> ClientId {
         self.config.id
@@ -100,6 +105,14 @@ impl FileClient {
     /// Whether it has a password or key of its own.
     pub(super) fn has_secret(&self) -> bool {
         !matches!(self.secret, OwnSecret::None)
+    }
+
+    /// The file of its own key.
+    pub(super) fn key_file(&self) -> Option<&Path> {
+        match &self.secret {
+            OwnSecret::KeyFile(file) => Some(file),
+            OwnSecret::None | OwnSecret::Password(_) => None,
+        }
     }
 
     /// What it is called.

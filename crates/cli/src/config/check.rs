@@ -1,0 +1,67 @@
+//! What a start would miss on this host. Nothing is opened, made or bound for it but a socket at a port that the kernel chooses.
+
+use std::fs::{self, Metadata};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+use sanwire_store::VolumeSpec;
+use sanwire_store::kind::Place;
+
+use super::ServeConfig;
+use crate::keys;
+
+impl ServeConfig {
+    /// Why a server could not be started so on this host now, a line for each reason.
+    pub(crate) fn obstacles(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.wires.iter().filter_map(wire).collect();
+        // The directory of the default volume is made when it is missing.
+        lines.extend(self.volumes.iter().filter(|_| self.make_directory.is_none()).filter_map(volume));
+        lines.extend(self.key_file.exists().then(|| key(&self.key_file)).flatten());
+        lines.extend(self.secret_file.as_deref().and_then(key));
+        lines.extend(self.clients.iter().filter_map(|client| client.key_file().and_then(key)));
+        lines
+    }
+}
+
+fn wire(wire: &super::Wire) -> Option<String> {
+    if let Some(interface) = wire.interface() {
+        let is_there = Path::new("/sys/class/net").join(interface).exists();
+        return (!is_there)
+            .then(|| format!("{wire}: this host has no interface {interface}: `ip link` lists those it has"));
+    }
+    let ip = wire.address()?.ip();
+    let error = UdpSocket::bind(SocketAddr::new(ip, 0)).err()?;
+    Some(format!("{wire}: this host cannot listen at {ip} ({error}): `ip address` lists its addresses"))
+}
+
+fn volume(volume: &VolumeSpec) -> Option<String> {
+    let Place::File(path) = volume.store.backing.place() else { return None };
+    let reason = match fs::metadata(path) {
+        Ok(metadata) => unusable(volume, path, &metadata)?,
+        Err(_) if volume.size_bytes().is_some() => unmakable(path)?,
+        Err(error) => format!("{error}; give it size=, and it is made"),
+    };
+    Some(format!("volume {}: {}: {reason}", volume.name, path.display()))
+}
+
+fn unusable(volume: &VolumeSpec, path: &Path, metadata: &Metadata) -> Option<String> {
+    if !metadata.is_file() && !metadata.file_type().is_block_device() {
+        return Some("it is neither a file nor a block device".into());
+    }
+    let wanted = if volume.store.read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
+    let error = access(path, wanted).err()?;
+    Some(format!("{error}; this user needs to read{} it", if volume.store.read_only { "" } else { " and write" }))
+}
+
+/// Why a file that is missing cannot be made.
+fn unmakable(path: &Path) -> Option<String> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let error = access(directory, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    Some(format!("it cannot be made in {}: {error}", directory.display()))
+}
+
+fn key(file: &Path) -> Option<String> {
+    keys::secret(file).err().map(|error| error.to_string())
+}

@@ -1,0 +1,88 @@
+//! Volumes that nobody reaches, and keys of theirs that have no effect.
+
+use std::collections::BTreeSet;
+
+use rustix::system::sysinfo;
+use sanwire_core::{Protection, Size};
+use sanwire_store::VolumeSpec;
+use sanwire_store::kind::Place;
+
+use super::ServeConfig;
+
+pub(super) fn warnings(config: &ServeConfig) -> Vec<String> {
+    if config.volumes.is_empty() {
+        return vec!["no volume is configured: write [[volume]], or add one with `sanwire ctl add-volume`".into()];
+    }
+    let mut lines: Vec<String> = memory(config).into_iter().collect();
+    let in_targets: BTreeSet<&str> = match config.has_iscsi() {
+        true => config
+            .targets
+            .iter()
+            .filter(|target| target.redirect.is_none())
+            .flat_map(|target| target.units.values())
+            .map(String::as_str)
+            .collect(),
+        false => BTreeSet::new(),
+    };
+    for volume in &config.volumes {
+        let name = &volume.name;
+        if !config.has_hyperscsi() && !in_targets.contains(&**name) {
+            lines.push(format!(
+                "volume {name}: nobody reaches it: it is a unit of no iSCSI target, and there is no wire of HyperSCSI"
+            ));
+        }
+        lines.extend(exposed(config, volume, &in_targets));
+        lines.extend(idle_keys(config, volume));
+    }
+    lines
+}
+
+/// Memory volumes that the machine cannot hold all together.
+fn memory(config: &ServeConfig) -> Option<String> {
+    let in_memory = config.volumes.iter().filter(|volume| volume.store.backing.place() == Place::Memory);
+    let asked_bytes = in_memory
+        .filter(|volume| volume.to_string().split_once('=').is_some_and(|(_, store)| store.starts_with("ram:")))
+        .filter_map(VolumeSpec::size_bytes)
+        .fold(0_u64, u64::saturating_add);
+    let machine = sysinfo();
+    let unit_bytes = u64::from(machine.mem_unit);
+    let had_bytes = (machine.totalram.saturating_add(machine.totalswap)).saturating_mul(unit_bytes);
+    (asked_bytes > had_bytes).then(|| {
+        format!(
+            "the ram: volumes may take {}, and this machine has {} with its swap space: writes will fail before they are full",
+            Size(asked_bytes),
+            Size(had_bytes)
+        )
+    })
+}
+
+/// A volume that is encrypted on one wire, and readable on another.
+fn exposed(config: &ServeConfig, volume: &VolumeSpec, in_targets: &BTreeSet<&str>) -> Option<String> {
+    let security = volume.security.unwrap_or(config.security);
+    let is_exposed = security != Protection::Checksum && in_targets.contains(&*volume.name);
+    is_exposed.then(|| {
+        let name = &volume.name;
+        format!("volume {name}: its security ({security}) holds over HyperSCSI only: as a unit of an iSCSI target it is sent in the clear")
+    })
+}
+
+fn idle_keys(config: &ServeConfig, volume: &VolumeSpec) -> Vec<String> {
+    let (name, store) = (&volume.name, &volume.store);
+    let mut lines = Vec::new();
+    let mut has_no_effect = |key: &str, why: &str| lines.push(format!("volume {name}: {key} has no effect: {why}"));
+    if !config.has_hyperscsi() {
+        if volume.security.is_some() {
+            has_no_effect("security", "no wire of HyperSCSI is served");
+        }
+        if !volume.compressible {
+            has_no_effect("compression", "no wire of HyperSCSI is served");
+        }
+    }
+    if store.read_only && store.thick {
+        has_no_effect("thick", "a volume that is readonly gives no space back");
+    }
+    if store.seed != 0 && store.errors.is_empty() {
+        has_no_effect("seed", "it is for the chance in `error`, which is not given");
+    }
+    lines
+}

@@ -1,0 +1,253 @@
+//! The rows: a configuration, what becomes of it, and a part of what is said.
+//!
+//! `DIR` stands for a directory with `password`, `empty`, `key` and `disk.img`, and `ID` for the id of a client.
+
+use super::End::{self, Missing, Refused, Warned};
+
+pub(crate) const ID: &str = "0123456789abcdef0123456789abcdef";
+
+/// A volume `a`, for rows about something else.
+macro_rules! with_volume {
+    ($text:literal) => {
+        concat!($text, "\n[[volume]]\nname = 'a'\nstore = 'ram:1M'\n")
+    };
+}
+
+/// The volume on HyperSCSI over IP, for rows about clients and volumes.
+macro_rules! on_ip {
+    ($text:literal) => {
+        concat!("wire = ['hs-ip:127.0.0.1']\n[[volume]]\nname = 'a'\nstore = 'ram:1M'\n", $text)
+    };
+}
+
+/// The volume on iSCSI, with a target that has these keys.
+macro_rules! on_iscsi {
+    ($text:literal) => {
+        concat!(
+            "wire = ['iscsi:127.0.0.1']\nallow = ['any']\n[[volume]]\nname = 'a'\nstore = 'ram:1M'\n",
+            "[[target]]\nname = 'iqn.2026-11.org.x:a'\n",
+            $text
+        )
+    };
+}
+
+/// A volume with these keys, on HyperSCSI over IP.
+macro_rules! volume {
+    ($text:literal) => {
+        concat!("[[volume]]\nname = 'a'\n", $text)
+    };
+}
+
+pub(crate) const ROWS: &[(&str, End, &str)] = &[
+    // The whole.
+    ("", Warned, "no volume is configured: write [[volume]]"),
+    (with_volume!("speed = 3"), Refused, "sanwire.toml:1: unknown field `speed`"),
+    (with_volume!("name = 'a b'"), Refused, "'a b' is no server name"),
+    (with_volume!("shards = 0"), Refused, "sanwire.toml:1: "),
+    (with_volume!("shards = 1024"), Warned, "1024 shards on "),
+    (with_volume!("shards = 2000"), Refused, "2000 shards are too many"),
+    (with_volume!("engine = 'uring'"), Refused, "unknown variant `uring`"),
+    (with_volume!("recovery = 'some'"), Refused, "unknown variant `some`"),
+    (with_volume!("log = 'loud'"), Refused, "unknown variant `loud`"),
+    (with_volume!("control = 'c.sock'"), Warned, "control: c.sock is relative to the directory in which"),
+    (with_volume!("audit-log = 'audit'"), Warned, "audit-log: audit is relative"),
+    (with_volume!("state-directory = 'state'"), Warned, "state-directory: state is relative"),
+    (with_volume!("key-file = 'k'"), Warned, "key-file: k is relative"),
+    (with_volume!("key-file = 'DIR/password'"), Missing, "is no key file"),
+    (with_volume!("compression = 'maybe'"), Refused, "sanwire.toml:1: "),
+    (with_volume!("rekey-interval = 0"), Refused, "sanwire.toml:1: "),
+    (with_volume!("security = 'rot13'"), Refused, "sanwire.toml:1: "),
+    (with_volume!("password-file = '/nonexistent'"), Refused, "cannot read the password file /nonexistent"),
+    (with_volume!("password-file = 'DIR/empty'"), Refused, "is empty"),
+    (with_volume!("secret-file = '/nonexistent'"), Missing, "cannot read the secret file /nonexistent"),
+    (with_volume!("password-file = 'DIR/password'\nsecret-file = 'DIR/key'"), Refused, "give one of them"),
+    // Wires, and who is served there.
+    (with_volume!("wire = ['eth0']"), Refused, "sanwire.toml:1: 'eth0' is no wire"),
+    (with_volume!("wire = ['hs-eth:nosuch0']\nallow = ['any']"), Missing, "this host has no interface nosuch0"),
+    (with_volume!("wire = ['hs-ip:192.0.2.1']\nallow = ['any']"), Missing, "this host cannot listen at 192.0.2.1"),
+    (with_volume!("wire = ['hs-ip:127.0.0.1', 'hs-ip:127.0.0.1:5674']"), Refused, "stands in line 1 already"),
+    (with_volume!("wire = ['iscsi:127.0.0.1,1', 'iscsi:127.0.0.1,2']"), Refused, "are one portal in two groups"),
+    (with_volume!("wire = ['hs-ip:0.0.0.0']"), Warned, "hs-ip:0.0.0.0:5674: only clients on this host are served"),
+    (with_volume!("wire = ['iscsi:0.0.0.0']"), Warned, "iscsi:0.0.0.0:3260: only clients on this host are served"),
+    (with_volume!("wire = ['hs-eth:lo']"), Warned, "hs-eth:lo: nobody is served there: without `allow`"),
+    (
+        with_volume!("wire = ['hs-eth:lo']\nallow = ['10.0.0.0/24']"),
+        Warned,
+        "hs-eth:lo: nobody is served there: no rule in `allow` is a MAC",
+    ),
+    (
+        with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['02:00:5e:10:00:01']"),
+        Warned,
+        "hs-ip:127.0.0.1:5674: nobody is served there",
+    ),
+    (
+        with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['02:00:5e:10:00:01', 'any']"),
+        Warned,
+        "allow: 02:00:5e:10:00:01 names nobody here, since it takes an hs-eth: wire",
+    ),
+    (
+        with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['fe80::/10', '10.0.0.0/8']"),
+        Warned,
+        "allow: fe80::/10 names nobody here, since it takes a wire at an IPv6 address",
+    ),
+    (
+        with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['iqn.1993-08.org.debian:*', '10.0.0.1']"),
+        Warned,
+        "allow: iqn.1993-08.org.debian:* names nobody here, since it takes an iscsi: wire",
+    ),
+    (
+        with_volume!("wire = ['iscsi:127.0.0.1']\nallow = ['ID', '10.0.0.1']"),
+        Warned,
+        "allow: ID names nobody here, since it takes a wire of HyperSCSI",
+    ),
+    (
+        with_volume!("wire = ['iscsi:127.0.0.1']\nallow = ['ID']"),
+        Warned,
+        "iscsi:127.0.0.1:3260: nobody is served there",
+    ),
+    (with_volume!("allow = ['nobody']"), Refused, "'nobody' names nobody"),
+    (with_volume!("allow = ['10.0.0.1/8']"), Refused, "write 10.0.0.0/8 for the network"),
+    (with_volume!("allow = ['10.0.0.1', '10.0.0.1']"), Warned, "allow: 10.0.0.1 stands there twice"),
+    (with_volume!("allow = ['any', '10.0.0.1']"), Warned, "allow: 10.0.0.1 changes nothing, since any stands there"),
+    (
+        with_volume!("allow = ['10.0.0.0/8', '10.1.0.0/16']"),
+        Warned,
+        "allow: 10.1.0.0/16 changes nothing, since 10.0.0.0/8 stands there",
+    ),
+    // What iSCSI does not have.
+    (
+        with_volume!("wire = ['iscsi:127.0.0.1']\nsecurity = 'aes-256-gcm'"),
+        Warned,
+        "iSCSI has no target: it has no encryption",
+    ),
+    (
+        with_volume!("wire = ['iscsi:127.0.0.1']\nsecurity = 'aes-256-gcm'"),
+        Warned,
+        "volume a: nobody reaches it: it is a unit of no iSCSI target",
+    ),
+    (
+        with_volume!("wire = ['iscsi:127.0.0.1']\nsecurity = 'none'"),
+        Warned,
+        "security has no effect: it is for HyperSCSI",
+    ),
+    (with_volume!("wire = ['iscsi:127.0.0.1']\ncompression = 'allowed'"), Warned, "compression has no effect"),
+    (with_volume!("wire = ['iscsi:127.0.0.1']\nrekey-interval = 60"), Warned, "rekey-interval has no effect"),
+    (with_volume!("wire = ['iscsi:127.0.0.1']\nrecovery = 'window'"), Warned, "recovery has no effect"),
+    (
+        with_volume!("wire = ['iscsi:127.0.0.1']\n[[client]]\nid = 'ID'"),
+        Warned,
+        "[[client]] has no effect: it is for HyperSCSI",
+    ),
+    (
+        with_volume!("wire = ['iscsi:127.0.0.1']\npassword-file = 'DIR/password'"),
+        Refused,
+        "the password or secret guards HyperSCSI only",
+    ),
+    // Volumes.
+    (volume!("store = 'tape:1'"), Refused, "sanwire.toml:1: 'tape:1' is no store"),
+    (volume!("store = 'ram:0'"), Refused, "sanwire.toml:1: "),
+    (volume!("store = 'ram:1M'\nspeed = 3"), Refused, "sanwire.toml:4: unknown field `speed`"),
+    (
+        volume!("store = 'ram:1M'\n[[volume]]\nname = 'a'\nstore = 'ram:1M'"),
+        Refused,
+        "the volume a stands in line 1 already",
+    ),
+    (volume!("store = 'ram:1M'\nsize = '2M'"), Refused, "size"),
+    (volume!("store = 'ram:1M'\ndirect = true"), Refused, "direct is not for this store"),
+    (volume!("store = 'ram:1M'\nexport = 'x'"), Refused, "export is not for this store"),
+    (volume!("store = 'ram:1M'\nconnections = 2"), Refused, "connections is not for this store"),
+    (volume!("store = 'ram:1M'\nreconnect = '3s'"), Refused, "reconnect is not for this store"),
+    (volume!("store = 'ram:1M'\nceph-config = '/c'"), Refused, "ceph-config is not for this store"),
+    (volume!("store = 'ram:1M'\nceph-user = 'c'"), Refused, "ceph-user is not for this store"),
+    (volume!("store = 'ram:1M'\ntakeover = true"), Refused, "takeover is not for this store"),
+    (volume!("store = 'ram:1M'\nblock = 100"), Refused, "block"),
+    (volume!("store = 'ram:1M'\ntype = 'tape'"), Refused, "type"),
+    (volume!("store = 'ram:1M'\nremovable = 'yes'"), Refused, "removable"),
+    (volume!("store = 'ram:1M'\nsecurity = 'much'"), Refused, "security"),
+    (volume!("store = 'ram:1M'\ncompression = 'required'"), Refused, "compression"),
+    (volume!("store = 'ram:1M'\nwhen-full = 'cry'"), Refused, "when-full"),
+    (volume!("store = 'ram:1M'\nwhen-gone = 'wait:'"), Refused, "when-gone"),
+    (volume!("store = 'ram:1M'\ndelay = 'long'"), Refused, "delay"),
+    (volume!("store = 'ram:1M'\nerror = 'sometimes'"), Refused, "error"),
+    (volume!("store = 'ram:1M'\nseed = 7"), Warned, "volume a: seed has no effect"),
+    (volume!("store = 'ram:1M'\nreadonly = true\nthick = true"), Warned, "volume a: thick has no effect"),
+    (volume!("store = 'ram:100000G'"), Warned, "the ram: volumes may take"),
+    (volume!("store = 'none:'"), Refused, "only a drive, type=optical, can be empty"),
+    (volume!("store = 'file:DIR/absent.img'"), Missing, "give it size=, and it is made"),
+    (volume!("store = 'file:DIR/none/absent.img'\nsize = '1M'"), Missing, "it cannot be made in "),
+    (volume!("store = 'file:DIR'"), Missing, "it is neither a file nor a block device"),
+    (volume!("store = 'file:DIR/disk.img'\ngrow = true"), Refused, "grow"),
+    (volume!("store = 'file:disk.img'\nsize = '1M'"), Warned, "volume a: store: disk.img is relative"),
+    (
+        volume!("store = 'file:DIR/disk.img'\n[[volume]]\nname = 'b'\nstore = 'file:DIR/disk.img'"),
+        Refused,
+        "the volumes a and b both are ",
+    ),
+    (
+        concat!("wire = ['iscsi:127.0.0.1']\nallow = ['any']\n", volume!("store = 'ram:1M'\ncompression = 'off'")),
+        Warned,
+        "volume a: compression has no effect",
+    ),
+    // Clients.
+    (on_ip!("[[client]]\nid = 'alice'"), Refused, "'alice' is no id of a client"),
+    (on_ip!("[[client]]\nid = 'ID'\n[[client]]\nid = 'ID'"), Refused, "the client ID stands in line"),
+    (
+        on_ip!("[[client]]\nid = 'ID'\nname = 'x'\n[[client]]\nid = 'ff23456789abcdef0123456789abcdef'\nname = 'x'"),
+        Refused,
+        "the name of a client x stands in line",
+    ),
+    (on_ip!("[[client]]\nid = 'ID'\nname = 'a b'"), Refused, "'a b' is no name for a client"),
+    (on_ip!("[[client]]\nid = 'ID'\nvolumes = ['nosuch*']"), Warned, "client ID: no volume is called nosuch*"),
+    (on_ip!("[[client]]\nid = 'ID'\nvolumes = []"), Warned, "client ID: it sees no volume"),
+    (on_ip!("[[client]]\nid = 'ID'\ncap = '10'"), Warned, "client ID: a cap of 10 B/s is very low"),
+    (on_ip!("[[client]]\nid = 'ID'\nweight = 0"), Refused, "weight"),
+    (on_ip!("[[client]]\nid = 'ID'\nwindow = -1"), Refused, "sanwire.toml:7: "),
+    (on_ip!("[[client]]\nid = 'ID'\nmax-transfer = '1'"), Refused, "client ID: "),
+    (on_ip!("[[client]]\nid = 'ID'\npriority = 9"), Refused, "client ID: "),
+    (on_ip!("[[client]]\nid = 'ID'\nmanage = 'yes'"), Refused, "sanwire.toml:7: "),
+    (on_ip!("[[client]]\nid = 'ID'\nread-only = 1"), Refused, "sanwire.toml:7: "),
+    (on_ip!("[[client]]\nid = 'ID'\nlock-media = 1"), Refused, "sanwire.toml:7: "),
+    (
+        on_ip!("[[client]]\nid = 'ID'\npassword-file = '/p'\nsecret-file = '/s'"),
+        Refused,
+        "give either password-file or secret-file",
+    ),
+    // Targets.
+    (
+        with_volume!("wire = ['hs-ip:127.0.0.1']\n[[target]]\nname = 'iqn.2026-11.org.x:a'\nlun.0 = 'a'"),
+        Warned,
+        "[[target]] has no effect: no iscsi: wire",
+    ),
+    (
+        with_volume!("[discovery]\nchap = [{ user = 'u', secret-file = 'DIR/password' }]"),
+        Warned,
+        "[discovery] has no effect",
+    ),
+    (on_iscsi!("lun.0 = 'b'"), Refused, "logical unit 0 is to be volume b, which is not served"),
+    (on_iscsi!("lun.x = 'a'"), Refused, "'x' is no logical unit number"),
+    (on_iscsi!("lun = { 0 = 'a', 1 = 'a' }"), Warned, "unit 1 is volume a, which is another unit of it too"),
+    (on_iscsi!("alias = 3\nlun.0 = 'a'"), Refused, "sanwire.toml:8: "),
+    (
+        on_iscsi!("lun.0 = 'a'\nportal-groups = [7]"),
+        Warned,
+        "no iscsi: wire is in portal group 7, so nobody reaches it",
+    ),
+    (on_iscsi!("lun.0 = 'a'\nportal-groups = [1, 7]"), Warned, "in portal group 7, so it is not reached there"),
+    (on_iscsi!("lun.0 = 'a'\nrequire-digests = 'yes'"), Refused, "sanwire.toml:9: "),
+    (on_iscsi!("lun.0 = 'a'\nredirect = '192.0.2.7'"), Warned, "its `lun` is never reached, since `redirect`"),
+    (on_iscsi!("lun.0 = 'a'\nredirect-for-good = true"), Refused, "redirect-for-good says how"),
+    (on_iscsi!("lun.0 = 'a'\nchap = [{ user = 'u' }]"), Refused, "give either secret or secret-file"),
+    (on_iscsi!("lun.0 = 'a'\nchap = [{ user = 'u', secret = 'short' }]"), Refused, "the secret is too short"),
+    (on_iscsi!("lun.0 = 'a'\nchap-algorithms = ['md5']"), Refused, "nobody is asked for CHAP here"),
+    (
+        on_iscsi!("lun.0 = 'a'\nmutual-chap = { user = 'u', secret-file = 'DIR/password' }"),
+        Warned,
+        "target iqn.2026-11.org.x:a: mutual-chap has no effect without chap",
+    ),
+    (
+        on_iscsi!("lun.0 = 'a'\nallow = ['ID', 'any']"),
+        Warned,
+        "target iqn.2026-11.org.x:a: allow: ID names no iSCSI initiator",
+    ),
+    (on_iscsi!("lun.0 = 'a'\nallow = ['02:00:5e:10:00:01']"), Warned, "iscsi:127.0.0.1:3260: nobody is served there"),
+];

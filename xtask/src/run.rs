@@ -33,11 +33,12 @@ const SKIPPED: &str = "SKIPPED: ";
 const UNAVAILABLE: i32 = 75;
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 9] = [
+const PURE_CRATES: [&str; 10] = [
     "sanwire-core",
     "sanwire-buffer",
     "sanwire-scsi",
     "sanwire-store",
+    "sanwire-snapshot",
     "sanwire-device",
     "sanwire-engine",
     "sanwire-hyperscsi",

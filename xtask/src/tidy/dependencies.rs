@@ -9,12 +9,13 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 21] = [
+const ALLOWED: [(&str, &[&str]); 22] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
     ("sanwire-store", &["core", "buffer"]),
     ("sanwire-store-file", &["core", "buffer", "store"]),
+    ("sanwire-snapshot", &["buffer", "store"]),
     ("sanwire-device", &["core", "buffer", "scsi", "store"]),
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),
     ("sanwire-hyperscsi", &["core", "buffer", "scsi"]),
@@ -54,7 +55,8 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.
-const TEST_ARROWS: [(&str, &str); 6] = [
+const TEST_ARROWS: [(&str, &str); 7] = [
+    ("sanwire-sim", "sanwire-snapshot"),
     ("sanwire-initiator", "sanwire-store"),
     ("sanwire-initiator", "sanwire-server"),
     ("sanwire-initiator", "sanwire-store-file"),

@@ -7,13 +7,14 @@ use super::source::Source;
 const PROTOCOLS: [&str; 2] = ["sanwire_hyperscsi", "sanwire_iscsi"];
 
 /// Folders where no file names one, but for those below.
-const FREE: [&str; 8] = [
+const FREE: [&str; 9] = [
     "crates/server/src/",
     "crates/initiator/src/",
     "crates/engine/src/",
     "crates/device/src/",
     "crates/store/src/",
     "crates/store-file/src/",
+    "crates/snapshot/src/",
     "crates/io/src/",
     "crates/attach/src/",
 ];

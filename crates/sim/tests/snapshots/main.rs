@@ -1,0 +1,27 @@
+//! Volumes of layers through losses of power at any operation: whatever was flushed is there, snapshots stay what they were.
+
+mod administrator;
+mod checks;
+mod disk;
+mod model;
+mod world;
+
+use sanwire_sim::random::Random;
+use sanwire_sim::seeds::{plan_random, run_seeds};
+
+use self::world::{Plan, run};
+
+fn plan(random: &mut Random) -> Plan {
+    Plan {
+        life_operations: random.choose(&[50, 300, 1500]),
+        lives: 6,
+        lost_flushes_per_million: 0,
+        block_bytes: random.choose(&[512, 4096]),
+        has_base: random.chance(700_000),
+    }
+}
+
+#[test]
+fn snapshots_survive_a_loss_of_power_at_any_operation() {
+    run_seeds("snapshots", 200, |seed| run(plan(&mut plan_random(1, seed)), seed));
+}

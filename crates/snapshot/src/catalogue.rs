@@ -1,0 +1,207 @@
+//! What a family of volumes is made of: which layers there are, what lies on what, and which have names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{LayerId, SnapshotError};
+
+/// The form that this program writes.
+const VERSION: u32 = 1;
+
+/// No volume has more: each is an open store.
+pub(crate) const LAYERS_MAX: usize = 4096;
+
+/// Volumes that have layers in common: one, and what was cloned of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Catalogue {
+    version: u32,
+    /// The logical block of all of them: 512 or 4096 bytes.
+    pub(crate) block_bytes: u32,
+    /// Whether there is a store below all layers; else there are zeroes.
+    pub(crate) has_base: bool,
+    /// Whether nothing can be put there.
+    #[serde(skip)]
+    pub(crate) is_base_fixed: bool,
+    /// Each layer, and what it lies on.
+    pub(crate) layers: BTreeMap<LayerId, LayerId>,
+    /// Each volume, and its last layer, which is its own.
+    pub(crate) volumes: BTreeMap<String, LayerId>,
+    pub(crate) snapshots: Vec<Snapshot>,
+    /// Layers that are to be removed: of what was begun and has not come about, and what nobody needs any more.
+    pub(crate) doomed: BTreeSet<LayerId>,
+}
+
+/// A volume as it was.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// Of which one.
+    pub volume: String,
+    /// What it is called among those of this volume.
+    pub name: String,
+    /// When it was made, in milliseconds since 1970, by the clock of its maker.
+    pub made_ms: u64,
+    /// How long the volume was.
+    pub length_bytes: u64,
+    /// What it is made of: this layer, and all below it.
+    pub(crate) layer: LayerId,
+}
+
+/// Why a catalogue cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogueError {
+    /// It is none.
+    #[error("it is damaged: {0}")]
+    Text(#[from] serde_json::Error),
+    /// A later version of this program has written it.
+    #[error("it has version {0}, and this program knows version {VERSION}: take a newer one")]
+    Version(u32),
+    /// It contradicts itself.
+    #[error("it is damaged: {0}")]
+    Contradiction(&'static str),
+}
+
+impl Catalogue {
+    pub(crate) fn new(block_bytes: u32, has_base: bool) -> Self {
+        Catalogue {
+            version: VERSION,
+            block_bytes,
+            has_base,
+            is_base_fixed: !has_base,
+            layers: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            snapshots: Vec::new(),
+            doomed: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // Nothing in it can fail: its keys are texts.
+        serde_json::to_vec_pretty(self).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CatalogueError> {
+        #[derive(Deserialize)]
+        struct Any {
+            version: u32,
+        }
+        let Any { version } = serde_json::from_slice(bytes)?;
+        if version != VERSION {
+            return Err(CatalogueError::Version(version));
+        }
+        let catalogue: Catalogue = serde_json::from_slice(bytes)?;
+        catalogue.check().map_or(Ok(catalogue), |what| Err(CatalogueError::Contradiction(what)))
+    }
+
+    /// What is wrong with it.
+    fn check(&self) -> Option<&'static str> {
+        let is_there = |layer: &LayerId| *layer == LayerId::BASE || self.layers.contains_key(layer);
+        let tops: BTreeSet<_> = self.volumes.values().collect();
+        let is_within = |snapshot: &Snapshot| is_there(&snapshot.layer) && !tops.contains(&snapshot.layer);
+        let mut names = BTreeSet::new();
+        if ![512, 4096].contains(&self.block_bytes) {
+            Some("its block is neither 512 nor 4096 bytes")
+        } else if self.layers.contains_key(&LayerId::BASE) || !self.layers.values().all(is_there) {
+            Some("a layer lies on one that is not there")
+        } else if !self.layers.keys().all(|layer| self.chain(*layer).is_some()) {
+            Some("layers lie on each other in a circle, or are too many")
+        } else if !self.volumes.values().all(is_there) || tops.len() != self.volumes.len() {
+            Some("the last layer of a volume is not there, or is another's, too")
+        } else if self.layers.values().any(|parent| tops.contains(parent)) {
+            Some("a layer lies on the last one of a volume")
+        } else if !self.snapshots.iter().all(is_within) {
+            Some("what a snapshot is made of is not there, or is written")
+        } else if !self.snapshots.iter().all(|snapshot| names.insert((&snapshot.volume, &snapshot.name))) {
+            Some("two snapshots have one name")
+        } else if self.doomed.iter().any(is_there) {
+            Some("a layer is there and is to be removed")
+        } else {
+            None
+        }
+    }
+
+    /// The layers of which something is made that has this one as its last, from the lowest on; without the base. `None` when it does
+    /// not lie on the base.
+    pub(crate) fn chain(&self, last: LayerId) -> Option<Vec<LayerId>> {
+        let (mut chain, mut next) = (Vec::new(), last);
+        while next != LayerId::BASE {
+            if chain.len() == LAYERS_MAX {
+                return None;
+            }
+            chain.push(next);
+            next = *self.layers.get(&next)?;
+        }
+        chain.reverse();
+        Some(chain)
+    }
+
+    /// The last layer of a volume.
+    pub(crate) fn top(&self, volume: &str) -> Result<LayerId, SnapshotError> {
+        self.volumes.get(volume).copied().ok_or(SnapshotError::NoVolume)
+    }
+
+    pub(crate) fn snapshot(&self, volume: &str, name: &str) -> Option<&Snapshot> {
+        self.snapshots.iter().find(|snapshot| snapshot.volume == volume && snapshot.name == name)
+    }
+
+    /// Whether it must stay for itself: it is written, a snapshot ends there, or it is a base to which nothing can be added.
+    pub(crate) fn is_needed(&self, layer: LayerId) -> bool {
+        let is_fixed = layer == LayerId::BASE && self.is_base_fixed;
+        is_fixed || self.is_top(layer) || self.snapshots.iter().any(|snapshot| snapshot.layer == layer)
+    }
+
+    pub(crate) fn is_top(&self, layer: LayerId) -> bool {
+        self.volumes.values().any(|top| *top == layer)
+    }
+
+    /// The layers right on this one.
+    pub(crate) fn children(&self, layer: LayerId) -> impl Iterator<Item = LayerId> {
+        self.layers.iter().filter(move |(_, parent)| **parent == layer).map(|(child, _)| *child)
+    }
+
+    /// The only layer on this one, if nothing needs this one for itself: then both can be made one.
+    pub(crate) fn sole_child(&self, layer: LayerId) -> Option<LayerId> {
+        let mut children = self.children(layer);
+        let child = children.next().filter(|_| children.next().is_none())?;
+        (!self.is_needed(layer)).then_some(child)
+    }
+
+    /// A layer that can be merged, as it is written no more, into the one below it that nobody needs for itself: the lower, the upper.
+    pub(crate) fn mergeable(&self) -> Option<(LayerId, LayerId)> {
+        let lowers = std::iter::once(LayerId::BASE).chain(self.layers.keys().copied());
+        let mut pairs = lowers.filter_map(|lower| Some((lower, self.sole_child(lower)?)));
+        pairs.find(|(_, upper)| !self.is_top(*upper))
+    }
+
+    /// Layers that nobody needs.
+    pub(crate) fn needless(&self) -> Vec<LayerId> {
+        let is_needless = |layer: &&LayerId| !self.is_needed(**layer) && self.children(**layer).next().is_none();
+        self.layers.keys().filter(is_needless).copied().collect()
+    }
+
+    /// Layers that nobody needs become doomed; and those that only these have needed.
+    pub(crate) fn doom(&mut self) {
+        loop {
+            let needless = self.needless();
+            if needless.is_empty() {
+                return;
+            }
+            self.layers.retain(|layer, _| !needless.contains(layer));
+            self.doomed.extend(needless);
+        }
+    }
+
+    /// The upper layer is in the lower one now, and doomed.
+    pub(crate) fn merged(&mut self, lower: LayerId, upper: LayerId) {
+        self.layers.remove(&upper);
+        self.doomed.insert(upper);
+        let of_layers = self.layers.values_mut().filter(|parent| **parent == upper);
+        of_layers.for_each(|parent| *parent = lower);
+        let of_volumes = self.volumes.values_mut().filter(|top| **top == upper);
+        of_volumes.for_each(|top| *top = lower);
+        let of_snapshots = self.snapshots.iter_mut().filter(|snapshot| snapshot.layer == upper);
+        of_snapshots.for_each(|snapshot| snapshot.layer = lower);
+    }
+}

@@ -1,0 +1,98 @@
+//! Why a volume of layers cannot be opened or changed.
+
+use std::io;
+
+use sanwire_store::{ResizeError, StoreError};
+
+use crate::catalogue::{CatalogueError, LAYERS_MAX};
+use crate::{Damage, LayerId};
+
+/// Why not.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The store of a layer has failed.
+    #[error("layer {layer}: {source}")]
+    Store {
+        /// Which layer.
+        layer: LayerId,
+        /// How.
+        source: StoreError,
+    },
+    /// What a layer holds is not to be used.
+    #[error(
+        "layer {layer} cannot be used: {source}. Bring its file back from a backup; volumes and snapshots without that layer are not concerned"
+    )]
+    Damaged {
+        /// Which layer.
+        layer: LayerId,
+        /// Why.
+        source: Damage,
+    },
+    /// There is nothing where the catalogue should be.
+    #[error("no layers of a volume were ever kept there")]
+    Nothing,
+    /// What says how layers belong together cannot be read.
+    #[error("cannot read the catalogue of layers: {0}")]
+    Load(io::Error),
+    /// It cannot be used.
+    #[error("the catalogue of layers cannot be used: {0}. Bring it back from a backup")]
+    Catalogue(#[from] CatalogueError),
+    /// A change cannot be kept.
+    #[error("cannot keep the catalogue of layers: {0}")]
+    Keep(io::Error),
+    /// The store of a layer cannot be opened.
+    #[error("cannot open layer {layer}: {source}")]
+    Open {
+        /// Which layer.
+        layer: LayerId,
+        /// Why.
+        source: io::Error,
+    },
+    /// The store of a layer cannot be made.
+    #[error("cannot make layer {layer}: {source}")]
+    Make {
+        /// Which layer.
+        layer: LayerId,
+        /// Why.
+        source: io::Error,
+    },
+    /// A layer is not open that should be.
+    #[error("layer {layer} is not there")]
+    Missing {
+        /// Which layer.
+        layer: LayerId,
+    },
+    /// The base has another block than the layers.
+    #[error("what is below the layers has another logical block than they have: it is not that with which they began")]
+    OtherBase,
+    /// There is no such volume, or it is not open.
+    #[error("there is no such volume of layers, or it is not open")]
+    NoVolume,
+    /// There is no such snapshot.
+    #[error("the volume has no such snapshot")]
+    NoSnapshot,
+    /// The name is taken.
+    #[error("there is one of that name already")]
+    Exists,
+    /// Something else changes it.
+    #[error("the volume is being changed by somebody else: try again")]
+    Busy,
+    /// A chain has an end.
+    #[error("there are {LAYERS_MAX} layers: remove snapshots first")]
+    TooMany,
+    /// A layer could not get the length of its volume.
+    #[error("layer {layer}: {source}")]
+    Resize {
+        /// Which layer.
+        layer: LayerId,
+        /// Why.
+        source: ResizeError,
+    },
+}
+
+impl SnapshotError {
+    pub(crate) fn at(layer: LayerId, source: StoreError) -> Self {
+        SnapshotError::Store { layer, source }
+    }
+}

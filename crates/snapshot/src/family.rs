@@ -1,0 +1,135 @@
+//! What a family of volumes is at a time, and how a change of it is made to last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use sanwire_store::{NullStore, Store};
+
+use crate::catalogue::{Catalogue, LAYERS_MAX};
+use crate::format::{Header, Layout};
+use crate::layer::{Perform, Source};
+use crate::merge::Merge;
+use crate::store::SnapshotStore;
+use crate::tree::Tree;
+use crate::{LayerId, SnapshotError};
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) catalogue: Catalogue,
+    pub(crate) base: Arc<Source>,
+    /// The layers, all of them open.
+    pub(crate) sources: BTreeMap<LayerId, Arc<Source>>,
+    /// The volumes that are open.
+    pub(crate) volumes: BTreeMap<String, SnapshotStore>,
+    /// Layers that were made, and belong to nothing yet.
+    pub(crate) prepared: BTreeSet<LayerId>,
+    pub(crate) merge: Merging,
+}
+
+/// The merge of a family: one at a time.
+#[derive(Debug, Default)]
+pub(crate) enum Merging {
+    #[default]
+    Nothing,
+    /// Between two steps.
+    Begun(Merge),
+    /// Somebody is at it.
+    Busy,
+}
+
+impl Tree {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A change is made in one go, after all that can fail.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change that lasts.
+    pub(crate) fn commit(&self, state: &mut State, change: impl FnOnce(&mut Catalogue)) -> Result<(), SnapshotError> {
+        let mut next = state.catalogue.clone();
+        change(&mut next);
+        if let Err(source) = self.shelf.keep(&next.encode()) {
+            // Either may be there now: best effort to have the one that goes on being true.
+            let _ = self.shelf.keep(&state.catalogue.encode());
+            return Err(SnapshotError::Keep(source));
+        }
+        state.catalogue = next;
+        Ok(())
+    }
+
+    /// Makes a layer of its own, which belongs to nothing yet: after a crash it is removed.
+    pub(crate) fn make(
+        &self,
+        state: &mut State,
+        (layer, parent): (LayerId, LayerId),
+        length_bytes: u64,
+        perform: Perform<'_>,
+    ) -> Result<Arc<Source>, SnapshotError> {
+        if state.catalogue.layers.len() >= LAYERS_MAX {
+            return Err(SnapshotError::TooMany);
+        }
+        let is_known = layer == LayerId::BASE || state.catalogue.layers.contains_key(&layer);
+        if is_known || state.catalogue.doomed.contains(&layer) {
+            return Err(SnapshotError::Exists);
+        }
+        let block_bytes = state.catalogue.block_bytes;
+        self.commit(state, |catalogue| _ = catalogue.doomed.insert(layer))?;
+        let store_bytes = Layout::new(block_bytes).store_bytes(length_bytes);
+        let store = self.shelf.create(layer, store_bytes).map_err(|source| SnapshotError::Make { layer, source })?;
+        Source::create(store, Header { id: layer, parent, block_bytes }, perform)
+    }
+
+    /// A layer that was made belongs to the family from now on.
+    pub(crate) fn adopt(
+        &self,
+        state: &mut State,
+        source: &Arc<Source>,
+        parent: LayerId,
+        change: impl FnOnce(&mut Catalogue),
+    ) -> Result<(), SnapshotError> {
+        self.commit(state, |catalogue| {
+            catalogue.doomed.remove(&source.id);
+            catalogue.layers.insert(source.id, parent);
+            change(catalogue);
+        })?;
+        state.sources.insert(source.id, Arc::clone(source));
+        Ok(())
+    }
+}
+
+impl State {
+    pub(crate) fn new(mut catalogue: Catalogue, base: Arc<dyn Store>) -> Self {
+        catalogue.is_base_fixed = !catalogue.has_base || base.geometry().read_only;
+        let (sources, volumes) = (BTreeMap::new(), BTreeMap::new());
+        let (base, prepared) = (Source::base(base), BTreeSet::new());
+        State { catalogue, base, sources, volumes, prepared, merge: Merging::Nothing }
+    }
+
+    pub(crate) fn open(&self, volume: &str) -> Result<SnapshotStore, SnapshotError> {
+        self.volumes.get(volume).cloned().ok_or(SnapshotError::NoVolume)
+    }
+
+    pub(crate) fn source(&self, layer: LayerId) -> Result<Arc<Source>, SnapshotError> {
+        match layer {
+            LayerId::BASE => Ok(Arc::clone(&self.base)),
+            layer => self.sources.get(&layer).cloned().ok_or(SnapshotError::Missing { layer }),
+        }
+    }
+
+    /// The layers up to this one, without the base.
+    pub(crate) fn chain(&self, last: LayerId) -> Result<Vec<Arc<Source>>, SnapshotError> {
+        let chain = self.catalogue.chain(last).ok_or(SnapshotError::TooMany)?;
+        chain.into_iter().map(|layer| self.source(layer)).collect()
+    }
+}
+
+/// Zeroes below all layers.
+pub(crate) fn empty(length_bytes: u64, block_bytes: u32) -> Arc<dyn Store> {
+    Arc::new(NullStore::new(length_bytes, block_bytes))
+}
+
+/// A layer that was made before its volume grew.
+pub(crate) fn lengthen(source: &Source, length_bytes: u64) -> Result<(), SnapshotError> {
+    let Some(layout) = source.layout.filter(|_| source.length_bytes() < length_bytes) else { return Ok(()) };
+    let failed = |error| SnapshotError::Resize { layer: source.id, source: error };
+    source.store.resize(layout.store_bytes(length_bytes)).map_err(failed)
+}

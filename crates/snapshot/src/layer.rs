@@ -1,0 +1,205 @@
+//! One layer of a volume: its store, and what it needs while it is written.
+
+use std::sync::Arc;
+
+use sanwire_store::{
+    Completion, CompletionQueue, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError, layer::Over,
+    layer::SplitLayer,
+};
+
+use crate::format::{Bits, Header, Layout, RECORD_BYTES, decode_map, encode_map};
+use crate::map::Map;
+use crate::turns::Turns;
+use crate::{LayerId, SnapshotError};
+
+/// Does what a store leaves to the kernel, and waits for it.
+pub type Perform<'a> = &'a mut dyn FnMut(KernelOp) -> Completion;
+
+/// Where blocks of a volume lie: a layer, or what is below all layers.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) id: LayerId,
+    pub(crate) store: Arc<dyn Store>,
+    /// `None`: below all layers, where each byte has its own place, and all are there.
+    pub(crate) layout: Option<Layout>,
+}
+
+impl Source {
+    /// What is below all layers.
+    pub(crate) fn base(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Source { id: LayerId::BASE, store: whole_ranges(store), layout: None })
+    }
+
+    /// Makes an empty layer in a store that reads as zeroes.
+    pub(crate) fn create(
+        store: Arc<dyn Store>,
+        header: Header,
+        perform: Perform<'_>,
+    ) -> Result<Arc<Self>, SnapshotError> {
+        let layout = Some(Layout::new(header.block_bytes));
+        let source = Source { id: header.id, store: whole_ranges(store), layout };
+        source.write_header(&header, perform)?;
+        Ok(Arc::new(source))
+    }
+
+    /// Opens the layer that is in a store.
+    pub(crate) fn open(
+        store: Arc<dyn Store>,
+        id: LayerId,
+        block_bytes: u32,
+        perform: Perform<'_>,
+    ) -> Result<Arc<Self>, SnapshotError> {
+        let damaged = |source| SnapshotError::Damaged { layer: id, source };
+        let header = Header::decode(&read_record(&*store, 0, perform).map_err(|source| SnapshotError::at(id, source))?);
+        let header = header.map_err(damaged)?;
+        if (header.id, header.block_bytes) != (id, block_bytes) {
+            return Err(damaged(crate::Damage::Foreign { offset_bytes: 0 }));
+        }
+        Ok(Arc::new(Source { id, store: whole_ranges(store), layout: Some(Layout::new(block_bytes)) }))
+    }
+
+    /// Says what it is, so that it lasts.
+    pub(crate) fn write_header(&self, header: &Header, perform: Perform<'_>) -> Result<(), SnapshotError> {
+        let write = Request::Write { offset_bytes: 0, data: header.encode().into() };
+        for request in [write, Request::Flush] {
+            self.run(request, perform)?;
+        }
+        Ok(())
+    }
+
+    /// Has its store do a request, in the store's own offsets.
+    pub(crate) fn run(&self, request: Request, perform: Perform<'_>) -> Result<Outcome, SnapshotError> {
+        sanwire_store::run(&*self.store, request, perform).map_err(|source| SnapshotError::at(self.id, source))
+    }
+
+    /// How long a volume is that has all of its blocks here.
+    pub(crate) fn length_bytes(&self) -> u64 {
+        let store_bytes = self.store.geometry().length_bytes;
+        self.layout.map_or(store_bytes, |layout| layout.volume_bytes(store_bytes))
+    }
+
+    /// Where a byte of the volume lies in the store.
+    pub(crate) fn at(&self, offset_bytes: u64) -> u64 {
+        self.layout.map_or(offset_bytes, |layout| layout.data_at(offset_bytes))
+    }
+
+    /// How many bytes from one of the volume on lie side by side; none: it has no place for that one.
+    pub(crate) fn reach_bytes(&self, offset_bytes: u64) -> u64 {
+        match self.layout {
+            None => self.length_bytes().saturating_sub(offset_bytes),
+            Some(layout) => layout.group_bytes() - offset_bytes % layout.group_bytes(),
+        }
+    }
+
+    /// Begins a request for bytes of the volume that lie side by side; `make` is told where they are.
+    pub(crate) fn start(
+        &self,
+        offset_bytes: u64,
+        completions: &CompletionQueue,
+        make: impl FnOnce(u64) -> Request,
+    ) -> Started {
+        let at = self.at(offset_bytes);
+        let started = self.store.start(make(at), completions);
+        if at == offset_bytes {
+            return started;
+        }
+        started.then(completions, move |end, _| Started::Done(end.map_err(|error| moved(error, at, offset_bytes))))
+    }
+
+    /// Tells of each group in which the layer has something.
+    pub(crate) fn read_maps(&self, perform: Perform<'_>, mut each: impl FnMut(u32, Bits)) -> Result<(), SnapshotError> {
+        let Some(layout) = self.layout else { return Ok(()) };
+        let end_bytes = self.store.geometry().length_bytes;
+        let mut group = 0;
+        while layout.map_at(group) < end_bytes {
+            let at = layout.map_at(group);
+            // Most stores of layers know where nothing was ever written.
+            let ask = Request::Allocation { offset_bytes: at, length_bytes: end_bytes - at };
+            match self.run(ask, perform)? {
+                Outcome::Allocated(hole) if !hole.is_mapped && hole.length_bytes >= RECORD_BYTES as u64 => {
+                    let stride_bytes = layout.map_at(1) - layout.map_at(0);
+                    let room_bytes = hole.length_bytes - RECORD_BYTES as u64;
+                    group += 1 + u32::try_from(room_bytes / stride_bytes).unwrap_or(u32::MAX - group - 1);
+                }
+                _ => {
+                    let bits = self.read_map(group, perform)?;
+                    if bits != Bits::default() {
+                        each(group, bits);
+                    }
+                    group += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Which blocks of a group the layer has.
+    pub(crate) fn read_map(&self, group: u32, perform: Perform<'_>) -> Result<Bits, SnapshotError> {
+        let Some(layout) = self.layout else { return Ok(Bits::default()) };
+        let at = layout.map_at(group);
+        let record = read_record(&*self.store, at, perform).map_err(|source| SnapshotError::at(self.id, source))?;
+        decode_map(self.id, group, at, &record).map_err(|source| SnapshotError::Damaged { layer: self.id, source })
+    }
+}
+
+/// A store that takes ranges of any length.
+fn whole_ranges(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    match store.capabilities().range_max_bytes {
+        Some(_) => Arc::new(Over::new(SplitLayer, store)),
+        None => store,
+    }
+}
+
+fn read_record(store: &dyn Store, offset_bytes: u64, perform: Perform<'_>) -> Result<Vec<u8>, StoreError> {
+    if store.geometry().length_bytes < offset_bytes + RECORD_BYTES as u64 {
+        return Ok(Vec::new());
+    }
+    match sanwire_store::run(store, Request::Read { offset_bytes, buffer: vec![0; RECORD_BYTES].into() }, perform)? {
+        Outcome::Read(frame) => Ok(frame.to_vec()),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The same error at the place of the volume.
+fn moved(error: StoreError, at: u64, offset_bytes: u64) -> StoreError {
+    StoreError { offset_bytes: offset_bytes + error.offset_bytes.saturating_sub(at), ..error }
+}
+
+/// The layer of a volume that is written.
+#[derive(Debug)]
+pub(crate) struct Top {
+    pub(crate) source: Arc<Source>,
+    /// `None`: it is what is below all layers, which has no map.
+    pub(crate) map: Option<Map>,
+    pub(crate) turns: Turns,
+}
+
+impl Top {
+    pub(crate) fn new(source: Arc<Source>, map: Option<Map>) -> Arc<Self> {
+        Arc::new(Top { source, map, turns: Turns::default() })
+    }
+
+    /// Begins to write the map of a group.
+    pub(crate) fn write_map(&self, group: u32, bits: &Bits, completions: &CompletionQueue) -> Started {
+        let Some(layout) = self.source.layout else { return Started::Done(Ok(Outcome::Done)) };
+        let data = encode_map(self.source.id, group, bits).into();
+        self.source.store.start(Request::Write { offset_bytes: layout.map_at(group), data }, completions)
+    }
+}
+
+/// A layer for those who flush it outside the requests of its volume.
+#[derive(Debug)]
+pub(crate) struct Flushes(pub(crate) Arc<Top>);
+
+impl Store for Flushes {
+    fn geometry(&self) -> Geometry {
+        self.0.source.store.geometry()
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        match request {
+            Request::Flush => self.0.flush(completions),
+            request => self.0.source.store.start(request, completions),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Which blocks a layer has that is being written, and which of that its store has been told.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::format::{Bits, GROUP_BLOCKS};
+
+/// Changed by ends of writes, and made stable by flushes. It takes 2 KiB for each group in which something was written, and as much
+/// again while that is not stable.
+#[derive(Debug, Default)]
+pub(crate) struct Map {
+    state: Mutex<State>,
+    /// How many flushes have failed.
+    losses: AtomicU64,
+    /// Blocks may be seen in this layer that its map does not have, or that nobody knows to be on the medium.
+    is_wary: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pages: BTreeMap<u32, Page>,
+    /// The groups of which the store does not have all.
+    dirty: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    present: Bits,
+    /// What the store has, where that may be less.
+    stable: Option<Bits>,
+    is_dirty: bool,
+    /// What the store shows of it may have been lost by a flush that failed before this was read, and is to be told again.
+    is_doubtful: bool,
+}
+
+impl Map {
+    /// The map as the store shows it.
+    pub(crate) fn new(groups: impl IntoIterator<Item = (u32, Bits)>) -> Self {
+        let page = |(group, present)| (group, Page { present, is_doubtful: true, ..Page::default() });
+        let state = State { pages: groups.into_iter().map(page).collect(), dirty: Vec::new() };
+        let is_wary = AtomicBool::new(!state.pages.is_empty());
+        Map { state: Mutex::new(state), losses: AtomicU64::new(0), is_wary }
+    }
+
+    /// Blocks have been written.
+    pub(crate) fn mark(&self, first: u64, count: u64) {
+        let State { pages, dirty } = &mut *self.lock();
+        let (mut at, end) = (first, first + count);
+        while at < end {
+            let (group, block) = ((at / GROUP_BLOCKS) as u32, at % GROUP_BLOCKS);
+            let span = (GROUP_BLOCKS - block).min(end - at);
+            let page = pages.entry(group).or_default();
+            at += span;
+            let (block, span) = (block as u32, span as u32);
+            if !page.is_doubtful && page.present.has(block, span) {
+                continue;
+            }
+            if page.stable.is_none() {
+                page.stable = Some(page.present.clone());
+            }
+            page.present.set(block, span);
+            if !std::mem::replace(&mut page.is_dirty, true) {
+                dirty.push(group);
+            }
+        }
+    }
+
+    /// Whether also a block that is seen in this layer is to be marked.
+    pub(crate) fn is_wary(&self) -> bool {
+        self.is_wary.load(Ordering::Acquire)
+    }
+
+    /// How often what was written may have been lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// Whether the store is to be told of something.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.lock().dirty.is_empty()
+    }
+
+    /// The groups of which the store is to be told; who asks tells it, or gives them back.
+    pub(crate) fn take_dirty(&self) -> Vec<u32> {
+        std::mem::take(&mut self.lock().dirty)
+    }
+
+    /// They were not told after all.
+    pub(crate) fn give_back(&self, groups: impl IntoIterator<Item = u32>) {
+        let State { pages, dirty } = &mut *self.lock();
+        for group in groups {
+            // What was lost is not to be told any more.
+            if let Some(page) = pages.get_mut(&group).filter(|page| page.stable.is_some()) {
+                page.is_dirty = true;
+                dirty.push(group);
+            }
+        }
+        dirty.sort_unstable();
+        dirty.dedup();
+    }
+
+    /// What is to be told of a group that was taken. All of it has been written when this is asked.
+    pub(crate) fn image(&self, group: u32) -> Bits {
+        let mut state = self.lock();
+        let Some(page) = state.pages.get_mut(&group) else { return Bits::default() };
+        page.is_dirty = false;
+        page.present.clone()
+    }
+
+    /// The store has this of a group.
+    pub(crate) fn told(&self, group: u32, image: Bits) {
+        if let Some(page) = self.lock().pages.get_mut(&group) {
+            page.is_doubtful = false;
+            page.present.unite(&image);
+            page.stable = (page.present != image).then_some(image);
+        }
+    }
+
+    /// What was written since the last flush may be lost: of blocks that were not here before nothing is told until they are written again.
+    pub(crate) fn lose(&self) {
+        self.is_wary.store(true, Ordering::Release);
+        self.losses.fetch_add(1, Ordering::AcqRel);
+        let State { pages, dirty } = &mut *self.lock();
+        dirty.clear();
+        for page in pages.values_mut() {
+            (page.is_dirty, page.is_doubtful) = (false, true);
+            page.present = page.stable.take().unwrap_or_else(|| std::mem::take(&mut page.present));
+        }
+    }
+
+    /// Bytes of memory that it takes, but for what the allocator adds.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let state = self.lock();
+        let double = state.pages.values().filter(|page| page.stable.is_some()).count();
+        (state.pages.len() + double) as u64 * GROUP_BLOCKS / 8
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(map: &Map) -> Vec<(u32, u64)> {
+        map.take_dirty().into_iter().map(|group| (group, map.image(group).count())).collect()
+    }
+
+    #[test]
+    fn what_is_marked_is_told_once() {
+        let map = Map::default();
+        map.mark(GROUP_BLOCKS - 1, 2);
+        map.mark(GROUP_BLOCKS, 1);
+        assert!(map.is_dirty());
+        assert_eq!((count(&map), map.is_dirty(), map.memory_bytes()), (vec![(0, 1), (1, 1)], false, 4 * 2048));
+        let image = map.image(0);
+        map.mark(5, 1);
+        map.told(0, image);
+        assert_eq!(count(&map), [(0, 2)], "what came after the image is told too");
+        map.give_back([0, 1]);
+        assert_eq!(count(&map), [(0, 2), (1, 1)]);
+    }
+
+    #[test]
+    fn what_may_be_lost_is_told_only_when_it_is_written_again() {
+        let map = Map::default();
+        map.mark(0, 1);
+        let told = map.take_dirty().into_iter().map(|group| (group, map.image(group))).collect::<Vec<_>>();
+        told.into_iter().for_each(|(group, image)| map.told(group, image));
+        map.mark(1, 1);
+        map.lose();
+        assert_eq!((map.is_dirty(), map.losses()), (false, 1));
+        map.give_back([0]);
+        assert!(!map.is_dirty());
+        map.mark(1, 1);
+        assert_eq!(count(&map), [(0, 2)]);
+    }
+
+    #[test]
+    fn what_was_read_is_told_again_where_something_is_written() {
+        let mut bits = Bits::default();
+        bits.set(0, 9);
+        let map = Map::new([(0, bits.clone()), (1, bits)]);
+        assert!(map.is_wary() && !map.is_dirty());
+        map.mark(3, 1);
+        assert_eq!(count(&map), [(0, 9)]);
+        map.told(0, map.image(0));
+        map.mark(3, 1);
+        assert!(!map.is_dirty());
+    }
+}

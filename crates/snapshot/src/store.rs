@@ -1,0 +1,356 @@
+//! The store of a volume that is made of layers.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use sanwire_buffer::{Frame, Slice, Slices};
+use sanwire_store::{
+    Allocation, Capabilities, Completion, CompletionQueue, ErrorKind, Geometry, GrowingGeometry, Outcome, RemoteCount,
+    Request, ResizeError, Space, Started, Store, StoreError,
+};
+
+use crate::LayerId;
+use crate::format::Layout;
+use crate::gate::Gate;
+use crate::layer::{Flushes, Perform, Source, Top};
+use crate::map::Map;
+use crate::view::{Piece, Table, View};
+
+/// A volume made of a base and layers over it.
+///
+/// A request for blocks that lie side by side in one layer is passed on to its store, with its place changed; others are cut, and their
+/// parts go on side by side. Writes go to the last layer. Requests of several shards go on together, and none waits for another one,
+/// but for flushes that have something to say about the map, and for writes while a snapshot is made.
+#[derive(Clone, Debug)]
+pub struct SnapshotStore(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) view: ArcSwap<View>,
+    pub(crate) geometry: GrowingGeometry,
+    pub(crate) gate: Gate,
+    /// Held by those who change the length, or need it to stay.
+    lengths: Mutex<()>,
+}
+
+/// A write, or a flush, that is under way.
+struct Pass(Arc<Inner>);
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.0.gate.leave();
+    }
+}
+
+/// A write that is under way: what becomes true when it has ended well.
+struct Change {
+    pass: Pass,
+    view: Arc<View>,
+    top: Arc<Top>,
+    slot: u32,
+    /// How often the layer had lost something when it began.
+    losses: u64,
+    range: (u64, u64),
+}
+
+impl Change {
+    fn new(pass: Pass, range: (u64, u64)) -> Self {
+        let view = pass.0.view.load_full();
+        let (top, slot) = {
+            let table = view.table.load();
+            (Arc::clone(&table.top), table.top_slot)
+        };
+        let losses = top.map.as_ref().map_or(0, |map| map.losses());
+        Change { pass, view, top, slot, losses, range }
+    }
+
+    fn end(self, end: Completion) -> Started {
+        let Change { pass, view, top, slot, losses, range: (offset_bytes, length_bytes) } = self;
+        let is_kept = end.is_err() || view.mark((&top, slot), losses, offset_bytes, length_bytes);
+        drop(pass);
+        if is_kept {
+            return Started::Done(end);
+        }
+        let source = Some(io::Error::other("a flush has failed meanwhile, and may have lost it"));
+        Started::Done(Err(StoreError { kind: ErrorKind::Unwritable, offset_bytes, source }))
+    }
+
+    /// Begins it: `make` says what the store of the layer is asked for bytes that begin so far into the range, and lie there.
+    fn begin(self, completions: &CompletionQueue, make: impl Fn(u64, u64, u64) -> Request) -> Started {
+        let (offset_bytes, length_bytes) = self.range;
+        let source = Arc::clone(&self.top.source);
+        let part = |from: u64, length: u64| source.start(offset_bytes + from, completions, |at| make(at, from, length));
+        if source.reach_bytes(offset_bytes) >= length_bytes {
+            return part(0, length_bytes).then(completions, move |end, _| self.end(end));
+        }
+        let (mut parts, mut from) = (Vec::new(), 0);
+        while from < length_bytes {
+            let length = source.reach_bytes(offset_bytes + from).min(length_bytes - from);
+            if length == 0 {
+                let beyond = StoreError::new(ErrorKind::OutOfRange, offset_bytes + from);
+                parts.push(Started::Done(Err(beyond)));
+                break;
+            }
+            parts.push(part(from, length));
+            from += length;
+        }
+        Started::join(parts, completions, move |ends, _| {
+            self.end(ends.into_iter().find(Result::is_err).unwrap_or(Ok(Outcome::Done)))
+        })
+    }
+}
+
+impl SnapshotStore {
+    pub(crate) fn new(view: View) -> Self {
+        let top = Arc::clone(&view.table.load().top.source);
+        let below = top.store.geometry();
+        let block_bytes = view.block_bytes();
+        let geometry = Geometry {
+            length_bytes: top.length_bytes(),
+            block_bytes,
+            physical_block_bytes: below.physical_block_bytes.max(block_bytes),
+            // A longer write may be cut where a layer's map lies between.
+            atomic_write_bytes: if below.atomic_write_bytes >= block_bytes { block_bytes } else { 0 },
+            ..below
+        };
+        let (geometry, gate, lengths) = (GrowingGeometry::new(geometry), Gate::default(), Mutex::default());
+        SnapshotStore(Arc::new(Inner { view: ArcSwap::from_pointee(view), geometry, gate, lengths }))
+    }
+
+    /// Whether both are the same.
+    pub(crate) fn is(&self, other: &SnapshotStore) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Makes stable what was written; what was held, too.
+    pub(crate) fn flush(&self, perform: Perform<'_>) -> Result<(), StoreError> {
+        let top = Arc::clone(&self.0.view.load().table.load().top);
+        sanwire_store::run(&Flushes(top), Request::Flush, perform).map(drop)
+    }
+
+    /// What is written from now on goes to another layer. Writes are held.
+    pub(crate) fn begin_layer(&self, source: Arc<Source>) {
+        let view = self.0.view.load();
+        let mut table = Table::clone(&view.table.load());
+        table.top_slot = table.slots.len() as u32;
+        table.slots.push(Arc::clone(&source));
+        table.top = Top::new(source, Some(Map::default()));
+        view.table.store(Arc::new(table));
+    }
+
+    /// The blocks of a layer are in another one now, below it.
+    pub(crate) fn redirect(&self, upper: LayerId, lower: &Arc<Source>) {
+        self.0.view.load().table.rcu(|table| table.with(upper, lower));
+    }
+
+    /// The same for the layer that was written, with what is written from now on. Writes are held.
+    pub(crate) fn settle(&self, target: &Arc<Top>) {
+        let view = self.0.view.load();
+        let mut table = {
+            let table = view.table.load();
+            table.with(table.top.source.id, &target.source)
+        };
+        table.top = Arc::clone(target);
+        view.table.store(Arc::new(table));
+    }
+
+    /// Bytes of memory that it takes to know where blocks are: 64 MiB for each TiB in which something was written since the first
+    /// layer, 32 MiB for each that was written since the last (for blocks of 4096 bytes; with those of 512 it is 256 MiB),
+    /// and 8 bytes for each run of blocks that is shorter than 64 KiB.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let view = self.0.view.load();
+        let map_bytes = view.table.load().top.map.as_ref().map_or(0, |map| map.memory_bytes());
+        view.index.memory_bytes() + map_bytes
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: Frame, completions: &CompletionQueue) -> Started {
+        let view = self.0.view.load();
+        let length_bytes = buffer.len() as u64;
+        let piece = view.piece(offset_bytes, length_bytes);
+        if piece.length_bytes < length_bytes {
+            return read_pieces(view.pieces(offset_bytes, length_bytes), buffer, completions);
+        }
+        match piece.source {
+            Some(source) => {
+                source.start(offset_bytes, completions, |offset_bytes| Request::Read { offset_bytes, buffer })
+            }
+            None => Started::Done(Ok(Outcome::Read(cleared(buffer)))),
+        }
+    }
+
+    fn change(&self, pass: Pass, request: Request, completions: &CompletionQueue) -> Started {
+        let range = request.range_bytes();
+        match request {
+            Request::Write { data, .. } => write(Change::new(pass, range), &data, completions),
+            Request::Discard { .. } => Change::new(pass, range)
+                .begin(completions, |offset_bytes, _, length_bytes| Request::Discard { offset_bytes, length_bytes }),
+            Request::WriteZeroes { .. } => {
+                Change::new(pass, range).begin(completions, |offset_bytes, _, length_bytes| Request::WriteZeroes {
+                    offset_bytes,
+                    length_bytes,
+                })
+            }
+            _ => {
+                let top = Arc::clone(&self.0.view.load().table.load().top);
+                top.flush(completions).then(completions, move |end, _| {
+                    drop(pass);
+                    Started::Done(end)
+                })
+            }
+        }
+    }
+
+    fn allocation(&self, offset_bytes: u64, length_bytes: u64, completions: &CompletionQueue) -> Started {
+        let piece = self.0.view.load().piece(offset_bytes, length_bytes);
+        let length_bytes = piece.length_bytes;
+        match piece.source {
+            Some(source) => source
+                .start(offset_bytes, completions, |offset_bytes| Request::Allocation { offset_bytes, length_bytes }),
+            None => Started::Done(Ok(Outcome::Allocated(Allocation { is_mapped: false, length_bytes }))),
+        }
+    }
+
+    fn top(&self) -> Arc<Source> {
+        Arc::clone(&self.0.view.load().table.load().top.source)
+    }
+
+    fn base(&self) -> Option<Arc<Source>> {
+        self.0.view.load().table.load().slots.first().cloned()
+    }
+}
+
+fn write(change: Change, data: &Slice, completions: &CompletionQueue) -> Started {
+    change.begin(completions, |offset_bytes, from, length_bytes| {
+        let from = from as usize;
+        Request::Write { offset_bytes, data: data.slice(from..from + length_bytes as usize) }
+    })
+}
+
+fn cleared(mut buffer: Frame) -> Frame {
+    buffer.fill(0);
+    buffer
+}
+
+/// Reads parts side by side, each into memory of its own, and then puts them together.
+fn read_pieces(pieces: Vec<Piece>, mut buffer: Frame, completions: &CompletionQueue) -> Started {
+    let (mut parts, mut places, mut place) = (Vec::new(), Vec::new(), 0);
+    for Piece { source, offset_bytes, length_bytes } in pieces {
+        // Not longer than the buffer.
+        let length = length_bytes as usize;
+        let range = place..place + length;
+        place += length;
+        let Some(source) = source else {
+            buffer[range].fill(0);
+            continue;
+        };
+        let Some(part) = Frame::zeroed(length) else {
+            return Started::Done(Err(StoreError::new(ErrorKind::Full, offset_bytes)));
+        };
+        let read = |offset_bytes| Request::Read { offset_bytes, buffer: part };
+        parts.push(source.start(offset_bytes, completions, read));
+        places.push(range);
+    }
+    Started::join(parts, completions, move |ends, _| {
+        for (end, range) in ends.into_iter().zip(places) {
+            match end {
+                Ok(Outcome::Read(part)) => buffer[range].copy_from_slice(&part),
+                Ok(_) => {}
+                Err(error) => return Started::Done(Err(error)),
+            }
+        }
+        Started::Done(Ok(Outcome::Read(buffer)))
+    })
+}
+
+impl Store for SnapshotStore {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry.get()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let top = self.top().store.capabilities();
+        let shares = top.shares || self.base().is_some_and(|base| base.store.capabilities().shares);
+        let geometry = self.geometry();
+        // Longer ranges are many parts.
+        let range_max_bytes = Some(Layout::new(geometry.block_bytes).group_bytes());
+        Capabilities { geometry, shares, range_max_bytes, ..top }
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        if let Err(error) = self.0.geometry.get().check(&request) {
+            return Started::Done(Err(error));
+        }
+        match request {
+            Request::Read { offset_bytes, buffer } => return self.read(offset_bytes, buffer, completions),
+            Request::Allocation { offset_bytes, length_bytes } => {
+                return self.allocation(offset_bytes, length_bytes, completions);
+            }
+            Request::Discard { offset_bytes, .. } if !self.0.geometry.get().discards => {
+                return Started::Done(Err(StoreError::new(ErrorKind::Unsupported, offset_bytes)));
+            }
+            _ => {}
+        }
+        loop {
+            if self.0.gate.enter() {
+                return self.change(Pass(Arc::clone(&self.0)), request, completions);
+            }
+            if let Some(pending) = self.0.gate.wait(completions) {
+                let store = self.clone();
+                return Started::Pending(pending).then(completions, move |end, completions| match end {
+                    Ok(_) => store.start(request, completions),
+                    end => Started::Done(end),
+                });
+            }
+        }
+    }
+
+    fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slices> {
+        offset_bytes.checked_add(length_bytes as u64).filter(|end| *end <= self.0.geometry.get().length_bytes)?;
+        let piece = self.0.view.load().piece(offset_bytes, length_bytes as u64);
+        if piece.length_bytes != length_bytes as u64 {
+            return None;
+        }
+        let source = piece.source?;
+        source.store.share(source.at(offset_bytes), length_bytes)
+    }
+
+    /// What all layers take together, also those that others share.
+    fn space(&self) -> Option<Space> {
+        let table = self.0.view.load().table.load_full();
+        let mut sources: Vec<&Arc<Source>> = table.slots.iter().collect();
+        sources.sort_unstable_by_key(|source| source.id);
+        sources.dedup_by_key(|source| source.id);
+        let spaces = sources.into_iter().filter_map(|source| source.store.space());
+        let used_bytes = spaces.map(|space| space.used_bytes).sum();
+        Some(Space { used_bytes, available_bytes: table.top.source.store.space()?.available_bytes })
+    }
+
+    fn remote(&self) -> Option<RemoteCount> {
+        self.base().and_then(|base| base.store.remote())
+    }
+
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        self.0.resize(length_bytes)
+    }
+}
+
+impl Inner {
+    /// The length stays until this is dropped.
+    pub(crate) fn resizing(&self) -> MutexGuard<'_, ()> {
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        let _length = self.resizing();
+        self.geometry.check(length_bytes)?;
+        let view = self.view.load();
+        let top = Arc::clone(&view.table.load().top.source);
+        top.store.resize(top.layout.map_or(length_bytes, |layout| layout.store_bytes(length_bytes)))?;
+        let block_bytes = self.geometry.get().block_bytes;
+        view.index.grow(Layout::new(block_bytes).groups(length_bytes));
+        self.geometry.grow(length_bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,326 @@
+//! Volumes that have layers in common, and what is done with them: snapshots, clones, rollback, removal.
+
+use std::sync::{Arc, Mutex};
+
+use sanwire_store::Store;
+
+use crate::catalogue::{Catalogue, Snapshot};
+use crate::family::{State, empty, lengthen};
+use crate::layer::{Perform, Source};
+use crate::store::SnapshotStore;
+use crate::view::View;
+use crate::{LayerId, Shelf, SnapshotError};
+
+/// A family of volumes: one, and what was cloned of it, over one base.
+///
+/// What is asked here may block, and is done one after the other; the volumes go on meanwhile. Each change is either made or not,
+/// whatever happens to the power.
+#[derive(Debug)]
+pub struct Tree {
+    pub(crate) shelf: Arc<dyn Shelf>,
+    pub(crate) state: Mutex<State>,
+}
+
+/// With what a family begins.
+#[derive(Debug)]
+pub enum Origin {
+    /// A store, whatever it holds.
+    Base(Arc<dyn Store>),
+    /// Zeroes, of which this layer has what is written.
+    Empty {
+        /// Bytes of the volume.
+        length_bytes: u64,
+        /// The logical block: 512 or 4096 bytes.
+        block_bytes: u32,
+        /// The layer.
+        layer: LayerId,
+    },
+}
+
+/// A layer that was made, and belongs to nothing yet.
+#[derive(Debug)]
+pub struct Prepared {
+    volume: String,
+    source: Arc<Source>,
+    parent: LayerId,
+}
+
+/// The writes of a volume are held until this is dropped.
+#[derive(Debug)]
+#[must_use = "writes are held only as long as it is there"]
+pub struct Hold(SnapshotStore);
+
+impl Hold {
+    /// Whether those that had begun have ended.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.0.0.gate.is_quiet()
+    }
+
+    /// The store of this volume, if it is its writes that are held.
+    pub(crate) fn of(&self, store: &SnapshotStore) -> Result<&SnapshotStore, SnapshotError> {
+        if self.0.is(store) { Ok(&self.0) } else { Err(SnapshotError::Busy) }
+    }
+
+    /// Waits until they have.
+    pub fn wait(&self) {
+        self.0.0.gate.wait_until_quiet();
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.0.gate.release();
+    }
+}
+
+/// One layer, as it is told to people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LayerSpace {
+    /// Which.
+    pub layer: LayerId,
+    /// What it lies on.
+    pub parent: LayerId,
+    /// What it takes, where its store can tell.
+    pub used_bytes: Option<u64>,
+}
+
+impl Tree {
+    /// A new family: `volume` is what `base` holds. Without a base it begins with zeroes, and a layer for what is written.
+    ///
+    /// # Errors
+    /// When that cannot be kept.
+    pub fn create(
+        shelf: Arc<dyn Shelf>,
+        volume: &str,
+        origin: Origin,
+        perform: Perform<'_>,
+    ) -> Result<Self, SnapshotError> {
+        let (base, first) = match origin {
+            Origin::Base(base) => (base, None),
+            Origin::Empty { length_bytes, block_bytes, layer } => {
+                (empty(length_bytes, block_bytes), Some((layer, length_bytes)))
+            }
+        };
+        let mut catalogue = Catalogue::new(base.geometry().block_bytes, first.is_none());
+        catalogue.volumes.insert(volume.to_owned(), LayerId::BASE);
+        let tree = Tree { shelf, state: Mutex::new(State::new(catalogue, base)) };
+        match first {
+            None => tree.commit(&mut tree.lock(), |_| ())?,
+            Some((layer, length_bytes)) => {
+                let state = &mut *tree.lock();
+                let source = tree.make(state, (layer, LayerId::BASE), length_bytes, perform)?;
+                let own = |catalogue: &mut Catalogue| _ = catalogue.volumes.insert(volume.to_owned(), layer);
+                tree.adopt(state, &source, LayerId::BASE, own)?;
+            }
+        }
+        Ok(tree)
+    }
+
+    /// Opens a family that was kept. `base` is that with which it began; `None` where it began with zeroes.
+    ///
+    /// # Errors
+    /// When a layer cannot be opened, or the catalogue is not there or damaged.
+    pub fn open(
+        shelf: Arc<dyn Shelf>,
+        base: Option<Arc<dyn Store>>,
+        perform: Perform<'_>,
+    ) -> Result<Self, SnapshotError> {
+        let kept = shelf.load().map_err(SnapshotError::Load)?.ok_or(SnapshotError::Nothing)?;
+        let catalogue = Catalogue::decode(&kept)?;
+        let block_bytes = catalogue.block_bytes;
+        let has_base = base.is_some();
+        let base = base.unwrap_or_else(|| empty(u64::from(block_bytes), block_bytes));
+        if (base.geometry().block_bytes, has_base) != (block_bytes, catalogue.has_base) {
+            return Err(SnapshotError::OtherBase);
+        }
+        let mut state = State::new(catalogue, base);
+        for layer in state.catalogue.layers.keys() {
+            let store = shelf.open(*layer).map_err(|source| SnapshotError::Open { layer: *layer, source })?;
+            state.sources.insert(*layer, Source::open(store, *layer, block_bytes, perform)?);
+        }
+        for layer in std::mem::take(&mut state.catalogue.doomed) {
+            if shelf.remove(layer).is_err() {
+                state.catalogue.doomed.insert(layer);
+            }
+        }
+        Ok(Tree { shelf, state: Mutex::new(state) })
+    }
+
+    /// The store of a volume. All who ask are given the same.
+    ///
+    /// # Errors
+    /// When there is no such volume, or its layers cannot be read.
+    pub fn volume(&self, volume: &str, perform: Perform<'_>) -> Result<SnapshotStore, SnapshotError> {
+        let state = &mut *self.lock();
+        if let Some(store) = state.volumes.get(volume) {
+            return Ok(store.clone());
+        }
+        let chain = state.chain(state.catalogue.top(volume)?)?;
+        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, perform)?;
+        let store = SnapshotStore::new(view);
+        state.volumes.insert(volume.to_owned(), store.clone());
+        Ok(store)
+    }
+
+    /// Holds the writes of a volume. For volumes that are to be consistent with each other all are held before any goes on.
+    ///
+    /// # Errors
+    /// When it is not open, or somebody else holds them.
+    pub fn hold(&self, volume: &str) -> Result<Hold, SnapshotError> {
+        let store = self.lock().open(volume)?;
+        if store.0.gate.hold() { Ok(Hold(store)) } else { Err(SnapshotError::Busy) }
+    }
+
+    /// Makes a layer for [`Tree::take`], while the volume goes on.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn prepare(&self, volume: &str, layer: LayerId, perform: Perform<'_>) -> Result<Prepared, SnapshotError> {
+        let state = &mut *self.lock();
+        let parent = state.catalogue.top(volume)?;
+        let length_bytes = state.open(volume)?.geometry().length_bytes;
+        let source = self.make(state, (layer, parent), length_bytes, perform)?;
+        state.prepared.insert(layer);
+        Ok(Prepared { volume: volume.to_owned(), source, parent })
+    }
+
+    /// Makes a snapshot of a volume whose writes are held: what it holds now stays, and a prepared layer takes what is written from now
+    /// on. Without a name it is only the beginning of a layer.
+    ///
+    /// # Errors
+    /// When it cannot be made: then nothing has changed.
+    pub fn take(
+        &self,
+        prepared: Prepared,
+        name: Option<&str>,
+        made_ms: u64,
+        hold: &Hold,
+        perform: Perform<'_>,
+    ) -> Result<(), SnapshotError> {
+        let state = &mut *self.lock();
+        let Prepared { volume, source, parent } = prepared;
+        state.prepared.remove(&source.id);
+        let store = hold.of(&state.open(&volume)?)?;
+        if state.catalogue.top(&volume)? != parent {
+            return Err(SnapshotError::Busy);
+        }
+        if name.is_some_and(|name| state.catalogue.snapshot(&volume, name).is_some()) {
+            return Err(SnapshotError::Exists);
+        }
+        hold.wait();
+        store.flush(perform).map_err(|source| SnapshotError::at(parent, source))?;
+        let _length = store.0.resizing();
+        let length_bytes = store.geometry().length_bytes;
+        lengthen(&source, length_bytes)?;
+        self.adopt(state, &source, parent, |catalogue| {
+            if let Some(name) = name {
+                let (volume, name) = (volume.clone(), name.to_owned());
+                catalogue.snapshots.push(Snapshot { volume, name, made_ms, length_bytes, layer: parent });
+            }
+            catalogue.volumes.insert(volume, source.id);
+        })?;
+        store.begin_layer(source);
+        Ok(())
+    }
+
+    /// Makes a volume what it was at a snapshot, while its writes are held. Later snapshots of it stay.
+    ///
+    /// # Errors
+    /// When it cannot be done: then nothing has changed.
+    pub fn roll_back(
+        &self,
+        (volume, snapshot): (&str, &str),
+        layer: LayerId,
+        hold: &Hold,
+        perform: Perform<'_>,
+    ) -> Result<(), SnapshotError> {
+        let state = &mut *self.lock();
+        let parent = state.catalogue.snapshot(volume, snapshot).ok_or(SnapshotError::NoSnapshot)?.layer;
+        let store = state.open(volume)?;
+        hold.of(&store)?;
+        hold.wait();
+        let _length = store.0.resizing();
+        let source = self.make(state, (layer, parent), store.geometry().length_bytes, perform)?;
+        // Before it is decided: what may fail then would leave the volume between the two.
+        let mut chain = state.chain(parent)?;
+        chain.push(Arc::clone(&source));
+        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, perform)?;
+        self.adopt(state, &source, parent, |catalogue| _ = catalogue.volumes.insert(volume.to_owned(), layer))?;
+        store.0.view.store(Arc::new(view));
+        Ok(())
+    }
+
+    /// Makes another volume of a snapshot. They share what neither of them has written since.
+    ///
+    /// # Errors
+    /// When there is such a volume already, or it cannot be made.
+    pub fn clone_volume(
+        &self,
+        (volume, snapshot): (&str, &str),
+        clone: &str,
+        layer: LayerId,
+        perform: Perform<'_>,
+    ) -> Result<(), SnapshotError> {
+        let state = &mut *self.lock();
+        if state.catalogue.volumes.contains_key(clone) {
+            return Err(SnapshotError::Exists);
+        }
+        let Snapshot { layer: parent, length_bytes, .. } =
+            *state.catalogue.snapshot(volume, snapshot).ok_or(SnapshotError::NoSnapshot)?;
+        let source = self.make(state, (layer, parent), length_bytes, perform)?;
+        self.adopt(state, &source, parent, |catalogue| _ = catalogue.volumes.insert(clone.to_owned(), layer))
+    }
+
+    /// Forgets a snapshot. The space of what only it held comes back by [`Tree::tidy`].
+    ///
+    /// # Errors
+    /// When there is none, or that cannot be kept.
+    pub fn forget(&self, volume: &str, snapshot: &str) -> Result<(), SnapshotError> {
+        let state = &mut *self.lock();
+        state.catalogue.snapshot(volume, snapshot).ok_or(SnapshotError::NoSnapshot)?;
+        self.commit(state, |catalogue| {
+            catalogue.snapshots.retain(|kept| (&*kept.volume, &*kept.name) != (volume, snapshot));
+        })
+    }
+
+    /// Removes a volume, which must not be in use, and its snapshots.
+    ///
+    /// # Errors
+    /// When there is none, or that cannot be kept.
+    pub fn remove(&self, volume: &str) -> Result<(), SnapshotError> {
+        let state = &mut *self.lock();
+        state.catalogue.top(volume)?;
+        self.commit(state, |catalogue| {
+            catalogue.volumes.remove(volume);
+            catalogue.snapshots.retain(|kept| kept.volume != volume);
+        })?;
+        state.volumes.remove(volume);
+        Ok(())
+    }
+
+    /// All snapshots, in the order in which they were made.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.lock().catalogue.snapshots.clone()
+    }
+
+    /// All volumes.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<String> {
+        self.lock().catalogue.volumes.keys().cloned().collect()
+    }
+
+    /// All layers, with the base, and what each takes.
+    #[must_use]
+    pub fn layers(&self) -> Vec<LayerSpace> {
+        let state = self.lock();
+        let used = |source: &Source| source.store.space().map(|space| space.used_bytes);
+        let base = LayerSpace { layer: LayerId::BASE, parent: LayerId::BASE, used_bytes: used(&state.base) };
+        let of = |(layer, parent): (&LayerId, &LayerId)| {
+            let used_bytes = state.sources.get(layer).and_then(|source| used(source));
+            LayerSpace { layer: *layer, parent: *parent, used_bytes }
+        };
+        std::iter::once(base).chain(state.catalogue.layers.iter().map(of)).collect()
+    }
+}

@@ -11,6 +11,7 @@ use crate::layer::{Perform, Source};
 use crate::merge::Merge;
 use crate::store::SnapshotStore;
 use crate::tree::Tree;
+use crate::view::View;
 use crate::{LayerId, SnapshotError};
 
 #[derive(Debug)]
@@ -113,6 +114,23 @@ impl State {
             LayerId::BASE => Ok(Arc::clone(&self.base)),
             layer => self.sources.get(&layer).cloned().ok_or(SnapshotError::Missing { layer }),
         }
+    }
+
+    /// Makes stable what a volume, whose writes are held, has written. If a flush has failed since its last layer began, blocks may be
+    /// seen there that nobody counts on: from now on they hold what is below.
+    pub(crate) fn settle_losses(
+        &self,
+        volume: &str,
+        store: &SnapshotStore,
+        perform: Perform<'_>,
+    ) -> Result<(), SnapshotError> {
+        let top = self.catalogue.top(volume)?;
+        store.flush(perform).map_err(|source| SnapshotError::at(top, source))?;
+        if store.has_lost() {
+            let view = View::open(Arc::clone(&self.base), &self.chain(top)?, self.catalogue.block_bytes, perform)?;
+            store.0.view.store(Arc::new(view));
+        }
+        Ok(())
     }
 
     /// The layers up to this one, without the base.

@@ -129,6 +129,11 @@ impl SnapshotStore {
         sanwire_store::run(&Flushes(top), Request::Flush, perform).map(drop)
     }
 
+    /// Whether a flush of what is written has failed.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.0.view.load().table.load().top.map.as_ref().is_some_and(|map| map.losses() > 0)
+    }
+
     /// What is written from now on goes to another layer. Writes are held.
     pub(crate) fn begin_layer(&self, source: Arc<Source>) {
         let view = self.0.view.load();

@@ -81,7 +81,7 @@ impl Tree {
             }
             _ => hold.wait(),
         }
-        store.flush(perform).map_err(|source| SnapshotError::at(upper, source))?;
+        state.settle_losses(volume, store, perform)?;
         let _length = store.0.resizing();
         let mut merge = state.begin_merge(lower, upper, perform)?;
         while !merge.step(perform)? {}

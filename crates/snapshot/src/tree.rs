@@ -209,7 +209,7 @@ impl Tree {
             return Err(SnapshotError::Exists);
         }
         hold.wait();
-        store.flush(perform).map_err(|source| SnapshotError::at(parent, source))?;
+        state.settle_losses(&volume, store, perform)?;
         let _length = store.0.resizing();
         let length_bytes = store.geometry().length_bytes;
         lengthen(&source, length_bytes)?;

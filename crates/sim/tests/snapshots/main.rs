@@ -25,3 +25,9 @@ fn plan(random: &mut Random) -> Plan {
 fn snapshots_survive_a_loss_of_power_at_any_operation() {
     run_seeds("snapshots", 200, |seed| run(plan(&mut plan_random(1, seed)), seed));
 }
+#[test]
+fn what_a_failed_flush_loses_is_what_was_not_flushed() {
+    run_seeds("snapshots", 200, |seed| {
+        run(Plan { lost_flushes_per_million: 100_000, ..plan(&mut plan_random(2, seed)) }, seed)
+    });
+}

@@ -79,7 +79,7 @@ impl Catalogue {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         // Nothing in it can fail: its keys are texts.
-        serde_json::to_vec_pretty(self).unwrap_or_default()
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CatalogueError> {
@@ -105,7 +105,7 @@ impl Catalogue {
             Some("its block is neither 512 nor 4096 bytes")
         } else if self.layers.contains_key(&LayerId::BASE) || !self.layers.values().all(is_there) {
             Some("a layer lies on one that is not there")
-        } else if !self.layers.keys().all(|layer| self.chain(*layer).is_some()) {
+        } else if self.layers.len() > LAYERS_MAX || !self.stand_on_base() {
             Some("layers lie on each other in a circle, or are too many")
         } else if !self.volumes.values().all(is_there) || tops.len() != self.volumes.len() {
             Some("the last layer of a volume is not there, or is another's, too")
@@ -120,6 +120,20 @@ impl Catalogue {
         } else {
             None
         }
+    }
+
+    /// Whether all layers lie on the base, through others or not.
+    fn stand_on_base(&self) -> bool {
+        let mut standing = BTreeSet::from([LayerId::BASE]);
+        for layer in self.layers.keys() {
+            let (mut path, mut next) = (BTreeSet::new(), *layer);
+            while !standing.contains(&next) {
+                let Some(parent) = self.layers.get(&next).filter(|_| path.insert(next)) else { return false };
+                next = *parent;
+            }
+            standing.append(&mut path);
+        }
+        true
     }
 
     /// The layers of which something is made that has this one as its last, from the lowest on; without the base. `None` when it does
@@ -146,38 +160,46 @@ impl Catalogue {
         self.snapshots.iter().find(|snapshot| snapshot.volume == volume && snapshot.name == name)
     }
 
-    /// Whether it must stay for itself: it is written, a snapshot ends there, or it is a base to which nothing can be added.
-    pub(crate) fn is_needed(&self, layer: LayerId) -> bool {
-        let is_fixed = layer == LayerId::BASE && self.is_base_fixed;
-        is_fixed || self.is_top(layer) || self.snapshots.iter().any(|snapshot| snapshot.layer == layer)
-    }
-
     pub(crate) fn is_top(&self, layer: LayerId) -> bool {
         self.volumes.values().any(|top| *top == layer)
     }
 
-    /// The layers right on this one.
-    pub(crate) fn children(&self, layer: LayerId) -> impl Iterator<Item = LayerId> {
-        self.layers.iter().filter(move |(_, parent)| **parent == layer).map(|(child, _)| *child)
-    }
-
     /// The only layer on this one, if nothing needs this one for itself: then both can be made one.
     pub(crate) fn sole_child(&self, layer: LayerId) -> Option<LayerId> {
-        let mut children = self.children(layer);
-        let child = children.next().filter(|_| children.next().is_none())?;
-        (!self.is_needed(layer)).then_some(child)
+        let mut children = self.layers.iter().filter(|(_, parent)| **parent == layer);
+        let (child, _) = children.next().filter(|_| children.next().is_none())?;
+        (!self.needed().contains(&layer)).then_some(*child)
+    }
+
+    /// How many layers lie right on each, and one of them.
+    fn families(&self) -> BTreeMap<LayerId, (u32, LayerId)> {
+        let mut families = BTreeMap::new();
+        for (child, parent) in &self.layers {
+            families.entry(*parent).or_insert((0, *child)).0 += 1;
+        }
+        families
+    }
+
+    /// The layers that must stay for themselves.
+    fn needed(&self) -> BTreeSet<LayerId> {
+        let base = self.is_base_fixed.then_some(LayerId::BASE);
+        let of_snapshots = self.snapshots.iter().map(|snapshot| snapshot.layer);
+        self.volumes.values().copied().chain(of_snapshots).chain(base).collect()
     }
 
     /// A layer that can be merged, as it is written no more, into the one below it that nobody needs for itself: the lower, the upper.
     pub(crate) fn mergeable(&self) -> Option<(LayerId, LayerId)> {
-        let lowers = std::iter::once(LayerId::BASE).chain(self.layers.keys().copied());
-        let mut pairs = lowers.filter_map(|lower| Some((lower, self.sole_child(lower)?)));
-        pairs.find(|(_, upper)| !self.is_top(*upper))
+        let needed = self.needed();
+        let is_one = |(lower, (count, upper)): &(LayerId, (u32, LayerId))| {
+            *count == 1 && !needed.contains(lower) && !self.is_top(*upper)
+        };
+        self.families().into_iter().find(is_one).map(|(lower, (_, upper))| (lower, upper))
     }
 
     /// Layers that nobody needs.
     pub(crate) fn needless(&self) -> Vec<LayerId> {
-        let is_needless = |layer: &&LayerId| !self.is_needed(**layer) && self.children(**layer).next().is_none();
+        let (needed, families) = (self.needed(), self.families());
+        let is_needless = |layer: &&LayerId| !needed.contains(layer) && !families.contains_key(layer);
         self.layers.keys().filter(is_needless).copied().collect()
     }
 

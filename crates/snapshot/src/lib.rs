@@ -50,13 +50,13 @@ impl LayerId {
 
 impl std::fmt::Display for LayerId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&String::from(*self))
     }
 }
 
 impl From<LayerId> for String {
     fn from(layer: LayerId) -> Self {
-        layer.to_string()
+        data_encoding::HEXLOWER.encode(&layer.0)
     }
 }
 

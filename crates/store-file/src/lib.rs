@@ -7,6 +7,8 @@
 pub mod blocking;
 mod file;
 mod kind;
+mod layers;
 
 pub use file::{FileOptions, FileStore, VolumeMark, mark_records, records_mark, remove_made};
 pub use kind::register;
+pub use layers::LayerDirectory;

@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
     ("sanwire-store", &["core", "buffer"]),
-    ("sanwire-store-file", &["core", "buffer", "store"]),
+    ("sanwire-store-file", &["core", "buffer", "store", "snapshot"]),
     ("sanwire-snapshot", &["buffer", "store"]),
     ("sanwire-device", &["core", "buffer", "scsi", "store"]),
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),

@@ -1,0 +1,87 @@
+//! A thousand snapshots of one volume: each is what the volume was, none makes reading slower, and all can go again.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{BLOCK, Memory, content, id, kernel, read, write};
+use sanwire_snapshot::{Origin, Tree};
+use sanwire_store::{Outcome, RamStore, Request, Store};
+
+const SNAPSHOTS: u64 = 1000;
+const BLOCKS: u64 = 200;
+
+/// What is written after each snapshot: few blocks, and not the same ones.
+fn written_in(round: u64) -> [u64; 3] {
+    [round % BLOCKS, round * 7 % BLOCKS, round * round % BLOCKS]
+}
+
+/// The volume as one run of bytes.
+fn bytes(store: &dyn Store) -> Vec<u8> {
+    let buffer = vec![9; (BLOCKS * BLOCK) as usize].into();
+    match sanwire_store::run(store, Request::Read { offset_bytes: 0, buffer }, kernel) {
+        Ok(Outcome::Read(frame)) => frame.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn expected(model: &[u64]) -> Vec<u8> {
+    model.iter().flat_map(|version| content(*version)).collect()
+}
+
+fn snapshot(tree: &Tree, name: &str, layer: u64) {
+    let prepared = tree.prepare("v", id(layer), &mut kernel).unwrap();
+    let hold = tree.hold("v").unwrap();
+    tree.take(prepared, Some(name), 0, &hold, &mut kernel).unwrap();
+}
+
+#[test]
+fn each_of_a_thousand_snapshots_is_what_the_volume_was() {
+    let base = Arc::new(RamStore::new(BLOCKS * BLOCK, BLOCK as u32));
+    let shelf = Arc::new(Memory::default());
+    let tree = Tree::create(Arc::clone(&shelf) as _, "v", Origin::Base(Arc::clone(&base) as _), &mut kernel).unwrap();
+    let store = tree.volume("v", &mut kernel).unwrap();
+    let (mut model, mut models) = (vec![0; BLOCKS as usize], Vec::new());
+    for round in 1..=SNAPSHOTS {
+        for block in written_in(round) {
+            write(&store, block, round);
+            model[block as usize] = round;
+        }
+        snapshot(&tree, &format!("s{round}"), round);
+        models.push(model.clone());
+    }
+    assert_eq!((bytes(&store), shelf.layers()), (expected(&model), SNAPSHOTS as usize));
+    assert!(store.memory_bytes() < 1 << 20, "{} bytes", store.memory_bytes());
+    drop((store, tree));
+
+    // As after a restart.
+    let tree = Tree::open(Arc::clone(&shelf) as _, Some(Arc::clone(&base) as _), &mut kernel).unwrap();
+    for (round, model) in (1..).zip(&models) {
+        tree.clone_volume(("v", &format!("s{round}")), "clone", id(SNAPSHOTS + round), &mut kernel).unwrap();
+        assert_eq!(bytes(&tree.volume("clone", &mut kernel).unwrap()), expected(model), "snapshot {round}");
+        tree.remove("clone").unwrap();
+    }
+
+    // Most go; what is left stays what it was, and so does the volume.
+    let store = tree.volume("v", &mut kernel).unwrap();
+    for round in (1..=SNAPSHOTS).filter(|round| round % 100 != 0) {
+        tree.forget("v", &format!("s{round}")).unwrap();
+    }
+    while tree.tidy(&mut kernel).unwrap().is_some() {}
+    assert!(shelf.layers() <= 11, "{} layers are left", shelf.layers());
+    for (at, model) in (1..).zip(&models).filter(|(round, _)| round % 100 == 0) {
+        tree.clone_volume(("v", &format!("s{at}")), "clone", id(2 * SNAPSHOTS + at), &mut kernel).unwrap();
+        assert_eq!(bytes(&tree.volume("clone", &mut kernel).unwrap()), expected(model), "snapshot {at}");
+        tree.remove("clone").unwrap();
+    }
+    for round in (100..=SNAPSHOTS).step_by(100) {
+        tree.forget("v", &format!("s{round}")).unwrap();
+    }
+    while tree.tidy(&mut kernel).unwrap().is_some() {}
+    let hold = tree.hold("v").unwrap();
+    assert!(tree.settle("v", &hold, &mut kernel).unwrap());
+    drop(hold);
+    assert_eq!((shelf.layers(), bytes(&*base)), (0, expected(&model)), "all of it is in the base again");
+    write(&store, 3, 9999);
+    assert_eq!((read(&store, 3), read(&*base, 3)), (9999, 9999));
+}

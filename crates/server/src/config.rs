@@ -29,10 +29,11 @@ pub struct VolumeConfig {
 }
 
 /// Where something of a server is said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// In the configuration file.
+    #[default]
     File,
     /// On the command line.
     CommandLine,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::{Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection, SessionEnd};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
 use sanwire_scsi::{Reply, Task};
 
@@ -137,6 +137,8 @@ pub(crate) enum FrontEvent {
         session: Option<u16>,
         /// Whether its initiator has left, or was away for longer than it would come back after.
         is_for_good: bool,
+        /// Why, for the log.
+        end: SessionEnd,
     },
     /// Execute this, and call [`FrontEnd::reply`].
     Command { command: CommandRef, task: Task },
@@ -152,6 +154,8 @@ pub(crate) enum FrontEvent {
     Drop(NexusSelection),
     /// Something was refused, so many times within a second.
     Refused { client: Option<ClientId>, path: Path, offence: Offence, count: u64 },
+    /// Somebody who is not allowed asks, and gets no answer: so many packets since this was told last.
+    NotAllowed { client: ClientId, path: Path, packets: u64 },
     /// Close a connection, now or when all is sent.
     CloseStream { stream: StreamId, is_at_once: bool },
 }

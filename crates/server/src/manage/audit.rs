@@ -68,7 +68,7 @@ pub enum Asker {
 impl fmt::Display for Asker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Asker::Process { uid, pid } => write!(f, "user {uid}, process {pid}"),
+            Asker::Process { uid, pid } => write!(f, "ctl (uid {uid}, pid {pid})"),
             Asker::Client { client, address } => write!(f, "client {client} at {address}"),
             Asker::Stranger { address } => f.write_str(address),
             Asker::Signal { signal } => f.write_str(signal),

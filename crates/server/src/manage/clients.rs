@@ -1,6 +1,6 @@
 //! Managing clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::ClientId;
 use sanwire_scsi::IscsiName;
@@ -8,8 +8,10 @@ use sanwire_scsi::IscsiName;
 use super::response::{Answer, ClientStatus};
 use super::slow::Step;
 use super::{ManageError, Manager};
+use crate::config::Origin;
 use crate::counting::{Counted, User};
 use crate::front::hyperscsi::clients::{Change, ChangeError, ClientConfig, ClientError, ClientSettings, ClientsConfig};
+use crate::pattern::VolumePattern;
 use crate::revisions::Collection;
 
 /// Clients and initiators that are paused at a time.
@@ -22,22 +24,27 @@ impl Manager {
         for connection in counted.into_iter().flat_map(|counted| counted.connections) {
             addresses.entry(connection.principal).or_default().push(connection.address);
         }
+        let clients = self.target.clients();
+        let changed: BTreeSet<ClientId> = clients.changed().into_iter().map(|(id, _)| id).collect();
         let mut status = |client: ClientConfig| {
             let id = client.id.to_string();
+            let origin = if changed.contains(&client.id) { Origin::Management } else { Origin::File };
             ClientStatus {
+                origin,
                 revision: look.of(Collection::Clients, &id),
                 has_password: client.psk.is_some(),
                 addresses: addresses.remove(&id).unwrap_or_default(),
                 client: ClientConfig { psk: None, ..client },
             }
         };
-        self.target.clients().list().into_iter().map(&mut status).collect()
+        clients.list().into_iter().map(&mut status).collect()
     }
 
     pub(super) fn add_client(&mut self, id: &str, settings: &ClientSettings, force: bool) -> Result<Step, ManageError> {
         let id = id.parse().map_err(|_| ClientError::Id(id.to_owned())).map_err(ChangeError::from)?;
         self.change_client(ClientChange::Add(id, settings.clone()), force, |manager, client| {
-            manager.changed(format!("client {} is served: {}", client.shown(), rights(&client)))
+            let line = format!("client {} is served: {}", client.shown(), rights(&client));
+            manager.changed_of_client(line, &client)
         })
     }
 
@@ -47,14 +54,33 @@ impl Manager {
         settings: &ClientSettings,
         force: bool,
     ) -> Result<Step, ManageError> {
+        if *settings == ClientSettings::default() {
+            return Err(ChangeError::from(ClientError::NoSettings).into());
+        }
         let password = match (settings.psk.is_some(), settings.no_password) {
             (false, false) => "",
             _ => "; its password holds from its next handshake on",
         };
         let change = ClientChange::Set(client.to_owned(), settings.clone());
         self.change_client(change, force, move |manager, client| {
-            manager.changed(format!("client {}: {}{password}", client.shown(), rights(&client)))
+            let line = format!("client {}: {}{password}", client.shown(), rights(&client));
+            manager.changed_of_client(line, &client)
         })
+    }
+
+    /// What has become of a client, and which of its patterns match no volume.
+    fn changed_of_client(&self, line: String, client: &ClientConfig) -> Answer {
+        let is_idle = |pattern: &&VolumePattern| !self.volumes.keys().any(|name| pattern.matches(name));
+        let idle: Vec<String> = client.volumes.iter().filter(is_idle).map(ToString::to_string).collect();
+        let Answer::Changed(mut lines) = self.changed(line) else { return Answer::Changed(Vec::new()) };
+        if !idle.is_empty() {
+            lines.push(format!(
+                "no volume is called {} now: client {} does not see any by that",
+                idle.join(", "),
+                client.shown()
+            ));
+        }
+        Answer::Changed(lines)
     }
 
     pub(super) fn remove_client(&mut self, client: &str, force: bool) -> Result<Step, ManageError> {
@@ -238,4 +264,30 @@ pub(super) fn rights(client: &ClientConfig) -> String {
         text.push_str(", may manage the server");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::config;
+    use super::*;
+    use crate::manage::Request;
+
+    #[test]
+    fn a_change_of_a_client_says_what_it_lacks_and_where_it_is_said() {
+        let again = Box::new(|| Ok(config(&["a=ram:1M"])));
+        let mut manager = Manager::start(config(&["a=ram:1M"]), again).unwrap();
+        let (id, name) = ("a1".repeat(16), "alice".to_owned());
+        let settings = ClientSettings { name: Some(name.clone()), ..ClientSettings::default() };
+        manager.execute(Request::AddClient { id, settings, force: false }).unwrap();
+        let set = |settings| Request::SetClient { client: name.clone(), settings, force: true };
+        let refused = manager.execute(set(ClientSettings::default())).unwrap_err();
+        assert_eq!(refused.code(), "client-invalid");
+        assert!(refused.to_string().starts_with("nothing is said that is to change"), "{refused}");
+        let volumes = Some(vec!["nosuch*".into(), "a".into()]);
+        let answer = manager.execute(set(ClientSettings { volumes, ..ClientSettings::default() })).unwrap();
+        let Answer::Changed(lines) = answer else { panic!("{answer:?}") };
+        assert!(lines.last().unwrap().starts_with("no volume is called nosuch* now"), "{lines:?}");
+        let Ok(Answer::Clients(clients)) = manager.execute(Request::Clients) else { panic!("the clients") };
+        assert_eq!(clients[0].origin, Origin::Management);
+    }
 }

@@ -6,9 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use sanwire_core::text::shortened;
 
-use super::jobs::{Job, Jobs};
+use super::jobs::{Job, Jobs, what};
 use super::look::Looker;
 use super::seeking::seek;
 use super::slow::{Next, Slow, Step};
@@ -21,9 +20,6 @@ use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
 use crate::revisions::Revisions;
 use crate::server::Server;
-
-/// Of a request, so much stands in the log.
-const LOGGED_MAX_BYTES: usize = 1024;
 
 /// How long somebody waits at the most for what takes long, before the answer is that it goes on.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -152,8 +148,8 @@ impl ManagementHandle {
 
     /// Does what is asked. A change that takes long is a job, which goes on when this has been answered.
     pub fn handle(&self, by: &Asker, request: Request) -> Response {
-        if request.is_change() {
-            tracing::info!("management by {by}: {}", shortened(&format!("{request:?}"), LOGGED_MAX_BYTES));
+        if !request.is_change() {
+            tracing::debug!("{by}: {}", what(&request));
         }
         match request {
             // These never wait for a change.

@@ -50,12 +50,21 @@ impl JobStatus {
     /// What was asked, in short: what is to be done, and to what.
     #[must_use]
     pub fn what(&self) -> String {
-        // What is done on a condition stands within that.
-        let request = self.request.get("request").unwrap_or(&self.request);
-        let word = |key: &str| request.get(key).and_then(Value::as_str);
-        let object = ["name", "volume", "client", "id"].into_iter().find_map(word);
-        [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        in_short(&self.request)
     }
+}
+
+/// What is asked, in short; without secrets.
+pub(super) fn what(request: &Request) -> String {
+    shown(request).map(|request| in_short(&request)).unwrap_or_default()
+}
+
+fn in_short(request: &Value) -> String {
+    // What is done on a condition stands within that.
+    let request = request.get("request").unwrap_or(request);
+    let word = |key: &str| request.get(key).and_then(Value::as_str);
+    let object = ["name", "volume", "client", "id"].into_iter().find_map(word);
+    [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// How far a job is.

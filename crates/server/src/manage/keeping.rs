@@ -9,6 +9,7 @@ use sanwire_scsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
 use super::busy::Busy;
+use super::deviations::deviations;
 use super::{Answer, AuditLog, ManageError, Manager, Source};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
@@ -104,6 +105,12 @@ impl Manager {
         manager.restore_access_states();
         if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
             tracing::warn!("{error}");
+        }
+        let differs = deviations(&manager.kept.changes(), manager.target.clients()).len();
+        if differs > 0 {
+            tracing::info!(
+                "{differs} things are not as configured, since ctl has changed them: `sanwire ctl status` shows which"
+            );
         }
         Ok(manager)
     }

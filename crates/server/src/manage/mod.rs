@@ -37,6 +37,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sanwire_core::text::shortened;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnit;
 
@@ -65,6 +66,9 @@ use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::Counted;
 use crate::events::Happening;
 use crate::server::Server;
+
+/// Of a refusal, so much stands in the log.
+const LOGGED_MAX_BYTES: usize = 1024;
 
 /// The longest request, in bytes of JSON.
 pub const REQUEST_MAX_BYTES: usize = 64 << 10;
@@ -126,6 +130,9 @@ impl Manager {
     /// The response to what was asked; it is written down.
     fn respond(&self, by: &Asker, asked: &Request, result: Result<Answer, ManageError>) -> Responded {
         let response = response_of(result);
+        if asked.is_change() {
+            log_outcome(by, asked, &response);
+        }
         let noted = asked.is_change().then(|| self.note(by, Some(asked), &response)).flatten();
         Responded { response, noted }
     }
@@ -232,6 +239,17 @@ impl Manager {
 
     fn find(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
         self.target.units().find_named(name)
+    }
+}
+
+/// A line of the log: who wanted which change, and what came of it.
+fn log_outcome(by: &Asker, asked: &Request, response: &Response) {
+    let what = jobs::what(asked);
+    match response {
+        Response::Done(_) => tracing::info!("{by}: {what}: done"),
+        Response::Refused(Refusal { reason, .. }) => {
+            tracing::info!("{by}: {what}: refused: {}", shortened(reason, LOGGED_MAX_BYTES));
+        }
     }
 }
 

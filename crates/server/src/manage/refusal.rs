@@ -79,6 +79,7 @@ fn of_client(error: &ChangeError) -> &'static str {
     match error {
         ChangeError::Client(ClientError::Unknown(_)) => "client-unknown",
         ChangeError::Client(ClientError::Known(_)) => "client-exists",
+        ChangeError::Client(ClientError::Ambiguous { .. }) => "client-ambiguous",
         ChangeError::Client(_) => "client-invalid",
         ChangeError::Load(_) => "state-unreadable",
         ChangeError::Keep { .. } => "not-kept",

@@ -217,6 +217,9 @@ pub struct ClientStatus {
     pub revision: u64,
     /// What it is and may do.
     pub client: ClientConfig,
+    /// Where it is said what it may do: by `ctl` when that differs from the configuration.
+    #[serde(default)]
+    pub origin: Origin,
     /// Whether it has a password of its own.
     pub has_password: bool,
     /// Where it is connected from; empty when it is not.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Instant, NexusId, SessionEnd};
 use sanwire_engine::{Meter, NexusCount, Notice, Which};
 use sanwire_scsi::Task;
 
@@ -71,17 +71,24 @@ impl<S: System> Shard<S> {
                     self.engine.turn_to(id, &units);
                 }
                 units.lock_media(id, locks_media);
+                if nexus.host.address.as_ref() != Some(&address) {
+                    self.lines.sessions.info(format_args!("{who} goes on with session {:x}", id.0), now);
+                }
                 (nexus.host.who, nexus.host.address) = (who, Some(address));
                 (nexus.units, nexus.is_read_only, nexus.weight) = (units, is_read_only, weight);
             }
-            FrontEvent::NexusClosed { nexus, session, is_for_good } => {
-                self.close_nexus(nexus, is_for_good, now);
+            FrontEvent::NexusClosed { nexus, session, is_for_good, end } => {
+                self.close_nexus(nexus, is_for_good, end, now);
                 if let Some(session) = session {
                     // From now on its port may have its next session in another shard.
                     self.registry.closed(nexus, session);
                 }
             }
             FrontEvent::Disconnected(nexus) => {
+                if let Some(Nexus { host, .. }) = self.nexuses.get(nexus) {
+                    let line = format_args!("{} has lost its connection, session {:x} waits for it", host.who, nexus.0);
+                    self.lines.sessions.info(line, now);
+                }
                 for command in self.engine.withdraw_starved(nexus) {
                     if let Some(front) = self.fronts.get(command.front) {
                         front.withdrawn(command, now);
@@ -102,6 +109,13 @@ impl<S: System> Shard<S> {
                 // What cannot be written down was counted.
                 let (address, content) = (path.peer.to_string(), Content::Refused(offence, count));
                 self.inbox.put(QueuedRequest { client, address, content });
+            }
+            FrontEvent::NotAllowed { client, path, packets } => {
+                let line = format_args!(
+                    "{path} asks and is not allowed, as client {client} ({packets} packets): if it is to be served, add its address or \
+                     id to `allow`, or `sanwire ctl add-client {client}`"
+                );
+                self.lines.about(false).info(line, now);
             }
             FrontEvent::CloseStream { stream, is_at_once: true } => self.streams.cut(stream),
             FrontEvent::CloseStream { stream, is_at_once: false } => {
@@ -125,7 +139,7 @@ impl<S: System> Shard<S> {
         let NewNexus { nexus, ports, writer, port, target, memory, view, ends_own, line } = opened;
         let NexusView { units, who, address, is_read_only, weight, locks_media } = view;
         let host = Host { port, who, target, address: Some(address) };
-        self.lines.sessions.info(format_args!("{line}"), now);
+        self.lines.sessions.info(format_args!("{line}, session {:x}", nexus.0), now);
         let (who, target) = (host.who.clone(), host.target.clone());
         let opened = Happening::SessionOpened { session: format!("{:x}", nexus.0), who, target };
         self.events.note_session(host.owner(), true, opened);
@@ -158,9 +172,12 @@ impl<S: System> Shard<S> {
         );
     }
 
-    fn close_nexus(&mut self, id: NexusId, is_for_good: bool, now: Instant) {
-        let Some(Nexus { units, host, .. }) = self.nexuses.remove(id) else { return };
-        self.lines.sessions.info(format_args!("a session of {} is over", host.who), now);
+    fn close_nexus(&mut self, id: NexusId, is_for_good: bool, end: SessionEnd, now: Instant) {
+        let Some(Nexus { units, host, since, .. }) = self.nexuses.remove(id) else { return };
+        // A clock that was put back shows no time.
+        let lasted = humantime::format_duration(Duration::from_secs(since.elapsed().unwrap_or_default().as_secs()));
+        let line = format_args!("{} disconnected after {lasted}, session {:x}: {end}", host.who, id.0);
+        self.lines.sessions.info(line, now);
         let closed = Happening::SessionClosed { session: format!("{:x}", id.0), who: host.who.clone() };
         self.events.note_session(host.owner(), false, closed);
         self.past_uses.left(&host, is_for_good);

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sanwire_buffer::{Head, Packet};
-use sanwire_core::{ClientId, Lun, NexusId};
+use sanwire_core::{ClientId, Lun, NexusId, SessionEnd};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, UnitOptions};
 use sanwire_io::tcp::Listener;
 use sanwire_scsi::reservation::TransportId;
@@ -180,7 +180,12 @@ impl StreamEnd for Lines {
     fn lost(&mut self, stream: StreamId, _: Instant) {
         let Some(Connection { admission, .. }) = self.connections.remove(&stream) else { return };
         let Admission { session, nexus } = admission;
-        self.events.push(FrontEvent::NexusClosed { nexus, session: Some(session), is_for_good: true });
+        self.events.push(FrontEvent::NexusClosed {
+            nexus,
+            session: Some(session),
+            is_for_good: true,
+            end: SessionEnd::Closed,
+        });
     }
 
     fn poll_ready(&mut self) -> Option<StreamId> {

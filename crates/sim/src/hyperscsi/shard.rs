@@ -91,14 +91,14 @@ impl Shard {
                     self.executor.withhold(nexus, is_held);
                     self.executor.retry(now);
                 }
-                ServerEvent::Refused { .. } => {}
+                ServerEvent::Refused { .. } | ServerEvent::NotAllowed { .. } => {}
                 ServerEvent::Options { nexus, options } | ServerEvent::SessionResumed { nexus, options, .. } => {
                     self.executor.units_of(nexus).lock_media(nexus, options.medium_lock);
                     if let Some(visitor) = self.visitors.get_mut(&nexus) {
                         visitor.is_read_only = options.peer_is_read_only;
                     }
                 }
-                ServerEvent::SessionClosed { nexus } => {
+                ServerEvent::SessionClosed { nexus, .. } => {
                     self.executor.close(nexus);
                     self.visitors.remove(&nexus);
                 }

@@ -63,9 +63,12 @@ impl Server {
             return;
         }
         let Some((half_open, secrets, offer)) = self.verify(path, prefix, body, now) else { return };
+        if self.is_closed {
+            return;
+        }
         self.throttle.forgive(path.peer, client);
         if !self.config.admission.permits(path.peer, Some(client)) {
-            self.counters.not_permitted += 1;
+            self.note_stranger(path, client, now);
         } else if !self.make_place(Applicant { client, session: half_open.session, host: path.peer.host() }) {
             let proof = half_open.responder.refusal_key().prove(Refusal::Full, body);
             self.refuse(path, prefix, Refusal::Full, Some(proof));

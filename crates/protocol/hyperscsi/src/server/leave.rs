@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use sanwire_core::{ClientId, Instant, NexusId};
+use sanwire_core::{ClientId, Instant, NexusId, SessionEnd};
 
 use super::Server;
 use super::session::Session;
@@ -17,7 +17,7 @@ impl Server {
     /// Ends the sessions of a client, with their connections. It learns of it when it asks for something.
     pub fn drop_client(&mut self, client: ClientId, now: Instant) {
         let dropped = self.sessions_of(client).map(|session| session.nexus).collect();
-        self.end_sessions(dropped, now);
+        self.end_sessions(dropped, SessionEnd::Dropped, now);
         self.half_opens.forget(client);
         self.settle_shares(now);
     }
@@ -27,13 +27,13 @@ impl Server {
     pub(super) fn end_predecessors(&mut self, client: ClientId, session: u64, now: Instant) {
         let Range { start, end } = succession::predecessors(session);
         let abandoned = self.by_client.range((client, start)..(client, end)).map(|(_, nexus)| *nexus).collect();
-        self.end_sessions(abandoned, now);
+        self.end_sessions(abandoned, SessionEnd::Replaced, now);
     }
 
-    fn end_sessions(&mut self, nexuses: Vec<NexusId>, now: Instant) {
+    fn end_sessions(&mut self, nexuses: Vec<NexusId>, end: SessionEnd, now: Instant) {
         for nexus in nexuses {
             let connection = self.sessions.get(&nexus).and_then(|session| session.connection);
-            self.close_session(nexus);
+            self.close_session(nexus, end);
             connection.into_iter().for_each(|id| self.drop_connection(id, now));
         }
     }
@@ -94,7 +94,7 @@ impl Server {
             if !has_rung || session.connection.is_some() {
                 // It is noted anew when it has none.
             } else if over_at <= now && session.executing() == 0 {
-                self.close_session(nexus);
+                self.close_session(nexus, SessionEnd::Lost);
             } else {
                 self.orphans.note(nexus, &mut session.alarm, over_at.max(now + EXPIRE_AGAIN));
             }

@@ -24,6 +24,7 @@ mod session;
 mod setup;
 mod sharing;
 mod status;
+mod strangers;
 mod throttle;
 mod timeouts;
 mod turns;
@@ -33,7 +34,7 @@ mod weights;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
-use sanwire_core::{ClientId, Deadlines, Instant, Lun, NexusId, Path};
+use sanwire_core::{ClientId, Deadlines, Instant, Lun, NexusId, Path, SessionEnd};
 
 use self::accounts::Accounts;
 pub use self::admission::Admission;
@@ -49,6 +50,7 @@ use self::session::Session;
 pub(crate) use self::setup::loose_packet;
 use self::sharing::Sharing;
 pub use self::status::ConnectionStatus;
+use self::strangers::Strangers;
 use self::throttle::Throttle;
 pub use self::types::{CommandHandle, Compressible, ProtectionLookup, ServerConfig, ServerEvent};
 use crate::counters::Counters;
@@ -100,6 +102,9 @@ pub struct Server {
     visits: usize,
     counters: Counters,
     offences: Offences,
+    strangers: Strangers,
+    /// Nobody is served who comes now.
+    is_closed: bool,
     marks: Marks,
     sharing: Sharing,
 }
@@ -139,6 +144,8 @@ impl Server {
             visits: 0,
             counters: Counters::default(),
             offences: Offences::default(),
+            strangers: Strangers::default(),
+            is_closed: false,
             marks,
             sharing: Sharing::default(),
         }
@@ -243,7 +250,7 @@ impl Server {
         };
         if opcode == Opcode::Disconnect {
             if live::read_disconnect(&plain).is_ok() {
-                self.close_session(nexus);
+                self.close_session(nexus, SessionEnd::Closed);
                 self.drop_connection(prefix.connection, now);
                 self.settle_shares(now);
             }
@@ -291,14 +298,19 @@ impl Server {
         }
     }
 
-    fn close_session(&mut self, nexus: NexusId) {
+    fn close_session(&mut self, nexus: NexusId, end: SessionEnd) {
         if let Some(mut session) = self.sessions.remove(&nexus) {
             self.orphans.forget(nexus, &mut session.alarm);
             self.by_client.remove(&(session.client, session.number));
             self.places.leave(&session);
             self.sharing.note(session.client);
-            self.events.push_back(ServerEvent::SessionClosed { nexus });
+            self.events.push_back(ServerEvent::SessionClosed { nexus, end });
         }
+    }
+
+    /// Takes no more clients, and none back: whoever comes now is to find the server that follows this one.
+    pub fn admit_no_more(&mut self) {
+        self.is_closed = true;
     }
 
     /// Tells every client that the server stops. Drain the transmits afterwards.

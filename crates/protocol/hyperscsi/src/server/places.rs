@@ -4,7 +4,7 @@
 use sanwire_core::quota::{
     Account, SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK, SLOTS_OF_CLIENT, Usage,
 };
-use sanwire_core::{ClientId, NexusId, Peer, Tally};
+use sanwire_core::{ClientId, NexusId, Peer, SessionEnd, Tally};
 
 use super::Server;
 use super::session::Session;
@@ -138,7 +138,7 @@ impl Server {
         }
         while !self.places.has_room(&self.held(applicant)) {
             let Some(idle) = longest_away(self.own_idle(applicant.client)) else { break };
-            self.close_session(idle);
+            self.close_session(idle, SessionEnd::Lost);
         }
         let held = self.held(applicant);
         self.places.admits(&held)
@@ -175,7 +175,7 @@ impl Server {
             // One of which nothing is remembered would free nothing.
             let remembered = self.own_idle(client).filter(|session| session.slots() > 0);
             let Some(idle) = longest_away(remembered) else { return };
-            self.close_session(idle);
+            self.close_session(idle, SessionEnd::Lost);
         }
     }
 

@@ -33,6 +33,10 @@ impl Server {
             self.counters.malformed += 1;
             return;
         };
+        // Another server may be there already for those who seek this one.
+        if self.is_closed {
+            return;
+        }
         // Else one client could have sessions in all shards.
         if prefix.connection != steering_word(discovery.client) {
             self.counters.misdirected += 1;
@@ -43,8 +47,7 @@ impl Server {
         }
         // A client that is not configured is ignored in silence (HyperSCSI 6.2).
         if !self.config.admission.permits(path.peer, Some(discovery.client)) {
-            self.counters.not_permitted += 1;
-            return;
+            return self.note_stranger(path, discovery.client, now);
         }
         let (link, session) = (self.link(path), (discovery.client, discovery.session));
         if discovery.announce_only {

@@ -27,6 +27,7 @@ impl Server {
         self.half_opens.poll_timeout().inspect(|at| self.wake_at(*at));
         self.expire_sessions(now);
         self.tell_offences(now);
+        self.tell_strangers(now);
     }
 
     /// Sees to what is due of a connection whose alarm was set for this moment.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_buffer::{Region, Slice};
-use sanwire_core::{ClientId, Lun, NexusId, Path, Protection};
+use sanwire_core::{ClientId, Lun, NexusId, Path, Protection, SessionEnd};
 use sanwire_scsi::Task;
 
 use super::{Admission, SecurityEvent};
@@ -148,10 +148,21 @@ pub enum ServerEvent {
         /// How often.
         count: u64,
     },
-    /// A session is gone: the client left, or was away for too long.
+    /// Somebody who is not allowed asks, and gets no answer. It is told of once a minute.
+    NotAllowed {
+        /// As whom it comes; anybody can say so.
+        client: ClientId,
+        /// Where its first packet came from.
+        path: Path,
+        /// How many have come since it was told of last.
+        packets: u64,
+    },
+    /// A session is gone.
     SessionClosed {
         /// Its nexus.
         nexus: NexusId,
+        /// Why.
+        end: SessionEnd,
     },
     /// Execute this and call [`Server::reply`].
     Command {

@@ -194,6 +194,15 @@ fn a_wish_while_the_server_is_away_holds_when_it_is_back() {
 }
 
 #[test]
+fn a_server_that_stops_is_not_come_back_to() {
+    let mut net = connected(DesiredOptions::default(), DesiredOptions::default(), CALM);
+    net.server.admit_no_more();
+    net.server.shut_down();
+    net.run(Duration::from_secs(5));
+    assert_eq!((net.is_connected(), net.lost), (false, 1));
+}
+
+#[test]
 fn who_loses_the_question_for_a_higher_floor_does_not_see_data_guarded_less() {
     let mut net = connected(DesiredOptions::default(), DesiredOptions::default(), CALM);
     assert_eq!(guards(&mut net, 0), Some(Protection::Checksum));

@@ -248,10 +248,10 @@ impl Exchange {
             }
         }
         if self.stage == SECURITY {
-            known.security.handle(&keys, answers)?;
+            known.security.handle(&keys, answers).map_err(|refusal| known.identity.named(refusal))?;
         } else {
             // RFC 7143 6.3.2: who leads straight to the operational stage has shown nothing, and that must do.
-            known.security.pass()?;
+            known.security.pass().map_err(|refusal| known.identity.named(refusal))?;
         }
         if self.stage == OPERATIONAL || request.transits && request.next_stage == FULL_FEATURE {
             known.introduce(answers);
@@ -282,7 +282,7 @@ impl Known {
         let Identity { initiator, kind, .. } = &self.identity;
         match (user, kind) {
             (Some(user), SessionKind::Normal { target, name }) if !directory.permits_user(*target, initiator, user) => {
-                let reason = format!("the user {user} may not use {name}");
+                let reason = format!("{initiator} wants {name}: the user {user} may not use it");
                 Err(Refusal::new(LoginStatus::AuthorizationFailure, reason))
             }
             _ => Ok(true),

@@ -71,6 +71,15 @@ impl Identity {
         }
     }
 
+    /// A refusal that says who wants what.
+    pub(super) fn named(&self, refusal: Refusal) -> Refusal {
+        let wanted = match &self.kind {
+            SessionKind::Normal { name, .. } => name.as_str(),
+            SessionKind::Discovery => "discovery",
+        };
+        Refusal { reason: format!("{} wants {wanted}: {}", self.initiator, refusal.reason), ..refusal }
+    }
+
     /// Whether the key says who somebody is. It may come again, with the same value: many initiators repeat it in every
     /// stage.
     pub(super) fn confirms(&self, key: &str, value: &str) -> Result<bool, Refusal> {

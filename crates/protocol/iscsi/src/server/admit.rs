@@ -2,7 +2,7 @@
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Instant, NexusId, SessionEnd};
 
 use super::Server;
 use super::connection::Connection;
@@ -69,7 +69,7 @@ impl Server {
         // Before its older session is gone, which has a part of the same share.
         let memory = self.memory_of(&Owner::of(admitted));
         if let Err(refusal) = self.end_predecessor(admitted) {
-            self.shared.events.push_back(ServerEvent::SessionClosed { nexus, tsih });
+            self.shared.events.push_back(ServerEvent::SessionClosed { nexus, end: SessionEnd::Dropped, tsih });
             return Err(refusal);
         }
         let session = Session::new(admitted, admission, memory.clone(), self.shared.config.commands_max);
@@ -109,7 +109,7 @@ impl Server {
                 return Err(Refusal::Forbidden);
             }
             let nexus = old.nexus;
-            old.close(&mut self.shared);
+            old.close(SessionEnd::Replaced, &mut self.shared);
             self.settle(nexus);
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Lun, NexusId};
+use sanwire_core::{Lun, NexusId, SessionEnd};
 use sanwire_scsi::Task;
 
 use crate::ConnectionId;
@@ -140,6 +140,8 @@ pub enum ServerEvent {
     SessionClosed {
         /// Its nexus.
         nexus: NexusId,
+        /// Why.
+        end: SessionEnd,
         /// The target's part of its identity, which may be used again.
         tsih: u16,
     },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_core::Instant;
+use sanwire_core::{Instant, SessionEnd};
 
 use super::session::{Rejection, Session};
 use super::shared::Shared;
@@ -30,7 +30,7 @@ impl Session {
         match request.reason {
             0 => {
                 self.send_logout(at, &request, Outcome::Closed, shared);
-                self.close(shared);
+                self.close(SessionEnd::Closed, shared);
             }
             1 => self.close_connection(at, &request, shared),
             2 if !self.recovers_connections() => self.send_logout(at, &request, Outcome::NoRecovery, shared),

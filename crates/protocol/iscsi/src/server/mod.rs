@@ -36,7 +36,7 @@ use rustc_hash::FxHashSet;
 use sanwire_buffer::{Packet, Region};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::quota::ISCSI_COMMANDS_OF_SESSION;
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Instant, NexusId, SessionEnd};
 use sanwire_scsi::Reply;
 
 pub use self::event::{Admission, CommandHandle, Function, ManageHandle, ManageOutcome, ServerEvent};
@@ -193,7 +193,7 @@ impl Server {
     /// Ends a session, if it is still there, and forgets what was to be sent on its connections: somebody else has its place.
     pub fn cut_session(&mut self, nexus: NexusId, now: Instant) {
         if let Some(session) = self.sessions.get_mut(nexus) {
-            session.close(&mut self.shared);
+            session.close(SessionEnd::Replaced, &mut self.shared);
         }
         let left = self.shared.closing.extract_if(|_, leaving| leaving.nexus == nexus);
         let cut = left.map(|(connection, _)| ServerEvent::Cut { connection });
@@ -312,7 +312,10 @@ impl Server {
 
     fn close_sessions(&mut self, is_meant: impl Fn(&Session) -> bool) {
         let shared = &mut self.shared;
-        self.sessions.values_mut().filter(|session| is_meant(session)).for_each(|session| session.close(shared));
+        self.sessions
+            .values_mut()
+            .filter(|session| is_meant(session))
+            .for_each(|session| session.close(SessionEnd::Dropped, shared));
         self.sessions.remove_ended();
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_buffer::Frame;
-use sanwire_core::Instant;
+use sanwire_core::{Instant, SessionEnd};
 
 use super::connection::Connection;
 use super::session::Session;
@@ -47,7 +47,7 @@ impl Session {
             let Some(connection) = self.connections.get_mut(at) else { continue };
             if connection.leave_by.is_some_and(|leave_by| leave_by <= now) {
                 self.announce_drop(shared);
-                return self.close(shared);
+                return self.close(SessionEnd::Dropped, shared);
             }
             if connection.pinged_at.is_some_and(|pinged_at| connection.heard_at > pinged_at) {
                 connection.pinged_at = None;

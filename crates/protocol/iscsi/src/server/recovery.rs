@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sanwire_core::Instant;
+use sanwire_core::{Instant, SessionEnd};
 
 use super::commands::{Command, Phase};
 use super::connection::Connection;
@@ -69,7 +69,7 @@ impl Session {
             self.end_commands_of(suspended.connection, shared);
         }
         if self.connections.is_empty() && self.suspended.is_empty() {
-            self.close(shared);
+            self.close(SessionEnd::Lost, shared);
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use sanwire_buffer::{Region, Slices};
 use sanwire_core::quota::{Account, ISCSI_CONNECTIONS_OF_SESSION, Usage};
-use sanwire_core::{Alarm, Headway, Instant, Lun, NexusId};
+use sanwire_core::{Alarm, Headway, Instant, Lun, NexusId, SessionEnd};
 use sanwire_scsi::Receipts;
 
 use super::command_window::{Held, Order};
@@ -248,7 +248,7 @@ impl Session {
 
     fn go_on_without(&mut self, lost: ConnectionId, is_suspended: bool, shared: &mut Shared) {
         if self.connections.is_empty() && self.suspended.is_empty() {
-            self.close(shared);
+            self.close(SessionEnd::Lost, shared);
         } else if !is_suspended {
             self.end_commands_of(lost, shared);
         }
@@ -301,14 +301,14 @@ impl Session {
     }
 
     /// The session is over: its connections are closed once what is queued is sent.
-    pub(super) fn close(&mut self, shared: &mut Shared) {
+    pub(super) fn close(&mut self, end: SessionEnd, shared: &mut Shared) {
         if self.is_over {
             return;
         }
         self.is_over = true;
         shared.deadlines.forget(self.nexus, &mut self.alarm);
         shared.usages.add(self.usages());
-        shared.events.push_back(ServerEvent::SessionClosed { nexus: self.nexus, tsih: self.tsih });
+        shared.events.push_back(ServerEvent::SessionClosed { nexus: self.nexus, end, tsih: self.tsih });
         while !self.connections.is_empty() {
             if let Some(connection) = self.detach(0, shared) {
                 shared.close(connection.id, self.leaving(connection));

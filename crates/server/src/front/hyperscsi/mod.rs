@@ -88,7 +88,8 @@ impl HyperScsi {
                 Some(FrontEvent::TaskManagement { request: self.command(handle), function })
             }
             ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
-                let line = format!("client {client} ({}) connected from {path}", printable(&name));
+                let line = self.shown_with(client, &printable(&name));
+                let line = format!("{line} connected from {}", path.peer);
                 self.session_opened(nexus, (client, run), path, &options, memory, line)
             }
             ServerEvent::SessionResumed { nexus, path, options } => {
@@ -104,11 +105,12 @@ impl HyperScsi {
                 let offence = Offence { what: offence.to_string(), is_proven: offence.is_proven() };
                 Some(FrontEvent::Refused { client, path, offence, count })
             }
-            ServerEvent::SessionClosed { nexus } => {
+            ServerEvent::NotAllowed { client, path, packets } => Some(FrontEvent::NotAllowed { client, path, packets }),
+            ServerEvent::SessionClosed { nexus, end } => {
                 let session = self.sessions.remove(&nexus)?;
                 self.clients.leave(session.client, session.is_read_only);
                 // It has left, or was away for longer than clients come back after.
-                Some(FrontEvent::NexusClosed { nexus, session: None, is_for_good: true })
+                Some(FrontEvent::NexusClosed { nexus, session: None, is_for_good: true, end })
             }
         }
     }
@@ -179,9 +181,14 @@ impl HyperScsi {
 
     /// A client, for people.
     fn shown(&self, client: ClientId, path: Path) -> String {
-        let known = self.clients.find(&client.to_string()).ok().filter(|known| !known.name.is_empty());
-        let name = known.map(|known| format!(" ({})", known.name)).unwrap_or_default();
-        format!("client {client}{name} at {}", path.peer)
+        format!("{} at {}", self.shown_with(client, ""), path.peer)
+    }
+
+    /// A client by its id and the name that it has here, or else by the one that it gives itself.
+    fn shown_with(&self, client: ClientId, own_name: &str) -> String {
+        let known = self.clients.find(&client.to_string()).ok().map(|known| known.name);
+        let name = known.filter(|name| !name.is_empty()).unwrap_or_else(|| own_name.to_owned());
+        if name.is_empty() { format!("client {client}") } else { format!("client {client} ({name})") }
     }
 
     /// Passes on a request to manage the server, of a client that may. No shard works on one itself.
@@ -317,6 +324,7 @@ impl FrontEnd for HyperScsi {
     }
 
     fn shut_down(&mut self, _now: Instant) {
+        self.server.admit_no_more();
         self.server.shut_down();
     }
 

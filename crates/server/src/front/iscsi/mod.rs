@@ -111,10 +111,10 @@ impl Iscsi {
                 }
                 event
             }
-            ServerEvent::SessionClosed { nexus, tsih } => {
+            ServerEvent::SessionClosed { nexus, end, tsih } => {
                 self.targets.guests().left(nexus);
                 // Perhaps only its connection was lost, and it comes again.
-                Some(FrontEvent::NexusClosed { nexus, session: Some(tsih), is_for_good: false })
+                Some(FrontEvent::NexusClosed { nexus, session: Some(tsih), is_for_good: false, end })
             }
             ServerEvent::Cut { connection } => Some(close(connection, true)),
             ServerEvent::Close { connection } => Some(close(connection, false)),
@@ -137,7 +137,7 @@ impl Iscsi {
             writer: writer(&[ports.initiator.as_bytes()]),
             ports: Arc::new(ports),
             port,
-            target: Some(name),
+            target: Some(name.clone()),
             memory,
             view: NexusView {
                 units: Arc::clone(&export.units),
@@ -148,7 +148,7 @@ impl Iscsi {
                 locks_media: false,
             },
             ends_own: false,
-            line: format!("initiator {initiator}{shown}, port {isid}, connected from {peer}"),
+            line: format!("initiator {initiator}{shown}, port {isid}, connected to {name} from {peer}"),
         };
         Some(FrontEvent::NexusOpened(Box::new(event)))
     }

@@ -286,7 +286,7 @@ fn who_gives_no_user_to_a_target_that_asks_for_one_is_told_so() {
 #[test]
 fn a_user_who_may_not_use_the_target_is_refused() {
     let directory = OneTarget { forbids_user: true, ..with_users(false) };
-    assert!(reason(log_in(&as_user("the secret of a user"), &directory)).contains("may not use"));
+    assert!(reason(log_in(&as_user("the secret of a user"), &directory)).contains("may not use it"));
 }
 
 #[test]

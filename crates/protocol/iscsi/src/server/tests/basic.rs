@@ -202,7 +202,10 @@ fn a_logout_ends_the_session_also_with_commands_under_way() {
     world.send(1, logout.write(), &[]);
     let answer = LogoutResponse::read(&world.take_one(1).0);
     assert_eq!((answer.response, answer.task_tag), (0, 9));
-    assert!(matches!(world.server.poll_event(), Some(ServerEvent::SessionClosed { nexus: NexusId(1), tsih: 1 })));
+    assert!(matches!(
+        world.server.poll_event(),
+        Some(ServerEvent::SessionClosed { nexus: NexusId(1), tsih: 1, end: SessionEnd::Closed })
+    ));
     assert!(matches!(world.server.poll_event(), Some(ServerEvent::Close { .. })));
     world.reply(handle, Some(pattern(512).into()));
     assert!(world.take(1).is_empty());

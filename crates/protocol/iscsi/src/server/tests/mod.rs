@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use sanwire_buffer::{Frame, Region, Slice, Slices};
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Instant, NexusId, SessionEnd};
 use sanwire_scsi::{Reply, Task};
 
 use super::*;

@@ -68,7 +68,7 @@ fn who_shows_another_chap_user_ends_no_session_of_the_same_port_and_joins_none()
     let refused = LoginResponse::read(&world.take_one(2).0);
     assert_eq!((refused.status_class, refused.status_detail), (2, 2));
     let closed = world.server.poll_event();
-    assert!(matches!(closed, Some(ServerEvent::SessionClosed { nexus: NexusId(2), tsih: 2 })), "{closed:?}");
+    assert!(matches!(closed, Some(ServerEvent::SessionClosed { nexus: NexusId(2), tsih: 2, .. })), "{closed:?}");
     let mut joining = as_user("two");
     (joining.request.tsih, joining.request.connection) = (1, 0);
     world.admit(3, joining, 99);

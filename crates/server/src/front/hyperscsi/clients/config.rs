@@ -129,6 +129,17 @@ pub enum ClientError {
     /// Another client has the name.
     #[error("another client is called {0}: choose another name")]
     NameTaken(String),
+    /// Two clients have the name.
+    #[error("{name} names two clients, {ids}: use the id, and give one of them another name")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Theirs.
+        ids: String,
+    },
+    /// Nothing is to be changed.
+    #[error("nothing is said that is to change: give a setting, like --volumes or --read-only")]
+    NoSettings,
     /// The id is there twice.
     #[error("the client {0} stands there twice: remove one")]
     Twice(ClientId),

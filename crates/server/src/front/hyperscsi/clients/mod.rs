@@ -3,6 +3,7 @@
 mod compression;
 mod config;
 mod gate;
+mod names;
 mod prospect;
 mod state;
 mod views;
@@ -124,6 +125,7 @@ impl Clients {
         let mut table = Table::new(terms, Changes::default());
         table.changes = file.load(&table.configured)?;
         table.drop_overridden(&file).iter().for_each(|line| tracing::warn!("{line}"));
+        table.ambiguous_names().iter().for_each(|line| tracing::warn!("{line}"));
         Ok(Clients {
             table: ArcSwap::from_pointee(table),
             local: watch(),
@@ -138,7 +140,8 @@ impl Clients {
         terms.check()?;
         let file = self.lock();
         let mut table = Table::new(terms, self.table.load().changes.clone());
-        let overridden = if resets { table.forget_changes(&file) } else { table.drop_overridden(&file) };
+        let mut overridden = if resets { table.forget_changes(&file) } else { table.drop_overridden(&file) };
+        overridden.extend(table.ambiguous_names());
         self.table.store(Arc::new(table));
         self.refresh_views(None);
         Ok(overridden)
@@ -261,9 +264,9 @@ impl Table {
                 Ok(id)
             }
             Change::Reset(client) => {
+                // As it is configured it may have the name of another one: then neither is found by it.
                 let id = self.id_of(client)?;
                 self.changes.0.remove(&id);
-                self.check_name(id)?;
                 Ok(id)
             }
         }
@@ -287,14 +290,6 @@ impl Table {
         ids.into_iter().filter_map(|id| self.get(id))
     }
 
-    fn find(&self, client: &str) -> Result<&ClientConfig, ClientError> {
-        let found = match client.parse() {
-            Ok(id) => self.get(id),
-            Err(_) => self.known().find(|known| !known.name.is_empty() && known.name == client),
-        };
-        found.ok_or_else(|| ClientError::Unknown(client.to_owned()))
-    }
-
     fn knows_anybody(&self) -> bool {
         self.configured.keys().chain(self.changes.0.keys()).any(|id| self.get(*id).is_some())
     }
@@ -305,8 +300,11 @@ impl Table {
 
     fn put(&mut self, client: ClientConfig) -> Result<ClientId, ClientError> {
         let id = client.id;
+        let keeps_name = self.get(id).is_some_and(|before| before.name == client.name);
         self.note(id, Some(client));
-        self.check_name(id)?;
+        if !keeps_name {
+            self.check_name(id)?;
+        }
         Ok(id)
     }
 
@@ -340,14 +338,6 @@ impl Table {
             )
         };
         saved.err().map(line).into_iter().collect()
-    }
-
-    fn check_name(&self, id: ClientId) -> Result<(), ClientError> {
-        let name = self.get(id).map_or("", |client| &client.name);
-        if !name.is_empty() && self.known().any(|other| other.id != id && other.name == name) {
-            return Err(ClientError::NameTaken(name.to_owned()));
-        }
-        Ok(())
     }
 
     fn permits(&self, peer: Peer, client: Option<ClientId>, local: &Watch) -> bool {

@@ -265,3 +265,26 @@ fn a_client_that_was_removed_is_not_served_when_it_is_configured_no_longer() {
     clients.configure(terms(&[]), false).unwrap();
     assert!(!clients.permits(anywhere(), Some(ALICE)), "nobody has added it again");
 }
+
+#[test]
+fn a_name_that_two_clients_have_finds_neither_and_their_ids_find_both() {
+    let clients = clients(&[]);
+    clients.change(Change::Add(ALICE, &settings(|change| change.name = Some("dora".into())))).unwrap();
+    let lines = clients.configure(terms(&[named(BOB, "dora")]), false).unwrap();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("2 clients are called dora: a1a1"), "{lines:?}");
+    let read_only = settings(|change| change.read_only = Some(true));
+    for change in [Change::Set("dora", &read_only), Change::Remove("dora"), Change::Reset("dora")] {
+        let refused = clients.change(change).unwrap_err();
+        assert!(matches!(refused, ChangeError::Client(ClientError::Ambiguous { .. })), "{refused}");
+    }
+    assert!(matches!(clients.find("dora"), Err(ClientError::Ambiguous { .. })));
+    clients.change(Change::Set(&BOB.to_string(), &read_only)).unwrap();
+    assert!(clients.find(&BOB.to_string()).unwrap().read_only, "what has nothing to do with the name is changed");
+    clients.change(Change::Set(&ALICE.to_string(), &settings(|change| change.name = Some("eve".into())))).unwrap();
+    assert_eq!(clients.find("dora").unwrap().id, BOB);
+    let taken = settings(|change| change.name = Some("dora".into()));
+    let refused = clients.change(Change::Set("eve", &taken)).unwrap_err();
+    assert!(matches!(refused, ChangeError::Client(ClientError::NameTaken(_))), "{refused}");
+    clients.change(Change::Reset(&BOB.to_string())).unwrap();
+}

@@ -103,7 +103,7 @@ serve() {
     show "sanwire ${arguments[*]}"
     start server.log "$SERVER" "${arguments[@]}"
     server_pid=$!
-    wait_for "ends the server" "$directory/server.log" "$server_pid"
+    wait_for "  on hs-" "$directory/server.log" "$server_pid"
 }
 
 client_mac() { ip -n "$CLIENT" -o link show lan0 | sed 's/.*link\/ether \([0-9a-f:]*\).*/\1/'; }
@@ -118,7 +118,7 @@ attach() {
     show "sanwire attach $1"
     start attach.log "$CLIENT" attach "$1" --mount-point "$directory/volume"
     attach_pid=$!
-    wait_for "ends it." "$directory/attach.log" "$attach_pid"
+    wait_for "is attached as" "$directory/attach.log" "$attach_pid"
     device=$(grep -m 1 '^/dev/' "$directory/attach.log")
     printf '   %s\n' "$device"
 }

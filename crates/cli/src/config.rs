@@ -29,7 +29,7 @@ use file::FileConfig;
 
 pub(crate) use clients::FileClient;
 pub(crate) use connection_options::ConnectionOptions;
-pub(crate) use defaults::{config_directory, data_directory, runtime_directory, state_directory};
+pub(crate) use defaults::{config_directory, data_directory, is_credential, runtime_directory, state_directory};
 pub(crate) use sanwire_server::Wire;
 pub(crate) use secret::{Password, read_password};
 pub(crate) use server_name::ServerName;

@@ -215,13 +215,15 @@ pub(crate) fn socket_of(name: &ServerName) -> anyhow::Result<PathBuf> {
 /// A [`crate::failure::Misuse`] when there is none, or more than one.
 pub(crate) fn only_socket() -> anyhow::Result<PathBuf> {
     let directory = runtime_directory("--control PATH")?;
-    let entries = fs::read_dir(&directory).map(|entries| entries.flatten().map(|entry| entry.path()));
+    // That of the packaged service is its user's own.
+    let places = [directory.join("server"), directory.clone()];
+    let entries = places.iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
     let is_socket = |path: &PathBuf| {
         path.file_name()
             .and_then(|name| name.to_str())
             .is_some_and(|name| name.starts_with("serve-") && name.ends_with(".sock"))
     };
-    let mut sockets: Vec<PathBuf> = entries.map(|entries| entries.filter(is_socket).collect()).unwrap_or_default();
+    let mut sockets: Vec<PathBuf> = entries.filter(is_socket).collect();
     match (sockets.pop(), &sockets[..]) {
         (Some(socket), []) => Ok(socket),
         (None, _) => Err(misuse(format!(

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use sanwire_core::text::printable_lines;
 
+use crate::{log, service};
+
 /// The exit code when something failed while working.
 const FAILED: u8 = 1;
 /// The exit code when the command line or the configuration is wrong; clap uses it too.
@@ -21,7 +23,10 @@ pub(crate) fn misuse(message: impl Into<String>) -> anyhow::Error {
 
 /// Prints the error with its causes, and tells the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("sanwire: {}", printable_lines(&describe(error)));
+    let text = describe(error);
+    let text = printable_lines(&text);
+    eprintln!("{}sanwire: {text}", log::prefix(tracing::Level::ERROR));
+    service::status(&text);
     let is_misuse = error.chain().any(|cause| cause.is::<Misuse>());
     ExitCode::from(if is_misuse { MISUSED } else { FAILED })
 }

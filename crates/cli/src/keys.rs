@@ -10,7 +10,7 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sanwire_hyperscsi::{Identity, Psk, random};
 
-use crate::config::Password;
+use crate::config::{Password, is_credential};
 use crate::failure::misuse;
 
 /// The secret of servers and clients without a password.
@@ -74,7 +74,7 @@ fn read(path: &Path, file: File) -> anyhow::Result<[u8; KEY_BYTES]> {
     let shown = path.display();
     let unreadable = |error| misuse(format!("cannot read the key file {shown}: {error}"));
     let mode = file.metadata().map_err(unreadable)?.mode();
-    if mode & 0o077 != 0 {
+    if mode & 0o077 != 0 && !is_credential(path) {
         return Err(misuse(format!(
             "others can read the key file {shown} (mode {:o}): chmod 600 {shown}",
             mode & 0o777

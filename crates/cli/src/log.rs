@@ -1,6 +1,8 @@
 //! The log, on stderr. Whoever writes a line goes on at once: a terminal that is stopped, or a pipe that nobody reads, holds up
 //! one thread that does nothing else, and what does not fit into its queue is counted.
 
+use std::env;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
@@ -8,9 +10,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::fstat;
 use sanwire_core::text::printable;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::args::LogLevel;
 
@@ -38,8 +44,48 @@ pub(crate) fn start(level: LogLevel) {
     let is_terminal = io::stderr().is_terminal();
     let writer = WRITER.get_or_init(|| LogWriter::start(io::stderr(), is_terminal)).clone();
     let log = tracing_subscriber::fmt().compact().with_max_level(filter).with_target(false).with_writer(writer);
+    let log = log.with_ansi(is_terminal);
     // It fails when a log runs already, which then goes on.
-    let _ = log.with_ansi(is_terminal).try_init();
+    let _ = if is_journal() {
+        log.without_time().with_level(false).map_event_format(Prioritised).try_init()
+    } else {
+        log.try_init()
+    };
+}
+
+/// What a line of this level begins with: where the journal has time and priority beside it, the priority (sd-daemon(3)).
+pub(crate) fn prefix(level: Level) -> &'static str {
+    match level {
+        _ if !is_journal() => "",
+        Level::ERROR => "<3>",
+        Level::WARN => "<4>",
+        Level::INFO => "<6>",
+        _ => "<7>",
+    }
+}
+
+/// Whether stderr goes to the journal (`$JOURNAL_STREAM` in systemd.exec(5)), and not to what this process was sent on to.
+fn is_journal() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
+        fstat(io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+    })
+}
+
+/// A format, with the priority of each line before it.
+struct Prioritised<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        line.write_str(prefix(*event.metadata().level()))?;
+        self.0.format_event(context, line, event)
+    }
 }
 
 /// Waits, but not for long, until all that was logged is written.

@@ -28,6 +28,7 @@ mod past_uses;
 mod pattern;
 mod persist;
 mod protection_table;
+mod pulse;
 mod random;
 mod records;
 mod refusals;
@@ -63,6 +64,7 @@ pub use manage::{
     VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
+pub use pulse::Pulse;
 pub use removal::Removal;
 pub use server::Server;
 pub use sessions::SessionStatus;

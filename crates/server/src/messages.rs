@@ -35,6 +35,8 @@ pub(crate) enum ShardMessage {
     DemandsMore(Lun, Protection),
     /// Tell what was counted.
     Count(Sender<Counted>),
+    /// Say that the shard turns.
+    Turn(Sender<()>),
     /// This came of a request to manage the server.
     Administered(CommandRef, Vec<u8>),
     /// Volumes are not there any more: commands that wait for memory may be for one of them.

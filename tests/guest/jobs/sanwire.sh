@@ -8,7 +8,7 @@ export XDG_STATE_HOME=$SCRATCH/state
 modprobe -a fuse loop
 /host/sanwire attach "$url" --wait 60 > "$SCRATCH/attach" 2>&1 &
 attachment=$!
-within 60 grep -q 'ends it\.' "$SCRATCH/attach" || fail "$(cat "$SCRATCH/attach")"
+within 60 grep -q 'is attached as' "$SCRATCH/attach" || fail "$(cat "$SCRATCH/attach")"
 device=$(sed -n '/is attached as$/{n;p}' "$SCRATCH/attach")
 say "$url is $device"
 bash "/rig/jobs/$job.sh" "$@" "$device"

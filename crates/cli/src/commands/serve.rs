@@ -3,6 +3,7 @@
 use std::env;
 use std::fmt::Write;
 use std::fs;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use sanwire_server::{
 use crate::args::{LogLevel, ServeArgs};
 use crate::config::{FileClient, ServeConfig, Wire};
 use crate::control::ControlSocket;
-use crate::{control, keys, log, output, signals};
+use crate::{control, keys, log, output, service, signals};
 
 /// Volumes, and units of targets, that are named when the server starts: people read that.
 const SHOWN_MAX: usize = 32;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     // Before clients are served: from then on the server ends in order, if need be as soon as it has started.
     let (stop, stopped) = mpsc::channel();
     signals::on_stop(move || {
+        service::stopping();
         eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
         // Nobody listens any more when the server has ended by itself.
         let _ = stop.send(());
@@ -54,7 +56,12 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     let _socket = open_control(&config, &desk)?;
     let reloaded = desk.clone();
     signals::on_hangup(move || reload(&reloaded)).context("cannot catch signals")?;
-    output::print(&welcome(&program_name(), &config))?;
+    let is_terminal = io::stdout().is_terminal();
+    output::print(&if is_terminal { welcome(&program_name(), &config) } else { served(&config) + "\n" })?;
+    if let Some(pulse) = desk.pulse() {
+        service::feed_watchdog(move |within| pulse.beats(within)).context("cannot start a thread for the watchdog")?;
+    }
+    service::ready(&status(&config));
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         anyhow::ensure!(desk.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }
@@ -173,8 +180,14 @@ fn psk(config: &ServeConfig) -> anyhow::Result<Psk> {
     }
 }
 
-/// What is served, and what to type in another terminal.
-fn welcome(program: &str, config: &ServeConfig) -> String {
+/// The line that `systemctl status` shows.
+fn status(config: &ServeConfig) -> String {
+    let wires: Vec<_> = config.wires.iter().map(Wire::to_string).collect();
+    format!("{} serves on {}", config.name.as_str(), wires.join(", "))
+}
+
+/// What is served, and where.
+fn served(config: &ServeConfig) -> String {
     let mut text = format!("{} serves", config.name.as_str());
     for volume in config.volumes.iter().take(SHOWN_MAX) {
         let _ = write!(text, " {}", volume.name);
@@ -192,7 +205,13 @@ fn welcome(program: &str, config: &ServeConfig) -> String {
     if let Some(more) = units.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
         let _ = write!(text, "\n  and {more} more");
     }
-    let Some(volume) = config.volumes.first() else { return text };
+    text
+}
+
+/// What is served, and what to type in another terminal.
+fn welcome(program: &str, config: &ServeConfig) -> String {
+    let mut text = served(config);
+    let Some(volume) = config.volumes.first() else { return text + "\n" };
     let name = &volume.name;
     let (server, first) = urls(config);
     let _ = write!(

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::defaults::is_credential;
 use crate::failure::misuse;
 
 /// The longest password line that is read.
@@ -62,7 +63,7 @@ pub(super) fn check_private(path: &Path, what: &str) -> anyhow::Result<()> {
 
 fn refuse_public(metadata: &Metadata, path: &Path, what: &str) -> anyhow::Result<()> {
     let (shown, mode) = (path.display(), metadata.mode() & 0o777);
-    if mode & OTHERS == 0 {
+    if mode & OTHERS == 0 || is_credential(path) {
         return Ok(());
     }
     Err(misuse(format!("others can read the {what} {shown} (mode {mode:o}): chmod 600 {shown}")))

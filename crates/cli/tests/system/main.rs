@@ -28,6 +28,7 @@ mod qemu;
 mod remote;
 mod resources;
 mod security;
+mod service;
 mod suspension;
 mod third_party;
 mod timed;

@@ -18,6 +18,7 @@ use crate::events::{EventLog, Happening};
 use crate::front::Offence;
 use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
+use crate::pulse::Pulse;
 use crate::revisions::Revisions;
 use crate::server::Server;
 
@@ -291,6 +292,12 @@ impl ManagementHandle {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.lock().as_ref().is_some_and(|manager| manager.target().is_alive())
+    }
+
+    /// The way to ask the shards whether they turn; none when the server ends.
+    #[must_use]
+    pub fn pulse(&self) -> Option<Pulse> {
+        self.lock().as_ref().map(|manager| manager.target().pulse())
     }
 
     /// The server, which is not managed any more.

@@ -325,7 +325,11 @@ impl Server {
 
     /// Who asks the shards for what they have counted.
     pub(crate) fn counter(&self) -> Counter {
-        Counter(Arc::clone(&self.shards))
+        Counter(self.mailboxes())
+    }
+
+    pub(crate) fn mailboxes(&self) -> Arc<[Mailbox]> {
+        Arc::clone(&self.shards)
     }
 
     pub(crate) fn post(&self, mail: impl Fn() -> ShardMessage) {

@@ -60,7 +60,7 @@ impl Attached {
         // A new attachment of the same volume has a new log.
         let _ = fs::remove_file(&log);
         let mut process = Process::spawn("attach", world.sanwire(&arguments), log);
-        process.wait_for("ends it.", TIMEOUT);
+        process.wait_for("is attached as\n", TIMEOUT);
         let log = process.log();
         let place = log.lines().skip_while(|line| !line.ends_with("is attached as")).nth(1).expect("a place");
         Attached { place: place.into(), process, is_detached: false }

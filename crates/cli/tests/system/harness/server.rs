@@ -111,7 +111,7 @@ impl Server {
             log,
         };
         let mut process = make.process();
-        process.wait_for("Ctrl-C ends the server", START_TIMEOUT);
+        process.wait_for("\n  on ", START_TIMEOUT);
         Server { process, make }
     }
 

@@ -3,19 +3,25 @@
 
 mod attachment;
 mod bytes;
+mod claim;
+mod device_name;
 mod executor;
 mod filesystem;
 mod latch;
 mod loop_device;
 mod nbd;
 mod range_lock;
+mod record;
 mod registry;
 mod remains;
 #[cfg(test)]
 mod test_volume;
 
 pub use attachment::{AttachError, Attachment, Ended, FuseOptions, LoopError, attach_fuse};
+pub use claim::Claim;
+pub use device_name::DeviceName;
 pub use latch::Latch;
 pub use loop_device::{DeviceJob, Helper, perform};
 pub use nbd::{NbdAddress, NbdError, NbdServer, serve_nbd};
-pub use registry::{Detached, Kind, Listing, Record, Registry, RegistryError};
+pub use record::{Kind, Record};
+pub use registry::{Detached, Listing, Registry, RegistryError};

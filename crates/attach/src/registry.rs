@@ -8,49 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde::{Deserialize, Serialize};
 
+use crate::claim::{Claim, Unclaimed};
+use crate::device_name;
 use crate::loop_device::{self, Helper, LoopError};
+use crate::record::{Kind, Record};
 use crate::remains::remove_dead_mount;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// One attachment.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Record {
-    /// The process that serves it.
-    pub pid: u32,
-    /// When that process started, in the kernel's ticks: a process id may come again.
-    pub pid_started: u64,
-    /// The volume's URL.
-    pub volume: String,
-    /// What it is attached as.
-    pub kind: Kind,
-}
-
-/// What a volume is attached as.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// A file, perhaps with a block device over it.
-    Fuse {
-        /// The directory.
-        mount_point: PathBuf,
-        /// Whether attaching made the directory.
-        made_mount_point: bool,
-        /// The file.
-        file: PathBuf,
-        /// The block device.
-        device: Option<PathBuf>,
-    },
-    /// An NBD server.
-    Nbd {
-        /// Its unix socket, if it has one.
-        socket: Option<PathBuf>,
-        /// Its URL.
-        url: String,
-    },
-}
 
 /// Why the registry failed.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +41,16 @@ pub enum RegistryError {
         name: String,
         /// How many.
         count: usize,
+    },
+    /// The volume is attached already.
+    #[error(
+        "{volume} is attached on this host already{place}: two attachments write without knowing of each other; detach that one, or add --again if that is meant"
+    )]
+    Attached {
+        /// The volume.
+        volume: String,
+        /// As what.
+        place: String,
     },
     /// The block device is in use.
     #[error(transparent)]
@@ -122,51 +97,6 @@ pub struct Listing {
     path: PathBuf,
 }
 
-impl Record {
-    /// A record of this process.
-    ///
-    /// # Errors
-    /// When `/proc` cannot be read.
-    pub fn of_this_process(volume: String, kind: Kind) -> Result<Self, RegistryError> {
-        let pid = std::process::id();
-        let pid_started = start_time(pid).ok_or_else(|| RegistryError::Io {
-            path: PathBuf::from(format!("/proc/{pid}/stat")),
-            source: io::ErrorKind::InvalidData.into(),
-        })?;
-        Ok(Record { pid, pid_started, volume, kind })
-    }
-
-    /// Whether its process still runs.
-    #[must_use]
-    pub fn is_alive(&self) -> bool {
-        start_time(self.pid) == Some(self.pid_started)
-    }
-
-    /// The block device, when it has one.
-    #[must_use]
-    pub fn device(&self) -> Option<&Path> {
-        match &self.kind {
-            Kind::Fuse { device, .. } => device.as_deref(),
-            Kind::Nbd { .. } => None,
-        }
-    }
-
-    /// Whether people may mean it by `name`: its volume's URL or last part, its device, mount point, file or socket.
-    #[must_use]
-    pub fn is_called(&self, name: &str) -> bool {
-        let path = fs::canonicalize(name).unwrap_or_else(|_| PathBuf::from(name));
-        let is = |ours: &Path| ours == path || ours == Path::new(name);
-        let by_volume = self.volume == name || self.volume.rsplit('/').next() == Some(name);
-        by_volume
-            || match &self.kind {
-                Kind::Fuse { mount_point, file, device, .. } => {
-                    is(mount_point) || is(file) || device.as_deref().is_some_and(is)
-                }
-                Kind::Nbd { socket, url } => url == name || socket.as_deref().is_some_and(is),
-            }
-    }
-}
-
 impl Registry {
     /// The registry of this user: in `/run/sanwire` for root, else in `$XDG_RUNTIME_DIR/sanwire`.
     ///
@@ -206,6 +136,30 @@ impl Registry {
         file.and_then(|mut file| io::Write::write_all(&mut file, &text)).map_err(failed)?;
         fs::rename(&unfinished, &path).map_err(failed)?;
         Ok(Listing { path })
+    }
+
+    /// Claims a volume, which is told apart by its identity, for this process: it is attached on this host once.
+    ///
+    /// # Errors
+    /// [`RegistryError::Attached`] when another process has it.
+    pub fn claim(&self, volume: &str, identity: &str) -> Result<Claim, RegistryError> {
+        Claim::take(&self.directory.join("claims"), identity).map_err(|unclaimed| match unclaimed {
+            Unclaimed::Io(path, source) => RegistryError::Io { path, source },
+            Unclaimed::Held(pid) => {
+                let of_holder = |record: Record| (Some(record.pid) == pid).then(|| record.place());
+                let place = self.read().unwrap_or_default().into_iter().find_map(|(_, record)| of_holder(record));
+                let place = place.map_or_else(String::new, |place| format!(" as {place}"));
+                RegistryError::Attached { volume: volume.to_owned(), place }
+            }
+        })
+    }
+
+    /// Whether a living attachment has its file in this directory.
+    #[must_use]
+    pub fn has_mount_point(&self, directory: &Path) -> bool {
+        let is_there =
+            |record: &Record| matches!(&record.kind, Kind::Fuse { mount_point, .. } if mount_point == directory);
+        self.read().is_ok_and(|records| records.iter().any(|(_, record)| is_there(record) && record.is_alive()))
     }
 
     /// What is attached, after the remains of dead processes were removed.
@@ -319,7 +273,10 @@ fn end_process(record: &Record, path: &Path, timeout: Duration) -> Result<(), Re
 /// Undoes what a dead process left. A thing that meanwhile belongs to somebody else is left alone.
 fn remove_remains(record: &Record) -> Result<(), LoopError> {
     match &record.kind {
-        Kind::Fuse { mount_point, made_mount_point, file, device } => {
+        Kind::Fuse { mount_point, made_mount_point, file, device, name } => {
+            if let (Some(name), Some(device)) = (name, device) {
+                device_name::remove(name, device);
+            }
             // Its number may have been given to another file, or to that of a new attachment at the same place.
             let is_left = |device: &&Path| loop_device::backing_file(device).as_deref() == Some(file) && !file.exists();
             if !remove_dead_mount(mount_point, None)?
@@ -335,17 +292,6 @@ fn remove_remains(record: &Record) -> Result<(), LoopError> {
         Kind::Nbd { socket: None, .. } => {}
     }
     Ok(())
-}
-
-/// Field 22 of `/proc/PID/stat` (proc(5)); the second field may contain anything, so count from its end. A zombie
-/// does not count: it serves nothing.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    if fields.next()? == "Z" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]

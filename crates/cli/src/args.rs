@@ -1,5 +1,6 @@
 //! The command line as data. Every value that exists is a legal one; files are read later.
 
+mod attach;
 mod bench;
 mod client;
 mod ctl;
@@ -17,10 +18,10 @@ use sanwire_hyperscsi::Recovery;
 use sanwire_io::file::EngineKind;
 use serde::Deserialize;
 
+pub(crate) use attach::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry, EntryName};
 pub(crate) use bench::{BenchArgs, ByteRange, Pattern};
 pub(crate) use client::{
-    AttachArgs, AttachKind, ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LeastSecurity,
-    LsArgs, Patience,
+    ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LeastSecurity, LsArgs, Patience,
 };
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
@@ -198,10 +199,10 @@ mod tests {
         ));
         assert!(matches!(
             parse("sanwire attach hs+ip://h/d --as nbd"),
-            Ok(Command::Attach(AttachArgs { kind: AttachKind::Nbd, .. }))
+            Ok(Command::Attach(AttachArgs { options: AttachOptions { kind: AttachKind::Nbd, .. }, .. }))
         ));
         let wait = |line: &str| match parse(line) {
-            Ok(Command::Attach(args)) => args.client.wait,
+            Ok(Command::Attach(args)) => args.options.client.wait,
             other => panic!("{other:?}"),
         };
         assert_eq!(wait("sanwire attach hs+ip://h/d"), None);
@@ -226,6 +227,9 @@ mod tests {
             "sanwire attach hs+ip://h/d --socket /s --listen 1.2.3.4:5",
             "sanwire attach hs+ip://h/d --wait ever",
             "sanwire attach hs+ip://h/d --wait 0",
+            "sanwire attach",
+            "sanwire attach ../data",
+            "sanwire attach --save a/b hs+ip://h/d",
             "sanwire serve --shards 0",
             "sanwire ctl map-volume disk0",
             "sanwire ctl add-client alice",

@@ -1,6 +1,7 @@
 //! One file for each command: from its arguments to what it prints.
 
 pub(crate) mod attach;
+mod attachments;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod cp;

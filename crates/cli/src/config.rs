@@ -1,5 +1,6 @@
 //! What `serve` is asked to do: the file and the command line as one checked value, before anything is opened.
 
+mod attachments;
 mod check;
 mod clients;
 mod connection_options;
@@ -27,6 +28,7 @@ use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
 use crate::failure::misuse;
 use file::FileConfig;
 
+pub(crate) use attachments::{Attachments, Given, save as save_attachment};
 pub(crate) use clients::FileClient;
 pub(crate) use connection_options::ConnectionOptions;
 pub(crate) use defaults::{config_directory, data_directory, is_credential, runtime_directory, state_directory};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::start_time;
 use crate::remains::is_dead_mount;
 use crate::test_volume::{RamVolume, TestDirectory, can_attach, helper};
 use crate::{FuseOptions, Latch, attach_fuse};
@@ -28,6 +29,7 @@ fn a_listing_lasts_as_long_as_its_guard() {
         made_mount_point: false,
         file: "/mnt/x/disk".into(),
         device: Some("/dev/loop7".into()),
+        name: None,
     };
     let record = Record::of_this_process("hyperscsi://server/disk".into(), kind).unwrap();
     let listing = registry.add(&record).unwrap();
@@ -87,7 +89,7 @@ fn remains_of_the_dead_are_removed_and_a_reused_number_is_not_signalled() {
     dead.kind = Kind::Nbd { socket: Some(socket.clone()), url: String::new() };
     std::mem::forget(registry.add(&dead).unwrap());
     let file = mount_point.join("two");
-    let kind = Kind::Fuse { mount_point: mount_point.clone(), made_mount_point: true, file, device: None };
+    let kind = Kind::Fuse { mount_point: mount_point.clone(), made_mount_point: true, file, device: None, name: None };
     let fuse = Record { kind, ..dead.clone() };
     std::mem::forget(registry.add(&fuse).unwrap());
     std::fs::write(directory.path().join("run/broken.json"), b"{").unwrap();
@@ -113,6 +115,7 @@ fn attach_until_killed() {
         made_mount_point: attachment.made_mount_point(),
         file: attachment.file.clone(),
         device: attachment.device.clone(),
+        name: None,
     };
     let record = Record::of_this_process("hyperscsi://server/disk".into(), kind).unwrap();
     let _listing = Registry::at(directory.join("run"), helper).unwrap().add(&record).unwrap();

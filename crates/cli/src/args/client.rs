@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use sanwire_core::{ParseProtectionError, Protection, Size};
 use sanwire_initiator::{Url, UrlError};
 use sanwire_iscsi::IscsiName;
@@ -207,64 +207,13 @@ pub(crate) struct InfoArgs {
     pub(crate) client: ClientArgs,
 }
 
-/// What a volume becomes on this host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum AttachKind {
-    /// A file, and for root a block device over it
-    Fuse,
-    /// An NBD export, for qemu and nbd-client
-    Nbd,
-}
-
-/// `sanwire attach`.
-#[derive(Args, Debug)]
-#[command(after_help = "It stays in the foreground; Ctrl-C or `sanwire detach` ends it.\n\nExamples:
-  sanwire attach hs+ip://127.0.0.1/disk0 --mount-point ~/disk0
-  sudo sanwire attach hs+eth://eth0/storage/disk0 --wait forever
-  sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --socket /tmp/disk0.sock
-  sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --listen 127.0.0.1:10809")]
-pub(crate) struct AttachArgs {
-    /// The volume
-    pub(crate) url: Url,
-
-    /// What it becomes
-    #[arg(long = "as", value_name = "KIND", default_value = "fuse")]
-    pub(crate) kind: AttachKind,
-
-    /// FUSE: the directory that will hold the file [default: one in the runtime directory]
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["socket", "listen"])]
-    pub(crate) mount_point: Option<PathBuf>,
-
-    /// FUSE: only the file, no block device over it
-    #[arg(long, conflicts_with_all = ["socket", "listen"])]
-    pub(crate) no_device: bool,
-
-    /// NBD: the unix socket [default: one in the runtime directory]
-    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
-    pub(crate) socket: Option<PathBuf>,
-
-    /// NBD: a TCP address to listen on. No authentication or encryption: every program that can connect can read and write
-    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
-    pub(crate) listen: Option<SocketAddr>,
-
-    /// HyperSCSI: a file of the connection's terms, which SIGHUP has read again and agreed on while the volume is used
-    ///
-    /// TOML, of security, compression, cap, lock-media, max-transfer and priority: what it names counts in place of the options.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) terms: Option<PathBuf>,
-
-    /// How to connect.
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-}
-
 /// `sanwire detach`.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  sanwire detach disk0\n  sanwire detach /dev/loop0\n  sanwire detach hs+ip://127.0.0.1/disk0"
 )]
 pub(crate) struct DetachArgs {
-    /// The volume's URL or name, the device, the mount point or the socket
+    /// The volume's URL or name, the device or its name, the mount point or the socket
     pub(crate) what: String,
 
     /// How long to wait for the end, in seconds
@@ -277,10 +226,6 @@ fn name_server(text: &str) -> Result<SocketAddr, &'static str> {
     let with_usual_port = || text.parse().map(|ip| SocketAddr::new(ip, 53));
     let parsed = text.parse().or_else(|_| with_usual_port());
     parsed.map_err(|_| "a name server is ADDR or ADDR:PORT, like 192.0.2.53, 2001:db8::53 or [2001:db8::53]:5353")
-}
-
-fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "an address is IP:PORT, like 127.0.0.1:10809 or [::1]:10809")
 }
 
 /// One end of a copy: text with `://` in it is a URL, a hyphen stdin or stdout, other text a path.

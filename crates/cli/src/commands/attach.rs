@@ -1,59 +1,89 @@
 //! `sanwire attach`.
 
+use std::fmt::Write;
 use std::fs;
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use sanwire_attach::{
-    AttachError, Attachment, FuseOptions, Kind, Latch, NbdAddress, Record, Registry, attach_fuse, serve_nbd,
+    AttachError, Attachment, DeviceName, FuseOptions, Kind, Latch, NbdAddress, Record, Registry, attach_fuse, serve_nbd,
 };
 use sanwire_initiator::{ClientOptions, Url, Volume};
 
-use super::device;
-use crate::args::{AttachArgs, AttachKind};
+use super::{attachments, device};
+use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry};
 use crate::config::{ConnectionOptions, runtime_directory};
 use crate::connect::{self, Connection};
 use crate::failure::misuse;
-use crate::{output, signals};
+use crate::{output, service, signals};
 
 /// How often a volume in use is tried again.
 const DETACH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Attaches, tells where, and stays until it is detached or a signal comes.
+/// Attaches a volume or what an entry says, or looks after the file of entries.
 pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
+    if args.check {
+        return attachments::check(args);
+    }
+    if let Some(name) = &args.save {
+        return attachments::save(args, name);
+    }
+    match &args.what {
+        Some(Attachable::Volume(_)) if args.config.is_some() => {
+            Err(misuse("--config is the file of entries: give the name of one, in place of a URL"))
+        }
+        Some(Attachable::Volume(url)) => attach(url, &args.options),
+        Some(Attachable::Entry(name)) => {
+            let Entry { url, options } = attachments::entry(args, name)?;
+            attach(&url, &options)
+        }
+        None => Err(misuse("give the URL of a volume, or the name of an entry")),
+    }
+}
+
+/// Attaches, tells where, and stays until it is detached or a signal comes.
+fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     check(args)?;
-    let name = args.url.volume().map_err(|error| misuse(error.to_string()))?;
+    let name = url.volume().map_err(|error| misuse(error.to_string()))?;
     let registry = Registry::open(device::helper)?;
     // What an attachment that was killed has left would be in the way.
     registry.clean()?;
-    let options = connect::options(&args.client, &args.url.server)?;
-    let connection = Connection::open_as(&args.url, &with_terms(args, &options)?)?;
+    let options = connect::options(&args.client, &url.server)?;
+    let connection = Connection::open_as(url, &with_terms(args, &options)?)?;
     heed_hangups(args, &connection, options)?;
     let volume = connection.volume(name)?;
+    let claimed = (!args.again).then(|| registry.claim(&url.to_string(), &volume.info().identity));
+    // Until it is detached.
+    let _claim = claimed.transpose()?;
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let background = connection.run_in_background()?;
     let stop = Latch::new().context("cannot make a socket pair")?;
     let stopper = stop.clone();
-    signals::on_stop(move || stopper.set()).context("cannot catch signals")?;
+    signals::on_stop(move || {
+        service::stopping();
+        stopper.set();
+    })
+    .context("cannot catch signals")?;
     let result = match args.kind {
-        AttachKind::Fuse => fuse(args, name, volume, &registry, &stop),
-        AttachKind::Nbd => nbd(args, name, volume, &registry, stop),
+        AttachKind::Fuse => fuse((url, name), args, volume, &registry, &stop),
+        AttachKind::Nbd => nbd((url, name), args, volume, &registry, stop),
     };
     background.leave();
     result
 }
 
 /// The options, with what the file of terms says.
-fn with_terms(args: &AttachArgs, options: &ClientOptions) -> anyhow::Result<ClientOptions> {
+fn with_terms(args: &AttachOptions, options: &ClientOptions) -> anyhow::Result<ClientOptions> {
     let terms = args.terms.as_deref().map(ConnectionOptions::read).transpose()?;
     Ok(terms.unwrap_or_default().put_on(options.clone()))
 }
 
 /// The file of terms is read again at each SIGHUP, if there is one.
-fn heed_hangups(args: &AttachArgs, connection: &Connection, options: ClientOptions) -> anyhow::Result<()> {
+fn heed_hangups(args: &AttachOptions, connection: &Connection, options: ClientOptions) -> anyhow::Result<()> {
     let Some(file) = args.terms.clone() else { return Ok(()) };
     let wishes = connection.wishes();
     let reload = move || {
@@ -70,7 +100,7 @@ fn heed_hangups(args: &AttachArgs, connection: &Connection, options: ClientOptio
 }
 
 /// Options of one kind with the other are a mistake.
-fn check(args: &AttachArgs) -> anyhow::Result<()> {
+pub(super) fn check(args: &AttachOptions) -> anyhow::Result<()> {
     match args.kind {
         AttachKind::Fuse if args.socket.is_some() || args.listen.is_some() => {
             Err(misuse("--socket and --listen are for --as nbd: add that, or leave them out"))
@@ -82,26 +112,60 @@ fn check(args: &AttachArgs) -> anyhow::Result<()> {
     }
 }
 
-fn fuse(args: &AttachArgs, name: &str, volume: Volume, registry: &Registry, stop: &Latch) -> anyhow::Result<()> {
+/// What is attached: the URL, and the volume's name in it.
+type Named<'a> = (&'a Url, &'a str);
+
+fn fuse(
+    (url, name): Named<'_>,
+    args: &AttachOptions,
+    volume: Volume,
+    registry: &Registry,
+    stop: &Latch,
+) -> anyhow::Result<()> {
     let mount_point = match &args.mount_point {
+        Some(directory) if is_taken(registry, directory) => {
+            let shown = directory.display();
+            return Err(misuse(format!("{shown} is the mount point of another attachment: choose another one")));
+        }
         Some(directory) => directory.clone(),
-        None => runtime_place("volumes")?.join(place_name(&args.url, name)),
+        None => free_place(registry, &runtime_place("volumes")?.join(place_name(url, name))),
     };
     let block_device = !args.no_device && rustix::process::geteuid().is_root();
+    let info = volume.info();
     let mut attachment = attach_fuse(volume, FuseOptions { mount_point, block_device, helper: device::helper })?;
+    let device = attachment.device.as_deref();
+    let device_name = device.and_then(|device| DeviceName::give(&info.server, &info.name, device));
     let kind = Kind::Fuse {
         mount_point: attachment.mount_point().to_owned(),
         made_mount_point: attachment.made_mount_point(),
         file: attachment.file.clone(),
         device: attachment.device.clone(),
+        name: device_name.as_ref().map(|name| name.path().to_owned()),
     };
-    let listing = registry.add(&Record::of_this_process(args.url.to_string(), kind)?)?;
-    let shown = attachment.device.as_ref().unwrap_or(&attachment.file).display().to_string();
-    tell(&args.url, &shown)?;
+    let listing = registry.add(&Record::of_this_process(url.to_string(), kind)?)?;
+    let mut shown = attachment.device.as_ref().unwrap_or(&attachment.file).display().to_string();
+    if let Some(name) = &device_name {
+        let _ = write!(shown, "\nwhose name is {}", name.path().display());
+    }
+    tell(url, &shown)?;
     attachment.wait(stop);
     let result = detach_patiently(&mut attachment);
-    drop(listing);
+    drop((device_name, listing));
     result
+}
+
+/// Whether a living attachment is mounted there.
+fn is_taken(registry: &Registry, directory: &Path) -> bool {
+    directory.canonicalize().is_ok_and(|directory| registry.has_mount_point(&directory))
+}
+
+/// The directory, or one beside it when another attachment of the volume has that.
+fn free_place(registry: &Registry, directory: &Path) -> PathBuf {
+    let beside = |number: u32| match number {
+        1 => directory.to_owned(),
+        _ => PathBuf::from(format!("{}-{number}", directory.display())),
+    };
+    (1..).map(beside).find(|place| !is_taken(registry, place)).unwrap_or_default()
 }
 
 /// Detaches as soon as nobody uses the volume any more; a second signal ends the process instead.
@@ -121,11 +185,17 @@ fn detach_patiently(attachment: &mut Attachment) -> anyhow::Result<()> {
     }
 }
 
-fn nbd(args: &AttachArgs, name: &str, volume: Volume, registry: &Registry, stop: Latch) -> anyhow::Result<()> {
+fn nbd(
+    (url, name): Named<'_>,
+    args: &AttachOptions,
+    volume: Volume,
+    registry: &Registry,
+    stop: Latch,
+) -> anyhow::Result<()> {
     let address = match (args.listen, &args.socket) {
         (Some(address), _) => NbdAddress::Tcp(address),
         (None, Some(path)) => NbdAddress::Unix(std::path::absolute(path)?),
-        (None, None) => NbdAddress::Unix(runtime_place("nbd")?.join(format!("{}.sock", place_name(&args.url, name)))),
+        (None, None) => NbdAddress::Unix(runtime_place("nbd")?.join(format!("{}.sock", place_name(url, name)))),
     };
     let server = serve_nbd(volume, &address, stop)?;
     let socket = match server.address() {
@@ -134,13 +204,17 @@ fn nbd(args: &AttachArgs, name: &str, volume: Volume, registry: &Registry, stop:
     };
     let shown = server.address().to_string();
     let _listing =
-        registry.add(&Record::of_this_process(args.url.to_string(), Kind::Nbd { socket, url: shown.clone() })?)?;
-    tell(&args.url, &shown)?;
+        registry.add(&Record::of_this_process(url.to_string(), Kind::Nbd { socket, url: shown.clone() })?)?;
+    tell(url, &shown)?;
     Ok(server.wait()?)
 }
 
 fn tell(url: &Url, place: &str) -> anyhow::Result<()> {
-    Ok(output::print(&format!("{url} is attached as\n{place}\nCtrl-C or `sanwire detach {url}` ends it.\n"))?)
+    let how_to_end = format!("Ctrl-C or `sanwire detach {url}` ends it.\n");
+    let how_to_end = if io::stdout().is_terminal() { how_to_end.as_str() } else { "" };
+    output::print(&format!("{url} is attached as\n{place}\n{how_to_end}"))?;
+    service::ready(&format!("{url} is attached as {}", place.replace('\n', ", ")));
+    Ok(())
 }
 
 /// A directory below the runtime directory, for the owner only.

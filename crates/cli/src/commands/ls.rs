@@ -93,7 +93,8 @@ fn attachments(records: &[Record], json: bool) -> anyhow::Result<String> {
                 Kind::Fuse { file, .. } => ("fuse", file.display().to_string()),
                 Kind::Nbd { url, .. } => ("nbd", url.clone()),
             };
-            let device = record.device().map_or_else(|| "-".into(), |device| device.display().to_string());
+            let device =
+                record.name().or(record.device()).map_or_else(|| "-".into(), |device| device.display().to_string());
             [record.volume.clone(), kind.into(), device, place, record.pid.to_string()]
         })
         .collect();
@@ -110,6 +111,7 @@ fn attachment_json(record: &Record) -> Value {
         "url": record.volume,
         "as": kind,
         "device": record.device(),
+        "name": record.name(),
         "mount_point": mount_point,
         "file": file,
         "socket": socket,
@@ -131,19 +133,20 @@ mod tests {
             made_mount_point: true,
             file: "/m/disk".into(),
             device: Some("/dev/loop3".into()),
+            name: Some("/dev/sanwire/box/disk".into()),
         };
         let nbd = Kind::Nbd { socket: Some("/s".into()), url: "nbd+unix:///disk?socket=/s".into() };
         assert_eq!(
             attachment_json(&record(fuse)),
             json!({
-                "url": "hs+ip://box/disk", "as": "fuse", "device": "/dev/loop3", "mount_point": "/m", "file": "/m/disk",
+                "url": "hs+ip://box/disk", "as": "fuse", "device": "/dev/loop3", "name": "/dev/sanwire/box/disk", "mount_point": "/m", "file": "/m/disk",
                 "socket": null, "nbd_url": null, "pid": 7,
             })
         );
         assert_eq!(
             attachment_json(&record(nbd)),
             json!({
-                "url": "hs+ip://box/disk", "as": "nbd", "device": null, "mount_point": null, "file": null,
+                "url": "hs+ip://box/disk", "as": "nbd", "device": null, "name": null, "mount_point": null, "file": null,
                 "socket": "/s", "nbd_url": "nbd+unix:///disk?socket=/s", "pid": 7,
             })
         );

@@ -157,7 +157,7 @@ fn an_attachment_that_is_told_to_wait_outlasts_a_server_that_starts_later() {
     let Some(world) = World::new(test, 1500, &[]) else { return };
     let attach = |number: u8, wait: &str| {
         let (url, socket) = (Wire::Ip.url("disk"), world.scratch.text(&format!("{number}.sock")));
-        let arguments = ["attach", &url, "--as", "nbd", "--socket", &socket, "--wait", wait];
+        let arguments = ["attach", &url, "--as", "nbd", "--socket", &socket, "--wait", wait, "--again"];
         Process::spawn("attach", world.sanwire(&arguments), world.scratch.path(&format!("attach-{number}.log")))
     };
     let mut attached = [attach(0, "forever"), attach(1, "600")];
@@ -165,7 +165,7 @@ fn an_attachment_that_is_told_to_wait_outlasts_a_server_that_starts_later() {
     thread::sleep(Duration::from_secs(7));
     let mut server = Server::start(&world, &["disk=ram:16M"]);
     for process in &mut attached {
-        process.wait_for("ends it.", RECOVERY);
+        process.wait_for("is attached as\n", RECOVERY);
     }
     drop(attached);
     assert!(server.stop().success(), "{}", server.log());

@@ -1,0 +1,105 @@
+//! `sanwire attach` by the entries of a file.
+
+use std::env;
+use std::fmt::Write;
+use std::path::Path;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory};
+use sanwire_initiator::Url;
+
+use crate::args::{AttachArgs, AttachKind, Attachable, Cli, Entry, EntryName};
+use crate::config::{Attachments, Given, save_attachment};
+use crate::failure::misuse;
+use crate::{connect, output};
+
+/// The entry of this name, which says everything.
+pub(crate) fn entry(args: &AttachArgs, name: &EntryName) -> anyhow::Result<Entry> {
+    let given = given();
+    if let Some((option, _)) = given.first() {
+        let name = name.as_str();
+        return Err(misuse(format!(
+            "--{option} belongs into the entry {name}: write it there, or give the volume's URL"
+        )));
+    }
+    Attachments::read(args.config.as_deref())?.entry(name.as_str())
+}
+
+/// Reads the file and the secrets that it names, and says what it has.
+pub(crate) fn check(args: &AttachArgs) -> anyhow::Result<()> {
+    let attachments = Attachments::read(args.config.as_deref())?;
+    let names: Vec<&str> = match &args.what {
+        Some(Attachable::Entry(name)) => vec![name.as_str()],
+        Some(Attachable::Volume(_)) => {
+            return Err(misuse("--check is for the entries of a file: give a name, or none"));
+        }
+        None => attachments.names().collect(),
+    };
+    let mut text = String::new();
+    for name in names {
+        let Entry { url, options } = attachments.entry(name)?;
+        super::attach::check(&options)?;
+        connect::options(&options.client, &url.server)?;
+        let _ = writeln!(text, "{name}: {url}");
+    }
+    let _ = writeln!(text, "{} is correct", attachments.path().display());
+    Ok(output::print(&text)?)
+}
+
+/// Writes an entry, and says what makes it start with the host.
+pub(crate) fn save(args: &AttachArgs, name: &EntryName) -> anyhow::Result<()> {
+    let Some(Attachable::Volume(url)) = &args.what else {
+        return Err(misuse("--save needs the URL of a volume"));
+    };
+    let volume = url.volume().map_err(|error| misuse(error.to_string()))?;
+    super::attach::check(&args.options)?;
+    let mut options: Vec<Given> = vec![("url".into(), vec![url.to_string()])];
+    options.extend(given());
+    if args.options.client.wait.is_none() {
+        // A file system that is in use does not survive anything else.
+        options.push(("wait".into(), vec!["forever".into()]));
+    }
+    let path = save_attachment(args.config.as_deref(), name, &options)?;
+    let has_device = args.options.kind == AttachKind::Fuse && !args.options.no_device;
+    Ok(output::print(&saved(&path, name, url, volume, has_device))?)
+}
+
+/// What to type next. Of the file system's name only its server can say the first half.
+fn saved(path: &Path, name: &EntryName, url: &Url, volume: &str, has_device: bool) -> String {
+    let (path, name) = (path.display(), name.as_str());
+    let unit = format!("sanwire-attach@{name}.service");
+    let mut text = format!(
+        "{path} has the entry {name} now: {url}\n\nattach it now and at each start of the host:\n  systemctl enable --now {unit}\n"
+    );
+    if has_device {
+        let _ = write!(
+            text,
+            "\nwhen it has a file system, the line for /etc/fstab (`sanwire ls` shows the name of the device):\n  \
+             /dev/sanwire/SERVER/{volume}  /mnt/{name}  auto  _netdev,nofail,x-systemd.requires={unit},x-systemd.device-timeout=0  0  2\n"
+        );
+    }
+    text
+}
+
+/// The options that the command line has, as an entry has them.
+fn given() -> Vec<Given> {
+    let matches = Cli::command().get_matches_from(env::args_os());
+    let Some(("attach", matches)) = matches.subcommand() else { return vec![] };
+    let command = Entry::command();
+    command
+        .get_arguments()
+        .filter_map(|option| {
+            let values = said(matches, option.get_id().as_str())?;
+            let values = if option.get_action().takes_values() { values } else { vec![] };
+            Some((option.get_long()?.to_owned(), values))
+        })
+        .collect()
+}
+
+fn said(matches: &ArgMatches, id: &str) -> Option<Vec<String>> {
+    // Not every option of an entry is one of the command.
+    let is_said =
+        matches!(matches.try_contains_id(id), Ok(true)) && matches.value_source(id) == Some(ValueSource::CommandLine);
+    let values = is_said.then(|| matches.get_raw(id)).flatten()?;
+    Some(values.map(|value| value.to_string_lossy().into_owned()).collect())
+}

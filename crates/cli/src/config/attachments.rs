@@ -1,0 +1,286 @@
+//! The file of attachments: TOML with a table for each, whose keys are the options of `sanwire attach`.
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, ArgAction, CommandFactory, Parser};
+use toml::{Spanned, Value};
+
+use super::file::Source;
+use crate::args::{Entry, EntryName};
+use crate::failure::misuse;
+
+/// Where the file is when nobody says so.
+const PATH: &str = "/etc/sanwire/attach.toml";
+
+/// The keys of an entry.
+type Table = BTreeMap<Spanned<String>, Spanned<Value>>;
+
+/// A file of attachments.
+#[derive(Debug)]
+pub(crate) struct Attachments {
+    path: PathBuf,
+    text: String,
+    tables: BTreeMap<Spanned<String>, Table>,
+}
+
+impl Attachments {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// A [`crate::failure::Misuse`], with the line when it is no TOML.
+    pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<Self> {
+        let path = path.unwrap_or(Path::new(PATH));
+        let text = fs::read_to_string(path)
+            .map_err(|error| misuse(format!("cannot read the file of attachments {}: {error}", path.display())))?;
+        Self::parse(path, text)
+    }
+
+    fn parse(path: &Path, text: String) -> anyhow::Result<Self> {
+        let tables = Source { path, text: &text }.read()?;
+        Ok(Attachments { path: path.to_owned(), text, tables })
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names of the entries.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(|name| name.get_ref().as_str())
+    }
+
+    /// The entry of this name.
+    ///
+    /// # Errors
+    /// A [`crate::failure::Misuse`]: there is none, or a line of it is wrong.
+    pub(crate) fn entry(&self, name: &str) -> anyhow::Result<Entry> {
+        let source = Source { path: &self.path, text: &self.text };
+        let found = self.tables.iter().find(|(key, _)| key.get_ref() == name);
+        let (key, table) = found.ok_or_else(|| {
+            let path = self.path.display();
+            misuse(format!("{path} has no entry {name}: it has {}", list(&self.names().collect::<Vec<_>>())))
+        })?;
+        if let Err(error) = name.parse::<EntryName>() {
+            return Err(source.refuse(Some(key.span()), &error.to_string()));
+        }
+        let command = Entry::command();
+        let mut words = Vec::new();
+        for (key, value) in table {
+            words
+                .extend(words_of(&command, key, value).map_err(|(span, message)| source.refuse(Some(span), &message))?);
+        }
+        let entry = Entry::try_parse_from(words).map_err(|error| {
+            let place = culprit(&error).and_then(|option| table.get(option.as_str())).map(Spanned::span);
+            let text = error.to_string();
+            let message = text.lines().next().unwrap_or_default();
+            let message = message.strip_prefix("error: ").unwrap_or(message);
+            let is_incomplete = !table.contains_key("url");
+            let message = if is_incomplete { "the entry has no url, which says the volume" } else { message };
+            source.refuse(Some(place.unwrap_or(key.span())), message)
+        })?;
+        entry.url.volume().map_err(|error| {
+            let place = table.get("url").map_or(key.span(), Spanned::span);
+            source.refuse(Some(place), &error.to_string())
+        })?;
+        Ok(entry)
+    }
+}
+
+/// An option of the command line: its name and its values, none for a flag.
+pub(crate) type Given = (String, Vec<String>);
+
+/// Adds an entry at the end of the file, which is made when absent; gives its path.
+///
+/// # Errors
+/// A [`crate::failure::Misuse`] when there is an entry of this name, or the file is wrong.
+pub(crate) fn save(path: Option<&Path>, name: &EntryName, options: &[Given]) -> anyhow::Result<PathBuf> {
+    let path = path.unwrap_or(Path::new(PATH));
+    let before = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(misuse(format!("cannot read {}: {error}", path.display()))),
+    };
+    let there = Attachments::parse(path, before)?;
+    if there.names().any(|there| there == name.as_str()) {
+        let (path, name) = (path.display(), name.as_str());
+        return Err(misuse(format!("{path} has an entry {name} already: choose another name, or remove that one")));
+    }
+    let mut text = there.text;
+    if !text.is_empty() {
+        text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
+    }
+    let table: toml::Table = options.iter().map(written).collect::<anyhow::Result<_>>()?;
+    text.push_str(&toml::to_string(&toml::Table::from_iter([(name.as_str().to_owned(), Value::Table(table))]))?);
+    let whole = Attachments::parse(path, text)?;
+    whole.entry(name.as_str())?;
+    replace(path, &whole.text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.to_owned())
+}
+
+/// What an option is in the file. A path there means the same wherever it is read.
+fn written((key, values): &Given) -> anyhow::Result<(String, Value)> {
+    let command = Entry::command();
+    let is_path = option(&command, key).is_some_and(is_path);
+    let value = |text: &String| -> anyhow::Result<Value> {
+        if !is_path {
+            return Ok(Value::String(text.clone()));
+        }
+        let path = std::path::absolute(text)?;
+        Ok(Value::String(path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned()))
+    };
+    let value = match &values[..] {
+        [] => Value::Boolean(true),
+        [one] => value(one)?,
+        several => Value::Array(several.iter().map(value).collect::<anyhow::Result<_>>()?),
+    };
+    Ok((key.clone(), value))
+}
+
+/// Written aside and renamed into place: there is always a whole file.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    }
+    let aside = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&aside)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
+    fs::rename(&aside, path)
+}
+
+/// A key with its value as words of a command line; else where what is wrong.
+fn words_of(
+    command: &clap::Command,
+    key: &Spanned<String>,
+    value: &Spanned<Value>,
+) -> Result<Vec<String>, (Range<usize>, String)> {
+    let name = key.get_ref();
+    let Some(option) = option(command, name) else {
+        let known: Vec<_> = command.get_arguments().filter_map(Arg::get_long).collect();
+        return Err((key.span(), format!("unknown key `{name}`: an entry has {}", list(&known))));
+    };
+    let refuse = |what: &str| Err((value.span(), format!("{name} {what}")));
+    let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
+    let texts = match value.get_ref() {
+        Value::Boolean(is_set) if is_flag => return Ok(is_set.then(|| format!("--{name}")).into_iter().collect()),
+        _ if is_flag => return refuse("is true or false"),
+        Value::Array(values) if matches!(option.get_action(), ArgAction::Append) => {
+            values.iter().map(text_of).collect()
+        }
+        value => text_of(value).map(|text| vec![text]),
+    };
+    let Some(texts) = texts else { return refuse("is a text or a number") };
+    if is_path(option) && texts.iter().any(|path| Path::new(path).is_relative()) {
+        return refuse("is an absolute path: this file is read in other directories too");
+    }
+    Ok(texts.into_iter().map(|text| format!("--{name}={text}")).collect())
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a Arg> {
+    command.get_arguments().find(|option| option.get_long() == Some(name))
+}
+
+fn is_path(option: &Arg) -> bool {
+    option.get_value_parser().type_id() == TypeId::of::<PathBuf>()
+}
+
+/// The option that an error is about.
+fn culprit(error: &clap::Error) -> Option<String> {
+    let said = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(said) => said,
+        ContextValue::Strings(said) => said.first()?,
+        _ => return None,
+    };
+    Some(said.split([' ', '=']).next()?.trim_start_matches('-').to_owned())
+}
+
+fn list(words: &[&str]) -> String {
+    if words.is_empty() { "none".into() } else { words.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{AttachKind, Patience};
+
+    fn entry(text: &str, name: &str) -> anyhow::Result<Entry> {
+        Attachments::parse(Path::new("attach.toml"), text.to_owned())?.entry(name)
+    }
+
+    #[test]
+    fn an_entry_is_what_the_command_line_would_say() {
+        let text = "[data]\nurl = \"hs+ip://box/data\"\nas = \"nbd\"\nwait = \"forever\"\nlinks = 2\nagain = false\n\
+                    password-file = \"/p\"\nname-server = [\"192.0.2.1\", \"192.0.2.2\"]\n[more]\nurl = \"hs+ip://box/more\"\n";
+        let Entry { url, options } = entry(text, "data").unwrap();
+        assert_eq!((url.to_string().as_str(), options.kind), ("hs+ip://box/data", AttachKind::Nbd));
+        assert_eq!((options.client.wait, options.client.links.0.max), (Some(Patience::Forever), 2));
+        assert_eq!((options.again, options.client.name_server.len()), (false, 2));
+        assert_eq!(entry(text, "more").unwrap().options.kind, AttachKind::Fuse);
+        assert!(entry(text, "other").unwrap_err().to_string().ends_with("no entry other: it has data, more"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_with_its_line() {
+        let url = "[data]\nurl = \"hs+ip://box/data\"\n";
+        for (line, part) in [
+            ("speed = 3", "attach.toml:3: unknown key `speed`: an entry has url, as, "),
+            ("wait = \"ever\"", "attach.toml:3: invalid value 'ever' for '--wait"),
+            ("wait = true", "attach.toml:3: wait is a text or a number"),
+            ("lock-media = 1", "attach.toml:3: lock-media is true or false"),
+            ("password-file = \"p\"", "attach.toml:3: password-file is an absolute path"),
+            ("wait = [1, 2]", "attach.toml:3: wait is a text or a number"),
+            ("socket = \"/s\"\nlisten = \"127.0.0.1:1\"", "attach.toml:"),
+            ("[data]", "attach.toml:3: "),
+            ("x", "attach.toml:3: "),
+        ] {
+            let message = entry(&format!("{url}{line}\n"), "data").unwrap_err().to_string();
+            assert!(message.starts_with(part), "{line}: {message}");
+        }
+        let no_url = entry("\n[data]\nwait = 3\n", "data").unwrap_err().to_string();
+        assert_eq!(no_url, "attach.toml:2: the entry has no url, which says the volume");
+        let server = entry("[data]\nurl = \"hs+ip://box\"\n", "data").unwrap_err().to_string();
+        assert!(server.starts_with("attach.toml:2: ") && server.contains("names no volume"), "{server}");
+    }
+
+    #[test]
+    fn an_entry_is_added_and_never_replaced() {
+        let directory = std::env::temp_dir().join(format!("sanwire-attachments-{}", std::process::id()));
+        let path = directory.join("etc/attach.toml");
+        let add = |name: &str, options: &[(&str, &[&str])]| {
+            let owned = |(key, values): &(&str, &[&str])| {
+                ((*key).to_owned(), values.iter().map(|value| (*value).to_owned()).collect())
+            };
+            save(Some(&path), &name.parse().unwrap(), &options.iter().map(owned).collect::<Vec<Given>>())
+        };
+        add("a", &[("url", &["hs+ip://box/a"]), ("wait", &["forever"]), ("lock-media", &[])]).unwrap();
+        add("b", &[("url", &["hs+ip://box/b"]), ("password-file", &["secret"])]).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(
+            text.starts_with("[a]\n") && text.contains("lock-media = true\n") && text.contains("\n\n[b]\n"),
+            "{text}"
+        );
+        let read = Attachments::read(Some(&path)).unwrap();
+        assert!(read.entry("a").unwrap().options.client.lock_media);
+        assert!(read.entry("b").unwrap().options.client.password_file.is_some_and(|path| path.is_absolute()));
+        assert!(add("a", &[("url", &["hs+ip://box/c"])]).unwrap_err().to_string().contains("has an entry a already"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

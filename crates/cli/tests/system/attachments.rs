@@ -1,0 +1,55 @@
+//! `sanwire attach` by the entries of a file, names of block devices, and one attachment of a volume on a host.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::harness::{Process, SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+#[test]
+fn an_entry_is_attached_once_and_its_device_has_a_name() {
+    let test = "an_entry_is_attached_once_and_its_device_has_a_name";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    // Names of devices are the whole machine's.
+    let volume = format!("disk-{}", world.scratch.label);
+    let mut server = Server::start(&world, &[&format!("{volume}=ram:8M")]);
+    let (url, file) = (Wire::Ip.url(&volume), world.scratch.text("attach.toml"));
+    let saved = world.sanwire(&["attach", "--config", &file, "--save", "data", &url, "--security", "none"]);
+    let saved = run_ok(saved, TIMEOUT);
+    assert!(saved.contains("sanwire-attach@data.service") && saved.contains("_netdev,nofail"), "{saved}");
+    let text = fs::read_to_string(&file).expect("the file");
+    assert!(text.contains("wait = \"forever\"") && text.contains("security = \"none\""), "{text}");
+    let checked = run_ok(world.sanwire(&["attach", "--config", &file, "--check"]), TIMEOUT);
+    assert!(checked.contains(&format!("data: {url}")), "{checked}");
+    let mixed = run(world.sanwire(&["attach", "--config", &file, "data", "--wait", "5"]), TIMEOUT);
+    assert!(mixed.code == Some(2) && mixed.stderr.contains("--wait belongs into the entry data"), "{}", mixed.stderr);
+
+    let attach = |log: &str, arguments: &[&str]| {
+        let mut process = Process::spawn("attach", world.sanwire(arguments), world.scratch.path(log));
+        process.wait_for("is attached as\n", TIMEOUT);
+        process
+    };
+    let mut first = attach("first.log", &["attach", "--config", &file, "data"]);
+    let device = first.log().lines().find(|line| line.starts_with("/dev/loop")).expect("a device").to_owned();
+    let name = format!("/dev/sanwire/{SERVER_NAME}/{volume}");
+    assert_eq!(Path::new(&name).canonicalize().expect("its name"), Path::new(&device), "{}", first.log());
+    let refused = run(world.sanwire(&["attach", &Wire::Ethernet.url(&volume)]), TIMEOUT);
+    let reason = format!("is attached on this host already as {device}");
+    assert!(refused.code == Some(1) && refused.stderr.contains(&reason), "{}", refused.stderr);
+    let second = attach("second.log", &["attach", &url, "--again"]);
+    assert!(Path::new(&name).canonicalize().is_ok_and(|named| named == Path::new(&device)), "the first one keeps it");
+    drop(second);
+
+    run_ok(world.sanwire(&["detach", &name]), TIMEOUT);
+    assert!(first.wait(TIMEOUT).success(), "{}", first.log());
+    assert!(!Path::new(&name).is_symlink());
+    let mut killed = attach("killed.log", &["attach", "--config", &file, "data"]);
+    killed.kill();
+    wait_until("its remains are removed", TIMEOUT, || {
+        run_ok(world.sanwire(&["ls"]), TIMEOUT);
+        !Path::new(&name).is_symlink()
+    });
+    assert!(server.stop().success(), "{}", server.log());
+}

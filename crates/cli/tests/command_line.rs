@@ -96,6 +96,10 @@ fn completions_and_manual_pages_are_generated() {
     assert!(sanwire(&["man", directory.to_str().expect("UTF-8")]).status.success());
     let page = fs::read_to_string(directory.join("sanwire-serve.1")).expect("a page for serve");
     assert!(page.contains("password"), "{page}");
+    for section in ["NOTES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES", "\"SEE ALSO\""] {
+        assert!(page.contains(&format!("\n.SH {section}\n")), "{section}\n{page}");
+    }
+    assert!(page.contains("\n.nf\n  sanwire serve\n"), "examples are not filled\n{page}");
     refused(&["man", "/proc/nowhere"], 1, "cannot write manual pages into /proc/nowhere");
 }
 

@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SANWIRE = $(or $(CARGO_TARGET_DIR),target)/release/sanwire
 DOCS = $(or $(CARGO_TARGET_DIR),target)/docs
 
-.PHONY: help run build setup setup-build setup-bench check test test-long deny bench demo docs
+.PHONY: help run build setup setup-build setup-bench setup-package check test test-long deny bench demo docs package image
 
 help:
 	@echo 'make run        build, and serve a volume of 1 GiB on this host, without root'
@@ -16,6 +16,8 @@ help:
 	@echo 'make bench      measure against the raw link and against other servers (root); `make bench flood` one part'
 	@echo 'make deny       licences, sources and security advisories of all that we depend on (cargo-deny, network)'
 	@echo 'make docs       manual pages and shell completions'
+	@echo 'make package    the Debian package'
+	@echo 'make image      a container image (OCI), without a daemon'
 	@echo 'make setup      install the Debian packages that the above need'
 
 setup:
@@ -62,3 +64,12 @@ docs: build
 	mkdir -p $(DOCS)/completions
 	for shell in bash zsh fish; do $(SANWIRE) completions $$shell > $(DOCS)/completions/sanwire.$$shell; done
 	@echo 'written below $(DOCS)'
+
+package: setup-package
+	@packaging/package.sh
+
+image: setup-package
+	@packaging/image.sh
+
+setup-package:
+	@packaging/setup.sh package

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian 12, and nothing else: packaging/setup.sh build|test|bench
+# Installs what is missing on Debian 12, and nothing else: packaging/setup.sh build|test|bench|package
 set -euo pipefail
 
 build_packages=(build-essential cmake)
+package_packages=(debhelper dpkg-dev fakeroot mmdebstrap umoci binutils)
 test_packages=(tshark tcpdump qemu-utils qemu-block-extra xfsprogs dosfstools mtools fuse3 nbd-client libnbd-bin nbdkit fio ethtool nftables
     iproute2 tgt ceph-mon ceph-osd ceph-common
-    libiscsi-bin vblade util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils)
+    libiscsi-bin vblade util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils
+    lintian systemd runc)
 bench_packages=(fio ethtool iproute2 tgt libiscsi-bin vblade util-linux e2fsprogs fuse3 nfs-ganesha nfs-ganesha-vfs rpcbind
     libnfs-utils)
 
 case ${1:-} in
     build) wanted=("${build_packages[@]}") ;;
-    test) wanted=("${build_packages[@]}" "${test_packages[@]}") ;;
+    test) wanted=("${build_packages[@]}" "${package_packages[@]}" "${test_packages[@]}") ;;
+    package) wanted=("${build_packages[@]}" "${package_packages[@]}") ;;
     bench) wanted=("${build_packages[@]}" "${bench_packages[@]}") ;;
-    *) echo "usage: packaging/setup.sh build|test|bench" >&2; exit 2 ;;
+    *) echo "usage: packaging/setup.sh build|test|bench|package" >&2; exit 2 ;;
 esac
 
 # Rust installed by rustup may not be on the path of a fresh shell.

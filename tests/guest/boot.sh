@@ -7,6 +7,7 @@
 #   --tap INTERFACE=ADDRESS/PREFIX          a network card on this tap device, and its address in the guest (repeatable);
 #                                           without any, the guest has qemu's own network, and the host is 10.0.2.2
 #   --share DIRECTORY                       is /host in the guest, read-only
+#   --systemd                               its first process is systemd, and it can restart
 #
 # The processor is emulated: it runs everywhere, and proves correctness, never speed.
 
@@ -17,6 +18,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 console=
 addresses=
 share=
+is_systemd=
 network=()
 
 # ADDRESS/PREFIX and the arguments of -netdev: no boot ROM is needed.
@@ -31,6 +33,7 @@ while [ $# -gt 0 ]; do
         --agent) console=${2:?a file} ;;
         --tap) add_card "${2#*=}" "tap,ifname=${2%%=*},script=no,downscript=no" ;;
         --share) share=${2:?a directory} ;;
+        --systemd) is_systemd=yes; shift; continue ;;
         *) echo "boot.sh: $1 is not an option: see the beginning of $0" >&2; exit 2 ;;
     esac
     shift 2 || { echo "boot.sh: $1 takes a value" >&2; exit 2; }
@@ -38,12 +41,14 @@ done
 [ ${#network[@]} -gt 0 ] || add_card 10.0.2.15/24 user
 guest=$("$here/build.sh")
 
-kernel="console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no5lvl random.trust_cpu=on rig.addresses=$addresses"
+kernel="console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no5lvl no_timer_check random.trust_cpu=on rig.addresses=$addresses"
 # What no job uses takes time to set up.
 kernel+=" modprobe.blacklist=kvm_amd,kvm_intel,ata_piix,ata_generic,floppy,i2c_piix4"
 # All processors in one thread: with one for each, QEMU before 8.1 may translate an instruction while another processor patches it,
 # and the kernel dies of an int3 that it has taken back.
-machine=(-accel tcg,thread=single -cpu max -m $MEMORY_MIB -smp $PROCESSORS -nodefaults -no-user-config -display none -no-reboot)
+machine=(-accel tcg,thread=single -cpu max -m $MEMORY_MIB -smp $PROCESSORS -nodefaults -no-user-config -display none)
+# What ends by itself ends qemu, unless it is to come again.
+if [ -n "$is_systemd" ]; then kernel+=" rig.systemd"; else machine+=(-no-reboot); fi
 machine+=(-kernel "$guest/vmlinuz" -initrd "$guest/initramfs")
 machine+=(-drive "file=$guest/root.img,if=virtio,format=raw,snapshot=on,cache=unsafe")
 machine+=(-virtfs "local,path=$here,mount_tag=rig,security_model=none,readonly=on")

@@ -40,6 +40,7 @@ make_host() {
 
 run_jobs() {
     local limit_s command status
+    until [ -e /dev/virtio-ports/agent ]; do sleep 0.1; done
     exec 3<> /dev/virtio-ports/agent
     echo '=ready' >&3
     while read -r limit_s command <&3; do
@@ -52,9 +53,32 @@ run_jobs() {
     done
 }
 
+# A host as people have it: systemd with its network, and the agent as a service.
+become_systemd() {
+    mount -t tmpfs -o mode=755 run /run
+    [ -z "$has_host" ] || mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose host /host
+    local units=/run/systemd/system number=0 address
+    mkdir -p "$units/multi-user.target.wants" "$units/network-online.target.wants" /run/systemd/network
+    for address in ${addresses//,/ }; do
+        printf '[Match]\nName=eth%s\n[Network]\nAddress=%s\n' $number "$address" > /run/systemd/network/eth$number.network
+        number=$((number + 1))
+    done
+    ln -s /lib/systemd/system/systemd-networkd.service "$units/multi-user.target.wants/"
+    ln -s /lib/systemd/system/systemd-networkd-wait-online.service "$units/network-online.target.wants/"
+    # The agent is there also when something else never is.
+    printf '%s\n' '[Unit]' 'After=systemd-udevd.service' '[Service]' 'ExecStart=/bin/bash /rig/init.sh agent' 'StandardError=tty' \
+        > "$units/rig-agent.service"
+    ln -s ../rig-agent.service "$units/multi-user.target.wants/"
+    hostname guest
+    mkdir -p /var/log/journal
+    umount /proc
+    exec /lib/systemd/systemd
+}
+
 addresses=
 is_agent=
 has_host=
+is_systemd=
 read_command_line() {
     local word
     for word in $(cat /proc/cmdline); do
@@ -62,12 +86,19 @@ read_command_line() {
             rig.addresses=*) addresses=${word#*=} ;;
             rig.agent) is_agent=yes ;;
             rig.host) has_host=yes ;;
+            rig.systemd) is_systemd=yes ;;
         esac
     done
 }
 
+if [ "${1:-}" = agent ]; then
+    run_jobs
+    systemctl poweroff
+    exit
+fi
 mount -t proc proc /proc
 read_command_line
+[ -z "$is_systemd" ] || become_systemd
 make_host
 if [ -n "$is_agent" ]; then
     run_jobs

@@ -4,6 +4,7 @@
 
 mod iscsi;
 mod optical;
+mod package;
 
 use std::time::Duration;
 

@@ -25,6 +25,7 @@ mod many;
 mod name_servers;
 mod names;
 mod options;
+mod package;
 mod qemu;
 mod remote;
 mod resources;

@@ -46,6 +46,16 @@ pub struct Guest {
 impl Guest {
     /// Boots it with links to the server of this world, or says why it cannot be. The links are there from now on.
     pub fn boot(world: &World, test: &str) -> Option<Guest> {
+        let program = Path::new(env!("CARGO_BIN_EXE_sanwire"));
+        Guest::boot_as(world, test, &[], program.parent().expect("the directory of the program"))
+    }
+
+    /// The same with systemd, which restarts; `/host` in it is `shared`.
+    pub fn boot_with_systemd(world: &World, test: &str, shared: &Path) -> Option<Guest> {
+        Guest::boot_as(world, test, &["--systemd"], shared)
+    }
+
+    fn boot_as(world: &World, test: &str, options: &[&str], shared: &Path) -> Option<Guest> {
         if let Some(missing) = ["qemu-system-x86_64", "debootstrap"].into_iter().find(|tool| !is_installed(tool)) {
             skip(test, &format!("the program {missing} is not installed"));
             return None;
@@ -65,8 +75,7 @@ impl Guest {
             world.add_tap(link.interface, link.server);
             boot.arg("--tap").arg(format!("{}={}/24", link.interface, link.guest));
         }
-        let program = Path::new(env!("CARGO_BIN_EXE_sanwire"));
-        boot.arg("--share").arg(program.parent().expect("the directory of the program"));
+        boot.args(options).arg("--share").arg(shared);
         let (machine, orders, answers) = Process::spawn_with_pipes("guest", boot, log);
         let mut guest = Guest { orders, answers: lines(answers), _machine: machine };
         assert_eq!(guest.answer(Instant::now() + BOOT_TIMEOUT).1, "ready", "the guest's first word");
@@ -93,6 +102,20 @@ impl Guest {
             "124" | "137" => panic!("{job} was not over after {} s:\n{output}", limit.as_secs()),
             status => panic!("{job} failed with status {status}:\n{output}"),
         }
+    }
+
+    /// Restarts it in order, and waits until it is there again.
+    ///
+    /// # Panics
+    /// When it does not come back.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        // A little later, so that the order itself is answered.
+        let order = "10 systemd-run --collect --on-active=1 --timer-property=AccuracySec=100ms systemctl reboot";
+        writeln!(self.orders, "{order}").expect("the guest takes an order");
+        let mut words = std::iter::from_fn(|| Some(self.answer(Instant::now() + BOOT_TIMEOUT).1));
+        assert_eq!(words.next().as_deref(), Some("0"), "it is going to restart");
+        assert_eq!(words.next().as_deref(), Some("ready"), "it is there again");
     }
 
     /// The lines after `|` and the word after `=`.

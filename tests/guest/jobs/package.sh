@@ -1,0 +1,123 @@
+# package.sh STEP [ARGUMENTS...]: the package on a host with systemd, which serves two volumes to itself, and attaches one when it starts.
+. /rig/jobs/lib.sh
+
+readonly FILES=/srv/data UNIT=sanwire-attach@data.service
+step=$1
+shift
+
+version() { dpkg-query -W -f '${Version}' sanwire; }
+main_pid() { systemctl show --property MainPID --value "$1"; }
+
+# install PACKAGE: what is installed works at once, and serves nothing.
+install() {
+    dpkg -i "$1"
+    systemctl is-active sanwire.service || fail "$(journalctl -u sanwire --no-pager)"
+    expect '^  on hs-ip:127.0.0.1' sanwire ctl status
+    systemd-analyze verify --man=no sanwire.service sanwire-attach@data.service
+    man_pages=$(dpkg -L sanwire | grep -c '/man[15]/.*\.gz$')
+    [ "$man_pages" -gt 20 ] || fail "$man_pages manual pages"
+    [ "$(stat -c '%U %a' /var/lib/sanwire/server /run/sanwire/server | sort -u)" = "sanwire 700" ]
+}
+
+# serve: two volumes, with a password that the service manager hands over.
+serve() {
+    (umask 077 && echo 'correct horse' > /etc/sanwire/password)
+    mkdir -p /etc/systemd/system/sanwire.service.d
+    printf '[Service]\nLoadCredential=password:/etc/sanwire/password\n' > /etc/systemd/system/sanwire.service.d/password.conf
+    {
+        echo 'name = "box"'
+        echo 'wire = ["hs-ip:127.0.0.1"]'
+        echo 'password-file = "/run/credentials/sanwire.service/password"'
+        for volume in data more; do
+            printf '[[volume]]\nname = "%s"\nstore = "file:/var/lib/sanwire/volumes/%s.img"\nsize = "96M"\n' $volume $volume
+        done
+    } > /etc/sanwire/sanwire.toml
+    systemctl daemon-reload
+    systemctl restart sanwire.service || fail "$(journalctl -u sanwire --no-pager)"
+    expect '^0 +data +96 MiB' sanwire ctl status
+    expect 'Status: "box serves on hs-ip:127.0.0.1' systemctl status sanwire.service
+    echo 'nonsense = 1' >> /etc/sanwire/sanwire.toml
+    refuse '.' systemctl reload sanwire.service
+    sed -i '$d' /etc/sanwire/sanwire.toml
+    systemctl reload sanwire.service
+}
+
+# attach: as the documents say.
+attach() {
+    local line
+    line=$(sanwire attach --save data hs+ip://127.0.0.1/data --password-file /etc/sanwire/password | grep '^ */dev/sanwire/')
+    sanwire attach --check
+    systemctl enable --now $UNIT || fail "$(journalctl -u $UNIT --no-pager)"
+    expect '/dev/sanwire/box/data' sanwire ls
+    refuse 'is attached on this host already as /dev/loop' sanwire attach hs+ip://127.0.0.1:5674/data --password-file /etc/sanwire/password
+    mkfs.ext4 -q /dev/sanwire/box/data
+    mkdir -p $FILES
+    echo "$line" | sed "s|SERVER|box|; s|/mnt/data|$FILES|; s| auto | ext4 |" >> /etc/fstab
+    systemctl daemon-reload
+    mount $FILES
+    fill $FILES/files 12 > /root/sums
+    cat /etc/fstab
+}
+
+# again: the host has restarted, in order, and has its files.
+again() {
+    within 60 mountpoint -q $FILES
+    [ "$(findmnt -n -o SOURCE $FILES)" = "$(readlink -f /dev/sanwire/box/data)" ] || fail "$(findmnt $FILES)"
+    (cd $FILES/files && sha256sum --quiet -c /root/sums)
+    local order
+    order=$(journalctl -b -1 -o cat --no-pager | sed -n '/^Unmounted srv-data/,$p' | grep -E '^(Unmounted|Stopp)')
+    ordered "$order" 'Unmounted srv-data' 'Stopped.*Sanwire volume' 'Stopped.*Sanwire storage server' 'Stopping.*Network Configuration'
+    ! journalctl -b -1 -k --no-pager | grep -E 'I/O error|EXT4-fs error' || fail 'the disk was gone before its file system'
+    expect 'clean' tune2fs -l /dev/sanwire/box/data
+}
+
+# ordered TEXT PATTERN...: the text has lines for all patterns, in this order.
+ordered() {
+    local text=$1 pattern before=0 at
+    shift
+    for pattern in "$@"; do
+        at=$(grep -nE -m 1 -- "$pattern" <<< "$text" | cut -d : -f 1)
+        [ "${at:-0}" -gt $before ] || fail "'$pattern' is not behind line $before of: $text"
+        before=$at
+    done
+}
+
+# Until the upgrade is over, and beyond it.
+write_and_verify() {
+    local is_last=
+    until [ -n "$is_last" ]; do
+        [ ! -e /tmp/is-upgraded ] || is_last=yes
+        fio --name load --directory $FILES --size 4M --rw randwrite --bs 16k --direct 1 --ioengine libaio --iodepth 4 \
+            --verify crc32c --do_verify 1 || return 1
+    done
+}
+
+# upgrade PACKAGE: while fio writes and verifies, which sees a pause.
+upgrade() {
+    local before server attachment load
+    before=$(version) server=$(main_pid sanwire.service) attachment=$(main_pid $UNIT)
+    rm -f /tmp/is-upgraded
+    write_and_verify > /tmp/fio 2>&1 &
+    load=$!
+    sleep 2
+    dpkg -i "$1"
+    [ "$(version)" != "$before" ] && [ "$(main_pid sanwire.service)" != "$server" ] || fail "$before is not replaced"
+    [ "$(main_pid $UNIT)" = "$attachment" ] || fail 'the attachment was restarted'
+    expect '^0 +data ' sanwire ctl status
+    touch /tmp/is-upgraded
+    wait $load || fail "$(cat /tmp/fio)"
+    ! dmesg | grep -E 'I/O error|EXT4-fs error' || fail 'the disk has had errors'
+    (cd $FILES/files && sha256sum --quiet -c /root/sums)
+}
+
+# remove: what runs ends, and what was kept stays.
+remove() {
+    umount $FILES
+    systemctl disable --now $UNIT
+    [ ! -e /dev/sanwire/box/data ] || fail "$(ls -lR /dev/sanwire)"
+    dpkg -r sanwire
+    ! systemctl is-active sanwire.service || fail 'the server runs'
+    [ -s /var/lib/sanwire/volumes/data.img ] && [ -s /var/lib/sanwire/server/server.key ] && [ -s /etc/sanwire/attach.toml ]
+}
+
+"$step" "$@"

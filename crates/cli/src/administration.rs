@@ -1,13 +1,16 @@
 //! Managing a running server: from the words of the command line to a request, and to what is printed of the answer.
 
+mod sessions;
 mod tables;
+mod told;
+mod tree;
 
 use std::thread;
 use std::time::Duration;
 
-use sanwire_server::{Answer, ClientSettings, Events, JobState, JobStatus, Request, Response, Secret};
+use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, Secret};
 
-use self::tables::{show_events, table_of};
+use self::tables::table_of;
 use crate::args::{self, AskingArgs, ManageCommand, SettingsArgs};
 use crate::config::read_password;
 use crate::failure::misuse;
@@ -19,12 +22,13 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// What is asked. Passwords are made secrets of here: the server never learns them.
 fn request(command: &ManageCommand) -> anyhow::Result<Request> {
     Ok(match command {
-        ManageCommand::Status => Request::Status,
-        ManageCommand::Sessions => Request::Sessions,
+        ManageCommand::Status | ManageCommand::Tree => Request::Status,
+        ManageCommand::Sessions { .. } => Request::Sessions,
+        ManageCommand::Audit(args) => Request::Audit(told::audit_query(args)?),
         ManageCommand::Statistics => Request::Statistics,
         ManageCommand::Metrics => Request::Metrics,
         ManageCommand::Jobs => Request::Jobs,
-        ManageCommand::Events { since, .. } => Request::Events { since: since.clone(), wait: false },
+        ManageCommand::Events(args) => told::events_request(args, args.since.clone(), false),
         ManageCommand::Job { id, wait } => Request::Job { id: *id, wait: *wait },
         ManageCommand::AddVolume { volume, target, renew, adopt } => {
             args::check_volume(volume)?;
@@ -99,40 +103,28 @@ pub(crate) fn run(
     terms: AskingArgs,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<()> {
-    if let ManageCommand::Events { follow: true, since } = command {
-        return follow(since.clone(), terms.json, ask);
+    match command {
+        ManageCommand::Events(args) if args.follow => return told::follow_events(args, terms.json, ask),
+        ManageCommand::Audit(args) => return told::audit(args, terms.json, ask),
+        ManageCommand::Tree => return tree(terms.json, ask),
+        ManageCommand::Sessions { rate: Some(period) } if !terms.json => return sessions::show_rates(*period, ask),
+        _ => {}
     }
     Ok(output::print(&show(&pursue(command, terms, ask)?, terms.json)?)?)
 }
 
-/// Prints what has happened, and what happens, until that fails or nobody reads it.
-fn follow(
-    mut since: Option<String>,
-    as_json: bool,
-    ask: impl Fn(&Request) -> anyhow::Result<Answer>,
-) -> anyhow::Result<()> {
-    loop {
-        let Answer::Events(told) = ask(&Request::Events { since, wait: true })? else {
-            anyhow::bail!("the server's answer cannot be read: is it another version?")
-        };
-        let text = if as_json { lines_of(&told)? } else { show_events(&told) };
-        if !output::print_while_read(&text)? {
-            return Ok(());
-        }
-        if told.events.is_empty() {
-            // The server may have let too many others wait to let this one.
-            thread::sleep(ASK_AGAIN);
-        }
-        since = Some(told.cursor);
-    }
-}
-
-/// Each event as a line of JSON; before them one that says that some were missed.
-fn lines_of(told: &Events) -> serde_json::Result<String> {
-    let is_missed = told.gone.is_some() || told.restarted;
-    let missed = is_missed.then(|| serde_json::json!({ "gone": told.gone, "restarted": told.restarted }).to_string());
-    let events = told.events.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-    Ok(missed.into_iter().chain(events).map(|line| format!("{line}\n")).collect())
+/// Prints targets, units, groups, sessions and volumes as a tree.
+fn tree(as_json: bool, ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyhow::Result<()> {
+    let answers = (ask(&Request::Status)?, ask(&Request::Sessions)?);
+    let (Answer::Status(status), Answer::Sessions(sessions)) = answers else {
+        anyhow::bail!("the server's answer cannot be read: is it another version?")
+    };
+    let text = if as_json {
+        format!("{:#}\n", serde_json::json!({ "status": status, "sessions": sessions }))
+    } else {
+        tree::show_tree(&status, &sessions)
+    };
+    Ok(output::print(&text)?)
 }
 
 /// Asks for a request what it comes to. Whoever wants to wait for a job asks again until it is over.

@@ -9,6 +9,7 @@ mod key;
 mod links;
 mod manage;
 mod serve;
+mod watching;
 
 use std::path::PathBuf;
 
@@ -28,6 +29,7 @@ pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};
 pub(crate) use manage::{AskingArgs, ManageArgs, ManageCommand, SettingsArgs, check_volume};
 pub(crate) use serve::ServeArgs;
+pub(crate) use watching::{AuditArgs, EventsArgs, ResultArg, TopicArg};
 
 /// One SAN that speaks every wire: serve disks to other hosts, use theirs.
 #[derive(Parser, Debug)]

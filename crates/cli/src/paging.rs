@@ -59,6 +59,9 @@ mod tests {
     fn page_of_missing(asked: usize, from: u64) -> Response {
         let missing = MissingStatus { name: format!("v{from}"), reason: "away".into() };
         let status = Status {
+            version: String::new(),
+            started: String::new(),
+            uptime_seconds: 0,
             name: "box".into(),
             wires: Vec::new(),
             revision: 1,

@@ -81,6 +81,11 @@ impl<C> Queues<C> {
         self.by_session.iter().filter_map(|(nexus, queue)| Some((*nexus, queue.commands.front()?)))
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &C> {
+        self.by_session.values().flat_map(|queue| &queue.commands)
+    }
+
     /// The commands of a session.
     pub(crate) fn of(&mut self, nexus: NexusId) -> impl Iterator<Item = &mut C> {
         self.by_session.get_mut(&nexus).into_iter().flat_map(|queue| queue.commands.iter_mut())

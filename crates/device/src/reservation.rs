@@ -235,6 +235,11 @@ impl Reservations {
         Some((Arc::clone(keeper), record))
     }
 
+    /// How many registrations there are, and whether anything is reserved.
+    pub(crate) fn tally(&self) -> (usize, bool) {
+        (self.lock().registry.len(), self.is_restricted.load(Ordering::Acquire))
+    }
+
     /// How the quota of registrations is used.
     pub(crate) fn usage(&self) -> Usage {
         self.lock().room.usage()

@@ -92,6 +92,11 @@ impl<H> Starvation<H> {
         self.queues.len()
     }
 
+    /// All commands that wait.
+    pub fn handles(&self) -> impl Iterator<Item = &H> {
+        self.queues.all().map(|starved| &starved.handle)
+    }
+
     /// The sessions of which something waits for memory, each with its share. What is withheld waits for its session instead.
     pub fn sessions(&self) -> impl Iterator<Item = (NexusId, &Region)> {
         let firsts = self.queues.firsts().filter(|(nexus, _)| !self.withheld.contains(nexus));

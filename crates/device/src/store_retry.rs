@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sanwire_core::Instant;
 use sanwire_core::quota::{LOGGED_STALLS, Pace, Usage};
@@ -19,6 +20,9 @@ pub struct StoreRetry {
 #[derive(Debug)]
 struct RetryState {
     waiting: u32,
+    /// For how long some have waited in all, up to when that was last seen.
+    stalled: Duration,
+    seen_at: Instant,
     /// Those that have failed since the first of them began to wait.
     failed: u32,
     /// StoreRetry that may be told of.
@@ -34,7 +38,16 @@ struct RetryState {
 impl StoreRetry {
     pub(crate) fn new(volume: &str, patience: Patience) -> Self {
         let pace = Pace::new(&LOGGED_STALLS);
-        let state = RetryState { waiting: 0, failed: 0, pace, is_told: false, untold: 0, refused: 0 };
+        let state = RetryState {
+            waiting: 0,
+            stalled: Duration::ZERO,
+            seen_at: Instant::ZERO,
+            failed: 0,
+            pace,
+            is_told: false,
+            untold: 0,
+            refused: 0,
+        };
         StoreRetry { volume: volume.to_owned(), patience, is_over: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
@@ -68,8 +81,28 @@ impl StoreRetry {
     }
 
     /// One more waits.
-    pub fn begin(&self) {
-        self.lock().waiting += 1;
+    pub fn begin(&self, now: Instant) {
+        let mut state = self.lock();
+        if state.waiting == 0 {
+            state.seen_at = now;
+        }
+        state.waiting += 1;
+    }
+
+    /// The store was asked again by one that waits: some have waited until now.
+    pub fn seen(&self, now: Instant) {
+        let mut state = self.lock();
+        if state.waiting > 0 {
+            let since = now.saturating_since(state.seen_at);
+            state.stalled += since;
+            state.seen_at += since;
+        }
+    }
+
+    /// For how long commands have waited so far, one or several at a time, up to when the store was last asked again.
+    #[must_use]
+    pub fn stalled(&self) -> Duration {
+        self.lock().stalled
     }
 
     /// Whether it is to be told now that commands wait: once until none does, and not often where a store comes and goes. To be asked
@@ -129,7 +162,7 @@ mod tests {
         let (stalls, mut now, mut told, mut untold) = (stalls(), Instant::ZERO, 0, 0);
         for _ in 0..3600 {
             now += Duration::from_secs(1);
-            stalls.begin();
+            stalls.begin(now);
             if let Some(more) = stalls.tidings(now) {
                 (told, untold) = (told + 1, untold + more);
                 assert_eq!(stalls.tidings(now), None, "once for each stall");
@@ -147,15 +180,33 @@ mod tests {
     fn a_stall_that_lasts_is_told_of_however_many_came_before() {
         let (stalls, now) = (stalls(), Instant::ZERO + Duration::from_secs(1));
         for _ in 0..100 {
-            stalls.begin();
+            stalls.begin(Instant::ZERO);
             stalls.tidings(now);
             stalls.end();
         }
-        stalls.begin();
+        stalls.begin(Instant::ZERO);
         assert_eq!(stalls.tidings(now), None);
         let waits = (0..).find(|seconds| stalls.tidings(now + Duration::from_secs(*seconds)).is_some());
         assert!(waits.is_some_and(|seconds| seconds <= 10), "after {waits:?} s");
         stalls.fail();
         assert_eq!(stalls.end(), Some(1));
+    }
+
+    #[test]
+    fn the_time_of_several_that_wait_at_once_counts_once() {
+        let (stalls, at) = (stalls(), |seconds| Instant::ZERO + Duration::from_secs(seconds));
+        stalls.seen(at(5));
+        assert_eq!(stalls.stalled(), Duration::ZERO, "nothing waits");
+        stalls.begin(at(10));
+        stalls.begin(at(11));
+        stalls.seen(at(12));
+        stalls.seen(at(11));
+        stalls.seen(at(13));
+        (0..2).for_each(|_| drop(stalls.end()));
+        stalls.seen(at(20));
+        assert_eq!(stalls.stalled(), Duration::from_secs(3));
+        stalls.begin(at(30));
+        stalls.seen(at(31));
+        assert_eq!(stalls.stalled(), Duration::from_secs(4));
     }
 }

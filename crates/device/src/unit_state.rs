@@ -148,6 +148,12 @@ impl UnitState {
         &self.store_errors
     }
 
+    /// How many persistent registrations there are, and whether the unit is reserved, in whichever way.
+    #[must_use]
+    pub fn reserved(&self) -> (usize, bool) {
+        self.reservations.tally()
+    }
+
     /// How the quotas of the volume are used.
     #[must_use]
     pub fn quotas(&self) -> [Usage; 4] {

@@ -33,6 +33,7 @@ mod barrier;
 mod engine;
 mod flights;
 mod held;
+mod looking;
 mod meter;
 mod notice;
 mod paused;
@@ -43,7 +44,7 @@ mod starved;
 pub use abort::{Selection, Which};
 pub use barrier::AbortBarrier;
 pub use engine::{Ended, Engine, Handle, Work, task_aborted};
-pub use meter::{Meter, NexusCount, VolumeCount, VolumeCounters};
+pub use meter::{Durations, FailureKind, Meter, NexusCount, Operation, VolumeCount, VolumeCounters};
 pub use notice::Notice;
 
 #[cfg(test)]

@@ -1,20 +1,27 @@
 //! What is measured of commands: plain numbers of one shard, which are added up with those of others.
 
+mod durations;
+mod operation;
+mod outcome;
+
 use std::time::Duration;
 
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Instant, Lun};
 use sanwire_device::LogicalUnits;
-use sanwire_scsi::{Reply, Status, Task};
+use sanwire_scsi::{Reply, Task};
 
-/// Latencies are counted by their powers of two, in microseconds; the last place takes the rest.
-const LATENCY_PLACES: usize = 24;
+pub use self::durations::Durations;
+pub use self::operation::Operation;
+pub use self::outcome::FailureKind;
+use self::outcome::Outcome;
 
 /// What is measured of a command, from its begin on.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     /// Which volume; none has the number [`LUNS_MAX`].
     slot: u16,
+    operation: Operation,
     written_bytes: u32,
     pub(crate) begun_at: Instant,
 }
@@ -25,7 +32,7 @@ impl Meter {
     pub fn start(units: &LogicalUnits, task: &Task, now: Instant) -> Self {
         let slot = task.lun.and_then(|lun: Lun| units.slot(lun)).unwrap_or(LUNS_MAX as u16);
         let written_bytes = task.data_out.as_ref().map_or(0, |data| data.len() as u32);
-        Meter { slot, written_bytes, begun_at: now }
+        Meter { slot, operation: Operation::of(&task.cdb), written_bytes, begun_at: now }
     }
 
     /// Which volume it is for: the number of a slot that its owner gave it, or [`LUNS_MAX`] for none.
@@ -41,63 +48,71 @@ impl Meter {
 }
 
 /// What was counted of one volume.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct VolumeCount {
-    /// Commands that have ended.
-    pub commands: u64,
+    /// Commands that have ended, by their [`Operation`].
+    pub operations: [u64; Operation::ALL.len()],
     /// Bytes that they have read.
     pub read_bytes: u64,
     /// Bytes that they have written.
     pub written_bytes: u64,
-    /// Commands that failed or were aborted.
-    pub errors: u64,
-    /// The sum of their latencies.
-    pub latency_us: u64,
-    /// The longest latency.
-    pub latency_max_us: u64,
-    /// How many took so long, by powers of two: in the first place those below a microsecond.
-    pub latencies: [u64; LATENCY_PLACES],
+    /// Commands that failed or were aborted, by their [`FailureKind`].
+    pub failures: [u64; FailureKind::ALL.len()],
+    /// How long reads, writes and flushes have taken, where there were any: these are the first operations.
+    durations: [Option<Box<Durations>>; 3],
 }
 
 impl VolumeCount {
-    fn note(&mut self, written_bytes: u32, reply: Option<&Reply>, latency: Duration) {
-        self.commands += 1;
+    fn note(&mut self, meter: &Meter, reply: Option<&Reply>, duration: Duration) {
+        self.operations[meter.operation as usize] += 1;
         match Outcome::of(reply) {
             Outcome::Done { read_bytes } => {
                 self.read_bytes += read_bytes;
-                self.written_bytes += u64::from(written_bytes);
+                self.written_bytes += u64::from(meter.written_bytes);
             }
             Outcome::Attention => {}
-            Outcome::Failed => self.errors += 1,
+            Outcome::Failed(kind) => self.failures[kind as usize] += 1,
         }
-        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.latency_us = self.latency_us.saturating_add(latency_us);
-        self.latency_max_us = self.latency_max_us.max(latency_us);
-        let place = (u64::BITS - latency_us.leading_zeros()) as usize;
-        self.latencies[place.min(LATENCY_PLACES - 1)] += 1;
+        if let Some(durations) = self.durations.get_mut(meter.operation as usize) {
+            durations.get_or_insert_default().note(duration);
+        }
     }
 
     /// Adds what another shard has counted.
     pub fn add(&mut self, other: &VolumeCount) {
-        self.commands += other.commands;
+        self.operations.iter_mut().zip(other.operations).for_each(|(ours, theirs)| *ours += theirs);
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
-        self.errors += other.errors;
-        self.latency_us = self.latency_us.saturating_add(other.latency_us);
-        self.latency_max_us = self.latency_max_us.max(other.latency_max_us);
-        self.latencies.iter_mut().zip(other.latencies).for_each(|(ours, theirs)| *ours += theirs);
+        self.failures.iter_mut().zip(other.failures).for_each(|(ours, theirs)| *ours += theirs);
+        for (ours, theirs) in self.durations.iter_mut().zip(&other.durations) {
+            theirs.iter().for_each(|theirs| ours.get_or_insert_default().add(theirs));
+        }
     }
 
-    /// No more than this many microseconds took `share` (of 1) of the commands, to a factor of two.
+    /// Commands that have ended.
     #[must_use]
-    pub fn latency_within_us(&self, share: f64) -> u64 {
-        let wanted = (self.commands as f64 * share).ceil() as u64;
-        let mut count = 0;
-        let place = self.latencies.iter().position(|commands| {
-            count += commands;
-            count >= wanted
-        });
-        place.map_or(0, |place| (1 << place) - 1).min(self.latency_max_us)
+    pub fn commands(&self) -> u64 {
+        self.operations.iter().sum()
+    }
+
+    /// Commands that failed or were aborted.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.failures.iter().sum()
+    }
+
+    /// How long the commands of an operation have taken; `None` when there were none, or that is not measured.
+    #[must_use]
+    pub fn durations(&self, operation: Operation) -> Option<&Durations> {
+        self.durations.get(operation as usize)?.as_deref()
+    }
+
+    /// How long reads, writes and flushes have taken together.
+    #[must_use]
+    pub fn all_durations(&self) -> Durations {
+        let mut sum = Durations::default();
+        self.durations.iter().flatten().for_each(|durations| sum.add(durations));
+        sum
     }
 }
 
@@ -125,39 +140,9 @@ impl NexusCount {
                 self.written_bytes += if is_over { u64::from(meter.written_bytes) } else { 0 };
             }
             Outcome::Attention => {}
-            Outcome::Failed => self.errors += 1,
+            Outcome::Failed(_) => self.errors += 1,
         }
     }
-}
-
-/// How a command has ended.
-enum Outcome {
-    Done { read_bytes: u64 },
-    Attention,
-    Failed,
-}
-
-impl Outcome {
-    fn of(reply: Option<&Reply>) -> Outcome {
-        match reply {
-            Some(reply) if matches!(reply.status, Status::Good | Status::ConditionMet) => {
-                Outcome::Done { read_bytes: reply.data_in.as_ref().map_or(0, |data| data.len() as u64) }
-            }
-            Some(reply) if is_attention(&reply.sense) => Outcome::Attention,
-            _ => Outcome::Failed,
-        }
-    }
-}
-
-/// SPC-5 4.4: a unit attention tells of something else than the command.
-fn is_attention(sense: &[u8]) -> bool {
-    const UNIT_ATTENTION: u8 = 6;
-    let key = match sense.first().map(|code| code & 0x7f) {
-        Some(0x70 | 0x71) => sense.get(2),
-        Some(0x72 | 0x73) => sense.get(1),
-        _ => None,
-    };
-    key.is_some_and(|key| key & 0x0f == UNIT_ATTENTION)
 }
 
 /// The counters of a shard, volume by volume.
@@ -177,7 +162,7 @@ impl VolumeCounters {
             volume.read_bytes += piece.data_in.as_ref().map_or(0, |data| data.len() as u64);
             return;
         }
-        volume.note(meter.written_bytes, reply, now.saturating_since(meter.begun_at));
+        volume.note(meter, reply, now.saturating_since(meter.begun_at));
     }
 
     fn volume(&mut self, slot: u16) -> &mut VolumeCount {
@@ -195,8 +180,10 @@ impl VolumeCounters {
     /// stand under [`LUNS_MAX`].
     #[must_use]
     pub fn volumes(&self) -> Vec<(u16, VolumeCount)> {
-        let used = (0..).zip(&self.volumes).filter_map(|(slot, count)| Some((slot, **count.as_ref()?)));
-        used.chain((self.absent.commands > 0).then_some((LUNS_MAX as u16, self.absent))).collect()
+        let used =
+            (0..).zip(&self.volumes).filter_map(|(slot, count)| Some((slot, VolumeCount::clone(count.as_ref()?))));
+        let absent = (self.absent.commands() > 0).then(|| (LUNS_MAX as u16, self.absent.clone()));
+        used.chain(absent).collect()
     }
 
     /// Another volume has this slot now.
@@ -209,21 +196,33 @@ impl VolumeCounters {
 
 #[cfg(test)]
 mod tests {
+    use sanwire_scsi::Status;
+
     use super::*;
 
+    fn meter(slot: u16, operation: Operation) -> Meter {
+        Meter { slot, operation, written_bytes: 512, begun_at: Instant::ZERO }
+    }
+
     #[test]
-    fn latencies_are_known_to_a_factor_of_two() {
+    fn latencies_are_known_to_a_quarter_for_each_operation() {
         let mut count = VolumeCount::default();
         for latency_us in [0, 1, 90, 100, 110, 5000] {
-            count.note(512, Some(&Reply::good(None)), Duration::from_micros(latency_us));
+            let write = meter(0, Operation::Write);
+            count.note(&write, Some(&Reply::good(None)), Duration::from_micros(latency_us));
         }
-        assert_eq!((count.commands, count.written_bytes, count.errors), (6, 6 * 512, 0));
-        assert_eq!((count.latency_within_us(0.5), count.latency_within_us(0.99)), (127, 5000));
+        assert_eq!((count.commands(), count.written_bytes, count.errors()), (6, 6 * 512, 0));
+        let writes = count.durations(Operation::Write).unwrap();
+        assert_eq!((writes.within_us(0.5), writes.within_us(0.99)), (95, 5000));
+        assert!(count.durations(Operation::Read).is_none());
+        count.note(&meter(0, Operation::Read), Some(&Reply::good(None)), Duration::from_micros(3));
+        count.note(&meter(0, Operation::Unmap), Some(&Reply::good(None)), Duration::from_micros(3));
         let mut sum = VolumeCount::default();
         sum.add(&count);
         sum.add(&count);
-        assert_eq!((sum.commands, sum.latency_us, sum.latency_max_us), (12, 2 * 5301, 5000));
-        assert_eq!(VolumeCount::default().latency_within_us(0.99), 0);
+        let all = sum.all_durations();
+        assert_eq!((sum.commands(), sum.operations[..4].to_vec()), (16, vec![2, 12, 0, 2]));
+        assert_eq!((all.count(), all.sum_us, all.max_us), (14, 2 * 5304, 5000));
     }
 
     #[test]
@@ -231,11 +230,10 @@ mod tests {
         let mut counters = VolumeCounters::default();
         let last = LUNS_MAX as u16 - 1;
         for slot in [7, last, 7, LUNS_MAX as u16] {
-            let meter = Meter { slot, written_bytes: 0, begun_at: Instant::ZERO };
-            counters.note(&meter, Some(&Reply::good(None)), Instant::ZERO);
+            counters.note(&meter(slot, Operation::Read), Some(&Reply::good(None)), Instant::ZERO);
         }
         let commands = |counters: &VolumeCounters| {
-            counters.volumes().iter().map(|(slot, count)| (*slot, count.commands)).collect::<Vec<_>>()
+            counters.volumes().iter().map(|(slot, count)| (*slot, count.commands())).collect::<Vec<_>>()
         };
         assert_eq!(commands(&counters), [(7, 2), (last, 1), (LUNS_MAX as u16, 1)]);
         counters.clear(7);
@@ -245,12 +243,16 @@ mod tests {
     #[test]
     fn attentions_are_no_errors() {
         let mut count = VolumeCount::default();
+        let mut note = |reply: Option<&Reply>| count.note(&meter(0, Operation::Other), reply, Duration::ZERO);
         let fails = |sense: Vec<u8>| Reply { sense, ..Reply::bare(Status::CheckCondition) };
-        count.note(0, Some(&fails(vec![0x70, 0, 6])), Duration::ZERO);
-        count.note(0, Some(&fails(vec![0x72, 6])), Duration::ZERO);
-        assert_eq!(count.errors, 0);
-        count.note(0, Some(&fails(vec![0x70, 0, 3])), Duration::ZERO);
-        count.note(0, None, Duration::ZERO);
-        assert_eq!((count.errors, count.commands), (2, 4));
+        note(Some(&fails(vec![0x70, 0, 6])));
+        note(Some(&fails(vec![0x72, 6])));
+        note(Some(&fails(vec![0x70, 0, 3])));
+        note(None);
+        assert_eq!((count.errors(), count.commands()), (2, 4));
+        assert_eq!(
+            (count.failures[FailureKind::Store as usize], count.failures[FailureKind::Aborted as usize]),
+            (1, 1)
+        );
     }
 }

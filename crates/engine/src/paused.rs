@@ -38,6 +38,11 @@ impl<H: Handle> Paused<H> {
         None
     }
 
+    /// All of them.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = &Command<H>> {
+        self.0.values().flatten().map(|waiting| &waiting.command)
+    }
+
     /// Takes out the commands that are selected.
     pub(crate) fn extract(&mut self, selection: &Selection<H>) -> Vec<Command<H>> {
         let mut extracted = Vec::new();

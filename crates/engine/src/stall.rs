@@ -130,7 +130,7 @@ impl Attempt {
         };
         let kept_bytes = self.kept_bytes();
         let stall = self.stall.get_or_insert_with(|| {
-            let _counted = Counted::new(stalls, &room.ledger, kept_bytes);
+            let _counted = Counted::new(stalls, &room.ledger, kept_bytes, now);
             Stall { kind, offset_bytes, since, until, wait: RETRY_FIRST, _counted }
         });
         (stall.kind, stall.offset_bytes, stall.until) = (kind, offset_bytes, until);
@@ -160,8 +160,8 @@ struct Counted {
 }
 
 impl Counted {
-    fn new(stalls: &Arc<StoreRetry>, ledger: &Arc<Ledger>, bytes: usize) -> Self {
-        stalls.begin();
+    fn new(stalls: &Arc<StoreRetry>, ledger: &Arc<Ledger>, bytes: usize, now: Instant) -> Self {
+        stalls.begin(now);
         let mut kept = lock(&ledger.kept);
         *kept = Kept { commands: kept.commands + 1, bytes: kept.bytes + bytes };
         drop(kept);
@@ -191,6 +191,12 @@ fn tell(stalls: &StoreRetry, kind: ErrorKind, ledger: &Ledger, now: Instant) {
 impl<H: Handle> Engine<H> {
     /// What becomes of a parked command. It is kept if its store could not do its work, and there is patience with that.
     pub(crate) fn judge(&mut self, tag: u32, completion: &Completion, now: Instant) -> Verdict {
+        let running = self.running.get_mut(tag as usize).and_then(Option::as_mut);
+        if let Some(Running { attempt: Some(attempt), execution, .. }) = &running
+            && attempt.stall.is_some()
+        {
+            execution.stalls().seen(now);
+        }
         if completion.is_ok() {
             return Verdict::Over;
         }

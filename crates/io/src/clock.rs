@@ -25,6 +25,23 @@ impl Clock {
     }
 }
 
+/// Processor time that the calling thread has taken so far.
+#[must_use]
+pub fn thread_time() -> Duration {
+    taken(ClockId::ThreadCPUTime)
+}
+
+/// Processor time that all threads of this process have taken so far, also those that have ended.
+#[must_use]
+pub fn process_time() -> Duration {
+    taken(ClockId::ProcessCPUTime)
+}
+
+fn taken(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,7 @@ pub mod tcp;
 mod udp;
 mod waker;
 
-pub use clock::Clock;
+pub use clock::{Clock, process_time, thread_time};
 pub use packet::{PacketPort, RING_BYTES_DEFAULT};
 pub use poller::{Poller, Ready};
 pub use port::{BATCH_PACKETS, LocalAddress, Port, PortCounters};

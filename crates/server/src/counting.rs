@@ -1,5 +1,6 @@
 //! What a shard counts: plain numbers of its own, which are added up when somebody asks.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -34,6 +35,14 @@ impl Uses {
             self.0.resize(word + 1, 0);
         }
         self.0[word] |= bit;
+    }
+
+    /// Takes those of another one in.
+    pub(crate) fn merge(&mut self, other: &Uses) {
+        if other.0.len() > self.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| *ours |= theirs);
     }
 
     /// The slots of all of them, ascending.
@@ -98,6 +107,12 @@ pub(crate) struct Counted {
     pub(crate) shard: usize,
     /// By slots, ascending; only those that were used on this shard.
     pub(crate) volumes: Vec<(u16, VolumeCount)>,
+    /// Commands that have come and are not over, by slots.
+    pub(crate) in_flight: BTreeMap<u16, u64>,
+    /// Processor time of its thread.
+    pub(crate) busy: Duration,
+    /// Its memory for data in transit: what is used, and what is free.
+    pub(crate) memory_bytes: (u64, u64),
     pub(crate) connections: Vec<ConnectionCount>,
     pub(crate) sessions: Vec<SessionCount>,
     /// The sessions that have used volumes.

@@ -51,17 +51,17 @@ pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
 pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use error::StartError;
-pub use events::{Event, Events, Happening};
+pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening};
 pub use front::hyperscsi::clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
 };
 pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 pub use kept::{Keeps, StateError};
 pub use manage::{
-    Answer, AnswerPage, Asker, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, JobState,
-    JobStatus, ManageError, ManagementHandle, Manager, MetricsText, MissingStatus, PortState, QuotaStatistics,
-    REQUEST_MAX_BYTES, Refusal, RemoteStatistics, Request, Response, Source, Statistics, Status, TargetStatus,
-    VolumeStatistics, VolumeStatus,
+    Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, ConnectionStatistics,
+    Deviation, GroupStatus, JobState, JobStatus, ManageError, ManagementHandle, Manager, MetricsText, MissingStatus,
+    PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RemoteStatistics, Request, Response, Source, Statistics,
+    Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use pulse::Pulse;

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use sanwire_core::NexusId;
 use sanwire_device::LogicalUnits;
+use sanwire_engine::NexusCount;
 use serde::{Deserialize, Serialize};
 
 use crate::counting::{Counted, Uses};
@@ -49,6 +50,18 @@ pub struct SessionStatus {
     pub security: String,
     /// Whether its commands wait until it is resumed.
     pub paused: bool,
+    /// Commands of it that have ended.
+    #[serde(default)]
+    pub commands: u64,
+    /// Bytes that they have read.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// Bytes that they have written.
+    #[serde(default)]
+    pub written_bytes: u64,
+    /// Commands that failed or were aborted.
+    #[serde(default)]
+    pub errors: u64,
     /// The shard that serves it.
     pub shard: usize,
 }
@@ -80,6 +93,7 @@ pub(crate) struct SessionCount {
     pub(crate) since: SystemTime,
     pub(crate) uses: Uses,
     pub(crate) is_paused: bool,
+    pub(crate) commands: NexusCount,
 }
 
 /// The rows of all sessions, by their numbers.
@@ -114,6 +128,10 @@ pub(crate) fn rows(
             since: humantime::format_rfc3339_seconds(*since).to_string(),
             security: security.clone(),
             paused: session.is_paused,
+            commands: session.commands.commands,
+            read_bytes: session.commands.read_bytes,
+            written_bytes: session.commands.written_bytes,
+            errors: session.commands.errors,
             shard,
         }
     };

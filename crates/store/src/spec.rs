@@ -110,6 +110,12 @@ impl VolumeSpec {
         self
     }
 
+    /// Its store as it was written, without its keys: `file:/srv/disk0.img`.
+    #[must_use]
+    pub fn store_text(&self) -> &str {
+        &self.written.store
+    }
+
     /// The same volume, wherever the process that opens it stands: a relative path is made absolute.
     #[must_use]
     pub fn with_absolute_path(self) -> Self {

@@ -1,11 +1,15 @@
 //! Answers as tables for people.
 
+use std::time::Duration;
+
 use sanwire_core::Size;
 use sanwire_server::{
-    Answer, ClientStatus, ConnectionStatistics, Deviation, Events, JobState, JobStatus, Origin, PortState,
-    QuotaStatistics, RemoteStatistics, SessionStatus, Statistics, Status, VolumeStatistics,
+    Answer, ClientStatus, ConnectionStatistics, Deviation, JobState, JobStatus, Origin, PortState, QuotaStatistics,
+    RemoteStatistics, Statistics, Status, VolumeStatistics,
 };
 
+use super::sessions::show_sessions;
+use super::told::{show_audit, show_events};
 use crate::output;
 
 /// What people are shown.
@@ -20,42 +24,10 @@ pub(super) fn table_of(answer: &Answer) -> String {
         Answer::Events(events) => format!("{}cursor {}\n", show_events(events), events.cursor),
         Answer::Job(job) => show_job(job),
         Answer::Page(page) => table_of(&page.answer),
+        Answer::Audit(told) => format!("{}cursor {}\n", show_audit(told), told.cursor),
         Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
         Answer::Changed(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
     }
-}
-
-fn show_sessions(sessions: &[SessionStatus]) -> String {
-    let row = |session: &SessionStatus| {
-        let others = session.volumes - session.volume_names.len().min(session.volumes);
-        let more = (others > 0).then(|| format!("and {others} more"));
-        let volumes: Vec<&str> = session.volume_names.iter().map(String::as_str).chain(more.as_deref()).collect();
-        [
-            session.id.clone(),
-            session.name.clone().unwrap_or_else(|| session.client.clone()),
-            format!("{} {}", session.wire, session.address),
-            session.connections.to_string(),
-            session.target.clone().unwrap_or_default(),
-            volumes.join(","),
-            session.since.clone(),
-            session.security.clone(),
-            if session.paused { "paused".to_owned() } else { String::new() },
-        ]
-    };
-    let heads = ["SESSION", "CLIENT", "AT", "CONNECTIONS", "TARGET", "USES", "SINCE", "SECURITY", ""];
-    output::table(heads, &sessions.iter().map(row).collect::<Vec<_>>())
-}
-
-pub(super) fn show_events(told: &Events) -> String {
-    let mut text = String::new();
-    if told.restarted {
-        text.push_str("the server was started again since: what happened before is gone\n");
-    }
-    if let Some((first, last)) = told.gone {
-        text.push_str(&format!("of the events {first} to {last} some are gone: there were too many\n"));
-    }
-    text.extend(told.events.iter().map(|event| format!("{} {}\n", event.time, event.what)));
-    text
 }
 
 fn show_jobs(jobs: &[JobStatus]) -> String {
@@ -102,10 +74,13 @@ fn show_status(status: &Status) -> String {
             let size = Size(volume.size_bytes).to_string();
             let origin = origin_name(volume.origin).to_owned();
             let security = volume.security.clone();
-            [volume.lun.to_string(), volume.name.clone(), size, mode.to_owned(), security, waiting, origin]
+            let used = volume.used_bytes.map_or_else(|| "-".to_owned(), |bytes| Size(bytes).to_string());
+            let (lun, name, store) = (volume.lun.to_string(), volume.name.clone(), volume.store.clone());
+            [lun, name, size, used, store, mode.to_owned(), security, waiting, origin]
         })
         .collect();
-    let mut tables = vec![output::table(["LUN", "VOLUME", "SIZE", "MODE", "SECURITY", "WAITING", "SAID BY"], &volumes)];
+    let head = ["LUN", "VOLUME", "SIZE", "USED", "STORE", "MODE", "SECURITY", "WAITING", "SAID BY"];
+    let mut tables = vec![output::table(head, &volumes)];
     let units = status.targets.iter().flat_map(|target| target.units.iter().map(|unit| (&target.name, unit)));
     let units: Vec<_> =
         units.map(|(target, (lun, volume))| [target.clone(), lun.to_string(), volume.clone()]).collect();
@@ -121,7 +96,12 @@ fn show_status(status: &Status) -> String {
         tables.push(show_deviations(&status.deviations));
     }
     let wires: String = status.wires.iter().map(|wire| format!("\n  on {wire}")).collect();
-    format!("{}{wires}\n\n{}", status.name, tables.join("\n"))
+    // A server of an older version does not tell it.
+    let since = (!status.version.is_empty()).then(|| {
+        let up = humantime::format_duration(Duration::from_secs(status.uptime_seconds));
+        format!(", version {}, up {up}", status.version)
+    });
+    format!("{}{}{wires}\n\n{}", status.name, since.unwrap_or_default(), tables.join("\n"))
 }
 
 fn origin_name(origin: Origin) -> &'static str {
@@ -156,7 +136,7 @@ fn groups(status: &Status) -> Vec<[String; 3]> {
     rows.collect()
 }
 
-fn state_name(state: Option<PortState>) -> &'static str {
+pub(super) fn state_name(state: Option<PortState>) -> &'static str {
     state.map_or("transitioning", PortState::name)
 }
 
@@ -322,6 +302,9 @@ mod tests {
         let groups = |state| vec![GroupStatus { group: 1, state }];
         let mut status = Status {
             name: "box".into(),
+            version: "0.1.0".into(),
+            started: "2026-11-23T18:00:00Z".into(),
+            uptime_seconds: 3723,
             wires: vec!["hs-ip:127.0.0.1:5674".into()],
             revision: 1,
             collections: Collections::default(),
@@ -334,6 +317,8 @@ mod tests {
                 name: "disk0".into(),
                 lun: 0,
                 size_bytes: 1 << 30,
+                store: "file:/srv/disk0.img".into(),
+                used_bytes: Some(1 << 20),
                 block_bytes: 512,
                 read_only: false,
                 waiting: 0,
@@ -347,12 +332,12 @@ mod tests {
             }],
             groups: groups(Some(PortState::Standby)),
         };
-        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  rw    hash      -        command line\n\n\
+        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
                         TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
                         PORTS OF     GROUP  STATE\nhyperscsi    1      standby\niqn.x:disk0  1      transitioning\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         status.targets.clear();
-        let expected = "box\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  rw    hash      -        command line\n\n\
+        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
                         PORTS OF   GROUP  STATE\nhyperscsi  1      standby\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         let (resource, name) = ("volume".to_owned(), "disk1".to_owned());

@@ -1,6 +1,7 @@
 //! What a running server can be asked, whatever the way to it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use sanwire_core::{ClientId, Protection, Size};
@@ -8,7 +9,8 @@ use sanwire_initiator::Url;
 use sanwire_server::{Compression, PortState};
 use sanwire_store::VolumeSpec;
 
-use super::ClientArgs;
+use super::client::seconds;
+use super::{AuditArgs, ClientArgs, EventsArgs};
 
 /// `sanwire manage`.
 #[derive(Args, Debug)]
@@ -57,8 +59,14 @@ pub(crate) struct AskingArgs {
 pub(crate) enum ManageCommand {
     /// Show wires, volumes and iSCSI targets
     Status,
-    /// Show who uses iSCSI targets
-    Sessions,
+    /// Show all of it as a tree: volumes, targets, units, port groups, sessions
+    Tree,
+    /// Show who uses what, over every wire
+    Sessions {
+        /// Measure for so many seconds what each does in one
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        rate: Option<Duration>,
+    },
     /// Show what was counted: volumes, connections over all wires, packets that were not taken
     Statistics,
     /// Serve one more volume; with file:PATH,size=SIZE its file is made
@@ -207,14 +215,9 @@ pub(crate) enum ManageCommand {
     /// Print all that is counted as text for Prometheus (OpenMetrics)
     Metrics,
     /// Show what has happened: volumes, sessions, refusals, links, stores, jobs, reloads
-    Events {
-        /// Go on with what happens, until this is interrupted
-        #[arg(long)]
-        follow: bool,
-        /// Begin after this cursor, which an earlier call has shown [default: with all that is kept]
-        #[arg(long, value_name = "CURSOR")]
-        since: Option<String>,
-    },
+    Events(EventsArgs),
+    /// Show who has changed what, or was refused, from the audit log
+    Audit(AuditArgs),
     /// Show the changes that take long, and those that have taken long
     Jobs,
     /// Show one of them

@@ -1,5 +1,7 @@
 //! Who has changed what of a running server: one line of JSON for each change, and for what was refused.
 
+mod reading;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
@@ -17,6 +19,7 @@ use sanwire_core::text::{printable, shortened};
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::reading::{AuditLines, AuditQuery, AuditResult};
 use super::request::Request;
 use super::response::{Answer, Response};
 use crate::front::hyperscsi::clients::text;
@@ -63,6 +66,18 @@ pub enum Asker {
         /// Its name.
         signal: &'static str,
     },
+}
+
+impl Asker {
+    /// What it is, in metrics.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Asker::Process { .. } => "process",
+            Asker::Client { .. } => "client",
+            Asker::Stranger { .. } => "stranger",
+            Asker::Signal { .. } => "signal",
+        }
+    }
 }
 
 impl fmt::Display for Asker {
@@ -135,6 +150,8 @@ struct Queue {
     offences: Limiter,
     bytes: Account,
     unwritten: u64,
+    /// Lines that could not be written.
+    failed: u64,
 }
 
 /// A line that was taken, to be waited for; `None` for one that is not to be written.
@@ -163,6 +180,7 @@ impl AuditLog {
             offences: Limiter::new(&AUDITED_OFFENCES),
             bytes: Account::new(&AUDIT_BYTES),
             unwritten: 0,
+            failed: 0,
         };
         let (queue, advanced) = (Mutex::new(queue), Condvar::new());
         AuditLog(Arc::new(Shared { path, begun: Instant::now(), queue, advanced }))
@@ -176,6 +194,11 @@ impl AuditLog {
     pub(super) fn usages(&self) -> [Usage; 3] {
         let queue = self.0.lock();
         [queue.offences.usage(), queue.refusals.usage(), queue.bytes.usage()]
+    }
+
+    /// How many lines could not be written.
+    pub(super) fn write_errors(&self) -> u64 {
+        self.0.lock().failed
     }
 
     /// Sees whether lines can be written there.
@@ -252,6 +275,7 @@ impl Shared {
             };
             for line in lines {
                 if let Err(error) = self.append(&line) {
+                    self.lock().failed += 1;
                     let path = self.path.display();
                     tracing::error!(
                         "the audit log {path} cannot be written: {error}; this is missing there: {}",
@@ -292,14 +316,18 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Gives each file the next number; the oldest goes.
-fn rotate(path: &Path) -> io::Result<()> {
-    let numbered = |number: u64| match number {
+/// The file with this number: the one that is written has 0, the oldest the highest.
+fn numbered(path: &Path, number: u64) -> PathBuf {
+    match number {
         0 => path.to_owned(),
         _ => PathBuf::from(format!("{}.{number}", path.display())),
-    };
+    }
+}
+
+/// Gives each file the next number; the oldest goes.
+fn rotate(path: &Path) -> io::Result<()> {
     for number in (0..FILES - 1).rev() {
-        match fs::rename(numbered(number), numbered(number + 1)) {
+        match fs::rename(numbered(path, number), numbered(path, number + 1)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -331,121 +359,4 @@ fn without_secrets(request: &Request) -> Option<Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::front::hyperscsi::clients::{ClientSettings, Secret};
-    use crate::manage::Refusal;
-
-    fn log(name: &str) -> AuditLog {
-        let path = std::env::temp_dir().join(format!("sanwire-audit-{}-{name}/log.jsonl", std::process::id()));
-        AuditLog::new(path)
-    }
-
-    fn remove(log: &AuditLog) {
-        fs::remove_dir_all(log.0.path.parent().unwrap()).unwrap();
-    }
-
-    #[test]
-    fn a_secret_is_not_written_down_however_a_request_is_wrapped() {
-        let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
-        let request = Request::AddClient { id: "a1".repeat(16), settings, force: false };
-        let on_condition = Request::IfRevision { revision: 7, request: Box::new(request.clone()) };
-        let started = Request::Start { request: Box::new(on_condition.clone()) };
-        let page = Request::Page { request: Box::new(started.clone()), from: 0 };
-        let deep = Request::IfRevision { revision: 7, request: Box::new(page) };
-        for request in [request, on_condition, started, deep] {
-            let shown = shown(&request).unwrap().to_string();
-            assert!(shown.contains("(secret)") && !shown.contains("abab"), "{shown}");
-        }
-    }
-
-    #[test]
-    fn a_log_that_has_become_long_is_put_aside_and_the_oldest_goes() {
-        let log = log("long");
-        let by = Asker::Process { uid: 1, pid: 1 };
-        log.note(&by, None, &Response::Done(Answer::Changed(vec!["first".into()]))).wait();
-        for number in 0..FILES + 2 {
-            let file = OpenOptions::new().write(true).open(&log.0.path).unwrap();
-            file.set_len(AUDIT_BYTES.limit / FILES - number).unwrap();
-            log.note(&by, None, &Response::Done(Answer::Changed(vec![format!("change {number}")]))).wait();
-        }
-        let directory = log.0.path.parent().unwrap();
-        let sizes = fs::read_dir(directory).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
-        let sizes: Vec<u64> = sizes.collect();
-        assert_eq!(sizes.len() as u64, FILES);
-        assert!(sizes.iter().sum::<u64>() <= AUDIT_BYTES.limit);
-        let newest = fs::read_to_string(&log.0.path).unwrap();
-        assert!(newest.contains(&format!("change {}", FILES + 1)) && newest.lines().count() == 1);
-        remove(&log);
-    }
-
-    #[test]
-    fn what_a_request_says_cannot_turn_or_hide_what_is_read() {
-        let log = log("turned");
-        let by = Asker::Stranger { address: "10.0.0.1:1".into() };
-        log.note_offence(&by, &"a\u{202e}b\u{9b}c\u{7f}\n", false, 1).wait();
-        let text = fs::read_to_string(&log.0.path).unwrap();
-        assert!(text.contains(r"a\u202eb\u009bc\u007f\n") && text.lines().count() == 1, "{text}");
-        let line: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(line["details"][0], "a\u{202e}b\u{9b}c\u{7f}\n");
-        remove(&log);
-    }
-
-    fn lines(log: &AuditLog) -> Vec<Value> {
-        let text = fs::read_to_string(&log.0.path).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    #[test]
-    fn a_year_of_refusals_leaves_room_for_what_was_changed() {
-        const LINE_MAX_BYTES: u64 = 1024;
-        let log = log("year");
-        let by = Asker::Client {
-            client: ClientId([0xff; 16]),
-            address: "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535".into(),
-        };
-        for nasty in ["\u{202e}", "\"", "\\", "日"] {
-            log.note_offence(&by, &nasty.repeat(10_000), false, u64::MAX).wait();
-            let written = fs::metadata(&log.0.path).unwrap().len();
-            assert!(written <= LINE_MAX_BYTES, "{nasty:?}: {written}");
-            assert!(lines(&log)[0]["details"][0].as_str().unwrap().ends_with("0000 bytes)"));
-            fs::remove_file(&log.0.path).unwrap();
-        }
-        let lines = (AUDITED_OFFENCES.limit + AUDITED_REFUSALS.limit) * 365;
-        assert!(lines * LINE_MAX_BYTES < AUDIT_BYTES.limit * 3 / 4, "{lines} lines");
-        remove(&log);
-    }
-
-    #[test]
-    fn strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out() {
-        let log = log("shares");
-        let stranger = Asker::Stranger { address: "10.0.0.1:1".into() };
-        let client = Asker::Client { client: ClientId([1; 16]), address: "10.0.0.2:1".into() };
-        let process = Asker::Process { uid: 0, pid: 1 };
-        (0..1000).for_each(|_| log.note_offence(&stranger, &"a flood", false, 1).wait());
-        (0..1000).for_each(|_| log.note_offence(&client, &"against the rules", true, 1).wait());
-        (0..100).for_each(|_| {
-            log.note(&process, None, &Response::Refused(Refusal::new("volume-unknown", "there is no such volume")))
-                .wait()
-        });
-        let count = |reason: &str| lines(&log).iter().filter(|line| line["details"][0] == reason).count();
-        let counts = [count("a flood"), count("against the rules"), count("there is no such volume")];
-        assert_eq!(counts, [20, 60, 100]);
-        let unwritten: u64 = lines(&log).iter().filter_map(|line| line["unwritten"].as_u64()).sum();
-        assert_eq!(unwritten, 2 * 1000 - 20 - 60, "all are counted");
-        remove(&log);
-    }
-
-    #[test]
-    fn a_long_request_is_written_in_short_and_says_how_long_it_was() {
-        let log = log("long-request");
-        let by = Asker::Process { uid: 0, pid: 1 };
-        let request = Request::RemoveVolume { name: "v".repeat(60_000), force: false };
-        log.note(&by, Some(&request), &Response::Refused(Refusal::new("x", "x".repeat(60_000)))).wait();
-        assert!(fs::metadata(&log.0.path).unwrap().len() < 3000);
-        let line = &lines(&log)[0];
-        let said = [&line["request"], &line["details"][0]].map(|text| text.as_str().unwrap());
-        assert!(said[0].contains("vvv... (600") && said[1].ends_with("xxx... (60000 bytes)"), "{said:?}");
-        remove(&log);
-    }
-}
+mod tests;

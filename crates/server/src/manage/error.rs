@@ -50,6 +50,12 @@ pub enum ManageError {
     /// There is no such job, or none any more.
     #[error("there is no job {0}, or it was over long ago: see `sanwire ctl jobs`")]
     NoJob(u64),
+    /// There is no audit log.
+    #[error("this server writes no audit log: give it a state directory, or --audit-log")]
+    NoAudit,
+    /// The audit log cannot be read.
+    #[error("the audit log cannot be read: {0}")]
+    Audit(std::io::Error),
     /// The configuration is just read again.
     #[error("the configuration is just being reloaded: ask again when that is over (`sanwire ctl jobs`)")]
     Reloading,

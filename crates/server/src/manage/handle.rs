@@ -9,10 +9,12 @@ use arc_swap::ArcSwap;
 
 use super::jobs::{Job, Jobs, what};
 use super::look::Looker;
+use super::metrics::RequestCounts;
 use super::seeking::seek;
 use super::slow::{Next, Slow, Step};
 use super::{
-    Answer, AnswerPage, Asker, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Responded, Response, response_of,
+    Answer, AnswerPage, Asker, AuditLog, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Responded, Response,
+    read_audit, response_of,
 };
 use crate::events::{EventLog, Happening};
 use crate::front::Offence;
@@ -42,6 +44,8 @@ pub(super) struct Desk {
     jobs: Arc<Jobs>,
     events: EventLog,
     revisions: Revisions,
+    requests: RequestCounts,
+    audit: Option<AuditLog>,
     awaited: Awaited,
     /// Of these, each thread that works on a request of a client has one.
     workers: Arc<()>,
@@ -98,6 +102,8 @@ impl ManagementHandle {
             jobs: Arc::clone(manager.jobs()),
             events: manager.target().events().clone(),
             revisions: manager.target().revisions().clone(),
+            requests: manager.requests.clone(),
+            audit: manager.audit.clone(),
             manager: Mutex::new(Some(manager)),
             awaited: Awaited::default(),
             workers: Arc::default(),
@@ -147,8 +153,20 @@ impl ManagementHandle {
         }
     }
 
+    /// From now on metrics have what this gives, too: whole families in the text of OpenMetrics, with names that nobody else has.
+    pub fn add_metrics(&self, part: impl Fn() -> String + Send + Sync + 'static) {
+        self.0.requests.add_part(Box::new(part));
+    }
+
     /// Does what is asked. A change that takes long is a job, which goes on when this has been answered.
     pub fn handle(&self, by: &Asker, request: Request) -> Response {
+        let name = request.name();
+        let response = self.answer(by, request);
+        self.0.requests.note(name, by, &response);
+        response
+    }
+
+    fn answer(&self, by: &Asker, request: Request) -> Response {
         if !request.is_change() {
             tracing::debug!("{by}: {}", what(&request));
         }
@@ -161,9 +179,12 @@ impl ManagementHandle {
                 let job = self.0.jobs.wait(id, patience).ok_or(ManageError::NoJob(id));
                 response_of(job.map(Answer::Job))
             }
-            Request::Events { since, wait } if self.is_managed() => {
+            Request::Events { since, filter, wait } if self.is_managed() => {
                 let (patience, _waiter) = self.patience(wait);
-                Response::Done(Answer::Events(self.0.events.read(since.as_deref(), patience)))
+                Response::Done(Answer::Events(self.0.events.read(since.as_deref(), &filter, patience)))
+            }
+            Request::Audit(query) if self.is_managed() => {
+                response_of(read_audit(self.0.audit.as_ref(), &query).map(Answer::Audit))
             }
             Request::Start { request } if matches!(*request, Request::Start { .. } | Request::Page { .. }) => self
                 .refuse(by, Refusal::new("request-invalid", "what is begun with is a change, not a start or a page")),

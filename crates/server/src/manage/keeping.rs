@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::SystemTime;
 
 use sanwire_core::Lun;
 use sanwire_scsi::IscsiName;
@@ -10,6 +11,8 @@ use sanwire_store::VolumeSpec;
 
 use super::busy::Busy;
 use super::deviations::deviations;
+use super::metrics::RequestCounts;
+use super::store_texts::StoreTexts;
 use super::{Answer, AuditLog, ManageError, Manager, Source};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
@@ -80,7 +83,7 @@ impl Manager {
         let (audit, has_password) = (configured.audit_file().map(AuditLog::new), configured.has_password());
         let ServerConfig { name, allow, protection, .. } = configured.clone();
         let volumes = wanted.volumes.into_iter().filter(|volume| !names.contains(&volume.spec.name));
-        let volumes = volumes.map(|volume| (volume.spec.name.to_string(), volume)).collect();
+        let volumes: BTreeMap<_, _> = volumes.map(|volume| (volume.spec.name.to_string(), volume)).collect();
         let access_states = kept.access_states.clone();
         let (configured, record) = (Arc::new(Configured::new(configured)), SharedRecord::default());
         *record.write() = kept;
@@ -91,6 +94,7 @@ impl Manager {
         let mut manager = Manager {
             target,
             name,
+            stores: StoreTexts::of(volumes.values()),
             volumes,
             allow,
             protection,
@@ -100,6 +104,8 @@ impl Manager {
             busy: Busy::default(),
             jobs: Arc::default(),
             audit,
+            requests: RequestCounts::default(),
+            began: SystemTime::now(),
             paused: BTreeSet::new(),
         };
         manager.restore_access_states();
@@ -198,6 +204,7 @@ impl Manager {
     pub(super) fn put_definition(&mut self, volume: VolumeConfig) {
         let name = volume.spec.name.to_string();
         self.revise_volume(&name);
+        self.stores.put(&volume);
         self.volumes.insert(name, volume);
     }
 

@@ -1,9 +1,11 @@
 //! How a server is, for those who only look: they never wait for one who changes something.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::deviations::deviations;
 use super::keeping::SharedRecord;
+use super::store_texts::StoreTexts;
 use super::{Collections, GroupStatus, Manager, MissingStatus, Request, Status, TargetStatus, VolumeStatus};
 use crate::config::Origin;
 use crate::kept::Configured;
@@ -15,6 +17,8 @@ use crate::server::View;
 pub(super) struct Looker {
     view: View,
     name: String,
+    began: SystemTime,
+    stores: StoreTexts,
     /// That of the server, when what is here was gathered: who sees something newer beside it takes it for older than it is.
     revision: u64,
     record: SharedRecord,
@@ -29,6 +33,8 @@ impl Manager {
         Looker {
             view: self.target.view(),
             name: self.name.clone(),
+            began: self.began,
+            stores: self.stores.clone(),
             revision: self.target.revisions().look().server(),
             record: self.kept.shared(),
             missing: self.missing(),
@@ -73,6 +79,8 @@ impl Looker {
                 name: name.to_owned(),
                 lun: lun.number(),
                 size_bytes: geometry.length_bytes,
+                store: self.stores.of_volume(name),
+                used_bytes: disk.store().space().map(|space| space.used_bytes),
                 block_bytes: geometry.block_bytes,
                 read_only: geometry.read_only,
                 waiting: disk.stalls().waiting(),
@@ -88,6 +96,9 @@ impl Looker {
         });
         Status {
             name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: humantime::format_rfc3339_seconds(self.began).to_string(),
+            uptime_seconds: self.began.elapsed().unwrap_or_default().as_secs(),
             revision: self.revision,
             collections,
             deviations: deviations(&self.record.read(), clients),

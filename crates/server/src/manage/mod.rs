@@ -28,6 +28,7 @@ mod securing;
 mod seeking;
 mod slow;
 mod statistics;
+mod store_texts;
 mod usage;
 mod volumes;
 mod wanted;
@@ -35,16 +36,16 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sanwire_core::text::shortened;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnit;
 
 pub use self::access::PortState;
-pub use self::audit::Asker;
 pub(crate) use self::audit::AuditLog;
 use self::audit::Noted;
+pub use self::audit::{Asker, AuditLines, AuditQuery, AuditResult};
 use self::busy::Busy;
 use self::conditions::Condition;
 pub use self::error::ManageError;
@@ -53,6 +54,7 @@ use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
 pub use self::metrics::MetricsText;
+use self::metrics::RequestCounts;
 pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
 pub use self::request::Request;
@@ -61,6 +63,7 @@ pub use self::response::{
     RemoteStatistics, Response, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use self::slow::{Next, Step};
+use self::store_texts::StoreTexts;
 use crate::allow::AllowList;
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::Counted;
@@ -85,6 +88,7 @@ pub struct Manager {
     name: String,
     /// What is served, by names.
     volumes: BTreeMap<String, VolumeConfig>,
+    stores: StoreTexts,
     allow: AllowList,
     protection: Protection,
     /// Whether clients that have no secret of their own must know a password.
@@ -96,6 +100,9 @@ pub struct Manager {
     /// Changes that take long, or have taken long.
     jobs: Arc<Jobs>,
     audit: Option<AuditLog>,
+    requests: RequestCounts,
+    /// When it began.
+    began: SystemTime,
     /// Whose commands wait, as the shards call them.
     paused: BTreeSet<String>,
 }
@@ -217,14 +224,19 @@ impl Manager {
             Request::SetAccessState { group, state, target } => {
                 self.set_access_state(group, state, target).map(Step::Done)
             }
+            Request::Audit(query) => done(Answer::Audit(self.read_audit(&query)?)),
             Request::Jobs => done(Answer::Jobs(self.jobs.list())),
             Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
             Request::IfRevision { revision, request } => self.begin_if(revision, *request),
             Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
-            Request::Events { since, .. } => {
-                done(Answer::Events(self.target.events().read(since.as_deref(), Duration::ZERO)))
+            Request::Events { since, filter, .. } => {
+                done(Answer::Events(self.target.events().read(since.as_deref(), &filter, Duration::ZERO)))
             }
         }
+    }
+
+    fn read_audit(&self, query: &AuditQuery) -> Result<AuditLines, ManageError> {
+        read_audit(self.audit.as_ref(), query)
     }
 
     /// Asks the shards for what they have counted.
@@ -266,6 +278,11 @@ impl Responded {
         self.noted.into_iter().for_each(Noted::wait);
         self.response
     }
+}
+
+/// Reads a part of the audit log.
+fn read_audit(log: Option<&AuditLog>, query: &AuditQuery) -> Result<AuditLines, ManageError> {
+    log.ok_or(ManageError::NoAudit)?.read(query).map_err(ManageError::Audit)
 }
 
 fn response_of(result: Result<Answer, ManageError>) -> Response {

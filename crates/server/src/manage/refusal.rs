@@ -46,6 +46,8 @@ impl ManageError {
             ManageError::Stale { .. } => "revision-stale",
             ManageError::NoCondition => "request-invalid",
             ManageError::NoJob(_) => "job-unknown",
+            ManageError::NoAudit => "audit-unknown",
+            ManageError::Audit(_) => "audit-failed",
             ManageError::NoVolume(_) => "volume-unknown",
             ManageError::InUse { .. } | ManageError::TakesAway(_) | ManageError::Hides(_) => "volume-in-use",
             ManageError::NoSession(_) => "session-unknown",

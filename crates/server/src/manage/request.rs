@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::audit::AuditQuery;
 use super::refusal::Refusal;
+use crate::events::EventFilter;
 use crate::front::hyperscsi::clients::{ClientSettings, NoSecret};
 use crate::manage::access::PortState;
 
@@ -181,10 +183,15 @@ pub enum Request {
         /// What happened after this cursor, which an earlier answer gave; without it, all that is kept.
         #[serde(default)]
         since: Option<String>,
+        /// Which of it.
+        #[serde(default)]
+        filter: EventFilter,
         /// Whether something is waited for, for a while, when that is nothing.
         #[serde(default)]
         wait: bool,
     },
+    /// Lines of the audit log.
+    Audit(AuditQuery),
     /// What was counted since the server started.
     Statistics,
     /// The same and more, in the text that Prometheus reads.
@@ -220,18 +227,36 @@ impl Request {
             .map_err(|error| Refusal::new("request-invalid", format!("this is no request: {}", without_values(&error))))
     }
 
+    /// What it is called: `add-volume`. Of what has another request in it, that one's.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Request::Start { request } | Request::Page { request, .. } | Request::IfRevision { request, .. } => {
+                request.name()
+            }
+            // Its name is what it begins with, however it is written.
+            _ => match serde_json::to_value(self) {
+                Ok(serde_json::Value::Object(mut fields)) => match fields.remove("do") {
+                    Some(serde_json::Value::String(name)) => name,
+                    _ => String::new(),
+                },
+                _ => String::new(),
+            },
+        }
+    }
+
     /// Whether it changes anything, if it is done.
     #[must_use]
     pub fn is_change(&self) -> bool {
         use Request::{
-            Clients, Events, IfRevision, Job, Jobs, Metrics, Page, Reload, Sessions, Start, Statistics, Status,
+            Audit, Clients, Events, IfRevision, Job, Jobs, Metrics, Page, Reload, Sessions, Start, Statistics, Status,
         };
         match self {
             Reload { dry_run, .. } => !dry_run,
             Start { request } | Page { request, .. } | IfRevision { request, .. } => request.is_change(),
-            _ => {
-                !matches!(self, Status | Sessions | Clients | Statistics | Metrics | Jobs | Job { .. } | Events { .. })
-            }
+            _ => !matches!(
+                self,
+                Status | Sessions | Clients | Statistics | Metrics | Jobs | Job { .. } | Events { .. } | Audit(_)
+            ),
         }
     }
 }

@@ -6,6 +6,7 @@ use sanwire_core::NexusId;
 use serde::{Deserialize, Serialize};
 
 use super::access::PortState;
+use super::audit::AuditLines;
 use super::jobs::JobStatus;
 use super::metrics::MetricsText;
 use super::page::AnswerPage;
@@ -79,6 +80,8 @@ pub enum Answer {
     Metrics(MetricsText),
     /// To [`super::Request::Events`].
     Events(Events),
+    /// To [`super::Request::Audit`].
+    Audit(AuditLines),
     /// What has changed, one line for each thing.
     Changed(Vec<String>),
     /// To [`super::Request::Page`].
@@ -101,6 +104,15 @@ impl Response {
 pub struct Status {
     /// What clients call it.
     pub name: String,
+    /// The version of the program.
+    #[serde(default)]
+    pub version: String,
+    /// When it was started, as in RFC 3339.
+    #[serde(default)]
+    pub started: String,
+    /// For how long it has run.
+    #[serde(default)]
+    pub uptime_seconds: u64,
     /// Rises with each change of what an administrator can change: a client that has seen it can tell whether there was one since.
     #[serde(default)]
     pub revision: u64,
@@ -184,6 +196,12 @@ pub struct VolumeStatus {
     pub lun: u16,
     /// Its length.
     pub size_bytes: u64,
+    /// Where its blocks live, as it was written: `file:/srv/disk0.img`.
+    #[serde(default)]
+    pub store: String,
+    /// What its blocks take; `None` where the store is not thin, or cannot tell.
+    #[serde(default)]
+    pub used_bytes: Option<u64>,
     /// The logical block.
     pub block_bytes: u32,
     /// Whether writes are refused.
@@ -276,11 +294,11 @@ pub struct VolumeStatistics {
     /// How its store is reached, when that is elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteStatistics>,
-    /// Time from the command to its answer, at the server: the mean.
+    /// Time from a read, write or flush to its answer, at the server: the mean.
     pub latency_mean_us: u64,
-    /// What half of the commands took at the most, to a factor of two.
+    /// What half of them took at the most, to 25 %.
     pub latency_median_us: u64,
-    /// What 99 of 100 took at the most, to a factor of two.
+    /// What 99 of 100 took at the most, to 25 %.
     pub latency_p99_us: u64,
     /// What the slowest took.
     pub latency_max_us: u64,

@@ -37,11 +37,10 @@ impl Manager {
     /// What all shards together have counted of a volume.
     pub(super) fn sum_of(counted: &[Counted], disk: &LogicalUnit) -> VolumeCount {
         let mut sum = VolumeCount::default();
-        let of_slot = |shard: &Counted| {
-            let at = shard.volumes.binary_search_by_key(&disk.slot(), |(slot, _)| *slot).ok()?;
-            shard.volumes.get(at).map(|(_, count)| *count)
-        };
-        counted.iter().filter_map(of_slot).for_each(|count| sum.add(&count));
+        for Counted { volumes, .. } in counted {
+            let at = volumes.binary_search_by_key(&disk.slot(), |(slot, _)| *slot).ok();
+            at.and_then(|at| volumes.get(at)).into_iter().for_each(|(_, count)| sum.add(count));
+        }
         sum
     }
 }
@@ -71,18 +70,19 @@ fn of_quota(Usage { quota, limit, most, refused }: Usage) -> QuotaStatistics {
 }
 
 fn of_volume(disk: &LogicalUnit, count: &VolumeCount) -> VolumeStatistics {
+    let durations = count.all_durations();
     VolumeStatistics {
         name: disk.identity().name().to_owned(),
-        commands: count.commands,
+        commands: count.commands(),
         read_bytes: count.read_bytes,
         written_bytes: count.written_bytes,
-        errors: count.errors,
+        errors: count.errors(),
         store_errors: disk.store_errors().all().map(|(kind, count)| (kind.to_owned(), count)).collect(),
         remote: disk.store().remote().map(of_remote),
-        latency_mean_us: count.latency_us.checked_div(count.commands).unwrap_or(0),
-        latency_median_us: count.latency_within_us(0.5),
-        latency_p99_us: count.latency_within_us(0.99),
-        latency_max_us: count.latency_max_us,
+        latency_mean_us: durations.sum_us.checked_div(durations.count()).unwrap_or(0),
+        latency_median_us: durations.within_us(0.5),
+        latency_p99_us: durations.within_us(0.99),
+        latency_max_us: durations.max_us,
     }
 }
 

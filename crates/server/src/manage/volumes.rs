@@ -291,6 +291,7 @@ impl Manager {
         let removed = self.target.remove_volumes(&by_lun.keys().copied().collect::<Vec<_>>());
         for name in names {
             self.volumes.remove(&name);
+            self.stores.remove(&name);
             self.kept.pending.remove(&name);
             self.target.revisions().removed(Collection::Volumes, &name);
             self.target.events().note(Happening::VolumeRemoved { volume: name });

@@ -200,6 +200,9 @@ impl<S: System> Shard<S> {
         Counted {
             shard: self.index,
             volumes: self.counters.volumes(),
+            in_flight: self.in_flight(),
+            busy: self.system.busy(),
+            memory_bytes: self.engine.memory_bytes(),
             sessions: self.sessions(&connections),
             connections,
             users: self.users(),
@@ -208,6 +211,12 @@ impl<S: System> Shard<S> {
             wires: self.links.counts(),
             portals: self.streams.portals().into_iter().collect(),
         }
+    }
+
+    fn in_flight(&self) -> BTreeMap<u16, u64> {
+        let mut counts = BTreeMap::new();
+        self.engine.slots_under_way().for_each(|slot| *counts.entry(slot).or_default() += 1);
+        counts
     }
 
     /// What a front end knows of its connections, with what is known of their nexuses.
@@ -239,6 +248,7 @@ impl<S: System> Shard<S> {
                 since: nexus.since,
                 uses: nexus.uses.clone(),
                 is_paused: self.nexuses.is_paused(nexus.principal()),
+                commands: nexus.count,
             }
         };
         self.nexuses.iter().map(session).collect()

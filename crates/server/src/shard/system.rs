@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::Instant;
 use sanwire_io::file::{EngineKind, FileEngine};
-use sanwire_io::{Clock, Port};
+use sanwire_io::{Clock, Port, thread_time};
 use sanwire_store::{Completion, KernelOp};
 
 use crate::link::LinkPort;
@@ -21,6 +22,9 @@ pub(super) trait System {
 
     /// This moment.
     fn now(&self) -> Instant;
+
+    /// Processor time that the shard's thread, which asks, has taken.
+    fn busy(&self) -> Duration;
 
     /// Takes an operation, or hands it back while there is no room.
     fn submit(&mut self, id: u64, op: KernelOp) -> Result<(), KernelOp>;
@@ -59,6 +63,10 @@ impl System for Kernel {
 
     fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    fn busy(&self) -> Duration {
+        thread_time()
     }
 
     fn submit(&mut self, id: u64, op: KernelOp) -> Result<(), KernelOp> {

@@ -130,7 +130,7 @@ impl Shard {
     /// How many commands were counted.
     #[must_use]
     pub fn counted(&self) -> u64 {
-        self.counters.volumes().iter().map(|(_, volume)| volume.commands).sum()
+        self.counters.volumes().iter().map(|(_, volume)| volume.commands()).sum()
     }
 
     /// What is left, in the end, of what should all be over.

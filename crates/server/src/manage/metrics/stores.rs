@@ -11,13 +11,12 @@ use super::{Family, Labels, Sample, label_of, place_of};
 /// Of each volume whose store has failed, or is elsewhere.
 pub(super) fn of_stores(volumes: &[(Lun, Arc<LogicalUnit>)]) -> Vec<Family> {
     let errors = volumes.iter().flat_map(|(lun, unit)| {
-        unit.store_errors().all().map(|(kind, count)| {
-            let kind = ("kind", kind.to_owned());
-            (place_of(*lun), label_of(unit).into_iter().chain([kind]).collect(), Sample::Counter(count))
-        })
+        unit.store_errors()
+            .all()
+            .map(|(kind, count)| (place_of(*lun), label_of(unit).with("kind", kind), Sample::Counter(count)))
     });
     let errors = Family {
-        name: "volume_store_errors",
+        name: "sanwire_volume_store_errors",
         help: "Requests that the store has failed, each time that it was asked",
         samples: errors.collect(),
     };
@@ -31,16 +30,16 @@ pub(super) fn of_stores(volumes: &[(Lun, Arc<LogicalUnit>)]) -> Vec<Family> {
     };
     vec![
         errors,
-        of("volume_store_up", "Whether a store that is elsewhere can be reached", &|count| {
+        of("sanwire_volume_store_up", "Whether a store that is elsewhere can be reached", &|count| {
             Sample::Gauge(count.is_reachable.into())
         }),
-        of("volume_store_outages", "How often a store that is elsewhere was gone", &|count| {
+        of("sanwire_volume_store_outages", "How often a store that is elsewhere was gone", &|count| {
             Sample::Counter(count.times_gone)
         }),
-        of("volume_store_reconnects", "How often a store that is elsewhere was there again", &|count| {
+        of("sanwire_volume_store_reconnects", "How often a store that is elsewhere was there again", &|count| {
             Sample::Counter(count.reconnects)
         }),
-        of("volume_store_requests", "Requests that a store that is elsewhere has not ended", &|count| {
+        of("sanwire_volume_store_requests", "Requests that a store that is elsewhere has not ended", &|count| {
             Sample::Gauge(count.requests)
         }),
     ]

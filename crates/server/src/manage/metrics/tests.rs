@@ -1,12 +1,19 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use sanwire_engine::NexusCount;
+use sanwire_core::{Instant, NexusId};
+use sanwire_engine::{Meter, NexusCount, VolumeCount, VolumeCounters};
+use sanwire_scsi::{Cdb, Reply, Task, operation_code};
 
 use super::super::testing::{any_port, config};
 use super::super::{Answer, Request};
+use super::wires::portals;
 use super::*;
 use crate::config::ServerConfig;
-use crate::counting::PacketCount;
+use crate::counting::{ConnectionCount, PacketCount, User, Uses};
+use crate::past_uses::Host;
+use crate::streams::{ByteCount, PortalCount};
+use crate::wire::Wire;
 
 fn start(mut config: ServerConfig) -> Manager {
     config.name = "box \"1\"\n\\".into();
@@ -26,7 +33,12 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
         "# TYPE sanwire_volume_size_bytes gauge",
         "sanwire_volume_size_bytes{volume=\"b\"} 2097152",
         "# TYPE sanwire_volume_commands counter",
-        "sanwire_volume_commands_total{volume=\"a\"} 0",
+        "sanwire_volume_commands_total{volume=\"a\",operation=\"read\"} 0",
+        "sanwire_volume_allocated_bytes{volume=\"a\"} 0",
+        "sanwire_volume_clients{volume=\"a\"} 0",
+        "sanwire_volume_stall_seconds_total{volume=\"a\"} 0",
+        "sanwire_audit_write_errors_total 0",
+        "# TYPE process_cpu_seconds counter",
         &format!("sanwire_wire_up{{wire=\"{wire}\"}} 1"),
         &format!("sanwire_wire_packets_total{{wire=\"{wire}\",direction=\"in\"}} 0"),
         &format!("sanwire_wire_connections{{wire=\"{portal}\"}} 0"),
@@ -35,7 +47,19 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
     ] {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}");
     }
-    assert!(text.contains("sanwire_quota_refused_total{holder="), "{text}");
+    let begins = |begin: &str| text.lines().any(|line| line.starts_with(begin));
+    for begin in [
+        "sanwire_quota_refused_total{holder=",
+        "sanwire_shard_busy_seconds_total{shard=\"0\"} 0.",
+        "sanwire_shard_memory_bytes{shard=\"0\",state=\"free\"} ",
+        "process_resident_memory_bytes ",
+        "process_max_fds ",
+    ] {
+        assert!(begins(begin), "{begin}\n{text}");
+    }
+    let uuid = format!("{:032x}", u128::from_be_bytes(manager.find("a").unwrap().1.identity().uuid()));
+    let info = format!("volume=\"a\",uuid=\"{uuid}\",store=\"ram:1M\",security=\"none\",block=\"512\"");
+    assert!(begins(&format!("sanwire_volume_info{{{info}}} 1")), "{info}\n{text}");
     manager.into_target().stop().unwrap();
 }
 
@@ -43,6 +67,9 @@ fn counted(shard: usize, volumes: Vec<(u16, VolumeCount)>) -> Counted {
     Counted {
         shard,
         volumes,
+        in_flight: BTreeMap::new(),
+        busy: Duration::ZERO,
+        memory_bytes: (0, 0),
         connections: Vec::new(),
         sessions: Vec::new(),
         users: Vec::new(),
@@ -76,9 +103,7 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
     let Ok(Answer::Metrics(metrics)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
     let text = metrics.as_str();
     check(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let slot = manager.target().units().iter()[1].1.slot();
-    let mut sum = VolumeCount { commands: 3, latency_us: 12, ..VolumeCount::default() };
-    (sum.latencies[0], sum.latencies[3]) = (1, 2);
+    let (slot, sum) = reads(&manager, "b", &[0, 6, 40]);
     let portal = manager.target().wires()[1].portal().unwrap().0;
     let connection = |nexus, packets: Option<PacketCount>| ConnectionCount {
         nexus: NexusId(nexus),
@@ -96,14 +121,21 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         let number = 0x10 + 2 * shard as u64;
         let connections = vec![connection(number, None), connection(number + 1, Some(packets))];
         let at = PortalCount { connections: 1, bytes: ByteCount { received: 70, sent: 80 } };
-        Counted { connections, portals: vec![(portal, at)], ..counted(shard, volumes) }
+        let (in_flight, users) = (BTreeMap::from([(slot, 3)]), vec![user("one", slot), user("two", slot)]);
+        Counted { in_flight, users, connections, portals: vec![(portal, at)], ..counted(shard, volumes) }
     };
-    let metrics = manager.metrics(&[count(0, vec![(slot, sum)]), count(1, vec![(slot, sum)])]);
+    manager.requests.add_part(Box::new(|| "# HELP x_y z.\n# TYPE x_y gauge\nx_y 1\n".to_owned()));
+    let metrics = manager.metrics(&[count(0, vec![(slot, sum.clone())]), count(1, vec![(slot, sum)])]);
     let text = metrics.as_str();
     check(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     check_items(&metrics);
     for line in [
-        "sanwire_volume_command_duration_seconds_bucket{le=\"0.000008\",volume=\"b\"} 6",
+        "sanwire_volume_command_duration_seconds_bucket{le=\"0.000016\",volume=\"b\",operation=\"read\"} 4",
+        "sanwire_volume_command_duration_seconds_bucket{le=\"4.194304\",volume=\"b\",operation=\"read\"} 6",
+        "sanwire_volume_command_duration_seconds_sum{volume=\"b\",operation=\"read\"} 0.000092",
+        "sanwire_volume_clients{volume=\"b\"} 2",
+        "sanwire_volume_in_flight_commands{volume=\"b\"} 6",
+        "x_y 1",
         &format!("sanwire_wire_bytes_total{{wire=\"{}\",direction=\"out\"}} 160", manager.target().wires()[1]),
         &format!("sanwire_wire_connections{{wire=\"{}\"}} 2", manager.target().wires()[1]),
         "sanwire_session_bytes_total{session=\"12\",protocol=\"iscsi\",client=\"iqn.x:\\\"host\\\"\",direction=\"in\"} 70",
@@ -116,6 +148,36 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
     manager.into_target().stop().unwrap();
 }
 
+/// What was counted of reads of a volume that took so long, in microseconds, with its slot.
+fn reads(manager: &Manager, volume: &str, durations_us: &[u64]) -> (u16, VolumeCount) {
+    let (lun, unit) = manager.find(volume).unwrap();
+    let task = Task {
+        lun: Some(lun),
+        cdb: Cdb::from([operation_code::READ_10, 0, 0, 0, 0, 0, 0, 0, 1, 0]),
+        data_out: None,
+        tells_residual: false,
+        data_in_max_bytes: 512,
+        may_share: true,
+        piece: None,
+        receipts: 0,
+    };
+    let meter = Meter::start(manager.target().units(), &task, Instant::ZERO);
+    let mut counters = VolumeCounters::default();
+    for us in durations_us {
+        counters.note(&meter, Some(&Reply::good(None)), Instant::ZERO + Duration::from_micros(*us));
+    }
+    let (slot, sum) = counters.volumes().swap_remove(0);
+    assert_eq!(slot, unit.slot());
+    (slot, sum)
+}
+
+fn user(name: &str, slot: u16) -> User {
+    let mut uses = Uses::default();
+    uses.set(slot);
+    let host = Host { port: name.into(), who: name.into(), target: None, address: None };
+    User { host, is_read_only: false, uses }
+}
+
 /// Each family begins with an item that says what it is, and each item is one sample, with all of its lines.
 fn check_items(metrics: &MetricsText) {
     let items: Vec<(u64, &str)> = metrics.items().collect();
@@ -125,6 +187,9 @@ fn check_items(metrics: &MetricsText) {
     assert_eq!(end.1, "# EOF\n");
     for (number, item) in samples {
         let is_first = number % (1 << 46) == 0;
+        if *item == "# HELP x_y z.\n# TYPE x_y gauge\nx_y 1\n" {
+            continue;
+        }
         let is_whole = match item.lines().count() {
             2 => is_first && item.starts_with("# HELP "),
             1 => !item.starts_with('#'),

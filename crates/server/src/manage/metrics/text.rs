@@ -1,20 +1,21 @@
 //! Families of samples as the text of OpenMetrics, and that text in items for pages.
 
-use std::fmt;
+use std::fmt::{self, Write};
+use std::rc::Rc;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
+use sanwire_engine::Durations;
 use serde::{Deserialize, Serialize};
 
 /// Bits of an item's number below that of its family.
 const PLACE_BITS: u32 = 46;
 
+/// Microseconds in a second.
+const SECOND_US: f64 = 1e6;
+
 /// Of one name, all that was counted.
 #[derive(Debug)]
 pub(super) struct Family {
+    /// With its prefix.
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     /// What has the same place in another answer tells of the same thing.
@@ -24,66 +25,103 @@ pub(super) struct Family {
 /// A sample, and its place in its family: that of a volume, a session, a shard. Several may have one.
 pub(super) type Placed = (u64, Labels, Sample);
 
-pub(super) type Labels = Vec<(&'static str, String)>;
+/// Labels as they stand between the braces. Families of the same things share them.
+#[derive(Clone, Debug)]
+pub(super) struct Labels(Rc<str>);
 
-#[derive(Debug)]
+impl Labels {
+    pub(super) fn none() -> Labels {
+        Labels(Rc::from(""))
+    }
+
+    pub(super) fn of<const N: usize>(labels: [(&str, &str); N]) -> Labels {
+        let mut text = String::new();
+        labels.iter().for_each(|(key, value)| add_label(&mut text, key, value));
+        Labels(text.into())
+    }
+
+    /// These, and a direction, if there is one.
+    pub(super) fn directed(&self, direction: Option<&str>) -> Labels {
+        direction.map_or_else(|| self.clone(), |direction| self.with("direction", direction))
+    }
+
+    /// These and one more.
+    pub(super) fn with(&self, key: &str, value: &str) -> Labels {
+        let mut text = String::with_capacity(self.0.len() + key.len() + value.len() + 4);
+        text.push_str(&self.0);
+        add_label(&mut text, key, value);
+        Labels(text.into())
+    }
+}
+
+fn add_label(text: &mut String, key: &str, value: &str) {
+    if !text.is_empty() {
+        text.push(',');
+    }
+    text.push_str(key);
+    text.push_str("=\"");
+    for letter in value.chars() {
+        match letter {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            other => text.push(other),
+        }
+    }
+    text.push('"');
+}
+
+#[derive(Clone, Debug)]
 pub(super) enum Sample {
     Counter(u64),
     Gauge(u64),
-    /// The sum in seconds, how many there were, and how many of them up to each bound, in seconds.
-    Durations(f64, u64, Vec<(f64, u64)>),
-}
-
-#[derive(Debug)]
-struct Metrics(Vec<Family>);
-
-impl Collector for Metrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for Family { name, help, samples } in self.0.iter().filter(|family| !family.samples.is_empty()) {
-            let metric_type = samples.first().map_or(MetricType::Unknown, |(_, _, sample)| sample.metric_type());
-            let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
-            for (_, labels, sample) in samples {
-                if labels.is_empty() {
-                    // There is one such sample at the most.
-                    sample.encode(family)?;
-                    break;
-                }
-                let labels: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (*key, value.as_str())).collect();
-                sample.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl EncodeMetric for Sample {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        match self {
-            Sample::Counter(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
-            Sample::Gauge(value) => encoder.encode_gauge(value),
-            Sample::Durations(sum, count, buckets) => {
-                encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
-            }
-        }
-    }
-
-    fn metric_type(&self) -> MetricType {
-        match self {
-            Sample::Counter(_) => MetricType::Counter,
-            Sample::Gauge(_) => MetricType::Gauge,
-            Sample::Durations(..) => MetricType::Histogram,
-        }
-    }
+    /// A counter of seconds.
+    Seconds(f64),
+    /// Seconds that also become less.
+    SecondsNow(f64),
+    Durations(Box<Durations>),
 }
 
 impl Sample {
-    /// How many lines of the text it takes.
-    fn lines(&self) -> usize {
+    fn kind(&self) -> &'static str {
         match self {
-            Sample::Counter(_) | Sample::Gauge(_) => 1,
-            Sample::Durations(_, _, buckets) => buckets.len() + 2,
+            Sample::Counter(_) | Sample::Seconds(_) => "counter",
+            Sample::Gauge(_) | Sample::SecondsNow(_) => "gauge",
+            Sample::Durations(_) => "histogram",
         }
     }
+
+    fn write(&self, text: &mut String, name: &str, Labels(labels): &Labels) -> fmt::Result {
+        let labels = Braced(labels);
+        match self {
+            Sample::Counter(count) => writeln!(text, "{name}_total{labels} {count}"),
+            Sample::Seconds(seconds) => writeln!(text, "{name}_total{labels} {seconds}"),
+            Sample::Gauge(value) => writeln!(text, "{name}{labels} {value}"),
+            Sample::SecondsNow(seconds) => writeln!(text, "{name}{labels} {seconds}"),
+            Sample::Durations(durations) => write_histogram(text, name, labels, durations),
+        }
+    }
+}
+
+/// Labels with their braces, if there are any.
+#[derive(Clone, Copy)]
+struct Braced<'a>(&'a str);
+
+impl fmt::Display for Braced<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "{{{}}}", self.0) }
+    }
+}
+
+fn write_histogram(text: &mut String, name: &str, labels: Braced<'_>, durations: &Durations) -> fmt::Result {
+    let (count, sum) = (durations.count(), durations.sum_us as f64 / SECOND_US);
+    let comma = if labels.0.is_empty() { "" } else { "," };
+    for (bound_us, count) in durations.up_to() {
+        let bound = bound_us as f64 / SECOND_US;
+        writeln!(text, "{name}_bucket{{le=\"{bound}\"{comma}{}}} {count}", labels.0)?;
+    }
+    writeln!(text, "{name}_bucket{{le=\"+Inf\"{comma}{}}} {count}", labels.0)?;
+    writeln!(text, "{name}_count{labels} {count}\n{name}_sum{labels} {sum}")
 }
 
 /// Metrics as text, in items. Pages of different answers belong together, whatever has come or gone between them: an item has the same
@@ -97,31 +135,35 @@ pub struct MetricsText {
 }
 
 impl MetricsText {
-    pub(super) fn of(mut families: Vec<Family>) -> Self {
-        families.iter_mut().for_each(|family| family.samples.sort_by_key(|(place, ..)| *place));
-        let mut items = Vec::new();
-        for (family, Family { samples, .. }) in (0u64..).zip(&families) {
-            if samples.is_empty() {
-                continue;
+    /// The text of these families, and of others that are text already.
+    pub(super) fn of(families: Vec<Family>, parts: &[String]) -> Self {
+        let samples: usize = families.iter().map(|family| family.samples.len()).sum();
+        let mut all =
+            MetricsText { text: String::with_capacity(96 * samples), items: Vec::with_capacity(samples + 64) };
+        let end = ((families.len() + parts.len()) as u64) << PLACE_BITS;
+        let parts_first = families.len() as u64;
+        for (family, Family { name, help, mut samples }) in (0u64..).zip(families) {
+            samples.sort_by_key(|(place, ..)| *place);
+            let Some((_, _, first)) = samples.first() else { continue };
+            // Writing into a string does not fail.
+            let _ = write!(all.text, "# HELP {name} {help}.\n# TYPE {name} {}\n", first.kind());
+            all.end_item(family << PLACE_BITS);
+            for (place, labels, sample) in &samples {
+                let _ = sample.write(&mut all.text, name, labels);
+                all.end_item((family << PLACE_BITS) + 1 + place);
             }
-            let first = family << PLACE_BITS;
-            // What it is and what it means.
-            items.push((first, 2));
-            items.extend(samples.iter().map(|(place, _, sample)| (first + 1 + place, sample.lines())));
         }
-        let end = (families.len() as u64) << PLACE_BITS;
-        let mut registry = Registry::with_prefix("sanwire");
-        registry.register_collector(Box::new(Metrics(families)));
-        let mut text = String::new();
-        // Writing into a string does not fail.
-        let _ = encode(&mut text, &registry);
-        let (mut lines, mut at) = (text.split_inclusive('\n'), 0);
-        for (_, size) in &mut items {
-            at += lines.by_ref().take(*size).map(str::len).sum::<usize>();
-            *size = at;
+        for (part, text) in (parts_first..).zip(parts) {
+            all.text.push_str(text);
+            all.end_item(part << PLACE_BITS);
         }
-        items.push((end, text.len()));
-        MetricsText { text, items }
+        all.text.push_str("# EOF\n");
+        all.end_item(end);
+        all
+    }
+
+    fn end_item(&mut self, number: u64) {
+        self.items.push((number, self.text.len()));
     }
 
     #[cfg(test)]

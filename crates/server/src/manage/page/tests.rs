@@ -6,6 +6,8 @@ use crate::manage::response::GroupStatus;
 
 fn status() -> Status {
     let volume = |number: u16| VolumeStatus {
+        store: String::new(),
+        used_bytes: None,
         revision: 1 + u64::from(number),
         id: "0".repeat(32),
         name: format!("v{number}"),
@@ -24,6 +26,9 @@ fn status() -> Status {
         groups: vec![GroupStatus { group: 1, state: Some(PortState::ActiveOptimized) }],
     };
     Status {
+        version: String::new(),
+        started: String::new(),
+        uptime_seconds: 0,
         name: "box".into(),
         revision: 7,
         collections: Collections::default(),
@@ -151,6 +156,10 @@ impl Changing {
 
 fn session(number: u64) -> SessionStatus {
     SessionStatus {
+        commands: 0,
+        read_bytes: 0,
+        written_bytes: 0,
+        errors: 0,
         id: format!("{number:x}"),
         wire: "iscsi".into(),
         client: "iqn.2026-11.org.example:host".into(),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanwire_core::Instant;
 use sanwire_sim::disk::{Flight, SimDisk};
@@ -64,6 +65,10 @@ impl System for SimKernel {
 
     fn now(&self) -> Instant {
         self.clock.get()
+    }
+
+    fn busy(&self) -> Duration {
+        Duration::ZERO
     }
 
     fn submit(&mut self, id: u64, op: KernelOp) -> Result<(), KernelOp> {

@@ -1,0 +1,158 @@
+//! What can happen, in words and for programs.
+
+use std::fmt;
+
+use sanwire_core::Size;
+use sanwire_core::text::shortened;
+use serde::{Deserialize, Serialize};
+
+/// Of a text for people, so much is kept.
+const TEXT_MAX_BYTES: usize = 384;
+
+/// Of the lines that a reload has changed, so many are kept.
+pub(super) const LINES_MAX: usize = 16;
+
+/// What has happened. As JSON: `"event": "volume-added", "volume": "disk1"`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Happening {
+    /// A volume is served.
+    VolumeAdded {
+        /// Its name.
+        volume: String,
+    },
+    /// A volume is served no longer.
+    VolumeRemoved {
+        /// Its name.
+        volume: String,
+    },
+    /// A volume is longer.
+    VolumeResized {
+        /// Its name.
+        volume: String,
+        /// What it has now.
+        size_bytes: u64,
+    },
+    /// The store of a volume cannot do its work, and commands wait for it.
+    StoreFailing {
+        /// Of which volume.
+        volume: String,
+        /// Why, for people.
+        why: String,
+    },
+    /// No command waits for the store of a volume any more.
+    StoreWorking {
+        /// Of which volume.
+        volume: String,
+        /// Commands that have failed meanwhile.
+        failed: u32,
+    },
+    /// A session begins.
+    SessionOpened {
+        /// Its number, in hexadecimal digits.
+        session: String,
+        /// Who, and from where, for people.
+        who: String,
+        /// The iSCSI target that it uses.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<String>,
+    },
+    /// A session is over.
+    SessionClosed {
+        /// Its number.
+        session: String,
+        /// Whose it was.
+        who: String,
+    },
+    /// Somebody was refused something: a login, a handshake, a packet.
+    Refused {
+        /// Who, as far as that is known.
+        who: String,
+        /// What, for people.
+        what: String,
+        /// How often within a second.
+        count: u64,
+    },
+    /// A wire is away.
+    LinkLost {
+        /// Which.
+        wire: String,
+    },
+    /// A wire is there again.
+    LinkBack {
+        /// Which.
+        wire: String,
+    },
+    /// A change that takes long has begun.
+    JobBegun {
+        /// The number of the job.
+        job: u64,
+        /// What is done, for people.
+        what: String,
+    },
+    /// It is over.
+    JobEnded {
+        /// The number of the job.
+        job: u64,
+        /// Why it was not done, if it was not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<String>,
+    },
+    /// The configuration was read again.
+    Reloaded {
+        /// What has changed, one line for each thing.
+        changed: Vec<String>,
+    },
+}
+
+impl Happening {
+    /// As it is kept: what is long says how long it was.
+    pub(super) fn bounded(mut self) -> Happening {
+        let shorten = |text: &mut String| *text = shortened(text, TEXT_MAX_BYTES).into_owned();
+        match &mut self {
+            Happening::StoreFailing { why: text, .. }
+            | Happening::Refused { what: text, .. }
+            | Happening::JobBegun { what: text, .. }
+            | Happening::JobEnded { refused: Some(text), .. } => shorten(text),
+            Happening::Reloaded { changed } => {
+                let others = changed.len().saturating_sub(LINES_MAX);
+                changed.truncate(LINES_MAX);
+                changed.iter_mut().for_each(shorten);
+                changed.extend((others > 0).then(|| format!("and {others} more")));
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Happening::VolumeAdded { volume } => write!(f, "volume {volume} is served"),
+            Happening::VolumeRemoved { volume } => write!(f, "volume {volume} is not served any more"),
+            Happening::VolumeResized { volume, size_bytes } => {
+                write!(f, "volume {volume} has {} now", Size(*size_bytes))
+            }
+            Happening::StoreFailing { why, .. } => f.write_str(why),
+            Happening::StoreWorking { volume, failed } => {
+                write!(f, "no command waits for the store of {volume} any more; {failed} failed meanwhile")
+            }
+            Happening::SessionOpened { session, who, target: None } => write!(f, "session {session} of {who} begins"),
+            Happening::SessionOpened { session, who, target: Some(target) } => {
+                write!(f, "session {session} of {who} with {target} begins")
+            }
+            Happening::SessionClosed { session, who } => write!(f, "session {session} of {who} is over"),
+            Happening::Refused { who, what, count } => write!(f, "{who} is refused: {what} ({count} within a second)"),
+            Happening::LinkLost { wire } => write!(f, "wire {wire} is gone"),
+            Happening::LinkBack { wire } => write!(f, "wire {wire} is there again"),
+            Happening::JobBegun { job, what } => write!(f, "job {job} begins: {what}"),
+            Happening::JobEnded { job, refused: None } => write!(f, "job {job} is done"),
+            Happening::JobEnded { job, refused: Some(reason) } => write!(f, "job {job} was not done: {reason}"),
+            Happening::Reloaded { changed } if changed.is_empty() => {
+                f.write_str("the configuration was reloaded: nothing differs")
+            }
+            Happening::Reloaded { changed } => write!(f, "the configuration was reloaded: {}", changed.join("; ")),
+        }
+    }
+}

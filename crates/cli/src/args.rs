@@ -9,6 +9,7 @@ mod key;
 mod links;
 mod manage;
 mod serve;
+mod top;
 mod watching;
 
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};
 pub(crate) use manage::{AskingArgs, ManageArgs, ManageCommand, SettingsArgs, check_volume};
 pub(crate) use serve::ServeArgs;
+pub(crate) use top::TopArgs;
 pub(crate) use watching::{AuditArgs, EventsArgs, ResultArg, TopicArg};
 
 /// One SAN that speaks every wire: serve disks to other hosts, use theirs.
@@ -53,6 +55,8 @@ pub(crate) enum Command {
     Ctl(CtlArgs),
     /// Manage a server from afar, as a client that may
     Manage(ManageArgs),
+    /// Show what a server does now: volumes, clients, links, shards, events
+    Top(TopArgs),
     /// Find servers on the network
     Discover(DiscoverArgs),
     /// List the volumes of a server, or what is attached on this host

@@ -16,3 +16,4 @@ pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod manage;
 pub(crate) mod serve;
+pub(crate) mod top;

@@ -44,6 +44,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(args) => commands::serve::run(&args, cli.log),
         Command::Ctl(args) => logged(level, || commands::ctl::run(&args)),
         Command::Manage(args) => logged(level, || commands::manage::run(&args)),
+        Command::Top(args) => logged(level, || commands::top::run(&args)),
         Command::Discover(args) => logged(level, || commands::discover::run(&args)),
         Command::Ls(args) => logged(level, || commands::ls::run(&args)),
         Command::Info(args) => logged(level, || commands::info::run(&args)),

@@ -30,6 +30,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
+    ("sanwire-top", &["core", "server"]),
     ("sanwire-testing", &[]),
     ("sanwire-sim", &["core", "buffer", "scsi", "store", "store-file", "device", "engine", "hyperscsi", "iscsi"]),
     (
@@ -47,6 +48,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "server",
             "initiator",
             "attach",
+            "top",
             "remote",
             "rbd",
         ],

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &ManageArgs) -> anyhow::Result<()> {
     administration::run(&args.command, args.terms, |request| ask(&connection, request))
 }
 
-fn ask(connection: &Connection, request: &Request) -> anyhow::Result<Answer> {
+pub(super) fn ask(connection: &Connection, request: &Request) -> anyhow::Result<Answer> {
     match respond(connection, request)? {
         Response::Refused(refusal) if refusal.code == TOO_LONG && !request.is_change() => {
             paging::in_pages(request, |page| respond(connection, page))

@@ -5,7 +5,7 @@ set -euo pipefail
 build_packages=(build-essential cmake)
 package_packages=(debhelper dpkg-dev fakeroot mmdebstrap umoci binutils)
 test_packages=(tshark tcpdump qemu-utils qemu-block-extra xfsprogs dosfstools mtools fuse3 nbd-client libnbd-bin nbdkit fio ethtool nftables
-    iproute2 tgt ceph-mon ceph-osd ceph-common
+    iproute2 tgt prometheus tmux ceph-mon ceph-osd ceph-common
     libiscsi-bin vblade util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils
     lintian systemd runc)
 bench_packages=(fio ethtool iproute2 tgt libiscsi-bin vblade util-linux e2fsprogs fuse3 nfs-ganesha nfs-ganesha-vfs rpcbind
@@ -57,8 +57,8 @@ echo "setup: installing ${missing[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 # Tests and measurements start their own. As services they would serve what nobody asked for: tgt would keep port 3260 from
-# `sanwire serve`, and rpcbind (which nfs-ganesha comes with) 111.
-for service in tgt nfs-ganesha rpcbind; do
+# `sanwire serve`, prometheus 9090, and rpcbind (which nfs-ganesha comes with) 111.
+for service in tgt prometheus nfs-ganesha rpcbind; do
     if [[ " ${missing[*]} " == *" $service "* ]] && [ -d /run/systemd/system ]; then
         "${as_root[@]}" systemctl disable --quiet --now "$service"
     fi

@@ -23,6 +23,7 @@ mod killed;
 mod links;
 mod manage;
 mod many;
+mod monitoring;
 mod name_servers;
 mod names;
 mod options;

@@ -1,0 +1,273 @@
+//! What a monitoring system sees: a real Prometheus reads the metrics of a server, and every expression that is shipped gives a result.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Process, Scratch, Server, is_installed, port, run, run_ok, skip, wait_until};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+fn packaging(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
+}
+
+fn sanwire(scratch: &Scratch, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    command.args(arguments).env("XDG_STATE_HOME", scratch.path("client-state"));
+    command
+}
+
+#[test]
+fn the_rules_for_prometheus_do_what_their_tests_say() {
+    if !is_installed("promtool") {
+        return skip("the_rules_for_prometheus_do_what_their_tests_say", "prometheus is not installed");
+    }
+    for (command, file) in
+        [("check rules", "rules.yml"), ("test rules", "tests.yml"), ("check config", "prometheus.yml")]
+    {
+        let mut promtool = Command::new("promtool");
+        promtool.args(command.split(' ')).arg(file).current_dir(packaging("prometheus"));
+        run_ok(promtool, TIMEOUT);
+    }
+}
+
+/// A server with a volume that is written and read, one whose store fails, and one that is on another server.
+struct Watched {
+    _far: Server,
+    server: Server,
+    socket: String,
+    _load: Process,
+}
+
+fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
+    let [far_port, near_port, iscsi_port] = [port(), port(), port()];
+    let far = Server::start_here(far, far_port, &["x=ram:8M"]);
+    let socket = scratch.text("control");
+    let remote = format!("far=hs+ip://127.0.0.1:{far_port}/x");
+    let server = Server::start_on(
+        scratch,
+        &[&format!("hs-ip:127.0.0.1:{near_port}"), &format!("iscsi:127.0.0.1:{iscsi_port}")],
+        &["a=ram:64M", "bad=ram:8M,error=write@0M..8M", &remote],
+        &["--control".into(), socket.clone(), "--key-file".into(), scratch.text("server.key")],
+    );
+    let url = format!("hs+ip://127.0.0.1:{near_port}");
+    fs::write(scratch.path("image"), [1; 4096]).expect("an image");
+    let broken = sanwire(scratch, &["cp", &scratch.text("image"), &format!("{url}/bad")]);
+    assert_eq!(run(broken, TIMEOUT).code, Some(1), "its store cannot be written");
+    let load = ["bench", &format!("{url}/a"), "--reads", "50", "--time", "600", "--overwrite"];
+    let load = Process::spawn("load", sanwire(scratch, &load), scratch.path("load.log"));
+    Watched { _far: far, server, socket, _load: load }
+}
+
+/// Answers each GET with what `sanwire ctl metrics` prints; where this listens.
+fn relay(scratch: &Scratch, socket: &str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (port, socket) = (listener.local_addr().expect("its address").port(), socket.to_owned());
+    let state = scratch.path("client-state");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+            command.args(["ctl", "metrics", "--socket", &socket]).env("XDG_STATE_HOME", &state);
+            let Ok(mut stream) = stream else { return };
+            let mut lines = BufReader::new(&stream).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            // The server ends with the test: what is under way then fails.
+            let Ok(text) = command.output() else { return };
+            let head =
+                "HTTP/1.0 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\r\n";
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&text.stdout));
+        }
+    });
+    port
+}
+
+/// A Prometheus that reads from this port once a second.
+struct Prometheus {
+    _process: Process,
+    port: u16,
+}
+
+impl Prometheus {
+    fn start(scratch: &Scratch, target: u16) -> Prometheus {
+        let (port, rules) = (port(), packaging("prometheus/rules.yml"));
+        let config = format!(
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{rules:?}]\n\
+             scrape_configs: [{{job_name: sanwire, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}]\n"
+        );
+        fs::write(scratch.path("prometheus.yml"), config).expect("a configuration");
+        let mut command = Command::new("prometheus");
+        command.args([
+            format!("--config.file={}", scratch.text("prometheus.yml")),
+            format!("--storage.tsdb.path={}", scratch.text("tsdb")),
+            format!("--web.listen-address=127.0.0.1:{port}"),
+            "--log.level=warn".to_owned(),
+        ]);
+        Prometheus { _process: Process::spawn("prometheus", command, scratch.path("prometheus.log")), port }
+    }
+
+    fn get(&self, path: &str) -> Option<Value> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+    }
+
+    /// What an expression comes to, each with its labels and its value.
+    fn query(&self, expression: &str) -> Vec<Value> {
+        let escaped: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let answer = self.get(&format!("/api/v1/query?query={escaped}")).expect("an answer");
+        assert_eq!(answer["status"], "success", "{expression}: {answer}");
+        answer["data"]["result"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+/// The expressions of the dashboard and of the rules. Comparisons give a result whether or not they hold.
+fn shipped_expressions() -> BTreeSet<String> {
+    let dashboard = fs::read_to_string(packaging("grafana/sanwire.json")).expect("the dashboard");
+    let dashboard: Value = serde_json::from_str(&dashboard).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    let of_panels = targets.map(|target| target["expr"].as_str().expect("an expression").to_owned());
+    let rules = fs::read_to_string(packaging("prometheus/rules.yml")).expect("the rules");
+    let of_rules = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).map(str::to_owned);
+    let all: BTreeSet<String> = of_panels.chain(of_rules).collect();
+    assert!(all.len() > 40, "{all:?}");
+    let ready = |mut expression: String| {
+        for (what, with) in [("$__rate_interval", "1m"), ("$instance", ".*"), ("$volume", ".*")] {
+            expression = expression.replace(what, with);
+        }
+        for comparison in [" > ", " < ", " == "] {
+            expression = expression.replace(comparison, &format!("{comparison}bool "));
+        }
+        expression
+    };
+    all.into_iter().map(ready).collect()
+}
+
+#[test]
+fn every_expression_that_is_shipped_gives_a_result_in_a_real_prometheus() {
+    if !is_installed("prometheus") {
+        let test = "every_expression_that_is_shipped_gives_a_result_in_a_real_prometheus";
+        return skip(test, "prometheus is not installed");
+    }
+    let (scratch, far) = (Scratch::new(), Scratch::new());
+    let mut watched = watched(&scratch, &far);
+    let prometheus = Prometheus::start(&scratch, relay(&scratch, &watched.socket));
+    wait_until("Prometheus answers", TIMEOUT, || prometheus.get("/api/v1/targets").is_some());
+    wait_until("the server was read several times", TIMEOUT, || {
+        let scrapes =
+            prometheus.query("count_over_time(sanwire_volume_commands_total{volume='a',operation='write'}[1m])");
+        scrapes.first().and_then(|row| row["value"][1].as_str()?.parse().ok()).is_some_and(|count: u32| count > 3)
+    });
+    let targets = prometheus.get("/api/v1/targets").expect("an answer");
+    assert_eq!(targets["data"]["activeTargets"][0]["lastError"], "", "{targets}");
+    let mut empty = shipped_expressions();
+    wait_until("every expression gives a result", TIMEOUT, || {
+        empty.retain(|expression| prometheus.query(expression).is_empty());
+        empty.is_empty() || {
+            eprintln!("none yet: {empty:#?}");
+            thread::sleep(Duration::from_secs(1));
+            false
+        }
+    });
+    let p99 = prometheus.query("sanwire:volume_command_duration_seconds:p99{volume='a',operation='write'}");
+    let p99: f64 = p99[0]["value"][1].as_str().expect("a value").parse().expect("a number");
+    assert!(p99 > 0.0 && p99 < 4.2, "{p99}");
+    let kinds = prometheus.query("sanwire_volume_errors_total{volume='bad',kind='store'}");
+    assert_eq!(kinds.len(), 1, "{kinds:?}");
+    let metadata = prometheus.get("/api/v1/metadata").expect("an answer");
+    assert_eq!(metadata["data"]["sanwire_volume_command_duration_seconds"][0]["type"], "histogram", "{metadata}");
+    assert!(watched.server.is_alive());
+}
+
+#[test]
+fn an_administrator_sees_who_does_what_and_who_has_changed_what() {
+    let scratch = Scratch::new();
+    let (hyperscsi, socket) = (port(), scratch.text("control"));
+    let wires = [format!("hs-ip:127.0.0.1:{hyperscsi}"), format!("iscsi:127.0.0.1:{}", port())];
+    let options = ["--control".into(), socket.clone(), "--key-file".into(), scratch.text("server.key")];
+    let _server = Server::start_on(&scratch, &[&wires[0], &wires[1]], &["a=ram:64M", "b=ram:8M"], &options);
+    let load = ["bench", &format!("hs+ip://127.0.0.1:{hyperscsi}/a"), "--time", "600"];
+    let _load = Process::spawn("load", sanwire(&scratch, &load), scratch.path("load.log"));
+    let ctl = |arguments: &[&str]| {
+        let arguments: Vec<&str> = ["ctl"].iter().chain(arguments).chain(&["--socket", &socket]).copied().collect();
+        run_ok(sanwire(&scratch, &arguments), TIMEOUT)
+    };
+    wait_until("the load has begun", TIMEOUT, || ctl(&["sessions"]).contains("127.0.0.1"));
+    ctl(&["add-volume", "c=ram:1M"]);
+    ctl(&["remove-volume", "c"]);
+    let refused = run(sanwire(&scratch, &["ctl", "remove-volume", "a", "--socket", &socket]), TIMEOUT);
+    assert_eq!(refused.code, Some(1), "it is in use: {refused:?}");
+
+    let status = ctl(&["status"]);
+    assert!(status.contains("version 0.1.0, up ") && status.contains("ram:64M"), "{status}");
+    let tree = ctl(&["tree"]);
+    assert!(tree.contains("├─ HyperSCSI\n") && tree.contains(" at 127.0.0.1:") && tree.contains("LUN 1  b"), "{tree}");
+    let rates = ctl(&["sessions", "--rate", "0.5"]);
+    assert!(rates.contains("COMMANDS/S") && rates.lines().count() == 2, "{rates}");
+    let events = ctl(&["events", "--topic", "volumes", "--volume", "c"]);
+    assert!(events.contains("volume c is served") && events.lines().count() == 3, "two, and the cursor: {events}");
+    let sessions = ctl(&["events", "--topic", "sessions,links", "--client", "127.0.0.1"]);
+    assert!(sessions.contains("begins") && !sessions.contains("volume c"), "{sessions}");
+
+    let audit = ctl(&["audit", "--since", "1h"]);
+    let cursor = audit.trim_end().rsplit_once("cursor ").expect("a cursor").1.to_owned();
+    assert!(audit.contains("add-volume") && audit.contains("refused pid "), "{audit}");
+    let only = ctl(&["audit", "--result", "refused", "--json"]);
+    let line: Value = serde_json::from_str(only.trim()).expect("one line");
+    assert_eq!((&line["request"]["do"], &line["result"]), (&"remove-volume".into(), &"refused".into()));
+    ctl(&["resize-volume", "b", "16M"]);
+    let later = ctl(&["audit", "--since", &cursor]);
+    assert!(later.contains("resize-volume") && !later.contains("add-volume"), "{later}");
+    let strange = run(sanwire(&scratch, &["ctl", "audit", "--since", "yesterday", "--socket", &socket]), TIMEOUT);
+    assert_eq!(strange.code, Some(2), "{strange:?}");
+
+    let told = run_ok(sanwire(&scratch, &["top", "--once", "--json", "--socket", &socket]), TIMEOUT);
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let a = &told["volumes"][0];
+    assert!(a["commands_per_second"].as_f64() > Some(0.0) && a["p99_seconds"].as_f64() > Some(0.0), "{told:#}");
+    assert_eq!((&told["clients"][0]["state"], &told["clients"][0]["volumes"]), (&"live".into(), &"a".into()));
+    let piped = run(sanwire(&scratch, &["top", "--socket", &socket]), TIMEOUT);
+    assert!(piped.code == Some(2) && piped.stderr.contains("--once"), "{piped:?}");
+    top_in_a_terminal(&scratch, &socket);
+}
+
+/// Looks at the screens as a person would, and ends by `q`.
+fn top_in_a_terminal(scratch: &Scratch, socket: &str) {
+    if !is_installed("tmux") {
+        return skip("top_in_a_terminal", "tmux is not installed");
+    }
+    let tmux = |arguments: &[&str]| {
+        let mut command = Command::new("tmux");
+        command.args(["-S", &scratch.text("tmux")]).args(arguments).env("LC_ALL", "C.UTF-8");
+        run(command, TIMEOUT)
+    };
+    let top = format!("{} top --socket {socket}; echo ended $?; sleep 60", env!("CARGO_BIN_EXE_sanwire"));
+    let begun = tmux(&["new-session", "-d", "-x", "180", "-y", "24", "-s", "top", &top]);
+    assert_eq!(begun.code, Some(0), "{begun:?}");
+    let sees = |what: &str| {
+        wait_until(what, TIMEOUT, || tmux(&["capture-pane", "-p", "-t", "top"]).stdout.contains(what));
+    };
+    sees("VOLUME  IOPS*");
+    for (key, seen) in [("2", "CLIENT"), ("3", "ROUND TRIP"), ("4", "BUSY"), ("5", "volume c is served"), ("1", "P99")]
+    {
+        tmux(&["send-keys", "-t", "top", key]);
+        sees(seen);
+    }
+    tmux(&["send-keys", "-t", "top", "/", "b", "Enter"]);
+    sees("filter: b");
+    tmux(&["send-keys", "-t", "top", "Enter"]);
+    sees("UNDER WAY");
+    tmux(&["send-keys", "-t", "top", "q"]);
+    sees("ended 0");
+    tmux(&["kill-server"]);
+}

@@ -46,6 +46,8 @@ const SESSION_KIB: f64 = 100.0;
 const VOLUME_KIB: f64 = 8.0;
 /// With all its volumes a server starts within a few seconds, and it takes them over as fast.
 const START_S: f64 = 5.0;
+/// What a monitoring system asks every few seconds.
+const METRICS_MS: f64 = 200.0;
 
 /// What was found, a line each.
 #[derive(Default)]
@@ -220,6 +222,9 @@ fn list(sanwire: &str, files: &Files, server: &ScaleServer, found: &mut Found) -
     }
     found.add("sanwire ctl status", ms(server.manage(&json!({ "do": "status" }))?), "ms", None);
     found.add("sanwire ctl statistics", ms(server.manage(&json!({ "do": "statistics" }))?), "ms", None);
+    let before = server.usage()?;
+    found.add("metrics of all volumes", ms(server.manage(&json!({ "do": "metrics" }))?), "ms", Some(METRICS_MS));
+    found.add("metrics of all volumes, processor time", ms(server.usage()?.cpu - before.cpu), "ms", None);
     Ok(())
 }
 

@@ -25,6 +25,7 @@ impl World {
                 self.models.values_mut().for_each(Model::lost);
                 Ok(false)
             }
+            Err(SnapshotError::Store { source, .. }) if source.kind == ErrorKind::Full => Ok(false),
             Err(SnapshotError::NoSnapshot | SnapshotError::TooMany) => Ok(false),
             Err(error) => Err(text(error)),
         }

@@ -3,7 +3,7 @@
 use sanwire_sim::world::Outcome;
 use sanwire_store::{Outcome as Ended, Request};
 
-use super::disk::SECTOR_BYTES;
+use super::disk::{Faults, SECTOR_BYTES};
 use super::model::{Frozen, Model, version_of};
 use super::world::{Doubt, SECTOR, World, kernel, text};
 
@@ -116,7 +116,7 @@ impl World {
 
     /// At the end all snapshots are whole; and when nobody needs them any more, the base has it all, or a layer, and nothing else is there.
     pub(super) fn check_all(&mut self) -> Outcome<()> {
-        self.machine.set_life(u64::MAX, 0);
+        self.machine.set_life(u64::MAX, Faults::default());
         for (key, frozen) in self.snapshots.clone() {
             self.check_snapshot(&key, frozen)?;
         }

@@ -17,6 +17,15 @@ pub const SECTOR_BYTES: usize = 512;
 
 type Sector = Box<[u8; SECTOR_BYTES]>;
 
+/// What goes wrong at disks, beside the power.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Faults {
+    /// How many of a million flushes fail and lose something.
+    pub lost_flushes_per_million: u32,
+    /// How many of a million writes find no space.
+    pub full_per_million: u32,
+}
+
 /// The power, and what is under way at all disks.
 #[derive(Debug)]
 pub struct Machine(Mutex<MachineState>);
@@ -29,7 +38,7 @@ struct MachineState {
     is_off: bool,
     /// Requests are done as soon as they are asked.
     is_quick: bool,
-    lost_flushes_per_million: u32,
+    faults: Faults,
     under_way: Vec<(Arc<Sectors>, Request, Completer)>,
 }
 
@@ -37,15 +46,15 @@ impl Machine {
     /// One on which nothing goes wrong.
     #[must_use]
     pub fn new(random: Random) -> Arc<Self> {
-        let (left, is_off, is_quick, lost_flushes_per_million) = (u64::MAX, false, true, 0);
-        let state = MachineState { random, left, is_off, is_quick, lost_flushes_per_million, under_way: Vec::new() };
+        let (left, is_off, is_quick, faults) = (u64::MAX, false, true, Faults::default());
+        let state = MachineState { random, left, is_off, is_quick, faults, under_way: Vec::new() };
         Arc::new(Machine(Mutex::new(state)))
     }
 
-    /// From now on so many of a million flushes fail, and the power goes after so many operations.
-    pub fn set_life(&self, left: u64, lost_flushes_per_million: u32) {
+    /// From now on this goes wrong, and the power goes after so many operations.
+    pub fn set_life(&self, left: u64, faults: Faults) {
         let state = &mut *self.lock();
-        (state.left, state.lost_flushes_per_million) = (left, lost_flushes_per_million);
+        (state.left, state.faults) = (left, faults);
     }
 
     /// Whether requests are done as soon as they are asked, from now on.
@@ -85,7 +94,7 @@ impl Machine {
         for disk in disks {
             disk.sectors.lock().lose_power(&mut state.random);
         }
-        (state.left, state.is_off, state.is_quick, state.lost_flushes_per_million) = (u64::MAX, false, true, 0);
+        (state.left, state.is_off, state.is_quick, state.faults) = (u64::MAX, false, true, Faults::default());
     }
 
     /// Counts an operation; whether there is power for it, and if not, whether it is done all the same.
@@ -106,9 +115,12 @@ impl Machine {
         match self.begin() {
             Ok(()) => {
                 let state = &mut *self.lock();
-                if matches!(request, Request::Flush) && state.random.chance(state.lost_flushes_per_million) {
+                if matches!(request, Request::Flush) && state.random.chance(state.faults.lost_flushes_per_million) {
                     sectors.lock().lose(&mut state.random);
                     return Err(StoreError::new(ErrorKind::Unwritable, 0));
+                }
+                if matches!(request, Request::Write { .. }) && state.random.chance(state.faults.full_per_million) {
+                    return Err(StoreError::new(ErrorKind::Full, request.range_bytes().0));
                 }
                 sectors.lock().execute(request)
             }

@@ -9,13 +9,14 @@ mod world;
 use sanwire_sim::random::Random;
 use sanwire_sim::seeds::{plan_random, run_seeds};
 
+use self::disk::Faults;
 use self::world::{Plan, run};
 
 fn plan(random: &mut Random) -> Plan {
     Plan {
         life_operations: random.choose(&[50, 300, 1500]),
         lives: 6,
-        lost_flushes_per_million: 0,
+        faults: Faults::default(),
         block_bytes: random.choose(&[512, 4096]),
         has_base: random.chance(700_000),
     }
@@ -28,6 +29,15 @@ fn snapshots_survive_a_loss_of_power_at_any_operation() {
 #[test]
 fn what_a_failed_flush_loses_is_what_was_not_flushed() {
     run_seeds("snapshots", 200, |seed| {
-        run(Plan { lost_flushes_per_million: 100_000, ..plan(&mut plan_random(2, seed)) }, seed)
+        let faults = Faults { lost_flushes_per_million: 100_000, ..Faults::default() };
+        run(Plan { faults, ..plan(&mut plan_random(2, seed)) }, seed)
+    });
+}
+
+#[test]
+fn layers_that_find_no_space_lose_nothing() {
+    run_seeds("snapshots", 150, |seed| {
+        let faults = Faults { full_per_million: 50_000, ..Faults::default() };
+        run(Plan { faults, ..plan(&mut plan_random(3, seed)) }, seed)
     });
 }

@@ -105,7 +105,8 @@ impl Model {
     /// What a snapshot holds that is made now, when nothing is under way and all was flushed.
     pub(super) fn freeze(&self) -> Frozen {
         let of = |history: &History| match history.is_suspect() {
-            false => vec![history.versions[history.current]],
+            // Writes that have failed may be there.
+            false => history.versions[history.current..].to_vec(),
             true => history.versions[history.floor..].to_vec(),
         };
         self.0.iter().map(|(sector, history)| (*sector, of(history))).collect()

@@ -10,7 +10,7 @@ use sanwire_store::{
     Completion, CompletionQueue, Course, ErrorKind, KernelOp, Operation, Outcome as Ended, Pending, Request, Store,
 };
 
-use super::disk::{Machine, SECTOR_BYTES, SectorDisk, SimShelf};
+use super::disk::{Faults, Machine, SECTOR_BYTES, SectorDisk, SimShelf};
 use super::model::{Frozen, Model, Moment, content, version_of};
 
 pub(super) const SECTOR: u64 = SECTOR_BYTES as u64;
@@ -25,8 +25,8 @@ pub struct Plan {
     pub life_operations: u64,
     /// How often the power goes.
     pub lives: u32,
-    /// How many of a million flushes fail and lose something.
-    pub lost_flushes_per_million: u32,
+    /// What goes wrong beside that.
+    pub faults: Faults,
     /// The logical block.
     pub block_bytes: u32,
     /// Whether there is a base.
@@ -127,7 +127,7 @@ impl World {
     }
 
     pub(super) fn live(&mut self) {
-        self.machine.set_life(self.random.range(0..=self.plan.life_operations), self.plan.lost_flushes_per_million);
+        self.machine.set_life(self.random.range(0..=self.plan.life_operations), self.plan.faults);
     }
 
     /// The sectors that are written: some at the beginning of a volume, around its first map and at its end.
@@ -277,6 +277,8 @@ impl World {
             (What::Change, Ok(_)) => model.end(from, count),
             (What::Flush, Ok(_)) => model.flushed(&moment),
             // What one volume's flush has lost may be others' with which it shares a disk.
+            // Where there is no space nothing is lost: the next flush is told the rest.
+            (_, Err(error)) if error.kind == ErrorKind::Full => {}
             (What::Flush, Err(_)) => self.models.values_mut().for_each(Model::lost),
             // A flush that fails meanwhile may have lost it.
             (What::Change, Err(error)) if error.kind == ErrorKind::Unwritable => {}

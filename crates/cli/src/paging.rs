@@ -59,9 +59,7 @@ mod tests {
     fn page_of_missing(asked: usize, from: u64) -> Response {
         let missing = MissingStatus { name: format!("v{from}"), reason: "away".into() };
         let status = Status {
-            version: String::new(),
-            started: String::new(),
-            uptime_seconds: 0,
+            run: Box::default(),
             name: "box".into(),
             wires: Vec::new(),
             revision: 1,

@@ -97,9 +97,9 @@ fn show_status(status: &Status) -> String {
     }
     let wires: String = status.wires.iter().map(|wire| format!("\n  on {wire}")).collect();
     // A server of an older version does not tell it.
-    let since = (!status.version.is_empty()).then(|| {
-        let up = humantime::format_duration(Duration::from_secs(status.uptime_seconds));
-        format!(", version {}, up {up}", status.version)
+    let since = (!status.run.version.is_empty()).then(|| {
+        let up = humantime::format_duration(Duration::from_secs(status.run.uptime_seconds));
+        format!(", version {}, up {up}", status.run.version)
     });
     format!("{}{}{wires}\n\n{}", status.name, since.unwrap_or_default(), tables.join("\n"))
 }
@@ -292,7 +292,7 @@ fn show_quotas(quotas: &[QuotaStatistics]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sanwire_server::{Collections, GroupStatus, TargetStatus, VolumeStatus};
+    use sanwire_server::{Collections, GroupStatus, RunStatus, TargetStatus, VolumeStatus};
 
     use super::super::show;
     use super::*;
@@ -302,9 +302,11 @@ mod tests {
         let groups = |state| vec![GroupStatus { group: 1, state }];
         let mut status = Status {
             name: "box".into(),
-            version: "0.1.0".into(),
-            started: "2026-11-23T18:00:00Z".into(),
-            uptime_seconds: 3723,
+            run: Box::new(RunStatus {
+                version: "0.1.0".into(),
+                started: "2026-11-23T18:00:00Z".into(),
+                uptime_seconds: 3723,
+            }),
             wires: vec!["hs-ip:127.0.0.1:5674".into()],
             revision: 1,
             collections: Collections::default(),

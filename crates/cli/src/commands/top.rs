@@ -38,7 +38,8 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
 }
 
 fn show(args: &TopArgs, ask: &dyn Fn(&Request) -> anyhow::Result<Answer>) -> anyhow::Result<()> {
-    if !args.once && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+    let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !(args.once || is_terminal) {
         return Err(misuse("this is no terminal: use `--once`, or `--once --json`"));
     }
     let mut source = Source { ask, begun: Instant::now(), cursor: None };

@@ -253,7 +253,7 @@ impl ManagementHandle {
             job.iter().for_each(|job| job.set_progress(&rest.slow.what));
             let Rest { slow, _awaited } = rest;
             let next = match slow.run() {
-                Next::Over(result) => break self.respond(by, request, result),
+                Next::Over(result) => break self.respond(by, request, *result),
                 Next::Then(then) => self.go_on(by, request, then),
             };
             match next {

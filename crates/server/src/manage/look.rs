@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::deviations::deviations;
 use super::keeping::SharedRecord;
 use super::store_texts::StoreTexts;
-use super::{Collections, GroupStatus, Manager, MissingStatus, Request, Status, TargetStatus, VolumeStatus};
+use super::{Collections, GroupStatus, Manager, MissingStatus, Request, RunStatus, Status, TargetStatus, VolumeStatus};
 use crate::config::Origin;
 use crate::kept::Configured;
 use crate::revisions::Collection::{Clients, Targets, Volumes};
@@ -96,9 +96,11 @@ impl Looker {
         });
         Status {
             name: self.name.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: humantime::format_rfc3339_seconds(self.began).to_string(),
-            uptime_seconds: self.began.elapsed().unwrap_or_default().as_secs(),
+            run: Box::new(RunStatus {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                started: humantime::format_rfc3339_seconds(self.began).to_string(),
+                uptime_seconds: self.began.elapsed().unwrap_or_default().as_secs(),
+            }),
             revision: self.revision,
             collections,
             deviations: deviations(&self.record.read(), clients),

@@ -60,7 +60,7 @@ pub use self::refusal::Refusal;
 pub use self::request::Request;
 pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
-    RemoteStatistics, Response, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    RemoteStatistics, Response, RunStatus, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;
@@ -173,7 +173,7 @@ impl Manager {
             match step {
                 Step::Done(answer) => return Ok(answer),
                 Step::Slow(slow) => match slow.run() {
-                    Next::Over(result) => return result,
+                    Next::Over(result) => return *result,
                     Next::Then(then) => step = then(self)?,
                 },
             }

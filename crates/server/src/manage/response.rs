@@ -104,15 +104,9 @@ impl Response {
 pub struct Status {
     /// What clients call it.
     pub name: String,
-    /// The version of the program.
-    #[serde(default)]
-    pub version: String,
-    /// When it was started, as in RFC 3339.
-    #[serde(default)]
-    pub started: String,
-    /// For how long it has run.
-    #[serde(default)]
-    pub uptime_seconds: u64,
+    /// What runs, and since when.
+    #[serde(flatten)]
+    pub run: Box<RunStatus>,
     /// Rises with each change of what an administrator can change: a client that has seen it can tell whether there was one since.
     #[serde(default)]
     pub revision: u64,
@@ -133,6 +127,18 @@ pub struct Status {
     pub targets: Vec<TargetStatus>,
     /// The port groups through which HyperSCSI clients reach the volumes.
     pub groups: Vec<GroupStatus>,
+}
+
+/// What runs, and since when.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunStatus {
+    /// The version of the program; empty of a server that does not tell.
+    pub version: String,
+    /// When it was started, as in RFC 3339.
+    pub started: String,
+    /// For how long it has run.
+    pub uptime_seconds: u64,
 }
 
 /// The revisions of all resources of a type: each rises when one of them comes, changes or goes.

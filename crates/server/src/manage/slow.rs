@@ -32,7 +32,7 @@ pub(crate) struct Slow {
 /// How a request goes on after what took long.
 pub(crate) enum Next {
     /// It is over.
-    Over(Result<Answer, ManageError>),
+    Over(Box<Result<Answer, ManageError>>),
     /// With the manager.
     Then(Then),
 }
@@ -82,7 +82,7 @@ impl Step {
             let _hold = hold;
             let flushed = removal.wait(FLUSH_TIMEOUT);
             let unstable = |source| ManageError::Unstable { name, source };
-            Next::Over(answer.and_then(|answer| flushed.map(|()| answer).map_err(unstable)))
+            Next::Over(Box::new(answer.and_then(|answer| flushed.map(|()| answer).map_err(unstable))))
         };
         Step::Slow(Slow { what, is_awaited: true, work: Box::new(work) })
     }

@@ -126,7 +126,8 @@ impl AuditQuery {
         let is_of = |who: &String| match &line["by"] {
             Value::Object(known) => known.values().any(|value| match value {
                 Value::String(text) => text.contains(who.as_str()),
-                other => other.to_string() == *who,
+                Value::Number(number) => who.parse().is_ok_and(|wanted: u64| number.as_u64() == Some(wanted)),
+                _ => false,
             }),
             _ => false,
         };

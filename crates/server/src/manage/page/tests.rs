@@ -26,9 +26,7 @@ fn status() -> Status {
         groups: vec![GroupStatus { group: 1, state: Some(PortState::ActiveOptimized) }],
     };
     Status {
-        version: String::new(),
-        started: String::new(),
-        uptime_seconds: 0,
+        run: Box::default(),
         name: "box".into(),
         revision: 7,
         collections: Collections::default(),

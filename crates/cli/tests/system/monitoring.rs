@@ -257,7 +257,7 @@ fn top_in_a_terminal(scratch: &Scratch, socket: &str) {
     let sees = |what: &str| {
         wait_until(what, TIMEOUT, || tmux(&["capture-pane", "-p", "-t", "top"]).stdout.contains(what));
     };
-    sees("VOLUME  IOPS*");
+    sees("IOPS*");
     for (key, seen) in [("2", "CLIENT"), ("3", "ROUND TRIP"), ("4", "BUSY"), ("5", "volume c is served"), ("1", "P99")]
     {
         tmux(&["send-keys", "-t", "top", key]);

@@ -88,7 +88,7 @@ fn volumes_stand_by_what_they_do_with_their_rates_and_times() {
     let lines = screen(&app(), 160);
     assert!(lines[0].starts_with("box  version 0.1.0  2 volumes, 1 sessions"), "{lines:#?}");
     assert!(lines[2].starts_with("VOLUME   IOPS*"), "{lines:#?}");
-    assert!(lines[3].starts_with("vm-7     1000   3.91 MiB/s"), "the busiest first: {lines:#?}");
+    assert!(lines[3].starts_with("vm-7     1000   3.9 MiB/s"), "the busiest first: {lines:#?}");
     assert!(lines[3].contains("500.0µs  990.0µs") && lines[3].ends_with("##########"), "{lines:#?}");
     assert!(lines[4].starts_with("quiet    0 ") && !lines[4].contains('#'), "{lines:#?}");
     assert!(lines[11].starts_with("q end"), "{lines:#?}");

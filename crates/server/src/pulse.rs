@@ -51,7 +51,8 @@ mod tests {
         thread::spawn(move || {
             for message in mail {
                 if let ShardMessage::Turn(answer) = message {
-                    answer.send(()).unwrap();
+                    // Who has asked may have lost patience.
+                    drop(answer.send(()));
                 }
             }
         });

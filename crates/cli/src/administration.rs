@@ -1,5 +1,6 @@
 //! Managing a running server: from the words of the command line to a request, and to what is printed of the answer.
 
+mod pools;
 mod sessions;
 mod tables;
 mod told;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, Secret};
 
 use self::tables::table_of;
-use crate::args::{self, AskingArgs, ManageCommand, SettingsArgs};
+use crate::args::{self, AskingArgs, ContentCommand, ManageCommand, SettingsArgs, Switch};
 use crate::config::read_password;
 use crate::failure::misuse;
 use crate::{keys, output};
@@ -40,9 +41,12 @@ fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         }
         ManageCommand::EjectVolume { name, force } => Request::EjectVolume { name: name.clone(), force: *force },
         ManageCommand::LoadVolume { name, store } => Request::LoadVolume { name: name.clone(), store: store.clone() },
-        ManageCommand::SetVolume { name, security } => {
-            Request::SetVolume { name: name.clone(), security: security.to_string() }
-        }
+        ManageCommand::SetVolume { name, security, protected } => Request::SetVolume {
+            name: name.clone(),
+            security: security.map(|level| level.to_string()),
+            protected: protected.map(|switch| switch == Switch::On),
+        },
+        ManageCommand::Content(command) => content_request(command),
         ManageCommand::MapVolume { name, lun, target, force } => {
             Request::MapVolume { name: name.clone(), lun: *lun, target: target.clone(), force: *force }
         }
@@ -70,6 +74,30 @@ fn request(command: &ManageCommand) -> anyhow::Result<Request> {
             Request::Reload { force: *force, dry_run: *dry_run, reset: *reset }
         }
     })
+}
+
+/// What is asked about pools.
+fn content_request(command: &ContentCommand) -> Request {
+    match command {
+        ContentCommand::Pools => Request::Pools,
+        ContentCommand::DeleteVolume { name, force, snapshots } => {
+            Request::DeleteVolume { name: name.clone(), force: *force, snapshots: *snapshots }
+        }
+        ContentCommand::Snapshot { volumes, name, protected } => {
+            Request::Snapshot { volumes: volumes.clone(), name: name.clone(), protected: *protected }
+        }
+        ContentCommand::Snapshots { volume } => Request::Snapshots { volume: volume.clone() },
+        ContentCommand::SetSnapshot { snapshot, protected } => {
+            Request::SetSnapshot { snapshot: snapshot.clone(), protected: *protected == Switch::On }
+        }
+        ContentCommand::DeleteSnapshot { snapshot } => Request::DeleteSnapshot { snapshot: snapshot.clone() },
+        ContentCommand::Clone { snapshot, name, target } => {
+            Request::Clone { snapshot: snapshot.clone(), name: name.clone(), target: target.clone() }
+        }
+        ContentCommand::Rollback { snapshot, force, keep } => {
+            Request::Rollback { snapshot: snapshot.clone(), force: *force, keep: keep.clone() }
+        }
+    }
 }
 
 fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {

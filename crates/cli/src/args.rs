@@ -3,6 +3,7 @@
 mod attach;
 mod bench;
 mod client;
+mod content;
 mod ctl;
 mod device;
 mod key;
@@ -25,6 +26,7 @@ pub(crate) use bench::{BenchArgs, ByteRange, Pattern};
 pub(crate) use client::{
     ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LeastSecurity, LsArgs, Patience,
 };
+pub(crate) use content::{ContentCommand, Switch};
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};

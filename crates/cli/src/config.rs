@@ -20,7 +20,7 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
-use sanwire_server::{AllowList, Compression, Origin, ServerConfig, TargetNodeConfig};
+use sanwire_server::{AllowList, Compression, Origin, PoolConfig, ServerConfig, TargetNodeConfig};
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 
@@ -45,6 +45,8 @@ const SHARDS_MAX: u16 = 1024;
 pub(crate) struct ServeConfig {
     /// What clients call it.
     pub(crate) name: ServerName,
+    /// The directories in which volumes can be without naming a path.
+    pub(crate) pools: Vec<PoolConfig>,
     /// The volumes, by their numbers; none where a file names none.
     pub(crate) volumes: Vec<VolumeSpec>,
     /// Where each of them is said.
@@ -110,6 +112,8 @@ impl ServeConfig {
         let written = Written::of(&file, &args);
         let Volumes { volumes, origins, make_directory } =
             Volumes::combine(file.volumes, args.volumes, args.config.is_some())?;
+        let pools = join(file.pools, args.pools);
+        PoolConfig::check_all(&pools).map_err(|error| misuse(error.to_string()))?;
         let accepted = accepted(args.renewed, args.adopted, &volumes)?;
         let mut wires = join(file.wires, args.wires);
         if wires.is_empty() {
@@ -135,6 +139,7 @@ impl ServeConfig {
         let state_directory = args.state_directory.or(file.state_directory).map_or_else(state_directory, Ok);
         let mut config = ServeConfig {
             name: args.name.or(file.name).map_or_else(defaults::server_name, Ok)?,
+            pools,
             volumes,
             origins,
             accepted,

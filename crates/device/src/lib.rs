@@ -59,6 +59,7 @@ mod unit_state;
 mod units;
 mod viewers;
 mod waiting;
+mod write_hold;
 
 pub use abort_scope::{AbortScope, UnitId};
 pub use bell::RecordListener;
@@ -75,6 +76,7 @@ pub use tenure::{Tenure, TenureKeeper, Volatility};
 pub use unit_state::{UnitOptions, UnitState};
 pub use units::{AddError, LogicalUnits};
 pub use waiting::Waiting;
+pub use write_hold::WriteHold;
 
 #[cfg(test)]
 mod testing;

@@ -288,7 +288,7 @@ pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
 
 /// A driver of commands that wait.
 pub(crate) struct Driver {
-    queue: CompletionQueue,
+    pub(crate) queue: CompletionQueue,
     woken: Arc<AtomicBool>,
 }
 

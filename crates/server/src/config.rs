@@ -15,6 +15,7 @@ use crate::front::hyperscsi::{Identity, Psk, Recovery};
 use crate::front::iscsi::Authentication;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept::{Keeps, StateError, StateFile, StateLock};
+use crate::pools::{PoolConfig, PoolError, Pools};
 use crate::wire::Wire;
 
 /// One volume of a server.
@@ -64,6 +65,8 @@ pub struct ServerConfig {
     pub allow: AllowList,
     /// The clients that are known by their ids, with what they may do.
     pub clients: Vec<ClientConfig>,
+    /// The directories in which volumes can be without naming a path.
+    pub pools: Vec<PoolConfig>,
     /// The volumes.
     pub volumes: Vec<VolumeConfig>,
     /// Those of which something else than what is remembered is taken at this start.
@@ -125,6 +128,12 @@ impl ServerConfig {
     /// Takes the lock of this server's files in the state directory, if it has one.
     pub(crate) fn lock(&self) -> Result<Option<StateLock>, StateError> {
         self.state_file("server", "lock").map_or(Ok(None), |path| StateLock::take(&path, &self.name))
+    }
+
+    /// Opens its pools.
+    pub(crate) fn open_pools(&self) -> Result<Pools, PoolError> {
+        let known = self.state_file("pools", "json").map(|path| StateFile::new(path, Keeps::POOLS));
+        Pools::open(&self.pools, known.as_ref())
     }
 
     /// Where what is changed while the server runs is kept, but for clients.

@@ -9,6 +9,7 @@ use sanwire_store::OpenError;
 use crate::front::hyperscsi::clients::ChangeError;
 use crate::front::iscsi::target_node::TargetNodeError;
 use crate::kept::StateError;
+use crate::pools::PoolError;
 use crate::wire::Wire;
 
 /// Why a server does not start.
@@ -53,6 +54,9 @@ pub enum StartError {
         /// Why.
         reason: String,
     },
+    /// A pool cannot be used, or not so.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// A wire cannot be opened.
     #[error("wire {wire}: {source}{}", hint(.wire, .source))]
     Wire {

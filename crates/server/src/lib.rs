@@ -27,6 +27,7 @@ mod paged_map;
 mod past_uses;
 mod pattern;
 mod persist;
+mod pools;
 mod protection_table;
 mod pulse;
 mod random;
@@ -64,6 +65,7 @@ pub use manage::{
     Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
+pub use pools::{PoolConfig, PoolConfigError, PoolError, PoolStatus, SnapshotStatus};
 pub use pulse::Pulse;
 pub use removal::Removal;
 pub use server::Server;

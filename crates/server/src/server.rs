@@ -1,10 +1,14 @@
 //! A running server: opened whole or not at all.
 
 mod changes;
+mod grounds;
 mod looking;
+mod opener;
 mod opening;
 
+pub(crate) use self::grounds::Grounds;
 pub(crate) use self::looking::View;
+pub(crate) use self::opener::VolumeOpener;
 use self::opening::add_volumes;
 pub(crate) use self::opening::{MissingVolume, note_units};
 
@@ -41,6 +45,7 @@ use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
 use crate::messages::{Mailbox, ShardMessage};
 use crate::opener::Opener;
 use crate::past_uses::PastUses;
+use crate::pools::Pools;
 use crate::protection_table::ProtectionTable;
 use crate::registry::Registry;
 use crate::revisions::Revisions;
@@ -63,6 +68,7 @@ pub struct Server {
     /// Held while the targets change.
     changing: Mutex<()>,
     state_directory: Option<PathBuf>,
+    pools: Pools,
     registry: Arc<Registry>,
     past_uses: Arc<PastUses>,
     revisions: Revisions,
@@ -120,18 +126,20 @@ impl Server {
     /// # Errors
     /// [`StartError`] says what, where, and what to do.
     pub fn start(config: ServerConfig) -> Result<Server, StartError> {
-        let lock = config.lock()?;
-        Server::start_locked(config, lock, |volume| volume.origin == Origin::Management)
+        let mut config = config;
+        let grounds = Grounds::take(&mut config)?;
+        Server::start_on(config, grounds, |volume| volume.origin == Origin::Management)
     }
 
-    /// The same for who has the lock of its state directory already. Without volumes that `may_be_missing` the rest is served.
-    pub(crate) fn start_locked(
+    /// The same for who has what is the server's alone already. Without volumes that `may_be_missing` the rest is served.
+    pub(crate) fn start_on(
         config: ServerConfig,
-        lock: Option<StateLock>,
+        grounds: Grounds,
         may_be_missing: impl Fn(&VolumeConfig) -> bool,
     ) -> Result<Server, StartError> {
         let places = ShardPlace::of(&config)?;
-        let Prepared { mut server, shards, desk } = Server::prepare(config, lock, may_be_missing, places, open_wires)?;
+        let Prepared { mut server, shards, desk } =
+            Server::prepare(config, grounds, may_be_missing, places, open_wires)?;
         for (index, parts) in shards.into_iter().enumerate() {
             server.spawn_shard(index, parts)?;
         }
@@ -144,13 +152,13 @@ impl Server {
     /// Opens everything, and leaves the shards and the login listener to be driven.
     pub(crate) fn prepare<P: LinkPort>(
         mut config: ServerConfig,
-        lock: Option<StateLock>,
+        Grounds { lock, pools }: Grounds,
         may_be_missing: impl Fn(&VolumeConfig) -> bool,
         places: Vec<ShardPlace>,
         open_wires: impl FnOnce(&mut [Wire], &ServerConfig) -> Result<OpenWires<P>, StartError>,
     ) -> Result<Prepared<P>, StartError> {
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
-        let missing = add_volumes(&units, &levels, &mut config, may_be_missing)?;
+        let missing = add_volumes(&units, &levels, &mut config, &pools, may_be_missing)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
         if let Some(path) = &config.audit_log {
             AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
@@ -176,6 +184,7 @@ impl Server {
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
+            pools,
             registry: Arc::new(Registry::new(places.len(), &budget)),
             past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))?),
             events: EventLog::new(instance, revisions.clone()),

@@ -18,6 +18,7 @@ use sanwire_store_file::blocking;
 
 use crate::config::VolumeConfig;
 use crate::error::StartError;
+use crate::pools::Pools;
 use crate::records::Record;
 use crate::reservations::FileKeeper;
 use crate::server::random;
@@ -29,6 +30,8 @@ pub(crate) use self::former::Former;
 pub(crate) struct Opening<'a> {
     /// Where reservations and identities are kept; `None` to keep none.
     pub(crate) state: Option<&'a Path>,
+    /// Where volumes are that name a pool.
+    pub(crate) pools: &'a Pools,
     /// What is done when there is something else than what is remembered.
     pub(crate) acceptance: Acceptance,
     /// Until when a file that somebody else has is waited for.
@@ -52,13 +55,18 @@ pub(crate) struct OpenVolume {
 
 /// Opens a volume; what is counted of it is found by `slot`.
 pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<OpenVolume, StartError> {
+    let room = opening.pools.take_room(&volume.spec)?;
     let record = record(&volume.spec, opening.state);
     let is_first = record.as_ref().is_some_and(|record| matches!(record.load(), Ok(None)));
     let record = record.filter(|_| opening.acceptance != Acceptance::Known);
     let fresh = random()?;
     let former = record.and_then(|record| Former::of(&volume.spec, &record, fresh));
     match open_unit(volume, opening, slot, fresh) {
-        Ok(unit) => Ok(OpenVolume { unit, is_first, former }),
+        Ok(unit) => {
+            let length_bytes = unit.store().geometry().length_bytes;
+            room.into_iter().for_each(|room| room.settle(length_bytes));
+            Ok(OpenVolume { unit, is_first, former })
+        }
         Err(error) => {
             // What another server has open is as that one wants it: nothing was changed here.
             let is_locked = matches!(&error, StartError::Store { source: OpenError::Locked { .. }, .. });

@@ -1,11 +1,11 @@
-//! `file:PATH`, a regular file or a block device, and the absolute path of a block device.
+//! `file:PATH`, a regular file or a block device; the absolute path of a block device; and `pool:[POOL]`, a file in a directory of the server.
 
 use std::any::Any;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sanwire_store::kind::{self, Backing, Likeness, Place, Rewritten, StoreKind};
-use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
+use sanwire_store::kind::{self, Backing, Likeness, Place, PoolPlace, Rewritten, StoreKind};
+use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, VolumeName, Written};
 
 use crate::file::{FileOptions, FileStore};
 
@@ -13,17 +13,30 @@ struct FileKind;
 
 struct DeviceKind;
 
-/// Makes both known, for all volumes that are read from now on. To be called before other kinds are registered, in whose messages they
+struct PoolKind;
+
+/// Makes them known, for all volumes that are read from now on. To be called before other kinds are registered, in whose messages they
 /// come first; once more does nothing.
 pub fn register() {
     kind::register(&FileKind);
+    kind::register(&PoolKind);
     kind::register(&DeviceKind);
 }
 
-#[derive(PartialEq, Debug)]
+#[derive(Clone, Debug)]
 struct FileBacking {
+    /// Empty as long as nobody has said which file a pool has for it.
     path: PathBuf,
     options: FileOptions,
+    pool: Option<PoolPlace>,
+}
+
+impl PartialEq for FileBacking {
+    /// In a pool the same is meant wherever the pool's directory is.
+    fn eq(&self, other: &Self) -> bool {
+        let is_same_place = self.pool == other.pool && (self.pool.is_some() || self.path == other.path);
+        is_same_place && self.options == other.options
+    }
 }
 
 impl StoreKind for FileKind {
@@ -43,13 +56,43 @@ impl StoreKind for FileKind {
         if written.place().is_empty() {
             return Err(written.is_no_store());
         }
-        let size_bytes = written.size("size")?;
-        let grow = written.flag("grow")?;
-        if grow && size_bytes.is_none() {
-            return Err(SpecError::NotHere { key: "grow", reason: "it needs size=, the length to grow to" });
+        Ok(Arc::new(FileBacking { path: written.place().into(), options: options_with_size(written)?, pool: None }))
+    }
+}
+
+impl StoreKind for PoolKind {
+    fn words(&self) -> &'static [&'static str] {
+        &["pool"]
+    }
+
+    fn form(&self) -> &'static str {
+        "pool:[POOL]"
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["size", "grow", "direct"]
+    }
+
+    fn read(&self, written: &Written<'_>) -> Result<Arc<dyn Backing>, SpecError> {
+        let (pool, snapshot) = match written.place().split_once('/') {
+            Some((pool, snapshot)) => (pool, Some(snapshot)),
+            None => (written.place(), None),
+        };
+        let is_name = |text: &str| text.parse::<VolumeName>().is_ok();
+        let is_snapshot =
+            |text: &str| text.split_once('@').is_some_and(|(volume, snapshot)| is_name(volume) && is_name(snapshot));
+        if !(pool.is_empty() || is_name(pool)) || !snapshot.is_none_or(is_snapshot) {
+            return Err(written.is_no_store());
         }
-        let options = FileOptions { size_bytes, grow, only_block_device: false, ..options(written)? };
-        Ok(Arc::new(FileBacking { path: written.place().into(), options }))
+        if snapshot.is_some() && !written.is_read_only() {
+            return Err(SpecError::NotHere {
+                key: "readonly=false",
+                reason: "a snapshot stays as it is: add readonly",
+            });
+        }
+        let pool = Some(pool).filter(|pool| !pool.is_empty()).map(str::to_owned);
+        let place = PoolPlace { pool, snapshot: snapshot.map(str::to_owned) };
+        Ok(Arc::new(FileBacking { path: PathBuf::new(), options: options_with_size(written)?, pool: Some(place) }))
     }
 }
 
@@ -79,8 +122,17 @@ impl StoreKind for DeviceKind {
 
     fn read(&self, written: &Written<'_>) -> Result<Arc<dyn Backing>, SpecError> {
         let options = FileOptions { only_block_device: true, ..options(written)? };
-        Ok(Arc::new(FileBacking { path: written.place().into(), options }))
+        Ok(Arc::new(FileBacking { path: written.place().into(), options, pool: None }))
     }
+}
+
+fn options_with_size(written: &Written<'_>) -> Result<FileOptions, SpecError> {
+    let size_bytes = written.size("size")?;
+    let grow = written.flag("grow")?;
+    if grow && size_bytes.is_none() {
+        return Err(SpecError::NotHere { key: "grow", reason: "it needs size=, the length to grow to" });
+    }
+    Ok(FileOptions { size_bytes, grow, only_block_device: false, ..options(written)? })
 }
 
 fn options(written: &Written<'_>) -> Result<FileOptions, SpecError> {
@@ -94,7 +146,10 @@ fn options(written: &Written<'_>) -> Result<FileOptions, SpecError> {
 
 impl Backing for FileBacking {
     fn open(&self, expected: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
-        let FileBacking { path, options } = self;
+        let FileBacking { path, options, pool } = self;
+        if let Some(PoolPlace { pool, .. }) = pool.as_ref().filter(|_| path.as_os_str().is_empty()) {
+            return Err(OpenError::NoPool { pool: pool.clone() });
+        }
         Ok(match expected {
             None => (Arc::new(FileStore::open(path, options)?), None),
             Some(expected) => {
@@ -105,16 +160,14 @@ impl Backing for FileBacking {
     }
 
     fn place(&self) -> Place<'_> {
-        Place::File(&self.path)
+        // Where a pool has it only the server knows.
+        if self.path.as_os_str().is_empty() { Place::Nowhere } else { Place::File(&self.path) }
     }
 
     fn compare(&self, other: &dyn Backing) -> Likeness {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return Likeness::Other };
         let FileOptions { size_bytes, grow, .. } = self.options;
-        let sized = FileBacking {
-            path: other.path.clone(),
-            options: FileOptions { size_bytes, grow, ..other.options.clone() },
-        };
+        let sized = FileBacking { options: FileOptions { size_bytes, grow, ..other.options.clone() }, ..other.clone() };
         match sized == *self {
             true if *other == *self => Likeness::Same,
             true => Likeness::OtherSize,
@@ -131,7 +184,19 @@ impl Backing for FileBacking {
         Some(Rewritten { store: None, keys: vec![("size", size_bytes.to_string()), ("grow", true.to_string())] })
     }
 
+    fn pool(&self) -> Option<&PoolPlace> {
+        self.pool.as_ref()
+    }
+
+    fn in_file(&self, path: &Path) -> Option<Arc<dyn Backing>> {
+        self.pool.as_ref()?;
+        Some(Arc::new(FileBacking { path: path.to_owned(), ..self.clone() }))
+    }
+
     fn absolute(&self) -> Option<Rewritten> {
+        if self.pool.is_some() {
+            return None;
+        }
         let absolute = std::path::absolute(&self.path).ok()?;
         let store = absolute.to_str().filter(|_| !self.options.only_block_device)?;
         Some(Rewritten { store: Some(format!("file:{store}")), keys: Vec::new() })

@@ -73,6 +73,16 @@ pub trait Backing: Any + fmt::Debug + Send + Sync {
     fn absolute(&self) -> Option<Rewritten> {
         None
     }
+
+    /// The pool in which it is, when it is in one.
+    fn pool(&self) -> Option<&PoolPlace> {
+        None
+    }
+
+    /// The same in this file, which the pool has for it; `None` of what is in no pool.
+    fn in_file(&self, _path: &Path) -> Option<Arc<dyn Backing>> {
+        None
+    }
 }
 
 impl PartialEq for dyn Backing {
@@ -92,6 +102,16 @@ pub enum Place<'a> {
     Nowhere,
     /// Elsewhere. The text tells one such place from all others.
     Elsewhere(&'a str),
+}
+
+/// A pool as it is written: a directory that the server knows by a name, with a file for each volume. Which directory that is, and so where
+/// the blocks are, only the server knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolPlace {
+    /// The pool's name; `None`: the one that has the volume, else the default one.
+    pub pool: Option<String>,
+    /// The snapshot that is there, as `VOLUME@SNAPSHOT`; `None`: the content of the volume itself.
+    pub snapshot: Option<String>,
 }
 
 /// How one thing at the bottom of a volume differs from another.

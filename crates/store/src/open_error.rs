@@ -34,6 +34,12 @@ pub enum OpenError {
     /// It is the absence of one.
     #[error("none: is no medium: give the image of a disc, or take the one that is in out by eject-volume")]
     NoMedium,
+    /// The server has no such pool.
+    #[error("there is no pool {}: name one with --pool, or as [[pool]] in the configuration file", pool.as_ref().map_or("at all".into(), |pool| format!("called {pool}")))]
+    NoPool {
+        /// Which, if one was named.
+        pool: Option<String>,
+    },
     /// There is no such file, and no size to make one of.
     #[error("{} does not exist: give size= to create it", path.display())]
     Missing {

@@ -18,6 +18,7 @@
 //! | `ram:SIZE` | memory, taken as it is written ([`crate::RamStore`]); no more than the machine has with its swap space |
 //! | `null:SIZE` | zeroes, for measuring ([`crate::NullStore`]) |
 //! | `none:` | with `type=optical` only: no disc, until one is put into the drive |
+//! | `pool:[POOL]` | a file in a directory that the server knows by a name (of the crate `sanwire-store-file`) |
 //! | `file:PATH` | a regular file or a block device (of the crate `sanwire-store-file`) |
 //! | `/dev/...` | a block device, and nothing else, given by its absolute path |
 //!
@@ -35,6 +36,7 @@
 //! | `compression=off` | volumes only: HyperSCSI never compresses its data; `allowed`: with clients with whom that is agreed on |
 //! | `when-full=error\|wait:TIME` | volumes only: whether commands that find no space fail, or wait for some so long at the most |
 //! | `when-gone=error\|wait:TIME` | volumes only: the same for a store that is gone, and may come back |
+//! | `protected` | volumes only: its content is neither deleted nor rolled back |
 //! | `thick` | no space is given back |
 //! | `direct` | files and devices only: past the page cache |
 //! | `delay=[WHICH:]TIME` | [`DelayRule`]; may be given several times (in TOML: an array) |
@@ -49,6 +51,7 @@ mod raw;
 mod written;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use sanwire_core::{DeviceType, Protection};
@@ -58,7 +61,7 @@ pub use name::VolumeName;
 pub use raw::SpecError;
 pub use written::Written;
 
-use crate::kind::{Backing, Likeness, Rewritten};
+use crate::kind::{Backing, Likeness, Place, PoolPlace, Rewritten};
 use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, Over, ReadOnlyLayer, SplitLayer, ThickLayer};
 use crate::{Expectation, Known, OpenError, Patience, Store};
 
@@ -81,14 +84,17 @@ pub struct VolumeSpec {
     pub compressible: bool,
     /// How long its commands wait for a store that cannot do its work now.
     pub patience: Patience,
+    /// Whether its content is neither deleted nor rolled back.
+    pub protected: bool,
     /// As it was written, in either form.
     written: raw::RawVolume,
 }
 
 impl PartialEq for VolumeSpec {
     fn eq(&self, other: &Self) -> bool {
-        let VolumeSpec { name, device_type, store, removable, security, compressible, patience, written: _ } = self;
-        (name, device_type) == (&other.name, &other.device_type)
+        let VolumeSpec { name, device_type, store, removable, security, compressible, patience, protected, written: _ } =
+            self;
+        (name, device_type, protected) == (&other.name, &other.device_type, &other.protected)
             && *store == other.store
             && (removable, security, compressible) == (&other.removable, &other.security, &other.compressible)
             && *patience == other.patience
@@ -114,6 +120,14 @@ impl VolumeSpec {
     #[must_use]
     pub fn store_text(&self) -> &str {
         &self.written.store
+    }
+
+    /// The same volume with its content protected, or not any more.
+    #[must_use]
+    pub fn with_protected(mut self, protected: bool) -> Self {
+        self.written.set("protected", protected.then(|| protected.to_string()));
+        self.protected = protected;
+        self
     }
 
     /// The same volume, wherever the process that opens it stands: a relative path is made absolute.
@@ -151,7 +165,39 @@ impl VolumeSpec {
         let Some(rewritten) = rewritten else { return self };
         let mut written = self.written.clone();
         written.rewrite(rewritten);
-        written.try_into().unwrap_or(self)
+        let spec: VolumeSpec = written.try_into().unwrap_or_else(|_| self.clone());
+        match self.store.backing.place() {
+            Place::File(path) if self.pool().is_some() => spec.in_file(path),
+            _ => spec,
+        }
+    }
+
+    /// The pool in which it is, when it is in one.
+    #[must_use]
+    pub fn pool(&self) -> Option<&PoolPlace> {
+        self.store.backing.pool()
+    }
+
+    /// The same volume in the pool of this name, where it has this file.
+    #[must_use]
+    pub fn in_pool(self, pool: &str, path: &Path) -> Self {
+        let Some(place) = self.pool() else { return self };
+        let snapshot = place.snapshot.as_ref().map(|snapshot| format!("/{snapshot}")).unwrap_or_default();
+        let store = Some(format!("pool:{pool}{snapshot}"));
+        self.rewritten(Some(Rewritten { store, keys: Vec::new() })).in_file(path)
+    }
+
+    fn in_file(mut self, path: &Path) -> Self {
+        self.store.backing = self.store.backing.in_file(path).unwrap_or(self.store.backing);
+        self
+    }
+
+    /// The same volume under another name, on another store: `STORE` as in the text of a volume.
+    ///
+    /// # Errors
+    /// [`SpecError`] when that is no name or no store, or the keys are not for it.
+    pub fn with_name_and_store(self, name: &str, store: &str) -> Result<Self, SpecError> {
+        self.written.named(name, store).try_into()
     }
 
     /// The size that this volume is to have as `other`, if they differ in nothing else.

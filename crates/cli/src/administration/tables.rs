@@ -8,6 +8,7 @@ use sanwire_server::{
     RemoteStatistics, Statistics, Status, VolumeStatistics,
 };
 
+use super::pools::{show_pools, show_snapshots};
 use super::sessions::show_sessions;
 use super::told::{show_audit, show_events};
 use crate::output;
@@ -23,6 +24,8 @@ pub(super) fn table_of(answer: &Answer) -> String {
         Answer::Jobs(jobs) => show_jobs(jobs),
         Answer::Events(events) => format!("{}cursor {}\n", show_events(events), events.cursor),
         Answer::Job(job) => show_job(job),
+        Answer::Pools(pools) => show_pools(pools),
+        Answer::Snapshots(snapshots) => show_snapshots(snapshots),
         Answer::Page(page) => table_of(&page.answer),
         Answer::Audit(told) => format!("{}cursor {}\n", show_audit(told), told.cursor),
         Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
@@ -325,6 +328,8 @@ mod tests {
                 read_only: false,
                 waiting: 0,
                 security: "hash".into(),
+                protected: false,
+                pool: None,
             }],
             targets: vec![TargetStatus {
                 revision: 1,

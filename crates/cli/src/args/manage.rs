@@ -10,7 +10,7 @@ use sanwire_server::{Compression, PortState};
 use sanwire_store::VolumeSpec;
 
 use super::client::seconds;
-use super::{AuditArgs, ClientArgs, EventsArgs};
+use super::{AuditArgs, ClientArgs, ContentCommand, EventsArgs, Switch};
 
 /// `sanwire manage`.
 #[derive(Args, Debug)]
@@ -114,14 +114,20 @@ pub(crate) enum ManageCommand {
         /// What is to be the disc: file:PATH [default: the one that was taken out]
         store: Option<String>,
     },
-    /// Change how a volume's packets are guarded, while it is used
+    /// Change how a volume's packets are guarded, while it is used, or protect its content
     SetVolume {
         /// The volume's name
         name: String,
         /// The level: none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305
-        #[arg(long, value_name = "LEVEL")]
-        security: Protection,
+        #[arg(long, value_name = "LEVEL", required_unless_present = "protected", conflicts_with = "protected")]
+        security: Option<Protection>,
+        /// Whether its content is neither deleted nor rolled back: on or off
+        #[arg(long, value_name = "ON|OFF")]
+        protected: Option<Switch>,
     },
+    /// Pools and what is in them.
+    #[command(flatten)]
+    Content(ContentCommand),
     /// Give a volume another number, or make it a unit of an iSCSI target
     MapVolume {
         /// The volume's name

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sanwire_core::Protection;
-use sanwire_server::{AllowRule, Compression};
+use sanwire_server::{AllowRule, Compression, PoolConfig};
 use sanwire_store::{VolumeName, VolumeSpec};
 
 use super::{EngineChoice, RecoveryChoice};
@@ -49,11 +49,18 @@ pub(crate) struct ServeArgs {
     /// Serve a volume: NAME=STORE[,KEY[=VALUE]]... (repeatable)
     ///
     /// STORE is ram:SIZE, null:SIZE (for measuring the protocol), none: (with type=optical: no disc yet), file:PATH (with size=SIZE it is made, sparse, when
-    /// absent), the absolute path of a block device, nbd:PATH or nbd:HOST:PORT[/EXPORT] (an NBD server's export),
+    /// absent), pool:[POOL] (a file in that pool, made when absent), the absolute path of a block device, nbd:PATH or nbd:HOST:PORT[/EXPORT] (an NBD server's export),
     /// rbd:POOL/IMAGE (a Ceph RBD image) or the URL of another server's volume. Keys: type=disk|optical (a drive with that disc in it), size=SIZE, grow, block=512|4096, readonly, removable,
-    /// security=LEVEL, compression=off, when-full=wait:TIME and when-gone=wait:TIME (commands wait for their store), thick (no space is given back), direct (past the page cache), delay=[WHICH:]TIME and error=RULE (for tests), seed=NUMBER.
+    /// security=LEVEL, compression=off, when-full=wait:TIME and when-gone=wait:TIME (commands wait for their store), protected (its content is neither deleted nor rolled back), thick (no space is given back), direct (past the page cache), delay=[WHICH:]TIME and error=RULE (for tests), seed=NUMBER.
     #[arg(long = "volume", value_name = "NAME=STORE[,KEY[=VALUE]]...")]
     pub(crate) volumes: Vec<VolumeSpec>,
+
+    /// A pool, a directory in which volumes can be without naming a path: NAME=DIRECTORY[,limit=SIZE][,default] (repeatable)
+    ///
+    /// A volume in it is written pool:NAME, or pool: for the default one. The limit is for the sizes of all its volumes together, written
+    /// or not.
+    #[arg(long = "pool", value_name = "NAME=DIRECTORY[,limit=SIZE][,default]")]
+    pub(crate) pools: Vec<PoolConfig>,
 
     /// Serve this volume as another one than before: with the file that is there, or made anew when it is missing (repeatable)
     ///

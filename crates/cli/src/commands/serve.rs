@@ -157,6 +157,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<ServerConfig> {
         rekey_interval: config.rekey_interval,
         allow: config.allow.clone(),
         clients: config.clients.iter().map(FileClient::resolve).collect::<anyhow::Result<_>>()?,
+        pools: config.pools.clone(),
         volumes: volumes.collect(),
         accepted: config.accepted.clone(),
         exports: config.targets.clone(),

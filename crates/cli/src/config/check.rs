@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
+use sanwire_server::PoolConfig;
 use sanwire_store::VolumeSpec;
 use sanwire_store::kind::Place;
 
@@ -16,6 +17,8 @@ impl ServeConfig {
     /// Why a server could not be started so on this host now, a line for each reason.
     pub(crate) fn obstacles(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.wires.iter().filter_map(wire).collect();
+        lines.extend(self.pools.iter().filter_map(pool));
+        lines.extend(self.volumes.iter().filter_map(|volume| self.pool_of(volume)));
         // The directory of the default volume is made when it is missing.
         lines.extend(self.volumes.iter().filter(|_| self.make_directory.is_none()).filter_map(volume));
         lines.extend(self.key_file.exists().then(|| key(&self.key_file)).flatten());
@@ -23,6 +26,25 @@ impl ServeConfig {
         lines.extend(self.clients.iter().filter_map(|client| client.key_file().and_then(key)));
         lines
     }
+
+    /// Why a volume is in no pool that names one.
+    fn pool_of(&self, volume: &VolumeSpec) -> Option<String> {
+        let named = volume.pool()?.pool.as_ref();
+        let has_default = self.pools.len() == 1 || self.pools.iter().any(|pool| pool.is_default);
+        let is_there = named.map_or(has_default, |named| self.pools.iter().any(|pool| pool.name == *named));
+        let which = named.map_or("default pool".to_owned(), |named| format!("pool called {named}"));
+        (!is_there).then(|| format!("volume {}: there is no {which}", volume.name))
+    }
+}
+
+fn pool(pool: &PoolConfig) -> Option<String> {
+    let writable = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+    let reason = match fs::metadata(&pool.directory) {
+        Ok(metadata) if !metadata.is_dir() => "it is no directory".to_owned(),
+        Ok(_) => format!("{}; this user needs to read and write it", access(&pool.directory, writable).err()?),
+        Err(error) => format!("{error}; mount its file system, or make it"),
+    };
+    Some(format!("pool {}: {}: {reason}", pool.name, pool.directory.display()))
 }
 
 fn wire(wire: &super::Wire) -> Option<String> {

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use sanwire_core::Protection;
 use sanwire_iscsi::Authentication;
-use sanwire_server::{AllowRule, Compression};
+use sanwire_server::{AllowRule, Compression, PoolConfig};
 use sanwire_store::VolumeSpec;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -41,6 +41,7 @@ pub(super) struct FileConfig {
     pub(super) engine: Option<EngineChoice>,
     pub(super) recovery: Option<RecoveryChoice>,
     pub(super) log: Option<LogLevel>,
+    pub(super) pools: Vec<PoolConfig>,
     pub(super) volumes: Vec<VolumeSpec>,
     pub(super) clients: Vec<FileClient>,
     pub(super) targets: Vec<FileTarget>,
@@ -70,12 +71,33 @@ struct Written {
     recovery: Option<RecoveryChoice>,
     log: Option<LogLevel>,
     #[serde(default)]
+    pool: Vec<Spanned<WrittenPool>>,
+    #[serde(default)]
     volume: Vec<Spanned<VolumeSpec>>,
     #[serde(default)]
     client: Vec<Spanned<WrittenClient>>,
     #[serde(default)]
     target: Vec<Spanned<WrittenTarget>>,
     discovery: Option<WrittenDiscovery>,
+}
+
+/// A pool, as serde reads it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenPool {
+    name: String,
+    directory: PathBuf,
+    limit: Option<String>,
+    #[serde(default)]
+    default: bool,
+}
+
+impl WrittenPool {
+    fn check(pool: &Spanned<WrittenPool>, source: &Source<'_>) -> anyhow::Result<PoolConfig> {
+        let WrittenPool { name, directory, limit, default } = pool.get_ref();
+        let checked = PoolConfig::new(name, directory.clone(), limit.as_deref(), *default);
+        checked.map_err(|error| source.refuse(Some(pool.span()), &error.to_string()))
+    }
 }
 
 pub(super) type Text = Spanned<String>;
@@ -103,6 +125,8 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
     let named: Vec<_> = clients.iter().filter(|client| !client.get_ref().name().is_empty()).cloned().collect();
     source.refuse_repeated(&named, "name of a client", |client| client.name().to_owned())?;
     let discovery = written.discovery.as_ref().map(|discovery| discovery.check(&source)).transpose()?;
+    source.refuse_repeated(&written.pool, "pool", |pool| pool.name.clone())?;
+    let pools = written.pool.iter().map(|pool| WrittenPool::check(pool, &source));
     source.refuse_repeated(&wires, "wire", Wire::to_string)?;
     source.refuse_repeated(&written.volume, "volume", |volume| volume.name.to_string())?;
     Ok(FileConfig {
@@ -122,6 +146,7 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         engine: written.engine,
         recovery: written.recovery,
         log: written.log,
+        pools: pools.collect::<anyhow::Result<_>>()?,
         volumes: written.volume.into_iter().map(Spanned::into_inner).collect(),
         clients: clients.into_iter().map(Spanned::into_inner).collect(),
         targets: targets.into_iter().map(Spanned::into_inner).collect(),

@@ -344,3 +344,37 @@ fn only_a_volume_that_is_there_can_be_renewed_or_adopted() {
     assert_eq!(combine(&[], &["disk7"]).unwrap_err(), "--adopt disk7: no volume is called so");
     assert!(combine(&["disk1"], &["disk1"]).unwrap_err().contains("either adopted"));
 }
+
+#[test]
+fn pools_are_read_from_file_and_command_line_and_checked() {
+    sanwire_store_file::register();
+    let text = "[[pool]]\nname = \"fast\"\ndirectory = \"/nowhere/fast\"\nlimit = \"1T\"\n\n[[volume]]\nname = \"a\"\nstore = \"pool:\"\nsize = \"1G\"\n\
+                [[volume]]\nname = \"b\"\nstore = \"pool:slow\"\nsize = \"1G\"\n";
+    let file = file::parse(Path::new("f"), text).unwrap();
+    let args = ServeArgs {
+        pools: vec!["other=/nowhere/other".parse().unwrap()],
+        key_file: Some("/k".into()),
+        ..ServeArgs::default()
+    };
+    let config = ServeConfig::combine(file, args, None).unwrap();
+    assert_eq!(config.pools.iter().map(|pool| &*pool.name).collect::<Vec<_>>(), ["fast", "other"]);
+    assert_eq!(config.pools[0].limit_bytes, Some(1 << 40));
+    let obstacles = config.obstacles().join("\n");
+    for part in [
+        "pool fast: /nowhere/fast: No such file",
+        "volume a: there is no default pool",
+        "volume b: there is no pool called slow",
+    ] {
+        assert!(obstacles.contains(part), "{part}: {obstacles}");
+    }
+    for (text, part) in [
+        ("[[pool]]\nname = \"a\"\ndirectory = \"x\"", "f:1: "),
+        (
+            "[[pool]]\nname = \"a\"\ndirectory = \"/x\"\n[[pool]]\nname = \"a\"\ndirectory = \"/y\"",
+            "stands in line 1 already",
+        ),
+    ] {
+        let error = file::parse(Path::new("f"), text).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -33,6 +33,7 @@ mod remote;
 mod resources;
 mod security;
 mod service;
+mod snapshots;
 mod suspension;
 mod third_party;
 mod timed;

@@ -19,3 +19,4 @@ mod tenure;
 mod thresholds;
 mod transfer;
 mod views;
+mod write_hold;

@@ -50,6 +50,7 @@ fn config(volumes: &[&str]) -> ServerConfig {
         engine: EngineKind::Auto,
         recovery: Recovery::default(),
         accepted: Default::default(),
+        pools: Vec::new(),
         state_directory: None,
         audit_log: None,
         clients: Vec::new(),

@@ -83,6 +83,16 @@ impl Keeps {
         what: "what was changed by ctl",
         without: "the configuration alone holds, and changes by ctl have to be made again",
     };
+    /// What a pool says of itself.
+    pub(crate) const POOL: Keeps = Keeps {
+        what: "what there is in a pool",
+        without: "what its volumes hold stays as it is, and is found, but not what was said of it",
+    };
+    /// Which pools a server has used.
+    pub(crate) const POOLS: Keeps = Keeps {
+        what: "which pools there were",
+        without: "an empty directory, on which a pool's file system is not mounted, is taken for the pool",
+    };
     /// Who has used volumes.
     pub(crate) const USES: Keeps = Keeps {
         what: "who uses which volumes",

@@ -1,7 +1,7 @@
 //! One server of a name for a state directory: two would each overwrite what the other keeps.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
@@ -20,33 +20,28 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is tried.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The lock, for as long as this lives.
+/// The lock of a file, for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct StateLock {
+pub(crate) struct FileLock {
     /// Closing it ends the lock, also when the process is killed.
     _file: File,
 }
 
-impl StateLock {
-    /// Takes the lock at `path` for the server of this name. `None` where nothing can be written: there nothing is overwritten.
-    ///
-    /// # Errors
-    /// [`StateError::InUse`] when another server has it.
-    pub(crate) fn take(path: &Path, name: &str) -> Result<Option<StateLock>, StateError> {
-        let opened = make_directory_of(path).and_then(|_| {
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-        });
-        let mut file = match opened {
-            Ok(file) => file,
-            Err(error) => {
-                tracing::warn!(
-                    "nothing that is changed by ctl can be kept: {} cannot be opened: {error}",
-                    path.display()
-                );
-                return Ok(None);
-            }
-        };
-        let give_up_at = Instant::now() + LOCK_TIMEOUT;
+/// Why there is no lock.
+#[derive(Debug)]
+pub(crate) enum LockError {
+    /// Another one has it: its process, if that is known.
+    Held { holder: Option<u32> },
+    /// It cannot be opened or locked.
+    Io(io::Error),
+}
+
+impl FileLock {
+    /// Takes the lock at `path`, for which it waits so long at the most. Who is refused it is told who has it.
+    pub(crate) fn take(path: &Path, patience: Duration) -> Result<FileLock, LockError> {
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let mut file = opened.map_err(LockError::Io)?;
+        let give_up_at = Instant::now() + patience;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
@@ -55,28 +50,49 @@ impl StateLock {
                     let mut holder = String::new();
                     // It is for the message only.
                     let _ = file.read_to_string(&mut holder);
-                    return Err(StateError::InUse {
-                        directory: path.parent().unwrap_or(path).to_owned(),
-                        name: name.to_owned(),
-                        holder: holder.trim().parse().ok(),
-                    });
+                    return Err(LockError::Held { holder: holder.trim().parse().ok() });
                 }
-                Err(error) => {
-                    tracing::warn!(
-                        "{} cannot be locked: {error}; see to it that no other server uses it",
-                        path.display()
-                    );
-                    return Ok(None);
-                }
+                Err(errno) => return Err(LockError::Io(errno.into())),
             }
         }
-        // Who is refused is told who has it; the lock does not depend on it.
+        // The lock does not depend on it.
         let noted =
             file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
         if let Err(error) = noted {
             tracing::debug!("{} cannot be written: {error}", path.display());
         }
-        Ok(Some(StateLock { _file: file }))
+        Ok(FileLock { _file: file })
+    }
+}
+
+/// The lock of a server's files in its state directory.
+#[derive(Debug)]
+pub(crate) struct StateLock {
+    _lock: FileLock,
+}
+
+impl StateLock {
+    /// Takes the lock at `path` for the server of this name. `None` where nothing can be written: there nothing is overwritten.
+    ///
+    /// # Errors
+    /// [`StateError::InUse`] when another server has it.
+    pub(crate) fn take(path: &Path, name: &str) -> Result<Option<StateLock>, StateError> {
+        let taken = make_directory_of(path).map_err(LockError::Io);
+        match taken.and_then(|_| FileLock::take(path, LOCK_TIMEOUT)) {
+            Ok(lock) => Ok(Some(StateLock { _lock: lock })),
+            Err(LockError::Held { holder }) => Err(StateError::InUse {
+                directory: path.parent().unwrap_or(path).to_owned(),
+                name: name.to_owned(),
+                holder,
+            }),
+            Err(LockError::Io(error)) => {
+                tracing::warn!(
+                    "nothing that is changed by ctl can be kept, and another server may use the same files: {} cannot be locked: {error}",
+                    path.display()
+                );
+                Ok(None)
+            }
+        }
     }
 }
 

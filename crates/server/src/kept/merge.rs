@@ -105,7 +105,10 @@ impl Merging<'_> {
         let security = if chosen("the protection", old == theirs, new != old, new != theirs) { new } else { theirs };
         let [old, new, theirs] = [before, now, configured].map(VolumeSpec::size_bytes);
         let size = if chosen("the size", old == theirs, new != old, new != theirs) { new } else { theirs };
-        let spec = if rest { now } else { configured }.clone().with_security(security);
+        let [old, new, theirs] = [before, now, configured].map(|spec| spec.protected);
+        let is_kept = chosen("the protection of the content", old == theirs, new != old, new != theirs);
+        let protected = if is_kept { new } else { theirs };
+        let spec = if rest { now } else { configured }.clone().with_security(security).with_protected(protected);
         let spec = match size {
             Some(size_bytes) if spec.size_bytes() != size => spec.with_size(size_bytes),
             _ => spec,
@@ -234,5 +237,5 @@ impl Merging<'_> {
 
 /// What a volume is besides its size and its protection.
 fn plain(spec: &VolumeSpec) -> VolumeSpec {
-    spec.clone().with_security(None).with_size(Size(1 << 30).0)
+    spec.clone().with_security(None).with_protected(false).with_size(Size(1 << 30).0)
 }

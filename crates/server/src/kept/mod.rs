@@ -23,7 +23,7 @@ pub(crate) use self::difference::{difference, edit_of_volume};
 pub(crate) use self::edit::Edit;
 pub(crate) use self::file::StateFile;
 pub use self::file::{Keeps, StateError};
-pub(crate) use self::lock::StateLock;
+pub(crate) use self::lock::{FileLock, LockError, StateLock};
 pub(crate) use self::merge::merge;
 
 /// What differs from the configuration, by names.

@@ -47,7 +47,11 @@ impl Subject {
             R::MapVolume { target: Some(target), .. } | R::UnmapVolume { target, .. } => {
                 Subject::Target(target.clone())
             }
+            R::Rollback { snapshot, .. } => {
+                Subject::Volume(snapshot.split_once('@').map_or(&**snapshot, |(volume, _)| volume).to_owned())
+            }
             R::RemoveVolume { name, .. }
+            | R::DeleteVolume { name, .. }
             | R::ResizeVolume { name, .. }
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, .. }

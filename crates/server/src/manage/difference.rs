@@ -16,6 +16,8 @@ pub(super) struct Difference {
     pub(super) removed: Vec<String>,
     /// How their packets are to be guarded differs, and at the most the size besides.
     pub(super) secured: Vec<VolumeSpec>,
+    /// Whether their content is protected differs, and at the most the size and how they are guarded besides.
+    pub(super) protected: Vec<(String, bool)>,
     /// Besides that only the size differs: the name, the new description, the new size.
     pub(super) resized: Vec<(String, VolumeSpec, u64)>,
     /// They differ in what cannot be changed while they are served.
@@ -35,12 +37,16 @@ impl Difference {
                 Some(old) if *old == spec => {}
                 Some(old) => {
                     let secured = VolumeSpec::clone(old).with_security(spec.security);
-                    let size_bytes = secured.differs_in_size(spec);
-                    if secured != *spec && size_bytes.is_none() {
+                    let alike = secured.clone().with_protected(spec.protected);
+                    let size_bytes = alike.differs_in_size(spec);
+                    if alike != *spec && size_bytes.is_none() {
                         difference.kept.push(spec.clone());
                         continue;
                     }
-                    if let Some(size_bytes) = size_bytes.filter(|_| secured != *spec) {
+                    if spec.protected != old.protected {
+                        difference.protected.push((name.clone(), spec.protected));
+                    }
+                    if let Some(size_bytes) = size_bytes.filter(|_| alike != *spec) {
                         difference.resized.push((name, spec.clone(), size_bytes));
                     }
                     if secured.security != old.security {
@@ -79,7 +85,9 @@ impl Difference {
         let resized = self.resized.iter().map(|(name, ..)| name.as_str());
         let kept = self.kept.iter().map(|spec| &*spec.name);
         let secured = self.secured.iter().map(|spec| &*spec.name);
-        added.chain(self.removed.iter().map(String::as_str)).chain(resized).chain(secured).chain(kept).collect()
+        let protected = self.protected.iter().map(|(name, _)| name.as_str());
+        let removed = self.removed.iter().map(String::as_str);
+        added.chain(removed).chain(resized).chain(secured).chain(protected).chain(kept).collect()
     }
 
     /// What would become of the volumes, one line for each that is not what it was.
@@ -89,7 +97,11 @@ impl Difference {
         let secured = self.secured.iter().map(|spec| format!("volume {} would be guarded otherwise", spec.name));
         let resized = self.resized.iter().map(|(name, _, size)| format!("volume {name} would have {}", Size(*size)));
         let kept = self.kept.iter().map(|spec| format!("volume {} would stay as it is: remove and add it", spec.name));
-        added.chain(removed).chain(secured).chain(resized).chain(kept)
+        let protected = self.protected.iter().map(|(name, protected)| {
+            let not_any_more = if *protected { "" } else { " not" };
+            format!("volume {name} would{not_any_more} be protected")
+        });
+        added.chain(removed).chain(secured).chain(protected).chain(resized).chain(kept)
     }
 }
 

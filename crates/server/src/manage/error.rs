@@ -8,6 +8,7 @@ use sanwire_core::{Lun, ParseProtectionError};
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::{ChangeError, ClientError};
 use crate::front::iscsi::target_node::TargetNodeError;
+use crate::pools::PoolError;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +116,12 @@ pub enum ManageError {
         /// Why.
         source: ParseProtectionError,
     },
+    /// What is to be changed of a volume was not said, or too much at once.
+    #[error("give one thing that is to be changed of the volume: its security, or whether it is protected")]
+    OneSetting,
+    /// A pool cannot do that.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// The store stays as it is.
     #[error("volume {name}: {source}")]
     Resize {

@@ -63,7 +63,7 @@ fn in_short(request: &Value) -> String {
     // What is done on a condition stands within that.
     let request = request.get("request").unwrap_or(request);
     let word = |key: &str| request.get(key).and_then(Value::as_str);
-    let object = ["name", "volume", "client", "id"].into_iter().find_map(word);
+    let object = ["name", "volume", "snapshot", "client", "id"].into_iter().find_map(word);
     [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 

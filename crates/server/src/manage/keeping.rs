@@ -20,7 +20,7 @@ use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::kept::{self, AccessStates, Changes, Configured, Edit, StateFile};
 use crate::revisions::{Collection, Revisions};
-use crate::server::{MissingVolume, Server};
+use crate::server::{Grounds, MissingVolume, Server};
 
 /// What is kept of a server, and what it is compared with.
 pub(super) struct Keeping {
@@ -62,16 +62,19 @@ impl Manager {
     /// # Errors
     /// [`StartError`], as for [`Server::start`]; and when what was changed cannot be brought back: then nothing is overwritten.
     pub fn start(configured: ServerConfig, source: Source) -> Result<Manager, StartError> {
-        let lock = configured.lock()?;
+        let mut configured = configured;
+        let grounds = Grounds::take(&mut configured)?;
         let file = configured.changes_file();
         let kept: Option<Changes> = file.as_ref().map(StateFile::load).transpose()?.flatten();
         let kept = kept.unwrap_or_default();
-        let (wanted, notes) = kept::merge(&configured, &kept);
+        let (mut wanted, notes) = kept::merge(&configured, &kept);
+        grounds.pools.place_all(&mut wanted.volumes)?;
+        grounds.pools.settle(&wanted.volumes, configured.state_directory.as_deref())?;
         let specs = configured.volumes.iter().map(|volume| (&volume.spec.name, unguarded(&volume.spec)));
         let specs: BTreeMap<_, _> = specs.collect();
         // What a change has brought about keeps nothing else from being served.
         let may_be_missing = |volume: &VolumeConfig| specs.get(&volume.spec.name) != Some(&unguarded(&volume.spec));
-        let target = Server::start_locked(wanted.clone(), lock, may_be_missing).map_err(|source| match &file {
+        let target = Server::start_on(wanted.clone(), grounds, may_be_missing).map_err(|source| match &file {
             Some(file) if !kept.is_empty() => {
                 StartError::Changed { path: file.path().to_owned(), source: Box::new(source) }
             }
@@ -107,6 +110,7 @@ impl Manager {
             requests: RequestCounts::default(),
             began: SystemTime::now(),
             paused: BTreeSet::new(),
+            stuck: BTreeMap::new(),
         };
         manager.restore_access_states();
         if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
@@ -368,9 +372,9 @@ impl Keeping {
     }
 }
 
-/// The volume, however its packets are guarded.
+/// The volume, however its packets are guarded and its content is protected.
 fn unguarded(spec: &VolumeSpec) -> VolumeSpec {
-    spec.clone().with_security(None)
+    spec.clone().with_security(None).with_protected(false)
 }
 
 pub(super) fn not_kept(file: &StateFile, source: io::Error) -> ManageError {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use sanwire_store::VolumeSpec;
+
 use super::deviations::deviations;
 use super::keeping::SharedRecord;
 use super::store_texts::StoreTexts;
 use super::{Collections, GroupStatus, Manager, MissingStatus, Request, RunStatus, Status, TargetStatus, VolumeStatus};
 use crate::config::Origin;
-use crate::kept::Configured;
+use crate::kept::{Changes, Configured};
 use crate::revisions::Collection::{Clients, Targets, Volumes};
 use crate::revisions::Revisions;
 use crate::server::View;
@@ -60,6 +62,14 @@ impl Revisions {
 }
 
 impl Looker {
+    /// What a volume is to be.
+    fn spec<'a>(&'a self, record: &'a Changes, name: &str) -> Option<&'a VolumeSpec> {
+        match record.volumes.get(name) {
+            Some(change) => change.now.as_ref().map(|definition| &definition.volume),
+            None => self.configured.volume(name).map(|volume| &volume.spec),
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
         let View { units, levels, exports, clients, revisions } = &self.view;
         // They are read before what they are of.
@@ -70,8 +80,10 @@ impl Looker {
             clients: look.all(Clients),
             sessions,
         };
+        let record = self.record.read();
         let volumes = units.iter().into_iter().map(|(lun, disk)| {
             let (geometry, name) = (disk.store().geometry(), disk.identity().name());
+            let spec = self.spec(&record, name);
             VolumeStatus {
                 revision: look.of(Volumes, name),
                 id: format!("{:032x}", u128::from_be_bytes(disk.identity().uuid())),
@@ -85,8 +97,11 @@ impl Looker {
                 read_only: geometry.read_only,
                 waiting: disk.stalls().waiting(),
                 security: levels.of(Some(lun)).to_string(),
+                protected: spec.is_some_and(|spec| spec.protected),
+                pool: spec.and_then(VolumeSpec::pool).and_then(|place| place.pool.clone()),
             }
         });
+        let volumes = volumes.collect();
         let table = exports.table();
         let targets = table.iter().map(|export| TargetStatus {
             revision: look.of(Targets, export.config.name.as_str()),
@@ -103,10 +118,10 @@ impl Looker {
             }),
             revision: self.revision,
             collections,
-            deviations: deviations(&self.record.read(), clients),
+            deviations: deviations(&record, clients),
             missing: self.missing.clone(),
             wires: self.wires.clone(),
-            volumes: volumes.collect(),
+            volumes,
             targets: targets.collect(),
             groups: units.target_port_groups().into_iter().map(GroupStatus::from).collect(),
         }

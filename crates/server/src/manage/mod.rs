@@ -4,12 +4,15 @@
 mod access;
 mod audit;
 mod busy;
+mod capturing;
 mod clients;
 mod conditions;
+mod contents;
 mod deviations;
 mod difference;
 mod error;
 mod handle;
+mod holding;
 mod jobs;
 mod keeping;
 mod look;
@@ -17,6 +20,7 @@ mod mapping;
 mod media;
 mod metrics;
 mod page;
+mod pools;
 mod preview;
 mod refusal;
 mod reload;
@@ -40,7 +44,7 @@ use std::time::{Duration, SystemTime};
 
 use sanwire_core::text::shortened;
 use sanwire_core::{Lun, Protection};
-use sanwire_device::LogicalUnit;
+use sanwire_device::{LogicalUnit, WriteHold};
 
 pub use self::access::PortState;
 pub(crate) use self::audit::AuditLog;
@@ -105,6 +109,8 @@ pub struct Manager {
     began: SystemTime,
     /// Whose commands wait, as the shards call them.
     paused: BTreeSet<String>,
+    /// Volumes whose content is neither the one nor the other, so that nothing is written to them.
+    stuck: BTreeMap<String, Vec<WriteHold>>,
 }
 
 impl Manager {
@@ -120,6 +126,8 @@ impl Manager {
         if let Some(audit) = &self.audit {
             audit.all().wait();
         }
+        // What waits there is not to be written: the rollback is ended at the next start.
+        std::mem::forget(self.stuck);
         self.target
     }
 
@@ -198,7 +206,21 @@ impl Manager {
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
-            Request::SetVolume { name, security } => self.secure_by_request(&name, &security),
+            Request::SetVolume { name, security: Some(security), protected: None } => {
+                self.secure_by_request(&name, &security)
+            }
+            Request::SetVolume { name, security: None, protected: Some(protected) } => {
+                self.protect(&name, protected).map(Step::Done)
+            }
+            Request::SetVolume { .. } => Err(ManageError::OneSetting),
+            Request::Pools => Ok(self.pools()),
+            Request::Snapshots { volume } => self.snapshots(volume.as_deref()).map(Step::Done),
+            Request::Snapshot { volumes, name, protected } => self.take_snapshots(&volumes, &name, protected),
+            Request::SetSnapshot { snapshot, protected } => self.protect_snapshot(&snapshot, protected),
+            Request::DeleteSnapshot { snapshot } => self.delete_snapshot(&snapshot),
+            Request::Clone { snapshot, name, target } => self.clone_snapshot(&snapshot, &name, target),
+            Request::Rollback { snapshot, force, keep } => self.roll_back(&snapshot, force, keep.as_deref()),
+            Request::DeleteVolume { name, force, snapshots } => self.delete_volume(&name, force, snapshots),
             Request::MapVolume { name, lun, target, force } => self.map_volume(&name, lun, target.as_deref(), force),
             Request::UnmapVolume { name, target, force } => self.unmap_volume(&name, &target, force),
             Request::AddClient { id, settings, force } => self.add_client(&id, &settings, force),

@@ -65,6 +65,8 @@ impl Answer {
             (Answer::Sessions(one), Answer::Sessions(other)) => one.extend(other),
             (Answer::Clients(one), Answer::Clients(other)) => one.extend(other),
             (Answer::Jobs(one), Answer::Jobs(other)) => one.extend(other),
+            (Answer::Pools(one), Answer::Pools(other)) => one.extend(other),
+            (Answer::Snapshots(one), Answer::Snapshots(other)) => one.extend(other),
             (Answer::Metrics(one), Answer::Metrics(other)) => one.append(other),
             _ => return false,
         }
@@ -117,6 +119,8 @@ impl Cut {
             Answer::Sessions(list) => self.numbered(list, SessionStatus::page_place),
             Answer::Clients(list) => self.list(list),
             Answer::Jobs(list) => self.list(list),
+            Answer::Pools(list) => self.list(list),
+            Answer::Snapshots(list) => self.list(list),
             Answer::Metrics(metrics) => {
                 metrics.items().for_each(|(number, item)| _ = self.takes(number, &item));
                 metrics.keep(self.from, self.next.unwrap_or(u64::MAX));

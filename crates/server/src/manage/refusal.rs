@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::ManageError;
+use crate::error::StartError;
 use crate::front::hyperscsi::clients::{ChangeError, ClientError};
+use crate::pools::PoolError;
 
 /// Why something that was asked was not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +46,8 @@ impl ManageError {
             ManageError::Busy { .. } => "volume-busy",
             ManageError::Reloading => "reload-busy",
             ManageError::Stale { .. } => "revision-stale",
-            ManageError::NoCondition => "request-invalid",
+            ManageError::NoCondition | ManageError::OneSetting => "request-invalid",
+            ManageError::Pool(error) | ManageError::Open(StartError::Pool(error)) => of_pool(error),
             ManageError::NoJob(_) => "job-unknown",
             ManageError::NoAudit => "audit-unknown",
             ManageError::Audit(_) => "audit-failed",
@@ -74,6 +77,27 @@ impl ManageError {
             ManageError::Keep { .. } => "not-kept",
             ManageError::Configuration(_) => "configuration-invalid",
         }
+    }
+}
+
+fn of_pool(error: &PoolError) -> &'static str {
+    match error {
+        PoolError::Full { .. } => "pool-full",
+        PoolError::Ambiguous { .. } => "pool-ambiguous",
+        PoolError::NoSharing(_) => "snapshots-impossible",
+        PoolError::NotInPool(_) => "volume-not-in-pool",
+        PoolError::SnapshotName(_) => "snapshot-name-invalid",
+        PoolError::SnapshotExists(_) => "snapshot-exists",
+        PoolError::NoSnapshot(_) => "snapshot-unknown",
+        PoolError::Protected(_) => "content-protected",
+        PoolError::HasSnapshots { .. } => "volume-has-snapshots",
+        PoolError::SnapshotServed { .. } => "snapshot-in-use",
+        PoolError::Shorter { .. } => "snapshot-longer",
+        PoolError::ContentExists { .. } => "content-exists",
+        PoolError::Silent(_) => "store-silent",
+        PoolError::Failed { .. } => "pool-failed",
+        PoolError::HalfRolledBack { .. } => "rollback-unfinished",
+        _ => "pool-unusable",
     }
 }
 

@@ -21,6 +21,7 @@ use crate::counting::User;
 use crate::error::StartError;
 use crate::events::Happening;
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::pools::Room;
 use crate::removal::Removal;
 use crate::server::{MissingVolume, note_units};
 
@@ -40,9 +41,17 @@ struct Leftovers {
     /// Volumes whose stores these have.
     renamed: Vec<ComingVolume>,
     /// Volumes that are to be longer.
-    longer: Vec<(VolumeSpec, Arc<LogicalUnit>, u64)>,
+    longer: Vec<Longer>,
     /// What is to be said besides.
     notes: Vec<String>,
+}
+
+/// A volume that is to be longer, and has the room for it.
+struct Longer {
+    spec: VolumeSpec,
+    disk: Arc<LogicalUnit>,
+    size_bytes: u64,
+    room: Option<Room>,
 }
 
 impl Manager {
@@ -161,18 +170,24 @@ impl Manager {
         }
         self.restore_access_states();
         changed.extend(self.secure_all(&lowered));
+        changed.extend(self.protect_as_configured(&difference.protected));
         changed.extend(difference::of_exports(&before, &exports));
         changed.extend(self.configure_clients(terms, holds.resets)?);
         let removals = self.begin_to_close_all(difference.removed);
         let mut left = Leftovers { removals, ..Leftovers::default() };
         for (name, spec, size_bytes) in difference.resized {
-            left.longer.extend(self.find(&name).map(|(_, disk)| (spec, disk, size_bytes)));
+            match self.target.pools().take_room_of(&spec, size_bytes) {
+                Ok(room) => {
+                    left.longer.extend(self.find(&name).map(|(_, disk)| Longer { spec, disk, size_bytes, room }))
+                }
+                Err(error) => left.notes.push(format!("not changed: {error}")),
+            }
         }
         let unchanged = difference.kept.iter().map(|spec| {
             let name = &spec.name;
             format!("not changed: volume {name}: only its size and its security can be changed while it is served; remove and add it")
         });
-        left.notes = unchanged.chain(notes).collect();
+        left.notes.extend(unchanged.chain(notes));
         self.has_password = wanted.has_password();
         self.allow = wanted.allow;
         let still: BTreeMap<_, _> = still_missing.iter().map(|volume| (&volume.spec.name, &volume.spec)).collect();
@@ -199,7 +214,7 @@ impl Manager {
             let _ = counter.map(|counter| counter.count());
             let closed: Vec<_> =
                 removals.into_iter().map(|(name, removal)| (name, removal.wait(FLUSH_TIMEOUT))).collect();
-            let resize = |(spec, disk, size): (VolumeSpec, Arc<LogicalUnit>, u64)| (spec, Resized::of(&disk, size));
+            let resize = |Longer { spec, disk, size_bytes, room }| (spec, Resized::of(&disk, size_bytes, room));
             (closed, longer.into_iter().map(resize).collect::<Vec<_>>())
         };
         Step::slow_awaited("making volumes stable, and longer", work, move |manager, (closed, longer)| {

@@ -39,6 +39,66 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
+    /// Serve a volume of a pool no longer, and delete its content.
+    DeleteVolume {
+        /// Its name.
+        name: String,
+        /// Whether that is done also while sessions use it.
+        #[serde(default)]
+        force: bool,
+        /// Whether its snapshots are deleted too; else it is refused when there are any.
+        #[serde(default)]
+        snapshots: bool,
+    },
+    /// Take a snapshot of each of these volumes of pools, all as they are at one moment.
+    Snapshot {
+        /// Their names.
+        volumes: Vec<String>,
+        /// What each of the snapshots is called.
+        name: String,
+        /// Whether they are not deleted until that is taken back.
+        #[serde(default)]
+        protected: bool,
+    },
+    /// The snapshots.
+    Snapshots {
+        /// Of this volume; without it, all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        volume: Option<String>,
+    },
+    /// Protect a snapshot, or not any more.
+    SetSnapshot {
+        /// Which: `VOLUME@SNAPSHOT`.
+        snapshot: String,
+        /// Whether it is not deleted.
+        protected: bool,
+    },
+    /// Delete a snapshot.
+    DeleteSnapshot {
+        /// Which: `VOLUME@SNAPSHOT`.
+        snapshot: String,
+    },
+    /// Serve a new volume that holds what a snapshot does.
+    Clone {
+        /// Of which: `VOLUME@SNAPSHOT`.
+        snapshot: String,
+        /// What it is called.
+        name: String,
+        /// The iSCSI target that gets it as its next logical unit; without it, a target of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<String>,
+    },
+    /// Have a volume hold what its snapshot does.
+    Rollback {
+        /// Which: `VOLUME@SNAPSHOT`.
+        snapshot: String,
+        /// Whether that is done also while sessions use the volume.
+        #[serde(default)]
+        force: bool,
+        /// The snapshot that what it holds becomes before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keep: Option<String>,
+    },
     /// Make a volume longer.
     ResizeVolume {
         /// Its name.
@@ -62,13 +122,19 @@ pub enum Request {
         #[serde(default)]
         store: Option<String>,
     },
-    /// Guard a volume's packets otherwise, while it is used.
+    /// Guard a volume's packets otherwise, while it is used, or protect its content: one of them.
     SetVolume {
         /// Its name.
         name: String,
-        /// How, as in the key of a volume: `aes-128-gcm`.
-        security: String,
+        /// How its packets are guarded, as in the key of a volume: `aes-128-gcm`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        security: Option<String>,
+        /// Whether its content is neither deleted nor rolled back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        protected: Option<bool>,
     },
+    /// The directories in which volumes can be without naming a path.
+    Pools,
     /// Give a volume another HyperSCSI number, or make it a unit of an iSCSI target, which is made when there is none.
     MapVolume {
         /// Its name.
@@ -248,14 +314,25 @@ impl Request {
     #[must_use]
     pub fn is_change(&self) -> bool {
         use Request::{
-            Audit, Clients, Events, IfRevision, Job, Jobs, Metrics, Page, Reload, Sessions, Start, Statistics, Status,
+            Audit, Clients, Events, IfRevision, Job, Jobs, Metrics, Page, Pools, Reload, Sessions, Snapshots, Start,
+            Statistics, Status,
         };
         match self {
             Reload { dry_run, .. } => !dry_run,
             Start { request } | Page { request, .. } | IfRevision { request, .. } => request.is_change(),
             _ => !matches!(
                 self,
-                Status | Sessions | Clients | Statistics | Metrics | Jobs | Job { .. } | Events { .. } | Audit(_)
+                Status
+                    | Sessions
+                    | Clients
+                    | Statistics
+                    | Metrics
+                    | Jobs
+                    | Job { .. }
+                    | Events { .. }
+                    | Audit(_)
+                    | Pools
+                    | Snapshots { .. }
             ),
         }
     }

@@ -9,6 +9,7 @@ use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::events::Happening;
+use crate::pools::Room;
 
 impl Manager {
     /// As somebody asks who may not know what the configuration says.
@@ -21,9 +22,10 @@ impl Manager {
             disk.resize(size.0).map_err(|source| ManageError::Resize { name: name.to_owned(), source })?;
         }
         let longer = self.volume_with(name, |volume| with_size(&volume, size.0))?;
+        let room = self.target.pools().take_room_of(&longer.spec, size.0)?;
         // A file that was kept to be longer is made so when it is opened: nothing is lost between this and that.
         self.keep_definition(&longer)?;
-        let resize = move || Resized::of(&disk, size.0);
+        let resize = move || Resized::of(&disk, size.0, room);
         let name = name.to_owned();
         Ok(Step::slow(format!("making {name} longer"), resize, move |manager, resized| {
             let _hold = hold;
@@ -84,9 +86,11 @@ pub(super) struct Resized {
 
 impl Resized {
     /// Makes it so long, if it is not.
-    pub(super) fn of(disk: &LogicalUnit, size_bytes: u64) -> Resized {
+    pub(super) fn of(disk: &LogicalUnit, size_bytes: u64, room: Option<Room>) -> Resized {
         let before_bytes = disk.store().geometry().length_bytes;
         let result = if size_bytes == before_bytes { Ok(()) } else { disk.resize(size_bytes) };
+        // It is longer also where that could not be made stable.
+        room.into_iter().for_each(|room| room.settle(disk.store().geometry().length_bytes));
         Resized { before_bytes, after_bytes: size_bytes, result }
     }
 }

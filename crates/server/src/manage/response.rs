@@ -14,6 +14,7 @@ use super::refusal::Refusal;
 use crate::config::Origin;
 use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
+use crate::pools::{PoolStatus, SnapshotStatus};
 use crate::sessions::{SessionStatus, page_place};
 
 /// An answer on its way. As JSON: `{"done": ...}` or `{"refused": "why", "code": "volume-unknown"}`.
@@ -82,6 +83,10 @@ pub enum Answer {
     Events(Events),
     /// To [`super::Request::Audit`].
     Audit(AuditLines),
+    /// To [`super::Request::Pools`].
+    Pools(Vec<PoolStatus>),
+    /// To [`super::Request::Snapshots`].
+    Snapshots(Vec<SnapshotStatus>),
     /// What has changed, one line for each thing.
     Changed(Vec<String>),
     /// To [`super::Request::Page`].
@@ -217,6 +222,12 @@ pub struct VolumeStatus {
     pub waiting: u32,
     /// How its packets are guarded over HyperSCSI, as in the key of a volume.
     pub security: String,
+    /// Whether its content is neither deleted nor rolled back.
+    #[serde(default)]
+    pub protected: bool,
+    /// The pool in which it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
 }
 
 /// An iSCSI target as it is now.

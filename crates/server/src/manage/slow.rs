@@ -75,6 +75,32 @@ impl Step {
         }
     }
 
+    /// Calls `end` when the request is over, with whether it was done.
+    pub(super) fn ended_by(self, end: impl FnOnce(bool) + Send + 'static) -> Step {
+        self.ended_by_boxed(Box::new(end))
+    }
+
+    fn ended_by_boxed(self, end: Box<dyn FnOnce(bool) + Send>) -> Step {
+        let Step::Slow(Slow { what, is_awaited, work }) = self else {
+            end(true);
+            return self;
+        };
+        let work = move || match work() {
+            Next::Over(result) => {
+                end(result.is_ok());
+                Next::Over(result)
+            }
+            Next::Then(then) => Next::Then(Box::new(move |manager| match then(manager) {
+                Ok(step) => Ok(step.ended_by_boxed(end)),
+                Err(error) => {
+                    end(false);
+                    Err(error)
+                }
+            })),
+        };
+        Step::Slow(Slow { what, is_awaited, work: Box::new(work) })
+    }
+
     /// Waits until what was written to a volume that is served no longer is stable, as does the end of the server.
     pub(super) fn flush(name: String, removal: Removal, hold: Hold, answer: Result<Answer, ManageError>) -> Step {
         let what = format!("making stable what was written to {name}");

@@ -47,6 +47,7 @@ pub(crate) fn config(volumes: &[&str]) -> ServerConfig {
         allow: AllowList::default(),
         clients: Vec::new(),
         exports: exports.collect(),
+        pools: Vec::new(),
         volumes,
         accepted: Default::default(),
         discovery: Authentication::default(),

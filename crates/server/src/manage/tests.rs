@@ -74,7 +74,8 @@ fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_i
     let before = in_the_clear(&["a=ram:1M", "b=ram:1M,security=hash"], &["a"]);
     let after = move || Ok(in_the_clear(&["a=ram:1M,security=aes-256-gcm", "b=ram:2M,security=none"], &["b"]));
     let mut manager = Manager::start(before, Box::new(after)).unwrap();
-    let set = |security: &str| Request::SetVolume { name: "a".into(), security: security.into() };
+    let set =
+        |security: &str| Request::SetVolume { name: "a".into(), security: Some(security.into()), protected: None };
     let level = |manager: &Manager, lun| manager.target().security(Lun::new(lun).unwrap());
     assert!(manager.execute(set("hash")).unwrap_err().to_string().contains("iqn.2026-11.org.sanwire:a"));
     assert_eq!(level(&manager, 0), Protection::Checksum);
@@ -85,7 +86,7 @@ fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_i
     assert_eq!(changed(&mut manager, set("hash")), ["volume a is guarded by security hash now, none before", FOR_NOW]);
     assert_eq!(level(&manager, 0), Protection::Hash);
     assert!(manager.execute(set("rot13")).unwrap_err().to_string().starts_with("volume a: "));
-    let unknown = Request::SetVolume { name: "z".into(), security: "none".into() };
+    let unknown = Request::SetVolume { name: "z".into(), security: Some("none".into()), protected: None };
     assert!(matches!(manager.execute(unknown), Err(ManageError::NoVolume(_))));
     let lines = changed(&mut manager, RELOAD);
     assert_eq!([0, 1].map(|lun| level(&manager, lun)), [Protection::Aes256Gcm, Protection::Checksum], "{lines:?}");
@@ -532,7 +533,7 @@ fn what_is_changed_survives_a_restart_and_a_reload() {
         assert_eq!((volumes(&mut manager), targets(&mut manager)), (before.clone(), targets_before.clone()));
         assert_eq!(uuid(&manager), identity);
     }
-    changed(&mut manager, Request::SetVolume { name: "c".into(), security: "none".into() });
+    changed(&mut manager, Request::SetVolume { name: "c".into(), security: Some("none".into()), protected: None });
     manager.into_target().stop().unwrap();
 }
 
@@ -559,7 +560,7 @@ fn a_change_that_cannot_be_kept_is_not_made() {
         add("b=ram:1M"),
         Request::RemoveVolume { name: "a".into(), force: false },
         Request::ResizeVolume { name: "a".into(), size: "2M".into() },
-        Request::SetVolume { name: "a".into(), security: "none".into() },
+        Request::SetVolume { name: "a".into(), security: Some("none".into()), protected: None },
         map,
         Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into(), force: false },
     ] {

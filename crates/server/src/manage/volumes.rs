@@ -39,7 +39,8 @@ impl Manager {
         }
         // Nothing is opened for what is refused then.
         target.as_deref().map(|target| self.next_unit_of(target)).transpose()?;
-        let (lun, spec) = (Lun::default(), spec.with_absolute_path());
+        let spec = self.target.pools().place(spec.with_absolute_path()).map_err(StartError::from)?;
+        let lun = Lun::default();
         let new = vec![VolumeConfig { lun, spec, origin: Origin::Management }];
         let coming = self.coming(new, &mut hold)?.pop().ok_or(ManageError::Full)?;
         let opener = self.target.volume_opener();
@@ -162,6 +163,15 @@ impl Manager {
     }
 
     fn remove_now(&mut self, name: &str, hold: Hold) -> Result<Step, ManageError> {
+        let (answer, removal) = self.take_out(name)?;
+        Ok(match removal {
+            Some(removal) => Step::flush(name.to_owned(), removal, hold, Ok(answer)),
+            None => Step::Done(answer),
+        })
+    }
+
+    /// Serves a volume no longer, which is kept.
+    pub(super) fn take_out(&mut self, name: &str) -> Result<(Answer, Option<Removal>), ManageError> {
         let targets = self.target.targets_with(name).into_iter().map(|target| without_unit(target, name)).collect();
         self.keep_volume(name, None, &targets)?;
         if let Err(error) = self.serve_targets(targets) {
@@ -169,10 +179,7 @@ impl Manager {
             return Err(error);
         }
         let answer = self.changed(format!("volume {name} is not served any more"));
-        Ok(match self.begin_to_close(name) {
-            Some(removal) => Step::flush(name.to_owned(), removal, hold, Ok(answer)),
-            None => Step::Done(answer),
-        })
+        Ok((answer, self.begin_to_close(name)))
     }
 
     /// Serves a volume no longer that could not be opened when the server started.
@@ -293,6 +300,8 @@ impl Manager {
             self.volumes.remove(&name);
             self.stores.remove(&name);
             self.kept.pending.remove(&name);
+            // What waits there is not to be written: a rollback that is not over is done again.
+            self.stuck.remove(&name).into_iter().for_each(std::mem::forget);
             self.target.revisions().removed(Collection::Volumes, &name);
             self.target.events().note(Happening::VolumeRemoved { volume: name });
         }

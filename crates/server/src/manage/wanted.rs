@@ -10,6 +10,7 @@ use super::slow::Step;
 use super::{ManageError, Manager};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::User;
+use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept::{self, Configured};
 use crate::revisions::Collection;
@@ -46,16 +47,21 @@ impl Manager {
         let source = Arc::clone(&self.source);
         let read = move || source.lock().unwrap_or_else(PoisonError::into_inner)();
         Step::slow("reading the configuration", read, move |manager, configured| {
-            let configured = configured.map_err(ManageError::Configuration)?;
+            let mut configured = configured.map_err(ManageError::Configuration)?;
+            manager.target.pools().place_all(&mut configured.volumes).map_err(StartError::from)?;
             then(manager, Configuration { configured, resets })
         })
     }
 
     pub(super) fn wanted(&self, Configuration { configured, resets }: Configuration) -> Wanted {
-        let (mut config, notes) = match resets {
+        let (mut config, mut notes) = match resets {
             false => kept::merge(&configured, &self.kept.changes()),
             true => (configured.clone(), Vec::new()),
         };
+        notes.extend(self.target.pools().place_all(&mut config.volumes).err().map(|error| error.to_string()));
+        if configured.pools != self.kept.configured.pools {
+            notes.push("not changed: pools are as they are configured from the next start on".to_owned());
+        }
         let missing = self.kept.missing.iter().map(|missing| &missing.volume);
         let kept: BTreeMap<_, _> = missing.map(|volume| (&volume.spec.name, volume)).collect();
         let same = |wanted: &VolumeConfig| kept.get(&wanted.spec.name).filter(|kept| kept.spec == wanted.spec);

@@ -1,7 +1,7 @@
 //! Changes of a running server, and what it has counted.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use sanwire_scsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use sanwire_store::{Acceptance, VolumeSpec};
 
-use super::{MissingVolume, Server, refuse_in_the_clear};
+use super::{MissingVolume, Server, VolumeOpener, refuse_in_the_clear};
 use crate::config::VolumeConfig;
 use crate::counting::Counted;
 use crate::error::StartError;
@@ -23,9 +23,10 @@ use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::management_queue::Letters;
 use crate::messages::{Mailbox, ShardMessage};
+use crate::pools::Pools;
 use crate::removal::Removal;
 use crate::revisions::Collection;
-use crate::volumes::{Former, OpenVolume, Opening, forget_opening, open_volume, put_among, remember_length};
+use crate::volumes::{OpenVolume, put_among, remember_length};
 
 /// How long shards may take to tell what they have counted.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -109,9 +110,19 @@ impl Server {
         self.put_volumes(vec![(volume, unit)]).map(|()| is_first)
     }
 
+    /// Where what is to survive it is kept.
+    pub(crate) fn state_directory(&self) -> Option<&Path> {
+        self.state_directory.as_deref()
+    }
+
+    /// The pools.
+    pub(crate) fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
     /// Who opens volumes, which may take long.
     pub(crate) fn volume_opener(&self) -> VolumeOpener {
-        VolumeOpener { state: self.state_directory.clone() }
+        VolumeOpener { state: self.state_directory.clone(), pools: self.pools.clone() }
     }
 
     /// Places for so many volumes among what is counted: none that some volume has, or that `is_taken`.
@@ -351,47 +362,5 @@ impl Counter {
         let end = Instant::now() + COUNT_TIMEOUT;
         let next = || counted.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
         std::iter::from_fn(next).take(self.0.len()).collect()
-    }
-}
-
-/// Who opens volumes.
-#[derive(Clone)]
-pub(crate) struct VolumeOpener {
-    state: Option<PathBuf>,
-}
-
-impl VolumeOpener {
-    /// Opens a volume, which may take long; `acceptance` says what is done when it is not what is remembered of it.
-    ///
-    /// # Errors
-    /// [`StartError`]; then nothing is remembered of it that was not before.
-    pub(crate) fn open(
-        &self,
-        volume: &VolumeConfig,
-        acceptance: Acceptance,
-        slot: u16,
-    ) -> Result<OpenVolume, StartError> {
-        let opening = Opening { state: self.state.as_deref(), acceptance, until: None };
-        open_volume(volume, &opening, slot)
-    }
-
-    /// The same for one whose file is just being closed elsewhere, for which it waits for so long at the most.
-    ///
-    /// # Errors
-    /// As for [`VolumeOpener::open`].
-    pub(crate) fn open_within(
-        &self,
-        patience: Duration,
-        volume: &VolumeConfig,
-        slot: u16,
-    ) -> Result<OpenVolume, StartError> {
-        let until = Some(Instant::now() + patience);
-        let opening = Opening { state: self.state.as_deref(), acceptance: Acceptance::Known, until };
-        open_volume(volume, &opening, slot)
-    }
-
-    /// What is known of a volume that was opened just now, and is closed and not served after all, is what was known before.
-    pub(crate) fn forget_opening(&self, spec: &VolumeSpec, is_first: bool, former: Option<&Former>) {
-        forget_opening(spec, self.state.as_deref(), is_first, former);
     }
 }

@@ -10,6 +10,7 @@ use sanwire_store::OpenError;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::pools::Pools;
 use crate::protection_table::ProtectionTable;
 use crate::volumes::{Batch, Opening};
 
@@ -38,6 +39,7 @@ pub(super) fn add_volumes(
     units: &LogicalUnits,
     levels: &ProtectionTable,
     config: &mut ServerConfig,
+    pools: &Pools,
     may_be_missing: impl Fn(&VolumeConfig) -> bool,
 ) -> Result<Vec<MissingVolume>, StartError> {
     let until = Some(Instant::now() + LOCK_TIMEOUT);
@@ -45,7 +47,7 @@ pub(super) fn add_volumes(
     for (volume, slot) in config.volumes.iter().zip(0..) {
         levels.set(volume.lun, &volume.spec);
         let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
-        let opening = Opening { state: config.state_directory.as_deref(), acceptance, until };
+        let opening = Opening { state: config.state_directory.as_deref(), pools, acceptance, until };
         let Err(error) = batch.open(units, volume, &opening, slot) else { continue };
         let (name, reason) = (&volume.spec.name, error.to_string());
         if is_awaited(volume, &error) {

@@ -47,7 +47,7 @@ impl Host {
 
     fn start_with(&self, keys: &str, acceptance: Acceptance, state: Option<&Path>) -> Result<[u8; 16], String> {
         let units = LogicalUnits::new();
-        let opening = Opening { state, acceptance, until: None };
+        let opening = Opening { state, pools: &Pools::default(), acceptance, until: None };
         add_volume(&units, &self.volume(keys), &opening, 0).map_err(|error| error.to_string())?;
         Ok(units.get(Lun::default()).unwrap().identity().uuid())
     }
@@ -238,7 +238,8 @@ fn a_file_is_known_again_under_each_of_its_names() {
     }
     let start_other = || {
         let (units, state) = (LogicalUnits::new(), host.state());
-        let opening = Opening { state: Some(&state), acceptance: Acceptance::Known, until: None };
+        let opening =
+            Opening { state: Some(&state), pools: &Pools::default(), acceptance: Acceptance::Known, until: None };
         add_volume(&units, &host.volume_called("b", ""), &opening, 0).map_err(|error| error.to_string())?;
         Ok::<_, String>(units.get(Lun::default()).unwrap().identity().uuid())
     };
@@ -254,7 +255,7 @@ fn a_file_is_known_again_under_each_of_its_names() {
 fn a_volume_that_cannot_be_added_is_not_remembered() {
     let host = Host::new("not-added");
     let (units, state) = (LogicalUnits::new(), host.state());
-    let opening = Opening { state: Some(&state), acceptance: Acceptance::Known, until: None };
+    let opening = Opening { state: Some(&state), pools: &Pools::default(), acceptance: Acceptance::Known, until: None };
     add_volume(
         &units,
         &VolumeConfig { lun: Lun::default(), spec: "z=ram:1M".parse().unwrap(), origin: Origin::CommandLine },
@@ -299,7 +300,7 @@ fn a_file_that_is_still_in_use_is_waited_for() {
     let (volume, state) = (host.volume(""), host.state());
     let starts = thread::spawn(move || {
         let until = Some(Instant::now() + Duration::from_secs(600));
-        let opening = Opening { state: Some(&state), acceptance: Acceptance::Known, until };
+        let opening = Opening { state: Some(&state), pools: &Pools::default(), acceptance: Acceptance::Known, until };
         add_volume(&LogicalUnits::new(), &volume, &opening, 0)
     });
     thread::sleep(3 * LOCK_INTERVAL);
@@ -319,7 +320,7 @@ fn what_another_server_makes_of_a_file_meanwhile_stays_as_it_is() {
     let (volume, state) = (host.volume(""), host.state());
     let starts = thread::spawn(move || {
         let until = Some(Instant::now() + 8 * LOCK_INTERVAL);
-        let opening = Opening { state: Some(&state), acceptance: Acceptance::Adopted, until };
+        let opening = Opening { state: Some(&state), pools: &Pools::default(), acceptance: Acceptance::Adopted, until };
         add_volume(&LogicalUnits::new(), &volume, &opening, 0)
     });
     thread::sleep(3 * LOCK_INTERVAL);
@@ -339,7 +340,10 @@ fn a_drive_is_the_same_at_one_server_and_no_other_ones() {
     let start = |store: &str, state: Option<&Path>| {
         let spec = format!("cd0={store},type=optical").parse().unwrap();
         let volume = VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine };
-        let (units, opening) = (LogicalUnits::new(), Opening { state, acceptance: Acceptance::Known, until: None });
+        let (units, opening) = (
+            LogicalUnits::new(),
+            Opening { state, pools: &Pools::default(), acceptance: Acceptance::Known, until: None },
+        );
         let is_first = add_volume(&units, &volume, &opening, 0).unwrap();
         (units.get(Lun::default()).unwrap().identity().uuid(), is_first)
     };
@@ -354,13 +358,17 @@ fn a_drive_is_the_same_at_one_server_and_no_other_ones() {
     fs::write(Record::elsewhere("cd0", "drive", Some(&host.state())).place(), "{").unwrap();
     let spec = "cd0=none:,type=optical".parse().unwrap();
     let volume = VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine };
-    let opening = Opening { state: Some(&host.state()), acceptance: Acceptance::Known, until: None };
+    let opening =
+        Opening { state: Some(&host.state()), pools: &Pools::default(), acceptance: Acceptance::Known, until: None };
     assert!(add_volume(&LogicalUnits::new(), &volume, &opening, 0).is_err(), "who it was cannot be read");
 }
 
 #[test]
 fn volumes_are_put_in_together_or_not_at_all() {
-    let (units, opening) = (LogicalUnits::new(), Opening { state: None, acceptance: Acceptance::Known, until: None });
+    let (units, opening) = (
+        LogicalUnits::new(),
+        Opening { state: None, pools: &Pools::default(), acceptance: Acceptance::Known, until: None },
+    );
     let volume = |name: &str, number: u16| VolumeConfig {
         lun: Lun::new(number).unwrap(),
         spec: format!("{name}=ram:1M").parse().unwrap(),

@@ -73,6 +73,7 @@ fn config() -> ServerConfig {
         compression: Compression::Off,
         rekey_interval: ServerConfig::REKEY_INTERVAL_DEFAULT,
         allow: AllowList::default(),
+        pools: Vec::new(),
         volumes: vec![
             volume(DELAYED, "delayed=ram:1M,delay=write:3600s"),
             volume(PROMPT, "prompt=ram:1M"),

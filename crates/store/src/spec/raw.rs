@@ -66,7 +66,7 @@ pub enum SpecError {
 }
 
 /// The keys that volumes of all kinds have.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "type",
     "block",
     "readonly",
@@ -75,6 +75,7 @@ const KEYS: [&str; 12] = [
     "compression",
     "when-full",
     "when-gone",
+    "protected",
     "thick",
     "delay",
     "error",
@@ -196,6 +197,12 @@ impl RawVolume {
         self.values.insert(key, value.into_iter().collect());
     }
 
+    /// The same with another name, on another store.
+    pub(super) fn named(mut self, name: &str, store: &str) -> RawVolume {
+        (self.name, self.store) = (name.to_owned(), store.to_owned());
+        self
+    }
+
     /// The same, written so.
     pub(super) fn rewrite(&mut self, Rewritten { store, keys }: Rewritten) {
         self.store = store.unwrap_or_else(|| std::mem::take(&mut self.store));
@@ -254,7 +261,7 @@ impl RawVolume {
             refuse(self.values(key).iter().any(|value| value != "false"), key, kind.lacks(key))?;
         }
         let backing = kind.read(&Written { raw: self, place, block_bytes, read_only })?;
-        let is_empty_disk = !is_disc && backing.place() == Place::Nowhere;
+        let is_empty_disk = !is_disc && backing.place() == Place::Nowhere && backing.pool().is_none();
         refuse(is_empty_disk, "type=disk", "only a drive, type=optical, can be empty")?;
         Ok(StoreSpec {
             read_only,
@@ -281,7 +288,18 @@ impl TryFrom<RawVolume> for VolumeSpec {
         let compressible = compressible.unwrap_or(true);
         let device_type = raw.single("type", DeviceType::EXPECTED, DeviceType::from_word)?.unwrap_or_default();
         let (name, store, patience) = (raw.name.parse()?, raw.to_store(device_type)?, raw.to_patience()?);
-        Ok(VolumeSpec { name, device_type, store, removable, security, compressible, patience, written: raw })
+        let protected = raw.flag("protected")?;
+        Ok(VolumeSpec {
+            name,
+            device_type,
+            store,
+            removable,
+            security,
+            compressible,
+            patience,
+            protected,
+            written: raw,
+        })
     }
 }
 
@@ -319,6 +337,7 @@ impl FromStr for StoreSpec {
         refuse(raw.flag("removable")?, "removable", NOT_SERVED)?;
         refuse(!raw.values("when-full").is_empty(), "when-full", NOT_SERVED)?;
         refuse(!raw.values("when-gone").is_empty(), "when-gone", NOT_SERVED)?;
+        refuse(raw.flag("protected")?, "protected", NOT_SERVED)?;
         refuse(!raw.values("type").is_empty(), "type", NOT_SERVED)?;
         raw.to_store(DeviceType::Disk)
     }

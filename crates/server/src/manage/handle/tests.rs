@@ -54,7 +54,7 @@ fn serves_others(desk: &ManagementHandle) {
         Request::Sessions,
         add("b=ram:1M"),
         Request::ResizeVolume { name: name.clone(), size: "2M".into() },
-        Request::SetVolume { name: name.clone(), security: "hash".into() },
+        Request::SetVolume { name: name.clone(), security: Some("hash".into()), protected: None },
         Request::MapVolume { name, lun: Some(9), target: None, force },
         Request::AddClient { id: "a1".repeat(16), settings: Default::default(), force },
         Request::ResetClient { client: "a1".repeat(16), force },

@@ -18,6 +18,8 @@ fn status() -> Status {
         read_only: false,
         waiting: 0,
         security: "none".into(),
+        protected: false,
+        pool: None,
     };
     let target = |label: &str, units: u16| TargetStatus {
         revision: 7,

@@ -30,7 +30,7 @@ use crate::front::{LoginService, WIRES};
 use crate::login_listener::LoginListener;
 use crate::manage::testing;
 use crate::opener::Opener;
-use crate::server::{OpenWires, Prepared, Server};
+use crate::server::{Grounds, OpenWires, Prepared, Server};
 use crate::shard::Shard;
 use crate::shard::stopping::{Next, Stopping};
 use crate::shard::system::System;
@@ -117,7 +117,7 @@ impl Host {
             ports: ports.iter().map(|port| vec![port.clone()]).collect(),
         };
         let Prepared { server, shards, desk } =
-            Server::prepare(config, None, |_| false, places, |_, _| Ok(wires)).map_err(told)?;
+            Server::prepare(config, Grounds::default(), |_| false, places, |_, _| Ok(wires)).map_err(told)?;
         let drive = |(parts, waker)| Driven {
             shard: Shard::new(parts, SimKernel::new(Rc::clone(&clock), Arc::clone(disk))),
             waker,

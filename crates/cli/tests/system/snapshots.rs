@@ -1,0 +1,181 @@
+//! Snapshots of volumes in a pool on XFS: taken under writes over two wires, cloned, put back, and the server killed meanwhile.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{Attached, Process, Server, Wire, World, can_run, pattern, run, run_ok, wait_until};
+use crate::manage::{ctl, ctl_ok};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const TOOLS: [&str; 2] = ["mkfs.xfs", "mount"];
+
+const SIZE: usize = 16 << 20;
+
+/// A file system whose files share blocks, until the test ends.
+struct Xfs(PathBuf);
+
+impl Xfs {
+    fn new(world: &World) -> Xfs {
+        let (image, directory) = (world.scratch.path("xfs.img"), world.scratch.path("pool"));
+        File::create(&image).and_then(|file| file.set_len(600 << 20)).expect("an image");
+        let mut make = Command::new("mkfs.xfs");
+        make.args(["-q", "-m", "reflink=1"]).arg(&image);
+        run_ok(make, TIMEOUT);
+        fs::create_dir_all(&directory).expect("a mount point");
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop"]).arg(&image).arg(&directory);
+        run_ok(mount, TIMEOUT);
+        Xfs(directory)
+    }
+
+    fn content(&self, name: &str) -> Vec<u8> {
+        fs::read(self.0.join(format!("{name}.img"))).expect("a file of the pool")
+    }
+}
+
+impl Drop for Xfs {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        unmount.arg("--lazy").arg(&self.0);
+        run(unmount, TIMEOUT);
+    }
+}
+
+/// A server with a pool there, on every wire.
+fn serve(world: &World, xfs: &Xfs, volumes: &[&str]) -> (Server, PathBuf) {
+    let (socket, pool) = (world.scratch.path("ctl.sock"), format!("p={}", xfs.0.display()));
+    let (control, portal) = (socket.display().to_string(), format!("iscsi:{}", crate::harness::SERVER_ADDRESS));
+    let options = ["--allow", "any", "--control", &control, "--pool", &pool, "--wire", &portal];
+    (Server::start_with(world, volumes, &options), socket)
+}
+
+/// The number that stands in a block.
+fn number(content: &[u8]) -> u64 {
+    u64::from_le_bytes(content[..8].try_into().expect("8 bytes"))
+}
+
+/// Writes a number to both volumes, to the first one first, as soon as it has been told that the last one stands there.
+fn count(volumes: &[File; 2], reached: &AtomicU64, ends: &AtomicBool) {
+    while !ends.load(Ordering::Relaxed) {
+        let next = reached.load(Ordering::Relaxed) + 1;
+        let mut block = vec![0; 4096];
+        block[..8].copy_from_slice(&next.to_le_bytes());
+        for volume in volumes {
+            volume.write_all_at(&block, 0).and_then(|()| volume.sync_data()).expect("it can be written");
+        }
+        reached.store(next, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_snapshot_of_two_volumes_is_one_moment_while_both_are_written_over_different_wires() {
+    let test = "a_snapshot_of_two_volumes_is_one_moment_while_both_are_written_over_different_wires";
+    if !can_run(test, &TOOLS) {
+        return;
+    }
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let xfs = Xfs::new(&world);
+    let (mut server, socket) = serve(&world, &xfs, &["a=pool:,size=16M", "b=pool:p,size=16M"]);
+    let pools = ctl_ok(&socket, &["pools"]);
+    assert!(pools.split_whitespace().collect::<Vec<_>>().join(" ").contains(" 32 MiB - - 2 yes "), "{pools}");
+    let attached = [Attached::file(&world, &Wire::Ip.url("a")), Attached::file(&world, &Wire::Iscsi.url("b"))];
+    let open = |attached: &Attached| OpenOptions::new().read(true).write(true).open(&attached.place).expect("a file");
+    let files = [open(&attached[0]), open(&attached[1])];
+    let (reached, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    let mut seen = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| count(&files, &reached, &ends));
+        wait_until("both are written", TIMEOUT, || reached.load(Ordering::Relaxed) > 3);
+        for round in 0..12 {
+            let before = reached.load(Ordering::Relaxed);
+            let name = format!("s{round}");
+            let taken = ctl(&socket, &["snapshot", "a,b", &name]);
+            if taken.code != Some(0) {
+                ends.store(true, Ordering::Relaxed);
+                panic!("{}", taken.stderr);
+            }
+            seen.push((name, before));
+            thread::sleep(Duration::from_millis(20 + 7 * round));
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    for (name, before) in &seen {
+        let [a, b] = ["a", "b"].map(|volume| number(&xfs.content(&format!("{volume}@{name}"))));
+        assert!(b >= *before && (a == b || a == b + 1), "{name}: {a} and {b}, {before} was there");
+    }
+    assert_eq!(ctl_ok(&socket, &["snapshots", "a"]).lines().count(), 1 + seen.len());
+    let refused = ctl(&socket, &["rollback", "a@s0"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("in use"), "{}", refused.stderr);
+    drop(files);
+    attached.into_iter().for_each(|attached| attached.detach(&world));
+    ctl_ok(&socket, &["rollback", "a@s0", "--keep", "last"]);
+    assert_eq!(xfs.content("a"), xfs.content("a@s0"));
+    assert_eq!(number(&xfs.content("a@last")), reached.load(Ordering::Relaxed));
+    ctl_ok(&socket, &["clone", "a@last", "c"]);
+    let copy = world.scratch.text("c.raw");
+    run_ok(world.sanwire(&["cp", &Wire::Ethernet.url("c"), &copy]), TIMEOUT);
+    assert_eq!(fs::read(&copy).expect("the copy"), xfs.content("a@last"));
+    ctl_ok(&socket, &["add-volume", "old=pool:p/a@s3,readonly"]);
+    let old = world.scratch.text("old.raw");
+    run_ok(world.sanwire(&["cp", &Wire::Iscsi.url("old"), &old]), TIMEOUT);
+    assert_eq!(fs::read(&old).expect("the copy"), xfs.content("a@s3"));
+    assert!(ctl(&socket, &["delete-snapshot", "a@s3"]).stderr.contains("is served as volume old"));
+    ctl_ok(&socket, &["remove-volume", "old"]);
+    let refused = ctl(&socket, &["delete-volume", "a"]);
+    assert!(refused.stderr.contains("has 13 snapshots"), "{}", refused.stderr);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_rolls_back_has_the_one_or_the_other() {
+    let test = "a_server_that_is_killed_while_it_rolls_back_has_the_one_or_the_other";
+    if !can_run(test, &TOOLS) {
+        return;
+    }
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let xfs = Xfs::new(&world);
+    let (mut server, socket) = serve(&world, &xfs, &["a=pool:p,size=16M"]);
+    let contents = [11, 12].map(|seed| pattern(seed, SIZE));
+    let fill = |content: &[u8]| {
+        let image = world.scratch.text("image.raw");
+        fs::write(&image, content).expect("an image");
+        run_ok(world.sanwire(&["cp", "--overwrite", &image, &Wire::Ip.url("a")]), TIMEOUT);
+    };
+    fill(&contents[0]);
+    wait_until("nobody uses it", TIMEOUT, || ctl(&socket, &["snapshot", "a", "first"]).code == Some(0));
+    let mut ends = [0, 0];
+    for round in 0..8 {
+        fill(&contents[1]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        let socket_text = socket.display().to_string();
+        command.args(["ctl", "--socket", &socket_text, "rollback", "a@first", "--force", "--keep"]);
+        command.arg(format!("kept{round}"));
+        let rollback = Process::spawn("rollback", command, world.scratch.path("rollback.log"));
+        thread::sleep(Duration::from_millis(20 * round));
+        server.kill();
+        drop(rollback);
+        server.restart();
+        wait_until("it serves again", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
+        let now = xfs.content("a");
+        let which = contents.iter().position(|content| *content == now);
+        let which = which.unwrap_or_else(|| panic!("round {round}: it is neither the one nor the other"));
+        ends[which] += 1;
+        assert_eq!(xfs.content("a@first"), contents[0]);
+        let is_kept = ctl_ok(&socket, &["snapshots", "a"]).contains(&format!("a@kept{round} "));
+        assert_eq!(is_kept, which == 0, "what was there is kept when it is not there any more");
+        let left = fs::read_dir(&xfs.0).expect("the pool").map(|entry| entry.expect("an entry").file_name());
+        assert!(left.into_iter().all(|name| Path::new(&name).extension().is_none_or(|end| end != "new")));
+    }
+    assert_eq!(ends[0] + ends[1], 8);
+    ctl_ok(&socket, &["delete-volume", "a", "--snapshots", "--force"]);
+    let left: Vec<_> =
+        fs::read_dir(&xfs.0).expect("the pool").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert!(left.iter().all(|name| name.to_string_lossy().starts_with(".sanwire")), "{left:?}");
+    assert!(server.stop().success(), "{}", server.log());
+}

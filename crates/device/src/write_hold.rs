@@ -1,0 +1,58 @@
+//! Keeps the blocks of a unit as they are for a moment, while its owner does something to all of its content: takes a snapshot, or puts one
+//! back.
+
+use std::sync::Arc;
+
+use sanwire_core::NexusId;
+use sanwire_store::CompletionQueue;
+
+use crate::exclusion::{Claim, Lane, Permit};
+use crate::unit_attention::UnitAttention;
+use crate::unit_state::UnitState;
+
+/// No command changes a block of the unit while this lives and is held: those that come wait for its end, on every shard, and none fails. Reads
+/// go on.
+#[must_use]
+#[derive(Debug)]
+pub struct WriteHold {
+    unit: Arc<UnitState>,
+    permit: Permit,
+}
+
+impl WriteHold {
+    /// Begins: changes that come from now on wait.
+    pub fn begin(unit: &Arc<UnitState>) -> WriteHold {
+        let permit = unit.exclusion.enter(Claim::BARRIER, Lane::of(NexusId(0)));
+        WriteHold { unit: Arc::clone(unit), permit }
+    }
+
+    /// Whether every change has ended that had begun before, also one that no nexus waits for any more and that its store still works on.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        // A handover of the tenure that is over may be in the way, and no command waits for it.
+        self.unit.tenures.settle(&self.unit.exclusion, &self.unit.nexuses);
+        self.unit.exclusion.may_go(&self.permit)
+    }
+
+    /// Has this driver woken, once, when that may have become so. To be asked again after this call.
+    pub fn wake(&self, driver: &CompletionQueue) {
+        self.unit.exclusion.bell.wait(driver);
+    }
+}
+
+impl Drop for WriteHold {
+    fn drop(&mut self) {
+        self.unit.exclusion.leave(&self.permit);
+    }
+}
+
+impl UnitState {
+    /// Its owner has replaced its content: every initiator is told that the medium may be another one. If others may rely on what they have
+    /// written (`is_used`), their flushes fail: what they have not made stable is lost.
+    pub fn content_replaced(&self, is_used: bool) {
+        if is_used && self.is_volatile() {
+            self.flush_failed();
+        }
+        self.nexuses.raise(UnitAttention::MediumChanged, None);
+    }
+}

@@ -1,0 +1,303 @@
+//! Snapshots of volumes, what is made of them, and the deletion of content.
+
+use std::sync::Arc;
+
+use sanwire_store::{Acceptance, VolumeSpec};
+
+use super::busy::Hold;
+use super::capturing::{Content, Rollback, take};
+use super::slow::{FLUSH_TIMEOUT, Step};
+use super::usage::Way;
+use super::{Answer, ManageError, Manager};
+use crate::pools::{Pool, PoolError, SnapshotId};
+use crate::removal::Removal;
+
+impl Manager {
+    /// The snapshots of a volume, or all.
+    pub(super) fn snapshots(&self, volume: Option<&str>) -> Result<Answer, ManageError> {
+        if let Some(volume) = volume
+            && self.target.pools().iter().all(|pool| pool.snapshots(Some(volume)).is_empty())
+        {
+            self.content(volume)?;
+        }
+        Ok(Answer::Snapshots(self.target.pools().iter().flat_map(|pool| pool.snapshots(volume)).collect()))
+    }
+
+    /// Takes a snapshot of each of these volumes, all as they are at one moment.
+    pub(super) fn take_snapshots(
+        &mut self,
+        volumes: &[String],
+        name: &str,
+        protected: bool,
+    ) -> Result<Step, ManageError> {
+        let mut hold = self.busy.begin();
+        let mut taken = Vec::new();
+        for volume in volumes {
+            hold.add(volume, "getting a snapshot")?;
+            let (content, id) = (self.content(volume)?, SnapshotId::new(volume, name)?);
+            content.pool.check_new_snapshot(&id)?;
+            taken.push((content, id));
+        }
+        if taken.is_empty() {
+            return Err(PoolError::SnapshotName(format!("@{name}")).into());
+        }
+        let names: Vec<String> = taken.iter().map(|(_, id)| id.to_string()).collect();
+        let names = names.join(", ");
+        let (what, hold) = (format!("taking the snapshot {names}"), Arc::new(hold));
+        let held = Arc::clone(&hold);
+        Ok(Step::slow_awaited(
+            what,
+            move || take(&taken, protected, &held),
+            move |_, done| {
+                let _hold = hold;
+                done?;
+                Ok(Step::Done(Answer::Changed(vec![format!("snapshot {names} is taken")])))
+            },
+        ))
+    }
+
+    /// A snapshot is not deleted from now on, or can be again.
+    pub(super) fn protect_snapshot(&mut self, snapshot: &str, protected: bool) -> Result<Step, ManageError> {
+        let (id, pool, hold) = self.hold_snapshot(snapshot, "getting a snapshot protected")?;
+        let work = {
+            let id = id.clone();
+            move || pool.protect_snapshot(&id, protected)
+        };
+        Ok(Step::slow("writing the catalogue of the pool", work, move |_, done| {
+            let _hold = hold;
+            let line = if protected { "is protected" } else { "is not protected any more" };
+            let lines = done?.then(|| format!("snapshot {id} {line}")).into_iter().collect();
+            Ok(Step::Done(Answer::Changed(lines)))
+        }))
+    }
+
+    pub(super) fn delete_snapshot(&mut self, snapshot: &str) -> Result<Step, ManageError> {
+        let (id, pool, hold) = self.hold_snapshot(snapshot, "losing a snapshot")?;
+        self.check_not_served(&pool, |served| served == id.to_string())?;
+        let deleted = id.clone();
+        Ok(Step::slow_awaited(
+            format!("deleting {id}"),
+            move || pool.delete_snapshot(&deleted),
+            move |_, done| {
+                let _hold = hold;
+                done?;
+                Ok(Step::Done(Answer::Changed(vec![format!("snapshot {id} is deleted")])))
+            },
+        ))
+    }
+
+    /// Serves a new volume that holds what a snapshot does.
+    pub(super) fn clone_snapshot(
+        &mut self,
+        snapshot: &str,
+        name: &str,
+        target: Option<String>,
+    ) -> Result<Step, ManageError> {
+        let mut hold = self.busy.hold(name, "being cloned from a snapshot")?;
+        if self.find(name).is_some() {
+            return Err(ManageError::Taken(name.to_owned()));
+        }
+        let id: SnapshotId = snapshot.parse()?;
+        hold.add(&id.volume, "being cloned")?;
+        let pool = self.pool_of_snapshot(&id)?;
+        if pool.has(name) {
+            return Err(PoolError::ContentExists { pool: pool.name().to_owned(), volume: name.to_owned() }.into());
+        }
+        let size_bytes = pool.snapshot_bytes(&id)?;
+        let spec = self.spec_of_clone(&pool, &id, name, size_bytes)?;
+        let room = self.target.pools().take_room_of(&spec, size_bytes)?;
+        let (name, source) = (name.to_owned(), Arc::clone(&pool));
+        let making = name.clone();
+        let work = move || source.begin_clone(&id, &making).inspect_err(|_| undo_clone(&source, &making));
+        Ok(Step::slow_awaited(format!("cloning {snapshot}"), work, move |manager, made: Result<(), PoolError>| {
+            made?;
+            room.into_iter().for_each(|room| room.settle(size_bytes));
+            // From here on it is a volume that is added, under the same lock.
+            drop(hold);
+            let added = manager.add_volume(spec, target, Acceptance::Renewed, None);
+            let step = added.inspect_err(|_| undo_clone(&pool, &name))?;
+            Ok(step.ended_by(move |is_served| match is_served {
+                true => drop(pool.end_clone(&name, true)),
+                false => undo_clone(&pool, &name),
+            }))
+        }))
+    }
+
+    /// Replaces the content of a volume by that of its snapshot; what it holds becomes the snapshot `keep`, if that is said.
+    pub(super) fn roll_back(&mut self, snapshot: &str, force: bool, keep: Option<&str>) -> Result<Step, ManageError> {
+        let (id, pool, hold) = self.hold_snapshot(snapshot, "being rolled back")?;
+        let content = self.content(&id.volume)?;
+        self.check_unprotected(&id.volume)?;
+        pool.check_rollback(&id)?;
+        let keep = keep.map(|name| SnapshotId::new(&id.volume, name)).transpose()?;
+        keep.iter().try_for_each(|keep| pool.check_new_snapshot(keep))?;
+        if pool.snapshot_bytes(&id)? > pool.length_bytes(&id.volume) {
+            return Err(PoolError::Shorter { snapshot: id.to_string(), volume: id.volume }.into());
+        }
+        let rollback = Rollback { content, id, keep, is_forced: force };
+        if force || rollback.content.unit.is_none() {
+            return Ok(self.roll_back_now(rollback, hold));
+        }
+        let volume = rollback.id.volume.clone();
+        Ok(self.when_unused(&volume, Way::Any, move |manager| Ok(manager.roll_back_now(rollback, hold))))
+    }
+
+    fn roll_back_now(&mut self, rollback: Rollback, hold: Hold) -> Step {
+        let (snapshot, volume) = (rollback.id.to_string(), rollback.id.volume.clone());
+        let hold = Arc::new(hold);
+        let held = Arc::clone(&hold);
+        // Writes wait since one that could not be ended.
+        let waiting = self.stuck.remove(&volume);
+        let work = move || rollback.run(waiting, &held);
+        Step::slow_awaited(format!("rolling back to {snapshot}"), work, move |manager, (done, stuck)| {
+            let _hold = hold;
+            if let Some(stuck) = stuck {
+                manager.stuck.insert(volume.clone(), stuck);
+            }
+            done?;
+            manager.revise_volume(&volume);
+            Ok(Step::Done(Answer::Changed(vec![format!("volume {volume} holds what the snapshot {snapshot} does")])))
+        })
+    }
+
+    /// Serves a volume no longer, and deletes its content; its snapshots too, if that is said.
+    pub(super) fn delete_volume(&mut self, name: &str, force: bool, snapshots: bool) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(name, "being deleted")?;
+        if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
+            return Err(ManageError::Missing { name: name.to_owned(), reason: missing.reason.clone() });
+        }
+        let content = self.content(name)?;
+        self.check_unprotected(name)?;
+        let of_volume = |served: &str| served.split_once('@').is_some_and(|(volume, _)| volume == name);
+        self.check_not_served(&content.pool, of_volume)?;
+        if force || content.unit.is_none() {
+            return Ok(Manager::note_deletion(content, snapshots, hold));
+        }
+        Ok(self.when_unused(name, Way::Any, move |_| Ok(Manager::note_deletion(content, snapshots, hold))))
+    }
+
+    fn note_deletion(content: Content, snapshots: bool, hold: Hold) -> Step {
+        let Content { volume, pool, unit } = content;
+        let (noted, noting) = (Arc::clone(&pool), volume.clone());
+        let work = move || noted.begin_to_delete(&noting, snapshots);
+        Step::slow("writing the catalogue of the pool", work, move |manager, noted| {
+            noted?;
+            let Some(_) = unit else { return Ok(manager.delete_content(volume, pool, Vec::new(), None, hold)) };
+            match manager.take_out(&volume) {
+                Ok((Answer::Changed(lines), removal)) => Ok(manager.delete_content(volume, pool, lines, removal, hold)),
+                Ok((answer, _)) => Ok(Step::Done(answer)),
+                Err(error) => {
+                    pool.keep_after_all(&volume)?;
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// Deletes the content of a volume that is not served any more.
+    fn delete_content(
+        &self,
+        volume: String,
+        pool: Arc<Pool>,
+        mut lines: Vec<String>,
+        removal: Option<Removal>,
+        hold: Hold,
+    ) -> Step {
+        let state = self.target.state_directory().map(ToOwned::to_owned);
+        lines.push(format!("the content of volume {volume} is deleted"));
+        let what = format!("deleting the content of {volume}");
+        let work = move || {
+            // What could not be made stable is deleted all the same.
+            let _ = removal.map(|removal| removal.wait(FLUSH_TIMEOUT));
+            pool.delete(&volume).map(|()| pool.forget(&volume, state.as_deref()))
+        };
+        Step::slow_awaited(what, work, move |_, done| {
+            let _hold = hold;
+            done?;
+            Ok(Step::Done(Answer::Changed(lines)))
+        })
+    }
+
+    /// Where the content of a volume is: in a pool.
+    fn content(&self, volume: &str) -> Result<Content, ManageError> {
+        let content = |pool: &Arc<Pool>, unit| Content { volume: volume.to_owned(), pool: Arc::clone(pool), unit };
+        if let Some((_, unit)) = self.find(volume) {
+            let spec = self.volumes.get(volume).map(|volume| &volume.spec);
+            let pool = spec.filter(|spec| is_own(spec)).and_then(|spec| self.target.pools().of(spec));
+            return Ok(content(pool.ok_or_else(|| PoolError::NotInPool(volume.to_owned()))?, Some(unit)));
+        }
+        let pool = self.target.pools().having(volume)?;
+        pool.map(|pool| content(pool, None)).ok_or_else(|| ManageError::NoVolume(volume.to_owned()))
+    }
+
+    /// The pool of a snapshot: that of its volume, if that is served.
+    fn pool_of_snapshot(&self, id: &SnapshotId) -> Result<Arc<Pool>, ManageError> {
+        let of_volume = self.content(&id.volume).ok().map(|content| content.pool);
+        let of_volume = of_volume.filter(|pool| pool.has(&id.to_string()));
+        let found = of_volume.map_or_else(
+            || self.target.pools().having(&id.to_string()).map(|pool| pool.cloned()),
+            |pool| Ok(Some(pool)),
+        )?;
+        found.ok_or_else(|| PoolError::NoSnapshot(id.to_string()).into())
+    }
+
+    /// A snapshot, its pool, and its volume, which is not changed meanwhile.
+    fn hold_snapshot(&self, snapshot: &str, what: &'static str) -> Result<(SnapshotId, Arc<Pool>, Hold), ManageError> {
+        let id: SnapshotId = snapshot.parse()?;
+        let hold = self.busy.hold(&id.volume, what)?;
+        let pool = self.pool_of_snapshot(&id)?;
+        Ok((id, pool, hold))
+    }
+
+    fn check_unprotected(&self, volume: &str) -> Result<(), ManageError> {
+        match self.volumes.get(volume).is_some_and(|volume| volume.spec.protected) {
+            true => Err(PoolError::Protected(format!("volume {volume}")).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses what would take a snapshot away from a volume that is served from it.
+    fn check_not_served(&self, pool: &Pool, is_meant: impl Fn(&str) -> bool) -> Result<(), ManageError> {
+        let missing = self.kept.missing.iter().map(|missing| &missing.volume);
+        for volume in self.volumes.values().chain(missing) {
+            let place = volume.spec.pool().filter(|place| place.pool.as_deref() == Some(pool.name()));
+            let snapshot = place.and_then(|place| place.snapshot.as_deref()).filter(|snapshot| is_meant(snapshot));
+            if let Some(snapshot) = snapshot {
+                let (snapshot, volume) = (snapshot.to_owned(), volume.spec.name.to_string());
+                return Err(PoolError::SnapshotServed { snapshot, volume }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What is made of a snapshot: as its volume is, where that is served.
+    fn spec_of_clone(
+        &self,
+        pool: &Pool,
+        id: &SnapshotId,
+        name: &str,
+        size_bytes: u64,
+    ) -> Result<VolumeSpec, ManageError> {
+        let store = format!("pool:{}", pool.name());
+        let Some(volume) = self.volumes.get(&id.volume) else {
+            return Ok(format!("{name}={store},size={size_bytes}").parse()?);
+        };
+        let spec = volume.spec.clone().with_protected(false).with_size(size_bytes);
+        Ok(self.target.pools().place(spec.with_name_and_store(name, &store)?)?)
+    }
+}
+
+/// Whether it is the content of a volume itself.
+fn is_own(spec: &VolumeSpec) -> bool {
+    spec.pool().is_some_and(|place| place.snapshot.is_none())
+}
+
+/// What was made for a volume that is not served after all goes.
+fn undo_clone(pool: &Pool, volume: &str) {
+    if let Err(error) = pool.end_clone(volume, false) {
+        tracing::error!("{error}; what was made of volume {volume} is removed at the next start");
+    }
+}
+
+#[cfg(test)]
+mod tests;

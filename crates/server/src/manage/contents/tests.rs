@@ -1,0 +1,189 @@
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use sanwire_buffer::Region;
+use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_device::Progress;
+use sanwire_scsi::{Cdb, Task};
+
+use crate::manage::pools::tests::{add, ask, pool, protect, start, status};
+use crate::manage::testing::Kept;
+use crate::manage::{Answer, Manager, Request};
+use crate::pools::testing::copy_files;
+
+fn snapshot(volumes: &[&str], name: &str) -> Request {
+    let volumes = volumes.iter().map(|volume| (*volume).to_owned()).collect();
+    Request::Snapshot { volumes, name: name.into(), protected: false }
+}
+
+fn rollback(snapshot: &str, keep: Option<&str>) -> Request {
+    Request::Rollback { snapshot: snapshot.into(), force: false, keep: keep.map(str::to_owned) }
+}
+
+fn clone(snapshot: &str, name: &str) -> Request {
+    Request::Clone { snapshot: snapshot.into(), name: name.into(), target: None }
+}
+
+fn delete(name: &str, snapshots: bool) -> Request {
+    Request::DeleteVolume { name: name.into(), force: false, snapshots }
+}
+
+fn delete_snapshot(snapshot: &str) -> Request {
+    Request::DeleteSnapshot { snapshot: snapshot.into() }
+}
+
+/// The snapshots, as `VOLUME@NAME`.
+fn snapshots(manager: &mut Manager) -> Vec<String> {
+    match ask(manager, Request::Snapshots { volume: None }) {
+        Ok(Answer::Snapshots(list)) => list.iter().map(|one| format!("{}@{}", one.volume, one.name)).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The code with which something is refused.
+#[track_caller]
+fn code(manager: &mut Manager, request: Request) -> String {
+    ask(manager, request).unwrap_err().0
+}
+
+/// The first byte of a volume's file.
+fn first(kept: &Kept, content: &str) -> u8 {
+    fs::read(kept.directory.join(format!("fast/{content}.img"))).unwrap()[0]
+}
+
+fn put(kept: &Kept, volume: &str, byte: u8) {
+    let file = fs::OpenOptions::new().write(true).open(kept.directory.join(format!("fast/{volume}.img"))).unwrap();
+    file.write_all_at(&[byte], 0).unwrap();
+}
+
+#[test]
+fn what_a_volume_held_is_served_again_beside_it_or_in_its_place_also_after_restarts() {
+    copy_files();
+    let kept = Kept::new("snapshots", &["a=pool:,size=1M,block=4096", "b=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    put(&kept, "a", 1);
+    ask(&mut manager, snapshot(&["a", "b"], "one")).unwrap();
+    put(&kept, "a", 2);
+    ask(&mut manager, clone("a@one", "c")).unwrap();
+    ask(&mut manager, rollback("a@one", Some("two"))).unwrap();
+    assert_eq!(["a", "a@one", "a@two", "c"].map(|content| first(&kept, content)), [1, 1, 2, 1]);
+    let before = status(&mut manager);
+    let of = |name: &str| before.volumes.iter().find(|volume| volume.name == name).unwrap().clone();
+    assert_eq!((of("c").block_bytes, of("c").size_bytes), (4096, 1 << 20), "as the volume of the snapshot");
+    assert_ne!(of("c").id, of("a").id);
+    ask(&mut manager, add("old=pool:fast/a@two,readonly")).unwrap();
+    manager.into_target().stop().unwrap();
+    let mut manager = start(&kept).unwrap();
+    let names = ["a", "b", "c", "old"];
+    assert_eq!(status(&mut manager).volumes.iter().map(|volume| &*volume.name).collect::<Vec<_>>(), names);
+    assert_eq!(snapshots(&mut manager), ["a@one", "a@two", "b@one"]);
+    assert_eq!(code(&mut manager, delete_snapshot("a@two")), "snapshot-in-use");
+    assert_eq!(code(&mut manager, delete("a", true)), "snapshot-in-use");
+    ask(&mut manager, Request::RemoveVolume { name: "old".into(), force: false }).unwrap();
+    ask(&mut manager, delete_snapshot("a@one")).unwrap();
+    assert_eq!(first(&kept, "c"), 1, "what was made of it stays");
+    assert_eq!(pool(&mut manager).provisioned_bytes, 3 << 20);
+    ask(&mut manager, delete("c", false)).unwrap();
+    assert!(!kept.directory.join("fast/c.img").exists());
+    assert_eq!(pool(&mut manager).provisioned_bytes, 2 << 20);
+    ask(&mut manager, add("c=pool:,size=2M")).unwrap();
+    assert_eq!(first(&kept, "c"), 0, "a new volume of that name");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn what_is_protected_or_has_snapshots_or_is_elsewhere_is_not_deleted() {
+    copy_files();
+    let kept = Kept::new("deleting", &["a=pool:,size=1M", "r=ram:1M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    assert_eq!(code(&mut manager, delete("a", false)), "volume-has-snapshots");
+    ask(&mut manager, protect("a", true)).unwrap();
+    assert_eq!(code(&mut manager, delete("a", true)), "content-protected");
+    assert_eq!(code(&mut manager, rollback("a@one", None)), "content-protected");
+    ask(&mut manager, protect("a", false)).unwrap();
+    let keep = |protected| Request::SetSnapshot { snapshot: "a@one".into(), protected };
+    ask(&mut manager, keep(true)).unwrap();
+    assert_eq!(code(&mut manager, delete("a", true)), "content-protected");
+    assert_eq!(code(&mut manager, delete_snapshot("a@one")), "content-protected");
+    ask(&mut manager, keep(false)).unwrap();
+    for (request, expected) in [
+        (delete("r", false), "volume-not-in-pool"),
+        (snapshot(&["r"], "one"), "volume-not-in-pool"),
+        (delete("z", false), "volume-unknown"),
+        (snapshot(&["a"], "one"), "snapshot-exists"),
+        (snapshot(&["a"], "o/ne"), "snapshot-name-invalid"),
+        (snapshot(&["a", "a"], "two"), "volume-busy"),
+        (snapshot(&[], "two"), "snapshot-name-invalid"),
+        (rollback("a@two", None), "snapshot-unknown"),
+        (rollback("a@one", Some("one")), "snapshot-exists"),
+        (rollback("a", None), "snapshot-name-invalid"),
+        (clone("a@one", "r"), "volume-exists"),
+        (clone("a@two", "b"), "snapshot-unknown"),
+        (delete_snapshot("a@two"), "snapshot-unknown"),
+        (Request::Snapshots { volume: Some("z".into()) }, "volume-unknown"),
+    ] {
+        assert_eq!(code(&mut manager, request.clone()), expected, "{request:?}");
+    }
+    ask(&mut manager, Request::RemoveVolume { name: "a".into(), force: false }).unwrap();
+    assert_eq!(code(&mut manager, clone("a@one", "a")), "volume-busy");
+    ask(&mut manager, clone("a@one", "b")).unwrap();
+    ask(&mut manager, Request::RemoveVolume { name: "b".into(), force: false }).unwrap();
+    assert_eq!(code(&mut manager, clone("a@one", "b")), "content-exists");
+    ask(&mut manager, delete("b", false)).unwrap();
+    ask(&mut manager, delete("a", true)).unwrap();
+    assert_eq!((snapshots(&mut manager), pool(&mut manager).volumes), (Vec::new(), 0));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_clone_that_does_not_fit_or_cannot_be_served_leaves_nothing() {
+    copy_files();
+    let kept = Kept::new("clone", &["a=pool:,size=40M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    assert_eq!(code(&mut manager, clone("a@one", "b")), "pool-full");
+    ask(&mut manager, Request::RemoveVolume { name: "a".into(), force: false }).unwrap();
+    ask(&mut manager, delete("a", true)).unwrap();
+    ask(&mut manager, add("s=pool:,size=1M")).unwrap();
+    ask(&mut manager, snapshot(&["s"], "one")).unwrap();
+    kept.fill_disk();
+    assert_eq!(code(&mut manager, clone("s@one", "b")), "not-kept");
+    assert_eq!(code(&mut manager, delete("s", true)), "not-kept");
+    assert!(!kept.directory.join("fast/b.img").exists());
+    let left = pool(&mut manager);
+    assert_eq!((left.volumes, left.provisioned_bytes, left.snapshots), (1, 1 << 20, 1));
+    manager.into_target().stop().unwrap();
+}
+
+/// A store that does not end a write has the snapshot refused, and keeps no other write waiting.
+#[test]
+fn a_store_that_hangs_has_snapshots_and_rollbacks_refused_and_nothing_waits_after_that() {
+    copy_files();
+    let kept = Kept::new("silent", &["a=pool:,size=1M", "b=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    let memory = Region::new(1 << 20).unwrap();
+    let write = |lba: u8| Task {
+        lun: Lun::new(0),
+        cdb: Cdb::new(&[0x2a, 0, 0, 0, 0, lba, 0, 0, 1, 0]).unwrap(),
+        data_out: Some(vec![1; 512].into()),
+        tells_residual: false,
+        data_in_max_bytes: 0,
+        may_share: false,
+        piece: None,
+        receipts: u64::MAX,
+    };
+    let units = manager.target.units().clone();
+    let hanging = units.begin(NexusId(1), write(0), &memory, Instant::ZERO);
+    assert!(matches!(hanging, Progress::Store(..)), "{hanging:?}");
+    let (code, reason) = ask(&mut manager, snapshot(&["a", "b"], "two")).unwrap_err();
+    assert!(code == "store-silent" && reason.contains("volume a"), "{code}: {reason}");
+    assert_eq!(ask(&mut manager, rollback("a@one", Some("kept"))).unwrap_err().0, "store-silent");
+    assert_eq!(snapshots(&mut manager), ["a@one"]);
+    let other = units.begin(NexusId(2), write(1), &memory, Instant::ZERO);
+    assert!(matches!(other, Progress::Store(..)), "writes go on: {other:?}");
+    drop((hanging, other));
+    ask(&mut manager, snapshot(&["a", "b"], "two")).unwrap();
+    manager.into_target().stop().unwrap();
+}

@@ -1,0 +1,59 @@
+//! Holding the writes of volumes for a moment, and work on files that may hang meanwhile.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sanwire_device::{LogicalUnit, WriteHold};
+use sanwire_store::CompletionQueue;
+
+use crate::pools::PoolError;
+
+/// A volume, if it is served.
+pub(super) type Served = (String, Option<Arc<LogicalUnit>>);
+
+/// Has the writes of all these volumes wait from one moment on, and waits until what they had begun before has ended: for so long at the
+/// most. Writes go on when what this gives is dropped.
+///
+/// # Errors
+/// [`PoolError::Silent`] of the first whose store has not ended its writes by then; nothing waits any more.
+pub(super) fn hold_writes(volumes: &[Served], patience: Duration) -> Result<Vec<WriteHold>, PoolError> {
+    let (sender, woken) = mpsc::channel();
+    let driver = CompletionQueue::new(move || {
+        // Nobody listens when all are held.
+        let _ = sender.send(());
+    });
+    let served = || volumes.iter().filter_map(|(name, unit)| Some((name, unit.as_ref()?)));
+    let holds: Vec<WriteHold> = served().map(|(_, unit)| WriteHold::begin(unit.state())).collect();
+    let give_up_at = Instant::now() + patience;
+    loop {
+        holds.iter().for_each(|hold| hold.wake(&driver));
+        let mut waiting = holds.iter().zip(served()).filter(|(hold, _)| !hold.is_held());
+        let Some((_, (name, _))) = waiting.next() else { return Ok(holds) };
+        let left = give_up_at.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(PoolError::Silent(name.clone()));
+        }
+        // Woken or not, it is looked again.
+        let _ = woken.recv_timeout(left);
+    }
+}
+
+/// Does what may hang, for so long at the most; `None` when it has not ended by then, or there is no thread for it. What it gives then
+/// is for `late`.
+pub(super) fn within<T: Send + 'static>(
+    patience: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+    late: impl FnOnce(T) + Send + 'static,
+) -> Option<T> {
+    let (sender, done) = mpsc::sync_channel(0);
+    let work = move || {
+        // Whoever has given up does not take it.
+        if let Err(mpsc::SendError(result)) = sender.send(work()) {
+            late(result);
+        }
+    };
+    thread::Builder::new().name("content".into()).spawn(work).ok()?;
+    done.recv_timeout(patience).ok()
+}

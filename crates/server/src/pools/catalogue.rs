@@ -1,0 +1,101 @@
+//! What a pool keeps of itself, in its directory: the snapshots, and what is just being done to the content of its volumes.
+//!
+//! It is replaced as a whole, and each time is the moment at which something is done: what a crash leaves unfinished is undone, or brought to
+//! its end, when the pool is opened again ([`super::recovery`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use sanwire_store::VolumeName;
+use serde::{Deserialize, Serialize};
+
+use super::PoolError;
+
+/// What a pool keeps of itself.
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Catalogue {
+    /// Tells it from all others, wherever its directory is.
+    pub(super) id: String,
+    /// By volumes, then by names.
+    pub(super) snapshots: BTreeMap<String, BTreeMap<String, SnapshotRecord>>,
+    /// Volumes whose content is just being made from a snapshot. It is theirs when they are served.
+    pub(super) making: BTreeSet<String>,
+    /// Volumes, and snapshots as `VOLUME@SNAPSHOT`, whose content is just being deleted. That of a volume which is served is not.
+    pub(super) deleting: BTreeSet<String>,
+    /// Volumes whose content is just being replaced by that of their snapshot of this name.
+    pub(super) rolling_back: BTreeMap<String, String>,
+}
+
+/// What is known of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct SnapshotRecord {
+    /// When it was taken, as in RFC 3339.
+    pub(super) made: String,
+    pub(super) size_bytes: u64,
+    #[serde(default)]
+    pub(super) protected: bool,
+}
+
+impl Catalogue {
+    pub(super) fn snapshot(&self, SnapshotId { volume, name }: &SnapshotId) -> Option<&SnapshotRecord> {
+        self.snapshots.get(volume)?.get(name)
+    }
+
+    /// Those of a volume.
+    pub(super) fn of_volume(&self, volume: &str) -> impl Iterator<Item = (SnapshotId, &SnapshotRecord)> {
+        let named = self.snapshots.get(volume).into_iter().flatten();
+        named.map(move |(name, record)| (SnapshotId { volume: volume.to_owned(), name: name.clone() }, record))
+    }
+
+    pub(super) fn insert(&mut self, SnapshotId { volume, name }: SnapshotId, record: SnapshotRecord) {
+        self.snapshots.entry(volume).or_default().insert(name, record);
+    }
+
+    pub(super) fn remove(&mut self, SnapshotId { volume, name }: &SnapshotId) {
+        if let Some(snapshots) = self.snapshots.get_mut(volume) {
+            snapshots.remove(name);
+            if snapshots.is_empty() {
+                self.snapshots.remove(volume);
+            }
+        }
+    }
+}
+
+/// Which snapshot: `VOLUME@SNAPSHOT`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct SnapshotId {
+    pub(crate) volume: String,
+    pub(crate) name: String,
+}
+
+impl SnapshotId {
+    /// The snapshot of this name of a volume.
+    ///
+    /// # Errors
+    /// [`PoolError::SnapshotName`]: it is no name.
+    pub(crate) fn new(volume: &str, name: &str) -> Result<Self, PoolError> {
+        let is_name = |text: &str| text.parse::<VolumeName>().is_ok();
+        if is_name(volume) && is_name(name) {
+            Ok(SnapshotId { volume: volume.to_owned(), name: name.to_owned() })
+        } else {
+            Err(PoolError::SnapshotName(format!("{volume}@{name}")))
+        }
+    }
+}
+
+impl FromStr for SnapshotId {
+    type Err = PoolError;
+
+    fn from_str(text: &str) -> Result<Self, PoolError> {
+        let (volume, name) = text.split_once('@').ok_or_else(|| PoolError::SnapshotName(text.to_owned()))?;
+        SnapshotId::new(volume, name)
+    }
+}
+
+impl fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.volume, self.name)
+    }
+}

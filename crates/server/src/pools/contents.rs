@@ -1,0 +1,266 @@
+//! The content of a pool's volumes: snapshots, clones, rollback and deletion, each in steps between which a crash may come.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::catalogue::{Catalogue, SnapshotId, SnapshotRecord};
+use super::{Pool, PoolError};
+
+/// A snapshot as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SnapshotStatus {
+    /// The volume of which it is, served or not.
+    pub volume: String,
+    /// Its name, one of that volume's.
+    pub name: String,
+    /// The pool in which both are.
+    pub pool: String,
+    /// When it was taken, as in RFC 3339.
+    pub made: String,
+    /// How long the volume was then.
+    pub size_bytes: u64,
+    /// Whether it is not deleted.
+    pub protected: bool,
+}
+
+impl Pool {
+    /// Whether a snapshot can be taken under this name.
+    ///
+    /// # Errors
+    /// [`PoolError`]: there is one, or the pool can take none.
+    pub(crate) fn check_new_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        self.check_sharing()?;
+        let catalogue = self.catalogue();
+        match catalogue.snapshot(id).is_some() || catalogue.deleting.contains(&id.to_string()) {
+            true => Err(PoolError::SnapshotExists(id.to_string())),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes stable what was written to a volume, so that little is left of that when its writes are held.
+    pub(crate) fn flush(&self, volume: &str) -> Result<(), PoolError> {
+        self.files().sync(&self.path_of(volume)).map_err(|source| self.failed("flush", volume, source))
+    }
+
+    /// Takes what a volume holds now. It is no snapshot yet ([`Pool::commit`]).
+    pub(crate) fn capture(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        let copied = self.files().copy(&self.path_of(&id.volume), &self.new_path(id));
+        copied.map_err(|source| self.failed("take the snapshot", id, source))
+    }
+
+    /// What was taken becomes snapshots, all at once, also through a crash.
+    pub(crate) fn commit(&self, ids: &[SnapshotId], protected: bool) -> Result<(), PoolError> {
+        self.commit_with(ids, protected, |_| {})
+    }
+
+    /// The same together with another change of the catalogue.
+    fn commit_with(
+        &self,
+        ids: &[SnapshotId],
+        protected: bool,
+        change: impl FnOnce(&mut Catalogue),
+    ) -> Result<(), PoolError> {
+        let made = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let mut records = Vec::new();
+        for id in ids {
+            let path = self.new_path(id);
+            let length = self.files().sync(&path).and_then(|()| std::fs::metadata(&path));
+            let size_bytes = length.map_err(|source| self.failed("keep the snapshot", id, source))?.len();
+            records.push((id.clone(), SnapshotRecord { made: made.clone(), size_bytes, protected }));
+        }
+        self.sync_directory()?;
+        self.edit(|catalogue| {
+            records.into_iter().for_each(|(id, record)| catalogue.insert(id, record));
+            change(catalogue);
+            Ok(())
+        })?;
+        for id in ids {
+            let renamed = self.files().rename(&self.new_path(id), &self.path_of(&id.to_string()));
+            renamed.map_err(|source| self.failed("keep the snapshot", id, source))?;
+        }
+        self.sync_directory()
+    }
+
+    /// What was taken is not wanted after all.
+    pub(crate) fn discard(&self, ids: &[SnapshotId]) {
+        // What stays is removed when the pool is opened again.
+        ids.iter().for_each(|id| drop(self.files().remove(&self.new_path(id))));
+    }
+
+    /// The snapshots of a volume, or of all, by volumes and names.
+    pub(crate) fn snapshots(&self, volume: Option<&str>) -> Vec<SnapshotStatus> {
+        let catalogue = self.catalogue();
+        let volumes = catalogue.snapshots.keys().filter(|name| volume.is_none_or(|volume| volume == *name));
+        let ids = volumes.flat_map(|volume| catalogue.of_volume(volume));
+        let status = ids.map(|(SnapshotId { volume, name }, record)| SnapshotStatus {
+            volume,
+            name,
+            pool: self.name().to_owned(),
+            made: record.made.clone(),
+            size_bytes: record.size_bytes,
+            protected: record.protected,
+        });
+        status.collect()
+    }
+
+    /// How long the volume of a snapshot was.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSnapshot`].
+    pub(crate) fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, PoolError> {
+        self.record(id).map(|record| record.size_bytes)
+    }
+
+    fn record(&self, id: &SnapshotId) -> Result<SnapshotRecord, PoolError> {
+        self.catalogue().snapshot(id).cloned().ok_or_else(|| PoolError::NoSnapshot(id.to_string()))
+    }
+
+    /// A snapshot is not deleted from now on, or can be again. Whether it was not so.
+    pub(crate) fn protect_snapshot(&self, id: &SnapshotId, protected: bool) -> Result<bool, PoolError> {
+        let is_other = self.record(id)?.protected != protected;
+        self.edit(|catalogue| {
+            let record = catalogue.snapshots.get_mut(&id.volume).and_then(|named| named.get_mut(&id.name));
+            record.ok_or_else(|| PoolError::NoSnapshot(id.to_string()))?.protected = protected;
+            Ok(())
+        })?;
+        Ok(is_other)
+    }
+
+    pub(crate) fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        let content = id.to_string();
+        if self.record(id)?.protected {
+            return Err(PoolError::Protected(format!("snapshot {content}")));
+        }
+        self.edit(|catalogue| {
+            catalogue.remove(id);
+            catalogue.deleting.insert(content.clone());
+            Ok(())
+        })?;
+        self.remove(&content)
+    }
+
+    /// Makes the content of a volume that is to be, from a snapshot. It is the volume's with [`Pool::end_clone`].
+    pub(crate) fn begin_clone(&self, id: &SnapshotId, volume: &str) -> Result<(), PoolError> {
+        self.check_sharing()?;
+        self.record(id)?;
+        self.edit(|catalogue| {
+            catalogue.making.insert(volume.to_owned());
+            Ok(())
+        })?;
+        let path = self.path_of(volume);
+        let copied = self.files().copy(&self.path_of(&id.to_string()), &path).and_then(|()| self.files().sync(&path));
+        copied.map_err(|source| self.failed("make", volume, source)).and_then(|()| self.sync_directory())
+    }
+
+    /// The volume is served, or is not to be.
+    pub(crate) fn end_clone(&self, volume: &str, is_served: bool) -> Result<(), PoolError> {
+        if !is_served {
+            let removed = self.files().remove(&self.path_of(volume)).and_then(|()| self.files().sync(self.directory()));
+            removed.map_err(|source| self.failed("remove", volume, source))?;
+            self.lengths().set(volume, None);
+        }
+        self.edit(|catalogue| {
+            catalogue.making.remove(volume);
+            Ok(())
+        })
+    }
+
+    /// Whether a volume's content can be replaced by a snapshot's.
+    pub(crate) fn check_rollback(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        self.check_sharing()?;
+        self.record(id).map(drop)
+    }
+
+    /// From now on the content of the volume is that of the snapshot, whatever happens before [`Pool::roll_back`] has ended. What it held becomes
+    /// the snapshot `keep`, which was taken.
+    pub(crate) fn begin_rollback(&self, id: &SnapshotId, keep: Option<&SnapshotId>) -> Result<(), PoolError> {
+        let note = |catalogue: &mut Catalogue| {
+            catalogue.rolling_back.insert(id.volume.clone(), id.name.clone());
+        };
+        self.commit_with(keep.map(std::slice::from_ref).unwrap_or_default(), false, note)
+    }
+
+    /// Replaces the content; nothing else writes there.
+    pub(crate) fn roll_back(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        let path = self.path_of(&id.volume);
+        let replaced = self.files().replace(&self.path_of(&id.to_string()), &path);
+        let replaced = replaced.and_then(|()| self.files().sync(&path));
+        replaced.map_err(|source| PoolError::HalfRolledBack { snapshot: id.to_string(), source })?;
+        self.edit(|catalogue| {
+            catalogue.rolling_back.remove(&id.volume);
+            Ok(())
+        })
+    }
+
+    /// Brings a rollback to its end that has begun and was not ended.
+    pub(super) fn end_rollback(&self, volume: &str) -> Result<(), PoolError> {
+        let name = self.catalogue().rolling_back.get(volume).cloned();
+        name.map_or(Ok(()), |name| self.roll_back(&SnapshotId { volume: volume.to_owned(), name }))
+    }
+
+    /// Notes that the content of a volume is to be deleted, and its snapshots if that is said. It is, when the volume is not served any more.
+    pub(crate) fn begin_to_delete(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
+        self.edit(|catalogue| {
+            let protected = catalogue.of_volume(volume).find(|(_, record)| record.protected).map(|(id, _)| id);
+            if let Some(id) = protected {
+                return Err(PoolError::Protected(format!("snapshot {id}")));
+            }
+            let count = catalogue.of_volume(volume).count();
+            if count > 0 && !with_snapshots {
+                return Err(PoolError::HasSnapshots { volume: volume.to_owned(), count });
+            }
+            catalogue.deleting.insert(volume.to_owned());
+            Ok(())
+        })
+    }
+
+    /// It is served on.
+    pub(crate) fn keep_after_all(&self, volume: &str) -> Result<(), PoolError> {
+        self.edit(|catalogue| {
+            catalogue.deleting.remove(volume);
+            Ok(())
+        })
+    }
+
+    /// Deletes what was noted: the volume is not served any more.
+    pub(crate) fn delete(&self, volume: &str) -> Result<(), PoolError> {
+        let snapshots: Vec<SnapshotId> = self.catalogue().of_volume(volume).map(|(id, _)| id).collect();
+        if !snapshots.is_empty() {
+            self.edit(|catalogue| {
+                snapshots.iter().for_each(|id| catalogue.remove(id));
+                catalogue.deleting.extend(snapshots.iter().map(SnapshotId::to_string));
+                Ok(())
+            })?;
+            snapshots.iter().try_for_each(|id| self.remove(&id.to_string()))?;
+        }
+        self.remove(volume)
+    }
+
+    /// Removes what is noted to be deleted.
+    pub(super) fn remove(&self, content: &str) -> Result<(), PoolError> {
+        let removed = self.files().remove(&self.path_of(content));
+        removed.map_err(|source| self.failed("delete", content, source))?;
+        self.sync_directory()?;
+        self.lengths().set(content, None);
+        self.edit(|catalogue| {
+            catalogue.deleting.remove(content);
+            Ok(())
+        })
+    }
+
+    /// Where a snapshot is before it is one.
+    pub(super) fn new_path(&self, id: &SnapshotId) -> PathBuf {
+        let mut path = self.path_of(&id.to_string()).into_os_string();
+        path.push(".new");
+        path.into()
+    }
+
+    fn sync_directory(&self) -> Result<(), PoolError> {
+        self.files().sync(self.directory()).map_err(|source| self.failed("flush", "its directory", source))
+    }
+}
+
+#[cfg(test)]
+mod tests;

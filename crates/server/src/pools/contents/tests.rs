@@ -1,0 +1,248 @@
+//! The content of volumes, with a crash before each step.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::pools::catalogue::SnapshotId;
+use crate::pools::testing::Copied;
+use crate::pools::{Pool, PoolConfig, PoolError};
+
+/// A directory with a pool, until the test ends.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(label: &str) -> Place {
+        let directory = std::env::temp_dir().join(format!("sanwire-contents-{label}-{}", std::process::id()));
+        Place(directory)
+    }
+
+    /// Two volumes, of which one has a snapshot and holds something else since.
+    fn fill(&self) {
+        let _ = fs::remove_dir_all(&self.0);
+        fs::create_dir_all(&self.0).unwrap();
+        self.put("a", 1, 4096);
+        self.put("b", 2, 4096);
+        let (pool, _) = self.open(usize::MAX).unwrap();
+        let first = id("a@first");
+        pool.capture(&first).and_then(|()| pool.commit(&[first], false)).unwrap();
+        self.put("a", 3, 8192);
+    }
+
+    fn put(&self, content: &str, byte: u8, length: usize) {
+        fs::write(self.0.join(format!("{content}.img")), vec![byte; length]).unwrap();
+    }
+
+    /// Opens the pool; so many steps after that the power fails.
+    fn open(&self, steps: usize) -> Result<(Pool, Arc<AtomicUsize>), PoolError> {
+        let config: PoolConfig = format!("p={}", self.0.display()).parse().unwrap();
+        let left = Arc::new(AtomicUsize::new(usize::MAX));
+        let pool = Pool::open_with(&config, None, Box::new(Copied { left: Arc::clone(&left) }), true)?;
+        left.store(steps, Ordering::Relaxed);
+        Ok((pool, left))
+    }
+
+    /// What there is: contents by the names of their files, but for the pool's own.
+    fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut contents = BTreeMap::new();
+        for entry in fs::read_dir(&self.0).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if !name.starts_with(".sanwire") {
+                contents.insert(name.clone(), fs::read(self.0.join(name)).unwrap());
+            }
+        }
+        contents
+    }
+
+    fn is(&self, content: &str, bytes: &[(u8, usize)]) -> bool {
+        let expected: Vec<u8> = bytes.iter().flat_map(|(byte, length)| vec![*byte; *length]).collect();
+        fs::read(self.0.join(format!("{content}.img"))).is_ok_and(|found| found == expected)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn id(text: &str) -> SnapshotId {
+    text.parse().unwrap()
+}
+
+fn names(pool: &Pool) -> Vec<String> {
+    pool.snapshots(None).into_iter().map(|snapshot| format!("{}@{}", snapshot.volume, snapshot.name)).collect()
+}
+
+/// Does something, with the power failing before each of its steps in turn; `check` looks at what is there when the pool was opened again, and
+/// is told whether it had ended well. How many crashes there were.
+fn crash_everywhere(
+    place: &Place,
+    deed: impl Fn(&Pool) -> Result<(), PoolError>,
+    check: impl Fn(&Place, &Pool, bool),
+) -> usize {
+    for steps in 0.. {
+        place.fill();
+        let (pool, _) = place.open(steps).unwrap();
+        let done = deed(&pool).is_ok();
+        drop(pool);
+        let (pool, _) = place.open(usize::MAX).unwrap();
+        pool.settle(|volume| ["a", "b"].contains(&volume)).unwrap();
+        check(place, &pool, done);
+        let left: Vec<String> = place.contents().into_keys().filter(|name| name.ends_with(".new")).collect();
+        assert!(left.is_empty(), "{left:?} after {steps} steps");
+        if done {
+            return steps;
+        }
+    }
+    0
+}
+
+#[test]
+fn snapshots_of_a_group_are_all_there_or_none_whenever_the_power_fails() {
+    let place = Place::new("group");
+    let group = [id("a@second"), id("b@second")];
+    let take = |pool: &Pool| {
+        let taken = group.iter().try_for_each(|id| pool.capture(id)).and_then(|()| pool.commit(&group, false));
+        taken.inspect_err(|_| pool.discard(&group))
+    };
+    let crashes = crash_everywhere(&place, take, |place, pool, is_done| {
+        let is_there = names(pool).contains(&"a@second".to_owned());
+        assert_eq!(names(pool).contains(&"b@second".to_owned()), is_there);
+        assert!(is_there || !is_done);
+        if is_there {
+            assert!(place.is("a@second", &[(3, 8192)]) && place.is("b@second", &[(2, 4096)]), "each is whole");
+        } else {
+            assert_eq!(place.contents().len(), 3);
+        }
+        assert!(place.is("a@first", &[(1, 4096)]) && place.is("a", &[(3, 8192)]));
+    });
+    assert!(crashes > 8, "{crashes}");
+}
+
+#[test]
+fn a_rollback_is_brought_to_its_end_whenever_the_power_fails() {
+    let place = Place::new("rollback");
+    let roll_back = |pool: &Pool| {
+        let (first, kept) = (id("a@first"), id("a@kept"));
+        pool.capture(&kept)?;
+        pool.begin_rollback(&first, Some(&kept))?;
+        pool.roll_back(&first)
+    };
+    let crashes = crash_everywhere(&place, roll_back, |place, pool, is_done| {
+        let is_back = place.is("a", &[(1, 4096), (0, 4096)]);
+        assert!(is_back || place.is("a", &[(3, 8192)]), "one or the other");
+        assert!(is_back || !is_done);
+        assert_eq!(names(pool).contains(&"a@kept".to_owned()), is_back, "what was there is kept");
+        assert!(!is_back || place.is("a@kept", &[(3, 8192)]));
+        assert!(place.is("a@first", &[(1, 4096)]));
+    });
+    assert!(crashes > 6, "{crashes}");
+}
+
+#[test]
+fn a_deletion_is_ended_or_did_not_begin_whenever_the_power_fails() {
+    let place = Place::new("delete");
+    let crashes = crash_everywhere(
+        &place,
+        |pool| pool.delete_snapshot(&id("a@first")),
+        |place, pool, is_done| {
+            let is_there = !names(pool).is_empty();
+            assert_eq!(place.is("a@first", &[(1, 4096)]), is_there);
+            assert!(!is_there || !is_done);
+        },
+    );
+    assert!(crashes > 2, "{crashes}");
+    for steps in 0.. {
+        place.fill();
+        let (pool, _) = place.open(steps).unwrap();
+        // Between both the volume is taken out of service.
+        let noted = pool.begin_to_delete("a", true).is_ok();
+        let deleted = noted && pool.delete("a").is_ok();
+        drop(pool);
+        let (pool, _) = place.open(usize::MAX).unwrap();
+        let gone = pool.settle(|volume| volume == "b" || !noted).unwrap();
+        assert_eq!(place.contents().contains_key("a.img"), !noted, "{steps}");
+        assert_eq!(names(&pool).is_empty(), noted);
+        assert_eq!(pool.length_bytes("a") == 0, noted);
+        assert!(deleted || gone.is_empty() != noted, "it is said what is gone");
+        if deleted {
+            break;
+        }
+    }
+    place.fill();
+    let (pool, _) = place.open(usize::MAX).unwrap();
+    assert!(matches!(pool.begin_to_delete("a", false), Err(PoolError::HasSnapshots { count: 1, .. })));
+    pool.protect_snapshot(&id("a@first"), true).unwrap();
+    assert!(matches!(pool.begin_to_delete("a", true), Err(PoolError::Protected(_))));
+    assert!(matches!(pool.delete_snapshot(&id("a@first")), Err(PoolError::Protected(_))));
+    pool.begin_to_delete("b", false).unwrap();
+    drop(pool);
+    let (pool, _) = place.open(usize::MAX).unwrap();
+    assert!(pool.settle(|_| true).unwrap().is_empty());
+    assert!(place.is("b", &[(2, 4096)]), "it is served: its deletion had not begun");
+}
+
+#[test]
+fn what_is_made_of_a_snapshot_is_there_when_it_is_served_and_else_it_is_not() {
+    let place = Place::new("clone");
+    for is_served in [true, false] {
+        for steps in 0.. {
+            place.fill();
+            let (pool, _) = place.open(steps).unwrap();
+            let made = pool.begin_clone(&id("a@first"), "c").is_ok();
+            let ended = made && pool.end_clone("c", is_served).is_ok();
+            drop(pool);
+            let (pool, _) = place.open(usize::MAX).unwrap();
+            // It is not served before its content is whole.
+            pool.settle(|volume| volume != "c" || is_served && made).unwrap();
+            assert_eq!(place.is("c", &[(1, 4096)]), is_served && made);
+            assert_eq!(place.contents().contains_key("c.img"), is_served && made);
+            if ended {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_catalogue_that_may_have_been_written_is_told_as_uncertain_until_it_is_written_again() {
+    let place = Place::new("uncertain");
+    place.fill();
+    // The directory is made stable before.
+    let (pool, left) = place.open(1).unwrap();
+    assert!(pool.begin_rollback(&id("a@first"), None).is_err());
+    assert!(pool.is_uncertain());
+    left.store(usize::MAX, Ordering::Relaxed);
+    pool.protect_snapshot(&id("a@first"), false).unwrap();
+    assert!(!pool.is_uncertain());
+}
+
+#[test]
+fn a_directory_that_was_moved_brings_its_snapshots_along_and_a_thousand_are_deleted_in_any_order() {
+    let place = Place::new("many");
+    place.fill();
+    let (pool, _) = place.open(usize::MAX).unwrap();
+    let ids: Vec<SnapshotId> = (0..1000).map(|number| id(&format!("b@{number}"))).collect();
+    for id in &ids {
+        pool.capture(id).unwrap();
+    }
+    pool.commit(&ids, false).unwrap();
+    drop(pool);
+    // Somebody puts one there, and takes one away.
+    fs::copy(place.0.join("a.img"), place.0.join("x@copied.img")).unwrap();
+    fs::remove_file(place.0.join("b@7.img")).unwrap();
+    let (pool, _) = place.open(usize::MAX).unwrap();
+    assert_eq!(pool.snapshots(Some("b")).len(), 999);
+    assert_eq!(pool.snapshot_bytes(&id("x@copied")).unwrap(), 8192);
+    assert!(matches!(pool.snapshot_bytes(&id("b@7")), Err(PoolError::NoSnapshot(_))));
+    let order = ids.iter().cycle().step_by(7).take(1000).filter(|id| id.name != "7");
+    for id in order {
+        assert!(place.is(&id.to_string(), &[(2, 4096)]));
+        pool.delete_snapshot(id).unwrap();
+    }
+    assert_eq!(pool.snapshots(Some("b")), []);
+    assert!(place.is("b", &[(2, 4096)]));
+}

@@ -1,0 +1,164 @@
+//! Why a pool cannot do what is asked of it.
+
+use std::io;
+use std::path::PathBuf;
+
+use sanwire_core::Size;
+
+use crate::kept::StateError;
+
+/// Why a pool cannot be used, or not so.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// Its directory cannot be used.
+    #[error("pool {pool}: {} cannot be used: {source}{}", directory.display(), hint(source))]
+    Directory {
+        /// Which.
+        pool: String,
+        /// Where.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another server uses it.
+    #[error(
+        "pool {pool}: another server uses {}{}: stop it, or give this one another directory",
+        directory.display(), holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
+    InUse {
+        /// Which.
+        pool: String,
+        /// Where.
+        directory: PathBuf,
+        /// Its process, if that is known.
+        holder: Option<u32>,
+    },
+    /// It is another one than before.
+    #[error(
+        "pool {pool}: {} is not the directory that it had before: mount its file system, or, to begin with what is there, give it another \
+         name", directory.display()
+    )]
+    Replaced {
+        /// Which.
+        pool: String,
+        /// Where.
+        directory: PathBuf,
+    },
+    /// What it keeps of itself cannot be read.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Its volumes would have more than it is to have.
+    #[error(
+        "pool {pool} has a limit of {}, of which its other volumes have {}: volume {volume} can have {} at the most",
+        Size(*limit_bytes), Size(*others_bytes), Size(*largest_bytes)
+    )]
+    Full {
+        /// Which.
+        pool: String,
+        /// The volume that is to be there, or longer.
+        volume: String,
+        /// What all its volumes may have.
+        limit_bytes: u64,
+        /// What the others have.
+        others_bytes: u64,
+        /// What this one can have.
+        largest_bytes: u64,
+    },
+    /// Its file system has no reflink.
+    #[error(
+        "pool {0} can have no snapshots: its file system does not share blocks between files, as XFS and btrfs do; nothing was copied"
+    )]
+    NoSharing(String),
+    /// It is in no pool.
+    #[error("volume {0} is in no pool: only content of pools is deleted, and has snapshots")]
+    NotInPool(String),
+    /// No name of a snapshot.
+    #[error(
+        "'{0}' is no snapshot: use VOLUME@SNAPSHOT, each 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'"
+    )]
+    SnapshotName(String),
+    /// There is one already.
+    #[error("there is a snapshot {0} already: choose another name")]
+    SnapshotExists(String),
+    /// There is none.
+    #[error("there is no snapshot {0}: see `sanwire ctl snapshots`")]
+    NoSnapshot(String),
+    /// Something is not to be deleted or replaced.
+    #[error("{0} is protected: take that back first (--protected off)")]
+    Protected(String),
+    /// The volume has snapshots.
+    #[error("volume {volume} has {count} snapshots: delete them first, or add --snapshots")]
+    HasSnapshots {
+        /// Which.
+        volume: String,
+        /// How many.
+        count: usize,
+    },
+    /// A volume is served from it.
+    #[error("snapshot {snapshot} is served as volume {volume}: remove that first")]
+    SnapshotServed {
+        /// Which.
+        snapshot: String,
+        /// As what.
+        volume: String,
+    },
+    /// The volume was not so long then.
+    #[error("snapshot {snapshot} is longer than volume {volume}: make that as long first")]
+    Shorter {
+        /// Which.
+        snapshot: String,
+        /// Whose.
+        volume: String,
+    },
+    /// It has a volume of that name, served or not.
+    #[error("pool {pool} has content of a volume called {volume}: choose another name, add it, or delete it")]
+    ContentExists {
+        /// Which.
+        pool: String,
+        /// The volume.
+        volume: String,
+    },
+    /// Its store does not end what it has begun.
+    #[error(
+        "nothing was changed: volume {0} has not ended the writes that it had begun in time; see to its store, and ask again"
+    )]
+    Silent(String),
+    /// The system refuses something.
+    #[error("pool {pool}: cannot {action} {content}: {source}")]
+    Failed {
+        /// Which.
+        pool: String,
+        /// What was to be done.
+        action: &'static str,
+        /// To what.
+        content: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The content of a volume is neither the one nor the other.
+    #[error(
+        "the rollback to {snapshot} has begun and could not be ended: {source}; writes to the volume wait until it is rolled back again, or          the server is started again, which ends it"
+    )]
+    HalfRolledBack {
+        /// To which snapshot.
+        snapshot: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not said where something is.
+    #[error("{content} is in the pools {}: say which is meant", pools.join(" and "))]
+    Ambiguous {
+        /// What.
+        content: String,
+        /// Where it is.
+        pools: Vec<String>,
+    },
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => "; mount its file system, or make it (mkdir -m 700)",
+        io::ErrorKind::PermissionDenied => "; the user who runs the server must be allowed to read and write there",
+        _ => "",
+    }
+}

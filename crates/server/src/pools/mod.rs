@@ -1,0 +1,181 @@
+//! Pools: directories that the server knows by names, with a file for each volume that is in one.
+//!
+//! `data=pool:fast,size=10G` is in the file `data.img` of the pool `fast`; who adds a volume names no path. A pool may have a limit for
+//! what its volumes have together, whatever of it is written. All that there is to know of a pool stands in its directory, so that this can
+//! be moved to another host.
+
+mod catalogue;
+mod config;
+mod contents;
+mod error;
+mod files;
+mod pool;
+mod recovery;
+mod room;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use sanwire_store::VolumeSpec;
+use sanwire_store::kind::PoolPlace;
+
+pub(crate) use self::catalogue::SnapshotId;
+pub use self::config::{PoolConfig, PoolConfigError};
+pub use self::contents::SnapshotStatus;
+pub use self::error::PoolError;
+pub(crate) use self::pool::Pool;
+pub use self::pool::PoolStatus;
+pub(crate) use self::room::Room;
+use crate::config::VolumeConfig;
+use crate::kept::StateFile;
+
+/// The pools of a server, by their names; clones are the same ones.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Pools {
+    pools: Arc<BTreeMap<String, Arc<Pool>>>,
+    /// Where volumes are that name no pool.
+    default: Option<String>,
+}
+
+/// Which pools there were, by their names: the identities that stand in their directories.
+type Known = BTreeMap<String, String>;
+
+impl Pools {
+    /// Opens all of them; `known` remembers which they are, so that an empty directory, on which a file system is to be mounted, is not
+    /// taken for one.
+    ///
+    /// # Errors
+    /// [`PoolError`]: one cannot be used, or another server uses it.
+    pub(crate) fn open(configs: &[PoolConfig], known: Option<&StateFile>) -> Result<Pools, PoolError> {
+        let before = known.map(StateFile::load::<Known>).transpose()?.flatten().unwrap_or_default();
+        let (mut pools, mut now) = (BTreeMap::new(), before.clone());
+        for config in configs {
+            let pool = Pool::open(config, before.get(&config.name).map(String::as_str))?;
+            now.insert(config.name.clone(), pool.id().to_owned());
+            pools.insert(config.name.clone(), Arc::new(pool));
+        }
+        if let Some(file) = known.filter(|_| now != before)
+            && let Err(error) = file.save(&now)
+        {
+            tracing::warn!("{} cannot be written: {error}; pools are not known again", file.path().display());
+        }
+        Ok(Pools { pools: Arc::new(pools), default: config::default_of(configs) })
+    }
+
+    /// Brings to its end, or undoes, what a crash has left of volumes that were just made or deleted: these are to be served. Nothing is
+    /// remembered of those that are gone.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn settle(&self, volumes: &[VolumeConfig], state: Option<&Path>) -> Result<(), PoolError> {
+        for pool in self.iter() {
+            let is_own = |spec: &VolumeSpec| {
+                spec.pool().is_some_and(|place| place.pool.as_deref() == Some(pool.name()) && place.snapshot.is_none())
+            };
+            let served = volumes.iter().map(|volume| &volume.spec).filter(|spec| is_own(spec));
+            let served: BTreeSet<&str> = served.map(|spec| &*spec.name).collect();
+            for gone in pool.settle(|volume| served.contains(volume))? {
+                pool.forget(&gone, state);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pool that has a volume, served or not, or a snapshot.
+    ///
+    /// # Errors
+    /// [`PoolError::Ambiguous`] when several have it.
+    pub(crate) fn having(&self, content: &str) -> Result<Option<&Arc<Pool>>, PoolError> {
+        let having: Vec<&Arc<Pool>> = self.iter().filter(|pool| pool.has(content)).collect();
+        match &*having {
+            [] => Ok(None),
+            [only] => Ok(Some(only)),
+            several => Err(PoolError::Ambiguous {
+                content: content.to_owned(),
+                pools: several.iter().map(|pool| pool.name().to_owned()).collect(),
+            }),
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Pool>> {
+        self.pools.values()
+    }
+
+    /// The pool in which a volume is.
+    pub(crate) fn of(&self, spec: &VolumeSpec) -> Option<&Arc<Pool>> {
+        self.pools.get(spec.pool()?.pool.as_ref()?)
+    }
+
+    /// Whether volumes that name no pool are in this one.
+    pub(crate) fn is_default(&self, pool: &Pool) -> bool {
+        self.default.as_deref() == Some(pool.name())
+    }
+
+    /// The volume, with the file that its pool has for it. One of a pool that is not there stays as it is, and cannot be opened.
+    ///
+    /// # Errors
+    /// [`PoolError::Ambiguous`] when it names no pool and several have it.
+    pub(crate) fn place(&self, spec: VolumeSpec) -> Result<VolumeSpec, PoolError> {
+        let Some(PoolPlace { pool, snapshot }) = spec.pool() else { return Ok(spec) };
+        let content = snapshot.clone().unwrap_or_else(|| spec.name.to_string());
+        let pool = match pool {
+            Some(pool) => self.pools.get(pool),
+            None => self.with_content(&content)?,
+        };
+        Ok(match pool {
+            Some(pool) => {
+                let (name, path) = (pool.name().to_owned(), pool.path_of(&content));
+                spec.in_pool(&name, &path)
+            }
+            None => spec,
+        })
+    }
+
+    /// The same for all of these.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn place_all(&self, volumes: &mut [VolumeConfig]) -> Result<(), PoolError> {
+        for volume in volumes.iter_mut().filter(|volume| volume.spec.pool().is_some()) {
+            volume.spec = self.place(volume.spec.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Where a volume is that names no pool: in the one that has it, so that another default moves none, else in the default one.
+    fn with_content(&self, content: &str) -> Result<Option<&Arc<Pool>>, PoolError> {
+        let default = self.default.as_ref().and_then(|name| self.pools.get(name));
+        match default {
+            Some(default) if default.has(content) => Ok(Some(default)),
+            default => Ok(self.having(content)?.or(default)),
+        }
+    }
+
+    /// Takes the room that a volume is to have in its pool, before it is opened, and its file made or longer; ends a rollback of it. `None` of what is in no pool.
+    ///
+    /// # Errors
+    /// [`PoolError::Full`].
+    pub(crate) fn take_room(&self, spec: &VolumeSpec) -> Result<Option<Room>, PoolError> {
+        if let Some(pool) = self.of(spec) {
+            pool.end_rollback(&spec.name)?;
+        }
+        self.take_room_of(spec, spec.size_bytes().unwrap_or(0))
+    }
+
+    /// The same for another size.
+    ///
+    /// # Errors
+    /// [`PoolError::Full`].
+    pub(crate) fn take_room_of(&self, spec: &VolumeSpec, size_bytes: u64) -> Result<Option<Room>, PoolError> {
+        let is_own = spec.pool().is_some_and(|place| place.snapshot.is_none());
+        let pool = self.of(spec).filter(|_| is_own);
+        pool.map(|pool| Room::take(pool, &spec.name, size_bytes)).transpose()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

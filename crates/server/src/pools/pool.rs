@@ -1,0 +1,263 @@
+//! One pool: its directory, which it has for itself, and what is there.
+
+use std::fmt::Display;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::catalogue::{Catalogue, SnapshotId};
+use super::files::{Files, Reflink};
+use super::room::Lengths;
+use super::{PoolConfig, PoolError};
+use crate::kept::{FileLock, Keeps, LockError, StateFile};
+use crate::random;
+use crate::records::Record;
+
+/// What a pool keeps of itself, in its directory. No volume has a file of these names.
+const CATALOGUE: &str = ".sanwire-pool.json";
+const LOCK: &str = ".sanwire-pool.lock";
+const PROBES: [&str; 2] = [".sanwire-probe.a", ".sanwire-probe.b"];
+
+/// What the files of volumes end with.
+const SUFFIX: &str = ".img";
+
+/// How long the lock of another server is waited for: the kernel holds that of a process that was killed until all that it had begun
+/// has ended.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A pool that this server uses.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    config: PoolConfig,
+    id: String,
+    can_share: bool,
+    lengths: Mutex<Lengths>,
+    file: StateFile,
+    catalogue: Mutex<Catalogue>,
+    /// Whether its file may say something else.
+    is_uncertain: AtomicBool,
+    files: Box<dyn Files>,
+    /// As long as it is there, no other server uses the directory.
+    _lock: FileLock,
+}
+
+/// A pool as it is now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// What volumes call it.
+    pub name: String,
+    /// Where it is.
+    pub directory: PathBuf,
+    /// Whether volumes that name no pool are there.
+    pub default: bool,
+    /// Bytes of its file system.
+    pub size_bytes: u64,
+    /// Bytes that its file system has left.
+    pub available_bytes: u64,
+    /// What its volumes have together, written or not.
+    pub provisioned_bytes: u64,
+    /// What they may have.
+    pub limit_bytes: Option<u64>,
+    /// The largest volume that can be added; `None`: any.
+    pub largest_bytes: Option<u64>,
+    /// Volumes that have their content there, served or not.
+    pub volumes: usize,
+    /// Their snapshots.
+    pub snapshots: usize,
+    /// Whether its file system shares blocks between files (reflink).
+    pub reflink: bool,
+}
+
+impl Pool {
+    /// Opens it; `known`: the identity that it had when this server used it before. What a crash has left is brought to its end.
+    pub(super) fn open(config: &PoolConfig, known: Option<&str>) -> Result<Pool, PoolError> {
+        #[cfg(test)]
+        if let Some(files) = super::testing::copied() {
+            return Pool::open_with(config, known, files, true);
+        }
+        let can_share = can_share(&config.directory);
+        Pool::open_with(config, known, Box::new(Reflink), can_share)
+    }
+
+    /// The same with these files.
+    pub(super) fn open_with(
+        config: &PoolConfig,
+        known: Option<&str>,
+        files: Box<dyn Files>,
+        can_share: bool,
+    ) -> Result<Pool, PoolError> {
+        let (pool, directory) = (config.name.clone(), config.directory.clone());
+        let unusable = |source| PoolError::Directory { pool: pool.clone(), directory: directory.clone(), source };
+        if !fs::metadata(&directory).map_err(unusable)?.is_dir() {
+            return Err(unusable(io::ErrorKind::NotADirectory.into()));
+        }
+        let lock = FileLock::take(&directory.join(LOCK), LOCK_TIMEOUT).map_err(|error| match error {
+            LockError::Held { holder } => PoolError::InUse { pool: pool.clone(), directory: directory.clone(), holder },
+            LockError::Io(source) => unusable(source),
+        })?;
+        let file = StateFile::new(directory.join(CATALOGUE), Keeps::POOL);
+        let catalogue = match (file.load::<Catalogue>()?, known) {
+            (Some(catalogue), known) if known.is_none_or(|known| known == catalogue.id) => catalogue,
+            (None, None) => {
+                let id = random::bytes::<16>().map_err(unusable)?;
+                let id = format!("{:032x}", u128::from_be_bytes(id));
+                let catalogue = Catalogue { id, ..Catalogue::default() };
+                file.save(&catalogue).map_err(unusable)?;
+                catalogue
+            }
+            _ => return Err(PoolError::Replaced { pool, directory }),
+        };
+        let lengths = Mutex::new(scan(&directory).map_err(unusable)?);
+        let (id, catalogue, config) = (catalogue.id.clone(), Mutex::new(catalogue), config.clone());
+        let is_uncertain = AtomicBool::new(false);
+        let pool = Pool { config, id, can_share, lengths, file, catalogue, is_uncertain, files, _lock: lock };
+        pool.recover()?;
+        Ok(pool)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn limit_bytes(&self) -> Option<u64> {
+        self.config.limit_bytes
+    }
+
+    /// The file of a volume, or of a snapshot `VOLUME@SNAPSHOT`.
+    pub(crate) fn path_of(&self, content: &str) -> PathBuf {
+        self.config.directory.join(format!("{content}{SUFFIX}"))
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.config.directory
+    }
+
+    pub(super) fn files(&self) -> &dyn Files {
+        &*self.files
+    }
+
+    pub(super) fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
+        // It is whole between any two changes.
+        self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the catalogue, through crashes too: in the file first.
+    pub(super) fn edit<T>(&self, change: impl FnOnce(&mut Catalogue) -> Result<T, PoolError>) -> Result<T, PoolError> {
+        let mut catalogue = self.catalogue();
+        let mut changed = catalogue.clone();
+        let done = change(&mut changed)?;
+        if changed != *catalogue || self.is_uncertain() {
+            if let Err(source) = self.files.save(&self.file, &changed) {
+                // It may be what stands there all the same.
+                let is_undone = self.files.save(&self.file, &catalogue).is_ok();
+                self.is_uncertain.store(!is_undone, Ordering::Relaxed);
+                return Err(self.failed("write", "its catalogue", source));
+            }
+            self.is_uncertain.store(false, Ordering::Relaxed);
+            *catalogue = changed;
+        }
+        Ok(done)
+    }
+
+    /// Whether a change of the catalogue that has failed may still hold at the next start.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        self.is_uncertain.load(Ordering::Relaxed)
+    }
+
+    /// How long a volume is.
+    pub(crate) fn length_bytes(&self, volume: &str) -> u64 {
+        self.lengths().of(volume).unwrap_or(0)
+    }
+
+    pub(super) fn failed(&self, action: &'static str, content: impl Display, source: io::Error) -> PoolError {
+        PoolError::Failed { pool: self.name().to_owned(), action, content: content.to_string(), source }
+    }
+
+    /// Whether snapshots can be taken there.
+    pub(super) fn check_sharing(&self) -> Result<(), PoolError> {
+        if self.can_share { Ok(()) } else { Err(PoolError::NoSharing(self.name().to_owned())) }
+    }
+
+    /// Whether it has this volume, served or not, or this snapshot.
+    pub(crate) fn has(&self, content: &str) -> bool {
+        match content.parse::<SnapshotId>() {
+            Ok(id) => self.catalogue().snapshot(&id).is_some(),
+            Err(_) => self.lengths().of(content).is_some(),
+        }
+    }
+
+    pub(super) fn lengths(&self) -> MutexGuard<'_, Lengths> {
+        // It is whole between any two changes.
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is remembered of a volume whose content is gone: another one may have its name.
+    pub(crate) fn forget(&self, volume: &str, state: Option<&Path>) {
+        Record::new(volume, &self.path_of(volume), state).forget();
+    }
+
+    /// How it is now. It asks the file system, which may take its time.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn status(&self, is_default: bool) -> Result<PoolStatus, PoolError> {
+        let PoolConfig { name, directory, limit_bytes, .. } = self.config.clone();
+        let space = rustix::fs::statvfs(&directory).map_err(|errno| PoolError::Directory {
+            pool: name.clone(),
+            directory: directory.clone(),
+            source: errno.into(),
+        })?;
+        let lengths = self.lengths();
+        let provisioned_bytes = lengths.total_bytes();
+        Ok(PoolStatus {
+            name,
+            directory,
+            default: is_default,
+            size_bytes: space.f_blocks.saturating_mul(space.f_frsize),
+            available_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+            provisioned_bytes,
+            limit_bytes,
+            largest_bytes: limit_bytes.map(|limit| limit.saturating_sub(provisioned_bytes)),
+            volumes: lengths.count(),
+            snapshots: self.catalogue().snapshots.values().map(|named| named.len()).sum(),
+            reflink: self.can_share,
+        })
+    }
+}
+
+/// The volumes whose content is in a directory, with their lengths.
+fn scan(directory: &Path) -> io::Result<Lengths> {
+    let mut lengths = Lengths::default();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(volume) = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)) else { continue };
+        let metadata = entry.metadata()?;
+        if metadata.is_file() && volume.parse::<sanwire_store::VolumeName>().is_ok() {
+            lengths.set(volume, Some(metadata.len()));
+        }
+    }
+    Ok(lengths)
+}
+
+/// Whether files there can share blocks: tried with two that are empty.
+fn can_share(directory: &Path) -> bool {
+    let make = |name: &str| -> io::Result<File> {
+        let path = directory.join(name);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
+        fs::remove_file(&path)?;
+        file
+    };
+    let probes = PROBES.map(make);
+    matches!(&probes, [Ok(from), Ok(to)] if rustix::fs::ioctl_ficlone(to, from).is_ok())
+}

@@ -1,0 +1,86 @@
+//! Pools on file systems that share no blocks.
+
+use std::cell::Cell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::catalogue::Catalogue;
+use super::files::{Files, zero_behind};
+use crate::kept::StateFile;
+
+thread_local! {
+    static COPIES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on pools that this thread opens copy their files.
+pub(crate) fn copy_files() {
+    COPIES.set(true);
+}
+
+/// How such a pool does that.
+pub(super) fn copied() -> Option<Box<Copied>> {
+    COPIES.get().then(|| Box::new(Copied { left: Arc::new(AtomicUsize::new(usize::MAX)) }))
+}
+
+/// Files that are copied, until the power fails before some step: nothing is done from then on.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) left: Arc<AtomicUsize>,
+}
+
+impl Copied {
+    fn step(&self) -> io::Result<()> {
+        let step = |left: usize| left.checked_sub(1);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::other("the power fails")),
+        }
+    }
+}
+
+impl Files for Copied {
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        // It is not whole before all of it is.
+        let content = fs::read(from)?;
+        fs::write(to, &content[..content.len() / 2])?;
+        self.step()?;
+        fs::write(to, content)
+    }
+
+    fn replace(&self, from: &Path, onto: &Path) -> io::Result<()> {
+        self.step()?;
+        let content = fs::read(from)?;
+        let mut file = OpenOptions::new().write(true).open(onto)?;
+        file.write_all(&content[..content.len() / 2])?;
+        self.step()?;
+        file.write_all(&content[content.len() / 2..])?;
+        zero_behind(&file, content.len() as u64, file.metadata()?.len())
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        File::open(path)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn save(&self, file: &StateFile, catalogue: &Catalogue) -> io::Result<()> {
+        self.step()?;
+        file.save(catalogue)
+    }
+}

@@ -11,6 +11,7 @@ mod secret;
 mod server_name;
 mod targets;
 mod warnings;
+mod web;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -23,6 +24,7 @@ use sanwire_iscsi::Authentication;
 use sanwire_server::{AllowList, Compression, Origin, PoolConfig, ServerConfig, TargetNodeConfig};
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
+use sanwire_web::WebConfig;
 
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
 use crate::failure::misuse;
@@ -83,6 +85,8 @@ pub(crate) struct ServeConfig {
     pub(crate) control: Option<PathBuf>,
     /// Where changes by management are noted, when the user has said so.
     pub(crate) audit_log: Option<PathBuf>,
+    /// The HTTP API, if it has any place.
+    pub(crate) web: WebConfig,
     /// Threads that serve.
     pub(crate) shards: usize,
     /// How files and block devices are read and written.
@@ -137,8 +141,9 @@ impl ServeConfig {
         }
         let key_file = args.key_file.or(file.key_file);
         let state_directory = args.state_directory.or(file.state_directory).map_or_else(state_directory, Ok);
+        let name = args.name.or(file.name).map_or_else(defaults::server_name, Ok)?;
+        let web = file.web.combine(args.http, name.as_str(), state_directory.as_deref().ok())?;
         let mut config = ServeConfig {
-            name: args.name.or(file.name).map_or_else(defaults::server_name, Ok)?,
             pools,
             volumes,
             origins,
@@ -165,9 +170,11 @@ impl ServeConfig {
             state_directory: state_directory.ok(),
             control: args.control.or(file.control),
             audit_log: args.audit_log.or(file.audit_log),
+            web,
             shards: shards(args.shards.or(file.shards).map(Into::into))?,
             engine: args.engine.or(file.engine).unwrap_or_default(),
             recovery: args.recovery.or(file.recovery).unwrap_or_default(),
+            name,
             log: log.or(file.log).unwrap_or(LogLevel::Info),
             warnings: Vec::new(),
         };

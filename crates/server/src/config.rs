@@ -8,6 +8,7 @@ use sanwire_core::{Lun, Protection};
 use sanwire_io::file::EngineKind;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::allow::AllowList;
 use crate::front::hyperscsi::clients::{ClientConfig, ClientsConfig, Compression, Secret};
@@ -30,7 +31,7 @@ pub struct VolumeConfig {
 }
 
 /// Where something of a server is said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// In the configuration file.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use self::filter::{EventFilter, EventResult, EventTopic};
 pub use self::happening::Happening;
@@ -26,7 +27,7 @@ const REFUSALS_MAX: usize = 512;
 const ANSWER_MAX: usize = 128;
 
 /// One thing that has happened.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Its number in this run of the server.
     pub number: u64,

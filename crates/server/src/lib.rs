@@ -65,6 +65,7 @@ pub use manage::{
     Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
+pub use persist::replace_file;
 pub use pools::{PoolConfig, PoolConfigError, PoolError, PoolStatus, SnapshotStatus};
 pub use pulse::Pulse;
 pub use removal::Removal;

@@ -7,7 +7,10 @@ use std::path::Path;
 
 /// Puts `content` in the place of the file: written beside, made stable, and renamed, so that a crash leaves the old one or
 /// the new one. Its directory, below one that is there, is made when it is missing.
-pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// Those of the file system; then the old one is there.
+pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_file_by_steps(path, content, |_| Ok(()))
 }
 

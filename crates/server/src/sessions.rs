@@ -7,6 +7,7 @@ use sanwire_core::NexusId;
 use sanwire_device::LogicalUnits;
 use sanwire_engine::NexusCount;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::counting::{Counted, Uses};
 use crate::front::hyperscsi::clients::Clients;
@@ -16,7 +17,7 @@ use crate::past_uses::Host;
 const NAMED_MAX: usize = 16;
 
 /// A session (an I_T nexus).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SessionStatus {
     /// Its number in this run of the server, in hexadecimal digits, as in events.
     pub id: String,

@@ -7,6 +7,7 @@ use clap::Args;
 use sanwire_core::Protection;
 use sanwire_server::{AllowRule, Compression, PoolConfig};
 use sanwire_store::{VolumeName, VolumeSpec};
+use sanwire_web::WebAddress;
 
 use super::{EngineChoice, RecoveryChoice};
 use crate::config::{ServerName, Wire};
@@ -127,6 +128,12 @@ pub(crate) struct ServeArgs {
     /// The socket by which `sanwire ctl` manages this server [default: one in the runtime directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+
+    /// Serve the HTTP API: ADDR[:5674] or unix:PATH (repeatable)
+    ///
+    /// Off unless said. See docs/http-api.md.
+    #[arg(long = "http", value_name = "WHERE")]
+    pub(crate) http: Vec<WebAddress>,
 
     /// The file in which changes of the running server are noted [default: in the user's state directory]
     #[arg(long, value_name = "FILE")]

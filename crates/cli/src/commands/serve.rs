@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use sanwire_server::{
     Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
     VolumeConfig,
 };
+use sanwire_web::Web;
 
 use crate::args::{LogLevel, ServeArgs};
 use crate::config::{FileClient, ServeConfig, Wire};
@@ -54,10 +56,12 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     .context("cannot catch signals")?;
     let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log))?);
     let _socket = open_control(&config, &desk)?;
+    let web = open_web(&config, &desk)?;
     let reloaded = desk.clone();
     signals::on_hangup(move || reload(&reloaded)).context("cannot catch signals")?;
     let is_terminal = io::stdout().is_terminal();
     output::print(&if is_terminal { welcome(&program_name(), &config) } else { served(&config) + "\n" })?;
+    output::print(&web_places(web.as_ref())?)?;
     if let Some(pulse) = desk.pulse() {
         service::feed_watchdog(move |within| pulse.beats(within)).context("cannot start a thread for the watchdog")?;
     }
@@ -65,6 +69,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         anyhow::ensure!(desk.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }
+    drop(web);
     desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed")
 }
 
@@ -139,6 +144,27 @@ fn open_control(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result
         tracing::info!("`sanwire ctl` will not reach this server: {error:#}");
         Ok(None)
     })
+}
+
+/// The HTTP API, which ends before the server does.
+fn open_web(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result<Option<Web>> {
+    if config.web.addresses.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Web::start(&config.web, Arc::new(desk.clone()))?))
+}
+
+/// Where the HTTP API is reached, a line for each place; and how to begin where nobody has an account.
+fn web_places(web: Option<&Web>) -> anyhow::Result<String> {
+    let Some(web) = web else { return Ok(String::new()) };
+    let mut text: String = web.urls().iter().map(|url| format!("HTTP API at {url}\n")).collect();
+    if let Some(fingerprint) = web.fingerprint() {
+        let _ = writeln!(text, "its certificate has the SHA-256 {fingerprint}");
+    }
+    if let Some(link) = if web.has_users() { None } else { web.log_in_link()? } {
+        let _ = writeln!(text, "its first administrator begins within ten minutes (docs/http-api.md) at {link}");
+    }
+    Ok(text)
 }
 
 /// The server that the configuration means. Keys are read and made here.

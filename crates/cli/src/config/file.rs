@@ -12,12 +12,14 @@ use sanwire_core::Protection;
 use sanwire_iscsi::Authentication;
 use sanwire_server::{AllowRule, Compression, PoolConfig};
 use sanwire_store::VolumeSpec;
+use sanwire_web::WebAddress;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
 use super::clients::{FileClient, WrittenClient};
 use super::targets::{FileTarget, WrittenDiscovery, WrittenTarget};
+use super::web::FileWeb;
 use super::{ServerName, Wire};
 use crate::args::{EngineChoice, LogLevel, RecoveryChoice};
 use crate::failure::misuse;
@@ -37,6 +39,7 @@ pub(super) struct FileConfig {
     pub(super) state_directory: Option<PathBuf>,
     pub(super) control: Option<PathBuf>,
     pub(super) audit_log: Option<PathBuf>,
+    pub(super) web: FileWeb,
     pub(super) shards: Option<NonZeroU16>,
     pub(super) engine: Option<EngineChoice>,
     pub(super) recovery: Option<RecoveryChoice>,
@@ -66,6 +69,14 @@ struct Written {
     state_directory: Option<PathBuf>,
     control: Option<PathBuf>,
     audit_log: Option<PathBuf>,
+    #[serde(default)]
+    http: Vec<Text>,
+    #[serde(default)]
+    http_hosts: Vec<Text>,
+    http_certificate: Option<PathBuf>,
+    http_key: Option<PathBuf>,
+    #[serde(default)]
+    http_plaintext: bool,
     shards: Option<NonZeroU16>,
     engine: Option<EngineChoice>,
     recovery: Option<RecoveryChoice>,
@@ -128,6 +139,9 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
     source.refuse_repeated(&written.pool, "pool", |pool| pool.name.clone())?;
     let pools = written.pool.iter().map(|pool| WrittenPool::check(pool, &source));
     source.refuse_repeated(&wires, "wire", Wire::to_string)?;
+    let http = source.parse_all::<WebAddress>(&written.http)?;
+    source.refuse_repeated(&http, "place for HTTP", WebAddress::to_string)?;
+    let http = http.into_iter().map(Spanned::into_inner).collect();
     source.refuse_repeated(&written.volume, "volume", |volume| volume.name.to_string())?;
     Ok(FileConfig {
         name: written.name.as_ref().map(|name| source.parse(name)).transpose()?.map(Spanned::into_inner),
@@ -142,6 +156,13 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         state_directory: written.state_directory,
         control: written.control,
         audit_log: written.audit_log,
+        web: FileWeb {
+            addresses: http,
+            hosts: source.parse_all(&written.http_hosts)?.into_iter().map(Spanned::into_inner).collect(),
+            certificate: written.http_certificate,
+            key: written.http_key,
+            is_plaintext: written.http_plaintext,
+        },
         shards: written.shards,
         engine: written.engine,
         recovery: written.recovery,

@@ -23,6 +23,8 @@ pub(super) struct Written {
     has_discovery: bool,
     /// Paths of the file that are relative, with their keys.
     relative_paths: Vec<(String, PathBuf)>,
+    /// Keys of the HTTP API that were given.
+    http_keys: Vec<&'static str>,
     /// Whether targets were written.
     has_targets: bool,
 }
@@ -38,6 +40,11 @@ impl Written {
             ("password-file", file.password_file.is_some() || args.password_file.is_some()),
             ("secret-file", file.secret_file.is_some() || args.secret_file.is_some()),
         ];
+        let http_keys = [
+            ("http-hosts", !file.web.hosts.is_empty()),
+            ("http-certificate", file.web.certificate.is_some()),
+            ("http-plaintext", file.web.is_plaintext),
+        ];
         let paths = [
             ("password-file", &file.password_file),
             ("secret-file", &file.secret_file),
@@ -45,6 +52,8 @@ impl Written {
             ("state-directory", &file.state_directory),
             ("control", &file.control),
             ("audit-log", &file.audit_log),
+            ("http-certificate", &file.web.certificate),
+            ("http-key", &file.web.key),
         ];
         let paths = paths.into_iter().filter_map(|(key, path)| Some((key.to_owned(), path.as_deref()?)));
         let stores = file.volumes.iter().filter_map(|volume| match volume.store.backing.place() {
@@ -56,6 +65,7 @@ impl Written {
             hyperscsi_keys: keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect(),
             has_discovery: !file.discovery.users.is_empty() || file.discovery.mutual.is_some(),
             relative_paths: paths.chain(stores).filter(is_relative).map(|(key, path)| (key, path.to_owned())).collect(),
+            http_keys: http_keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect(),
             has_targets: !file.targets.is_empty(),
         }
     }

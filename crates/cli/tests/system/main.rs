@@ -40,3 +40,4 @@ mod timed;
 mod transfers;
 mod trunk;
 mod upgrade;
+mod web;

@@ -5,6 +5,7 @@ use std::fmt;
 use sanwire_core::Size;
 use sanwire_core::text::shortened;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Of a text for people, so much is kept.
 const TEXT_MAX_BYTES: usize = 384;
@@ -13,7 +14,7 @@ const TEXT_MAX_BYTES: usize = 384;
 pub(super) const LINES_MAX: usize = 16;
 
 /// What has happened. As JSON: `"event": "volume-added", "volume": "disk1"`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Happening {
     /// A volume is served.

@@ -2,6 +2,7 @@
 
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{Answer, GroupStatus, ManageError, Manager};
 use crate::front::iscsi::target_node::TargetNodeConfig;
@@ -9,7 +10,7 @@ use crate::front::iscsi::target_table::TargetChanges;
 use crate::revisions::Collection;
 
 /// How the ports of a portal group reach their units.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortState {
     /// The best way.

@@ -61,6 +61,20 @@ pub enum Asker {
         /// From where.
         address: String,
     },
+    /// A user of the HTTP API.
+    User {
+        /// By its name.
+        user: String,
+        /// From where.
+        address: String,
+    },
+    /// A program that has shown a token to the HTTP API.
+    Token {
+        /// The token's name.
+        token: String,
+        /// From where.
+        address: String,
+    },
     /// Whoever has sent a signal.
     Signal {
         /// Its name.
@@ -75,8 +89,15 @@ impl Asker {
             Asker::Process { .. } => "process",
             Asker::Client { .. } => "client",
             Asker::Stranger { .. } => "stranger",
+            Asker::User { .. } => "user",
+            Asker::Token { .. } => "token",
             Asker::Signal { .. } => "signal",
         }
+    }
+
+    /// Whether it may be on another host.
+    fn comes_from_elsewhere(&self) -> bool {
+        matches!(self, Asker::Client { .. } | Asker::User { .. } | Asker::Token { .. })
     }
 }
 
@@ -86,6 +107,8 @@ impl fmt::Display for Asker {
             Asker::Process { uid, pid } => write!(f, "ctl (uid {uid}, pid {pid})"),
             Asker::Client { client, address } => write!(f, "client {client} at {address}"),
             Asker::Stranger { address } => f.write_str(address),
+            Asker::User { user, address } => write!(f, "user {user} at {address}"),
+            Asker::Token { token, address } => write!(f, "token {token} at {address}"),
             Asker::Signal { signal } => f.write_str(signal),
         }
     }
@@ -221,7 +244,7 @@ impl AuditLog {
             Response::Done(Answer::Changed(lines)) => ("done", lines.iter().map(cut).collect()),
             Response::Done(_) => ("done", Vec::new()),
             // Who is on this host is trusted with the log.
-            Response::Refused(_) if matches!(by, Asker::Client { .. }) && !queue.refusals.take(now) => {
+            Response::Refused(_) if by.comes_from_elsewhere() && !queue.refusals.take(now) => {
                 queue.unwritten += 1;
                 return Noted(None);
             }

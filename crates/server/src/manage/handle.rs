@@ -304,6 +304,17 @@ impl ManagementHandle {
         }
     }
 
+    /// Writes down a change that is none of the server itself, like one of an account; returns when that is stable.
+    pub fn note_changed(&self, by: &Asker, line: String) {
+        let noted = self.lock().as_ref().map(|manager| manager.note_changed(by, line));
+        noted.into_iter().for_each(|noted| drop(noted.when_stable()));
+    }
+
+    /// Writes down that somebody was refused something who has not shown who they are.
+    pub fn note_refused(&self, by: &Asker, what: &str) {
+        self.note_offence(by, &what, false, 1);
+    }
+
     fn is_managed(&self) -> bool {
         // Somebody who just changes something has it.
         self.0.manager.try_lock().map_or(true, |manager| manager.is_some())

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::audit::shown;
 use super::{Answer, Asker, Refusal, Request, Response};
@@ -17,11 +18,12 @@ const RUNNING_MAX: usize = 64;
 const OVER_MAX: usize = 64;
 
 /// A change that takes long.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct JobStatus {
     /// Its number: a later job has a higher one, until the server ends.
     pub id: u64,
     /// What was asked, without secrets.
+    #[schema(value_type = Object)]
     pub request: Value,
     /// Who has asked.
     pub by: String,
@@ -68,7 +70,7 @@ fn in_short(request: &Value) -> String {
 }
 
 /// How far a job is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
     /// It goes on.

@@ -159,6 +159,13 @@ impl Manager {
         Responded { response, noted }
     }
 
+    /// Writes down a change that no request has made.
+    fn note_changed(&self, by: &Asker, line: String) -> Responded {
+        let response = Response::Done(Answer::Changed(vec![line]));
+        let noted = self.note(by, None, &response);
+        Responded { response, noted }
+    }
+
     /// Writes down what was refused so many times; whether it `is_proven` whose it was.
     fn note_offence(&self, by: &Asker, offence: &dyn Display, is_proven: bool, count: u64) {
         let (who, what) = (by.to_string(), offence.to_string());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sanwire_core::NexusId;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::access::PortState;
 use super::audit::AuditLines;
@@ -147,7 +148,7 @@ pub struct RunStatus {
 }
 
 /// The revisions of all resources of a type: each rises when one of them comes, changes or goes.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Collections {
     /// Of the volumes.
     pub volumes: u64,
@@ -160,7 +161,7 @@ pub struct Collections {
 }
 
 /// One thing that is not as file and command line say.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Deviation {
     /// What it is: `volume`, `mapping` (a volume in an iSCSI target), `client` or `access-state`.
     pub resource: String,
@@ -173,7 +174,7 @@ pub struct Deviation {
 }
 
 /// A volume that should be served and is not.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct MissingStatus {
     /// Its name.
     pub name: String,
@@ -182,7 +183,7 @@ pub struct MissingStatus {
 }
 
 /// A group of ports as it is now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct GroupStatus {
     /// Its number: over iSCSI, the portal group's tag.
     pub group: u16,
@@ -191,7 +192,7 @@ pub struct GroupStatus {
 }
 
 /// A volume as it is now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VolumeStatus {
     /// Its identity, which stays when it gets another number: 32 hexadecimal digits.
     #[serde(default)]
@@ -245,7 +246,7 @@ pub struct TargetStatus {
 }
 
 /// A client as it is known; its secret is not told.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClientStatus {
     /// Rises when what it may do changes.
     #[serde(default)]
@@ -262,7 +263,7 @@ pub struct ClientStatus {
 }
 
 /// What was counted since the server started.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Statistics {
     /// The volumes, by their numbers.
     pub volumes: Vec<VolumeStatistics>,
@@ -276,7 +277,7 @@ pub struct Statistics {
 }
 
 /// How one quota is used, over all shards.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct QuotaStatistics {
     /// Whose share it bounds: `strangers`, `address`, `client`, `session`, `shard` or `server`.
     pub holder: String,
@@ -293,7 +294,7 @@ pub struct QuotaStatistics {
 }
 
 /// What was counted of one volume.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VolumeStatistics {
     /// Its name.
     pub name: String,
@@ -329,7 +330,7 @@ impl ConnectionStatistics {
 }
 
 /// How a store that is elsewhere is reached, since it was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RemoteStatistics {
     /// Whether it can be reached, as far as is known.
     pub reachable: bool,
@@ -342,7 +343,7 @@ pub struct RemoteStatistics {
 }
 
 /// What was counted of one connection, or of a session over streams.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConnectionStatistics {
     /// Over which wire: `hyperscsi` or `iscsi`.
     #[serde(default)]

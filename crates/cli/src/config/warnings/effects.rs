@@ -26,6 +26,15 @@ pub(super) fn warnings(config: &ServeConfig, written: &Written) -> Vec<String> {
             lines.push(format!("client {id}: a cap of {}/s is very low: is a unit missing, as in 10M?", Size(cap)));
         }
     }
+    if config.web.addresses.is_empty() {
+        let no_effect = "has no effect: `http` says where the HTTP API is reached, and is not there";
+        lines.extend(written.http_keys.iter().map(|key| format!("{key} {no_effect}")));
+    }
+    if config.web.is_plaintext && config.web.addresses.iter().any(|address| !address.is_local()) {
+        lines.push(
+            "http-plaintext: passwords and tokens of the HTTP API can be read on the way; leave it out".to_owned(),
+        );
+    }
     let cores = available_parallelism().map_or(1, usize::from);
     if config.shards > cores {
         let shards = config.shards;

@@ -5,9 +5,10 @@ use std::str::FromStr;
 
 use sanwire_hyperscsi::Stance;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// What a server wants of compression.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compression {
     /// Nothing is compressed.

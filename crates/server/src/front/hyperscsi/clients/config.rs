@@ -8,6 +8,7 @@ use sanwire_core::ClientId;
 use sanwire_hyperscsi::wire::offer::TRANSFER_MIN_BYTES;
 use sanwire_hyperscsi::{PRIORITY_MAX, Psk};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::compression::Compression;
 use crate::pattern::VolumePattern;
@@ -29,17 +30,19 @@ impl fmt::Debug for Secret {
 }
 
 /// What a client is and may do. It is served from wherever it comes, because it has a name of its own: its id.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ClientConfig {
     /// Who it is: what its static key shows.
     #[serde(with = "text")]
+    #[schema(value_type = String)]
     pub id: ClientId,
     /// What administrators call it; empty for nothing.
     #[serde(default)]
     pub name: String,
     /// What it must know instead of the server's secret.
     #[serde(default, with = "secret", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, write_only)]
     pub psk: Option<Secret>,
     /// Whether it may manage the server.
     #[serde(default)]
@@ -52,6 +55,7 @@ pub struct ClientConfig {
     pub lock_media: bool,
     /// The volumes that it sees.
     #[serde(default = "all_volumes", with = "texts")]
+    #[schema(value_type = Vec<String>)]
     pub volumes: Vec<VolumePattern>,
     /// Its share of the bandwidth, beside those of others: 1 to [`WEIGHT_MAX`].
     #[serde(default = "one")]
@@ -74,7 +78,7 @@ pub struct ClientConfig {
 }
 
 /// What is to be changed of a client; what is not said stays.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct ClientSettings {
     /// What administrators call it.
@@ -82,6 +86,7 @@ pub struct ClientSettings {
     pub name: Option<String>,
     /// A secret of its own, from its next handshake on.
     #[serde(with = "secret", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, write_only, default = json!(null))]
     pub psk: Option<Secret>,
     /// Whether it is to know the server's secret again.
     #[serde(skip_serializing_if = "is_false")]

@@ -1,0 +1,120 @@
+//! What is kept of accounts.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Digest, Hash};
+use crate::caller::Role;
+
+/// The form of the file.
+const VERSION: u32 = 1;
+
+/// All accounts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Contents {
+    version: u32,
+    pub(crate) users: Vec<UserRecord>,
+    pub(crate) tokens: Vec<TokenRecord>,
+}
+
+/// A user.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UserRecord {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) password: Hash,
+}
+
+/// A token.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenRecord {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) digest: Digest,
+    /// When it was made, as in RFC 3339.
+    pub(crate) made: String,
+    /// By whom, for people.
+    pub(crate) by: String,
+}
+
+impl Default for Contents {
+    fn default() -> Self {
+        Contents { version: VERSION, users: Vec::new(), tokens: Vec::new() }
+    }
+}
+
+impl Contents {
+    pub(crate) fn user(&self, name: &str) -> Option<&UserRecord> {
+        self.users.iter().find(|user| user.name == name)
+    }
+
+    /// Whether somebody could still do everything.
+    pub(crate) fn has_administrator(&self) -> bool {
+        self.users.iter().any(|user| user.role == Role::Administrator)
+    }
+}
+
+/// Why the accounts cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The file cannot be read.
+    #[error("cannot read the accounts of the HTTP API in {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others may read it, or write to it.
+    #[error(
+        "the accounts of the HTTP API in {} may be read or changed by others: `chmod 600` it, and give everybody another password",
+        path.display()
+    )]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not what was written.
+    #[error(
+        "the accounts of the HTTP API in {} are damaged ({reason}): put back a copy, or remove the file and make the accounts anew by \
+         `sanwire ctl web-login`",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// What stands in the file; nothing when it is not there.
+pub(super) fn read(path: &Path) -> Result<Contents, FileError> {
+    let failed = |source| FileError::Read { path: path.to_owned(), source };
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Contents::default()),
+        text => text.map_err(failed)?,
+    };
+    let mode = fs::metadata(path).map_err(failed)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(FileError::Open { path: path.to_owned() });
+    }
+    let damaged = |reason: String| FileError::Damaged { path: path.to_owned(), reason };
+    let contents: Contents = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if contents.version != VERSION {
+        return Err(damaged(format!("its form is {}, and this program knows {VERSION}", contents.version)));
+    }
+    Ok(contents)
+}
+
+pub(super) fn written(contents: &Contents) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec_pretty(contents)
+}

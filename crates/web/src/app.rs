@@ -1,0 +1,72 @@
+//! What all requests share, and the router that leads to their handlers.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::get;
+use sanwire_server::{Answer, Request};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::accounts::Accounts;
+use crate::caller::Caller;
+use crate::events::News;
+use crate::guard::guard;
+use crate::management::{Desk, Management, Outcome, Terms};
+use crate::openapi;
+use crate::problem::Problem;
+use crate::routes;
+
+/// What all requests share.
+pub(crate) struct App {
+    pub(crate) management: Management,
+    /// By these names the server is called, beside its addresses.
+    pub(crate) hosts: Vec<String>,
+    /// The API's own description, as JSON.
+    pub(crate) document: Vec<u8>,
+    pub(crate) news: News,
+    pub(crate) accounts: Arc<Accounts>,
+}
+
+impl App {
+    pub(crate) fn new(
+        desk: Arc<dyn Desk>,
+        hosts: Vec<String>,
+        accounts: Arc<Accounts>,
+    ) -> Result<Arc<Self>, serde_json::Error> {
+        let document = openapi::document()?;
+        let news = News::new(Arc::clone(&desk));
+        let hosts = hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect();
+        Ok(Arc::new(App { management: Management::new(desk), hosts, document, news, accounts }))
+    }
+
+    /// Asks the server in the name of a caller.
+    pub(crate) async fn ask(&self, caller: &Caller, request: Request) -> Result<Answer, Problem> {
+        caller.check(&request)?;
+        self.management.ask(&caller.asker, request).await
+    }
+
+    /// Changes something in the name of a caller.
+    pub(crate) async fn change(&self, caller: &Caller, request: Request, terms: Terms) -> Result<Outcome, Problem> {
+        caller.check(&request)?;
+        self.management.change(&caller.asker, request, terms).await
+    }
+}
+
+/// All resources, with their descriptions.
+pub(crate) fn api() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(openapi::base()).merge(routes::health::router()).nest("/api/v1", routes::router())
+}
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (router, _) = api().split_for_parts();
+    router
+        // Where tools look for it.
+        .route("/openapi.json", get(routes::health::openapi))
+        .fallback(async || Problem::new("resource-unknown", "there is no such resource: see /api/v1/openapi.json"))
+        .method_not_allowed_fallback(async || {
+            Problem::new("method-unknown", "this resource knows no such method: see /api/v1/openapi.json")
+        })
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), guard))
+        .with_state(app)
+}

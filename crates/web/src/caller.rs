@@ -1,0 +1,131 @@
+//! Who asks, and what each role may.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use sanwire_server::{Asker, Request};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+/// What somebody may do. Each may do what those before it may.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Look at everything but accounts.
+    Viewer,
+    /// Change volumes, clients and sessions, without naming a path of the host.
+    Operator,
+    /// Everything: also what names paths of the host, clients that manage, and accounts.
+    Administrator,
+}
+
+/// The other end of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Peer {
+    /// Over TCP.
+    Tcp { address: SocketAddr, is_encrypted: bool },
+    /// A process of this host, by a unix socket.
+    Unix { uid: u32, pid: i32 },
+}
+
+impl Role {
+    /// As it is written.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Administrator => "administrator",
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp { address, .. } => address.fmt(f),
+            Peer::Unix { uid, pid } => write!(f, "user {uid}, process {pid}"),
+        }
+    }
+}
+
+impl Peer {
+    /// Whether nobody on the way can read or change what is sent.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self, Peer::Tcp { is_encrypted: true, .. })
+    }
+
+    /// Whose log-ins are counted together: those of one address, or of a /64 of IPv6, all of which one host may have.
+    pub(crate) fn source(&self) -> String {
+        match self {
+            Peer::Tcp { address, .. } => match address.ip().to_canonical() {
+                IpAddr::V4(address) => address.to_string(),
+                IpAddr::V6(address) => format!("{:x}", address.to_bits() >> 64),
+            },
+            Peer::Unix { .. } => String::new(),
+        }
+    }
+
+    /// Whether it is on this host.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Peer::Tcp { address, .. } => address.ip().to_canonical().is_loopback(),
+            Peer::Unix { .. } => true,
+        }
+    }
+}
+
+/// Somebody who has shown who they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) asker: Asker,
+    pub(crate) role: Role,
+}
+
+impl Caller {
+    /// # Errors
+    /// A problem when the caller may not do this.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), Problem> {
+        self.needs(role_for(request))
+    }
+
+    /// # Errors
+    /// A problem when the caller has less than this role.
+    pub(crate) fn needs(&self, role: Role) -> Result<(), Problem> {
+        if self.role >= role {
+            return Ok(());
+        }
+        let detail = format!("that takes the role {}, and this account has {}", role.word(), self.role.word());
+        Err(Problem::new("not-permitted", detail))
+    }
+}
+
+/// The least role that may ask this.
+fn role_for(request: &Request) -> Role {
+    use Request as R;
+    match request {
+        R::Start { request } | R::IfRevision { request, .. } | R::Page { request, .. } => role_for(request),
+        // They name files of the host, or read the one that says everything.
+        R::AddVolume { .. } | R::LoadVolume { store: Some(_), .. } | R::Reload { dry_run: false, .. } => {
+            Role::Administrator
+        }
+        // Who manages in band is an administrator.
+        R::AddClient { settings, .. } | R::SetClient { settings, .. } if settings.manage.is_some() => {
+            Role::Administrator
+        }
+        request if request.is_change() => Role::Operator,
+        _ => Role::Viewer,
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        caller.ok_or_else(|| Problem::new("unauthenticated", "log in first, or give a token"))
+    }
+}

@@ -1,0 +1,176 @@
+//! What every request passes first: the host that it names, where it comes from, and who asks.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use sanwire_server::Asker;
+
+use crate::accounts::Owner;
+use crate::app::App;
+use crate::caller::{Caller, Peer, Role};
+use crate::extract::is_json;
+use crate::problem::Problem;
+
+/// What needs no account, from wherever it is asked.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// What somebody asks to be known.
+const OPEN_TO_LOG_IN: [&str; 2] = ["/api/v1/session", "/api/v1/bootstrap"];
+
+/// What needs none on this host.
+const OPEN_HERE: [&str; 3] = ["/metrics", "/openapi.json", "/api/v1/openapi.json"];
+
+/// Lets a request pass, with its caller, or refuses it.
+pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request<Body>, next: Next) -> Response {
+    let mut response = match admit(&app, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
+    );
+    response
+}
+
+fn admit(app: &App, request: &mut Request<Body>) -> Result<(), Problem> {
+    let peer = request.extensions().get::<Peer>().cloned().ok_or_else(|| Problem::defect("nobody knows who asks"))?;
+    if let Peer::Tcp { .. } = peer {
+        let host = host_of(request)?;
+        check_host(app, &host)?;
+        check_origin(request, &host)?;
+    }
+    let caller = identify(app, request, &peer)?;
+    let path = request.uri().path();
+    let is_log_in = request.method() == Method::POST && OPEN_TO_LOG_IN.contains(&path);
+    let is_open = OPEN.contains(&path) || is_log_in || OPEN_HERE.contains(&path) && peer.is_local();
+    if caller.is_none() && !is_open {
+        return Err(Problem::new("unauthenticated", "log in first, or give a token"));
+    }
+    if let Some(caller) = caller {
+        request.extensions_mut().insert(caller);
+    }
+    Ok(())
+}
+
+/// Who asks: by a token, by a cookie, or by what the system says of a process.
+fn identify(app: &App, request: &Request<Body>, peer: &Peer) -> Result<Option<Caller>, Problem> {
+    let headers = request.headers();
+    if let Some(given) = headers.get(header::AUTHORIZATION) {
+        let given = given.to_str().ok().and_then(|given| given.split_once(' '));
+        let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
+        let owner = token.and_then(|token| app.accounts.token(token));
+        let wrong = || Problem::new("unauthenticated", "this token is not known, or holds no longer");
+        return owner.ok_or_else(wrong).map(|owner| Some(caller_of(owner, peer)));
+    }
+    if let Peer::Unix { uid, pid } = peer {
+        // Only the server's own user, and root, can reach the socket.
+        let asker = Asker::Process { uid: *uid, pid: *pid };
+        return Ok(Some(Caller { asker, role: Role::Administrator }));
+    }
+    let Some(owner) = cookie(headers, cookie_name(peer)).and_then(|secret| app.accounts.session(secret)) else {
+        return Ok(None);
+    };
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        check_page(headers)?;
+    }
+    Ok(Some(caller_of(owner, peer)))
+}
+
+fn caller_of(owner: Owner, peer: &Peer) -> Caller {
+    let address = peer.to_string();
+    match owner {
+        Owner::User(user, role) => Caller { asker: Asker::User { user, address }, role },
+        Owner::Token(token, role) => Caller { asker: Asker::Token { token, address }, role },
+    }
+}
+
+/// A browser gives the cookie to whatever page asks: a change must show that it comes from this server's own. That no other origin is
+/// named is known already.
+fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
+    if !headers.contains_key("sec-fetch-site") && !headers.contains_key(header::ORIGIN) {
+        return Err(Problem::new("origin-foreign", "a change by a cookie must say its origin: use a token elsewhere"));
+    }
+    if !is_json(headers) {
+        return Err(Problem::new("content-type-unsupported", "give Content-Type: application/json"));
+    }
+    Ok(())
+}
+
+/// The name of the cookie of sessions. With the prefix, browsers take it from this host over TLS only.
+pub(crate) fn cookie_name(peer: &Peer) -> &'static str {
+    if peer.is_encrypted() { "__Host-sanwire" } else { "sanwire" }
+}
+
+/// What a cookie says.
+pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let texts = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// The host that the request is for: HTTP/2 has no header of that name, but an authority.
+fn host_of(request: &Request<Body>) -> Result<String, Problem> {
+    let header = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or_default());
+    let host = request.uri().authority().map(|authority| authority.as_str()).or(header);
+    host.filter(|host| !host.is_empty())
+        .map(str::to_ascii_lowercase)
+        .ok_or_else(|| Problem::invalid("the request names no host: give it a Host header"))
+}
+
+/// A name that is not the server's is that of a page elsewhere, which has made its own name lead here. Addresses cannot be used so.
+fn check_host(app: &App, host: &str) -> Result<(), Problem> {
+    let name = without_port(host);
+    if name.parse::<IpAddr>().is_ok() || name == "localhost" || app.hosts.iter().any(|own| own == name) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(128).collect();
+    let detail = format!("this server is not called {shown:?}: add it to `http-hosts` in the configuration if it is");
+    Err(Problem::new("host-unknown", detail))
+}
+
+/// A page of another origin may not ask anything.
+fn check_origin(request: &Request<Body>, host: &str) -> Result<(), Problem> {
+    let foreign = || Problem::new("origin-foreign", "a page of another origin may not use this server");
+    let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    if text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return Err(foreign());
+    }
+    let Some(origin) = text("origin") else { return Ok(()) };
+    let origin: Uri = origin.parse().map_err(|_| foreign())?;
+    let is_own = origin.authority().is_some_and(|authority| authority.as_str().eq_ignore_ascii_case(host));
+    if is_own { Ok(()) } else { Err(foreign()) }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_known_without_its_port() {
+        for (host, name) in [
+            ("localhost:5674", "localhost"),
+            ("box", "box"),
+            ("[::1]:5674", "::1"),
+            ("[::1]", "::1"),
+            ("127.0.0.1:80", "127.0.0.1"),
+        ] {
+            assert_eq!(without_port(host), name);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The HTTP API of a running server: resources, events and metrics, for programs and pages.
+//!
+//! [`Web::start`] opens the listeners and starts one thread, which serves all connections. What is asked becomes a request to the
+//! server's management ([`Desk`]), in a few threads beside it: nothing here decides anything that `sanwire ctl` would decide in another
+//! way.
+#![forbid(unsafe_code)]
+
+mod accounts;
+mod address;
+mod app;
+mod caller;
+mod events;
+mod extract;
+mod guard;
+mod limits;
+mod listen;
+mod management;
+mod openapi;
+mod page;
+mod patient;
+mod problem;
+mod routes;
+mod tls;
+mod web;
+
+pub use accounts::FileError;
+pub use address::{NoWebAddress, PORT, WebAddress};
+pub use caller::Role;
+pub use management::Desk;
+pub use tls::CertificateError;
+pub use web::{Web, WebConfig, WebError};
+
+#[cfg(test)]
+mod tests;

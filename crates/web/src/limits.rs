@@ -1,0 +1,96 @@
+//! What clients of HTTP may hold, and how long they may take.
+
+use std::time::Duration;
+
+use sanwire_core::quota::{Holder, Quota};
+
+/// Connections at a time.
+pub(crate) const CONNECTIONS_MAX: usize = 512;
+
+/// Those of one address.
+pub(crate) const CONNECTIONS_OF_ADDRESS_MAX: usize = 128;
+
+/// Requests of an HTTP/2 connection at a time.
+pub(crate) const STREAMS_MAX: u32 = 64;
+
+/// Headers of a request.
+pub(crate) const HEADERS_MAX_BYTES: usize = 16 << 10;
+
+/// The body of a request: as long as a request of management may be.
+pub(crate) const BODY_MAX_BYTES: usize = sanwire_server::REQUEST_MAX_BYTES;
+
+/// So long a handshake of TLS may take.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// So long the headers of a request may take, also from the end of the one before.
+pub(crate) const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// So long its body may take.
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A client that takes nothing of its answer for so long is gone.
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Requests that are with the server's management at a time.
+pub(crate) const MANAGED_MAX: usize = 12;
+
+/// So long the others wait for their turn.
+pub(crate) const MANAGED_WAIT: Duration = Duration::from_secs(20);
+
+/// Threads for what may take long: those requests, and what guards accounts.
+pub(crate) const THREADS_MAX: usize = MANAGED_MAX + 4;
+
+/// Listeners to events at a time.
+pub(crate) const LISTENERS_MAX: usize = 64;
+
+/// Sessions of people at a time. The oldest one goes for a new one.
+pub(crate) const SESSIONS_MAX: usize = 256;
+
+/// Those of one user.
+pub(crate) const SESSIONS_OF_USER_MAX: usize = 16;
+
+/// Passwords that are stretched at a time, with 64 MiB each.
+pub(crate) const HASHED_MAX: usize = 2;
+
+/// Those that wait besides.
+pub(crate) const HASHED_WAITING_MAX: usize = 16;
+
+/// Log-ins from one network: a person who has mistyped a password takes some of that.
+pub(crate) const LOGINS_OF_NETWORK: Quota = Quota::per_minute(Holder::Network, "log-ins", 6, 6);
+
+/// Those as one user, from all networks: so many that one network alone does not keep the user out.
+pub(crate) const LOGINS_OF_ACCOUNT: Quota = Quota::per_minute(Holder::Client, "log-ins", 12, 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_in_the_documents_are_those_of_the_program() {
+        let rows = [
+            ("server", "connections", CONNECTIONS_MAX.to_string()),
+            ("address", "connections", CONNECTIONS_OF_ADDRESS_MAX.to_string()),
+            ("connection", "requests at a time (HTTP/2)", STREAMS_MAX.to_string()),
+            ("request", "headers", format!("{} KiB", HEADERS_MAX_BYTES >> 10)),
+            ("request", "body", format!("{} KiB", BODY_MAX_BYTES >> 10)),
+            ("connection", "time for its TLS handshake", format!("{} s", HANDSHAKE_TIMEOUT.as_secs())),
+            ("request", "time for its headers", format!("{} s", HEADERS_TIMEOUT.as_secs())),
+            ("request", "time for its body", format!("{} s", BODY_TIMEOUT.as_secs())),
+            ("answer", "time without progress", format!("{} s", WRITE_TIMEOUT.as_secs())),
+            ("server", "requests that are being done", MANAGED_MAX.to_string()),
+            ("request", "time until it is its turn", format!("{} s", MANAGED_WAIT.as_secs())),
+            ("server", "listeners to events", LISTENERS_MAX.to_string()),
+            ("server", "sessions of users", SESSIONS_MAX.to_string()),
+            ("user", "sessions", SESSIONS_OF_USER_MAX.to_string()),
+            ("server", "passwords that are stretched, or wait for it", (HASHED_MAX + HASHED_WAITING_MAX).to_string()),
+            ("network", "log-ins", LOGINS_OF_NETWORK.to_string()),
+            ("user", "log-ins", LOGINS_OF_ACCOUNT.to_string()),
+        ];
+        let known: Vec<String> = rows.iter().map(|(who, what, limit)| format!("{who} | {what} | {limit}")).collect();
+        let page = include_str!("../../../docs/security.md");
+        let section = page.split("\n## ").find(|section| section.starts_with("Limits of the HTTP API\n")).unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+        let cut = |row: &str| row.split('|').skip(1).take(3).map(str::trim).collect::<Vec<_>>().join(" | ");
+        assert_eq!(rows.map(cut).collect::<Vec<_>>(), known);
+    }
+}

@@ -1,0 +1,306 @@
+//! Who may use the API: users and tokens.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::Json as Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use sanwire_server::Asker;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Changed, in_path};
+use crate::accounts::{Contents, Secret, TokenRecord, UserRecord};
+use crate::app::App;
+use crate::caller::{Caller, Role};
+use crate::extract::{Json, Path, Query};
+use crate::page::{Page, PageQuery};
+use crate::problem::Problem;
+
+/// Bytes of a password, at least and at the most.
+pub(super) const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 10..=256;
+
+/// Users, and tokens, at the most.
+const RECORDS_MAX: usize = 1000;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(list_users, add_user))
+        .routes(routes!(change_user, remove_user))
+        .routes(routes!(list_tokens, add_token))
+        .routes(routes!(remove_token))
+}
+
+/// A user.
+#[derive(Serialize, ToSchema)]
+struct User {
+    /// Its name.
+    name: String,
+    /// What it may do.
+    role: Role,
+}
+
+/// A new user.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewUser {
+    /// Its name: 1 to 64 letters, digits, `.`, `_`, `-`, `@`.
+    name: String,
+    /// What it may do.
+    role: Role,
+    /// Its password.
+    #[schema(format = Password, min_length = 10, max_length = 256)]
+    password: String,
+}
+
+/// A change of a user: what is not said stays.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct UserChange {
+    /// What it may do.
+    role: Option<Role>,
+    /// Its password. Its sessions end.
+    #[schema(format = Password, min_length = 10, max_length = 256)]
+    password: Option<String>,
+}
+
+/// A token, without its text.
+#[derive(Serialize, ToSchema)]
+struct Token {
+    /// Its number.
+    id: String,
+    /// What people call it.
+    name: String,
+    /// What it may do.
+    role: Role,
+    /// When it was made, as in RFC 3339.
+    made: String,
+    /// By whom.
+    by: String,
+}
+
+/// A new token.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewToken {
+    /// What people call it: 1 to 64 letters, digits, `.`, `_`, `-`, `@`.
+    name: String,
+    /// What it may do.
+    role: Role,
+}
+
+/// A token that was made.
+#[derive(Serialize, ToSchema)]
+struct MadeToken {
+    /// Its number.
+    id: String,
+    /// What stands behind `Authorization: Bearer`. It is told this once only.
+    token: String,
+}
+
+impl From<&TokenRecord> for Token {
+    fn from(token: &TokenRecord) -> Self {
+        let TokenRecord { name, role, digest, made, by } = token.clone();
+        Token { id: digest.id(), name, role, made, by }
+    }
+}
+
+/// The users
+#[utoipa::path(get, path = "/users", tag = "accounts", params(PageQuery), responses((status = 200, description = "The users.", body = Page<User>)))]
+async fn list_users(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Result<Body<Page<User>>, Problem> {
+    caller.needs(Role::Administrator)?;
+    let contents = app.accounts.contents();
+    let users = contents.users.iter().map(|user| User { name: user.name.clone(), role: user.role });
+    query.cut(users.collect(), |user: &User| user.name.clone()).map(Body)
+}
+
+/// Make a user
+#[utoipa::path(post, path = "/users", tag = "accounts", request_body = NewUser, responses((status = 201, description = "It is there.", body = Changed)))]
+async fn add_user(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Json(NewUser { name, role, password }): Json<NewUser>,
+) -> Result<impl IntoResponse, Problem> {
+    caller.needs(Role::Administrator)?;
+    check_name(&name)?;
+    check_password(&password)?;
+    let password = app.accounts.hashing.hash(password).await?;
+    let location = format!("/api/v1/users/{}", in_path(&name));
+    let line = format!("user {name} is there, as {}", role.word());
+    let changed = app.edit(&caller.asker, line, move |contents| {
+        if contents.user(&name).is_some() {
+            return Err(Problem::new("account-exists", format!("there is a user {name} already")));
+        }
+        check_room(contents.users.len())?;
+        contents.users.push(UserRecord { name, role, password });
+        Ok(())
+    });
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], changed.await?))
+}
+
+/// Change a user
+///
+/// Who is no administrator may change their own password.
+#[utoipa::path(patch, path = "/users/{user}", tag = "accounts", params(("user" = String, Path, description = "Its name.")), request_body = UserChange, responses((status = 200, description = "It was changed.", body = Changed)))]
+async fn change_user(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Json(UserChange { role, password }): Json<UserChange>,
+) -> Result<Body<Changed>, Problem> {
+    let is_own = matches!(&caller.asker, Asker::User { user, .. } if *user == name);
+    if !is_own || role.is_some() {
+        caller.needs(Role::Administrator)?;
+    }
+    password.as_deref().map(check_password).transpose()?;
+    let password = match password {
+        Some(password) => Some(app.accounts.hashing.hash(password).await?),
+        None => None,
+    };
+    let (has_password, user) = (password.is_some(), name.clone());
+    let line = format!("user {name} was changed");
+    let changed = app.edit(&caller.asker, line, move |contents| {
+        let user = contents.users.iter_mut().find(|user| user.name == name).ok_or_else(unknown)?;
+        user.role = role.unwrap_or(user.role);
+        user.password = password.unwrap_or_else(|| user.password.clone());
+        check_administrator(contents)
+    });
+    let changed = changed.await?;
+    if has_password {
+        app.accounts.end_sessions_of(&user);
+    }
+    Ok(changed)
+}
+
+/// Remove a user
+#[utoipa::path(delete, path = "/users/{user}", tag = "accounts", params(("user" = String, Path, description = "Its name.")), responses((status = 200, description = "It is gone.", body = Changed)))]
+async fn remove_user(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Body<Changed>, Problem> {
+    caller.needs(Role::Administrator)?;
+    let (line, user) = (format!("user {name} is gone"), name.clone());
+    let changed = app.edit(&caller.asker, line, move |contents| {
+        contents.user(&name).ok_or_else(unknown)?;
+        contents.users.retain(|user| user.name != name);
+        check_administrator(contents)
+    });
+    let changed = changed.await?;
+    app.accounts.end_sessions_of(&user);
+    Ok(changed)
+}
+
+/// The tokens
+///
+/// Their texts are told to nobody.
+#[utoipa::path(get, path = "/tokens", tag = "accounts", params(PageQuery), responses((status = 200, description = "The tokens.", body = Page<Token>)))]
+async fn list_tokens(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Result<Body<Page<Token>>, Problem> {
+    caller.needs(Role::Administrator)?;
+    let tokens = app.accounts.contents().tokens.iter().map(Token::from).collect();
+    query.cut(tokens, |token: &Token| token.id.clone()).map(Body)
+}
+
+/// Make a token
+///
+/// For a program: `Authorization: Bearer swt_...`.
+#[utoipa::path(post, path = "/tokens", tag = "accounts", request_body = NewToken, responses((status = 201, description = "It is there.", body = MadeToken)))]
+async fn add_token(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Json(NewToken { name, role }): Json<NewToken>,
+) -> Result<impl IntoResponse, Problem> {
+    caller.needs(Role::Administrator)?;
+    check_name(&name)?;
+    let secret = Secret::random().map_err(|_| Problem::defect("no token could be drawn"))?;
+    let (digest, by) = (secret.digest(), caller.asker.to_string());
+    let made = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let line = format!("token {name} ({}) is there, as {}", digest.id(), role.word());
+    let _ = app
+        .edit(&caller.asker, line, move |contents| {
+            check_room(contents.tokens.len())?;
+            contents.tokens.push(TokenRecord { name, role, digest, made, by });
+            Ok(())
+        })
+        .await?;
+    let location = format!("/api/v1/tokens/{}", digest.id());
+    let token = MadeToken { id: digest.id(), token: secret.token() };
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Body(token)))
+}
+
+/// Remove a token
+#[utoipa::path(delete, path = "/tokens/{token}", tag = "accounts", params(("token" = String, Path, description = "Its number.")), responses((status = 200, description = "It holds no longer.", body = Changed)))]
+async fn remove_token(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Body<Changed>, Problem> {
+    caller.needs(Role::Administrator)?;
+    let line = format!("token {id:?} is gone");
+    let changed = app.edit(&caller.asker, line, move |contents| {
+        let before = contents.tokens.len();
+        contents.tokens.retain(|token| token.digest.id() != id);
+        if contents.tokens.len() == before { Err(unknown()) } else { Ok(()) }
+    });
+    changed.await
+}
+
+fn unknown() -> Problem {
+    Problem::new("account-unknown", "there is no such user or token")
+}
+
+pub(super) fn check_name(name: &str) -> Result<(), Problem> {
+    let is_name = (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte));
+    let problem = || Problem::new("account-invalid", "a name has 1 to 64 letters, digits, '.', '_', '-', '@'");
+    if is_name { Ok(()) } else { Err(problem()) }
+}
+
+pub(super) fn check_password(password: &str) -> Result<(), Problem> {
+    let (least, most) = PASSWORD_BYTES.into_inner();
+    let problem = || Problem::new("account-invalid", format!("a password has {least} to {most} bytes"));
+    if (least..=most).contains(&password.len()) { Ok(()) } else { Err(problem()) }
+}
+
+fn check_room(held: usize) -> Result<(), Problem> {
+    let problem = || Problem::new("account-invalid", format!("there are {RECORDS_MAX} already: remove one first"));
+    if held < RECORDS_MAX { Ok(()) } else { Err(problem()) }
+}
+
+/// There stays somebody who may do everything.
+fn check_administrator(contents: &Contents) -> Result<(), Problem> {
+    let problem = || Problem::new("account-last", "this is the last administrator: make another one first");
+    if contents.has_administrator() { Ok(()) } else { Err(problem()) }
+}
+
+impl App {
+    /// Changes accounts, and writes down who has changed what.
+    pub(super) async fn edit(
+        &self,
+        by: &Asker,
+        line: String,
+        edit: impl FnOnce(&mut Contents) -> Result<(), Problem> + Send + 'static,
+    ) -> Result<Body<Changed>, Problem> {
+        let accounts = Arc::clone(&self.accounts);
+        self.management.work(move || accounts.change(edit)).await??;
+        self.note(by, line.clone()).await?;
+        Ok(Body(Changed { changed: vec![line] }))
+    }
+
+    pub(super) async fn note(&self, by: &Asker, line: String) -> Result<(), Problem> {
+        let (desk, by) = (Arc::clone(&self.management.desk), by.clone());
+        self.management.work(move || desk.note_changed(&by, line)).await
+    }
+}

@@ -1,0 +1,193 @@
+//! The HyperSCSI clients that are known by their ids, and what holds of every client's sessions.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::IntoResponse;
+use sanwire_server::{Answer, ClientSettings, ClientStatus, JobStatus, Request};
+use serde::Deserialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Changed, ForceQuery, Made, Tagged, unexpected};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::extract::{Json, Path, Query};
+use crate::management::Terms;
+use crate::page::{Page, PageQuery};
+use crate::problem::Problem;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(list_clients, add_client))
+        .routes(routes!(client, change_client, remove_client))
+        .routes(routes!(reset_client))
+        .routes(routes!(pause_client))
+        .routes(routes!(resume_client))
+        .routes(routes!(drop_client))
+}
+
+/// A new client.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewClient {
+    /// Its id, as `sanwire id` prints it on its host.
+    id: String,
+    /// What it may do; by default, use all volumes.
+    #[serde(default)]
+    settings: ClientSettings,
+}
+
+/// The HyperSCSI clients that are known by their ids
+///
+/// The ETag of a client is its revision.
+#[utoipa::path(get, path = "/clients", tag = "clients", params(PageQuery), responses((status = 200, description = "The clients.", body = Page<ClientStatus>)))]
+async fn list_clients(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Result<impl IntoResponse, Problem> {
+    Ok(axum::Json(query.cut(app.clients(&caller).await?, |client| client.client.id.to_string())?))
+}
+
+/// Serve one more client
+///
+/// From wherever it comes; also one that was removed. One that may manage the server takes the role administrator.
+#[utoipa::path(post, path = "/clients", tag = "clients", request_body = NewClient,
+    params(("If-Match" = Option<String>, Header, description = "Only if `collections.clients` of the server is still this, in quotes."), ForceQuery),
+    responses((status = 201, description = "It is served.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn add_client(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Query(ForceQuery { force }): Query<ForceQuery>,
+    Json(NewClient { id, settings }): Json<NewClient>,
+) -> Result<Made, Problem> {
+    let request = Request::AddClient { id: id.clone(), settings, force };
+    Ok(Made::resource(app.change(&caller, request, terms).await?, "clients", &id))
+}
+
+/// A client
+#[utoipa::path(get, path = "/clients/{client}", tag = "clients", params(("client" = String, Path, description = "Its id or name.")), responses((status = 200, description = "The client.", body = ClientStatus)))]
+async fn client(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<impl IntoResponse, Problem> {
+    let mut clients = app.clients(&caller).await?.into_iter();
+    let client = clients.find(|client| client.client.name == name || client.client.id.to_string() == name);
+    let client = client.ok_or_else(|| Problem::new("client-unknown", "no client of this id or name is known"))?;
+    Ok(Tagged(client.revision, client))
+}
+
+/// Change what a client may do
+///
+/// What is not said stays as it is.
+#[utoipa::path(patch, path = "/clients/{client}", tag = "clients", request_body = ClientSettings,
+    params(
+        ("client" = String, Path, description = "Its id or name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the client still has this ETag."),
+        ForceQuery,
+    ),
+    responses((status = 200, description = "It was changed.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn change_client(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(client): Path<String>,
+    Query(ForceQuery { force }): Query<ForceQuery>,
+    Json(settings): Json<ClientSettings>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::SetClient { client, settings, force }, terms).await.map(Made::changed)
+}
+
+/// Serve a client no longer
+///
+/// Whatever else would permit it, until it is added again.
+#[utoipa::path(delete, path = "/clients/{client}", tag = "clients",
+    params(
+        ("client" = String, Path, description = "Its id or name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the client still has this ETag."),
+        ForceQuery,
+    ),
+    responses((status = 200, description = "It is not served any more.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn remove_client(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(client): Path<String>,
+    Query(ForceQuery { force }): Query<ForceQuery>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::RemoveClient { client, force }, terms).await.map(Made::changed)
+}
+
+/// Forget what was changed of a client while the server ran
+#[utoipa::path(post, path = "/clients/{client}/reset", tag = "clients",
+    params(
+        ("client" = String, Path, description = "Its id or name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the client still has this ETag."),
+        ForceQuery,
+    ),
+    responses((status = 200, description = "The configuration holds again.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn reset_client(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(client): Path<String>,
+    Query(ForceQuery { force }): Query<ForceQuery>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::ResetClient { client, force }, terms).await.map(Made::changed)
+}
+
+/// Let a client or an iSCSI initiator wait
+///
+/// It stays connected, and its commands are not begun until it is resumed.
+#[utoipa::path(post, path = "/clients/{client}/pause", tag = "clients",
+    params(("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator.")),
+    responses((status = 200, description = "It waits.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn pause_client(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(client): Path<String>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::PauseClient { client }, terms).await.map(Made::changed)
+}
+
+/// Let a client or an iSCSI initiator go on
+#[utoipa::path(post, path = "/clients/{client}/resume", tag = "clients",
+    params(("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator.")),
+    responses((status = 200, description = "It goes on.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn resume_client(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(client): Path<String>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::ResumeClient { client }, terms).await.map(Made::changed)
+}
+
+/// End the sessions of a client or an iSCSI initiator
+///
+/// It may come again.
+#[utoipa::path(post, path = "/clients/{client}/drop", tag = "clients",
+    params(("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator.")),
+    responses((status = 200, description = "They have ended.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn drop_client(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(client): Path<String>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::DropClient { client }, terms).await.map(Made::changed)
+}
+
+impl App {
+    async fn clients(&self, caller: &Caller) -> Result<Vec<ClientStatus>, Problem> {
+        match self.ask(caller, Request::Clients).await? {
+            Answer::Clients(clients) => Ok(clients),
+            _ => Err(unexpected()),
+        }
+    }
+}

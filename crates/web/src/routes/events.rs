@@ -1,0 +1,170 @@
+//! What happens, as Server-Sent Events.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use sanwire_server::{Answer, Event, EventFilter, EventTopic, Events, Request};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::events::Listener;
+use crate::extract::Query;
+use crate::problem::Problem;
+
+/// A stream says so often that it lives.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The longest cursor, in bytes.
+const CURSOR_MAX_BYTES: usize = 64;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(events))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct EventsQuery {
+    /// Only events about these, separated by commas: `volumes`, `sessions`, `refusals`, `links`, `jobs`, `configuration`.
+    topics: Option<String>,
+    /// What happened after this cursor, where the header Last-Event-ID cannot be given.
+    since: Option<String>,
+}
+
+/// Events that a listener has missed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Gap {
+    /// The first and the last number between which events are gone; null: the server was started again.
+    gone: Option<(u64, u64)>,
+    /// Whether the cursor was that of an earlier run of the server.
+    restarted: bool,
+}
+
+const TOPICS: [(&str, EventTopic); 6] = [
+    ("volumes", EventTopic::Volumes),
+    ("sessions", EventTopic::Sessions),
+    ("refusals", EventTopic::Refusals),
+    ("links", EventTopic::Links),
+    ("jobs", EventTopic::Jobs),
+    ("configuration", EventTopic::Configuration),
+];
+
+/// What happens
+///
+/// As Server-Sent Events (`text/event-stream`), which go on without end: `event` says what has happened, `data` is it as JSON, and `id` is a
+/// cursor. Who connects again with the last `id` as Last-Event-ID is told all that happened since; an event `gap` says that some of
+/// it is gone. Without a cursor the stream begins with what is kept.
+#[utoipa::path(get, path = "/events", tag = "monitoring", params(EventsQuery, ("Last-Event-ID" = Option<String>, Header, description = "What happened after this cursor.")),
+    responses((status = 200, description = "The events.", body = Event, content_type = "text/event-stream")))]
+async fn events(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Query(query): Query<EventsQuery>,
+) -> Result<Response, Problem> {
+    let topics = query.topics.as_deref().map(read_topics).transpose()?.unwrap_or_default();
+    let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?").to_owned());
+    let cursor = last.or(query.since);
+    if cursor.as_ref().is_some_and(|cursor| cursor.len() > CURSOR_MAX_BYTES) {
+        return Err(Problem::invalid("that is no cursor: give back what `id` said"));
+    }
+    caller.check(&Request::Events { since: None, filter: EventFilter::default(), wait: false })?;
+    let filter = EventFilter { topics, ..EventFilter::default() };
+    let listener = app.news.listen()?;
+    let stream = Stream { app, caller, listener, filter, cursor, ready: VecDeque::new(), has_begun: false };
+    let body = Body::from_stream(stream::unfold(stream, async |mut stream| {
+        let text = stream.next().await?;
+        Some((Ok::<_, Infallible>(text), stream))
+    }));
+    Ok(([(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")], body).into_response())
+}
+
+fn read_topics(text: &str) -> Result<Vec<EventTopic>, Problem> {
+    let read = |word: &str| TOPICS.iter().find(|(name, _)| *name == word).map(|(_, topic)| *topic);
+    let topics: Option<Vec<_>> = text.split(',').map(read).collect();
+    topics.ok_or_else(|| {
+        let names: Vec<&str> = TOPICS.iter().map(|(name, _)| *name).collect();
+        Problem::invalid(format!("topics: use {}, separated by commas", names.join(", ")))
+    })
+}
+
+/// One stream.
+struct Stream {
+    app: Arc<App>,
+    caller: Caller,
+    listener: Listener,
+    filter: EventFilter,
+    cursor: Option<String>,
+    /// What is to be sent.
+    ready: VecDeque<String>,
+    has_begun: bool,
+}
+
+impl Stream {
+    /// The next piece of text; `None` when the server ends.
+    async fn next(&mut self) -> Option<String> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // The client sees that the stream is there before anything happens.
+            return Some(": events\n\n".to_owned());
+        }
+        loop {
+            if let Some(text) = self.ready.pop_front() {
+                return Some(text);
+            }
+            self.listener.look();
+            let request = Request::Events { since: self.cursor.clone(), filter: self.filter.clone(), wait: false };
+            let events = match self.app.ask(&self.caller, request).await.ok()? {
+                Answer::Events(events) => events,
+                _ => return None,
+            };
+            if self.take(events) {
+                continue;
+            }
+            match timeout(PING_INTERVAL, self.listener.wait()).await {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(_) => return Some(": ping\n\n".to_owned()),
+            }
+        }
+    }
+
+    /// Takes what has happened; whether that was anything.
+    fn take(&mut self, events: Events) -> bool {
+        let Events { events, cursor, gone, restarted } = events;
+        let run = cursor.split_once(':').map_or("", |(run, _)| run);
+        if gone.is_some() || restarted {
+            let before = events.first().map_or(0, |event| event.number - 1);
+            self.ready.push_back(written("gap", &format!("{run}:{before}"), &Gap { gone, restarted }));
+        }
+        let has_any = !events.is_empty() || !self.ready.is_empty();
+        let texts = events.iter().map(|event| {
+            let name = serde_json::to_value(event).ok();
+            let name = name.as_ref().and_then(|event| event["event"].as_str()).unwrap_or("event");
+            written(name, &format!("{run}:{}", event.number), event)
+        });
+        self.ready.extend(texts);
+        self.cursor = Some(cursor);
+        has_any
+    }
+}
+
+fn written(name: &str, id: &str, data: &impl Serialize) -> String {
+    let mut text = String::new();
+    // JSON has no line ends.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    let _ = write!(text, "event: {name}\nid: {id}\ndata: {data}\n\n");
+    text
+}

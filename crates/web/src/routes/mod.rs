@@ -1,0 +1,142 @@
+//! The resources: each handler makes a request for the server's management.
+
+mod accounts;
+mod clients;
+mod events;
+pub(crate) use events::Gap;
+pub(crate) mod health;
+mod jobs;
+mod server;
+mod session;
+mod sessions;
+mod statistics;
+mod targets;
+mod volumes;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sanwire_server::{Answer, JobStatus, Request, Status};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::management::Outcome;
+use crate::problem::Problem;
+
+/// What is below `/api/v1`.
+pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
+    health::document_router()
+        .merge(server::router())
+        .merge(volumes::router())
+        .merge(targets::router())
+        .merge(clients::router())
+        .merge(sessions::router())
+        .merge(statistics::router())
+        .merge(jobs::router())
+        .merge(events::router())
+        .merge(accounts::router())
+        .merge(session::router())
+}
+
+/// What has changed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Changed {
+    /// One line for each thing, for people.
+    changed: Vec<String>,
+}
+
+/// Whether something is done although sessions use it.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ForceQuery {
+    /// Do it also while sessions use it, or when it takes from them what they use.
+    #[serde(default)]
+    force: bool,
+}
+
+/// A resource with its revision as its ETag.
+pub(crate) struct Tagged<T>(pub(crate) u64, pub(crate) T);
+
+impl<T: Serialize> IntoResponse for Tagged<T> {
+    fn into_response(self) -> Response {
+        let Tagged(revision, resource) = self;
+        let mut response = Json(resource).into_response();
+        if let Ok(tag) = HeaderValue::try_from(format!("\"{revision}\"")) {
+            response.headers_mut().insert(header::ETAG, tag);
+        }
+        response
+    }
+}
+
+/// The answer to a change.
+pub(crate) struct Made {
+    outcome: Outcome,
+    /// Where the new resource is, if it makes one.
+    location: Option<String>,
+}
+
+impl Made {
+    pub(crate) fn changed(outcome: Outcome) -> Self {
+        Made { outcome, location: None }
+    }
+
+    /// A resource of this name in a collection.
+    pub(crate) fn resource(outcome: Outcome, collection: &str, name: &str) -> Self {
+        Made { outcome, location: Some(format!("/api/v1/{collection}/{}", in_path(name))) }
+    }
+}
+
+impl IntoResponse for Made {
+    fn into_response(self) -> Response {
+        let (mut response, location) = match self.outcome {
+            Outcome::Changed(changed) => {
+                let status = if self.location.is_some() { StatusCode::CREATED } else { StatusCode::OK };
+                ((status, Json(Changed { changed })).into_response(), self.location)
+            }
+            Outcome::Running(job) => {
+                let location = format!("/api/v1/jobs/{}", job.id);
+                ((StatusCode::ACCEPTED, Json::<JobStatus>(*job)).into_response(), Some(location))
+            }
+        };
+        if let Some(location) = location.and_then(|location| HeaderValue::try_from(location).ok()) {
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+        response
+    }
+}
+
+/// A name as a part of a path.
+fn in_path(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+    let escaped = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    name.bytes().map(escaped).collect()
+}
+
+impl App {
+    /// The server as it is now.
+    async fn status(&self, caller: &Caller) -> Result<Status, Problem> {
+        match self.ask(caller, Request::Status).await? {
+            Answer::Status(status) => Ok(status),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+fn unexpected() -> Problem {
+    Problem::defect("the answer is another one than was asked for")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_name_in_a_path_is_escaped() {
+        assert_eq!(super::in_path("iqn.2026-11.org.sanwire:disk1"), "iqn.2026-11.org.sanwire:disk1");
+        assert_eq!(super::in_path("a/b?c ü"), "a%2Fb%3Fc%20%C3%BC");
+    }
+}

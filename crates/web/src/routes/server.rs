@@ -1,0 +1,155 @@
+//! The server as a whole.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::IntoResponse;
+use sanwire_server::{Answer, Collections, Deviation, GroupStatus, JobStatus, MissingStatus, PortState, Request};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Changed, Made, Tagged, unexpected};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::extract::{Json, Path, Query};
+use crate::management::{Outcome, Terms};
+use crate::problem::Problem;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(server))
+        .routes(routes!(difference))
+        .routes(routes!(reload))
+        .routes(routes!(set_group))
+}
+
+/// The server.
+#[derive(Serialize, ToSchema)]
+struct Server {
+    /// What clients call it.
+    name: String,
+    /// The version of the program.
+    version: &'static str,
+    /// Rises with each change of what an administrator can change.
+    revision: u64,
+    /// The same of all resources of each type.
+    collections: Collections,
+    /// Where it listens.
+    wires: Vec<String>,
+    /// How many volumes it serves.
+    volumes: usize,
+    /// How many iSCSI targets it has.
+    targets: usize,
+    /// The port groups through which HyperSCSI clients reach the volumes.
+    groups: Vec<GroupStatus>,
+    /// Volumes that should be served and could not be opened.
+    missing: Vec<MissingStatus>,
+}
+
+/// What differs from the configuration.
+#[derive(Serialize, ToSchema)]
+struct Difference {
+    /// What was changed while the server ran.
+    deviations: Vec<Deviation>,
+    /// What a reload would change, a line for each thing, for people.
+    reload: Vec<String>,
+}
+
+/// How the configuration is read again.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Reload {
+    /// Do it also when it takes volumes away from sessions that use them.
+    #[serde(default)]
+    force: bool,
+    /// Forget what was changed while the server ran.
+    #[serde(default)]
+    reset: bool,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[into_params(parameter_in = Query)]
+struct DryRunQuery {
+    /// Only tell what would change.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// The server
+#[utoipa::path(get, path = "/server", tag = "server", responses((status = 200, description = "The server as it is now.", body = Server)))]
+async fn server(State(app): State<Arc<App>>, caller: Caller) -> Result<impl IntoResponse, Problem> {
+    let status = app.status(&caller).await?;
+    let server = Server {
+        name: status.name,
+        version: env!("CARGO_PKG_VERSION"),
+        revision: status.revision,
+        collections: status.collections,
+        wires: status.wires,
+        volumes: status.volumes.len(),
+        targets: status.targets.len(),
+        groups: status.groups,
+        missing: status.missing,
+    };
+    // Not everything in it has a revision.
+    Ok(axum::Json(server))
+}
+
+/// What differs from the configuration
+#[utoipa::path(get, path = "/server/configuration/difference", tag = "server", responses((status = 200, description = "What differs.", body = Difference)))]
+async fn difference(State(app): State<Arc<App>>, caller: Caller) -> Result<impl IntoResponse, Problem> {
+    let status = app.status(&caller).await?;
+    let would = app.ask(&caller, Request::Reload { force: false, dry_run: true, reset: false }).await?;
+    let Answer::Changed(reload) = would else { return Err(unexpected()) };
+    Ok(Tagged(status.revision, Difference { deviations: status.deviations, reload }))
+}
+
+/// Read the configuration again
+#[utoipa::path(post, path = "/server/reload", tag = "server", params(DryRunQuery, ("If-Match" = Option<String>, Header, description = "Only if the server still has this ETag.")), request_body = Reload, responses(
+    (status = 200, description = "It was read.", body = Changed),
+    (status = 202, description = "It goes on as a job.", body = JobStatus),
+))]
+async fn reload(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Query(query): Query<DryRunQuery>,
+    Json(Reload { force, reset }): Json<Reload>,
+) -> Result<Made, Problem> {
+    let request = Request::Reload { force, dry_run: query.dry_run, reset };
+    if !query.dry_run {
+        return app.change(&caller, request, terms).await.map(Made::changed);
+    }
+    match app.ask(&caller, request).await? {
+        Answer::Changed(lines) => Ok(Made::changed(Outcome::Changed(lines))),
+        _ => Err(unexpected()),
+    }
+}
+
+/// The state of ports.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AccessState {
+    /// How they reach their units.
+    pub(super) state: PortState,
+}
+
+/// Put the ports of a group into another state
+///
+/// Initiators of all targets that are reached through it are told.
+#[utoipa::path(put, path = "/groups/{group}", tag = "targets", params(("group" = u16, Path, description = "The portal group's tag.")), request_body = AccessState, responses(
+    (status = 200, description = "It was done.", body = Changed),
+    (status = 202, description = "It goes on as a job.", body = JobStatus),
+))]
+async fn set_group(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(group): Path<u16>,
+    Json(AccessState { state }): Json<AccessState>,
+) -> Result<Made, Problem> {
+    let request = Request::SetAccessState { group, state, target: None };
+    app.change(&caller, request, terms).await.map(Made::changed)
+}

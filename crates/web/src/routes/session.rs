@@ -1,0 +1,170 @@
+//! Who asks: first log-in, log-in and log-out.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json as Body};
+use sanwire_server::Asker;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Changed;
+use super::accounts::{PASSWORD_BYTES, check_name, check_password};
+use crate::accounts::{SESSION_TIME, UserRecord};
+use crate::app::App;
+use crate::caller::{Caller, Peer, Role};
+use crate::extract::Json;
+use crate::guard::{cookie, cookie_name};
+use crate::problem::Problem;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(bootstrap)).routes(routes!(session, log_in, log_out))
+}
+
+/// Who asks.
+#[derive(Serialize, ToSchema)]
+struct Session {
+    /// The user, the token, or the process.
+    name: String,
+    /// What it may do.
+    role: Role,
+}
+
+/// A name and its password.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct LogIn {
+    /// The user.
+    name: String,
+    /// The password.
+    #[schema(format = Password)]
+    password: String,
+}
+
+/// The first administrator.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Bootstrap {
+    /// The code of the link that `sanwire serve` and `sanwire ctl web-login` print.
+    code: String,
+    /// The user, who is made, or gets this password and the role administrator.
+    name: String,
+    /// The password.
+    #[schema(format = Password, min_length = 10, max_length = 256)]
+    password: String,
+}
+
+/// Make the first administrator
+///
+/// By the code of a link that `sanwire serve` and `sanwire ctl web-login` print, which holds once and for ten minutes. Logs in as well.
+#[utoipa::path(post, path = "/bootstrap", tag = "accounts", security(()), request_body = Bootstrap, responses((status = 201, description = "The user is there, and logged in.", body = Session)))]
+async fn bootstrap(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    Json(Bootstrap { code, name, password }): Json<Bootstrap>,
+) -> Result<Response, Problem> {
+    check_name(&name)?;
+    check_password(&password)?;
+    let by = Asker::Stranger { address: peer.to_string() };
+    let may_try = app.accounts.may_try("", &peer.source());
+    if !may_try || !app.accounts.take_code(&code) {
+        return Err(app.refuse_log_in(&by, "a first log-in by HTTP", may_try).await);
+    }
+    let hash = app.accounts.hashing.hash(password).await?;
+    let user = UserRecord { name: name.clone(), role: Role::Administrator, password: hash };
+    let line = format!("user {name} is an administrator, by a one-time link");
+    let _ = app
+        .edit(&by, line, move |contents| {
+            contents.users.retain(|old| old.name != user.name);
+            contents.users.push(user);
+            Ok(())
+        })
+        .await?;
+    app.accounts.end_sessions_of(&name);
+    app.begin_session(&peer, &name, Role::Administrator)
+}
+
+/// Who asks
+#[utoipa::path(get, path = "/session", tag = "accounts", responses((status = 200, description = "Who asks.", body = Session)))]
+async fn session(caller: Caller) -> Body<Session> {
+    let name = match &caller.asker {
+        Asker::User { user, .. } => user.clone(),
+        Asker::Token { token, .. } => token.clone(),
+        asker => asker.to_string(),
+    };
+    Body(Session { name, role: caller.role })
+}
+
+/// Log in
+///
+/// The answer sets a cookie, which holds for twelve hours.
+#[utoipa::path(post, path = "/session", tag = "accounts", security(()), request_body = LogIn, responses((status = 201, description = "The user is logged in.", body = Session)))]
+async fn log_in(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    Json(LogIn { name, password }): Json<LogIn>,
+) -> Result<Response, Problem> {
+    let by = Asker::Stranger { address: peer.to_string() };
+    if name.len() > 64 || password.len() > *PASSWORD_BYTES.end() {
+        return Err(Problem::new("login-refused", "there is no such user, or the password is another one"));
+    }
+    if !app.accounts.may_try(&name, &peer.source()) {
+        return Err(app.refuse_log_in(&by, "a log-in by HTTP", false).await);
+    }
+    let user = app.accounts.contents().user(&name).cloned();
+    let role = user.as_ref().map(|user| user.role);
+    let is_right = app.accounts.hashing.is_right(password, user.map(|user| user.password)).await?;
+    match role.filter(|_| is_right) {
+        Some(role) => {
+            let by = Asker::User { user: name.clone(), address: peer.to_string() };
+            app.note(&by, "logged in by HTTP".to_owned()).await?;
+            app.begin_session(&peer, &name, role)
+        }
+        None => Err(app.refuse_log_in(&by, &format!("a log-in by HTTP as {name:?}"), true).await),
+    }
+}
+
+/// Log out
+#[utoipa::path(delete, path = "/session", tag = "accounts", responses((status = 200, description = "The session is over.", body = Changed)))]
+async fn log_out(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    _caller: Caller,
+    headers: HeaderMap,
+) -> Response {
+    let name = cookie_name(&peer);
+    if let Some(secret) = cookie(&headers, name) {
+        app.accounts.end_session(secret);
+    }
+    let over = format!("{name}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+    let changed = Changed { changed: vec!["the session is over".to_owned()] };
+    ([(header::SET_COOKIE, over)], Body(changed)).into_response()
+}
+
+impl App {
+    /// Writes down a log-in that was refused; those that come too often are not looked at.
+    async fn refuse_log_in(&self, by: &Asker, what: &str, is_looked_at: bool) -> Problem {
+        if !is_looked_at {
+            return Problem::new("login-too-often", "too many have tried to log in: wait for a minute");
+        }
+        let (desk, by, what) = (Arc::clone(&self.management.desk), by.clone(), what.to_owned());
+        match self.management.work(move || desk.note_refused(&by, &what)).await {
+            Ok(()) => Problem::new("login-refused", "there is no such user or code, or the password is another one"),
+            Err(problem) => problem,
+        }
+    }
+
+    fn begin_session(&self, peer: &Peer, user: &str, role: Role) -> Result<Response, Problem> {
+        let secret = self.accounts.begin_session(user).map_err(|_| Problem::defect("no session could begin"))?;
+        let (name, seconds) = (cookie_name(peer), SESSION_TIME.as_secs());
+        let secure = if peer.is_encrypted() { "; Secure" } else { "" };
+        let text = format!("{name}={}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", secret.text());
+        let cookie = HeaderValue::try_from(text).map_err(|_| Problem::defect("no session could begin"))?;
+        let session = Session { name: user.to_owned(), role };
+        Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Body(session)).into_response())
+    }
+}

@@ -1,0 +1,53 @@
+//! The sessions of all wires.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::IntoResponse;
+use sanwire_server::{Answer, Request, SessionStatus};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Tagged, unexpected};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::extract::{Path, Query};
+use crate::page::{Page, PageQuery};
+use crate::problem::Problem;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(list_sessions)).routes(routes!(session))
+}
+
+/// The sessions of all clients and iSCSI initiators
+#[utoipa::path(get, path = "/sessions", tag = "sessions", params(PageQuery), responses((status = 200, description = "The sessions.", body = Page<SessionStatus>)))]
+async fn list_sessions(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Result<impl IntoResponse, Problem> {
+    Ok(axum::Json(query.cut(app.sessions(&caller).await?, |session| session.id.clone())?))
+}
+
+/// A session
+///
+/// Its ETag is the revision of all sessions of its client.
+#[utoipa::path(get, path = "/sessions/{session}", tag = "sessions", params(("session" = String, Path, description = "Its number, in hexadecimal digits.")), responses((status = 200, description = "The session.", body = SessionStatus)))]
+async fn session(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<impl IntoResponse, Problem> {
+    let session = app.sessions(&caller).await?.into_iter().find(|session| session.id == id);
+    let session = session.ok_or_else(|| Problem::new("session-unknown", "there is no session of this number"))?;
+    Ok(Tagged(session.revision, session))
+}
+
+impl App {
+    async fn sessions(&self, caller: &Caller) -> Result<Vec<SessionStatus>, Problem> {
+        match self.ask(caller, Request::Sessions).await? {
+            Answer::Sessions(sessions) => Ok(sessions),
+            _ => Err(unexpected()),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Who is let in, and as what.
+
+use serde_json::json;
+
+use super::requests::answer;
+use super::{Fixture, Reply, fixture};
+
+const PASSWORD: &str = "correct horse battery";
+
+/// An API with an administrator, who is logged in: its cookie.
+fn with_administrator() -> (Fixture, String) {
+    let web = fixture(answer);
+    let link = web.web.log_in_link().unwrap().unwrap();
+    let (_, code) = link.split_once("/#code=").unwrap();
+    let body = json!({ "code": code, "name": "root", "password": PASSWORD }).to_string();
+    let made = web.ask_by_tcp("POST", "/api/v1/bootstrap", "", &body);
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(web.ask_by_tcp("POST", "/api/v1/bootstrap", "", &body).code(), (401, "login-refused".into()));
+    let cookie = cookie(&made);
+    (web, cookie)
+}
+
+/// The headers of a page of the server itself.
+fn cookie(reply: &Reply) -> String {
+    let text = reply.header("set-cookie").unwrap();
+    assert!(text.contains("HttpOnly; SameSite=Strict") && text.contains("Max-Age=43200"), "{text}");
+    let (cookie, _) = text.split_once(';').unwrap();
+    format!("Cookie: a=b; {cookie}\r\nSec-Fetch-Site: same-origin\r\nContent-Type: application/json\r\n")
+}
+
+fn log_in(web: &Fixture, name: &str, password: &str) -> Reply {
+    web.ask_by_tcp("POST", "/api/v1/session", "", &json!({ "name": name, "password": password }).to_string())
+}
+
+#[test]
+fn the_first_administrator_comes_by_a_link() {
+    let (web, cookie) = with_administrator();
+    let session = web.ask_by_tcp("GET", "/api/v1/session", &cookie, "").json();
+    assert_eq!(session, json!({ "name": "root", "role": "administrator" }));
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/volumes", &cookie, "").status, 200);
+    assert_eq!(log_in(&web, "root", "another one!").code(), (401, "login-refused".into()));
+    assert_eq!(log_in(&web, "nobody", PASSWORD).code(), (401, "login-refused".into()));
+    assert_eq!(log_in(&web, "root", PASSWORD).status, 201);
+    assert_eq!(web.ask_by_tcp("DELETE", "/api/v1/session", &cookie, "").status, 200);
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/volumes", &cookie, "").status, 401);
+    let noted = web.desk.noted.lock().unwrap().join("\n");
+    for part in ["root is an administrator", "is refused a log-in by HTTP as \"nobody\"", "user root at 127.0.0.1"] {
+        assert!(noted.contains(part), "{noted}");
+    }
+    assert!(!noted.contains(PASSWORD));
+}
+
+#[test]
+fn a_change_by_a_cookie_comes_from_a_page_of_the_server() {
+    let (web, cookie) = with_administrator();
+    let body = json!({ "name": "n", "store": "ram:1M" }).to_string();
+    let ask = |headers: &str| web.ask_by_tcp("POST", "/api/v1/volumes", headers, &body);
+    assert_eq!(ask(&cookie).status, 201);
+    let plain = cookie.replace("Sec-Fetch-Site: same-origin\r\n", "");
+    assert_eq!(ask(&plain).code(), (403, "origin-foreign".into()));
+    assert_eq!(ask(&cookie.replace("same-origin", "cross-site")).code(), (403, "origin-foreign".into()));
+    let form = cookie.replace("application/json", "text/plain");
+    assert_eq!(web.ask_by_tcp("DELETE", "/api/v1/volumes/v1", &form, "").code().0, 415);
+}
+
+#[test]
+fn roles_bound_what_users_and_tokens_may() {
+    let (web, root) = with_administrator();
+    let token = |role: &str| {
+        let made = web.ask_by_tcp("POST", "/api/v1/tokens", &root, &json!({ "name": role, "role": role }).to_string());
+        assert_eq!(made.status, 201);
+        let made = made.json();
+        let text = made["token"].as_str().unwrap();
+        assert!(text.starts_with("swt_") && text.len() == 68, "{text}");
+        (format!("Authorization: Bearer {text}\r\n"), made["id"].as_str().unwrap().to_owned())
+    };
+    let (viewer, operator) = (token("viewer"), token("operator"));
+    let ask = |headers: &str, method: &str, path: &str, body: &str| web.ask_by_tcp(method, path, headers, body).status;
+    let [resize, add] = [r#"{"size":"1G"}"#, r#"{"name":"n","store":"ram:1M"}"#];
+    assert_eq!(ask(&viewer.0, "GET", "/api/v1/volumes", ""), 200);
+    assert_eq!(ask(&viewer.0, "PATCH", "/api/v1/volumes/v1", resize), 403);
+    assert_eq!(ask(&operator.0, "PATCH", "/api/v1/volumes/v1", resize), 200);
+    assert_eq!(ask(&operator.0, "POST", "/api/v1/volumes", add), 403);
+    let manages = r#"{"id":"0123456789abcdef0123456789abcdef","settings":{"manage":true}}"#;
+    assert_eq!(ask(&operator.0, "POST", "/api/v1/clients", manages), 403);
+    for path in ["/api/v1/users", "/api/v1/tokens"] {
+        assert_eq!(ask(&operator.0, "GET", path, ""), 403);
+    }
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/tokens", &root, "").json()["total"], 2);
+    assert_eq!(ask(&root, "DELETE", &format!("/api/v1/tokens/{}", viewer.1), ""), 200);
+    assert_eq!(ask(&viewer.0, "GET", "/api/v1/volumes", ""), 401);
+    assert_eq!(ask("Authorization: Basic eDp5\r\n", "GET", "/healthz", ""), 401);
+}
+
+#[test]
+fn users_are_changed_and_the_last_administrator_stays() {
+    let (web, root) = with_administrator();
+    let ask = |headers: &str, method: &str, path: &str, body: &str| web.ask_by_tcp(method, path, headers, body);
+    let user = json!({ "name": "eve", "role": "viewer", "password": PASSWORD }).to_string();
+    assert_eq!(ask(&root, "POST", "/api/v1/users", &user).status, 201);
+    assert_eq!(ask(&root, "POST", "/api/v1/users", &user).code(), (409, "account-exists".into()));
+    let short = json!({ "name": "x", "role": "viewer", "password": "short" }).to_string();
+    assert_eq!(ask(&root, "POST", "/api/v1/users", &short).code(), (422, "account-invalid".into()));
+    let eve = cookie(&log_in(&web, "eve", PASSWORD));
+    assert_eq!(ask(&eve, "PATCH", "/api/v1/users/eve", r#"{"role":"administrator"}"#).status, 403);
+    assert_eq!(ask(&eve, "PATCH", "/api/v1/users/root", r#"{"password":"taken over!"}"#).status, 403);
+    assert_eq!(ask(&eve, "PATCH", "/api/v1/users/eve", r#"{"password":"another one!"}"#).status, 200);
+    assert_eq!(ask(&eve, "GET", "/api/v1/session", "").status, 401, "its sessions have ended");
+    assert_eq!(ask(&root, "DELETE", "/api/v1/users/root", "").code(), (409, "account-last".into()));
+    assert_eq!(ask(&root, "PATCH", "/api/v1/users/root", r#"{"role":"viewer"}"#).code(), (409, "account-last".into()));
+    assert_eq!(ask(&root, "DELETE", "/api/v1/users/eve", "").status, 200);
+    assert_eq!(ask(&root, "DELETE", "/api/v1/users/eve", "").code(), (404, "account-unknown".into()));
+}
+
+#[test]
+fn a_storm_of_log_ins_is_refused_and_hurts_nobody() {
+    let (web, root) = with_administrator();
+    let codes: Vec<u16> = (0..20).map(|_| log_in(&web, "root", "a wrong one!").status).collect();
+    assert!(codes.iter().filter(|code| **code == 401).count() <= 8, "{codes:?}");
+    assert_eq!(log_in(&web, "root", PASSWORD).code(), (429, "login-too-often".into()));
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/volumes", &root, "").status, 200, "who is logged in goes on");
+}

@@ -12,7 +12,10 @@ use utoipa::ToSchema;
 /// The HTTP status of each code of a refusal.
 const STATUSES: &[(&str, StatusCode)] = &[
     ("answer-too-long", StatusCode::INTERNAL_SERVER_ERROR),
+    ("audit-failed", StatusCode::INTERNAL_SERVER_ERROR),
+    ("audit-unknown", StatusCode::NOT_FOUND),
     ("busy", StatusCode::SERVICE_UNAVAILABLE),
+    ("client-ambiguous", StatusCode::CONFLICT),
     ("client-exists", StatusCode::CONFLICT),
     ("client-invalid", StatusCode::UNPROCESSABLE_ENTITY),
     ("client-unknown", StatusCode::NOT_FOUND),

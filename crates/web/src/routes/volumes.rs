@@ -101,6 +101,8 @@ struct VolumeChange {
     security: Option<String>,
     /// Its HyperSCSI number.
     lun: Option<u16>,
+    /// Whether its content is neither deleted nor rolled back.
+    protected: Option<bool>,
 }
 
 /// Another disc.
@@ -178,12 +180,19 @@ async fn change_volume(
     Json(change): Json<VolumeChange>,
 ) -> Result<Made, Problem> {
     let request = match change {
-        VolumeChange { size: Some(size), security: None, lun: None } => Request::ResizeVolume { name, size },
-        VolumeChange { size: None, security: Some(security), lun: None } => Request::SetVolume { name, security },
-        VolumeChange { size: None, security: None, lun } if lun.is_some() => {
+        VolumeChange { size: Some(size), security: None, lun: None, protected: None } => {
+            Request::ResizeVolume { name, size }
+        }
+        VolumeChange { size: None, security: Some(security), lun: None, protected: None } => {
+            Request::SetVolume { name, security: Some(security), protected: None }
+        }
+        VolumeChange { size: None, security: None, lun: None, protected: Some(protected) } => {
+            Request::SetVolume { name, security: None, protected: Some(protected) }
+        }
+        VolumeChange { size: None, security: None, lun, protected: None } if lun.is_some() => {
             Request::MapVolume { name, lun, target: None, force }
         }
-        _ => return Err(Problem::invalid("give one of size, security and lun")),
+        _ => return Err(Problem::invalid("give one of size, security, lun and protected")),
     };
     app.change(&caller, request, terms).await.map(Made::changed)
 }

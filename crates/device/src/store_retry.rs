@@ -202,7 +202,7 @@ mod tests {
         stalls.seen(at(12));
         stalls.seen(at(11));
         stalls.seen(at(13));
-        (0..2).for_each(|_| drop(stalls.end()));
+        (0..2).for_each(|_| _ = stalls.end());
         stalls.seen(at(20));
         assert_eq!(stalls.stalled(), Duration::from_secs(3));
         stalls.begin(at(30));

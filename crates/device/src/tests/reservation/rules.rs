@@ -188,7 +188,7 @@ fn one_registration_may_stand_for_all_target_ports() {
     assert_eq!(out(&world, by_two, RESERVE, 3, (4, 0)), Status::Good);
     assert_eq!(out(&world, ONE, RELEASE, 3, (4, 0)), Status::Good, "the same registrant by another port");
     assert_eq!(out(&world, by_two, REGISTER, 0, (4, 0)), Status::Good);
-    assert_eq!(keys(&world), []);
+    assert_eq!(keys(&world), [0; 0]);
 }
 
 /// A nexus by another port of one iSCSI initiator.
@@ -223,5 +223,5 @@ fn lists_that_are_not_all_there_are_refused() {
     assert_eq!(world.bad([0x5f, 0, 0, 0, 0, 0, 0, 0, 25, 0], &[0; 25]), error, "a longer list");
     let kept = send(&world, ONE, REGISTER, 0, &list(0, 1, KEEP));
     assert_eq!(sense(&kept), Sense::invalid_field_in_parameters(20, Some(0)), "nothing can be kept");
-    assert_eq!(keys(&world), []);
+    assert_eq!(keys(&world), [0; 0]);
 }

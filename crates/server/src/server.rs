@@ -5,12 +5,14 @@ mod grounds;
 mod looking;
 mod opener;
 mod opening;
+mod portals;
 
 pub(crate) use self::grounds::Grounds;
 pub(crate) use self::looking::View;
 pub(crate) use self::opener::VolumeOpener;
 use self::opening::add_volumes;
 pub(crate) use self::opening::{MissingVolume, note_units};
+use self::portals::listeners;
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +26,6 @@ use sanwire_buffer::Region;
 use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
-use sanwire_io::tcp::Listener;
 use sanwire_io::{Port, Waker};
 
 use crate::budget::Budget;
@@ -374,20 +375,6 @@ impl ShardPlace {
         };
         (0..shards).map(place).collect()
     }
-}
-
-/// Opens the portals; those with port 0 learn which port they have.
-fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, u8)>, StartError> {
-    let mut listeners = Vec::new();
-    for wire in wires {
-        let Some((address, group_tag)) = wire.portal() else { continue };
-        let failed = |source| StartError::Wire { wire: wire.clone(), source };
-        let listener = Listener::open(address).map_err(failed)?;
-        let address = listener.local_address().map_err(failed)?;
-        *wire = wire.clone().at(address);
-        listeners.push((listener, group_tag, wire.front()));
-    }
-    Ok(listeners)
 }
 
 /// iSCSI protects nothing that it carries. Only units that come are looked at.

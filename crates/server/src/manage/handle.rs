@@ -1,12 +1,15 @@
 //! Where requests come together: several may ask, and what takes long keeps none of the others waiting.
 
+mod awaited;
+
 use std::fmt::Display;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use self::awaited::{Awaited, AwaitedPart};
 use super::jobs::{Job, Jobs, what};
 use super::look::Looker;
 use super::metrics::RequestCounts;
@@ -51,38 +54,6 @@ pub(super) struct Desk {
     workers: Arc<()>,
     /// And of these, each that waits for what takes long.
     waiters: Arc<()>,
-}
-
-/// How much goes on that the server does not end before.
-#[derive(Clone, Default)]
-struct Awaited(Arc<(Mutex<usize>, Condvar)>);
-
-/// One such thing.
-struct AwaitedPart(Awaited);
-
-impl Awaited {
-    fn begin(&self) -> AwaitedPart {
-        *self.count() += 1;
-        AwaitedPart(self.clone())
-    }
-
-    fn wait(&self) {
-        let mut count = self.count();
-        while *count > 0 {
-            count = self.0.1.wait(count).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn count(&self) -> MutexGuard<'_, usize> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for AwaitedPart {
-    fn drop(&mut self) {
-        *self.0.count() -= 1;
-        self.0.0.1.notify_all();
-    }
 }
 
 /// What is left of a request, without the manager.

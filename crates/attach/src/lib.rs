@@ -14,6 +14,7 @@ mod range_lock;
 mod record;
 mod registry;
 mod remains;
+mod telling;
 #[cfg(test)]
 mod test_volume;
 
@@ -25,3 +26,4 @@ pub use loop_device::{DeviceJob, Helper, perform};
 pub use nbd::{NbdAddress, NbdError, NbdServer, serve_nbd};
 pub use record::{Kind, Record};
 pub use registry::{Detached, Listing, Registry, RegistryError};
+pub use telling::Telling;

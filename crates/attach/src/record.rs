@@ -3,10 +3,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::registry::RegistryError;
+use crate::telling;
 
 /// One attachment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -19,6 +22,9 @@ pub struct Record {
     pub volume: String,
     /// What it is attached as.
     pub kind: Kind,
+    /// Where its process tells how it is.
+    #[serde(default)]
+    pub status: Option<PathBuf>,
 }
 
 /// What a volume is attached as.
@@ -59,13 +65,19 @@ impl Record {
             path: PathBuf::from(format!("/proc/{pid}/stat")),
             source: io::ErrorKind::InvalidData.into(),
         })?;
-        Ok(Record { pid, pid_started, volume, kind })
+        Ok(Record { pid, pid_started, volume, kind, status: None })
     }
 
     /// Whether its process still runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         start_time(self.pid) == Some(self.pid_started)
+    }
+
+    /// How it is, as its process tells; `None` when that does not answer for so long.
+    #[must_use]
+    pub fn look(&self, patience: Duration) -> Option<Value> {
+        telling::ask(self.status.as_deref()?, patience)
     }
 
     /// The block device, when it has one.

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::claim::{Claim, Unclaimed};
 use crate::device_name;
 use crate::loop_device::{self, Helper, LoopError};
 use crate::record::{Kind, Record};
 use crate::remains::remove_dead_mount;
+use crate::telling::Telling;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -118,6 +120,17 @@ impl Registry {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(|source| RegistryError::Io { path: directory.clone(), source })?;
         Ok(Registry { directory, helper })
+    }
+
+    /// Has this process tell those who ask how an attachment is, until that is dropped: its place is [`Record::status`].
+    ///
+    /// # Errors
+    /// When there can be no socket.
+    pub fn telling(&self, tell: impl Fn() -> Value + Send + 'static) -> Result<Telling, RegistryError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.join(format!("{}-{number}.status", std::process::id()));
+        Telling::start(path.clone(), tell).map_err(|source| RegistryError::Io { path, source })
     }
 
     /// Lists an attachment until the [`Listing`] is dropped.
@@ -272,6 +285,9 @@ fn end_process(record: &Record, path: &Path, timeout: Duration) -> Result<(), Re
 
 /// Undoes what a dead process left. A thing that meanwhile belongs to somebody else is left alone.
 fn remove_remains(record: &Record) -> Result<(), LoopError> {
+    if let Some(status) = &record.status {
+        let _ = fs::remove_file(status);
+    }
     match &record.kind {
         Kind::Fuse { mount_point, made_mount_point, file, device, name } => {
             if let (Some(name), Some(device)) = (name, device) {

@@ -10,6 +10,7 @@ mod key;
 mod links;
 mod manage;
 mod serve;
+mod status;
 mod top;
 mod watching;
 
@@ -32,6 +33,7 @@ pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};
 pub(crate) use manage::{AskingArgs, ManageArgs, ManageCommand, SettingsArgs, check_volume};
 pub(crate) use serve::ServeArgs;
+pub(crate) use status::StatusArgs;
 pub(crate) use top::TopArgs;
 pub(crate) use watching::{AuditArgs, EventsArgs, ResultArg, TopicArg};
 
@@ -63,6 +65,8 @@ pub(crate) enum Command {
     Discover(DiscoverArgs),
     /// List the volumes of a server, or what is attached on this host
     Ls(LsArgs),
+    /// Show how what is attached on this host is: live, waiting for its server, or lost
+    Status(StatusArgs),
     /// Show the details of a volume
     Info(InfoArgs),
     /// Make a volume a local file and block device, or an NBD export

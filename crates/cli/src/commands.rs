@@ -16,4 +16,5 @@ pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod manage;
 pub(crate) mod serve;
+pub(crate) mod status;
 pub(crate) mod top;

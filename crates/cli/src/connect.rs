@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{
-    Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, OptionChanges, Pauser, Server, Url, Volume,
+    Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Looker, OptionChanges, Pauser, Server, Url, Volume,
     VolumeInfo,
 };
 use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
@@ -58,6 +58,11 @@ impl Connection {
     /// Lets another thread pause the server.
     pub(crate) fn pauser(&self) -> Pauser {
         self.0.borrow().pauser()
+    }
+
+    /// Lets another thread see how the connection is.
+    pub(crate) fn looker(&self) -> Looker {
+        self.0.borrow().looker()
     }
 
     /// Opens a volume by its name.

@@ -47,6 +47,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Top(args) => logged(level, || commands::top::run(&args)),
         Command::Discover(args) => logged(level, || commands::discover::run(&args)),
         Command::Ls(args) => logged(level, || commands::ls::run(&args)),
+        Command::Status(args) => logged(level, || commands::status::run(&args)),
         Command::Info(args) => logged(level, || commands::info::run(&args)),
         Command::Attach(args) => logged(level, || commands::attach::run(&args)),
         Command::Detach(args) => logged(level, || commands::detach::run(&args)),

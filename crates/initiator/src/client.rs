@@ -16,6 +16,7 @@ use sanwire_io::{Clock, Waker};
 use crate::driver::{ConnectionState, Driver, OptionChanges};
 use crate::endpoint::ConnectError;
 use crate::inventory::{self, Sought, VolumeSummary};
+use crate::looker::Looker;
 use crate::options::ClientOptions;
 use crate::pauser::Pauser;
 use crate::queue::OpQueue;
@@ -132,6 +133,12 @@ impl Client {
     #[must_use]
     pub fn pauser(&self) -> Pauser {
         self.driver.pauser()
+    }
+
+    /// Lets another thread see how the connection is.
+    #[must_use]
+    pub fn looker(&self) -> Looker {
+        self.driver.looker()
     }
 
     /// A way to change the connection while it works, also on another thread.

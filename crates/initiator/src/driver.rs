@@ -3,6 +3,7 @@
 mod answers;
 mod flushing;
 mod keeping;
+mod looking;
 mod operations;
 mod option_changes;
 mod own;
@@ -22,7 +23,8 @@ pub(crate) use self::keeping::tells_of_power;
 pub use self::option_changes::OptionChanges;
 pub(crate) use self::own::OwnCommand;
 use crate::inventory::{VolumeFingerprint, VolumeSummary};
-use crate::pauser::{PauseDesk, Pauser};
+use crate::looker::LookDesk;
+use crate::pauser::PauseDesk;
 use crate::queue::{Completer, OpQueue};
 use crate::session::{Answer, Event, Failure, LinkStatus, OrderId, ServerInfo, Session};
 use crate::translate::{Again, CdbSize, Limits};
@@ -175,6 +177,7 @@ pub(crate) struct Driver {
     wants_flush: bool,
     buffers: Option<BufferPool>,
     pauses: Arc<PauseDesk>,
+    looks: Arc<LookDesk>,
     /// What was asked of the server for another thread, which waits until it has heard.
     unheard: Option<bool>,
 }
@@ -211,22 +214,8 @@ impl Driver {
             wants_flush: false,
             buffers: None,
             pauses: Arc::default(),
+            looks: Arc::default(),
             unheard: None,
-        }
-    }
-
-    /// Lets other threads pause the server.
-    pub(crate) fn pauser(&self) -> Pauser {
-        Pauser::new(Arc::clone(&self.pauses), self.waker.clone())
-    }
-
-    fn tend_pauses(&mut self, now: Instant) {
-        if let Some(is_paused) = self.pauses.take() {
-            self.session.pause(is_paused, now);
-            self.unheard = Some(is_paused);
-        }
-        if let Some(is_paused) = self.unheard.take_if(|_| self.session.is_pause_heard()) {
-            self.pauses.tell(is_paused);
         }
     }
 
@@ -284,7 +273,7 @@ impl Driver {
         let now = self.session.now();
         self.take_wish(now);
         let received = self.session.receive(now);
-        self.tend_pauses(now);
+        self.tend_desks(now);
         self.session.handle_timeout(now);
         let told = self.drain_events(now);
         let asked = self.take_operations(now) + self.write_again(now);

@@ -6,6 +6,7 @@ mod driver;
 mod endpoint;
 mod inventory;
 mod keeper;
+mod looker;
 mod options;
 mod pauser;
 mod ports;
@@ -20,9 +21,12 @@ mod volume;
 pub use client::Client;
 pub use driver::OptionChanges;
 pub use endpoint::ConnectError;
+pub use looker::{ConnectionLook, Looker};
 pub use options::{ClientOptions, IscsiOptions, Links};
 pub use pauser::Pauser;
-pub use queue::{AllocatedRun, Completer, Notify, Op, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX};
+pub use queue::{
+    AllocatedRun, Completer, Notify, Op, OpCounts, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX, VolumeLooker,
+};
 pub use session::table::HS_IP_PORT;
 pub use session::{Failure, Found, FoundLink, LinkStatus, discover, targets};
 pub use url::{HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};

@@ -3,6 +3,7 @@
 //! Handles push [`Op`]s on a bounded queue, the driver pops them and completes each. Both may be on one thread (then
 //! nothing here makes a system call) or on several (then a sleeping driver is woken by its [`Notify`]).
 
+mod counts;
 mod turns;
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use sanwire_buffer::{Frame, Slice};
 
 use crate::volume::VolumeError;
+pub use counts::{OpCounts, VolumeLooker};
 pub(crate) use turns::{Ticket, Turns};
 
 /// Operations that a queue holds at the most; further ones wait their turn in their futures.
@@ -187,6 +189,7 @@ pub(crate) struct Channel {
 struct Ops {
     queue: VecDeque<Op>,
     closed: Option<VolumeError>,
+    counts: OpCounts,
     abandoned: bool,
     abandonment_seen: bool,
 }
@@ -315,6 +318,7 @@ impl Channel {
             return None;
         }
         let kind = kind.take()?;
+        ops.counts.note(&kind);
         let slot = Arc::new(Slot(Mutex::new(SlotState::Pending(None))));
         ops.queue.push_back(Op { kind, completer: Completer(Some(Arc::clone(&slot))) });
         drop(ops);

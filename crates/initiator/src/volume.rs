@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Lun, Protection};
 
-use crate::queue::{AllocatedRun, Channel, OpKind, OpOutput, OpQueue, Submission};
+use crate::queue::{AllocatedRun, Channel, OpKind, OpOutput, OpQueue, Submission, VolumeLooker};
 pub use buffers::BufferPool;
 pub use error::VolumeError;
 
@@ -116,6 +116,12 @@ impl Volume {
     #[must_use]
     pub fn info(&self) -> VolumeInfo {
         self.lock_info().clone()
+    }
+
+    /// For who looks on: it is no handle of the volume, and keeps nothing open.
+    #[must_use]
+    pub fn looker(&self) -> VolumeLooker {
+        VolumeLooker::new(Arc::clone(&self.0.channel))
     }
 
     /// A frame of the client's region, for [`Volume::read`] and (frozen) [`Volume::write`]. Waits, in order of coming,

@@ -7,7 +7,13 @@ use std::process::{Child, Command};
 
 fn nbd(pid: u32, volume: &str) -> Record {
     let kind = Kind::Nbd { socket: None, url: format!("nbd://localhost/{volume}") };
-    Record { pid, pid_started: start_time(pid).unwrap_or(0), volume: format!("hyperscsi://server/{volume}"), kind }
+    Record {
+        pid,
+        pid_started: start_time(pid).unwrap_or(0),
+        volume: format!("hyperscsi://server/{volume}"),
+        kind,
+        status: None,
+    }
 }
 
 /// A registry below a directory of the test's own.

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sanwire_attach::{
-    AttachError, Attachment, DeviceName, FuseOptions, Kind, Latch, NbdAddress, Record, Registry, attach_fuse, serve_nbd,
+    AttachError, Attachment, DeviceName, FuseOptions, Kind, Latch, NbdAddress, Record, Registry, Telling, attach_fuse,
+    serve_nbd,
 };
 use sanwire_initiator::{ClientOptions, Url, Volume};
 
-use super::{attachments, device};
+use super::{attachments, device, status};
 use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry};
 use crate::config::{ConnectionOptions, runtime_directory};
 use crate::connect::{self, Connection};
@@ -60,6 +61,9 @@ fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     // Until it is detached.
     let _claim = claimed.transpose()?;
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
+    // The volume is attached also where that cannot be told.
+    let telling = registry.telling(status::teller(connection.looker(), volume.looker()));
+    let telling = telling.inspect_err(|error| tracing::warn!("`sanwire status` will not see how it is: {error}")).ok();
     let background = connection.run_in_background()?;
     let stop = Latch::new().context("cannot make a socket pair")?;
     let stopper = stop.clone();
@@ -69,8 +73,8 @@ fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     })
     .context("cannot catch signals")?;
     let result = match args.kind {
-        AttachKind::Fuse => fuse((url, name), args, volume, &registry, &stop),
-        AttachKind::Nbd => nbd((url, name), args, volume, &registry, stop),
+        AttachKind::Fuse => fuse((url, name), args, volume, (&registry, telling.as_ref()), &stop),
+        AttachKind::Nbd => nbd((url, name), args, volume, (&registry, telling.as_ref()), stop),
     };
     background.leave();
     result
@@ -119,7 +123,7 @@ fn fuse(
     (url, name): Named<'_>,
     args: &AttachOptions,
     volume: Volume,
-    registry: &Registry,
+    (registry, telling): (&Registry, Option<&Telling>),
     stop: &Latch,
 ) -> anyhow::Result<()> {
     let mount_point = match &args.mount_point {
@@ -142,7 +146,7 @@ fn fuse(
         device: attachment.device.clone(),
         name: device_name.as_ref().map(|name| name.path().to_owned()),
     };
-    let listing = registry.add(&Record::of_this_process(url.to_string(), kind)?)?;
+    let listing = registry.add(&listed(url, kind, telling)?)?;
     let mut shown = attachment.device.as_ref().unwrap_or(&attachment.file).display().to_string();
     if let Some(name) = &device_name {
         let _ = write!(shown, "\nwhose name is {}", name.path().display());
@@ -189,7 +193,7 @@ fn nbd(
     (url, name): Named<'_>,
     args: &AttachOptions,
     volume: Volume,
-    registry: &Registry,
+    (registry, telling): (&Registry, Option<&Telling>),
     stop: Latch,
 ) -> anyhow::Result<()> {
     let address = match (args.listen, &args.socket) {
@@ -203,10 +207,15 @@ fn nbd(
         NbdAddress::Tcp(_) => None,
     };
     let shown = server.address().to_string();
-    let _listing =
-        registry.add(&Record::of_this_process(url.to_string(), Kind::Nbd { socket, url: shown.clone() })?)?;
+    let _listing = registry.add(&listed(url, Kind::Nbd { socket, url: shown.clone() }, telling)?)?;
     tell(url, &shown)?;
     Ok(server.wait()?)
+}
+
+/// What stands in the list of attachments.
+fn listed(url: &Url, kind: Kind, telling: Option<&Telling>) -> anyhow::Result<Record> {
+    let record = Record::of_this_process(url.to_string(), kind)?;
+    Ok(Record { status: telling.map(|telling| telling.path().to_owned()), ..record })
 }
 
 fn tell(url: &Url, place: &str) -> anyhow::Result<()> {

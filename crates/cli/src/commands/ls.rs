@@ -7,8 +7,8 @@ use sanwire_initiator::{IscsiServer, Server, Url, VolumeInfo, targets};
 use sanwire_iscsi::DiscoveredTarget;
 use serde_json::{Value, json};
 
-use super::device;
 use super::info::to_json;
+use super::{device, status};
 use crate::args::{ClientArgs, LsArgs};
 use crate::connect::{Connection, options};
 use crate::output;
@@ -95,14 +95,14 @@ fn attachments(records: &[Record], json: bool) -> anyhow::Result<String> {
             };
             let device =
                 record.name().or(record.device()).map_or_else(|| "-".into(), |device| device.display().to_string());
-            [record.volume.clone(), kind.into(), device, place, record.pid.to_string()]
+            [record.volume.clone(), status::state(record), kind.into(), device, place, record.pid.to_string()]
         })
         .collect();
-    Ok(output::table(["VOLUME", "AS", "DEVICE", "AT", "PROCESS"], &rows))
+    Ok(output::table(["VOLUME", "STATE", "AS", "DEVICE", "AT", "PROCESS"], &rows))
 }
 
 /// An attachment for programs: what there is not is null.
-fn attachment_json(record: &Record) -> Value {
+pub(super) fn attachment_json(record: &Record) -> Value {
     let (kind, mount_point, file, socket, nbd_url) = match &record.kind {
         Kind::Fuse { mount_point, file, .. } => ("fuse", Some(mount_point), Some(file), None, None),
         Kind::Nbd { socket, url } => ("nbd", None, None, socket.as_ref(), Some(url)),
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn programs_find_every_attachment_by_the_same_keys() {
-        let record = |kind| Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), kind };
+        let record = |kind| Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), kind, status: None };
         let fuse = Kind::Fuse {
             mount_point: "/m".into(),
             made_mount_point: true,

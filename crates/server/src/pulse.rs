@@ -52,7 +52,7 @@ mod tests {
             for message in mail {
                 if let ShardMessage::Turn(answer) = message {
                     // Who has asked may have lost patience.
-                    drop(answer.send(()));
+                    let _ = answer.send(());
                 }
             }
         });

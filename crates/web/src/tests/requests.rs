@@ -23,6 +23,7 @@ fn status() -> Answer {
     Answer::Status(Status {
         name: "box".into(),
         revision: 5,
+        run: Box::default(),
         collections: Collections::default(),
         deviations: vec![],
         missing: vec![],

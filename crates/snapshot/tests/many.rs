@@ -50,7 +50,7 @@ fn each_of_a_thousand_snapshots_is_what_the_volume_was() {
         snapshot(&tree, &format!("s{round}"), round);
         models.push(model.clone());
     }
-    assert_eq!((bytes(&store), shelf.layers()), (expected(&model), SNAPSHOTS as usize));
+    assert_eq!((bytes(&store), shelf.layers.lock().unwrap().len()), (expected(&model), SNAPSHOTS as usize));
     assert!(store.memory_bytes() < 1 << 20, "{} bytes", store.memory_bytes());
     drop((store, tree));
 
@@ -68,7 +68,7 @@ fn each_of_a_thousand_snapshots_is_what_the_volume_was() {
         tree.forget("v", &format!("s{round}")).unwrap();
     }
     while tree.tidy(&mut kernel).unwrap().is_some() {}
-    assert!(shelf.layers() <= 11, "{} layers are left", shelf.layers());
+    assert!(shelf.layers.lock().unwrap().len() <= 11, "{} layers are left", shelf.layers.lock().unwrap().len());
     for (at, model) in (1..).zip(&models).filter(|(round, _)| round % 100 == 0) {
         tree.clone_volume(("v", &format!("s{at}")), "clone", id(2 * SNAPSHOTS + at), &mut kernel).unwrap();
         assert_eq!(bytes(&tree.volume("clone", &mut kernel).unwrap()), expected(model), "snapshot {at}");
@@ -81,7 +81,11 @@ fn each_of_a_thousand_snapshots_is_what_the_volume_was() {
     let hold = tree.hold("v").unwrap();
     assert!(tree.settle("v", &hold, &mut kernel).unwrap());
     drop(hold);
-    assert_eq!((shelf.layers(), bytes(&*base)), (0, expected(&model)), "all of it is in the base again");
+    assert_eq!(
+        (shelf.layers.lock().unwrap().len(), bytes(&*base)),
+        (0, expected(&model)),
+        "all of it is in the base again"
+    );
     write(&store, 3, 9999);
     assert_eq!((read(&store, 3), read(&*base, 3)), (9999, 9999));
 }

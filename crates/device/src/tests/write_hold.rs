@@ -52,12 +52,12 @@ fn initiators_are_told_that_the_medium_may_be_another_one() {
     world.establish(OTHER);
     let ready = build::test_unit_ready();
     for nexus in [NEXUS, OTHER] {
-        while world.run(nexus, ready.clone(), &[]).status != Status::Good {}
+        while world.run(nexus, ready, &[]).status != Status::Good {}
     }
     world.units.get(lun(0)).unwrap().content_replaced(true);
     let expected = Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
     for nexus in [NEXUS, OTHER] {
-        assert_eq!(crate::testing::sense(&world.run(nexus, ready.clone(), &[])), expected);
-        assert_eq!(world.run(nexus, ready.clone(), &[]).status, Status::Good);
+        assert_eq!(crate::testing::sense(&world.run(nexus, ready, &[])), expected);
+        assert_eq!(world.run(nexus, ready, &[]).status, Status::Good);
     }
 }

@@ -145,7 +145,7 @@ const TESTS: &[(&Quota, &str, &str)] = &[
 ];
 
 const ANSWERS: &str = "protocol/hyperscsi/src/server/tests/answers.rs";
-const AUDIT: &str = "server/src/manage/audit.rs";
+const AUDIT: &str = "server/src/manage/audit/tests.rs";
 const GATE: &str = "protocol/hyperscsi/src/server/tests/strangers.rs";
 const GATES: &str = "protocol/hyperscsi/src/server/gate.rs";
 const HANDSHAKES: &str = "protocol/hyperscsi/src/server/tests/handshakes.rs";

@@ -120,6 +120,7 @@ fn every_key_that_there_is_has_a_row() {
     let tables = [
         "",
         "[[volume]]\n",
+        "[[pool]]\n",
         "[[client]]\n",
         "[[target]]\n",
         "[discovery]\n",

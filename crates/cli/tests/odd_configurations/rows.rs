@@ -38,6 +38,13 @@ macro_rules! volume {
     };
 }
 
+/// A pool `p` with these keys, beside the volume.
+macro_rules! with_pool {
+    ($text:literal) => {
+        concat!("[[volume]]\nname = 'a'\nstore = 'ram:1M'\n[[pool]]\nname = 'p'\n", $text)
+    };
+}
+
 pub(crate) const ROWS: &[(&str, End, &str)] = &[
     // The whole.
     ("", Warned, "no volume is configured: write [[volume]]"),
@@ -258,4 +265,16 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
         "target iqn.2026-11.org.x:a: allow: ID names no iSCSI initiator",
     ),
     (on_iscsi!("lun.0 = 'a'\nallow = ['02:00:5e:10:00:01']"), Warned, "iscsi:127.0.0.1:3260: nobody is served there"),
+    // Pools.
+    (with_pool!("directory = 'pool'"), Refused, "sanwire.toml:4: 'p=pool' is no pool: use NAME=DIRECTORY"),
+    (with_pool!("directory = 'DIR'\nlimit = '0'"), Refused, "sanwire.toml:4: '0' is no limit of a pool"),
+    (with_pool!("directory = 'DIR'\ndefault = 'yes'"), Refused, "sanwire.toml:7: invalid type"),
+    (with_pool!("directory = 'DIR/none'"), Missing, "mount its file system, or make it"),
+    (with_pool!("directory = 'DIR/empty'"), Missing, "it is no directory"),
+    (
+        with_pool!("directory = 'DIR'\n[[pool]]\nname = 'q'\ndirectory = 'DIR'"),
+        Refused,
+        "the pools p and q have the same directory",
+    ),
+    (volume!("store = 'pool:q'\nsize = '1M'\nprotected = true"), Missing, "volume a: there is no pool called q"),
 ];

@@ -116,7 +116,7 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         ("=ram:1G", "'' is no volume name: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'"),
         (
             "a=tape:1G",
-            "'tape:1G' is no store: use ram:SIZE, null:SIZE, none: (a drive without a disc), file:PATH or the absolute path of a block device",
+            "'tape:1G' is no store: use ram:SIZE, null:SIZE, none: (a drive without a disc), file:PATH, pool:[POOL] or the absolute path of a block device",
         ),
         (
             "a=ram:1G,speed=3",

@@ -85,7 +85,7 @@ pub enum FileError {
     /// It is not what was written.
     #[error(
         "the accounts of the HTTP API in {} are damaged ({reason}): put back a copy, or remove the file and make the accounts anew by \
-         `sanwire ctl web-login`",
+         the link that `sanwire serve` prints when it starts without any",
         path.display()
     )]
     Damaged {

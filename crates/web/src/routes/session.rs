@@ -49,7 +49,7 @@ struct LogIn {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Bootstrap {
-    /// The code of the link that `sanwire serve` and `sanwire ctl web-login` print.
+    /// The code of the link that `sanwire serve` prints.
     code: String,
     /// The user, who is made, or gets this password and the role administrator.
     name: String,
@@ -60,7 +60,7 @@ struct Bootstrap {
 
 /// Make the first administrator
 ///
-/// By the code of a link that `sanwire serve` and `sanwire ctl web-login` print, which holds once and for ten minutes. Logs in as well.
+/// By the code of a link that `sanwire serve` prints, which holds once and for ten minutes. Logs in as well.
 #[utoipa::path(post, path = "/bootstrap", tag = "accounts", security(()), request_body = Bootstrap, responses((status = 201, description = "The user is there, and logged in.", body = Session)))]
 async fn bootstrap(
     State(app): State<Arc<App>>,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -67,6 +67,10 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
             "a server is managed by {} already: give this one another --name or --control PATH",
             path.display()
         ))),
+        // What is no socket refuses connections too: it stays, and listening there fails.
+        Err(_) if fs::symlink_metadata(path).is_ok_and(|there| !there.file_type().is_socket()) => {
+            Err(misuse(format!("{} is there and is no socket: choose another --control PATH", path.display())))
+        }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).with_context(|| format!("cannot remove the old {}", path.display()))
         }
@@ -272,6 +276,18 @@ mod tests {
         assert_eq!(answer(&path, "asked\n"), "asked\n");
         assert!(is_open(&silent) && is_open(&slow), "they still have time");
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn only_a_socket_that_nobody_answers_at_is_removed() {
+        let path = std::env::temp_dir().join(format!("sanwire-control-stale-{}", std::process::id()));
+        fs::write(&path, "precious").unwrap();
+        assert!(remove_stale(&path).unwrap_err().to_string().contains("is no socket"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+        drop(UnixListener::bind(&path).unwrap());
+        remove_stale(&path).unwrap();
+        assert!(!path.exists(), "it was dead");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -251,15 +251,37 @@ fn serve(runtime: &Runtime, listeners: Vec<Listener>, connections: &Connections)
     Ok(())
 }
 
+fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket())
+}
+
 /// A socket for its owner alone; one that nobody answers at was left by a server that was killed.
 fn open_socket(path: &Path) -> io::Result<UnixListener> {
     match UnixStream::connect(path) {
         Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+        // What is no socket refuses connections too: it stays, and listening there fails.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => fs::remove_file(path)?,
         Err(_) => {}
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_socket_that_nobody_answers_at_is_removed() {
+        let path = std::env::temp_dir().join(format!("sanwire-web-stale-{}", std::process::id()));
+        fs::write(&path, "precious").unwrap();
+        assert_eq!(open_socket(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+        drop(UnixListener::bind(&path).unwrap());
+        drop(open_socket(&path).unwrap());
+        fs::remove_file(&path).unwrap();
+    }
 }

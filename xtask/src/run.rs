@@ -1,10 +1,14 @@
-//! Runs every check and test one after the other, and adds up what they say.
+//! Runs every check and test, and adds up what they say.
 
-use std::io::{self, BufRead, BufReader, Write};
+mod command;
+
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+
+use command::{Counts, Kept, SKIPPED, run};
 
 /// How much is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,10 +31,6 @@ const GUEST_TESTS: [&str; 8] =
 /// The tests that the clock judges, one at a time and with nothing beside them.
 const TIMED_TESTS: [&str; 7] =
     ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
-/// How the line begins by which a test says that it does not run here (`sanwire_testing::skip`).
-const SKIPPED: &str = "SKIPPED: ";
-/// What a step ends with when something from elsewhere cannot be had (EX_TEMPFAIL): it says what, and nothing is wrong here.
-const UNAVAILABLE: i32 = 75;
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
 const PURE_CRATES: [&str; 10] = [
@@ -50,25 +50,35 @@ const MIRI: [&str; 7] = ["+nightly", "miri", "test", "--package", "sanwire-buffe
 /// How long each fuzz target runs.
 const FUZZ_SECONDS: &str = "60";
 
-/// What one step said.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Counts {
-    passed: u64,
-    failed: u64,
-    /// Tests that cannot run here, and said so. Their runner counts them as passed.
-    skipped: u64,
-}
-
-impl Counts {
-    /// What a runner has counted, without the tests that only said that they do not run.
-    fn without_skipped(self) -> Counts {
-        Counts { passed: self.passed.saturating_sub(self.skipped), ..self }
-    }
-}
-
 struct Step {
     name: String,
     command: Command,
+    /// Runs beside this step, one after the other. What they print follows when this step has ended.
+    beside: Vec<Step>,
+}
+
+/// What a step came to.
+type Outcome = Result<(Counts, bool), String>;
+
+/// What all steps that have ended came to.
+#[derive(Default)]
+struct Total {
+    counts: Counts,
+    failed_steps: Vec<String>,
+}
+
+impl Total {
+    fn add(&mut self, name: String, outcome: Outcome) -> Result<(), String> {
+        let (counts, is_success) = outcome.map_err(|error| format!("{name}: {error}"))?;
+        self.counts.passed += counts.passed;
+        self.counts.skipped += counts.skipped;
+        // A step that fails without a failed test (a compiler's error, a finding) counts as one.
+        self.counts.failed += if is_success { counts.failed } else { counts.failed.max(1) };
+        if !is_success || counts.failed > 0 {
+            self.failed_steps.push(name);
+        }
+        Ok(())
+    }
 }
 
 /// Runs all steps, also after one failed, and prints `N passed, N failed, N skipped` at the end. A step that cannot run here is
@@ -78,29 +88,44 @@ struct Step {
 /// When a step cannot be started.
 pub fn all(root: &Path, length: Length) -> Result<bool, String> {
     let mut ahead = build_guest_ahead(root, length);
-    let mut total = Counts::default();
-    let mut failed_steps = vec![];
-    for mut step in steps(root, length) {
-        println!("== {}", step.name);
-        let (counts, is_success) = run(step.command.current_dir(root), io::stdout(), io::stderr())
-            .map_err(|error| format!("{}: {error}", step.name))?;
-        total.passed += counts.passed;
-        total.skipped += counts.skipped;
-        // A step that fails without a failed test (a compiler's error, a finding) counts as one.
-        total.failed += if is_success { counts.failed } else { counts.failed.max(1) };
-        if !is_success || counts.failed > 0 {
-            failed_steps.push(step.name);
-        }
+    let mut total = Total::default();
+    for step in steps(root, length) {
+        take(step, root, &mut total)?;
     }
     if let Some(ahead) = &mut ahead {
         // Its step has waited for it.
         let _ = ahead.wait();
     }
+    let Total { counts, failed_steps } = total;
     if !failed_steps.is_empty() {
         println!("failed: {}", failed_steps.join(", "));
     }
-    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    Ok(total.failed == 0 && total.passed > 0)
+    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
+    Ok(counts.failed == 0 && counts.passed > 0)
+}
+
+/// Runs a step, and what is to run beside it.
+fn take(mut step: Step, root: &Path, total: &mut Total) -> Result<(), String> {
+    println!("== {}", step.name);
+    let beside = step.beside;
+    thread::scope(|scope| {
+        let beside = scope.spawn(|| beside.into_iter().map(|step| keep(step, root)).collect::<Vec<_>>());
+        let outcome = run(step.command.current_dir(root), io::stdout(), io::stderr());
+        total.add(step.name, outcome.map_err(|error| error.to_string()))?;
+        for (name, outcome, printed) in beside.join().map_err(|_| "a thread beside a step panicked")? {
+            println!("== {name}");
+            io::stdout().write_all(&printed).map_err(|error| error.to_string())?;
+            total.add(name, outcome)?;
+        }
+        Ok(())
+    })
+}
+
+/// Runs a step, and keeps what it prints.
+fn keep(mut step: Step, root: &Path) -> (String, Outcome, Vec<u8>) {
+    let kept = Kept::default();
+    let outcome = run(step.command.current_dir(root), kept.clone(), kept.clone());
+    (step.name, outcome.map_err(|error| error.to_string()), kept.take())
 }
 
 fn steps(root: &Path, length: Length) -> Vec<Step> {
@@ -114,11 +139,15 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
         steps.push(step("unit tests", &["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]));
         return steps;
     }
-    steps.push(step("tests", &["test", "--workspace", "--no-fail-fast"]));
+    // Then what runs side by side need not wait for the compiler.
+    steps.push(step("build of the tests", &["test", "--workspace", "--no-run", "--quiet"]));
+    let mut tests = step("tests", &["test", "--workspace", "--no-fail-fast"]);
     if is_root() {
-        steps.push(Step { name: "Linux guest".into(), command: guest_build(root) });
+        tests.beside.push(of_command("Linux guest", guest_build(root)));
     }
-    steps.push(step("tests with the Linux guest", &GUEST_TESTS));
+    // The other tests mostly wait, for clocks that they do not own.
+    tests.beside.push(step("tests with the Linux guest", &GUEST_TESTS));
+    steps.push(tests);
     if is_installed("deny") {
         steps.push(step("licences", &["deny", "check", "licenses", "bans", "sources"]));
     } else {
@@ -133,7 +162,7 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
         steps.push(miri());
         let mut fuzz = Command::new(root.join("fuzz/run.sh"));
         fuzz.arg(FUZZ_SECONDS);
-        steps.push(Step { name: "fuzz".into(), command: fuzz });
+        steps.push(of_command("fuzz", fuzz));
     }
     steps
 }
@@ -153,14 +182,18 @@ fn build_guest_ahead(root: &Path, length: Length) -> Option<Child> {
 fn step(name: &str, arguments: &[&str]) -> Step {
     let mut command = cargo();
     command.args(arguments);
-    Step { name: name.into(), command }
+    of_command(name, command)
+}
+
+fn of_command(name: &str, command: Command) -> Step {
+    Step { name: name.into(), command, beside: vec![] }
 }
 
 /// A step that cannot run here, and says why.
 fn skipped(name: &str, why: &str) -> Step {
     let mut says = Command::new("sh");
     says.args(["-c", &format!("echo '{SKIPPED}{name}: {why}' >&2")]);
-    Step { name: name.into(), command: says }
+    of_command(name, says)
 }
 
 fn build_without_operating_system(root: &Path) -> Step {
@@ -195,7 +228,7 @@ fn miri() -> Step {
     let mut command = Command::new("cargo");
     command.args(MIRI).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN").env("PROPTEST_CASES", "4");
     command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-    Step { name: NAME.into(), command }
+    of_command(NAME, command)
 }
 
 /// They are a workspace of their own, which nothing else here would compile.
@@ -231,63 +264,6 @@ fn is_success(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command, passing on what it prints and counting what its test runners say.
-fn run(
-    command: &mut Command,
-    output_to: impl Write,
-    errors_to: impl Write + Send + 'static,
-) -> io::Result<(Counts, bool)> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let errors = child.stderr.take();
-    let errors = thread::spawn(move || {
-        let mut skipped = 0;
-        let hear = |line: &str| skipped += u64::from(line.starts_with(SKIPPED));
-        errors.map_or(Ok(()), |errors| pass_on(errors, errors_to, hear)).map(|()| skipped)
-    });
-    let mut counts = Counts::default();
-    if let Some(output) = child.stdout.take() {
-        pass_on(output, output_to, |line| {
-            if let Some(found) = counts_of(line) {
-                counts.passed += found.passed;
-                counts.failed += found.failed;
-                counts.skipped += found.skipped;
-            }
-        })?;
-    }
-    counts.skipped += errors.join().map_err(|_| io::Error::other("the thread for stderr panicked"))??;
-    let status = child.wait()?;
-    let is_unavailable = status.code() == Some(UNAVAILABLE);
-    if is_unavailable {
-        println!("SKIPPED: what this step needs cannot be had here");
-        counts.skipped += 1;
-    }
-    Ok((counts.without_skipped(), status.success() || is_unavailable))
-}
-
-fn pass_on(from: impl io::Read, mut to: impl Write, mut hear: impl FnMut(&str)) -> io::Result<()> {
-    let mut from = BufReader::new(from);
-    let mut line = Vec::new();
-    while from.read_until(b'\n', &mut line)? > 0 {
-        to.write_all(&line)?;
-        hear(&String::from_utf8_lossy(&line));
-        line.clear();
-    }
-    to.flush()
-}
-
-/// The numbers of `test result: ok. 5 passed; 0 failed; ...` (libtest) or `5 passed, 0 failed` (scripts).
-fn counts_of(line: &str) -> Option<Counts> {
-    let line = line.trim();
-    let rest = match line.strip_prefix("test result: ") {
-        Some(result) => result.split_once(". ")?.1,
-        None => line,
-    };
-    let mut parts = rest.split([';', ',']).map(str::trim);
-    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
-    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
-    Some(Counts { passed, failed, skipped: 0 })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,40 +273,5 @@ mod tests {
         let lock =
             "[[package]]\nname = \"ab\"\nversion = \"1.2.3\"\n\n[[package]]\nname = \"b\"\nversion = \"0.4.0\"\n";
         assert_eq!((locked_version(lock, "b"), locked_version(lock, "c")), (Some("0.4.0"), None));
-    }
-
-    #[test]
-    fn the_words_of_both_kinds_of_runners_are_understood() {
-        let counts = |passed, failed| Some(Counts { passed, failed, skipped: 0 });
-        let libtest =
-            "test result: FAILED. 25 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.23s";
-        assert_eq!(counts_of(libtest), counts(25, 2));
-        assert_eq!(counts_of("12 passed, 0 failed\n"), counts(12, 0));
-        for line in ["", "test a::b ... ok", "7 passed", "x passed, 1 failed", "running 5 tests"] {
-            assert_eq!(counts_of(line), None, "{line}");
-        }
-    }
-
-    #[test]
-    fn exit_code_and_counts_come_from_the_command() {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo 3 passed, 1 failed; echo 2 passed, 0 failed; echo 9 passed, 9 failed >&2; exit 1"]);
-        // Not to stdout: whoever counts the words of this very run would count these too.
-        let mut output = vec![];
-        let counts = Counts { passed: 5, failed: 1, skipped: 0 };
-        assert_eq!(run(&mut shell, &mut output, io::sink()).unwrap(), (counts, false));
-        assert_eq!(output, b"3 passed, 1 failed\n2 passed, 0 failed\n");
-    }
-
-    #[test]
-    fn what_is_skipped_is_not_passed() {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo 'SKIPPED: a: it takes root' >&2; echo 3 passed, 0 failed"]);
-        let counts = Counts { passed: 2, failed: 0, skipped: 1 };
-        assert_eq!(run(&mut shell, io::sink(), io::sink()).unwrap(), (counts, true));
-        let mut unavailable = Command::new("sh");
-        unavailable.args(["-c", &format!("exit {UNAVAILABLE}")]);
-        let counts = Counts { skipped: 1, ..Counts::default() };
-        assert_eq!(run(&mut unavailable, io::sink(), io::sink()).unwrap(), (counts, true));
     }
 }

@@ -1,0 +1,155 @@
+//! Runs one command, and counts what its test runners say.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::mem;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// How the line begins by which a test says that it does not run here (`sanwire_testing::skip`).
+pub const SKIPPED: &str = "SKIPPED: ";
+/// What a step ends with when something from elsewhere cannot be had (EX_TEMPFAIL): it says what, and nothing is wrong here.
+const UNAVAILABLE: i32 = 75;
+
+/// What one step said.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counts {
+    pub passed: u64,
+    pub failed: u64,
+    /// Tests that cannot run here, and said so. Their runner counts them as passed.
+    pub skipped: u64,
+}
+
+impl Counts {
+    /// What a runner has counted, without the tests that only said that they do not run.
+    fn without_skipped(self) -> Counts {
+        Counts { passed: self.passed.saturating_sub(self.skipped), ..self }
+    }
+}
+
+/// Keeps what is written to it. Clones keep it together, in the order of the writes.
+#[derive(Clone, Default)]
+pub struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    /// What was written since the last call.
+    pub fn take(&self) -> Vec<u8> {
+        mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs a command, passing on what it prints and counting what its test runners say.
+pub fn run(
+    command: &mut Command,
+    output_to: impl Write,
+    errors_to: impl Write + Send + 'static,
+) -> io::Result<(Counts, bool)> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let errors = child.stderr.take();
+    let errors = thread::spawn(move || {
+        let mut skipped = 0;
+        let hear = |line: &str| skipped += u64::from(line.starts_with(SKIPPED));
+        errors.map_or(Ok(()), |errors| pass_on(errors, errors_to, hear)).map(|()| skipped)
+    });
+    let mut counts = Counts::default();
+    if let Some(output) = child.stdout.take() {
+        pass_on(output, output_to, |line| {
+            if let Some(found) = counts_of(line) {
+                counts.passed += found.passed;
+                counts.failed += found.failed;
+                counts.skipped += found.skipped;
+            }
+        })?;
+    }
+    counts.skipped += errors.join().map_err(|_| io::Error::other("the thread for stderr panicked"))??;
+    let status = child.wait()?;
+    let is_unavailable = status.code() == Some(UNAVAILABLE);
+    if is_unavailable {
+        println!("SKIPPED: what this step needs cannot be had here");
+        counts.skipped += 1;
+    }
+    Ok((counts.without_skipped(), status.success() || is_unavailable))
+}
+
+fn pass_on(from: impl io::Read, mut to: impl Write, mut hear: impl FnMut(&str)) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line)? > 0 {
+        to.write_all(&line)?;
+        hear(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    to.flush()
+}
+
+/// The numbers of `test result: ok. 5 passed; 0 failed; ...` (libtest) or `5 passed, 0 failed` (scripts).
+fn counts_of(line: &str) -> Option<Counts> {
+    let line = line.trim();
+    let rest = match line.strip_prefix("test result: ") {
+        Some(result) => result.split_once(". ")?.1,
+        None => line,
+    };
+    let mut parts = rest.split([';', ',']).map(str::trim);
+    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
+    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
+    Some(Counts { passed, failed, skipped: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_both_kinds_of_runners_are_understood() {
+        let counts = |passed, failed| Some(Counts { passed, failed, skipped: 0 });
+        let libtest =
+            "test result: FAILED. 25 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.23s";
+        assert_eq!(counts_of(libtest), counts(25, 2));
+        assert_eq!(counts_of("12 passed, 0 failed\n"), counts(12, 0));
+        for line in ["", "test a::b ... ok", "7 passed", "x passed, 1 failed", "running 5 tests"] {
+            assert_eq!(counts_of(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn exit_code_and_counts_come_from_the_command() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo 3 passed, 1 failed; echo 2 passed, 0 failed; echo 9 passed, 9 failed >&2; exit 1"]);
+        // Not to stdout: whoever counts the words of this very run would count these too.
+        let mut output = vec![];
+        let counts = Counts { passed: 5, failed: 1, skipped: 0 };
+        assert_eq!(run(&mut shell, &mut output, io::sink()).unwrap(), (counts, false));
+        assert_eq!(output, b"3 passed, 1 failed\n2 passed, 0 failed\n");
+    }
+
+    #[test]
+    fn what_a_command_prints_is_kept_in_order_and_counted() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo 1 passed, 0 failed; sleep 0.1; echo SKIPPED: b >&2"]);
+        let kept = Kept::default();
+        assert_eq!(run(&mut shell, kept.clone(), kept.clone()).unwrap().0, Counts { skipped: 1, ..Counts::default() });
+        assert_eq!(kept.take(), b"1 passed, 0 failed\nSKIPPED: b\n");
+    }
+
+    #[test]
+    fn what_is_skipped_is_not_passed() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo 'SKIPPED: a: it takes root' >&2; echo 3 passed, 0 failed"]);
+        let counts = Counts { passed: 2, failed: 0, skipped: 1 };
+        assert_eq!(run(&mut shell, io::sink(), io::sink()).unwrap(), (counts, true));
+        let mut unavailable = Command::new("sh");
+        unavailable.args(["-c", &format!("exit {UNAVAILABLE}")]);
+        let counts = Counts { skipped: 1, ..Counts::default() };
+        assert_eq!(run(&mut unavailable, io::sink(), io::sink()).unwrap(), (counts, true));
+    }
+}

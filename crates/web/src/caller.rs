@@ -108,10 +108,9 @@ fn role_for(request: &Request) -> Role {
     use Request as R;
     match request {
         R::Start { request } | R::IfRevision { request, .. } | R::Page { request, .. } => role_for(request),
-        // They name files of the host, or read the one that says everything.
-        R::AddVolume { .. } | R::LoadVolume { store: Some(_), .. } | R::Reload { dry_run: false, .. } => {
-            Role::Administrator
-        }
+        // It reads the file that says everything; the audit log tells of accounts, too.
+        R::Audit(_) | R::Reload { dry_run: false, .. } => Role::Administrator,
+        request if request.names_host_path() => Role::Administrator,
         // Who manages in band is an administrator.
         R::AddClient { settings, .. } | R::SetClient { settings, .. } if settings.manage.is_some() => {
             Role::Administrator
@@ -127,5 +126,22 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<Caller>().cloned();
         caller.ok_or_else(|| Problem::new("unauthenticated", "log in first, or give a token"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_names_no_path_of_the_host() {
+        for volume in ["a=file:/etc/shadow", "a=/dev/sda", "a=ram:1G", "a=hs+ip://elsewhere/a"] {
+            let add = Request::AddVolume { volume: volume.into(), target: None, renew: false, adopt: false };
+            let request = Request::IfRevision { revision: 1, request: Box::new(add) };
+            assert_eq!(role_for(&request), Role::Administrator, "{volume}");
+        }
+        let load = |store: Option<&str>| Request::LoadVolume { name: "a".into(), store: store.map(str::to_owned) };
+        assert_eq!(role_for(&load(Some("file:/etc/shadow"))), Role::Administrator);
+        assert_eq!(role_for(&load(None)), Role::Operator);
     }
 }

@@ -11,13 +11,15 @@ use crate::routes::Gap;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
-    info(title = "Sanwire", description = "Managing a running Sanwire server.", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"), contact(name = "The Sanwire project", url = "https://sanwire.example/")),
+    info(title = "Sanwire", description = "Managing a running Sanwire server.", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
     servers((url = "/", description = "This server.")),
     components(schemas(WrittenProblem, Gap)),
     security(("token" = []), ("session" = [])),
     tags(
         (name = "server", description = "The server as a whole."),
         (name = "volumes", description = "What is served."),
+        (name = "snapshots", description = "What volumes held at a moment."),
+        (name = "pools", description = "Where volumes are that name no path."),
         (name = "targets", description = "iSCSI targets, their units and portal groups."),
         (name = "clients", description = "Who is served."),
         (name = "sessions", description = "Who is connected."),

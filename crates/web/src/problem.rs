@@ -88,6 +88,7 @@ const OWN_STATUSES: &[(&str, StatusCode)] = &[
     ("login-too-often", StatusCode::TOO_MANY_REQUESTS),
     ("method-unknown", StatusCode::METHOD_NOT_ALLOWED),
     ("origin-foreign", StatusCode::FORBIDDEN),
+    ("pool-unknown", StatusCode::NOT_FOUND),
     ("request-too-slow", StatusCode::REQUEST_TIMEOUT),
     ("resource-unknown", StatusCode::NOT_FOUND),
     ("unauthenticated", StatusCode::UNAUTHORIZED),

@@ -1,5 +1,6 @@
 //! What an administrator may ask of a running server.
 
+use sanwire_store::VolumeSpec;
 use serde::{Deserialize, Serialize};
 
 use super::audit::AuditQuery;
@@ -334,6 +335,23 @@ impl Request {
                     | Pools
                     | Snapshots { .. }
             ),
+        }
+    }
+}
+
+impl Request {
+    /// Whether it is about what the host has under some path, or a store elsewhere: not a volume of a pool.
+    #[must_use]
+    pub fn names_host_path(&self) -> bool {
+        match self {
+            Request::Start { request } | Request::Page { request, .. } | Request::IfRevision { request, .. } => {
+                request.names_host_path()
+            }
+            Request::AddVolume { volume, .. } => {
+                !volume.parse::<VolumeSpec>().is_ok_and(|volume| volume.pool().is_some())
+            }
+            Request::LoadVolume { store, .. } => store.is_some(),
+            _ => false,
         }
     }
 }

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::catalogue::{Catalogue, SnapshotId, SnapshotRecord};
 use super::{Pool, PoolError};
 
 /// A snapshot as it is now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotStatus {
     /// The volume of which it is, served or not.
     pub volume: String,

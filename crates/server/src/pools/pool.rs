@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::catalogue::{Catalogue, SnapshotId};
 use super::files::{Files, Reflink};
@@ -48,11 +49,12 @@ pub(crate) struct Pool {
 }
 
 /// A pool as it is now.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
     /// What volumes call it.
     pub name: String,
     /// Where it is.
+    #[schema(value_type = String)]
     pub directory: PathBuf,
     /// Whether volumes that name no pool are there.
     pub default: bool,

@@ -1,14 +1,18 @@
 //! The resources: each handler makes a request for the server's management.
 
 mod accounts;
+mod audit;
 mod clients;
 mod events;
 pub(crate) use events::Gap;
 pub(crate) mod health;
 mod jobs;
+mod new_volume;
+mod pools;
 mod server;
 mod session;
 mod sessions;
+mod snapshots;
 mod statistics;
 mod targets;
 mod volumes;
@@ -33,12 +37,15 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
     health::document_router()
         .merge(server::router())
         .merge(volumes::router())
+        .merge(snapshots::router())
+        .merge(pools::router())
         .merge(targets::router())
         .merge(clients::router())
         .merge(sessions::router())
         .merge(statistics::router())
         .merge(jobs::router())
         .merge(events::router())
+        .merge(audit::router())
         .merge(accounts::router())
         .merge(session::router())
 }

@@ -1,93 +1,30 @@
 //! The volumes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::IntoResponse;
 use sanwire_server::{JobStatus, Request, VolumeStatus};
 use serde::Deserialize;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::new_volume::{NewVolume, VolumeInPool};
 use super::{Changed, ForceQuery, Made, Tagged};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
-use crate::management::Terms;
+use crate::management::{Outcome, Terms};
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(list_volumes, add_volume))
-        .routes(routes!(volume, change_volume, remove_volume))
+        .routes(routes!(volume, put_volume, change_volume, remove_volume))
         .routes(routes!(eject_volume))
         .routes(routes!(load_volume))
-}
-
-/// A new volume.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewVolume {
-    /// What clients call it.
-    name: String,
-    /// Where its blocks are: `ram:SIZE`, `file:PATH`, the absolute path of a block device, and what else `sanwire serve --help` names.
-    store: String,
-    /// The other keys of a volume in the configuration, like `size` or `readonly`.
-    #[serde(default)]
-    options: BTreeMap<String, OptionValue>,
-    /// The iSCSI target that gets it as its next logical unit; without it, a target of its own.
-    target: Option<String>,
-    /// Whether it becomes another volume than it was, under an identity that no client knows.
-    #[serde(default)]
-    renew: bool,
-    /// Whether what is there is taken for the volume that was served from it before, though it does not look so.
-    #[serde(default)]
-    adopt: bool,
-}
-
-/// The value of a key of a volume.
-#[derive(Deserialize, ToSchema)]
-#[serde(untagged)]
-enum OptionValue {
-    /// Whether the key stands there.
-    Flag(bool),
-    /// A number.
-    Number(u64),
-    /// A text, like `10G`.
-    Text(String),
-}
-
-impl NewVolume {
-    /// In the form of one line, which has no way to write a comma within a value.
-    fn text(&self) -> Result<String, Problem> {
-        let check = |text: &str| match text.contains(',') || text.chars().any(char::is_control) {
-            true => {
-                Err(Problem::new("volume-text-invalid", "no name, store or option has a comma or a control character"))
-            }
-            false => Ok(()),
-        };
-        check(&self.name)?;
-        check(&self.store)?;
-        if self.name.contains('=') {
-            return Err(Problem::new("volume-text-invalid", "the name of a volume has no '='"));
-        }
-        let mut text = format!("{}={}", self.name, self.store);
-        for (key, value) in &self.options {
-            let value = match value {
-                OptionValue::Flag(false) => continue,
-                OptionValue::Flag(true) => String::new(),
-                OptionValue::Number(number) => format!("={number}"),
-                OptionValue::Text(value) => format!("={value}"),
-            };
-            check(key)?;
-            check(&value)?;
-            text += &format!(",{key}{value}");
-        }
-        Ok(text)
-    }
 }
 
 /// A change of a volume: one at a time.
@@ -128,7 +65,8 @@ async fn list_volumes(
 
 /// Serve one more volume
 ///
-/// It names a path of the host, so it takes the role administrator.
+/// With `store`, it takes the role administrator where that is no pool: it names a path of the host. With `source` it holds what a snapshot
+/// does, in the pool of that.
 #[utoipa::path(post, path = "/volumes", tag = "volumes", request_body = NewVolume,
     params(("If-Match" = Option<String>, Header, description = "Only if `collections.volumes` of the server is still this, in quotes.")),
     responses(
@@ -141,9 +79,8 @@ async fn add_volume(
     terms: Terms,
     Json(volume): Json<NewVolume>,
 ) -> Result<Made, Problem> {
-    let text = volume.text()?;
-    let NewVolume { name, target, renew, adopt, .. } = volume;
-    let request = Request::AddVolume { volume: text, target, renew, adopt };
+    let name = volume.name.clone();
+    let request = volume.request()?;
     Ok(Made::resource(app.change(&caller, request, terms).await?, "volumes", &name))
 }
 
@@ -156,6 +93,32 @@ async fn volume(
 ) -> Result<impl IntoResponse, Problem> {
     let volume = app.volume(&caller, &name).await?;
     Ok(Tagged(volume.revision, volume))
+}
+
+/// Have a volume in a pool
+///
+/// It is made, or found to be as it is said here. One that is otherwise stays so (`volume-exists`).
+#[utoipa::path(put, path = "/volumes/{volume}", tag = "volumes", request_body = VolumeInPool,
+    params(("volume" = String, Path, description = "Its name.")),
+    responses(
+        (status = 200, description = "It was there.", body = Changed),
+        (status = 201, description = "It is made, and served.", body = Changed),
+        (status = 202, description = "It goes on as a job.", body = JobStatus),
+    ))]
+async fn put_volume(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(name): Path<String>,
+    Json(wanted): Json<VolumeInPool>,
+) -> Result<Made, Problem> {
+    let request = wanted.request(&name)?;
+    caller.check(&request)?;
+    if let Some(volume) = app.status(&caller).await?.volumes.into_iter().find(|volume| volume.name == name) {
+        wanted.check_equal(&volume)?;
+        return Ok(Made::changed(Outcome::Changed(Vec::new())));
+    }
+    Ok(Made::resource(app.change(&caller, request, terms).await?, "volumes", &name))
 }
 
 /// Change a volume
@@ -197,14 +160,42 @@ async fn change_volume(
     app.change(&caller, request, terms).await.map(Made::changed)
 }
 
+/// What becomes of a volume.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct RemovalQuery {
+    /// Do it also while sessions use it.
+    #[serde(default)]
+    force: bool,
+    /// What becomes of its content, which is in a pool when it is to be deleted: `keep` or `delete`.
+    #[serde(default)]
+    #[param(inline)]
+    content: ContentFate,
+    /// Delete its snapshots with its content; else that is refused when there are any.
+    #[serde(default)]
+    snapshots: bool,
+}
+
+/// What becomes of the content of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+enum ContentFate {
+    /// It stays where it is.
+    #[default]
+    Keep,
+    /// It is deleted.
+    Delete,
+}
+
 /// Serve a volume no longer
 ///
-/// Its content stays where it is.
+/// Its content stays where it is, unless it is said that it is deleted.
 #[utoipa::path(delete, path = "/volumes/{volume}", tag = "volumes",
     params(
         ("volume" = String, Path, description = "Its name."),
         ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
-        ForceQuery,
+        RemovalQuery,
     ),
     responses(
         (status = 200, description = "It is not served any more.", body = Changed),
@@ -215,9 +206,16 @@ async fn remove_volume(
     caller: Caller,
     terms: Terms,
     Path(name): Path<String>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(RemovalQuery { force, content, snapshots }): Query<RemovalQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::RemoveVolume { name, force }, terms).await.map(Made::changed)
+    let request = match content {
+        ContentFate::Delete => Request::DeleteVolume { name, force, snapshots },
+        ContentFate::Keep if snapshots => {
+            return Err(Problem::invalid("snapshots: they are deleted with the content only: give content=delete"));
+        }
+        ContentFate::Keep => Request::RemoveVolume { name, force },
+    };
+    app.change(&caller, request, terms).await.map(Made::changed)
 }
 
 /// Take the medium out of a drive or a removable volume
@@ -252,34 +250,5 @@ impl App {
     async fn volume(&self, caller: &Caller, name: &str) -> Result<VolumeStatus, Problem> {
         let volume = self.status(caller).await?.volumes.into_iter().find(|volume| volume.name == name);
         volume.ok_or_else(|| Problem::new("volume-unknown", "no volume of this name is served"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(json: &str) -> Result<String, Problem> {
-        serde_json::from_str::<NewVolume>(json).unwrap().text()
-    }
-
-    #[test]
-    fn a_new_volume_is_written_as_one_line() {
-        let json = r#"{"name":"a","store":"file:/x=y","options":{"size":"10G","readonly":true,"removable":false,"block":4096}}"#;
-        assert_eq!(text(json).unwrap(), "a=file:/x=y,block=4096,readonly,size=10G");
-    }
-
-    #[test]
-    fn nothing_in_a_new_volume_becomes_another_key() {
-        for json in [
-            r#"{"name":"a=ram:1G,x","store":"ram:1G"}"#,
-            r#"{"name":"a=b","store":"ram:1G"}"#,
-            r#"{"name":"a","store":"ram:1G,readonly"}"#,
-            r#"{"name":"a","store":"ram:1G","options":{"size":"1,readonly"}}"#,
-            r#"{"name":"a","store":"ram:1G","options":{"size=1,readonly":true}}"#,
-            r#"{"name":"a","store":"ram:1G\n"}"#,
-        ] {
-            assert_eq!(text(json).unwrap_err().code, "volume-text-invalid", "{json}");
-        }
     }
 }

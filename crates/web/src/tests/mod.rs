@@ -3,6 +3,7 @@
 mod accounts;
 mod description;
 mod requests;
+mod resources;
 mod streams;
 
 use std::io::{Read, Write};

@@ -1,0 +1,52 @@
+//! The pools.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::IntoResponse;
+use sanwire_server::{Answer, PoolStatus, Request};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::unexpected;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::extract::{Path, Query};
+use crate::page::{Page, PageQuery};
+use crate::problem::Problem;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(list_pools)).routes(routes!(pool))
+}
+
+/// The pools
+///
+/// Directories in which volumes are without naming a path. They come from the configuration, and change with a restart.
+#[utoipa::path(get, path = "/pools", tag = "pools", params(PageQuery), responses((status = 200, description = "The pools.", body = Page<PoolStatus>)))]
+async fn list_pools(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Result<impl IntoResponse, Problem> {
+    Ok(axum::Json(query.cut(app.pools(&caller).await?, |pool| pool.name.clone())?))
+}
+
+/// A pool
+#[utoipa::path(get, path = "/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "Its name.")), responses((status = 200, description = "The pool.", body = PoolStatus)))]
+async fn pool(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<impl IntoResponse, Problem> {
+    let pool = app.pools(&caller).await?.into_iter().find(|pool| pool.name == name);
+    pool.map(axum::Json).ok_or_else(|| Problem::new("pool-unknown", "there is no pool of this name"))
+}
+
+impl App {
+    async fn pools(&self, caller: &Caller) -> Result<Vec<PoolStatus>, Problem> {
+        match self.ask(caller, Request::Pools).await? {
+            Answer::Pools(pools) => Ok(pools),
+            _ => Err(unexpected()),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Which request each change of content leads to, and what lists of it look like.
+
+use sanwire_server::{Answer, AuditLines, AuditQuery, AuditResult, Request, Response};
+use serde_json::json;
+
+use super::{Fixture, fixture};
+
+/// Answers as a server does with a pool, and a snapshot there.
+fn with_pool() -> Fixture {
+    fixture(|request| {
+        let pool = json!({
+            "name": "fast", "directory": "/srv/fast", "default": true, "size_bytes": 9, "available_bytes": 8,
+            "provisioned_bytes": 7, "limit_bytes": null, "largest_bytes": 6, "volumes": 1, "snapshots": 1, "reflink": true,
+        });
+        let snapshot = json!({
+            "volume": "v0", "name": "monday", "pool": "fast", "made": "now", "size_bytes": 4096, "protected": true,
+        });
+        Response::Done(match request {
+            Request::Pools => serde_json::from_value(json!({ "pools": [pool] })).unwrap(),
+            Request::Snapshots { .. } => serde_json::from_value(json!({ "snapshots": [snapshot] })).unwrap(),
+            Request::Audit(_) => {
+                let lines = vec![json!({ "time": "now", "result": "done" })];
+                Answer::Audit(AuditLines { lines, cursor: "1-2:3".into(), more: true, gone: false })
+            }
+            request => return super::requests::answer(request),
+        })
+    })
+}
+
+#[test]
+fn each_change_of_content_is_a_request() {
+    let web = with_pool();
+    let monday = || "v0@monday".to_owned();
+    for (method, path, body, status, wanted) in [
+        (
+            "POST",
+            "/snapshots",
+            r#"{"volumes":["v0","v1"],"name":"monday"}"#,
+            200,
+            Request::Snapshot { volumes: vec!["v0".into(), "v1".into()], name: "monday".into(), protected: false },
+        ),
+        (
+            "POST",
+            "/volumes/v0/snapshots",
+            r#"{"name":"monday","protected":true}"#,
+            201,
+            Request::Snapshot { volumes: vec!["v0".into()], name: "monday".into(), protected: true },
+        ),
+        (
+            "PATCH",
+            "/volumes/v0/snapshots/monday",
+            r#"{"protected":false}"#,
+            200,
+            Request::SetSnapshot { snapshot: monday(), protected: false },
+        ),
+        ("DELETE", "/volumes/v0/snapshots/monday", "", 200, Request::DeleteSnapshot { snapshot: monday() }),
+        (
+            "POST",
+            "/volumes/v0/rollback?force=true",
+            r#"{"snapshot":"monday","keep":"before"}"#,
+            200,
+            Request::Rollback { snapshot: monday(), force: true, keep: Some("before".into()) },
+        ),
+        (
+            "POST",
+            "/volumes",
+            r#"{"name":"copy","source":"v0@monday"}"#,
+            201,
+            Request::Clone { snapshot: monday(), name: "copy".into(), target: None },
+        ),
+        (
+            "PUT",
+            "/volumes/new",
+            r#"{"pool":"fast","size":"1M"}"#,
+            201,
+            Request::AddVolume {
+                volume: "new=pool:fast,size=1048576".into(),
+                target: None,
+                renew: false,
+                adopt: false,
+            },
+        ),
+        ("DELETE", "/volumes/v0", "", 200, Request::RemoveVolume { name: "v0".into(), force: false }),
+        (
+            "DELETE",
+            "/volumes/v0?content=delete&snapshots=true",
+            "",
+            200,
+            Request::DeleteVolume { name: "v0".into(), force: false, snapshots: true },
+        ),
+        (
+            "PATCH",
+            "/volumes/v0",
+            r#"{"protected":true}"#,
+            200,
+            Request::SetVolume { name: "v0".into(), security: None, protected: Some(true) },
+        ),
+    ] {
+        let reply = web.ask(method, &format!("/api/v1{path}"), "", body);
+        assert_eq!(reply.status, status, "{method} {path}: {reply:?}");
+        assert_eq!(web.asked().last(), Some(&Request::Start { request: Box::new(wanted) }), "{method} {path}");
+    }
+    let refused = web.ask("DELETE", "/api/v1/volumes/v0?snapshots=true", "", "");
+    assert_eq!(refused.code(), (400, "request-invalid".into()));
+    let other = web.ask("PUT", "/api/v1/volumes/v0", "", r#"{"pool":"fast","size":"1M"}"#);
+    assert_eq!(other.code(), (409, "volume-exists".into()));
+}
+
+#[test]
+fn pools_and_snapshots_are_told() {
+    let web = with_pool();
+    assert_eq!(web.get("/api/v1/pools").json()["items"][0]["largest_bytes"], 6);
+    assert_eq!(web.get("/api/v1/pools/fast").json()["directory"], "/srv/fast");
+    assert_eq!(web.get("/api/v1/pools/slow").code(), (404, "pool-unknown".into()));
+    assert_eq!(web.get("/api/v1/snapshots").json()["items"][0]["name"], "monday");
+    assert_eq!(web.get("/api/v1/volumes/v0/snapshots").json()["total"], 1);
+    assert_eq!(web.get("/api/v1/volumes/v0/snapshots/monday").json()["protected"], true);
+    assert_eq!(web.get("/api/v1/volumes/v0/snapshots/none").code(), (404, "snapshot-unknown".into()));
+}
+
+#[test]
+fn the_audit_log_is_read_by_cursor_and_filters() {
+    let web = with_pool();
+    let page = web.get("/api/v1/audit?after=1-2:0&from=2026-11-23T00:00:00Z&who=alice&result=refused&limit=5").json();
+    assert_eq!(
+        (&page["next"], &page["more"], &page["items"][0]["result"]),
+        (&"1-2:3".into(), &true.into(), &"done".into())
+    );
+    let wanted = AuditQuery {
+        since: Some("1-2:0".into()),
+        from: Some("2026-11-23T00:00:00Z".into()),
+        who: Some("alice".into()),
+        result: Some(AuditResult::Refused),
+        limit: Some(5),
+    };
+    assert_eq!(web.asked(), [Request::Audit(wanted)]);
+    for query in ["limit=0", "limit=513", "result=odd", "from=tomorrow", &format!("who={}", "x".repeat(300))] {
+        assert_eq!(web.get(&format!("/api/v1/audit?{query}")).code(), (400, "request-invalid".into()), "{query}");
+    }
+}

@@ -7,13 +7,15 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fuser::{Config, MountOption, Session};
+use fuser::{Config, MountOption, Notifier, Session};
 use rustix::mount::{UnmountFlags, unmount};
+use sanwire_core::Size;
 use sanwire_initiator::{Volume, VolumeError, VolumeInfo};
 
 use crate::bytes::ByteVolume;
 use crate::executor::{Executor, block_on};
-use crate::filesystem::VolumeFilesystem;
+use crate::filesystem::{self, VolumeFilesystem};
+use crate::growth::GrowthWatch;
 use crate::latch::{Latch, wait_any};
 use crate::loop_device::{self, DeviceJob, Running};
 pub use crate::loop_device::{Helper, LoopError};
@@ -115,6 +117,8 @@ struct Mounted {
     session: JoinHandle<()>,
     workers: Vec<JoinHandle<()>>,
     session_ended: Latch,
+    notifier: Notifier,
+    watch: Option<GrowthWatch>,
 }
 
 impl std::fmt::Debug for Mounted {
@@ -143,6 +147,7 @@ pub fn attach_fuse(volume: Volume, options: FuseOptions) -> Result<Attachment, A
     if options.block_device {
         attachment.device = Some(loop_device::attach(&attachment.file, info.block_bytes, info.read_only)?);
     }
+    attachment.watch_growth()?;
     Ok(attachment)
 }
 
@@ -157,6 +162,28 @@ impl Attachment {
     #[must_use]
     pub fn made_mount_point(&self) -> bool {
         self.made_mount_point
+    }
+
+    /// From now on what the volume grows by is seen in the file and the block device.
+    fn watch_growth(&mut self) -> Result<(), AttachError> {
+        let Some(mounted) = &mut self.mounted else { return Ok(()) };
+        let (file, device, helper) = (self.file.clone(), self.device.clone(), self.helper);
+        let notifier = mounted.notifier.clone();
+        let grown = move |size_bytes| {
+            // The kernel believes the old size for a while; a kernel that cannot be told asks then.
+            let _ = filesystem::tell_growth(&notifier);
+            let Some(device) = &device else { return };
+            let shown = device.display();
+            match loop_device::grow(device, &file, helper) {
+                Ok(()) => tracing::info!("{shown} has {} now", Size(size_bytes)),
+                Err(error) => {
+                    tracing::error!("{shown} keeps its old size: {error}; try `losetup --set-capacity {shown}`")
+                }
+            }
+        };
+        let watch = GrowthWatch::start(mounted.volume.volume().clone(), grown).map_err(AttachError::Thread)?;
+        mounted.watch = Some(watch);
+        Ok(())
     }
 
     /// Waits until `stop` is set or somebody unmounts the file system.
@@ -227,6 +254,7 @@ impl Mounted {
     }
 
     fn end(self) {
+        drop(self.watch);
         let _ = self.session.join();
         self.executor.stop();
         for worker in self.workers {
@@ -249,6 +277,7 @@ fn mount(volume: ByteVolume, info: &VolumeInfo, mount_point: &Path) -> Result<Mo
         executor.stop();
         failed(source)
     })?;
+    let notifier = session.notifier();
     let ended = session_ended.clone();
     let session = spawn("fuse-session", move || {
         if let Err(error) = session.run() {
@@ -256,7 +285,7 @@ fn mount(volume: ByteVolume, info: &VolumeInfo, mount_point: &Path) -> Result<Mo
         }
         ended.set();
     })?;
-    Ok(Mounted { volume, executor, session, workers, session_ended })
+    Ok(Mounted { volume, executor, session, workers, session_ended, notifier, watch: None })
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, AttachError> {

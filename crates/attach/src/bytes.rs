@@ -78,6 +78,11 @@ impl ByteVolume {
         result
     }
 
+    /// The volume in blocks.
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.0.volume
+    }
+
     pub(crate) fn info(&self) -> VolumeInfo {
         self.0.volume.info()
     }

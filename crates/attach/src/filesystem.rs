@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, WriteFlags,
+    LockOwner, Notifier, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, WriteFlags,
 };
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_initiator::VolumeError;
@@ -28,6 +28,12 @@ const FALLOC_PUNCH_HOLE: i32 = 2;
 const FALLOC_ZERO_RANGE: i32 = 16;
 const OPEN_SYNC: i32 = 0o4_000_000;
 const OPEN_DSYNC: i32 = 0o10_000;
+
+/// The kernel forgets what it knows of the file's size.
+pub(crate) fn tell_growth(kernel: &Notifier) -> std::io::Result<()> {
+    // From no place on: the content stays.
+    kernel.inval_inode(FILE, -1, 0)
+}
 
 /// A root directory with one file in it: the volume.
 ///

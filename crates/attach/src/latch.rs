@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -42,6 +43,15 @@ impl Latch {
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
     }
 
+    /// Waits for so long, or until it is set; gives whether it is.
+    #[must_use]
+    pub fn wait_for(&self, time: Duration) -> bool {
+        let mut fds = [PollFd::new(&self.0.watched, PollFlags::IN)];
+        let time =
+            Timespec { tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
+        matches!(poll(&mut fds, Some(&time)), Ok(1..))
+    }
+
     /// Waits until it is set.
     pub fn wait(&self) {
         wait_any(&[self.as_fd()]);
@@ -68,7 +78,7 @@ mod tests {
     #[test]
     fn a_latch_wakes_all_who_wait_and_stays_set() {
         let latch = Latch::new().unwrap();
-        assert!(!latch.is_set());
+        assert!(!latch.is_set() && !latch.wait_for(Duration::from_millis(1)));
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| latch.wait());
@@ -76,6 +86,6 @@ mod tests {
             latch.clone().set();
         });
         latch.wait();
-        assert!(latch.is_set());
+        assert!(latch.is_set() && latch.wait_for(Duration::MAX));
     }
 }

@@ -7,6 +7,7 @@ mod claim;
 mod device_name;
 mod executor;
 mod filesystem;
+mod growth;
 mod latch;
 mod loop_device;
 mod nbd;

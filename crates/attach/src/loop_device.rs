@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to find out whether somebody uses a device; it takes longer only while its server is away.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the kernel may take to give a device another size.
+const GROW_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const O_EXCL: i32 = 0o200;
 const EIO: i32 = 5;
@@ -52,6 +54,8 @@ pub enum DeviceJob {
     Check,
     /// Writes back what the kernel caches of it, if nobody uses it.
     WriteBack,
+    /// Gives it the size that its file has by now.
+    Grow,
 }
 
 /// The command that calls [`perform`] in a process of its own.
@@ -62,13 +66,21 @@ pub type Helper = fn(DeviceJob, &Path) -> Command;
 
 /// Does the job in this process, and tells the one that has started it how that went: the error number, on stdout.
 pub fn perform(job: DeviceJob, device: &Path) {
-    let done = open_alone(device).and_then(|file| match job {
-        DeviceJob::Check => Ok(()),
-        DeviceJob::WriteBack => file.sync_all(),
-    });
+    let done = match job {
+        DeviceJob::Check => open_alone(device).map(drop),
+        DeviceJob::WriteBack => open_alone(device).and_then(|file| file.sync_all()),
+        DeviceJob::Grow => take_size(device),
+    };
     let number = done.map_or_else(|error| error.raw_os_error().unwrap_or(EIO), |()| 0);
     // It may have been killed meanwhile.
     let _ = io::Write::write_all(&mut io::stdout(), format!("\n{RESULT}{number}\n").as_bytes());
+}
+
+/// The kernel takes the size that it knows: it is made to ask for the file's before.
+fn take_size(device: &Path) -> io::Result<()> {
+    let file = backing_file(device).ok_or(io::ErrorKind::NotFound)?;
+    fs::metadata(file)?;
+    run(Command::new("losetup").arg("--set-capacity").arg(device)).map(drop).map_err(io::Error::other)
 }
 
 const RESULT: &str = "device job: ";
@@ -127,6 +139,16 @@ pub(crate) fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<P
     }
     let device = run(command.arg("--").arg(file))?;
     Ok(PathBuf::from(device.trim()))
+}
+
+/// Gives a device over this file the size that the file has by now; one that has gone meanwhile is nobody's loss.
+pub(crate) fn grow(device: &Path, file: &Path, helper: Helper) -> Result<(), LoopError> {
+    if backing_file(device).as_deref() != Some(file) {
+        return Ok(());
+    }
+    let grown = Running::start(helper, DeviceJob::Grow, device)?.wait(GROW_TIMEOUT);
+    let failed = |source| LoopError::Io { path: device.to_owned(), source };
+    grown.unwrap_or_else(|| Ok(Err(io::ErrorKind::TimedOut.into())))?.map_err(failed)
 }
 
 /// Takes a device away that was written back and that nobody uses.

@@ -130,7 +130,7 @@ impl RamVolume {
             OpKind::WriteZeroes { offset_bytes, length_bytes } | OpKind::Discard { offset_bytes, length_bytes } => {
                 disk[offset_bytes as usize..][..length_bytes as usize].fill(0);
             }
-            OpKind::Flush => {}
+            OpKind::Flush | OpKind::Check => {}
             OpKind::Allocation { offset_bytes, length_bytes } => {
                 result = Ok(OpOutput::Allocation(allocation(disk, offset_bytes, length_bytes)));
             }
@@ -197,9 +197,9 @@ pub(crate) fn helper(job: DeviceJob, device: &std::path::Path) -> std::process::
 #[ignore = "runs in a child process"]
 fn device_job() {
     let Some(device) = std::env::var_os("SANWIRE_TEST_DEVICE") else { return };
-    let is_check = std::env::var("SANWIRE_TEST_JOB").is_ok_and(|job| job == format!("{:?}", DeviceJob::Check));
-    let job = if is_check { DeviceJob::Check } else { DeviceJob::WriteBack };
-    perform(job, device.as_ref());
+    let asked = std::env::var("SANWIRE_TEST_JOB").unwrap_or_default();
+    let jobs = [DeviceJob::Check, DeviceJob::WriteBack, DeviceJob::Grow];
+    perform(jobs.into_iter().find(|job| format!("{job:?}") == asked).unwrap(), device.as_ref());
 }
 
 /// Whether this test can attach; says so when it cannot, as the caller then skips its test.

@@ -45,7 +45,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// How much to log on stderr [default: warn; serve: info]
+    /// How much to log on stderr [default: warn; serve and attach: info]
     #[arg(long, global = true, value_name = "LEVEL", env = "SANWIRE_LOG", hide_env_values = true)]
     pub(crate) log: Option<LogLevel>,
 }

@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::fstat;
 use sanwire_core::text::printable;
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::LogLevel;
 
@@ -43,14 +45,21 @@ pub(crate) fn start(level: LogLevel) {
     };
     let is_terminal = io::stderr().is_terminal();
     let writer = WRITER.get_or_init(|| LogWriter::start(io::stderr(), is_terminal)).clone();
-    let log = tracing_subscriber::fmt().compact().with_max_level(filter).with_target(false).with_writer(writer);
-    let log = log.with_ansi(is_terminal);
-    // It fails when a log runs already, which then goes on.
-    let _ = if is_journal() {
-        log.without_time().with_level(false).map_event_format(Prioritised).try_init()
+    let lines = tracing_subscriber::fmt::layer().compact().with_target(false).with_writer(writer);
+    let lines = lines.with_ansi(is_terminal);
+    let lines = if is_journal() {
+        lines.without_time().with_level(false).map_event_format(Prioritised).boxed()
     } else {
-        log.try_init()
+        lines.boxed()
     };
+    // It fails when a log runs already, which then goes on.
+    let _ = tracing_subscriber::registry().with(lines).with(whose(filter)).try_init();
+}
+
+/// What libraries warn of is for who develops with them: what it means for a volume is said by this program.
+fn whose(filter: LevelFilter) -> Targets {
+    let foreign = if filter >= LevelFilter::DEBUG { filter } else { filter.min(LevelFilter::ERROR) };
+    Targets::new().with_default(foreign).with_target("sanwire", filter)
 }
 
 /// What a line of this level begins with: where the journal has time and priority beside it, the priority (sd-daemon(3)).
@@ -231,6 +240,17 @@ mod tests {
         assert!(text.starts_with("line 0\n") && text.ends_with("last\n"), "{text}");
         let lost = text.lines().find_map(|line| line.strip_prefix("sanwire: ")?.split(' ').next()?.parse().ok());
         assert!(matches!(lost, Some(99..=100u64)), "{lost:?}");
+    }
+
+    #[test]
+    fn warnings_of_libraries_are_for_who_asks_for_more() {
+        let shows = |filter, target: &str, level| whose(filter).would_enable(target, &level);
+        assert!(shows(LevelFilter::INFO, "sanwire_attach::growth", Level::INFO));
+        assert!(!shows(LevelFilter::WARN, "sanwire", Level::INFO) && !shows(LevelFilter::OFF, "fuser", Level::ERROR));
+        assert!(
+            !shows(LevelFilter::INFO, "fuser::mnt", Level::WARN) && shows(LevelFilter::INFO, "fuser", Level::ERROR)
+        );
+        assert!(shows(LevelFilter::DEBUG, "fuser::mnt", Level::WARN));
     }
 
     #[test]

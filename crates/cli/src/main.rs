@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Cli, Command};
+use args::{Cli, Command, LogLevel};
 
 fn main() -> ExitCode {
     stores::register();
@@ -49,7 +49,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Ls(args) => logged(level, || commands::ls::run(&args)),
         Command::Status(args) => logged(level, || commands::status::run(&args)),
         Command::Info(args) => logged(level, || commands::info::run(&args)),
-        Command::Attach(args) => logged(level, || commands::attach::run(&args)),
+        Command::Attach(args) => logged(cli.log.unwrap_or(LogLevel::Info), || commands::attach::run(&args)),
         Command::Detach(args) => logged(level, || commands::detach::run(&args)),
         Command::BlockDevice(args) => {
             commands::device::run(&args);
@@ -64,7 +64,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-fn logged(level: args::LogLevel, command: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn logged(level: LogLevel, command: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     log::start(level);
     command()
 }

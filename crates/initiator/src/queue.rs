@@ -68,6 +68,8 @@ pub enum OpKind {
         /// How much, not nothing.
         length_bytes: u64,
     },
+    /// Ask whether there is news of the volume: a device tells it with the answer to a command only.
+    Check,
 }
 
 /// A run of bytes of a volume.

@@ -216,6 +216,15 @@ impl Volume {
         }
     }
 
+    /// Asks the device whether there is news of the volume, as a volume does that nobody uses: with success, [`Volume::info`] is
+    /// true now.
+    ///
+    /// # Errors
+    /// See [`VolumeError`].
+    pub async fn check(&self) -> Result<(), VolumeError> {
+        self.0.channel.submit(OpKind::Check).await.map(drop)
+    }
+
     async fn write_with(&self, offset_bytes: u64, data: Slice, stable: bool) -> Result<(), VolumeError> {
         self.check_transfer(offset_bytes, data.len())?;
         if self.lock_info().read_only {

@@ -15,6 +15,7 @@ use super::request::REQUEST_MAX_BYTES;
 use super::socket::{Listener, NbdAddress, Socket};
 use crate::bytes::ByteVolume;
 use crate::executor::block_on;
+use crate::growth::GrowthWatch;
 use crate::latch::{Latch, wait_any};
 
 /// Clients that are served together at the most; further ones are sent away.
@@ -66,10 +67,16 @@ pub fn serve_nbd(volume: Volume, listen: &NbdAddress, stop: Latch) -> Result<Nbd
     let refused = |source| NbdError::Listen { address: listen.clone(), source };
     let listener = Listener::bind(listen).map_err(refused)?;
     let address = listener.address().map_err(refused)?;
+    let name = volume.info().name;
+    let told = move |_| tracing::warn!("the NBD clients of volume {name} see its new size when they connect again");
+    let watch = GrowthWatch::start(volume.clone(), told).map_err(NbdError::Thread)?;
     let stopped = stop.clone();
     let thread = std::thread::Builder::new()
         .name("nbd-listener".into())
-        .spawn(move || accept_clients(&listener, &ByteVolume::new(volume), &stopped))
+        .spawn(move || {
+            let _watch = watch;
+            accept_clients(&listener, &ByteVolume::new(volume), &stopped)
+        })
         .map_err(NbdError::Thread)?;
     Ok(NbdServer { address, stop, thread })
 }

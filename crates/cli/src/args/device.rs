@@ -12,6 +12,8 @@ pub(crate) enum DeviceJobChoice {
     Check,
     /// Write back what the kernel caches of it
     WriteBack,
+    /// Give it the size that its file has by now
+    Grow,
 }
 
 impl From<DeviceJobChoice> for DeviceJob {
@@ -19,6 +21,7 @@ impl From<DeviceJobChoice> for DeviceJob {
         match choice {
             DeviceJobChoice::Check => DeviceJob::Check,
             DeviceJobChoice::WriteBack => DeviceJob::WriteBack,
+            DeviceJobChoice::Grow => DeviceJob::Grow,
         }
     }
 }
@@ -28,6 +31,7 @@ impl From<DeviceJob> for DeviceJobChoice {
         match job {
             DeviceJob::Check => DeviceJobChoice::Check,
             DeviceJob::WriteBack => DeviceJobChoice::WriteBack,
+            DeviceJob::Grow => DeviceJobChoice::Grow,
         }
     }
 }

@@ -14,6 +14,7 @@ mod errors;
 mod faults;
 mod filesystems;
 mod foreign;
+mod growth;
 mod guest;
 mod harness;
 mod image;

@@ -82,7 +82,7 @@ impl Driver {
     pub(super) fn note_done(&mut self, again: &Again) -> Result<(), VolumeError> {
         let (now, volume) = (self.session.now(), again.volume);
         match again.request.task {
-            Task::Read | Task::Allocation => return Ok(()),
+            Task::Read | Task::Allocation | Task::Check => return Ok(()),
             task @ (Task::Write { .. } | Task::Discard | Task::WriteZeroes) => {
                 let is_stable = task == Task::Write { is_stable: true };
                 let Some(kept) = self.kept_mut(volume).filter(|kept| kept.keeper.is_needed()) else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! Whether the volumes are still what they were, and under which numbers: asked before anything reaches a unit that may be
 //! another one by now.
 
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Size};
 use sanwire_scsi::AdditionalSense;
 
 use super::keeping::tells_of_power;
@@ -239,6 +239,7 @@ impl Driver {
         };
         // What is true for one handle is for all: one that had to wait for its own look might wait for as long as others work.
         let is_its = |served: &&mut Served| (served.keeper, served.lun, served.block_bytes) == (keeper, from, block);
+        let mut resized = None;
         for served in self.volumes.iter_mut().flatten().filter(is_its) {
             (served.lun, served.trust) = (lun, trust);
             served.limits = contents.limits.unwrap_or(served.limits);
@@ -248,18 +249,32 @@ impl Driver {
             info.read_only = contents.read_only.unwrap_or(info.read_only);
             if let Some((size_bytes, _)) = contents.capacity {
                 if info.size_bytes != size_bytes {
-                    tracing::warn!("volume {} has {size_bytes} bytes now, {} before", info.name, info.size_bytes);
+                    resized.get_or_insert((info.name.clone(), info.size_bytes, size_bytes));
                 }
                 info.size_bytes = size_bytes;
             }
             served.info.set(info);
             served.tell(&server, &*self.session);
         }
+        if let Some((name, before_bytes, now_bytes)) = resized {
+            self.log_size(&name, Size(before_bytes), Size(now_bytes));
+        }
         // What was given before comes after what is written again, and in parts if it is too much for one command by now.
         if self.verifying == Verifying::All && (trust == Trust::Rewriting || self.has_too_large(keeper)) {
             self.withdraw_held(lun);
         }
         Look::Settled
+    }
+
+    fn log_size(&self, name: &str, before: Size, now: Size) {
+        if now.0 > before.0 {
+            return tracing::info!("volume {name} of server {} has grown from {before} to {now}", self.server_name);
+        }
+        tracing::error!(
+            "volume {name} of server {} has shrunk from {before} to {now}: what was behind its new end is out of reach; stop what \
+             uses it, and restore its size",
+            self.server_name
+        );
     }
 
     /// Whether some command of the volume was given when more went at once.

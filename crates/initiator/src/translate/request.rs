@@ -69,6 +69,8 @@ pub(crate) enum Task {
     WriteZeroes,
     /// Tells which blocks have space.
     Allocation,
+    /// Has the device tell what is new.
+    Check,
 }
 
 /// An operation, or a part of one: what a command is made of, however often it is given.
@@ -99,6 +101,7 @@ impl Request {
                 (of(Task::Write { is_stable: stable }, offset_bytes, length_bytes, Some(data)), None)
             }
             OpKind::Flush => (of(Task::Flush, 0, 0, None), None),
+            OpKind::Check => (of(Task::Check, 0, 0, None), None),
             OpKind::Discard { offset_bytes, length_bytes } => {
                 (of(Task::Discard, offset_bytes, length_bytes, None), None)
             }
@@ -119,6 +122,7 @@ impl Request {
             Task::Read => (self.form.read(extent), None),
             Task::Write { is_stable } => (self.form.write(extent, is_stable), self.data),
             Task::Flush => (self.form.flush(), None),
+            Task::Check => (build::test_unit_ready(), None),
             Task::Discard => {
                 let list = unmap_parameters(&[extent]).unwrap_or_default();
                 (build::unmap(list.len() as u16), Some(Slice::from(list)))
@@ -160,7 +164,7 @@ impl Request {
         let max_bytes = match self.task {
             Task::Read | Task::Write { .. } => limits.transfer_max_bytes.into(),
             Task::Discard | Task::WriteZeroes => limits.range_max_bytes,
-            Task::Flush | Task::Allocation => return u64::MAX,
+            Task::Flush | Task::Allocation | Task::Check => return u64::MAX,
         };
         (max_bytes / u64::from(self.block_bytes.max(1))).clamp(1, u32::MAX.into())
     }
@@ -293,5 +297,6 @@ mod tests {
         assert_eq!(commands(OpKind::Discard { offset_bytes: range.0, length_bytes: range.1 }, 1, 3).len(), 1);
         assert_eq!(commands(OpKind::Allocation { offset_bytes: range.0, length_bytes: range.1 }, 1, 1).len(), 1);
         assert_eq!(commands(OpKind::Flush, 1, 1).len(), 1);
+        assert_eq!(commands(OpKind::Check, 1, 1).len(), 1);
     }
 }

@@ -100,7 +100,7 @@ fn serve(op: Op, disk: &mut [u8]) {
             disk[offset_bytes as usize..][..length_bytes as usize].fill(0);
             OpOutput::Done
         }
-        OpKind::Flush => OpOutput::Done,
+        OpKind::Flush | OpKind::Check => OpOutput::Done,
         OpKind::Allocation { length_bytes, .. } => {
             OpOutput::Allocation(vec![AllocatedRun { length_bytes, is_mapped: false }])
         }

@@ -23,6 +23,7 @@ const LONG_MS: u64 = 200_000;
 struct Unit {
     number: u16,
     block_bytes: u32,
+    last_block: u32,
     /// Of the header of mode pages: it may not be written (80h), it knows FUA (10h).
     mode: u8,
     /// So many questions end so.
@@ -59,7 +60,8 @@ impl Unit {
         }
         let data = match (bytes[0], bytes[2]) {
             (INQUIRY, 0x83) => Identity::new("disk", [1; 16]).expect("a name").to_page(&TargetPort::default()),
-            (0x25, _) => [&[0, 0, 0x0f, 0xff][..], &self.block_bytes.to_be_bytes()].concat(),
+            (0x00, _) => Vec::new(),
+            (0x25, _) => [self.last_block.to_be_bytes(), self.block_bytes.to_be_bytes()].concat(),
             (0x1a, _) => {
                 let mut page = vec![0; 24];
                 (page[0], page[2], page[4], page[5], page[6]) = (23, self.mode, 8, 18, 4);
@@ -93,11 +95,22 @@ struct Scene {
 
 impl Scene {
     fn new(mode: u8) -> Self {
-        let (number, block_bytes, refusals) = (0, BLOCK_BYTES, (0, Status::Good));
+        let (number, block_bytes, last_block, refusals) = (0, BLOCK_BYTES, 0x0fff, (0, Status::Good));
         let (attention, commands, written, flushes) = (None, 0, Vec::new(), 0);
         let (is_slow, is_foul) = (false, false);
-        let unit =
-            Unit { number, block_bytes, mode, refusals, attention, is_slow, is_foul, commands, written, flushes };
+        let unit = Unit {
+            number,
+            block_bytes,
+            last_block,
+            mode,
+            refusals,
+            attention,
+            is_slow,
+            is_foul,
+            commands,
+            written,
+            flushes,
+        };
         let (unit, stage) = (Arc::new(Mutex::new(unit)), Arc::<Stage>::default());
         let asked = Arc::clone(&unit);
         let devices = move |lun, cdb: &Cdb| {
@@ -253,6 +266,23 @@ fn a_volume_that_may_be_written_from_now_on_or_no_more_says_so() {
         assert!(scene.serve(volume.read(0, Frame::from(vec![0; BLOCK_BYTES as usize]))).is_ok());
         assert_eq!(scene.volume.info().read_only, !is_read_only);
         assert_eq!(scene.write().is_ok(), is_read_only);
+    }
+}
+
+#[test]
+fn a_volume_that_nobody_uses_has_its_new_size_when_it_is_asked() {
+    for last_block in [0x1fff, 0x07ff] {
+        let mut scene = Scene::new(FUA);
+        let volume = scene.volume.clone();
+        assert_eq!(scene.serve(volume.check()), Ok(()));
+        assert_eq!(volume.info().size_bytes, 0x1000 * u64::from(BLOCK_BYTES));
+        scene.change(|unit| {
+            unit.last_block = last_block;
+            unit.attention = Some(AdditionalSense::CAPACITY_DATA_HAS_CHANGED);
+        });
+        assert_eq!(scene.serve(volume.check()), Ok(()));
+        assert_eq!(volume.info().size_bytes, (u64::from(last_block) + 1) * u64::from(BLOCK_BYTES));
+        assert_eq!(volume.looker().look().0.operations, 0, "nobody has used it");
     }
 }
 

@@ -100,7 +100,6 @@ impl Rollback {
         waiting: Option<Vec<WriteHold>>,
         hold: &Arc<Hold>,
     ) -> (Result<(), PoolError>, Option<Vec<WriteHold>>) {
-        let is_stuck = waiting.is_some();
         let held = match waiting {
             Some(waiting) => Ok(waiting),
             None => sync(vec![self.content.clone()], hold)
@@ -112,7 +111,7 @@ impl Rollback {
         };
         if let Err(error) = self.begin(hold) {
             // A rollback that may be noted is brought to its end at the next start: nothing is to be written before.
-            let may_be_noted = is_stuck || self.content.pool.is_uncertain();
+            let may_be_noted = self.content.pool.is_rolling_back(&self.id.volume);
             return (Err(error), may_be_noted.then_some(held));
         }
         if let Err(error) = self.content.pool.roll_back(&self.id) {

@@ -96,7 +96,7 @@ fn of_pool(error: &PoolError) -> &'static str {
         PoolError::ContentExists { .. } => "content-exists",
         PoolError::Silent(_) => "store-silent",
         PoolError::Failed { .. } => "pool-failed",
-        PoolError::HalfRolledBack { .. } => "rollback-unfinished",
+        PoolError::HalfRolledBack { .. } | PoolError::RollingBack { .. } => "rollback-unfinished",
         _ => "pool-unusable",
     }
 }

@@ -1,6 +1,8 @@
 //! The content of a pool's volumes: snapshots, clones, rollback and deletion, each in steps between which a crash may come.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -33,9 +35,21 @@ impl Pool {
     /// [`PoolError`]: there is one, or the pool can take none.
     pub(crate) fn check_new_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
         self.check_sharing()?;
-        let catalogue = self.catalogue();
-        match catalogue.snapshot(id).is_some() || catalogue.deleting.contains(&id.to_string()) {
-            true => Err(PoolError::SnapshotExists(id.to_string())),
+        self.check_whole(&id.volume)?;
+        let content = id.to_string();
+        let may_be = |catalogue: &Catalogue| catalogue.snapshot(id).is_some() || catalogue.deleting.contains(&content);
+        if self.may_say(may_be) { Err(PoolError::SnapshotExists(content)) } else { Ok(()) }
+    }
+
+    /// Whether a rollback of this volume was begun, or may have been, and is not over.
+    pub(crate) fn is_rolling_back(&self, volume: &str) -> bool {
+        self.may_say(|catalogue| catalogue.rolling_back.contains_key(volume))
+    }
+
+    /// What a volume holds while a rollback of it is not over is nothing that it ever held.
+    fn check_whole(&self, volume: &str) -> Result<(), PoolError> {
+        match self.is_rolling_back(volume) {
+            true => Err(PoolError::RollingBack { volume: volume.to_owned() }),
             false => Ok(()),
         }
     }
@@ -77,17 +91,35 @@ impl Pool {
             change(catalogue);
             Ok(())
         })?;
-        for id in ids {
-            let renamed = self.files().rename(&self.new_path(id), &self.path_of(&id.to_string()));
-            renamed.map_err(|source| self.failed("keep the snapshot", id, source))?;
+        // From here on they are snapshots, whatever fails.
+        self.unplaced().extend(ids.iter().cloned());
+        if let Err(error) = self.place_snapshots() {
+            tracing::warn!("{error}; it is tried again when a snapshot is needed, and at the next start");
         }
-        self.sync_directory()
+        Ok(())
     }
 
-    /// What was taken is not wanted after all.
+    /// Gives the files of snapshots their names, where that has failed before.
+    pub(crate) fn place_snapshots(&self) -> Result<(), PoolError> {
+        let unplaced = self.unplaced().clone();
+        for id in &unplaced {
+            let renamed = self.files().rename(&self.new_path(id), &self.path_of(&id.to_string()));
+            renamed.map_err(|source| self.failed("give its name to the file of the snapshot", id, source))?;
+            self.unplaced().remove(id);
+        }
+        if unplaced.is_empty() { Ok(()) } else { self.sync_directory() }
+    }
+
+    fn unplaced(&self) -> MutexGuard<'_, BTreeSet<SnapshotId>> {
+        // It is whole between any two changes.
+        self.unplaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was taken is not wanted after all: as far as it is no snapshot, and cannot be one at the next start.
     pub(crate) fn discard(&self, ids: &[SnapshotId]) {
+        let ids = ids.iter().filter(|id| !self.may_say(|catalogue| catalogue.snapshot(id).is_some()));
         // What stays is removed when the pool is opened again.
-        ids.iter().for_each(|id| drop(self.files().remove(&self.new_path(id))));
+        ids.for_each(|id| drop(self.files().remove(&self.new_path(id))));
     }
 
     /// The snapshots of a volume, or of all, by volumes and names.
@@ -134,6 +166,10 @@ impl Pool {
         if self.record(id)?.protected {
             return Err(PoolError::Protected(format!("snapshot {content}")));
         }
+        if self.may_say(|catalogue| catalogue.rolling_back.get(&id.volume) == Some(&id.name)) {
+            return Err(PoolError::RollingBack { volume: id.volume.clone() });
+        }
+        self.place_snapshots()?;
         self.edit(|catalogue| {
             catalogue.remove(id);
             catalogue.deleting.insert(content.clone());
@@ -146,6 +182,7 @@ impl Pool {
     pub(crate) fn begin_clone(&self, id: &SnapshotId, volume: &str) -> Result<(), PoolError> {
         self.check_sharing()?;
         self.record(id)?;
+        self.place_snapshots()?;
         self.edit(|catalogue| {
             catalogue.making.insert(volume.to_owned());
             Ok(())
@@ -185,6 +222,7 @@ impl Pool {
 
     /// Replaces the content; nothing else writes there.
     pub(crate) fn roll_back(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        self.place_snapshots()?;
         let path = self.path_of(&id.volume);
         let replaced = self.files().replace(&self.path_of(&id.to_string()), &path);
         let replaced = replaced.and_then(|()| self.files().sync(&path));
@@ -195,7 +233,10 @@ impl Pool {
         })
     }
 
-    /// Brings a rollback to its end that has begun and was not ended.
+    /// Brings a rollback to its end that has begun and was not ended: before its volume is opened.
+    ///
+    /// # Errors
+    /// [`PoolError`]: what the volume holds is not to be served.
     pub(super) fn end_rollback(&self, volume: &str) -> Result<(), PoolError> {
         let name = self.catalogue().rolling_back.get(volume).cloned();
         name.map_or(Ok(()), |name| self.roll_back(&SnapshotId { volume: volume.to_owned(), name }))
@@ -227,15 +268,15 @@ impl Pool {
 
     /// Deletes what was noted: the volume is not served any more.
     pub(crate) fn delete(&self, volume: &str) -> Result<(), PoolError> {
+        self.place_snapshots()?;
         let snapshots: Vec<SnapshotId> = self.catalogue().of_volume(volume).map(|(id, _)| id).collect();
-        if !snapshots.is_empty() {
-            self.edit(|catalogue| {
-                snapshots.iter().for_each(|id| catalogue.remove(id));
-                catalogue.deleting.extend(snapshots.iter().map(SnapshotId::to_string));
-                Ok(())
-            })?;
-            snapshots.iter().try_for_each(|id| self.remove(&id.to_string()))?;
-        }
+        self.edit(|catalogue| {
+            snapshots.iter().for_each(|id| catalogue.remove(id));
+            catalogue.deleting.extend(snapshots.iter().map(SnapshotId::to_string));
+            catalogue.rolling_back.remove(volume);
+            Ok(())
+        })?;
+        snapshots.iter().try_for_each(|id| self.remove(&id.to_string()))?;
         self.remove(volume)
     }
 

@@ -145,6 +145,15 @@ pub enum PoolError {
         /// Why.
         source: io::Error,
     },
+    /// A rollback of the volume is not over.
+    #[error(
+        "a rollback of volume {volume} has begun and is not over: what it holds is neither the one nor the other, and its snapshot is \
+         needed; roll it back again, to any of its snapshots"
+    )]
+    RollingBack {
+        /// Which.
+        volume: String,
+    },
     /// It is not said where something is.
     #[error("{content} is in the pools {}: say which is meant", pools.join(" and "))]
     Ambiguous {

@@ -159,6 +159,7 @@ impl Pools {
     /// [`PoolError::Full`].
     pub(crate) fn take_room(&self, spec: &VolumeSpec) -> Result<Option<Room>, PoolError> {
         if let Some(pool) = self.of(spec) {
+            pool.place_snapshots()?;
             pool.end_rollback(&spec.name)?;
         }
         self.take_room_of(spec, spec.size_bytes().unwrap_or(0))

@@ -1,11 +1,11 @@
 //! One pool: its directory, which it has for itself, and what is there.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,8 +41,12 @@ pub(crate) struct Pool {
     lengths: Mutex<Lengths>,
     file: StateFile,
     catalogue: Mutex<Catalogue>,
-    /// Whether its file may say something else.
-    is_uncertain: AtomicBool,
+    /// What its file may say instead, since a change could neither be written nor taken back.
+    doubtful: Mutex<Option<Catalogue>>,
+    /// Held while the catalogue is changed. Nobody who only looks waits for that.
+    editing: Mutex<()>,
+    /// Snapshots whose files could not be given their names yet.
+    pub(super) unplaced: Mutex<BTreeSet<SnapshotId>>,
     files: Box<dyn Files>,
     /// As long as it is there, no other server uses the directory.
     _lock: FileLock,
@@ -117,8 +121,9 @@ impl Pool {
         };
         let lengths = Mutex::new(scan(&directory).map_err(unusable)?);
         let (id, catalogue, config) = (catalogue.id.clone(), Mutex::new(catalogue), config.clone());
-        let is_uncertain = AtomicBool::new(false);
-        let pool = Pool { config, id, can_share, lengths, file, catalogue, is_uncertain, files, _lock: lock };
+        let (doubtful, editing, unplaced) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let pool =
+            Pool { config, id, can_share, lengths, file, catalogue, doubtful, editing, unplaced, files, _lock: lock };
         pool.recover()?;
         Ok(pool)
     }
@@ -155,25 +160,37 @@ impl Pool {
 
     /// Changes the catalogue, through crashes too: in the file first.
     pub(super) fn edit<T>(&self, change: impl FnOnce(&mut Catalogue) -> Result<T, PoolError>) -> Result<T, PoolError> {
-        let mut catalogue = self.catalogue();
-        let mut changed = catalogue.clone();
+        let _editing = self.editing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.catalogue().clone();
+        let mut changed = before.clone();
         let done = change(&mut changed)?;
-        if changed != *catalogue || self.is_uncertain() {
-            if let Err(source) = self.files.save(&self.file, &changed) {
+        let save = |catalogue: &Catalogue| {
+            let saved = self.files.save(&self.file, catalogue);
+            saved.map_err(|source| self.failed("write", "its catalogue", source))
+        };
+        if self.doubtful().is_some() {
+            // So that there is never more than one thing that it may say instead.
+            save(&before)?;
+            *self.doubtful() = None;
+        }
+        if changed != before {
+            save(&changed).inspect_err(|_| {
                 // It may be what stands there all the same.
-                let is_undone = self.files.save(&self.file, &catalogue).is_ok();
-                self.is_uncertain.store(!is_undone, Ordering::Relaxed);
-                return Err(self.failed("write", "its catalogue", source));
-            }
-            self.is_uncertain.store(false, Ordering::Relaxed);
-            *catalogue = changed;
+                let is_undone = save(&before).is_ok();
+                *self.doubtful() = (!is_undone).then(|| changed.clone());
+            })?;
+            *self.catalogue() = changed;
         }
         Ok(done)
     }
 
-    /// Whether a change of the catalogue that has failed may still hold at the next start.
-    pub(crate) fn is_uncertain(&self) -> bool {
-        self.is_uncertain.load(Ordering::Relaxed)
+    /// Whether the catalogue says something, or may say so at the next start.
+    pub(super) fn may_say(&self, says: impl Fn(&Catalogue) -> bool) -> bool {
+        says(&self.catalogue()) || self.doubtful().as_ref().is_some_and(says)
+    }
+
+    fn doubtful(&self) -> MutexGuard<'_, Option<Catalogue>> {
+        self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long a volume is.

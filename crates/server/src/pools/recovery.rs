@@ -31,9 +31,11 @@ impl Pool {
             Ok(())
         })?;
         for (volume, name) in before.rolling_back {
-            let id = SnapshotId { volume, name };
-            tracing::warn!("pool {}: the rollback of {} to {} is brought to its end", self.name(), id.volume, id.name);
-            self.roll_back(&id)?;
+            tracing::warn!("pool {}: the rollback of {volume} to {name} is brought to its end", self.name());
+            // It is tried again before the volume is opened. The others are served.
+            if let Err(error) = self.end_rollback(&volume) {
+                tracing::error!("pool {}: volume {volume} cannot be served: {error}", self.name());
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::catalogue::Catalogue;
 use super::files::{Files, zero_behind};
@@ -22,21 +22,49 @@ pub(crate) fn copy_files() {
 
 /// How such a pool does that.
 pub(super) fn copied() -> Option<Box<Copied>> {
-    COPIES.get().then(|| Box::new(Copied { left: Arc::new(AtomicUsize::new(usize::MAX)) }))
+    COPIES.get().then(|| Box::new(Copied::default()))
 }
 
-/// Files that are copied, until the power fails before some step: nothing is done from then on.
-#[derive(Debug)]
+/// How many steps there are before one that fails, when all do.
+pub(crate) const ALL: usize = usize::MAX;
+
+/// Files that are copied, until some step fails.
+#[derive(Clone, Debug)]
 pub(crate) struct Copied {
+    /// So many steps are done before.
     pub(crate) left: Arc<AtomicUsize>,
+    /// And so many after it: none where the power fails.
+    pub(crate) after: Arc<AtomicUsize>,
+    has_failed: Arc<AtomicBool>,
+}
+
+impl Default for Copied {
+    fn default() -> Copied {
+        Copied { left: Arc::new(AtomicUsize::new(ALL)), after: Arc::default(), has_failed: Arc::default() }
+    }
 }
 
 impl Copied {
+    /// From now on so many steps are done, one fails, and then as many as this before the next one does.
+    pub(crate) fn fail_after(&self, left: usize, after: usize) {
+        self.after.store(after, Ordering::Relaxed);
+        self.left.store(left, Ordering::Relaxed);
+    }
+
+    /// Whether there was a step that failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
     fn step(&self) -> io::Result<()> {
         let step = |left: usize| left.checked_sub(1);
         match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) {
             Ok(_) => Ok(()),
-            Err(_) => Err(io::Error::other("the power fails")),
+            Err(_) => {
+                self.has_failed.store(true, Ordering::Relaxed);
+                self.left.store(self.after.load(Ordering::Relaxed), Ordering::Relaxed);
+                Err(io::Error::other("this step fails"))
+            }
         }
     }
 }

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::pools::catalogue::SnapshotId;
-use crate::pools::testing::Copied;
+use crate::pools::testing::{ALL, Copied};
 use crate::pools::{Pool, PoolConfig, PoolError};
 
 /// A directory with a pool, until the test ends.
@@ -25,7 +23,7 @@ impl Place {
         fs::create_dir_all(&self.0).unwrap();
         self.put("a", 1, 4096);
         self.put("b", 2, 4096);
-        let (pool, _) = self.open(usize::MAX).unwrap();
+        let (pool, _) = self.open(ALL).unwrap();
         let first = id("a@first");
         pool.capture(&first).and_then(|()| pool.commit(&[first], false)).unwrap();
         self.put("a", 3, 8192);
@@ -36,12 +34,19 @@ impl Place {
     }
 
     /// Opens the pool; so many steps after that the power fails.
-    fn open(&self, steps: usize) -> Result<(Pool, Arc<AtomicUsize>), PoolError> {
+    fn open(&self, steps: usize) -> Result<(Pool, Copied), PoolError> {
         let config: PoolConfig = format!("p={}", self.0.display()).parse().unwrap();
-        let left = Arc::new(AtomicUsize::new(usize::MAX));
-        let pool = Pool::open_with(&config, None, Box::new(Copied { left: Arc::clone(&left) }), true)?;
-        left.store(steps, Ordering::Relaxed);
-        Ok((pool, left))
+        let files = Copied::default();
+        let pool = Pool::open_with(&config, None, Box::new(files.clone()), true)?;
+        files.fail_after(steps, 0);
+        Ok((pool, files))
+    }
+
+    /// Opens the pool again, and settles it.
+    fn reopen(&self) -> Pool {
+        let (pool, _) = self.open(ALL).unwrap();
+        pool.settle(|volume| ["a", "b"].contains(&volume)).unwrap();
+        pool
     }
 
     /// What there is: contents by the names of their files, but for the pool's own.
@@ -85,15 +90,16 @@ fn crash_everywhere(
 ) -> usize {
     for steps in 0.. {
         place.fill();
-        let (pool, _) = place.open(steps).unwrap();
+        let (pool, files) = place.open(steps).unwrap();
         let done = deed(&pool).is_ok();
         drop(pool);
-        let (pool, _) = place.open(usize::MAX).unwrap();
+        let (pool, _) = place.open(ALL).unwrap();
         pool.settle(|volume| ["a", "b"].contains(&volume)).unwrap();
         check(place, &pool, done);
         let left: Vec<String> = place.contents().into_keys().filter(|name| name.ends_with(".new")).collect();
         assert!(left.is_empty(), "{left:?} after {steps} steps");
-        if done {
+        if !files.has_failed() {
+            assert!(done);
             return steps;
         }
     }
@@ -162,7 +168,7 @@ fn a_deletion_is_ended_or_did_not_begin_whenever_the_power_fails() {
         let noted = pool.begin_to_delete("a", true).is_ok();
         let deleted = noted && pool.delete("a").is_ok();
         drop(pool);
-        let (pool, _) = place.open(usize::MAX).unwrap();
+        let (pool, _) = place.open(ALL).unwrap();
         let gone = pool.settle(|volume| volume == "b" || !noted).unwrap();
         assert_eq!(place.contents().contains_key("a.img"), !noted, "{steps}");
         assert_eq!(names(&pool).is_empty(), noted);
@@ -173,14 +179,14 @@ fn a_deletion_is_ended_or_did_not_begin_whenever_the_power_fails() {
         }
     }
     place.fill();
-    let (pool, _) = place.open(usize::MAX).unwrap();
+    let (pool, _) = place.open(ALL).unwrap();
     assert!(matches!(pool.begin_to_delete("a", false), Err(PoolError::HasSnapshots { count: 1, .. })));
     pool.protect_snapshot(&id("a@first"), true).unwrap();
     assert!(matches!(pool.begin_to_delete("a", true), Err(PoolError::Protected(_))));
     assert!(matches!(pool.delete_snapshot(&id("a@first")), Err(PoolError::Protected(_))));
     pool.begin_to_delete("b", false).unwrap();
     drop(pool);
-    let (pool, _) = place.open(usize::MAX).unwrap();
+    let (pool, _) = place.open(ALL).unwrap();
     assert!(pool.settle(|_| true).unwrap().is_empty());
     assert!(place.is("b", &[(2, 4096)]), "it is served: its deletion had not begun");
 }
@@ -195,7 +201,7 @@ fn what_is_made_of_a_snapshot_is_there_when_it_is_served_and_else_it_is_not() {
             let made = pool.begin_clone(&id("a@first"), "c").is_ok();
             let ended = made && pool.end_clone("c", is_served).is_ok();
             drop(pool);
-            let (pool, _) = place.open(usize::MAX).unwrap();
+            let (pool, _) = place.open(ALL).unwrap();
             // It is not served before its content is whole.
             pool.settle(|volume| volume != "c" || is_served && made).unwrap();
             assert_eq!(place.is("c", &[(1, 4096)]), is_served && made);
@@ -212,19 +218,103 @@ fn a_catalogue_that_may_have_been_written_is_told_as_uncertain_until_it_is_writt
     let place = Place::new("uncertain");
     place.fill();
     // The directory is made stable before.
-    let (pool, left) = place.open(1).unwrap();
+    let (pool, files) = place.open(1).unwrap();
     assert!(pool.begin_rollback(&id("a@first"), None).is_err());
-    assert!(pool.is_uncertain());
-    left.store(usize::MAX, Ordering::Relaxed);
+    assert!(pool.is_rolling_back("a"), "the next start may do it");
+    assert!(!pool.is_rolling_back("b"));
+    files.fail_after(ALL, 0);
     pool.protect_snapshot(&id("a@first"), false).unwrap();
-    assert!(!pool.is_uncertain());
+    assert!(!pool.is_rolling_back("a"));
+}
+
+/// One step fails, and those after it do not: what is cleaned up then must not be what the catalogue lists.
+#[test]
+fn what_a_failed_step_leaves_is_what_was_told_also_after_the_next_start() {
+    let place = Place::new("one-fails");
+    let (first, kept) = (id("a@first"), id("a@kept"));
+    for steps in 0.. {
+        place.fill();
+        let (pool, files) = place.open(steps).unwrap();
+        files.fail_after(steps, ALL);
+        let begun = pool.capture(&kept).and_then(|()| pool.begin_rollback(&first, Some(&kept)));
+        let begun = begun.inspect_err(|_| pool.discard(std::slice::from_ref(&kept)));
+        let may_be_noted = pool.is_rolling_back("a");
+        let done = begun.and_then(|()| pool.roll_back(&first));
+        let is_left = pool.is_rolling_back("a");
+        let is_refused = done.is_err();
+        drop(pool);
+        let pool = place.reopen();
+        let is_back = place.is("a", &[(1, 4096), (0, 4096)]);
+        assert!(is_back || place.is("a", &[(3, 8192)]), "{steps}");
+        assert!(may_be_noted || !is_back, "{steps}: nobody was told of a rollback that the next start does");
+        assert!(!is_refused || !is_back || is_left, "{steps}: writes would have gone on");
+        assert_eq!(names(&pool).contains(&"a@kept".to_owned()), is_back, "{steps}");
+        assert!(!is_back || place.is("a@kept", &[(3, 8192)]), "{steps}");
+        if !files.has_failed() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_group_whose_file_cannot_be_put_in_place_is_whole() {
+    let place = Place::new("one-fails-group");
+    let group = [id("a@second"), id("b@second")];
+    for steps in 0.. {
+        place.fill();
+        let (pool, files) = place.open(steps).unwrap();
+        files.fail_after(steps, ALL);
+        let taken = group.iter().try_for_each(|id| pool.capture(id)).and_then(|()| pool.commit(&group, false));
+        let taken = taken.inspect_err(|_| pool.discard(&group)).is_ok();
+        assert_eq!(names(&pool).len(), if taken { 3 } else { 1 }, "{steps}");
+        if taken && steps % 2 == 0 {
+            pool.capture(&id("b@third")).and_then(|()| pool.commit(&[id("b@third")], false)).unwrap();
+            pool.begin_rollback(&group[1], None).and_then(|()| pool.roll_back(&group[1])).unwrap();
+        }
+        drop(pool);
+        let pool = place.reopen();
+        assert_eq!(names(&pool).contains(&"b@second".to_owned()), taken, "{steps}");
+        assert_eq!(place.is("a@second", &[(3, 8192)]), taken);
+        assert_eq!(place.is("b@second", &[(2, 4096)]), taken);
+        if !files.has_failed() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn what_a_rollback_needs_is_not_deleted_and_one_that_cannot_be_ended_stops_no_start() {
+    let place = Place::new("needed");
+    place.fill();
+    let first = id("a@first");
+    let (pool, files) = place.open(ALL).unwrap();
+    pool.capture(&id("a@other")).and_then(|()| pool.commit(&[id("a@other")], false)).unwrap();
+    pool.begin_rollback(&first, None).unwrap();
+    files.fail_after(1, 0);
+    assert!(matches!(pool.roll_back(&first), Err(PoolError::HalfRolledBack { .. })));
+    files.fail_after(ALL, 0);
+    assert!(matches!(pool.delete_snapshot(&first), Err(PoolError::RollingBack { .. })));
+    assert!(matches!(pool.check_new_snapshot(&id("a@mixture")), Err(PoolError::RollingBack { .. })));
+    assert!(pool.check_new_snapshot(&id("b@fine")).is_ok());
+    drop(pool);
+    // Its file is lost by other means.
+    fs::remove_file(place.0.join("a@first.img")).unwrap();
+    let (pool, _) = place.open(ALL).unwrap();
+    assert!(pool.end_rollback("a").is_err() && pool.end_rollback("b").is_ok());
+    pool.begin_rollback(&id("a@other"), None).and_then(|()| pool.roll_back(&id("a@other"))).unwrap();
+    assert!(pool.end_rollback("a").is_ok() && place.is("a", &[(3, 8192)]));
+    pool.begin_rollback(&id("a@other"), None).unwrap();
+    pool.begin_to_delete("a", true).and_then(|()| pool.delete("a")).unwrap();
+    assert!(!pool.is_rolling_back("a"));
+    drop(pool);
+    assert_eq!(names(&place.reopen()), Vec::<String>::new());
 }
 
 #[test]
 fn a_directory_that_was_moved_brings_its_snapshots_along_and_a_thousand_are_deleted_in_any_order() {
     let place = Place::new("many");
     place.fill();
-    let (pool, _) = place.open(usize::MAX).unwrap();
+    let (pool, _) = place.open(ALL).unwrap();
     let ids: Vec<SnapshotId> = (0..1000).map(|number| id(&format!("b@{number}"))).collect();
     for id in &ids {
         pool.capture(id).unwrap();
@@ -234,7 +324,7 @@ fn a_directory_that_was_moved_brings_its_snapshots_along_and_a_thousand_are_dele
     // Somebody puts one there, and takes one away.
     fs::copy(place.0.join("a.img"), place.0.join("x@copied.img")).unwrap();
     fs::remove_file(place.0.join("b@7.img")).unwrap();
-    let (pool, _) = place.open(usize::MAX).unwrap();
+    let (pool, _) = place.open(ALL).unwrap();
     assert_eq!(pool.snapshots(Some("b")).len(), 999);
     assert_eq!(pool.snapshot_bytes(&id("x@copied")).unwrap(), 8192);
     assert!(matches!(pool.snapshot_bytes(&id("b@7")), Err(PoolError::NoSnapshot(_))));

@@ -11,6 +11,7 @@ use sanwire_engine::{NexusCount, VolumeCount};
 use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
 
+use crate::front::TallyFamily;
 use crate::past_uses::Host;
 use crate::sessions::SessionCount;
 use crate::streams::{ByteCount, PortalCount};
@@ -117,6 +118,8 @@ pub(crate) struct Counted {
     pub(crate) sessions: Vec<SessionCount>,
     /// The sessions that have used volumes.
     pub(crate) users: Vec<User>,
+    /// What the protocols have counted in their own words; links have the names of their wires.
+    pub(crate) tallies: Vec<(&'static TallyFamily, String, u64)>,
     /// What was not taken, by reasons.
     pub(crate) dropped: Vec<(&'static str, u64)>,
     /// How quotas are used.

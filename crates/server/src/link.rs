@@ -317,6 +317,12 @@ impl<P: LinkPort> Links<P> {
         self.ports.iter().zip(&self.wires).map(count).collect()
     }
 
+    /// The wire that a link of a front end is.
+    pub(crate) fn wire_of(&self, front: u8, link: LinkId) -> Option<String> {
+        let place = *self.places.get(usize::from(front))?.get(usize::from(link.0))?;
+        self.wires.get(place).map(|wire| wire.opener.to_string())
+    }
+
     /// When [`Links::tend`] should be called next: if a link is away, or once more after whatever has woken the shard. While all
     /// are there and nothing happens, nothing wakes a shard for it.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod login;
+mod parts;
 mod places;
 
 use std::collections::BTreeMap;
@@ -9,24 +10,24 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sanwire_core::{Alarm, Deadlines, Instant};
-use sanwire_io::tcp::{Listener, Received, Stream};
-use sanwire_io::{Clock, Interest, Poller, Waker, descriptors};
+use sanwire_io::tcp::{Received, Stream};
+use sanwire_io::{Clock, Interest, Poller, descriptors};
 
-pub(crate) use self::accounts::LoginAccounts;
+pub(crate) use self::accounts::{LoginAccounts, LoginResults};
 use self::login::Login;
 pub(crate) use self::login::turn_away;
+pub(crate) use self::parts::{Arrival, FrontDeskParts, Portal};
 use self::places::Places;
-use crate::budget::Budget;
-use crate::front::{Admission, LoginOutcome, LoginService, Newcomer, NexusSelection, Offence};
-use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
-use crate::messages::{AdmittedConnection, Mailbox, ShardMessage};
+use crate::front::{LoginOutcome, LoginService, Newcomer, NexusSelection, Offence};
+use crate::management_queue::{Content, QueuedRequest};
+use crate::messages::{AdmittedConnection, ShardMessage};
 use crate::random;
 use crate::refusals::{Burst, Refusals};
-use crate::registry::{Place, Registry, Seat};
+use crate::registry::Place;
 
 /// Connections that one listener has accepted before those that have input get their turn: fewer than the logins that are
 /// attended to in a turn, so that no flood of newcomers pushes out those who go on with theirs.
@@ -46,36 +47,6 @@ const LIMIT_ADVICE: &str = "; allow it more (`ulimit -n`, or LimitNOFILE= of its
 
 /// Keys below this are those of listeners.
 const FIRST_LOGIN: u64 = 1 << 16;
-
-/// A connection that has passed its login, on its way to a shard.
-pub(crate) struct Arrival {
-    pub(crate) stream: Stream,
-    pub(crate) newcomer: Newcomer,
-    pub(crate) admission: Admission,
-    pub(crate) seat: Arc<Seat>,
-}
-
-/// Where connections come in.
-pub(crate) struct Portal {
-    pub(crate) listener: Listener,
-    /// The tag of its portal group.
-    pub(crate) group_tag: u16,
-    pub(crate) logins: Arc<dyn LoginService>,
-}
-
-/// What the thread is made of.
-pub(crate) struct FrontDeskParts {
-    pub(crate) portals: Vec<Portal>,
-    pub(crate) registry: Arc<Registry>,
-    /// Where refusals go.
-    pub(crate) inbox: ManagementQueue,
-    pub(crate) budget: Budget,
-    /// How many logins there may be.
-    pub(crate) accounts: Arc<LoginAccounts>,
-    pub(crate) shards: Arc<[Mailbox]>,
-    pub(crate) waker: Waker,
-    pub(crate) stop: Arc<AtomicBool>,
-}
 
 /// The logins that there are.
 pub(crate) struct LoginListener {
@@ -233,6 +204,7 @@ impl LoginListener {
 
     /// A login has failed: the log and the audit log are to say so.
     fn note(&mut self, peer: IpAddr, login: &'static str, reason: &str, now: Instant) {
+        self.parts.accounts.note_result(|results| results.refused += 1);
         if self.refusals.note(peer, login, reason, now)
             && let Some(unlogged) = self.parts.accounts.next_line(now)
         {
@@ -276,6 +248,9 @@ impl LoginListener {
             }
         }
         if is_lost {
+            if !login.is_over {
+                self.parts.accounts.note_result(|results| results.lost += 1);
+            }
             self.remove(key);
         } else {
             self.advance(key, now);
@@ -287,6 +262,9 @@ impl LoginListener {
         let Some(login) = self.logins.get_mut(&key) else { return };
         let outcome = login.machine.poll_outcome();
         if login.transmit().is_err() {
+            if outcome.is_none() && !login.is_over {
+                self.parts.accounts.note_result(|results| results.lost += 1);
+            }
             self.remove(key);
             return;
         }
@@ -298,6 +276,7 @@ impl LoginListener {
                 self.note(peer, name, &reason, now);
             }
             Some(LoginOutcome::Redirected(note)) => {
+                self.parts.accounts.note_result(|results| results.redirected += 1);
                 if let Some(unlogged) = self.parts.accounts.next_line(now) {
                     tracing::info!("a login from {} is redirected: {note}{unlogged}", login.peer);
                 }
@@ -326,6 +305,7 @@ impl LoginListener {
                 return self.note(login.peer, login.name, &reason, now);
             }
         };
+        self.parts.accounts.note_result(|results| results.passed += 1);
         let Place { shard, admission, seat, loser } = place;
         if let Some((shard, nexus)) = loser {
             self.parts.shards[shard].send(ShardMessage::Drop(NexusSelection::One(nexus)));

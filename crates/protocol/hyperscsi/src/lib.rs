@@ -40,8 +40,8 @@ pub use options::{
     Agreed, DesiredOptions, DeviceOption, Offered, OptionConflict, OptionNumber, Options, PRIORITY_MAX, Stance, TooMany,
 };
 pub use server::{
-    Admission, CommandHandle, Compressible, ConnectionStatus, LinkLimits, ProtectionLookup, SecurityEvent, Server,
-    ServerConfig, ServerEvent,
+    Admission, CommandHandle, Compressible, ConnectionStatus, Handshakes, LinkLimits, LinkTally, ProtectionLookup,
+    SecurityEvent, Server, ServerConfig, ServerEvent,
 };
 
 /// The EtherType of HS/eth, registered for HyperSCSI.

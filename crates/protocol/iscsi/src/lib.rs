@@ -43,6 +43,7 @@ pub use receiver::{Beginning, Destination, Pdu, Receiver, Step};
 pub use serial::Serial;
 pub use server::{
     Admission, CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, SessionStatus,
+    Tally,
 };
 
 /// The TCP port of iSCSI.

@@ -11,6 +11,7 @@ mod fronts;
 pub(crate) mod hyperscsi;
 pub(crate) mod iscsi;
 mod table;
+mod tally;
 
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
@@ -24,6 +25,7 @@ use sanwire_scsi::{Reply, Task};
 
 pub(crate) use self::fronts::{FrontBuilder, Fronts};
 pub(crate) use self::table::{FrontParts, WIRE_DEFAULT, WIRES, builders, logins};
+pub(crate) use self::tally::{Tally, TallyFamily, TallyOf};
 use crate::command::CommandRef;
 use crate::counting::PacketCount;
 use crate::link::LinkAddress;
@@ -119,6 +121,11 @@ pub(crate) trait FrontEnd {
 
     /// What it did not take, with the reasons.
     fn dropped(&self) -> Vec<(&'static str, u64)>;
+
+    /// What it has counted in the words of its own protocol.
+    fn tallies(&self) -> Vec<Tally> {
+        Vec::new()
+    }
 
     /// How its quotas are used.
     fn quotas(&self) -> Vec<Usage>;

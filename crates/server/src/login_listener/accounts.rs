@@ -19,6 +19,18 @@ struct Accounts {
     network: Account,
     known: Account,
     lines: LogLines,
+    results: LoginResults,
+}
+
+/// How logins have ended.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct LoginResults {
+    pub(crate) passed: u64,
+    /// Sent to another address.
+    pub(crate) redirected: u64,
+    pub(crate) refused: u64,
+    /// Their connections ended before them.
+    pub(crate) lost: u64,
 }
 
 impl LoginAccounts {
@@ -28,6 +40,7 @@ impl LoginAccounts {
             network: Account::within(&LOGINS_OF_NETWORK, budget.logins),
             known: Account::within(&LOGINS, budget.logins),
             lines: LogLines::of_logins(),
+            results: LoginResults::default(),
         }))
     }
 
@@ -43,10 +56,20 @@ impl LoginAccounts {
         self.lock().network.admits(held, 1)
     }
 
+    /// A login has ended.
+    pub(super) fn note_result(&self, note: impl FnOnce(&mut LoginResults)) {
+        note(&mut self.lock().results);
+    }
+
+    /// How logins have ended.
+    pub(crate) fn results(&self) -> LoginResults {
+        self.lock().results
+    }
+
     /// How the quotas are used.
     pub(crate) fn usages(&self) -> [Usage; 4] {
         let accounts = self.lock();
-        let Accounts { strangers, network, known, lines } = &*accounts;
+        let Accounts { strangers, network, known, lines, .. } = &*accounts;
         [strangers.usage(), network.usage(), known.usage(), lines.usage()]
     }
 

@@ -3,7 +3,9 @@
 //! Nothing is kept for it: the shards are asked for their plain numbers when somebody wants to know. The names begin with
 //! `sanwire_`; seconds and bytes are the units; what is counted only grows, until the server ends.
 
+mod pools;
 mod process;
+mod protocols;
 mod requests;
 mod sessions;
 mod stores;
@@ -14,7 +16,9 @@ mod wires;
 use sanwire_core::{Lun, quota};
 use sanwire_device::LogicalUnit;
 
+pub(super) use self::pools::PoolsNow;
 use self::process::of_process;
+use self::protocols::{of_logins, of_protocols, of_targets};
 pub(super) use self::requests::RequestCounts;
 use self::sessions::{of_each_session, of_shards};
 use self::stores::of_stores;
@@ -28,17 +32,26 @@ use crate::counting::Counted;
 
 impl Manager {
     /// All metrics, as text.
-    pub(super) fn metrics(&self, counted: &[Counted]) -> MetricsText {
+    pub(super) fn metrics(&self, counted: &[Counted], pools: &PoolsNow) -> MetricsText {
+        MetricsText::of(self.families(counted, pools), &self.requests.parts())
+    }
+
+    /// Every family, also such as have no samples now.
+    fn families(&self, counted: &[Counted], pools: &PoolsNow) -> Vec<Family> {
         let mut families = self.of_server();
         families.extend(self.of_volumes(counted));
         families.extend(of_stores(&self.target.units().iter()));
+        families.extend(pools.families());
         families.extend(of_wires(counted, self.target.wires()));
+        families.extend(of_protocols(counted));
+        families.extend(of_targets(counted));
+        families.push(of_logins(self.target.login_results()));
         families.extend(of_shards(counted));
         families.extend(of_each_session(counted));
         families.extend(of_quotas(&self.quotas(counted)));
         families.push(self.requests.family());
         families.extend(of_process(self.began));
-        MetricsText::of(families, &self.requests.parts())
+        families
     }
 
     fn of_server(&self) -> Vec<Family> {

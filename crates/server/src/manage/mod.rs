@@ -58,6 +58,7 @@ use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
 pub use self::metrics::MetricsText;
+use self::metrics::PoolsNow;
 use self::metrics::RequestCounts;
 pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
@@ -237,7 +238,7 @@ impl Manager {
             Request::Reload { dry_run: true, reset, .. } => Ok(self.compare(reset)),
             Request::Reload { force, reset, .. } => self.reload(force, reset, condition),
             Request::Statistics => Ok(self.count(|manager, counted| Answer::Statistics(manager.statistics(&counted)))),
-            Request::Metrics => Ok(self.count(|manager, counted| Answer::Metrics(manager.metrics(&counted)))),
+            Request::Metrics => Ok(self.gather_metrics()),
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
             Request::Status => done(Answer::Status(self.looker().status())),
             Request::Sessions => {
@@ -276,6 +277,16 @@ impl Manager {
             move || counter.count(),
             move |manager, counted| Ok(Step::Done(answer(manager, counted))),
         )
+    }
+
+    /// Asks the shards and the pools for the metrics.
+    fn gather_metrics(&self) -> Step {
+        let (counter, pools) = (self.target.counter(), self.target.pools().clone());
+        let gather = move || (counter.count(), PoolsNow::of(&pools));
+        let tell = |manager: &mut Manager, (counted, pools): (Vec<Counted>, PoolsNow)| {
+            Ok(Step::Done(Answer::Metrics(manager.metrics(&counted, &pools))))
+        };
+        Step::slow("counting", gather, tell)
     }
 
     fn find(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {

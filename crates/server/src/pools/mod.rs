@@ -12,6 +12,7 @@ mod files;
 mod pool;
 mod recovery;
 mod room;
+mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,6 +28,7 @@ pub use self::error::PoolError;
 pub(crate) use self::pool::Pool;
 pub use self::pool::PoolStatus;
 pub(crate) use self::room::Room;
+pub(crate) use self::taken::SnapshotsTaken;
 use crate::config::VolumeConfig;
 use crate::kept::StateFile;
 

@@ -12,6 +12,7 @@ use crate::events::EventLog;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::login_listener::LoginResults;
 use crate::past_uses::Host;
 use crate::protection_table::ProtectionTable;
 use crate::revisions::Revisions;
@@ -78,6 +79,11 @@ impl Server {
             clients: Arc::clone(&self.clients),
             revisions: self.revisions.clone(),
         }
+    }
+
+    /// How logins have ended, where connections begin with one; `None` without any portal.
+    pub(crate) fn login_results(&self) -> Option<LoginResults> {
+        self.wires.iter().any(|wire| wire.portal().is_some()).then(|| self.logins.results())
     }
 
     /// The sessions of all shards that answer.

@@ -14,7 +14,9 @@ use super::system::System;
 use crate::command::{CommandRef, Selection};
 use crate::counting::{ConnectionCount, Counted, User};
 use crate::events::Happening;
-use crate::front::{ConnectionStatus, FrontEnd, FrontEvent, NewNexus, NexusView, Offence, StreamEnds};
+use crate::front::{
+    ConnectionStatus, FrontEnd, FrontEvent, NewNexus, NexusView, Offence, StreamEnds, Tally, TallyFamily, TallyOf,
+};
 use crate::management_queue::{Content, QueuedRequest};
 use crate::messages::ShardMessage;
 use crate::past_uses::Host;
@@ -206,11 +208,25 @@ impl<S: System> Shard<S> {
             sessions: self.sessions(&connections),
             connections,
             users: self.users(),
+            tallies: self.tallies(),
             dropped: self.fronts.iter().flat_map(|front| front.dropped()).collect(),
             quotas: (self.fronts.iter().flat_map(|front| front.quotas())).chain(self.lines.usages()).collect(),
             wires: self.links.counts(),
             portals: self.streams.portals().into_iter().collect(),
         }
+    }
+
+    fn tallies(&self) -> Vec<(&'static TallyFamily, String, u64)> {
+        let tallies = (0..).zip(self.fronts.iter()).flat_map(|(place, front)| {
+            front.tallies().into_iter().filter_map(move |Tally { family, of, count }| {
+                let name = match of {
+                    TallyOf::Link(link) => self.links.wire_of(place, link)?,
+                    TallyOf::Named(name) => name,
+                };
+                Some((family, name, count))
+            })
+        });
+        tallies.collect()
     }
 
     fn in_flight(&self) -> BTreeMap<u16, u64> {

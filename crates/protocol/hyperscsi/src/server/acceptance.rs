@@ -71,12 +71,14 @@ impl Server {
             self.note_stranger(path, client, now);
         } else if !self.make_place(Applicant { client, session: half_open.session, host: path.peer.host() }) {
             let proof = half_open.responder.refusal_key().prove(Refusal::Full, body);
+            self.tally.handshakes.full += 1;
             self.refuse(path, prefix, Refusal::Full, Some(proof));
         } else {
             match OptionExchange::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes)
             {
                 Err(_) => {
                     let proof = half_open.responder.refusal_key().prove(Refusal::Options, body);
+                    self.tally.handshakes.conflicts += 1;
                     self.note_offence(SecurityEvent::Conflict, Some(client), path, now);
                     self.refuse(path, prefix, Refusal::Options, Some(proof));
                 }
@@ -189,6 +191,7 @@ impl Server {
         let at = connection.poll_timeout();
         self.deadlines.note(half_open.connection, &mut connection.alarm, at);
         self.connections.insert(half_open.connection, connection);
+        self.tally.handshakes.established += 1;
         self.sharing.note(client);
         self.touch(half_open.connection);
         Ok(())
@@ -202,6 +205,7 @@ impl Server {
             let old = session.connection.and_then(|old| self.connections.remove_entry(&old));
             if let Some((id, mut old)) = old {
                 self.deadlines.forget(id, &mut old.alarm);
+                self.tally.close(&old);
                 session.note_transfers(old.terms.taken_transfer_bytes());
                 self.events.extend(old.end());
             }

@@ -59,6 +59,8 @@ pub(super) struct Connection {
     pub(super) turn: Turn,
     pub(super) sent_packets: u64,
     pub(super) received_packets: u64,
+    /// How often it got new keys.
+    pub(super) rekeys: u64,
     /// When it is next seen what of it is due.
     pub(super) alarm: Alarm,
     /// How many connections its client had when it was told what is wanted of it.
@@ -109,6 +111,7 @@ impl Connection {
             turn: Turn::default(),
             sent_packets: 0,
             received_packets: 0,
+            rekeys: 0,
             alarm: Alarm::default(),
             sharers: 0,
             offered: None,
@@ -290,6 +293,7 @@ impl Connection {
             Opcode::AdnReply => match LiveReply::read(plain) {
                 Ok(LiveReply::NewKeys(answer)) => {
                     if self.channel.keys_mut().take_answer(answer, now) == Ok(true) {
+                        self.rekeys += 1;
                         // The client sends under the new keys once it has a packet of them.
                         self.send_keep_alive();
                         (self.keys_since, self.rekey_at) = (now, now + REKEY_AGAIN);

@@ -25,6 +25,7 @@ mod setup;
 mod sharing;
 mod status;
 mod strangers;
+mod tally;
 mod throttle;
 mod timeouts;
 mod turns;
@@ -51,6 +52,8 @@ pub(crate) use self::setup::loose_packet;
 use self::sharing::Sharing;
 pub use self::status::ConnectionStatus;
 use self::strangers::Strangers;
+use self::tally::Tally;
+pub use self::tally::{Handshakes, LinkTally};
 use self::throttle::Throttle;
 pub use self::types::{CommandHandle, Compressible, ProtectionLookup, ServerConfig, ServerEvent};
 use crate::counters::Counters;
@@ -101,6 +104,7 @@ pub struct Server {
     #[cfg(test)]
     visits: usize,
     counters: Counters,
+    tally: Tally,
     offences: Offences,
     strangers: Strangers,
     /// Nobody is served who comes now.
@@ -143,6 +147,7 @@ impl Server {
             #[cfg(test)]
             visits: 0,
             counters: Counters::default(),
+            tally: Tally::default(),
             offences: Offences::default(),
             strangers: Strangers::default(),
             is_closed: false,
@@ -282,6 +287,7 @@ impl Server {
     fn drop_connection(&mut self, id: u32, now: Instant) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.deadlines.forget(id, &mut connection.alarm);
+        self.tally.close(&connection);
         let (nexus, taken_transfer_bytes) = (connection.nexus, connection.taken_transfer_bytes());
         let ended = connection.end();
         if let Some(session) = self.sessions.get_mut(&nexus)

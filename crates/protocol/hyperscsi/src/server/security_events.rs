@@ -113,6 +113,11 @@ impl Server {
             SecurityEvent::Conflict => &mut self.counters.conflicts,
         };
         *count += 1;
+        match offence {
+            SecurityEvent::WrongPassword => self.tally.handshakes.wrong_password += 1,
+            SecurityEvent::Handshake => self.tally.handshakes.unverified += 1,
+            _ => {}
+        }
         self.offences.note(offence, client, path, now);
         self.wake_for_offences();
     }

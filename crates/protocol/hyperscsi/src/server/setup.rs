@@ -90,7 +90,10 @@ impl Server {
             // The client repeats itself, and the others will be done.
             Passage::Open if !self.half_opens.has_room(now) => self.counters.crowded += 1,
             Passage::Open if self.could_have_place(applicant) => return true,
-            Passage::Open => self.refuse(path, prefix, Refusal::Full, None),
+            Passage::Open => {
+                self.tally.handshakes.full += 1;
+                self.refuse(path, prefix, Refusal::Full, None);
+            }
             Passage::Cookie(cookie) => {
                 self.counters.challenged += 1;
                 self.send_loose(path, prefix.connection, prefix.number, &AdnRequest::Cookie(cookie).write());

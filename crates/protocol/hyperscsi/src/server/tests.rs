@@ -16,6 +16,7 @@ mod sessions;
 mod shards;
 mod storms;
 mod strangers;
+mod tally;
 mod timers;
 mod windows;
 mod world;

@@ -109,6 +109,7 @@ impl Server {
                 return Err(Refusal::Forbidden);
             }
             let nexus = old.nexus;
+            self.shared.tally.recoveries[0] += 1;
             old.close(SessionEnd::Replaced, &mut self.shared);
             self.settle(nexus);
         }

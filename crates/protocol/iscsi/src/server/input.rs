@@ -41,7 +41,10 @@ impl Session {
                 },
                 Step::Pdu(pdu) => self.handle_pdu(at, pdu, shared, now),
                 // RFC 7143 7.7: without the header's digest the next PDU cannot be found.
-                Step::Torn => self.drop_connection(at, shared, now),
+                Step::Torn => {
+                    shared.tally.header_digest_errors += 1;
+                    self.drop_connection(at, shared, now);
+                }
             }
         }
     }

@@ -88,6 +88,7 @@ impl Session {
             _ => return self.reject(at, header, Rejection::InvalidField, shared),
         };
         if is_done {
+            shared.tally.recoveries[1] += 1;
             shared.wake(&mut self.connections[at]);
         } else {
             self.reject(at, header, Rejection::Snack, shared);
@@ -120,6 +121,7 @@ impl Session {
             if !self.is_suspended(connection) {
                 return self.answer_management(asker, Answer::StillAllegiant, shared);
             }
+            shared.tally.recoveries[2] += 1;
             self.answer_management(asker, Answer::Complete, shared);
             return self.adopt(number, asker.connection, request.expected_data_number, shared, now);
         }
@@ -128,6 +130,7 @@ impl Session {
         let Some(retained) = found.filter(|retained| retained.answers_from(request.expected_data_number)) else {
             return self.answer_management(asker, Answer::NoTask, shared);
         };
+        shared.tally.recoveries[2] += 1;
         self.answer_management(asker, Answer::Complete, shared);
         self.connections[at].send_anew(retained, request.expected_data_number, &self.order);
         shared.wake(&mut self.connections[at]);

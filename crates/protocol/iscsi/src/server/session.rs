@@ -179,6 +179,7 @@ impl Session {
 
     /// Rejects a PDU, of which the header goes back (RFC 7143 11.17).
     pub(super) fn reject(&mut self, at: usize, rejected: &Header, reason: Rejection, shared: &mut Shared) {
+        shared.tally.data_digest_errors += u64::from(reason == Rejection::DataDigest);
         let header =
             Reject { is_final: true, reason: reason as u8, task_tag: TAG_NONE, data_number: 0, ..Reject::default() };
         self.send_status(at, header.write(), Some(rejected.as_bytes().to_vec().into()), shared);

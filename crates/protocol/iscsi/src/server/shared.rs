@@ -10,6 +10,7 @@ use super::ServerConfig;
 use super::connection::Connection;
 use super::event::ServerEvent;
 use super::hoard::Delivery;
+use super::tally::Tally;
 use super::usages::Usages;
 use super::withheld::Unit;
 use crate::ConnectionId;
@@ -66,6 +67,7 @@ pub(super) struct Shared {
     pub(super) is_shutting_down: bool,
     /// Connections that were dropped because they kept memory from others.
     pub(super) hoards_dropped: u64,
+    pub(super) tally: Tally,
     /// Connections of which something has arrived that was not looked at, because too much was to be sent.
     pub(super) relieved: VecDeque<ConnectionId>,
     /// How sessions and connections that are gone have used their quotas.
@@ -92,6 +94,7 @@ impl Shared {
             held_back: BTreeSet::new(),
             is_shutting_down: false,
             hoards_dropped: 0,
+            tally: Tally::default(),
             relieved: VecDeque::new(),
             usages: Usages::default(),
             deadlines: Deadlines::default(),

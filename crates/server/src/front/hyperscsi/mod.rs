@@ -2,6 +2,7 @@
 
 pub(crate) mod clients;
 mod open;
+mod tallies;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub(crate) use sanwire_hyperscsi::{ETHERTYPE, Identity, Psk, Recovery, UDP_PORT}
 pub(crate) use self::open::open;
 use super::{
     ConnectionStatus, DatagramEnd, FrontEnd, FrontEvent, Function, ManageOutcome, NewNexus, NexusSelection, NexusView,
-    Offence,
+    Offence, Tally,
 };
 use crate::command::CommandRef;
 use crate::counting::PacketCount;
@@ -353,6 +354,10 @@ impl FrontEnd for HyperScsi {
 
     fn dropped(&self) -> Vec<(&'static str, u64)> {
         self.server.counters().reasons().chain([(UNPERMITTED, self.unpermitted)]).collect()
+    }
+
+    fn tallies(&self) -> Vec<Tally> {
+        tallies::of(&self.server)
     }
 
     fn quotas(&self) -> Vec<Usage> {

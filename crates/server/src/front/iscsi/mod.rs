@@ -4,6 +4,7 @@ pub(crate) mod copy_targets;
 pub(crate) mod directory;
 mod entrance;
 mod login;
+mod tallies;
 pub(crate) mod target_node;
 pub(crate) mod target_table;
 mod whereabouts;
@@ -32,7 +33,7 @@ use self::login::Passed;
 use self::target_node::iscsi_port;
 use super::{
     Admission, ConnectionStatus, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, ManageOutcome, NewNexus,
-    NexusSelection, NexusView, PassedLogin, StreamEnd, StreamId,
+    NexusSelection, NexusView, PassedLogin, StreamEnd, StreamId, Tally,
 };
 use crate::command::CommandRef;
 use crate::error::StartError;
@@ -310,6 +311,10 @@ impl FrontEnd for Iscsi {
 
     fn dropped(&self) -> Vec<(&'static str, u64)> {
         vec![(HOARDERS, self.server.hoards_dropped())]
+    }
+
+    fn tallies(&self) -> Vec<Tally> {
+        tallies::of(&self.server)
     }
 
     fn quotas(&self) -> Vec<Usage> {

@@ -11,6 +11,7 @@ use super::wires::portals;
 use super::*;
 use crate::config::ServerConfig;
 use crate::counting::{ConnectionCount, PacketCount, User, Uses};
+use crate::front::TallyFamily;
 use crate::past_uses::Host;
 use crate::streams::{ByteCount, PortalCount};
 use crate::wire::Wire;
@@ -63,6 +64,27 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
     manager.into_target().stop().unwrap();
 }
 
+/// What the page says stands there, and what stands there it says: but for what other parts of the program add.
+#[test]
+fn the_page_names_every_metric() {
+    let mut config = config(&["a=ram:1M"]);
+    config.wires.push(any_port("iscsi:127.0.0.1:1".parse().unwrap()));
+    let manager = start(config);
+    let families = manager.families(&manager.target().count(), &PoolsNow::default());
+    let told: BTreeSet<&str> = families.iter().map(|family| family.name.trim_start_matches("sanwire_")).collect();
+    let page = include_str!("../../../../../docs/output.md");
+    let (_, page) = page.split_once("## Metrics").unwrap();
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let named: BTreeSet<&str> = cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(|name| name.strip_suffix("_total").unwrap_or(name))
+        .filter(|name| !["http_", "attachment_"].iter().any(|of_others| name.starts_with(of_others)))
+        .collect();
+    assert_eq!(named.difference(&told).collect::<Vec<_>>(), Vec::<&&str>::new(), "only in docs/output.md");
+    assert_eq!(told.difference(&named).collect::<Vec<_>>(), Vec::<&&str>::new(), "not in docs/output.md");
+    manager.into_target().stop().unwrap();
+}
+
 fn counted(shard: usize, volumes: Vec<(u16, VolumeCount)>) -> Counted {
     Counted {
         shard,
@@ -73,12 +95,15 @@ fn counted(shard: usize, volumes: Vec<(u16, VolumeCount)>) -> Counted {
         connections: Vec::new(),
         sessions: Vec::new(),
         users: Vec::new(),
+        tallies: Vec::new(),
         dropped: vec![("too old", 1), ("unknown", 2), ("too old", 3)],
         quotas: Vec::new(),
         wires: Vec::new(),
         portals: Vec::new(),
     }
 }
+
+static TALLIED: TallyFamily = TallyFamily { name: "sanwire_protocol_things", help: "Things", label: "sort" };
 
 #[test]
 fn a_portal_of_all_addresses_has_the_connections_of_its_own_family() {
@@ -122,10 +147,12 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         let connections = vec![connection(number, None), connection(number + 1, Some(packets))];
         let at = PortalCount { connections: 1, bytes: ByteCount { received: 70, sent: 80 } };
         let (in_flight, users) = (BTreeMap::from([(slot, 3)]), vec![user("one", slot), user("two", slot)]);
-        Counted { in_flight, users, connections, portals: vec![(portal, at)], ..counted(shard, volumes) }
+        let tallies = vec![(&TALLIED, "a".to_owned(), 3), (&TALLIED, "b".to_owned(), 4)];
+        Counted { tallies, in_flight, users, connections, portals: vec![(portal, at)], ..counted(shard, volumes) }
     };
     manager.requests.add_part(Box::new(|| "# HELP x_y z.\n# TYPE x_y gauge\nx_y 1\n".to_owned()));
-    let metrics = manager.metrics(&[count(0, vec![(slot, sum.clone())]), count(1, vec![(slot, sum)])]);
+    let metrics =
+        manager.metrics(&[count(0, vec![(slot, sum.clone())]), count(1, vec![(slot, sum)])], &PoolsNow::default());
     let text = metrics.as_str();
     check(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     check_items(&metrics);
@@ -136,6 +163,7 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         "sanwire_volume_clients{volume=\"b\"} 2",
         "sanwire_volume_in_flight_commands{volume=\"b\"} 6",
         "x_y 1",
+        "sanwire_protocol_things_total{sort=\"a\"} 6",
         &format!("sanwire_wire_bytes_total{{wire=\"{}\",direction=\"out\"}} 160", manager.target().wires()[1]),
         &format!("sanwire_wire_connections{{wire=\"{}\"}} 2", manager.target().wires()[1]),
         "sanwire_session_bytes_total{session=\"12\",protocol=\"iscsi\",client=\"iqn.x:\\\"host\\\"\",direction=\"in\"} 70",

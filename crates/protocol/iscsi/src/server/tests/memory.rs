@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::Tally;
 use crate::wire::{NopOut, ReadyToTransfer, ScsiResponse};
 
 fn with_memory(bytes: usize) -> World {
@@ -173,6 +174,7 @@ fn damaged_data_is_asked_for_again_with_recovery() {
     assert_eq!((again.number, again.offset_bytes, again.desired_bytes), (2, 8192, 8192));
     world.send(1, data_out(5, again.transfer_tag, 0, 8192, true).write(), &data[8192..16384]);
     assert!(world.command().1.data_out.as_deref() == Some(&data[..]));
+    assert_eq!(world.server.tally(), Tally { data_digest_errors: 1, ..Tally::default() });
 }
 
 #[test]
@@ -183,4 +185,5 @@ fn a_damaged_header_ends_the_connection() {
     world.send_bytes(1, &bytes);
     assert!(matches!(world.server.poll_event(), Some(ServerEvent::SessionClosed { .. })));
     assert!(matches!(world.server.poll_event(), Some(ServerEvent::Close { .. })));
+    assert_eq!(world.server.tally(), Tally { header_digest_errors: 1, ..Tally::default() });
 }

@@ -58,6 +58,7 @@ fn data_is_sent_again_as_it_was() {
     assert_eq!(rejection(&world.take_one(1)), 3, "no such command");
     world.send(1, snack(2, TAG_NONE, 0, 0).write(), &[]);
     assert_eq!(rejection(&world.take_one(1)), 8, "nothing asked for an acknowledgement");
+    assert_eq!(world.server.tally().recoveries, [0, 2, 0], "two were in time");
 }
 
 #[test]
@@ -150,6 +151,7 @@ fn a_command_that_executes_is_answered_where_it_was_reassigned_to() {
     world.reply(handle, Some(pattern(512).into()));
     assert_eq!(world.take_one(1).1, pattern(512));
     assert_eq!(reassign(&mut world, 77, 0), 1, "no such task");
+    assert_eq!(world.server.tally().recoveries, [0, 0, 1]);
 }
 
 #[test]

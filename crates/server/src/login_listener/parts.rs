@@ -1,0 +1,44 @@
+//! What the thread of the logins is made of, and what it hands over.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use sanwire_io::Waker;
+use sanwire_io::tcp::{Listener, Stream};
+
+use super::LoginAccounts;
+use crate::budget::Budget;
+use crate::front::{Admission, LoginService, Newcomer};
+use crate::management_queue::ManagementQueue;
+use crate::messages::Mailbox;
+use crate::registry::{Registry, Seat};
+
+/// A connection that has passed its login, on its way to a shard.
+pub(crate) struct Arrival {
+    pub(crate) stream: Stream,
+    pub(crate) newcomer: Newcomer,
+    pub(crate) admission: Admission,
+    pub(crate) seat: Arc<Seat>,
+}
+
+/// Where connections come in.
+pub(crate) struct Portal {
+    pub(crate) listener: Listener,
+    /// The tag of its portal group.
+    pub(crate) group_tag: u16,
+    pub(crate) logins: Arc<dyn LoginService>,
+}
+
+/// What the thread is made of.
+pub(crate) struct FrontDeskParts {
+    pub(crate) portals: Vec<Portal>,
+    pub(crate) registry: Arc<Registry>,
+    /// Where refusals go.
+    pub(crate) inbox: ManagementQueue,
+    pub(crate) budget: Budget,
+    /// How many logins there may be.
+    pub(crate) accounts: Arc<LoginAccounts>,
+    pub(crate) shards: Arc<[Mailbox]>,
+    pub(crate) waker: Waker,
+    pub(crate) stop: Arc<AtomicBool>,
+}

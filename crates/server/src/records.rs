@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use sanwire_store::Known;
 use serde::{Deserialize, Serialize};
 
+use crate::kept::versioned::{from_json, to_json};
 use crate::persist::{read_file, replace_file};
 
 /// The directory of the records, in the server's state directory.
@@ -88,8 +89,7 @@ impl Record {
     pub(crate) fn load(&self) -> io::Result<Option<Known>> {
         for place in &self.places {
             if let Some(bytes) = read_file(place)? {
-                let kept: Kept = serde_json::from_slice(&bytes)?;
-                return kept.known().map(Some);
+                return from_json::<Kept>(&bytes)?.known().map(Some);
             }
         }
         Ok(None)
@@ -109,9 +109,9 @@ impl Record {
             device: known.device.clone(),
         };
         for place in &self.places {
-            let is_kept = |bytes: Vec<u8>| serde_json::from_slice::<Kept>(&bytes).is_ok_and(|before| before == kept);
+            let is_kept = |bytes: Vec<u8>| from_json::<Kept>(&bytes).is_ok_and(|before| before == kept);
             if !read_file(place).ok().flatten().is_some_and(is_kept) {
-                replace_file(place, &serde_json::to_vec(&kept)?)?;
+                replace_file(place, &to_json(&kept)?)?;
             }
         }
         Ok(())

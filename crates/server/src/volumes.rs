@@ -187,7 +187,10 @@ fn open_unit(
         _ if volume.spec.store.read_only => None,
         // What is in memory is as lasting as the volume.
         Place::Memory | Place::Nowhere => None,
-        Place::File(path) => Some(writes::volatility(path, opening.state, uuid, random()?)),
+        Place::File(path) => {
+            writes::check_version(opening.state, uuid)?;
+            Some(writes::volatility(path, opening.state, uuid, random()?))
+        }
         // Nobody here knows what became of unflushed writes while this server did not run.
         Place::Elsewhere(_) => Some(Volatility { verifier: random()?, has_failed: false, tenure: None, keeper: None }),
     };

@@ -21,6 +21,8 @@ use sanwire_store_file::{mark_records, records_mark};
 use serde::{Deserialize, Serialize};
 
 use self::keeper::{FileTenures, Records, is_there, keep, retire};
+use crate::kept::versioned::{from_json, newer_version, to_json};
+use crate::kept::{Keeps, StateError};
 use crate::persist::{read_file, replace_file};
 use crate::records::fnv1a_128;
 
@@ -46,6 +48,17 @@ struct Kept {
 /// A writer's name, made of what tells it from all others.
 pub(crate) fn writer(parts: &[&[u8]]) -> [u8; 16] {
     fnv1a_128(&parts.concat()).to_be_bytes()
+}
+
+/// Refuses what a newer program remembers: to go on without it could keep from clients that writes were lost.
+///
+/// # Errors
+/// [`StateError::Newer`].
+pub(crate) fn check_version(state: Option<&Path>, uuid: [u8; 16]) -> Result<(), StateError> {
+    let Some(path) = state.map(|state| verifier_path(state, uuid)) else { return Ok(()) };
+    // One that cannot be read is taken for the worst that it could say.
+    let newer = read_file(&path).ok().flatten().and_then(|json| newer_version(&json));
+    newer.map_or(Ok(()), |version| Err(StateError::Newer { path, keeps: Keeps::WRITES, version }))
 }
 
 /// What may become of the unflushed writes of the volume in this file. `fresh`: drawn for it.
@@ -149,11 +162,11 @@ pub(crate) fn stopped(state: Option<&Path>, uuid: [u8; 16], stop: Stop) {
 }
 
 fn load_verifier(path: &Path) -> Option<Kept> {
-    serde_json::from_slice(&read_file(path).ok().flatten()?).ok()
+    from_json(&read_file(path).ok().flatten()?).ok()
 }
 
 fn save(path: &Path, kept: &Kept) -> io::Result<()> {
-    replace_file(path, &serde_json::to_vec(kept)?)
+    replace_file(path, &to_json(kept)?)
 }
 
 fn verifier_path(state: &Path, uuid: [u8; 16]) -> PathBuf {

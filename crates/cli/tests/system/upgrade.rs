@@ -42,7 +42,8 @@ fn the_state_of_every_version_is_taken_and_can_be_taken_back() {
         let port = port();
         let wires = [format!("hs-ip:127.0.0.1:{port}"), format!("iscsi:127.0.0.1:{port}")];
         let wires: Vec<&str> = wires.iter().map(String::as_str).collect();
-        let mut server = Server::start_on(&scratch, &wires, &["disk0=ram:1M"], &options);
+        let in_file = format!("kept=file:{},size=1M", scratch.text("kept.img"));
+        let mut server = Server::start_on(&scratch, &wires, &["disk0=ram:1M", &in_file], &options);
         let status = ctl_ok(&socket, &["status"]);
         let words = status.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains("disk1 3 MiB"), "{status}");
@@ -60,22 +61,27 @@ fn the_state_of_every_version_is_taken_and_can_be_taken_back() {
                 "{file}: that version reads it again"
             );
         }
-        refused_when_newer(&scratch);
+        refused_when_newer(&scratch, &in_file);
         count += 1;
     }
     assert!(count > 0, "{SAMPLES} has no sample");
 }
 
 /// A program goes on with nothing that it understands a part of only.
-fn refused_when_newer(scratch: &Scratch) {
-    for file in ["changes-box.json", "clients-box.json"] {
-        let path = scratch.path("state").join(file);
+fn refused_when_newer(scratch: &Scratch, in_file: &str) {
+    let state = scratch.path("state");
+    let only_in = |directory: &str| {
+        let mut files = fs::read_dir(state.join(directory)).expect(directory).flatten();
+        files.next().expect("what is remembered of the volume in a file").path()
+    };
+    let files = ["changes-box.json", "clients-box.json"].map(|file| state.join(file));
+    for path in files.into_iter().chain(["volumes", "writes"].map(only_in)) {
         let before = fs::read_to_string(&path).expect("it is kept");
         let newer = before.replacen("{\"sanwire\":1", "{\"sanwire\":99", 1);
         assert_ne!(before, newer);
         fs::write(&path, &newer).expect("it is written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
-        command.args(["serve", "--name", "box", "--volume", "disk0=ram:1M", "--wire"]);
+        command.args(["serve", "--name", "box", "--volume", "disk0=ram:1M", "--volume", in_file, "--wire"]);
         command.arg(format!("hs-ip:127.0.0.1:{}", port())).arg("--state-directory").arg(scratch.path("state"));
         command.arg("--control").arg(scratch.path("newer.sock"));
         let refused = run(command, TIMEOUT);

@@ -93,6 +93,11 @@ impl Keeps {
         what: "which pools there were",
         without: "an empty directory, on which a pool's file system is not mounted, is taken for the pool",
     };
+    /// What became of writes that were not flushed.
+    pub(crate) const WRITES: Keeps = Keeps {
+        what: "whether unflushed writes of a volume may be lost",
+        without: "clients that are still there write again what they have not flushed",
+    };
     /// Who has used volumes.
     pub(crate) const USES: Keeps = Keeps {
         what: "who uses which volumes",

@@ -9,6 +9,7 @@ mod edit;
 mod file;
 mod lock;
 mod merge;
+pub(crate) mod versioned;
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,8 @@ use super::*;
 use crate::config::Origin;
 use crate::records::fnv1a_128;
 
+mod versions;
+
 /// A host: where its volumes are, and what its server remembers.
 struct Host(PathBuf);
 

@@ -78,6 +78,11 @@ pub enum SnapshotError {
     /// Something else changes it.
     #[error("the volume is being changed by somebody else: try again")]
     Busy,
+    /// A flush of what is below all layers has failed, which is too much to be written once more.
+    #[error(
+        "a flush of the volume has failed, so nobody knows what its store holds on the medium: copy the volume to another one, and use that"
+    )]
+    Unsure,
     /// A chain has an end.
     #[error("there are {LAYERS_MAX} layers: remove snapshots first")]
     TooMany,

@@ -116,8 +116,9 @@ impl State {
         }
     }
 
-    /// Makes stable what a volume, whose writes are held, has written. If a flush has failed since its last layer began, blocks may be
-    /// seen there that nobody counts on: from now on they hold what is below.
+    /// Makes stable what a volume, whose writes are held, has written. If a flush has failed since its last layer began, its store may
+    /// show what the medium does not hold: all that the map says is there is written once more. Other blocks may be seen there that
+    /// nobody counts on: from now on they hold what is below.
     pub(crate) fn settle_losses(
         &self,
         volume: &str,
@@ -126,10 +127,18 @@ impl State {
     ) -> Result<(), SnapshotError> {
         let top = self.catalogue.top(volume)?;
         store.flush(perform).map_err(|source| SnapshotError::at(top, source))?;
-        if store.has_lost() {
-            let view = View::open(Arc::clone(&self.base), &self.chain(top)?, self.catalogue.block_bytes, perform)?;
-            store.0.view.store(Arc::new(view));
+        if !store.written().has_lost() {
+            return Ok(());
         }
+        let losses = store.losses();
+        if top == LayerId::BASE {
+            return Err(SnapshotError::Unsure);
+        }
+        let mut again = self.begin_merge(top, top, &losses, perform)?;
+        while !again.step(perform)? {}
+        let (base, chain) = (Arc::clone(&self.base), self.chain(top)?);
+        let view = View::open(base, &chain, self.catalogue.block_bytes, &losses, perform)?;
+        store.0.view.store(Arc::new(view));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use sanwire_store::{
 };
 
 use crate::format::{Bits, Header, Layout, RECORD_BYTES, decode_map, encode_map};
+use crate::losses::Losses;
 use crate::map::Map;
 use crate::turns::Turns;
 use crate::{LayerId, SnapshotError};
@@ -172,11 +173,27 @@ pub(crate) struct Top {
     /// `None`: it is what is below all layers, which has no map.
     pub(crate) map: Option<Map>,
     pub(crate) turns: Turns,
+    /// Those of the volume.
+    pub(crate) losses: Arc<Losses>,
+    /// How many of them were before all that stands here.
+    losses_before: u64,
 }
 
 impl Top {
-    pub(crate) fn new(source: Arc<Source>, map: Option<Map>) -> Arc<Self> {
-        Arc::new(Top { source, map, turns: Turns::default() })
+    pub(crate) fn new(source: Arc<Source>, map: Option<Map>, losses: &Arc<Losses>) -> Arc<Self> {
+        let (losses, losses_before) = (Arc::clone(losses), losses.count());
+        Arc::new(Top { source, map, turns: Turns::default(), losses, losses_before })
+    }
+
+    /// A flush has failed: what was written since the last one may be lost.
+    pub(crate) fn lose(&self) {
+        self.map.iter().for_each(Map::lose);
+        self.losses.add();
+    }
+
+    /// Whether one has, so that nobody knows what the medium holds.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.losses.count() != self.losses_before
     }
 
     /// Begins to write the map of a group.

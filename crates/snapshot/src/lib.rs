@@ -7,6 +7,8 @@
 //!
 //! A block comes to a layer by its first write there. The layer's map says so from the next flush on: first its data is made stable,
 //! then the map, so after a loss of power each block that was not flushed holds what it held before or what was written, as of a disk.
+//! What a failed flush has lost may read as what its place in the layer held before, or as zeroes, until the volume is opened again or a
+//! snapshot is taken.
 //!
 //! Nothing here does I/O, knows a clock, or starts a thread.
 #![forbid(unsafe_code)]
@@ -18,6 +20,7 @@ mod format;
 mod gate;
 mod index;
 mod layer;
+mod losses;
 mod map;
 mod merge;
 mod shelf;

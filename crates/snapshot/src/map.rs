@@ -1,7 +1,7 @@
 //! Which blocks a layer has that is being written, and which of that its store has been told.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::format::{Bits, GROUP_BLOCKS};
@@ -11,8 +11,6 @@ use crate::format::{Bits, GROUP_BLOCKS};
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     state: Mutex<State>,
-    /// How many flushes have failed.
-    losses: AtomicU64,
     /// Blocks may be seen in this layer that its map does not have, or that nobody knows to be on the medium.
     is_wary: AtomicBool,
 }
@@ -40,7 +38,7 @@ impl Map {
         let page = |(group, present)| (group, Page { present, is_doubtful: true, ..Page::default() });
         let state = State { pages: groups.into_iter().map(page).collect(), dirty: Vec::new() };
         let is_wary = AtomicBool::new(!state.pages.is_empty());
-        Map { state: Mutex::new(state), losses: AtomicU64::new(0), is_wary }
+        Map { state: Mutex::new(state), is_wary }
     }
 
     /// Blocks have been written.
@@ -69,16 +67,6 @@ impl Map {
     /// Whether also a block that is seen in this layer is to be marked.
     pub(crate) fn is_wary(&self) -> bool {
         self.is_wary.load(Ordering::Acquire)
-    }
-
-    /// How often what was written may have been lost.
-    pub(crate) fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Acquire)
-    }
-
-    /// Whether the store is to be told of something.
-    pub(crate) fn is_dirty(&self) -> bool {
-        !self.lock().dirty.is_empty()
     }
 
     /// The groups of which the store is to be told; who asks tells it, or gives them back.
@@ -120,7 +108,6 @@ impl Map {
     /// What was written since the last flush may be lost: of blocks that were not here before nothing is told until they are written again.
     pub(crate) fn lose(&self) {
         self.is_wary.store(true, Ordering::Release);
-        self.losses.fetch_add(1, Ordering::AcqRel);
         let State { pages, dirty } = &mut *self.lock();
         dirty.clear();
         for page in pages.values_mut() {
@@ -155,8 +142,7 @@ mod tests {
         let map = Map::default();
         map.mark(GROUP_BLOCKS - 1, 2);
         map.mark(GROUP_BLOCKS, 1);
-        assert!(map.is_dirty());
-        assert_eq!((count(&map), map.is_dirty(), map.memory_bytes()), (vec![(0, 1), (1, 1)], false, 4 * 2048));
+        assert_eq!((count(&map), count(&map), map.memory_bytes()), (vec![(0, 1), (1, 1)], vec![], 4 * 2048));
         let image = map.image(0);
         map.mark(5, 1);
         map.told(0, image);
@@ -173,9 +159,9 @@ mod tests {
         told.into_iter().for_each(|(group, image)| map.told(group, image));
         map.mark(1, 1);
         map.lose();
-        assert_eq!((map.is_dirty(), map.losses()), (false, 1));
+        assert_eq!(count(&map), []);
         map.give_back([0]);
-        assert!(!map.is_dirty());
+        assert_eq!(count(&map), []);
         map.mark(1, 1);
         assert_eq!(count(&map), [(0, 2)]);
     }
@@ -185,11 +171,11 @@ mod tests {
         let mut bits = Bits::default();
         bits.set(0, 9);
         let map = Map::new([(0, bits.clone()), (1, bits)]);
-        assert!(map.is_wary() && !map.is_dirty());
+        assert!(map.is_wary() && count(&map).is_empty());
         map.mark(3, 1);
         assert_eq!(count(&map), [(0, 9)]);
         map.told(0, map.image(0));
         map.mark(3, 1);
-        assert!(!map.is_dirty());
+        assert_eq!(count(&map), []);
     }
 }

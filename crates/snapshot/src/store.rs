@@ -1,6 +1,5 @@
 //! The store of a volume that is made of layers.
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -14,6 +13,7 @@ use crate::LayerId;
 use crate::format::Layout;
 use crate::gate::Gate;
 use crate::layer::{Flushes, Perform, Source, Top};
+use crate::losses::{Losses, lost};
 use crate::map::Map;
 use crate::view::{Piece, Table, View};
 
@@ -61,7 +61,7 @@ impl Change {
             let table = view.table.load();
             (Arc::clone(&table.top), table.top_slot)
         };
-        let losses = top.map.as_ref().map_or(0, |map| map.losses());
+        let losses = top.losses.count();
         Change { pass, view, top, slot, losses, range }
     }
 
@@ -69,11 +69,7 @@ impl Change {
         let Change { pass, view, top, slot, losses, range: (offset_bytes, length_bytes) } = self;
         let is_kept = end.is_err() || view.mark((&top, slot), losses, offset_bytes, length_bytes);
         drop(pass);
-        if is_kept {
-            return Started::Done(end);
-        }
-        let source = Some(io::Error::other("a flush has failed meanwhile, and may have lost it"));
-        Started::Done(Err(StoreError { kind: ErrorKind::Unwritable, offset_bytes, source }))
+        Started::Done(if is_kept { end } else { Err(lost(offset_bytes)) })
     }
 
     /// Begins it: `make` says what the store of the layer is asked for bytes that begin so far into the range, and lie there.
@@ -125,13 +121,17 @@ impl SnapshotStore {
 
     /// Makes stable what was written; what was held, too.
     pub(crate) fn flush(&self, perform: Perform<'_>) -> Result<(), StoreError> {
-        let top = Arc::clone(&self.0.view.load().table.load().top);
-        sanwire_store::run(&Flushes(top), Request::Flush, perform).map(drop)
+        sanwire_store::run(&Flushes(self.written()), Request::Flush, perform).map(drop)
     }
 
-    /// Whether a flush of what is written has failed.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.0.view.load().table.load().top.map.as_ref().is_some_and(|map| map.losses() > 0)
+    /// The layer that is written.
+    pub(crate) fn written(&self) -> Arc<Top> {
+        Arc::clone(&self.0.view.load().table.load().top)
+    }
+
+    /// Its flushes that have failed.
+    pub(crate) fn losses(&self) -> Arc<Losses> {
+        Arc::clone(&self.written().losses)
     }
 
     /// What is written from now on goes to another layer. Writes are held.
@@ -140,7 +140,7 @@ impl SnapshotStore {
         let mut table = Table::clone(&view.table.load());
         table.top_slot = table.slots.len() as u32;
         table.slots.push(Arc::clone(&source));
-        table.top = Top::new(source, Some(Map::default()));
+        table.top = Top::new(source, Some(Map::default()), &table.top.losses);
         view.table.store(Arc::new(table));
     }
 
@@ -198,10 +198,10 @@ impl SnapshotStore {
                 })
             }
             _ => {
-                let top = Arc::clone(&self.0.view.load().table.load().top);
+                let top = self.written();
                 top.flush(completions).then(completions, move |end, _| {
                     drop(pass);
-                    Started::Done(end)
+                    Started::Done(top.losses.tell(end))
                 })
             }
         }
@@ -218,7 +218,7 @@ impl SnapshotStore {
     }
 
     fn top(&self) -> Arc<Source> {
-        Arc::clone(&self.0.view.load().table.load().top.source)
+        Arc::clone(&self.written().source)
     }
 
     fn base(&self) -> Option<Arc<Source>> {
@@ -351,8 +351,14 @@ impl Inner {
         let _length = self.resizing();
         self.geometry.check(length_bytes)?;
         let view = self.view.load();
-        let top = Arc::clone(&view.table.load().top.source);
-        top.store.resize(top.layout.map_or(length_bytes, |layout| layout.store_bytes(length_bytes)))?;
+        let top = Arc::clone(&view.table.load().top);
+        let Source { store, layout, .. } = &*top.source;
+        let resized = store.resize(layout.map_or(length_bytes, |layout| layout.store_bytes(length_bytes)));
+        if let Err(ResizeError::Unstable(_)) = &resized {
+            // What its store was told then, no flush is told any more.
+            top.lose();
+        }
+        resized?;
         let block_bytes = self.geometry.get().block_bytes;
         view.index.grow(Layout::new(block_bytes).groups(length_bytes));
         self.geometry.grow(length_bytes);

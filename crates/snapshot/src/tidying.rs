@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::family::{Merging, State};
 use crate::layer::{Perform, Top};
+use crate::losses::Losses;
 use crate::map::Map;
 use crate::merge::{Merge, Progress};
 use crate::tree::{Hold, Tree};
@@ -25,7 +26,7 @@ impl Tree {
                 _ => {
                     state.merge = Merging::Nothing;
                     let Some((lower, upper)) = state.catalogue.mergeable() else { return Ok(None) };
-                    let merge = state.begin_merge(lower, upper, perform)?;
+                    let merge = state.begin_merge(lower, upper, &Arc::default(), perform)?;
                     state.merge = Merging::Busy;
                     merge
                 }
@@ -81,9 +82,9 @@ impl Tree {
             }
             _ => hold.wait(),
         }
-        state.settle_losses(volume, store, perform)?;
         let _length = store.0.resizing();
-        let mut merge = state.begin_merge(lower, upper, perform)?;
+        state.settle_losses(volume, store, perform)?;
+        let mut merge = state.begin_merge(lower, upper, &store.losses(), perform)?;
         while !merge.step(perform)? {}
         self.commit(state, |catalogue| catalogue.merged(lower, upper))?;
         store.settle(&merge.target);
@@ -115,11 +116,18 @@ impl State {
         self.catalogue.sole_child(merge.lower) == Some(merge.upper) && !self.catalogue.is_top(merge.upper)
     }
 
-    fn begin_merge(&self, lower: LayerId, upper: LayerId, perform: Perform<'_>) -> Result<Merge, SnapshotError> {
+    /// Begins to put a layer into another one; into itself, what it has is written once more.
+    pub(crate) fn begin_merge(
+        &self,
+        lower: LayerId,
+        upper: LayerId,
+        losses: &Arc<Losses>,
+        perform: Perform<'_>,
+    ) -> Result<Merge, SnapshotError> {
         let (lower, upper) = (self.source(lower)?, self.source(upper)?);
         let mut groups = Vec::new();
         lower.read_maps(perform, |group, bits| groups.push((group, bits)))?;
         let map = lower.layout.is_some().then(|| Map::new(groups));
-        Merge::begin(Top::new(Arc::clone(&lower), map), upper, self.catalogue.block_bytes, perform)
+        Merge::begin(Top::new(Arc::clone(&lower), map, losses), upper, self.catalogue.block_bytes, perform)
     }
 }

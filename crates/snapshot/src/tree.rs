@@ -157,7 +157,7 @@ impl Tree {
             return Ok(store.clone());
         }
         let chain = state.chain(state.catalogue.top(volume)?)?;
-        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, perform)?;
+        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, &Arc::default(), perform)?;
         let store = SnapshotStore::new(view);
         state.volumes.insert(volume.to_owned(), store.clone());
         Ok(store)
@@ -209,8 +209,9 @@ impl Tree {
             return Err(SnapshotError::Exists);
         }
         hold.wait();
-        state.settle_losses(&volume, store, perform)?;
+        // A volume that grew meanwhile would have an index that does not know of it.
         let _length = store.0.resizing();
+        state.settle_losses(&volume, store, perform)?;
         let length_bytes = store.geometry().length_bytes;
         lengthen(&source, length_bytes)?;
         self.adopt(state, &source, parent, |catalogue| {
@@ -245,7 +246,7 @@ impl Tree {
         // Before it is decided: what may fail then would leave the volume between the two.
         let mut chain = state.chain(parent)?;
         chain.push(Arc::clone(&source));
-        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, perform)?;
+        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, &store.losses(), perform)?;
         self.adopt(state, &source, parent, |catalogue| _ = catalogue.volumes.insert(volume.to_owned(), layer))?;
         store.0.view.store(Arc::new(view));
         Ok(())

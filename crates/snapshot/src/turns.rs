@@ -1,6 +1,7 @@
 //! Flushes of a layer that is written: first its data, then what says that it is there.
 //!
-//! One flush at a time tells the store of the map; those that come meanwhile wait, and are then done together.
+//! One flush at a time is under way, from its first request to the end of its last one: so none can have the error of another one's, and
+//! no earlier map comes after a later one. Those that come meanwhile wait, and are then done together.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,6 +9,7 @@ use sanwire_store::{Completer, Completion, CompletionQueue, ErrorKind, Outcome, 
 
 use crate::format::Bits;
 use crate::layer::Top;
+use crate::losses::lost;
 
 /// Maps of so many groups are told between two flushes of the store: 2 KiB of memory each, twice.
 const BATCH_GROUPS: usize = 1024;
@@ -100,7 +102,6 @@ struct Lead {
 impl Top {
     /// Makes stable what was written.
     pub(crate) fn flush(self: &Arc<Self>, completions: &CompletionQueue) -> Started {
-        let Some(map) = &self.map else { return self.source.store.start(Request::Flush, completions) };
         let mut state = self.turns.lock();
         if state.is_led {
             state.tickets += 1;
@@ -113,20 +114,9 @@ impl Top {
                 None => Started::Done(end),
             });
         }
-        if map.is_dirty() {
-            state.is_led = true;
-            drop(state);
-            return Lead::new(self).begin(completions);
-        }
+        state.is_led = true;
         drop(state);
-        let top = Arc::clone(self);
-        let flush = self.source.store.start(Request::Flush, completions);
-        flush.then(completions, move |end, _| {
-            if let (Err(_), Some(map)) = (&end, &top.map) {
-                map.lose();
-            }
-            Started::Done(end)
-        })
+        Lead::new(self).begin(completions)
     }
 }
 
@@ -151,25 +141,25 @@ impl Lead {
 
     /// Makes stable what the store has been told, and the data of what it is told next.
     fn flush(mut self, completions: &CompletionQueue) -> Started {
+        self.losses = self.top.losses.count();
         if let Some(map) = &self.top.map {
-            self.losses = map.losses();
             let rest = self.goal.len().saturating_sub(BATCH_GROUPS);
             self.next = self.goal.drain(rest..).rev().map(|group| (group, map.image(group))).collect();
         }
         let flush = self.top.source.store.start(Request::Flush, completions);
         flush.then(completions, move |end, completions| {
             let top = Arc::clone(&self.top);
-            let Some(map) = &top.map else { return self.end(end) };
             if end.is_err() {
-                map.lose();
+                top.lose();
                 return self.end(end);
             }
+            let Some(map) = &top.map else { return self.end(end) };
             for (group, image) in std::mem::take(&mut self.batch) {
                 map.told(group, image);
             }
-            if map.losses() != self.losses {
-                // Another flush has failed: what is to be told now may be lost.
-                return self.end(Err(StoreError::new(ErrorKind::Unwritable, 0)));
+            if top.losses.count() != self.losses {
+                // One of another layer of the volume has failed: what is to be told now may be lost.
+                return self.end(Err(lost(0)));
             }
             self.batch = std::mem::take(&mut self.next);
             if self.batch.is_empty() { self.end(end) } else { self.tell(0, completions) }
@@ -184,7 +174,11 @@ impl Lead {
             match self.top.write_map(*group, bits, completions) {
                 // What is done at once is not collected: it could be much.
                 Started::Done(Ok(_)) => {}
-                Started::Done(end) => return self.end(end),
+                // Those that have begun are waited for.
+                Started::Done(end) => {
+                    parts.push(Started::Done(end));
+                    break;
+                }
                 part => parts.push(part),
             }
         }

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use crate::format::{GROUP_BLOCKS, Layout};
 use crate::index::Index;
 use crate::layer::{Perform, Source, Top};
+use crate::losses::Losses;
 use crate::map::Map;
 use crate::{LayerId, SnapshotError};
 
@@ -56,6 +57,7 @@ impl View {
         base: Arc<Source>,
         layers: &[Arc<Source>],
         block_bytes: u32,
+        losses: &Arc<Losses>,
         perform: Perform<'_>,
     ) -> Result<Self, SnapshotError> {
         let mut slots = vec![base];
@@ -75,7 +77,7 @@ impl View {
             })?;
         }
         let map = top.layout.is_some().then(|| Map::new(kept));
-        let table = Table { slots, top: Top::new(top, map), top_slot: layers.len() as u32 };
+        let table = Table { slots, top: Top::new(top, map, losses), top_slot: layers.len() as u32 };
         Ok(View { block_bytes: block_bytes.into(), index, table: ArcSwap::from_pointee(table) })
     }
 
@@ -112,7 +114,7 @@ impl View {
         let Some(map) = &top.map else { return true };
         let (first, count) = (offset_bytes / self.block_bytes, length_bytes / self.block_bytes);
         if count > 0 && (map.is_wary() || self.index.run(first, count) != (slot, count)) {
-            if map.losses() != losses {
+            if top.losses.count() != losses {
                 return false;
             }
             // The map first: who finds the block here need not mark it.

@@ -26,7 +26,8 @@ impl World {
                 Ok(false)
             }
             Err(SnapshotError::Store { source, .. }) if source.kind == ErrorKind::Full => Ok(false),
-            Err(SnapshotError::NoSnapshot | SnapshotError::TooMany) => Ok(false),
+            // The base is never written once more as a whole.
+            Err(SnapshotError::NoSnapshot | SnapshotError::TooMany | SnapshotError::Unsure) => Ok(false),
             Err(error) => Err(text(error)),
         }
     }

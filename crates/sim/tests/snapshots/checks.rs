@@ -12,9 +12,7 @@ impl World {
     pub(super) fn start_again(&mut self) -> Outcome<()> {
         self.flights.clear();
         self.tree = None;
-        let mut disks = self.shelf.disks();
-        disks.extend(self.base.clone());
-        self.machine.start_again(&disks);
+        self.machine.start_again(&self.disks());
         let _ = self.completions.take();
         self.reopen()?;
         self.resolve()?;
@@ -105,6 +103,8 @@ impl World {
             if !allowed.contains(&version) {
                 return Err(format!("snapshot {key:?}: sector {sector} holds {version}, not {allowed:?}"));
             }
+            // So it stays, whatever it was of what it might have been.
+            self.snapshots.get_mut(key).into_iter().for_each(|frozen| _ = frozen.insert(sector, vec![version]));
         }
         self.machine.set_quick(true);
         let done = self.tree().remove(&check);

@@ -82,6 +82,12 @@ impl Machine {
         true
     }
 
+    /// Disks show what they have on the medium, here and there, where that is something else.
+    pub fn evict(&self, disks: &[Arc<SectorDisk>]) {
+        let state = &mut *self.lock();
+        disks.iter().for_each(|disk| disk.sectors.lock().evict(&mut state.random));
+    }
+
     /// The power is back, for good.
     pub fn start_again(&self, disks: &[Arc<SectorDisk>]) {
         let under_way = std::mem::take(&mut self.lock().under_way);
@@ -231,6 +237,17 @@ impl State {
             let left = random.range(0..=unstable.earlier.len() as u64 - 1) as usize;
             unstable.earlier = vec![unstable.earlier.swap_remove(left)];
             unstable.is_lost = true;
+        }
+    }
+
+    /// Memory is short: what a flush could not make stable is seen no longer, here and there.
+    fn evict(&mut self, random: &mut Random) {
+        let lost: Vec<u64> = self.unstable.iter().filter(|(_, unstable)| unstable.is_lost).map(|(at, _)| *at).collect();
+        for sector in lost.into_iter().filter(|_| random.chance(300_000)) {
+            let stable =
+                self.unstable.remove(&sector).and_then(|unstable| unstable.earlier.into_iter().next()).flatten();
+            self.shown.remove(&sector);
+            self.shown.extend(stable.map(|content| (sector, content)));
         }
     }
 

@@ -137,6 +137,10 @@ impl World {
         parts.into_iter().flatten().flat_map(|block| block * of..(block + 1) * of).collect()
     }
 
+    pub(super) fn disks(&self) -> Vec<Arc<SectorDisk>> {
+        self.shelf.disks().into_iter().chain(self.base.clone()).collect()
+    }
+
     pub(super) fn tree(&self) -> &Tree {
         self.tree.as_ref().expect("it is there while there is power")
     }
@@ -178,6 +182,10 @@ impl World {
             60..=65 => self.quick(|tree| tree.tidy(&mut kernel).map(drop)),
             66 => self.grow(),
             67 => self.check_a_snapshot(),
+            68 => {
+                self.machine.evict(&self.disks());
+                Ok(())
+            }
             _ => {
                 self.machine.step();
                 self.deliver()

@@ -1,0 +1,260 @@
+//! Flushes of layers that fail, or take their time: who is told, and in which order things reach a store.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::{BLOCK, Memory, id, kernel, read, write};
+use sanwire_snapshot::{LayerId, Origin, Shelf, SnapshotError, SnapshotStore, Tree};
+use sanwire_store::{
+    Capabilities, Completer, CompletionQueue, ErrorKind, Geometry, Outcome, RamStore, Request, ResizeError, Started,
+    Store, StoreError,
+};
+
+/// Blocks that one map tells of.
+const GROUP_BLOCKS: u64 = 16_384;
+
+/// What a store does with its requests, one after the other; then it does all as it should.
+#[derive(Debug)]
+enum Deed {
+    Well,
+    Fail(ErrorKind),
+    /// It is pending until the test says.
+    Wait,
+}
+
+/// Memory that does with its flushes, and with writes of maps, what it is told.
+#[derive(Debug)]
+struct Moody {
+    ram: RamStore,
+    flushes: Mutex<Vec<Deed>>,
+    maps: Mutex<Vec<Deed>>,
+    waiting: Mutex<Vec<Completer>>,
+    flushes_begun: AtomicU32,
+    /// Called when its first map has been read so many times more.
+    meanwhile: Mutex<Option<Meanwhile>>,
+}
+
+struct Meanwhile(u32, Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+impl Moody {
+    fn new(length_bytes: u64) -> Arc<Self> {
+        Arc::new(Moody {
+            ram: RamStore::new(length_bytes, BLOCK as u32),
+            flushes: Mutex::default(),
+            maps: Mutex::default(),
+            waiting: Mutex::default(),
+            flushes_begun: AtomicU32::new(0),
+            meanwhile: Mutex::default(),
+        })
+    }
+}
+
+/// How often the map is read for a snapshot after a failed flush; the last time for the index that is used from then on.
+const MAP_READS: u32 = 4;
+
+fn next(deeds: &Mutex<Vec<Deed>>) -> Deed {
+    let mut deeds = deeds.lock().unwrap();
+    if deeds.is_empty() { Deed::Well } else { deeds.remove(0) }
+}
+
+impl Store for Moody {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ram.capabilities()
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        let deed = match &request {
+            Request::Flush => {
+                self.flushes_begun.fetch_add(1, Ordering::Relaxed);
+                next(&self.flushes)
+            }
+            Request::Read { offset_bytes: 4096, .. } => {
+                let mut meanwhile = self.meanwhile.lock().unwrap();
+                meanwhile.iter_mut().for_each(|Meanwhile(left, _)| *left -= 1);
+                if let Some(Meanwhile(_, act)) = meanwhile.take_if(|Meanwhile(left, _)| *left == 0) {
+                    act();
+                }
+                Deed::Well
+            }
+            Request::Write { data, .. } if data.starts_with(b"SANWLMAP") => next(&self.maps),
+            _ => Deed::Well,
+        };
+        match deed {
+            Deed::Well => self.ram.start(request, completions),
+            Deed::Fail(kind) => Started::Done(Err(StoreError::new(kind, 0))),
+            Deed::Wait => {
+                let (pending, completer) = completions.pend();
+                self.waiting.lock().unwrap().push(completer);
+                Started::Pending(pending)
+            }
+        }
+    }
+
+    fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        self.ram.resize(length_bytes)
+    }
+}
+
+#[derive(Default, Debug)]
+struct MoodyShelf {
+    layers: Mutex<BTreeMap<LayerId, Arc<Moody>>>,
+    memory: Memory,
+}
+
+impl MoodyShelf {
+    fn layer(&self, layer: u64) -> Arc<Moody> {
+        Arc::clone(&self.layers.lock().unwrap()[&id(layer)])
+    }
+}
+
+impl Shelf for MoodyShelf {
+    fn create(&self, layer: LayerId, length_bytes: u64) -> io::Result<Arc<dyn Store>> {
+        let store = Moody::new(length_bytes);
+        self.layers.lock().unwrap().insert(layer, Arc::clone(&store));
+        Ok(store)
+    }
+
+    fn open(&self, layer: LayerId) -> io::Result<Arc<dyn Store>> {
+        let found = self.layers.lock().unwrap().get(&layer).cloned();
+        found.map(|store| store as Arc<dyn Store>).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn remove(&self, layer: LayerId) -> io::Result<()> {
+        self.layers.lock().unwrap().remove(&layer);
+        Ok(())
+    }
+
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        self.memory.load()
+    }
+
+    fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
+        self.memory.keep(catalogue)
+    }
+}
+
+fn family(blocks: u64) -> (Arc<MoodyShelf>, Arc<Tree>, SnapshotStore) {
+    let shelf = Arc::new(MoodyShelf::default());
+    let origin = Origin::Empty { length_bytes: blocks * BLOCK, block_bytes: BLOCK as u32, layer: id(1) };
+    let tree = Tree::create(Arc::clone(&shelf) as _, "v", origin, &mut kernel).unwrap();
+    let store = tree.volume("v", &mut kernel).unwrap();
+    (shelf, Arc::new(tree), store)
+}
+
+fn flush(store: &SnapshotStore) -> Result<(), ErrorKind> {
+    sanwire_store::run(store, Request::Flush, kernel).map(drop).map_err(|error| error.kind)
+}
+
+fn snapshot(tree: &Tree, name: &str, layer: u64) -> Result<(), SnapshotError> {
+    let prepared = tree.prepare("v", id(layer), &mut kernel)?;
+    let hold = tree.hold("v")?;
+    tree.take(prepared, Some(name), 0, &hold, &mut kernel)
+}
+
+#[test]
+fn a_flush_that_fails_for_a_snapshot_fails_the_next_one_of_a_user() {
+    let (shelf, tree, store) = family(100);
+    write(&store, 1, 1);
+    shelf.layer(1).flushes.lock().unwrap().push(Deed::Fail(ErrorKind::Unwritable));
+    assert!(matches!(snapshot(&tree, "s", 2), Err(SnapshotError::Store { .. })));
+    assert_eq!((flush(&store), flush(&store)), (Err(ErrorKind::Unwritable), Ok(())));
+    snapshot(&tree, "s", 3).unwrap();
+    write(&store, 1, 2);
+    assert_eq!((flush(&store), read(&store, 1)), (Ok(()), 2));
+}
+
+#[test]
+fn what_a_snapshot_holds_after_a_failed_flush_was_written_once_more() {
+    let (shelf, tree, store) = family(100);
+    write(&store, 1, 1);
+    flush(&store).unwrap();
+    write(&store, 1, 2);
+    shelf.layer(1).flushes.lock().unwrap().push(Deed::Fail(ErrorKind::Unwritable));
+    assert_eq!(flush(&store), Err(ErrorKind::Unwritable));
+    // What fails while it is written again is no snapshot either.
+    shelf.layer(1).flushes.lock().unwrap().extend([Deed::Well, Deed::Fail(ErrorKind::Unwritable)]);
+    assert!(matches!(snapshot(&tree, "s", 2), Err(SnapshotError::Store { .. })));
+    snapshot(&tree, "s", 3).unwrap();
+    assert_eq!((flush(&store), read(&store, 1)), (Err(ErrorKind::Unwritable), 2));
+}
+
+#[test]
+fn a_base_that_has_lost_something_has_no_snapshot() {
+    let (shelf, base) = (Arc::new(MoodyShelf::default()), Moody::new(100 * BLOCK));
+    let tree = Tree::create(shelf, "v", Origin::Base(Arc::clone(&base) as _), &mut kernel).unwrap();
+    let store = tree.volume("v", &mut kernel).unwrap();
+    base.flushes.lock().unwrap().push(Deed::Fail(ErrorKind::Unwritable));
+    assert_eq!((flush(&store), flush(&store)), (Err(ErrorKind::Unwritable), Ok(())));
+    assert!(matches!(snapshot(&tree, "s", 1), Err(SnapshotError::Unsure)));
+}
+
+#[test]
+fn a_flush_is_not_over_while_a_map_is_on_its_way() {
+    let (shelf, _tree, store) = family(GROUP_BLOCKS + 100);
+    write(&store, 1, 1);
+    write(&store, GROUP_BLOCKS + 1, 1);
+    shelf.layer(1).maps.lock().unwrap().extend([Deed::Wait, Deed::Fail(ErrorKind::Full)]);
+    let queue = CompletionQueue::new(|| ());
+    let started = store.start(Request::Flush, &queue);
+    assert!(matches!(started, Started::Layered(_)), "{started:?}");
+}
+
+#[test]
+fn one_flush_at_a_time_is_at_a_layer_s_store() {
+    let (shelf, _tree, store) = family(100);
+    let layer = shelf.layer(1);
+    let before = layer.flushes_begun.load(Ordering::Relaxed);
+    layer.flushes.lock().unwrap().push(Deed::Wait);
+    let queue = CompletionQueue::new(|| ());
+    let started = [(); 3].map(|()| store.start(Request::Flush, &queue));
+    assert_eq!(layer.flushes_begun.load(Ordering::Relaxed) - before, 1, "{started:?}");
+    layer.waiting.lock().unwrap().drain(..).for_each(|completer| completer.complete(Ok(Outcome::Done)));
+}
+
+#[test]
+fn a_volume_that_grows_while_a_snapshot_is_taken_keeps_what_is_written_there() {
+    let (shelf, tree, store) = family(100);
+    write(&store, 1, 1);
+    flush(&store).unwrap();
+    shelf.layer(1).flushes.lock().unwrap().push(Deed::Fail(ErrorKind::Unwritable));
+    assert_eq!(flush(&store), Err(ErrorKind::Unwritable));
+    let prepared = tree.prepare("v", id(2), &mut kernel).unwrap();
+    let hold = tree.hold("v").unwrap();
+    let growing = {
+        let (store, (sender, growing)) = (store.clone(), std::sync::mpsc::channel());
+        let act = move || {
+            let grower = thread::spawn(move || store.resize((GROUP_BLOCKS + 100) * BLOCK).unwrap());
+            // Long enough for it to end, if it does not wait.
+            thread::sleep(Duration::from_millis(50));
+            sender.send(grower).unwrap();
+        };
+        *shelf.layer(1).meanwhile.lock().unwrap() = Some(Meanwhile(MAP_READS, Box::new(act)));
+        growing
+    };
+    tree.take(prepared, Some("s"), 0, &hold, &mut kernel).unwrap();
+    drop(hold);
+    // It has been called.
+    growing.recv().unwrap().join().unwrap();
+    write(&store, GROUP_BLOCKS + 50, 7);
+    flush(&store).unwrap();
+    assert_eq!(read(&store, GROUP_BLOCKS + 50), 7);
+    drop((store, tree));
+    let tree = Tree::open(shelf, None, &mut kernel).unwrap();
+    assert_eq!(read(&tree.volume("v", &mut kernel).unwrap(), GROUP_BLOCKS + 50), 7);
+}

@@ -17,13 +17,17 @@ const NEW_CATALOGUE: &str = "catalogue.json.new";
 
 /// A directory that has a sparse file for each layer, `ID.layer`, and their catalogue. What is made there is for its owner only.
 #[derive(Debug)]
-pub struct LayerDirectory(PathBuf);
+pub struct LayerDirectory {
+    path: PathBuf,
+    /// It is locked: nobody else has the directory meanwhile.
+    _lock: File,
+}
 
 impl LayerDirectory {
     /// This directory, which is made if it is not there.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be made; [`io::ErrorKind::WouldBlock`]: somebody else has it.
     pub fn new(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         match DirBuilder::new().mode(0o700).create(&path) {
@@ -31,11 +35,13 @@ impl LayerDirectory {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        Ok(LayerDirectory(path))
+        let lock = File::open(&path)?;
+        lock.try_lock()?;
+        Ok(LayerDirectory { path, _lock: lock })
     }
 
     fn file(&self, layer: LayerId) -> PathBuf {
-        self.0.join(format!("{layer}.layer"))
+        self.path.join(format!("{layer}.layer"))
     }
 }
 
@@ -57,7 +63,7 @@ impl Shelf for LayerDirectory {
         let store = FileStore::open(&path, &options(Some(length_bytes))).map_err(io::Error::other)?;
         // Its length, and its name.
         File::open(&path)?.sync_all()?;
-        sync(&self.0)?;
+        sync(&self.path)?;
         Ok(Arc::new(store))
     }
 
@@ -73,7 +79,7 @@ impl Shelf for LayerDirectory {
     }
 
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.0.join(CATALOGUE)) {
+        match fs::read(self.path.join(CATALOGUE)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -81,12 +87,12 @@ impl Shelf for LayerDirectory {
     }
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
-        let new = self.0.join(NEW_CATALOGUE);
+        let new = self.path.join(NEW_CATALOGUE);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(catalogue)?;
         file.sync_all()?;
-        fs::rename(new, self.0.join(CATALOGUE))?;
-        sync(&self.0)
+        fs::rename(new, self.path.join(CATALOGUE))?;
+        sync(&self.path)
     }
 }
 
@@ -137,7 +143,8 @@ mod tests {
     }
 
     fn opened(scratch: &Scratch) -> Result<Tree, SnapshotError> {
-        Tree::open(Arc::new(LayerDirectory::new(&scratch.0).unwrap()), None, &mut blocking::perform)
+        let shelf = LayerDirectory::new(&scratch.0).map_err(SnapshotError::Load)?;
+        Tree::open(Arc::new(shelf), None, &mut blocking::perform)
     }
 
     #[test]
@@ -163,7 +170,8 @@ mod tests {
         let [v, c] = ["v", "c"].map(|name| tree.volume(name, &mut blocking::perform).unwrap());
         assert_eq!([&v, &c].map(|store| byte(store, GIB / 2)), [2, 1]);
         assert_eq!([&v, &c].map(|store| byte(store, 0)), [0, 0]);
-        assert!(opened(&scratch).is_err(), "somebody else has it");
+        let other = LayerDirectory::new(&scratch.0).map_err(|error| error.kind());
+        assert_eq!(other.map(drop), Err(io::ErrorKind::WouldBlock), "somebody else has it");
         drop((v, c));
         tree.remove("c").unwrap();
         tree.forget("v", "s").unwrap();

@@ -77,6 +77,11 @@ impl Catalogue {
         }
     }
 
+    /// Whether there is no volume, nor anything of one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.volumes.is_empty() && self.layers.is_empty() && self.snapshots.is_empty()
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         // Nothing in it can fail: its keys are texts.
         serde_json::to_vec(self).unwrap_or_default()
@@ -109,6 +114,8 @@ impl Catalogue {
             Some("layers lie on each other in a circle, or are too many")
         } else if !self.volumes.values().all(is_there) || tops.len() != self.volumes.len() {
             Some("the last layer of a volume is not there, or is another's, too")
+        } else if !self.has_base && tops.contains(&LayerId::BASE) {
+            Some("a volume is written where nothing is")
         } else if self.layers.values().any(|parent| tops.contains(parent)) {
             Some("a layer lies on the last one of a volume")
         } else if !self.snapshots.iter().all(is_within) {

@@ -25,6 +25,8 @@ pub(crate) struct State {
     /// Layers that were made, and belong to nothing yet.
     pub(crate) prepared: BTreeSet<LayerId>,
     pub(crate) merge: Merging,
+    /// Another catalogue may stand on the shelf: nothing is changed before this one stands there again.
+    pub(crate) is_doubtful: bool,
 }
 
 /// The merge of a family: one at a time.
@@ -44,16 +46,32 @@ impl Tree {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change that lasts.
+    /// Makes a change that lasts, or none. Where it cannot be known which, who has another last layer in the two takes no writes until
+    /// [`Tree::make_certain`].
     pub(crate) fn commit(&self, state: &mut State, change: impl FnOnce(&mut Catalogue)) -> Result<(), SnapshotError> {
+        self.make_certain(state)?;
         let mut next = state.catalogue.clone();
         change(&mut next);
         if let Err(source) = self.shelf.keep(&next.encode()) {
-            // Either may be there now: best effort to have the one that goes on being true.
-            let _ = self.shelf.keep(&state.catalogue.encode());
+            if self.shelf.keep(&state.catalogue.encode()).is_err() {
+                state.is_doubtful = true;
+                let is_other = |name: &String| next.volumes.get(name) != state.catalogue.volumes.get(name);
+                state.volumes.iter().filter(|(name, _)| is_other(name)).for_each(|(_, store)| store.stop(true));
+            }
             return Err(SnapshotError::Keep(source));
         }
         state.catalogue = next;
+        Ok(())
+    }
+
+    /// Has what is known here stand on the shelf, if something else may. Before that nothing is copied or removed either: what was not
+    /// made may need it.
+    pub(crate) fn make_certain(&self, state: &mut State) -> Result<(), SnapshotError> {
+        if state.is_doubtful {
+            self.shelf.keep(&state.catalogue.encode()).map_err(SnapshotError::Keep)?;
+            state.is_doubtful = false;
+            state.volumes.values().for_each(|store| store.stop(false));
+        }
         Ok(())
     }
 
@@ -102,7 +120,7 @@ impl State {
         catalogue.is_base_fixed = !catalogue.has_base || base.geometry().read_only;
         let (sources, volumes) = (BTreeMap::new(), BTreeMap::new());
         let (base, prepared) = (Source::base(base), BTreeSet::new());
-        State { catalogue, base, sources, volumes, prepared, merge: Merging::Nothing }
+        State { catalogue, base, sources, volumes, prepared, merge: Merging::Nothing, is_doubtful: false }
     }
 
     pub(crate) fn open(&self, volume: &str) -> Result<SnapshotStore, SnapshotError> {

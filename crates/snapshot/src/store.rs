@@ -1,5 +1,7 @@
 //! The store of a volume that is made of layers.
 
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -32,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     /// Held by those who change the length, or need it to stay.
     lengths: Mutex<()>,
+    /// Nobody knows which layer is the last one at the next start.
+    is_stopped: AtomicBool,
 }
 
 /// A write, or a flush, that is under way.
@@ -110,8 +114,9 @@ impl SnapshotStore {
             atomic_write_bytes: if below.atomic_write_bytes >= block_bytes { block_bytes } else { 0 },
             ..below
         };
-        let (geometry, gate, lengths) = (GrowingGeometry::new(geometry), Gate::default(), Mutex::default());
-        SnapshotStore(Arc::new(Inner { view: ArcSwap::from_pointee(view), geometry, gate, lengths }))
+        let (view, geometry) = (ArcSwap::from_pointee(view), GrowingGeometry::new(geometry));
+        let (gate, lengths, is_stopped) = (Gate::default(), Mutex::default(), AtomicBool::new(false));
+        SnapshotStore(Arc::new(Inner { view, geometry, gate, lengths, is_stopped }))
     }
 
     /// Whether both are the same.
@@ -132,6 +137,11 @@ impl SnapshotStore {
     /// Its flushes that have failed.
     pub(crate) fn losses(&self) -> Arc<Losses> {
         Arc::clone(&self.written().losses)
+    }
+
+    /// Whether writes and flushes fail from now on. To be said while they are held; once none can be lost any more, at any time.
+    pub(crate) fn stop(&self, is_stopped: bool) {
+        self.0.is_stopped.store(is_stopped, Ordering::Release);
     }
 
     /// What is written from now on goes to another layer. Writes are held.
@@ -187,6 +197,9 @@ impl SnapshotStore {
 
     fn change(&self, pass: Pass, request: Request, completions: &CompletionQueue) -> Started {
         let range = request.range_bytes();
+        if self.0.is_stopped.load(Ordering::Acquire) {
+            return Started::Done(Err(stopped(range.0)));
+        }
         match request {
             Request::Write { data, .. } => write(Change::new(pass, range), &data, completions),
             Request::Discard { .. } => Change::new(pass, range)
@@ -231,6 +244,13 @@ fn write(change: Change, data: &Slice, completions: &CompletionQueue) -> Started
         let from = from as usize;
         Request::Write { offset_bytes, data: data.slice(from..from + length_bytes as usize) }
     })
+}
+
+fn stopped(offset_bytes: u64) -> StoreError {
+    let source = io::Error::other(
+        "a change of the volume's layers could not be written, so nobody knows where this would be at the next start",
+    );
+    StoreError { kind: ErrorKind::Unwritable, offset_bytes, source: Some(source) }
 }
 
 fn cleared(mut buffer: Frame) -> Frame {

@@ -19,6 +19,7 @@ impl Tree {
     pub fn tidy(&self, perform: Perform<'_>) -> Result<Option<Progress>, SnapshotError> {
         let mut merge = {
             let state = &mut *self.lock();
+            self.make_certain(state)?;
             self.remove_needless(state)?;
             match std::mem::replace(&mut state.merge, Merging::Busy) {
                 Merging::Busy => return Err(SnapshotError::Busy),
@@ -56,8 +57,12 @@ impl Tree {
     /// Whether [`Tree::tidy`] has something to do.
     #[must_use]
     pub fn is_untidy(&self) -> bool {
-        let catalogue = &self.lock().catalogue;
-        !catalogue.doomed.is_empty() || catalogue.mergeable().is_some() || !catalogue.needless().is_empty()
+        let state = self.lock();
+        let catalogue = &state.catalogue;
+        state.is_doubtful
+            || !catalogue.doomed.is_empty()
+            || catalogue.mergeable().is_some()
+            || !catalogue.needless().is_empty()
     }
 
     /// Puts the last layer of a volume, whose writes are held, into the one below it, if nobody needs that for itself; gives whether that
@@ -68,6 +73,7 @@ impl Tree {
     /// When a layer fails: then nothing has changed.
     pub fn settle(&self, volume: &str, hold: &Hold, perform: Perform<'_>) -> Result<bool, SnapshotError> {
         let state = &mut *self.lock();
+        self.make_certain(state)?;
         let upper = state.catalogue.top(volume)?;
         let Some(lower) = state.catalogue.layers.get(&upper).copied() else { return Ok(false) };
         if state.catalogue.sole_child(lower) != Some(upper) {

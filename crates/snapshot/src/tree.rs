@@ -89,7 +89,7 @@ impl Tree {
     /// A new family: `volume` is what `base` holds. Without a base it begins with zeroes, and a layer for what is written.
     ///
     /// # Errors
-    /// When that cannot be kept.
+    /// [`SnapshotError::Exists`] where there is a family already; or when this one cannot be kept.
     pub fn create(
         shelf: Arc<dyn Shelf>,
         volume: &str,
@@ -103,15 +103,23 @@ impl Tree {
             }
         };
         let mut catalogue = Catalogue::new(base.geometry().block_bytes, first.is_none());
-        catalogue.volumes.insert(volume.to_owned(), LayerId::BASE);
+        if let Some(kept) = shelf.load().map_err(SnapshotError::Load)? {
+            // One that was just being made has nothing yet.
+            let kept = Catalogue::decode(&kept)?;
+            if !kept.is_empty() {
+                return Err(SnapshotError::Exists);
+            }
+            catalogue.doomed = kept.doomed;
+        }
         let tree = Tree { shelf, state: Mutex::new(State::new(catalogue, base)) };
+        let own = |layer| move |catalogue: &mut Catalogue| _ = catalogue.volumes.insert(volume.to_owned(), layer);
         match first {
-            None => tree.commit(&mut tree.lock(), |_| ())?,
+            None => tree.commit(&mut tree.lock(), own(LayerId::BASE))?,
+            // Without the layer there is no volume: what is below takes no writes.
             Some((layer, length_bytes)) => {
                 let state = &mut *tree.lock();
                 let source = tree.make(state, (layer, LayerId::BASE), length_bytes, perform)?;
-                let own = |catalogue: &mut Catalogue| _ = catalogue.volumes.insert(volume.to_owned(), layer);
-                tree.adopt(state, &source, LayerId::BASE, own)?;
+                tree.adopt(state, &source, LayerId::BASE, own(layer))?;
             }
         }
         Ok(tree)
@@ -139,6 +147,8 @@ impl Tree {
             let store = shelf.open(*layer).map_err(|source| SnapshotError::Open { layer: *layer, source })?;
             state.sources.insert(*layer, Source::open(store, *layer, block_bytes, perform)?);
         }
+        // What was read may not be there for good, and layers that another catalogue needs would be removed.
+        shelf.keep(&state.catalogue.encode()).map_err(SnapshotError::Keep)?;
         for layer in std::mem::take(&mut state.catalogue.doomed) {
             if shelf.remove(layer).is_err() {
                 state.catalogue.doomed.insert(layer);

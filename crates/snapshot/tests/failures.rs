@@ -115,6 +115,8 @@ impl Store for Moody {
 struct MoodyShelf {
     layers: Mutex<BTreeMap<LayerId, Arc<Moody>>>,
     memory: Memory,
+    /// The next changes of the catalogue fail: whether they are made all the same.
+    failing: Mutex<Vec<bool>>,
 }
 
 impl MoodyShelf {
@@ -145,7 +147,14 @@ impl Shelf for MoodyShelf {
     }
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
-        self.memory.keep(catalogue)
+        let mut failing = self.failing.lock().unwrap();
+        if failing.is_empty() {
+            return self.memory.keep(catalogue);
+        }
+        if failing.remove(0) {
+            self.memory.keep(catalogue)?;
+        }
+        Err(io::ErrorKind::StorageFull.into())
     }
 }
 
@@ -257,4 +266,95 @@ fn a_volume_that_grows_while_a_snapshot_is_taken_keeps_what_is_written_there() {
     drop((store, tree));
     let tree = Tree::open(shelf, None, &mut kernel).unwrap();
     assert_eq!(read(&tree.volume("v", &mut kernel).unwrap(), GROUP_BLOCKS + 50), 7);
+}
+
+#[test]
+fn a_volume_takes_no_writes_while_nobody_knows_where_they_would_be_at_the_next_start() {
+    let (shelf, tree, store) = family(100);
+    write(&store, 1, 1);
+    let prepared = tree.prepare("v", id(2), &mut kernel).unwrap();
+    let hold = tree.hold("v").unwrap();
+    shelf.failing.lock().unwrap().extend([true, false, false]);
+    assert!(matches!(tree.take(prepared, Some("s"), 0, &hold, &mut kernel), Err(SnapshotError::Keep(_))));
+    drop(hold);
+    let data = common::content(2).into();
+    let written = sanwire_store::run(&store, Request::Write { offset_bytes: BLOCK, data }, kernel);
+    assert_eq!(written.unwrap_err().kind, ErrorKind::Unwritable);
+    assert_eq!((flush(&store), read(&store, 1)), (Err(ErrorKind::Unwritable), 1));
+    assert!(matches!(tree.forget("v", "s"), Err(SnapshotError::NoSnapshot)));
+    assert!(matches!(tree.tidy(&mut kernel), Err(SnapshotError::Keep(_))), "nothing is changed meanwhile");
+    assert!(tree.is_untidy());
+    // As after a crash: the snapshot is there.
+    let kept = shelf.load().unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&kept).contains("\"s\""));
+
+    assert_eq!(tree.tidy(&mut kernel).unwrap(), None);
+    write(&store, 1, 2);
+    assert_eq!((flush(&store), read(&store, 1)), (Ok(()), 2));
+    drop((store, tree));
+    let tree = Tree::open(shelf, None, &mut kernel).unwrap();
+    assert_eq!((tree.snapshots(), read(&tree.volume("v", &mut kernel).unwrap(), 1)), (vec![], 2));
+}
+
+#[test]
+fn what_may_have_been_kept_is_made_certain_before_layers_are_removed() {
+    let (shelf, tree, store) = family(100);
+    drop(tree.prepare("v", id(2), &mut kernel).unwrap());
+    drop((store, tree));
+    shelf.failing.lock().unwrap().push(true);
+    let count = || shelf.layers.lock().unwrap().len();
+    assert!(matches!(Tree::open(Arc::clone(&shelf) as _, None, &mut kernel), Err(SnapshotError::Keep(_))));
+    assert_eq!(count(), 2);
+    Tree::open(Arc::clone(&shelf) as _, None, &mut kernel).unwrap();
+    assert_eq!(count(), 1);
+}
+
+#[test]
+fn a_family_is_made_once_and_one_that_was_half_made_again() {
+    let shelf = Arc::new(MoodyShelf::default());
+    let origin = |layer| Origin::Empty { length_bytes: 100 * BLOCK, block_bytes: BLOCK as u32, layer: id(layer) };
+    let create = |layer| Tree::create(Arc::clone(&shelf) as _, "v", origin(layer), &mut kernel);
+    // The layer is made, and then the volume cannot be.
+    let failing = Arc::new(FailsLater { shelf: Arc::clone(&shelf), left: AtomicU32::new(1) });
+    assert!(matches!(Tree::create(failing, "v", origin(1), &mut kernel), Err(SnapshotError::Keep(_))));
+    let opened = Tree::open(Arc::clone(&shelf) as _, None, &mut kernel).unwrap();
+    assert!(matches!(opened.volume("v", &mut kernel), Err(SnapshotError::NoVolume)), "nothing takes its writes");
+    drop(opened);
+    let tree = create(2).unwrap();
+    write(&tree.volume("v", &mut kernel).unwrap(), 1, 1);
+    flush(&tree.volume("v", &mut kernel).unwrap()).unwrap();
+    assert!(matches!(create(3), Err(SnapshotError::Exists)));
+    assert_eq!(read(&tree.volume("v", &mut kernel).unwrap(), 1), 1);
+}
+
+/// Fails for good after so many changes of the catalogue.
+#[derive(Debug)]
+struct FailsLater {
+    shelf: Arc<MoodyShelf>,
+    left: AtomicU32,
+}
+
+impl Shelf for FailsLater {
+    fn create(&self, layer: LayerId, length_bytes: u64) -> io::Result<Arc<dyn Store>> {
+        self.shelf.create(layer, length_bytes)
+    }
+
+    fn open(&self, layer: LayerId) -> io::Result<Arc<dyn Store>> {
+        self.shelf.open(layer)
+    }
+
+    fn remove(&self, layer: LayerId) -> io::Result<()> {
+        self.shelf.remove(layer)
+    }
+
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        self.shelf.load()
+    }
+
+    fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+            Ok(_) => self.shelf.keep(catalogue),
+            Err(_) => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
 }

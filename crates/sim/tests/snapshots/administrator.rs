@@ -26,10 +26,21 @@ impl World {
                 Ok(false)
             }
             Err(SnapshotError::Store { source, .. }) if source.kind == ErrorKind::Full => Ok(false),
+            Err(SnapshotError::Resize { .. }) => Ok(false),
+            Err(SnapshotError::Keep(_)) => {
+                self.is_doubtful = true;
+                self.machine.set_life(self.random.range(0..=20), self.plan.faults);
+                Ok(false)
+            }
             // The base is never written once more as a whole.
             Err(SnapshotError::NoSnapshot | SnapshotError::TooMany | SnapshotError::Unsure) => Ok(false),
             Err(error) => Err(text(error)),
         }
+    }
+
+    /// Whether what has failed may be done all the same, as is seen when there is power again.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.machine.is_off() || self.is_doubtful
     }
 
     pub(super) fn snapshot(&mut self) -> Outcome<()> {
@@ -62,7 +73,7 @@ impl World {
             let now = model.now(0, u64::MAX);
             model.flushed(&now);
             self.snapshots.insert((volume, name), frozen);
-        } else if self.machine.is_off() {
+        } else if self.is_in_doubt() {
             self.doubt = Some(Doubt::Snapshot((volume, name), frozen));
         }
         self.machine.set_quick(false);
@@ -77,7 +88,7 @@ impl World {
         if self.judge(done)? {
             self.store(&clone)?;
             self.models.insert(clone, Model::thaw(&frozen));
-        } else if self.machine.is_off() {
+        } else if self.is_in_doubt() {
             self.doubt = Some(Doubt::Clone(clone, frozen));
         }
         Ok(())
@@ -99,7 +110,7 @@ impl World {
         let model = self.grown(&key.0, &frozen);
         if self.judge(done)? {
             self.models.insert(key.0, model);
-        } else if self.machine.is_off() {
+        } else if self.is_in_doubt() {
             self.doubt = Some(Doubt::RollBack(key.0, model));
         }
         Ok(())
@@ -121,7 +132,7 @@ impl World {
             self.snapshots.remove(&key);
             return Ok(());
         }
-        if self.machine.is_off() {
+        if self.is_in_doubt() {
             self.doubt = Some(Doubt::Forget(key));
         }
         Ok(())

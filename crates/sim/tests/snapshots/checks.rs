@@ -11,6 +11,7 @@ impl World {
     /// The power is back: all volumes hold what they may.
     pub(super) fn start_again(&mut self) -> Outcome<()> {
         self.flights.clear();
+        self.is_doubtful = false;
         self.tree = None;
         self.machine.start_again(&self.disks());
         let _ = self.completions.take();
@@ -94,7 +95,7 @@ impl World {
         self.machine.set_quick(true);
         let done = self.tree().clone_volume((&key.0, &key.1), &check, layer, &mut kernel);
         if !self.judge(done)? {
-            self.doubt = Some(Doubt::Clone(check, frozen)).filter(|_| self.machine.is_off());
+            self.doubt = Some(Doubt::Clone(check, frozen)).filter(|_| self.is_in_doubt());
             return Ok(());
         }
         let shown = self.read(&check, &Model::thaw(&frozen));
@@ -109,7 +110,7 @@ impl World {
         self.machine.set_quick(true);
         let done = self.tree().remove(&check);
         if !self.judge(done)? {
-            self.doubt = Some(Doubt::Clone(check, frozen)).filter(|_| self.machine.is_off());
+            self.doubt = Some(Doubt::Clone(check, frozen)).filter(|_| self.is_in_doubt());
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ pub struct Faults {
     pub lost_flushes_per_million: u32,
     /// How many of a million writes find no space.
     pub full_per_million: u32,
+    /// How many of a million changes of a catalogue, or of a length, fail; the former may be made all the same.
+    pub unkept_per_million: u32,
 }
 
 /// The power, and what is under way at all disks.
@@ -301,6 +303,12 @@ impl Store for SectorDisk {
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        {
+            let state = &mut *self.machine.lock();
+            if state.random.chance(state.faults.unkept_per_million) {
+                return Err(ResizeError::Io(io::ErrorKind::StorageFull.into()));
+            }
+        }
         match self.machine.begin() {
             Ok(()) => {
                 self.sectors.lock().length_bytes = length_bytes;
@@ -382,6 +390,16 @@ impl Shelf for SimShelf {
     }
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
+        let (is_failing, is_done) = {
+            let state = &mut *self.machine.lock();
+            (state.random.chance(state.faults.unkept_per_million), state.random.chance(500_000))
+        };
+        if is_failing {
+            if is_done {
+                self.change(|files| files.catalogue = Some(catalogue.to_vec()))?;
+            }
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.change(|files| files.catalogue = Some(catalogue.to_vec()))
     }
 }

@@ -26,6 +26,7 @@ fn plan(random: &mut Random) -> Plan {
 fn snapshots_survive_a_loss_of_power_at_any_operation() {
     run_seeds("snapshots", 200, |seed| run(plan(&mut plan_random(1, seed)), seed));
 }
+
 #[test]
 fn what_a_failed_flush_loses_is_what_was_not_flushed() {
     run_seeds("snapshots", 200, |seed| {
@@ -39,5 +40,13 @@ fn layers_that_find_no_space_lose_nothing() {
     run_seeds("snapshots", 150, |seed| {
         let faults = Faults { full_per_million: 50_000, ..Faults::default() };
         run(Plan { faults, ..plan(&mut plan_random(3, seed)) }, seed)
+    });
+}
+
+#[test]
+fn changes_that_may_have_been_kept_lose_nothing() {
+    run_seeds("snapshots", 150, |seed| {
+        let faults = Faults { unkept_per_million: 50_000, ..Faults::default() };
+        run(Plan { faults, ..plan(&mut plan_random(4, seed)) }, seed)
     });
 }

@@ -71,6 +71,8 @@ pub(super) struct World {
     pub(super) models: BTreeMap<String, Model>,
     pub(super) snapshots: BTreeMap<(String, String), Frozen>,
     pub(super) doubt: Option<Doubt>,
+    /// A change of the catalogue has failed: nothing else is changed before the power goes, which is soon.
+    pub(super) is_doubtful: bool,
     pub(super) next: u64,
 }
 
@@ -111,6 +113,7 @@ impl World {
             models: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             doubt: None,
+            is_doubtful: false,
             next: 2,
             random,
             plan,
@@ -171,6 +174,7 @@ impl World {
     pub(super) fn turn(&mut self) -> Outcome<()> {
         self.machine.set_quick(false);
         match self.random.range(0..=99) {
+            52..=67 if self.is_doubtful => Ok(()),
             0..=29 if self.flights.len() < 8 => self.begin(What::Change),
             30..=44 if self.flights.len() < 8 => self.begin(What::Read),
             45..=51 if self.flights.len() < 8 => self.begin(What::Flush),

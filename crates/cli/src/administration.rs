@@ -6,10 +6,13 @@ mod tables;
 mod told;
 mod tree;
 
+#[cfg(test)]
+mod documented;
+
 use std::thread;
 use std::time::Duration;
 
-use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, Secret};
+use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, SCHEMA, Secret};
 
 use self::tables::table_of;
 use crate::args::{self, AskingArgs, ContentCommand, ManageCommand, SettingsArgs, Switch};
@@ -148,7 +151,7 @@ fn tree(as_json: bool, ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyh
         anyhow::bail!("the server's answer cannot be read: is it another version?")
     };
     let text = if as_json {
-        format!("{:#}\n", serde_json::json!({ "status": status, "sessions": sessions }))
+        format!("{:#}\n", serde_json::json!({ "schema": SCHEMA, "status": status, "sessions": sessions }))
     } else {
         tree::show_tree(&status, &sessions)
     };
@@ -196,5 +199,12 @@ pub(crate) fn answer_of(response: Response) -> anyhow::Result<Answer> {
 
 /// The answer as tables, or as JSON.
 fn show(answer: &Answer, as_json: bool) -> anyhow::Result<String> {
-    Ok(if as_json { format!("{}\n", serde_json::to_string_pretty(answer)?) } else { table_of(answer) })
+    if !as_json {
+        return Ok(table_of(answer));
+    }
+    let mut written = serde_json::to_value(answer)?;
+    if let Some(object) = written.as_object_mut() {
+        object.insert("schema".into(), SCHEMA.into());
+    }
+    Ok(format!("{written:#}\n"))
 }

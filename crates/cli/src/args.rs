@@ -9,6 +9,7 @@ mod device;
 mod key;
 mod links;
 mod manage;
+mod reach;
 mod serve;
 mod status;
 mod top;
@@ -25,13 +26,14 @@ use serde::Deserialize;
 pub(crate) use attach::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry, EntryName};
 pub(crate) use bench::{BenchArgs, ByteRange, Pattern};
 pub(crate) use client::{
-    ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LeastSecurity, LsArgs, Patience,
+    ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LeastSecurity, LsArgs,
 };
 pub(crate) use content::{ContentCommand, Switch};
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};
 pub(crate) use manage::{AskingArgs, ManageArgs, ManageCommand, SettingsArgs, check_volume};
+pub(crate) use reach::{Patience, ReachArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use status::StatusArgs;
 pub(crate) use top::TopArgs;
@@ -186,6 +188,23 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
+    fn connection_options_stand_before_or_after_what_a_server_is_asked() {
+        for line in [
+            "sanwire manage hs+ip://h --password-file p status --json",
+            "sanwire manage hs+ip://h status --password-file p --json",
+        ] {
+            match Cli::try_parse_from(line.split(' ')).map(|cli| cli.command) {
+                Ok(Command::Manage(args)) => {
+                    assert!(args.terms.json && args.reach.password_file == Some("p".into()), "{line}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+        let line = "sanwire ctl status --server a --socket /b";
+        assert!(Cli::try_parse_from(line.split(' ')).is_err(), "two servers");
+    }
+
+    #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
     }
@@ -214,7 +233,7 @@ mod tests {
             Ok(Command::Attach(AttachArgs { options: AttachOptions { kind: AttachKind::Nbd, .. }, .. }))
         ));
         let wait = |line: &str| match parse(line) {
-            Ok(Command::Attach(args)) => args.options.client.wait,
+            Ok(Command::Attach(args)) => args.options.client.reach.wait,
             other => panic!("{other:?}"),
         };
         assert_eq!(wait("sanwire attach hs+ip://h/d"), None);

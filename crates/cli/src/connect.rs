@@ -15,7 +15,7 @@ use sanwire_initiator::{
 };
 use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 
-use crate::args::{ClientArgs, IscsiArgs, Patience};
+use crate::args::{ClientArgs, IscsiArgs, Patience, ReachArgs};
 use crate::config::{read_password, state_directory};
 use crate::failure::misuse;
 use crate::keys;
@@ -38,6 +38,11 @@ impl Connection {
     /// Connects to the server of the URL.
     pub(crate) fn open(url: &Url, args: &ClientArgs) -> anyhow::Result<Self> {
         Connection::open_as(url, &options(args, &url.server)?)
+    }
+
+    /// Connects to the server of the URL, to ask it nothing but what is asked in band.
+    pub(crate) fn open_to_manage(url: &Url, args: &ReachArgs) -> anyhow::Result<Self> {
+        Connection::open_as(url, &reach_options(args, &url.server)?)
     }
 
     /// Connects as a client that is told this.
@@ -130,6 +135,19 @@ impl Background {
 
 /// What a client is told, with what stands in its files.
 pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<ClientOptions> {
+    let mut options = reach_options(&args.reach, server)?;
+    add_iscsi(&mut options.iscsi, &args.iscsi)?;
+    options.recovery = args.recovery.into();
+    options.protection_min = args.security.0;
+    options.connection.compression = args.compression.into();
+    options.connection.medium_lock = args.lock_media;
+    options.keep_writes_bytes = args.keep_writes.0;
+    options.connection.rate_cap_bytes_per_second = args.cap.map(|cap| cap.0);
+    Ok(options)
+}
+
+/// What every client is told.
+fn reach_options(args: &ReachArgs, server: &Server) -> anyhow::Result<ClientOptions> {
     let mut options = ClientOptions::anonymous()?;
     options.identity = identity(args.key_file.as_deref())?;
     match (server, args.password_file.as_deref()) {
@@ -143,20 +161,13 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
     if let Server::HyperScsi(_) = server {
         options.server_key = KnownServers::load()?.key_of(server);
     }
-    add_iscsi(&mut options.iscsi, &args.iscsi)?;
     (options.connect_patience, options.reconnect_patience) = match args.wait {
         None => (CONNECT_TIMEOUT, Some(OPERATION_TIMEOUT)),
         Some(Patience::For(time)) => (time, Some(time)),
         Some(Patience::Forever) => (Duration::MAX, None),
     };
-    options.recovery = args.recovery.into();
     options.links = args.links.0.clone();
-    options.protection_min = args.security.0;
     options.name_servers.clone_from(&args.name_server);
-    options.connection.compression = args.compression.into();
-    options.connection.medium_lock = args.lock_media;
-    options.keep_writes_bytes = args.keep_writes.0;
-    options.connection.rate_cap_bytes_per_second = args.cap.map(|cap| cap.0);
     Ok(options)
 }
 

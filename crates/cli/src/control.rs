@@ -1,8 +1,11 @@
-//! The socket by which a running server is managed: one JSON request on a line, one JSON answer on a line.
+//! The socket by which a running server is managed: one JSON request on a line, one JSON answer on a line, and so on.
+
+mod places;
 
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::mem;
 use std::net::Shutdown;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,11 +19,15 @@ use rustix::net::sockopt::socket_peercred;
 use sanwire_server::{Answer, Asker, ManagementHandle, REQUEST_MAX_BYTES, Request};
 
 use crate::administration;
-use crate::config::{ServerName, runtime_directory};
 use crate::failure::misuse;
+
+pub(crate) use places::{find_socket, socket_of};
 
 /// How long one who has connected may take to ask.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long one who was answered may take to ask again.
+const NEXT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Those that are connected at a time, at the most.
 const CALLERS_MAX: usize = 16;
@@ -104,7 +111,7 @@ fn serve(listener: &UnixListener, answer: impl Fn(&Asker, &[u8]) -> io::Result<V
 #[derive(Default)]
 struct Callers {
     list: Mutex<VecDeque<Arc<UnixStream>>>,
-    /// Those of the list that have asked are not in it any more, but still count.
+    /// Those whose answers are being made are not in the list, but still count.
     count: Mutex<usize>,
     left: Condvar,
 }
@@ -135,21 +142,35 @@ impl Caller {
         Ok(Caller { callers: Arc::clone(callers), stream })
     }
 
+    /// Answers requests in their order until there is none any more.
     fn serve(&self, answer: &Answering) -> io::Result<()> {
         let mut stream = &*self.stream;
         stream.set_write_timeout(Some(ASK_TIMEOUT))?;
         let peer = socket_peercred(stream)?;
         let by = Asker::Process { uid: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() };
-        let line = read_request(stream)?;
-        self.has_asked();
-        let mut text = answer(&by, &line)?;
-        text.push(b'\n');
-        stream.write_all(&text)
+        let (mut unread, mut patience) = (Vec::new(), ASK_TIMEOUT);
+        while let Some(line) = read_request(stream, &mut unread, patience)? {
+            self.has_asked();
+            let mut text = answer(&by, &line)?;
+            text.push(b'\n');
+            stream.write_all(&text)?;
+            self.is_silent();
+            patience = NEXT_TIMEOUT;
+        }
+        Ok(())
     }
 
     /// It is not silent any more: its answer is being made.
     fn has_asked(&self) {
         lock(&self.callers.list).retain(|stream| !Arc::ptr_eq(stream, &self.stream));
+    }
+
+    /// It was answered: from now on it may have to go for another one.
+    fn is_silent(&self) {
+        lock(&self.callers.list).push_back(Arc::clone(&self.stream));
+        // Who waits has looked at the list under this lock: it is waiting by now, or has not looked yet.
+        let _count = lock(&self.callers.count);
+        self.callers.left.notify_one();
     }
 }
 
@@ -166,27 +187,34 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One line, within the time that there is for it, however slowly it comes.
-fn read_request(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + ASK_TIMEOUT;
-    let (mut line, mut piece) = (Vec::new(), [0; 4096]);
+/// One line, within the time that there is for it, however slowly it comes; nothing when there is none. What comes after it is `unread`.
+fn read_request(mut stream: &UnixStream, unread: &mut Vec<u8>, patience: Duration) -> io::Result<Option<Vec<u8>>> {
+    let end = Instant::now() + patience;
+    let mut piece = [0; 4096];
+    let (mut seen, mut is_over) = (0, false);
     loop {
+        let end_of_line = unread[seen..].iter().position(|byte| *byte == b'\n').map(|at| seen + at);
+        // A line that is too long is read as far as it may go, and refused by who reads it: what follows is no line.
+        let is_too_long = end_of_line.is_none() && unread.len() >= REQUEST_MAX_BYTES;
+        if let Some(length) = end_of_line {
+            let rest = unread.split_off(length + 1);
+            let mut line = mem::replace(unread, rest);
+            line.pop();
+            return Ok(Some(line));
+        }
+        if is_over || is_too_long {
+            // Somebody who has asked nothing has only looked whether a server is here, as one that starts does.
+            return Ok(Some(mem::take(unread)).filter(|line| !line.is_empty()));
+        }
+        seen = unread.len();
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
         let count = stream.read(&mut piece)?;
-        if count == 0 && line.is_empty() {
-            // Somebody has only looked whether a server is here, as one that starts does: that is no request.
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        line.extend_from_slice(&piece[..count]);
-        let end_of_line = line.iter().position(|byte| *byte == b'\n');
-        if let Some(length) = end_of_line.or((count == 0 || line.len() >= REQUEST_MAX_BYTES).then_some(line.len())) {
-            line.truncate(length);
-            return Ok(line);
-        }
+        unread.extend_from_slice(&piece[..count]);
+        is_over = count == 0;
     }
 }
 
@@ -206,39 +234,6 @@ pub(crate) fn ask(path: &Path, request: &Request) -> anyhow::Result<Answer> {
     BufReader::new(stream).read_line(&mut line).with_context(|| format!("no answer at {shown}"))?;
     let response = serde_json::from_str(&line).with_context(|| format!("the answer at {shown} is none"))?;
     administration::answer_of(response)
-}
-
-/// Where the server of that name has its socket.
-pub(crate) fn socket_of(name: &ServerName) -> anyhow::Result<PathBuf> {
-    Ok(runtime_directory("--control PATH")?.join(format!("serve-{}.sock", name.as_str())))
-}
-
-/// The only server of this user on this host.
-///
-/// # Errors
-/// A [`crate::failure::Misuse`] when there is none, or more than one.
-pub(crate) fn only_socket() -> anyhow::Result<PathBuf> {
-    let directory = runtime_directory("--control PATH")?;
-    // That of the packaged service is its user's own.
-    let places = [directory.join("server"), directory.clone()];
-    let entries = places.iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
-    let is_socket = |path: &PathBuf| {
-        path.file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.starts_with("serve-") && name.ends_with(".sock"))
-    };
-    let mut sockets: Vec<PathBuf> = entries.filter(is_socket).collect();
-    match (sockets.pop(), &sockets[..]) {
-        (Some(socket), []) => Ok(socket),
-        (None, _) => Err(misuse(format!(
-            "no server runs here: there is no socket in {}; give --socket PATH",
-            directory.display()
-        ))),
-        (Some(_), _) => Err(misuse(format!(
-            "several servers run here: choose one with --socket PATH; their sockets are in {}",
-            directory.display()
-        ))),
-    }
 }
 
 #[cfg(test)]
@@ -298,6 +293,37 @@ mod tests {
         let mut said = Vec::new();
         stream.read_to_end(&mut said).unwrap();
         assert!(said.is_empty(), "{said:?}");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn one_connection_may_ask_again_and_again() {
+        let path = echo("again");
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"one\ntwo\nthr").unwrap();
+        let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+        assert_eq!((answers.next().unwrap().unwrap(), answers.next().unwrap().unwrap()), ("one".into(), "two".into()));
+        stream.write_all(b"ee\n").unwrap();
+        assert_eq!(answers.next().unwrap().unwrap(), "three");
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert!(answers.next().is_none(), "the end is no request");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn who_was_answered_and_is_silent_gives_way_to_others() {
+        let path = echo("gives-way");
+        let answered: Vec<_> = (0..CALLERS_MAX)
+            .map(|number| {
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(format!("{number}\n").as_bytes()).unwrap();
+                BufReader::new(stream.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
+                stream
+            })
+            .collect();
+        assert_eq!(answer(&path, "asked\n"), "asked\n", "though as many are connected as may be");
+        let open = answered.iter().filter(|stream| is_open(stream)).count();
+        assert_eq!(open, CALLERS_MAX - 1);
         fs::remove_file(&path).unwrap();
     }
 

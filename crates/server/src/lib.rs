@@ -61,8 +61,8 @@ pub use kept::{Keeps, StateError};
 pub use manage::{
     Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, ConnectionStatistics,
     Deviation, GroupStatus, JobState, JobStatus, ManageError, ManagementHandle, Manager, MetricsText, MissingStatus,
-    PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RemoteStatistics, Request, Response, RunStatus, Source,
-    Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RemoteStatistics, Request, Response, RunStatus, SCHEMA,
+    Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

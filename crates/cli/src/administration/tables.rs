@@ -210,7 +210,7 @@ fn show_statistics(statistics: &Statistics) -> String {
     let packet_head =
         ["CLIENT", "FROM", "SENT", "RECEIVED", "SENT AGAIN", "TIMEOUTS", "WINDOW OUT", "WINDOW IN", "ROUND TRIP"];
     let dropped: Vec<_> =
-        statistics.dropped.iter().map(|(reason, count)| [reason.clone(), count.to_string()]).collect();
+        statistics.dropped.iter().map(|(reason, count)| [reason.replace('_', " "), count.to_string()]).collect();
     format!(
         "{}\n{}{}\n{}\n{}\n{}",
         output::table(volume_head, &volumes),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{AskingArgs, ManageCommand};
+use crate::config::ServerName;
 
 /// `sanwire ctl`.
 #[derive(Args, Debug)]
@@ -22,7 +23,11 @@ pub(crate) struct CtlArgs {
     #[command(subcommand)]
     pub(crate) command: ManageCommand,
 
-    /// The server's socket [default: that of the only server that runs here]
+    /// Which server of this host, by its name [default: the only one that runs here]
+    #[arg(long, value_name = "NAME", global = true, conflicts_with = "socket")]
+    pub(crate) server: Option<ServerName>,
+
+    /// The socket of a server that was started with --control PATH
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) socket: Option<PathBuf>,
 

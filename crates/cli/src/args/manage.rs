@@ -10,7 +10,7 @@ use sanwire_server::{Compression, PortState};
 use sanwire_store::VolumeSpec;
 
 use super::client::seconds;
-use super::{AuditArgs, ClientArgs, ContentCommand, EventsArgs, Switch};
+use super::{AuditArgs, ContentCommand, EventsArgs, ReachArgs, Switch};
 
 /// `sanwire manage`.
 #[derive(Args, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct ManageArgs {
 
     /// How to connect.
     #[command(flatten)]
-    pub(crate) connection: ClientArgs,
+    pub(crate) reach: ReachArgs,
 }
 
 /// How a running server is asked, and its answer printed.

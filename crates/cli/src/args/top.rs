@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use sanwire_initiator::Url;
 
-use super::ClientArgs;
+use super::ReachArgs;
 use super::client::seconds;
+use crate::config::ServerName;
 
 /// `sanwire top`.
 #[derive(Args, Debug)]
@@ -19,7 +20,11 @@ pub(crate) struct TopArgs {
     /// A server that this client may manage, over HyperSCSI [default: the server that runs on this host]
     pub(crate) url: Option<Url>,
 
-    /// The server's socket [default: that of the only server that runs here]
+    /// Which server of this host, by its name [default: the only one that runs here]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "socket"])]
+    pub(crate) server: Option<ServerName>,
+
+    /// The socket of a server that was started with --control PATH
     #[arg(long, value_name = "PATH", conflicts_with = "url")]
     pub(crate) socket: Option<PathBuf>,
 
@@ -37,5 +42,5 @@ pub(crate) struct TopArgs {
 
     /// How to connect.
     #[command(flatten)]
-    pub(crate) connection: ClientArgs,
+    pub(crate) reach: ReachArgs,
 }

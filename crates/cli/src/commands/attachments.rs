@@ -55,7 +55,7 @@ pub(crate) fn save(args: &AttachArgs, name: &EntryName) -> anyhow::Result<()> {
     super::attach::check(&args.options)?;
     let mut options: Vec<Given> = vec![("url".into(), vec![url.to_string()])];
     options.extend(given());
-    if args.options.client.wait.is_none() {
+    if args.options.client.reach.wait.is_none() {
         // A file system that is in use does not survive anything else.
         options.push(("wait".into(), vec!["forever".into()]));
     }

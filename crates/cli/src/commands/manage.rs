@@ -12,7 +12,7 @@ const TOO_LONG: &str = "answer-too-long";
 
 /// Asks the server in band and prints its answer.
 pub(crate) fn run(args: &ManageArgs) -> anyhow::Result<()> {
-    let connection = Connection::open(&args.url, &args.connection)?;
+    let connection = Connection::open_to_manage(&args.url, &args.reach)?;
     administration::run(&args.command, args.terms, |request| ask(&connection, request))
 }
 

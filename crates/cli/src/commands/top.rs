@@ -27,11 +27,11 @@ struct Source<'a> {
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     match &args.url {
         Some(url) => {
-            let connection = Connection::open(url, &args.connection)?;
+            let connection = Connection::open_to_manage(url, &args.reach)?;
             show(args, &|request| manage::ask(&connection, request))
         }
         None => {
-            let socket = args.socket.clone().map_or_else(control::only_socket, Ok)?;
+            let socket = args.socket.clone().map_or_else(|| control::find_socket(args.server.as_ref()), Ok)?;
             show(args, &|request| control::ask(&socket, request))
         }
     }

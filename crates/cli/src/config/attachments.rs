@@ -230,8 +230,8 @@ mod tests {
                     password-file = \"/p\"\nname-server = [\"192.0.2.1\", \"192.0.2.2\"]\n[more]\nurl = \"hs+ip://box/more\"\n";
         let Entry { url, options } = entry(text, "data").unwrap();
         assert_eq!((url.to_string().as_str(), options.kind), ("hs+ip://box/data", AttachKind::Nbd));
-        assert_eq!((options.client.wait, options.client.links.0.max), (Some(Patience::Forever), 2));
-        assert_eq!((options.again, options.client.name_server.len()), (false, 2));
+        assert_eq!((options.client.reach.wait, options.client.reach.links.0.max), (Some(Patience::Forever), 2));
+        assert_eq!((options.again, options.client.reach.name_server.len()), (false, 2));
         assert_eq!(entry(text, "more").unwrap().options.kind, AttachKind::Fuse);
         assert!(entry(text, "other").unwrap_err().to_string().ends_with("no entry other: it has data, more"));
     }
@@ -278,7 +278,7 @@ mod tests {
         );
         let read = Attachments::read(Some(&path)).unwrap();
         assert!(read.entry("a").unwrap().options.client.lock_media);
-        assert!(read.entry("b").unwrap().options.client.password_file.is_some_and(|path| path.is_absolute()));
+        assert!(read.entry("b").unwrap().options.client.reach.password_file.is_some_and(|path| path.is_absolute()));
         assert!(add("a", &[("url", &["hs+ip://box/c"])]).unwrap_err().to_string().contains("has an entry a already"));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         fs::remove_dir_all(directory).unwrap();

@@ -273,7 +273,7 @@ fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
     });
     assert_eq!(inband, outside, "one implementation behind both");
     let statistics = ctl_ok(&socket, &["statistics", "--json"]);
-    assert!(statistics.contains("\"management without permission\": 4"), "{statistics}");
+    assert!(statistics.contains("\"management_without_permission\": 4"), "{statistics}");
     alice.run(&["manage", &url, "set-client", "alice", "--manage=false"]);
     assert!(alice.run(&["manage", &url, "status"]).stderr.contains("may not manage"), "at once");
     assert!(bench.wait(TIMEOUT).success(), "{}", bench.log());

@@ -422,7 +422,7 @@ fn manage_in_a_storm() -> usize {
     let grown = resident_bytes().saturating_sub(before_bytes);
     let by = Asker::Signal { signal: "test" };
     let Response::Done(Answer::Statistics(statistics)) = desk.handle(&by, Request::Statistics) else { panic!() };
-    assert_eq!((statistics.dropped["management without permission"], statistics.volumes[0].errors), (500, 0));
+    assert_eq!((statistics.dropped["management_without_permission"], statistics.volumes[0].errors), (500, 0));
     assert!(statistics.volumes[0].commands >= 2 * rounds);
     drop((volume, client));
     desk.end().unwrap().stop().unwrap();

@@ -65,7 +65,7 @@ pub use self::refusal::Refusal;
 pub use self::request::Request;
 pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
-    RemoteStatistics, Response, RunStatus, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    RemoteStatistics, Response, RunStatus, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
 use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;

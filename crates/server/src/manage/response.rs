@@ -28,9 +28,13 @@ pub enum Response {
     Refused(Refusal),
 }
 
+/// The version of what requests and answers are as JSON (`docs/output.md`): it rises when a key goes, or means something else.
+pub const SCHEMA: u32 = 1;
+
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct WrittenResponse {
+    schema: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     done: Option<Answer>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,9 +46,11 @@ struct WrittenResponse {
 impl From<Response> for WrittenResponse {
     fn from(response: Response) -> Self {
         match response {
-            Response::Done(answer) => WrittenResponse { done: Some(answer), ..WrittenResponse::default() },
+            Response::Done(answer) => {
+                WrittenResponse { schema: SCHEMA, done: Some(answer), ..WrittenResponse::default() }
+            }
             Response::Refused(Refusal { code, reason }) => {
-                WrittenResponse { done: None, refused: Some(reason), code: Some(code.into_owned()) }
+                WrittenResponse { schema: SCHEMA, done: None, refused: Some(reason), code: Some(code.into_owned()) }
             }
         }
     }
@@ -54,7 +60,7 @@ impl TryFrom<WrittenResponse> for Response {
     type Error = &'static str;
 
     fn try_from(written: WrittenResponse) -> Result<Self, &'static str> {
-        let WrittenResponse { done, refused, code } = written;
+        let WrittenResponse { done, refused, code, .. } = written;
         // A server of an older version gives no code.
         let refusal = |reason| Refusal { code: code.map_or("refused".into(), Into::into), reason };
         let refused = refused.map(|reason| Response::Refused(refusal(reason)));
@@ -269,7 +275,7 @@ pub struct Statistics {
     pub volumes: Vec<VolumeStatistics>,
     /// The connections there are now, by the numbers of their sessions.
     pub connections: Vec<ConnectionStatistics>,
-    /// HyperSCSI packets and messages that were not taken, by the reason in words.
+    /// HyperSCSI packets and messages that were dropped, by the reason.
     pub dropped: BTreeMap<String, u64>,
     /// What strangers, addresses, clients and sessions may hold, and how much of it they have used.
     #[serde(default)]

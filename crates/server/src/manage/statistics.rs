@@ -117,10 +117,10 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
     })
 }
 
-/// Adds what a shard has counted, by reasons.
+/// Adds what a shard has counted, by reasons: they are keys like others.
 fn add(mut sum: BTreeMap<String, u64>, shard: &Counted) -> BTreeMap<String, u64> {
     for (reason, count) in &shard.dropped {
-        *sum.entry((*reason).to_owned()).or_default() += count;
+        *sum.entry(reason.replace(' ', "_")).or_default() += count;
     }
     sum
 }

@@ -29,9 +29,10 @@ impl fmt::Debug for Secret {
     }
 }
 
+// Keys with hyphens stand in the files of what was changed while a server ran.
 /// What a client is and may do. It is served from wherever it comes, because it has a name of its own: its id.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct ClientConfig {
     /// Who it is: what its static key shows.
     #[serde(with = "text")]
@@ -48,10 +49,10 @@ pub struct ClientConfig {
     #[serde(default)]
     pub manage: bool,
     /// Whether it may read only.
-    #[serde(default)]
+    #[serde(alias = "read-only", default)]
     pub read_only: bool,
     /// Whether removable media stay in while it is connected.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(alias = "lock-media", default, skip_serializing_if = "is_false")]
     pub lock_media: bool,
     /// The volumes that it sees.
     #[serde(default = "all_volumes", with = "texts")]
@@ -61,16 +62,16 @@ pub struct ClientConfig {
     #[serde(default = "one")]
     pub weight: u16,
     /// Bytes that it gets and sends in a second at the most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "cap-bytes-per-second", default, skip_serializing_if = "Option::is_none")]
     pub cap_bytes_per_second: Option<u64>,
     /// Packets in flight each way at the most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "window-packets", default, skip_serializing_if = "Option::is_none")]
     pub window_packets: Option<u32>,
     /// Whether data is compressed; without it, as the server says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<Compression>,
     /// The largest data transfer of a command.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "transfer-max-bytes", default, skip_serializing_if = "Option::is_none")]
     pub transfer_max_bytes: Option<u32>,
     /// How much sooner it has its turn: 0 to [`PRIORITY_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +80,7 @@ pub struct ClientConfig {
 
 /// What is to be changed of a client; what is not said stays.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default)]
 pub struct ClientSettings {
     /// What administrators call it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,16 +90,16 @@ pub struct ClientSettings {
     #[schema(value_type = Option<String>, write_only, default = json!(null))]
     pub psk: Option<Secret>,
     /// Whether it is to know the server's secret again.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(alias = "no-password", skip_serializing_if = "is_false")]
     pub no_password: bool,
     /// Whether it may manage the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manage: Option<bool>,
     /// Whether it may read only.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "read-only", skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
     /// Whether removable media stay in while it is connected.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "lock-media", skip_serializing_if = "Option::is_none")]
     pub lock_media: Option<bool>,
     /// The volumes that it sees: names with `*` and `?`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,16 +108,16 @@ pub struct ClientSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
     /// Bytes in a second at the most; 0 for no such limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "cap-bytes-per-second", skip_serializing_if = "Option::is_none")]
     pub cap_bytes_per_second: Option<u64>,
     /// Packets in flight each way at the most; 0 for no such limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "window-packets", skip_serializing_if = "Option::is_none")]
     pub window_packets: Option<u32>,
     /// Whether data is compressed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<Compression>,
     /// The largest data transfer of a command, from its next connection on; 0 for no such limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "transfer-max-bytes", skip_serializing_if = "Option::is_none")]
     pub transfer_max_bytes: Option<u32>,
     /// How much sooner it has its turn: 0 to [`PRIORITY_MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use sanwire_core::ClientId;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::config::ClientConfig;
 use crate::kept::{Changed, Keeps, StateError, StateFile};
@@ -48,6 +49,16 @@ struct WrittenFirst {
     removed: BTreeSet<String>,
 }
 
+/// With hyphens in the keys, as files have had them since the first version: an older program reads no others.
+fn hyphenated(value: Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            object.into_iter().map(|(key, value)| (key.replace('_', "-"), hyphenated(value))).collect()
+        }
+        value => value,
+    }
+}
+
 /// The file that keeps them; nothing where there is no place for state.
 #[derive(Debug)]
 pub(super) struct ClientsFile(Option<StateFile>);
@@ -75,7 +86,7 @@ impl ClientsFile {
     pub(super) fn save(&self, changes: &Changes) -> io::Result<()> {
         let Some(file) = &self.0 else { return Ok(()) };
         let clients = changes.0.iter().map(|(id, change)| (id.to_string(), change.clone())).collect();
-        file.save(&Written { clients })
+        file.save(&hyphenated(serde_json::to_value(Written { clients })?))
     }
 
     pub(super) fn put_aside(&self) -> io::Result<()> {

@@ -98,6 +98,7 @@ impl RamVolume {
             is_compressed: false,
             rate_cap_bytes_per_second: None,
             identity: "memory".into(),
+            naa: None,
         }
     }
 
@@ -126,6 +127,7 @@ impl RamVolume {
             OpKind::Write { offset_bytes, data, .. } => {
                 disk[offset_bytes as usize..][..data.len()].copy_from_slice(&data);
             }
+            OpKind::Copy { .. } => result = Err(VolumeError::Unsupported),
             OpKind::WriteZeroes { .. } if !self.zeroes => result = Err(VolumeError::Unsupported),
             OpKind::WriteZeroes { offset_bytes, length_bytes } | OpKind::Discard { offset_bytes, length_bytes } => {
                 disk[offset_bytes as usize..][..length_bytes as usize].fill(0);

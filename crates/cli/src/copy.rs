@@ -12,6 +12,7 @@ mod parts;
 mod stage;
 mod stream;
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use sanwire_core::Size;
@@ -36,6 +37,8 @@ pub(crate) struct CopyOptions {
     pub(crate) done_bytes: Option<u64>,
     /// Whether to read both ends again and compare them.
     pub(crate) verify: bool,
+    /// Whether both ends are volumes of one server, which may copy by itself.
+    pub(crate) by_server: bool,
 }
 
 /// What was done.
@@ -45,6 +48,8 @@ pub(crate) struct Copied {
     pub(crate) resumed_bytes: u64,
     /// Bytes that were written.
     pub(crate) data_bytes: u64,
+    /// How much of that the server has copied by itself.
+    pub(crate) server_bytes: u64,
     /// Bytes that were zero and became holes or discarded blocks.
     pub(crate) zero_bytes: u64,
     /// Bytes that were read again at both ends and compared.
@@ -69,7 +74,8 @@ pub(crate) async fn copy(
         journal.remove()?;
     }
     let start_bytes = to.prepare(size_bytes, options.done_bytes)?;
-    let mut copying = Copying { from, to, depth: options.depth, journal, copied: Copied::default() };
+    let by_server = Cell::new(options.by_server);
+    let mut copying = Copying { from, to, depth: options.depth, by_server, journal, copied: Copied::default() };
     progress(0);
     if journal.must_compare() {
         copying.run(Mode::Update, 0..start_bytes, &progress).await?;
@@ -92,6 +98,8 @@ struct Copying<'a> {
     from: &'a End,
     to: &'a End,
     depth: u16,
+    /// Until the server refuses.
+    by_server: Cell<bool>,
     journal: &'a Journal,
     copied: Copied,
 }
@@ -101,13 +109,14 @@ impl Copying<'_> {
     async fn run(&mut self, mode: Mode, mut range: Range<u64>, progress: &impl Fn(u64)) -> anyhow::Result<()> {
         let mut losses = 0;
         while !range.is_empty() {
-            let stage = Stage { from: self.from, to: self.to, mode, depth: self.depth };
+            let stage = Stage { from: self.from, to: self.to, mode, depth: self.depth, by_server: &self.by_server };
             let (place_bytes, tally) = stage.run(range.clone(), progress).await?;
             if mode == Mode::Copy && self.is_lost(&mut losses).await? {
                 continue;
             }
             range.start = place_bytes;
             self.copied.data_bytes += tally.data_bytes;
+            self.copied.server_bytes += tally.server_bytes;
             self.copied.zero_bytes += tally.zero_bytes;
             match mode {
                 Mode::Update => self.copied.resumed_bytes += tally.same_bytes,

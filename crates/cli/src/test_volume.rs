@@ -30,6 +30,7 @@ pub(crate) fn info(size_bytes: u64, block_bytes: u32) -> VolumeInfo {
         is_compressed: false,
         rate_cap_bytes_per_second: None,
         identity: "memory".into(),
+        naa: None,
     }
 }
 
@@ -71,6 +72,7 @@ fn perform(store: &RamStore, op: Op) {
     }
     let request = match op.kind {
         OpKind::Check => return op.completer.complete(Ok(OpOutput::Done)),
+        OpKind::Copy { .. } => return op.completer.complete(Err(VolumeError::Unsupported)),
         OpKind::Read { offset_bytes, buffer } => Request::Read { offset_bytes, buffer },
         OpKind::Write { offset_bytes, data, .. } => Request::Write { offset_bytes, data },
         OpKind::Flush => Request::Flush,

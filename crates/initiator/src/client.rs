@@ -240,6 +240,7 @@ impl Client {
             is_compressed: self.driver.is_compressed(summary.lun),
             rate_cap_bytes_per_second: server.rate_cap_bytes_per_second,
             identity: summary.mark.to_string().into(),
+            naa: summary.mark.naa(),
         }
     }
 

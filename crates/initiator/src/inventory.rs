@@ -36,18 +36,27 @@ const RANGE_BLOCKS_USUAL: u64 = 0xffff;
 
 /// The names that a logical unit has for itself, as bytes: what tells it from any other.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct VolumeFingerprint(Vec<u8>);
+pub(crate) struct VolumeFingerprint {
+    bytes: Vec<u8>,
+    /// Its NAA name among them.
+    naa: Option<u64>,
+}
 
 impl fmt::Display for VolumeFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
 impl VolumeFingerprint {
+    /// By which a copy manager finds it.
+    pub(crate) fn naa(&self) -> Option<u64> {
+        self.naa
+    }
+
     /// Whether the unit has no name that tells it from others.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 }
 
@@ -172,13 +181,14 @@ fn names(asker: &mut Asker<'_>, lun: Lun) -> Result<(String, VolumeFingerprint),
 
 fn read_names(asker: &Asker<'_>, lun: Lun, page: &[u8]) -> Result<(String, VolumeFingerprint), ConnectError> {
     if page.is_empty() {
-        return Ok((format!("lun{lun}"), VolumeFingerprint(Vec::new())));
+        return Ok((format!("lun{lun}"), VolumeFingerprint { bytes: Vec::new(), naa: None }));
     }
     let identification = DeviceIdentification::parse(page).map_err(|error| asker.wrong("INQUIRY (page 83h)", error))?;
     let name = identification.identity().map_or_else(|| format!("lun{lun}"), |identity| identity.name().to_owned());
+    let naa = identification.naa();
     // Names of ports and of the target depend on the way by which one came.
     let of_unit = identification.designators.into_iter().filter(|designator| designator.association == 0);
-    Ok((name, VolumeFingerprint(of_unit.flat_map(|designator| designator.bytes).collect())))
+    Ok((name, VolumeFingerprint { bytes: of_unit.flat_map(|designator| designator.bytes).collect(), naa }))
 }
 
 /// The unit's size, and the commands that it knows: small old ones have only the shorter forms.

@@ -4,6 +4,7 @@
 //! nothing here makes a system call) or on several (then a sleeping driver is woken by its [`Notify`]).
 
 mod counts;
+mod operation;
 mod turns;
 
 use std::collections::VecDeque;
@@ -14,10 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use sanwire_buffer::{Frame, Slice};
-
 use crate::volume::VolumeError;
 pub use counts::{OpCounts, VolumeLooker};
+pub use operation::{AllocatedRun, OpKind, OpOutput};
 pub(crate) use turns::{Ticket, Turns};
 
 /// Operations that a queue holds at the most; further ones wait their turn in their futures.
@@ -25,72 +25,6 @@ pub const QUEUE_OPS_MAX: usize = 1024;
 
 /// Wakes a sleeping driver (writes to its eventfd).
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
-
-/// What a driver is asked to do. Offsets and lengths are bytes, checked against the volume's size and block.
-#[derive(Debug)]
-pub enum OpKind {
-    /// Fill the whole of `buffer`; it comes back in [`OpOutput::Frame`].
-    Read {
-        /// Where.
-        offset_bytes: u64,
-        /// Where to put it, and how much.
-        buffer: Frame,
-    },
-    /// Write all of `data`.
-    Write {
-        /// Where.
-        offset_bytes: u64,
-        /// What.
-        data: Slice,
-        /// Whether it must be on stable storage before it is complete (FUA).
-        stable: bool,
-    },
-    /// Make every completed write stable.
-    Flush,
-    /// Give space back.
-    Discard {
-        /// Where.
-        offset_bytes: u64,
-        /// How much.
-        length_bytes: u64,
-    },
-    /// Write zeroes.
-    WriteZeroes {
-        /// Where.
-        offset_bytes: u64,
-        /// How much.
-        length_bytes: u64,
-    },
-    /// Tell what has space behind it; the answer may end before the range does.
-    Allocation {
-        /// Where.
-        offset_bytes: u64,
-        /// How much, not nothing.
-        length_bytes: u64,
-    },
-    /// Ask whether there is news of the volume: a device tells it with the answer to a command only.
-    Check,
-}
-
-/// A run of bytes of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AllocatedRun {
-    /// How long it is.
-    pub length_bytes: u64,
-    /// Whether space stands behind it, or nobody knows. The others read as zeroes.
-    pub is_mapped: bool,
-}
-
-/// How an operation ended well.
-#[derive(Debug)]
-pub enum OpOutput {
-    /// The frame of a read, filled.
-    Frame(Frame),
-    /// The runs from the start of the range that was asked about.
-    Allocation(Vec<AllocatedRun>),
-    /// Anything else.
-    Done,
-}
 
 /// One operation and the way to answer it.
 #[derive(Debug)]

@@ -165,6 +165,10 @@ fn allocation(request: &Request, answer: &[u8]) -> Result<OpOutput, VolumeError>
 
 fn failure(again: &Again, sense: &Sense) -> VolumeError {
     match (sense.key, sense.additional) {
+        // What keeps the server from it is told by who reads there and writes here.
+        (SenseKey::CopyAborted | SenseKey::IllegalRequest, _) if matches!(again.request.task, Task::Copy(_)) => {
+            VolumeError::Unsupported
+        }
         (SenseKey::DataProtect, AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT) => VolumeError::NoSpace,
         (SenseKey::DataProtect, _) => VolumeError::ReadOnly,
         (SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE) => VolumeError::Unsupported,
@@ -214,6 +218,8 @@ mod tests {
         }
         let list = AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST;
         assert_eq!(refused(OpKind::Discard { offset_bytes: 512, length_bytes: 4096 }, list), VolumeError::Unsupported);
+        let copy = OpKind::Copy { naa: [1, 2], source_offset_bytes: 0, offset_bytes: 0, length_bytes: 512 };
+        assert_eq!(refused(copy, AdditionalSense::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE), VolumeError::Unsupported);
         let flush = refused(OpKind::Flush, AdditionalSense::INVALID_FIELD_IN_CDB);
         assert!(matches!(flush, VolumeError::Protocol { .. }), "{flush}");
     }

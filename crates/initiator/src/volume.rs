@@ -57,6 +57,8 @@ pub struct VolumeInfo {
     pub rate_cap_bytes_per_second: Option<u64>,
     /// What tells its content from that of any other volume, also of the same name; not for people.
     pub identity: Arc<str>,
+    /// Its NAA name (SPC-4 7.8.6.6), by which its server finds it when it is to copy; `None` where it has none.
+    pub naa: Option<u64>,
 }
 
 /// The largest piece that a wire carries at once, in bytes.
@@ -191,6 +193,34 @@ impl Volume {
         self.check_change(offset_bytes, length_bytes)?;
         let part = |offset_bytes, length_bytes| OpKind::WriteZeroes { offset_bytes, length_bytes };
         self.in_parts(offset_bytes, length_bytes, part).await
+    }
+
+    /// Has the server copy blocks from another volume of the same server, which a copy manager of the server must find by its name:
+    /// it is for the caller to know that it is the same server. The data does not come here.
+    ///
+    /// # Errors
+    /// [`VolumeError::Unsupported`] when the server does not do that with these two; a part may be copied all the same.
+    pub async fn copy_from(
+        &self,
+        source: &Volume,
+        source_offset_bytes: u64,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<(), VolumeError> {
+        let from = source.info();
+        check_range(&from, source_offset_bytes, length_bytes)?;
+        self.check_change(offset_bytes, length_bytes)?;
+        let info = self.info();
+        let (Some(from_naa), Some(to_naa)) = (from.naa, info.naa) else { return Err(VolumeError::Unsupported) };
+        if from.block_bytes != info.block_bytes || from_naa == to_naa {
+            return Err(VolumeError::Unsupported);
+        }
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        let naa = [from_naa, to_naa];
+        let copy = OpKind::Copy { naa, source_offset_bytes, offset_bytes, length_bytes };
+        self.0.channel.submit(copy).await.map(drop)
     }
 
     /// Tells which parts of a range, which is not empty, have space behind them: runs from its start to its end, or to where the

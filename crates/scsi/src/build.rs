@@ -130,6 +130,15 @@ pub fn unmap(parameter_bytes: u16) -> Cdb {
     Cdb::from([code::UNMAP, 0, 0, 0, 0, 0, 0, high, low, 0])
 }
 
+/// EXTENDED COPY (LID1) with a parameter list of this length (see [`crate::copy::BlockCopy`]).
+#[must_use]
+pub fn extended_copy(parameter_bytes: u32) -> Cdb {
+    let mut bytes = [0; 16];
+    bytes[0] = code::EXTENDED_COPY;
+    put(&mut bytes, 10, parameter_bytes.to_be_bytes());
+    Cdb::from(bytes)
+}
+
 /// START STOP UNIT.
 #[must_use]
 pub fn start_stop_unit(start: bool) -> Cdb {

@@ -2,9 +2,11 @@
 //! 6.17; SPC-4 6.4).
 
 mod list;
+mod request;
 pub(crate) mod results;
 
 pub use list::{CopyAmount, CopyList, CopySegment, CopyTarget};
+pub use request::BlockCopy;
 pub use results::{CopyResults, CopyState, CopyStatus, failed_segment_details, held_data, operating_parameters};
 
 /// The most copy targets of one command.

@@ -22,7 +22,7 @@ fn rows(document: &str, heading: &str) -> Vec<[BTreeSet<String>; 2]> {
     let is_heading = |line: &&str| line.starts_with('#');
     let below = document.lines().skip_while(|line| !line.trim_start_matches('#').trim_start().starts_with(heading));
     let section = below.skip(1).take_while(|line| !is_heading(line));
-    let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    let words = |cell: &str| -> BTreeSet<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
     let row = |line: &str| {
         let mut cells = line.strip_prefix("| ")?.split('|');
         Some([words(cells.next()?), words(cells.next()?)])

@@ -222,7 +222,8 @@ impl std::fmt::Display for CpEnd {
 /// `sanwire cp`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Holes and blocks of zeroes are not sent. A volume that is written while it is copied gives a mixture of its states: \
+    after_help = "Holes and blocks of zeroes are not sent. Between two volumes of one server (over iSCSI: of one portal) the server \
+                  copies by itself, unless --cap is given, and no data crosses the wire. A volume that is written while it is copied gives a mixture of its states: \
                   stop what uses it first.\n\nExamples:
   sanwire cp debian.img hs+ip://127.0.0.1/disk0
   sanwire cp hs+eth://eth0/storage/disk0 backup.img --verify

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use sanwire_core::Size;
+use sanwire_initiator::Server;
 use serde_json::json;
 
 use crate::args::{CpArgs, CpEnd};
@@ -81,7 +82,9 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
     second.map(Connection::run_in_background).transpose()?;
     let journal = Journal::new(&state_directory()?.join("cp"), key(args, &from, &to)?)?;
     let done_bytes = begin(args, journal.load(), journal.must_compare())?;
-    let options = CopyOptions { depth: args.depth, done_bytes, verify: args.verify };
+    // What the server does by itself goes over no wire, so that nothing would hold it to a cap.
+    let by_server = args.client.cap.is_none() && is_one_server(&args.from, &args.to);
+    let options = CopyOptions { depth: args.depth, done_bytes, verify: args.verify, by_server };
     bar.set_length(from.size_bytes());
     connection.block_on(async {
         if done_bytes.is_none() {
@@ -89,6 +92,17 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
         }
         copy(&from, &mut to, &journal, options, |done_bytes| bar.set_position(done_bytes)).await
     })
+}
+
+/// Whether both are volumes that one server is reached for: by iSCSI it may have them in several targets.
+fn is_one_server(from: &CpEnd, to: &CpEnd) -> bool {
+    match (from, to) {
+        (CpEnd::Volume(from), CpEnd::Volume(to)) => match (&from.server, &to.server) {
+            (Server::Iscsi(from), Server::Iscsi(to)) => (&from.host, from.port) == (&to.host, to.port),
+            (from, to) => from == to,
+        },
+        _ => false,
+    }
 }
 
 /// From a volume into stdout.
@@ -203,15 +217,16 @@ fn bar() -> ProgressBar {
 }
 
 fn summary(copied: Copied, elapsed: Duration) -> String {
-    let Copied { resumed_bytes, data_bytes, zero_bytes, verified_bytes } = copied;
+    let Copied { resumed_bytes, data_bytes, server_bytes, zero_bytes, verified_bytes } = copied;
     let rate = (data_bytes + zero_bytes) as f64 / elapsed.as_secs_f64().max(1e-9) / f64::from(1 << 20);
     let resumed = match resumed_bytes {
         0 => String::new(),
         bytes => format!(", {} were there from an interrupted copy", Size(bytes)),
     };
+    let by_server = if server_bytes > 0 { ", by the server itself" } else { "" };
     let verified = if verified_bytes > 0 { ", verified" } else { "" };
     format!(
-        "copied {} ({} data, {} zero{resumed}) in {:.1} s, {rate:.0} MiB/s{verified}\n",
+        "copied {} ({} data, {} zero{resumed}) in {:.1} s, {rate:.0} MiB/s{by_server}{verified}\n",
         Size(data_bytes + zero_bytes),
         Size(data_bytes),
         Size(zero_bytes),
@@ -222,6 +237,7 @@ fn summary(copied: Copied, elapsed: Duration) -> String {
 fn to_json(copied: Copied, elapsed: Duration) -> serde_json::Value {
     json!({
         "data_bytes": copied.data_bytes,
+        "server_bytes": copied.server_bytes,
         "zero_bytes": copied.zero_bytes,
         "resumed_bytes": copied.resumed_bytes,
         "verified_bytes": copied.verified_bytes,

@@ -188,6 +188,15 @@ impl End {
         }
     }
 
+    /// Has the server copy the same range from another volume of its; `false` when it does not, and nobody knows what is there now.
+    pub(super) async fn copy_from(&self, source: &End, range: Range<u64>) -> anyhow::Result<bool> {
+        let (End::Volume(from, _), End::Volume(to, url)) = (source, self) else { return Ok(false) };
+        match to.copy_from(from, range.start, range.start, range.end - range.start).await {
+            Err(VolumeError::Unsupported) => Ok(false),
+            result => result.map(|()| true).with_context(|| format!("having the server copy into {url}")),
+        }
+    }
+
     pub(super) async fn flush(&self) -> anyhow::Result<()> {
         match self {
             End::Image(image) => image.flush(),

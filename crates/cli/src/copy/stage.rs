@@ -1,5 +1,6 @@
 //! A few seconds of copying or comparing, with several operations in flight.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,9 @@ use super::parts::{Part, Parts};
 
 /// How long operations are started before the stage is brought to its end.
 const STAGE_TIME: Duration = Duration::from_secs(2);
+
+/// What the server copies by itself at once, so that the progress is seen.
+const SERVER_CHUNK_BYTES: u64 = 4 << 20;
 
 /// What is done with each part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +31,8 @@ pub(super) enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Tally {
     pub(super) data_bytes: u64,
+    /// Those of them that the server has copied by itself.
+    pub(super) server_bytes: u64,
     pub(super) zero_bytes: u64,
     /// The destination had them already.
     pub(super) same_bytes: u64,
@@ -35,6 +41,7 @@ pub(super) struct Tally {
 impl Tally {
     fn add(&mut self, other: Tally) {
         self.data_bytes += other.data_bytes;
+        self.server_bytes += other.server_bytes;
         self.zero_bytes += other.zero_bytes;
         self.same_bytes += other.same_bytes;
     }
@@ -51,6 +58,8 @@ pub(super) struct Stage<'a> {
     pub(super) to: &'a End,
     pub(super) mode: Mode,
     pub(super) depth: u16,
+    /// Whether the server of both is asked to copy; it is not any more once it has refused.
+    pub(super) by_server: &'a Cell<bool>,
 }
 
 impl<'a> Stage<'a> {
@@ -59,7 +68,7 @@ impl<'a> Stage<'a> {
         let start_bytes = range.start;
         let deadline = Instant::now() + STAGE_TIME;
         let mut flying = FuturesUnordered::new();
-        let mut parts = Parts::new(self.from, range, self.chunk_bytes());
+        let mut parts = Parts::new(self.from, range, self.part_bytes());
         let mut tally = Tally::default();
         loop {
             while flying.len() < usize::from(self.depth.max(1)) && Instant::now() < deadline {
@@ -77,9 +86,25 @@ impl<'a> Stage<'a> {
         self.from.chunk_bytes(self.depth).min(self.to.chunk_bytes(self.depth))
     }
 
+    /// The longest part with data.
+    fn part_bytes(self) -> u64 {
+        if self.is_by_server() { SERVER_CHUNK_BYTES } else { self.chunk_bytes() }
+    }
+
+    fn is_by_server(self) -> bool {
+        self.mode == Mode::Copy && self.by_server.get()
+    }
+
     async fn work_on(self, part: Part) -> anyhow::Result<Tally> {
         if part.is_hole && self.mode == Mode::Copy && self.to.zero(part.range.clone()).await? {
             return Ok(Tally { zero_bytes: part.length_bytes(), ..Tally::default() });
+        }
+        if !part.is_hole && self.is_by_server() {
+            if self.to.copy_from(self.from, part.range.clone()).await? {
+                let data_bytes = part.length_bytes();
+                return Ok(Tally { data_bytes, server_bytes: data_bytes, ..Tally::default() });
+            }
+            self.by_server.set(false);
         }
         let mut tally = Tally::default();
         let mut start_bytes = part.range.start;

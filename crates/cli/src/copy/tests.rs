@@ -55,7 +55,7 @@ impl Drop for Scratch {
 }
 
 const SIZE_BYTES: u64 = (5 << 20) + 1000;
-const OPTIONS: CopyOptions = CopyOptions { depth: 4, done_bytes: None, verify: false };
+const OPTIONS: CopyOptions = CopyOptions { depth: 4, done_bytes: None, verify: false, by_server: false };
 
 fn key(source_version: Option<&str>) -> Key {
     Key {
@@ -316,6 +316,25 @@ fn a_thin_volume_is_read_only_where_it_has_space() {
     assert!(content.len() == 64 << 20 && content[40 << 20..][..4096] == [5; 4096]);
     let read_bytes = read.load(Ordering::SeqCst);
     assert!(read_bytes <= 4 << 20, "{read_bytes} bytes were read for 4096");
+}
+
+#[test]
+fn a_server_that_does_not_copy_by_itself_is_read_and_written() {
+    let scratch = Scratch::new("refused");
+    let source = scratch.image(SIZE_BYTES);
+    let names = |naa| VolumeInfo { naa: Some(naa), ..info(8 << 20, 512) };
+    let from = serve(names(1), |_| None);
+    run(&End::Image(Image::open_source(&source).unwrap()), &mut as_end(&from), &scratch.journal()).unwrap();
+    let asked = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&asked);
+    let to = serve(names(2), move |op| {
+        counted.fetch_add(matches!(op, OpKind::Copy { naa: [1, 2], .. }).into(), Ordering::SeqCst);
+        None
+    });
+    let options = CopyOptions { by_server: true, verify: true, depth: 1, ..OPTIONS };
+    let copied = block_on(copy(&as_end(&from), &mut as_end(&to), &scratch.journal(), options, |_| ())).unwrap();
+    assert_eq!((copied.server_bytes, copied.verified_bytes), (0, 8 << 20));
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "it is asked once");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Process, Server, Wire, World, pattern, run, run_ok, wait_until};
+use crate::harness::{Client, Process, Scratch, Server, Wire, World, pattern, port, run, run_ok, wait_until};
+use crate::manage::ctl_ok;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const IMAGE_BYTES: u64 = 256 << 20;
@@ -115,6 +116,52 @@ fn a_volume_goes_through_a_pipe_and_over_what_is_there_only_when_told() {
         assert!(fs::read(&back).expect("the copy") == expected, "the copy of the copy over {wire:?} differs");
     }
     assert!(!world.scratch.path("-").exists() && !Path::new("-").exists(), "no file is called -");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn what_stays_in_one_server_is_copied_by_it_over_no_wire() {
+    let scratch = Scratch::new();
+    let (socket, ip, tcp) = (scratch.path("c.sock"), port(), port());
+    let volume = |name: &str| format!("{name}=file:{},size=32M", scratch.text(&format!("{name}.img")));
+    let volumes = [volume("a"), volume("b"), volume("c")];
+    let wires = [format!("hs-ip:127.0.0.1:{ip}"), format!("iscsi:127.0.0.1:{tcp}")];
+    let options = ["--control".to_owned(), scratch.text("c.sock")];
+    let mut server = Server::start_on(
+        &scratch,
+        &wires.each_ref().map(|wire| &**wire),
+        &volumes.each_ref().map(|it| &**it),
+        &options,
+    );
+    let image = scratch.path("a.img");
+    // Where nobody has written it is a hole: at the end there is none.
+    File::options()
+        .write(true)
+        .open(&image)
+        .and_then(|file| file.write_all_at(&pattern(5, PART_BYTES), 3 << 20))
+        .expect("data");
+    let passed = || -> u64 {
+        let metrics = ctl_ok(&socket, &["metrics"]);
+        let of_wires = metrics.lines().filter(|line| line.starts_with("sanwire_wire_bytes_total"));
+        of_wires.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+    };
+    let client = Client::new(&scratch, "client");
+    let hyperscsi = |name: &str| format!("hs+ip://127.0.0.1:{ip}/{name}");
+    let iscsi = |name: &str| format!("iscsi://127.0.0.1:{tcp}/iqn.2026-11.org.sanwire:{name}/0");
+    for (from, to, name) in [(hyperscsi("a"), hyperscsi("b"), "b"), (iscsi("a"), iscsi("c"), "c")] {
+        let before = passed();
+        let copied = client.run(&["cp", "--json", &from, &to]);
+        assert_eq!(copied.code, Some(0), "{copied:?}");
+        let told: serde_json::Value = serde_json::from_str(&copied.stdout).expect("JSON");
+        assert!(told["server_bytes"] == told["data_bytes"] && told["zero_bytes"].as_u64() >= Some(16 << 20), "{told}");
+        let copy = scratch.path(&format!("{name}.img"));
+        assert!(same(&image, &copy), "the copy from {from} to {to} differs");
+        assert!(fs::metadata(&copy).expect("the copy").blocks() * 512 <= 2 * PART_BYTES as u64, "it has no holes");
+        let crossed = passed() - before;
+        assert!(crossed < 1 << 20, "{crossed} bytes have crossed the wire");
+        let capped = client.run(&["cp", "--overwrite", "--cap", "1G", "--json", "--verify", &from, &to]);
+        assert!(capped.code == Some(0) && capped.stdout.contains("\"server_bytes\":0"), "{capped:?}");
+    }
     assert!(server.stop().success(), "{}", server.log());
 }
 

@@ -83,11 +83,12 @@ impl Driver {
         let (now, volume) = (self.session.now(), again.volume);
         match again.request.task {
             Task::Read | Task::Allocation | Task::Check => return Ok(()),
-            task @ (Task::Write { .. } | Task::Discard | Task::WriteZeroes) => {
+            task @ (Task::Write { .. } | Task::Discard | Task::WriteZeroes | Task::Copy(_)) => {
                 let is_stable = task == Task::Write { is_stable: true };
                 let Some(kept) = self.kept_mut(volume).filter(|kept| kept.keeper.is_needed()) else { return Ok(()) };
                 let written = again.part();
-                if again.is_unordered {
+                // By the time that it would be given again there may be other data where it was copied from.
+                if again.is_unordered || matches!(task, Task::Copy(_)) {
                     kept.keeper.not_kept();
                 } else if is_stable {
                     kept.keeper.overwritten(COST_BYTES, |before| before.outside(&written));

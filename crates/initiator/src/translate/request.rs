@@ -2,6 +2,7 @@
 
 use sanwire_buffer::{Frame, Slice};
 use sanwire_core::Lun;
+use sanwire_scsi::copy::BlockCopy;
 use sanwire_scsi::{Cdb, Extent, build, unmap_parameters};
 
 use crate::queue::OpKind;
@@ -67,11 +68,24 @@ pub(crate) enum Task {
     Flush,
     Discard,
     WriteZeroes,
+    /// The server copies them from another of its volumes.
+    Copy(CopySource),
     /// Tells which blocks have space.
     Allocation,
     /// Has the device tell what is new.
     Check,
 }
+
+/// Where the blocks of a copy come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CopySource {
+    /// The NAA names of the unit there, and of that to which they go.
+    naa: [u64; 2],
+    lba: u64,
+}
+
+/// Blocks of one copy at the most: the device does it piece by piece, but nobody sees how far it is before it is over.
+const COPY_MAX_BYTES: u64 = 4 << 20;
 
 /// An operation, or a part of one: what a command is made of, however often it is given.
 #[derive(Clone, Debug)]
@@ -108,6 +122,10 @@ impl Request {
             OpKind::WriteZeroes { offset_bytes, length_bytes } => {
                 (of(Task::WriteZeroes, offset_bytes, length_bytes, None), None)
             }
+            OpKind::Copy { naa, source_offset_bytes, offset_bytes, length_bytes } => {
+                let lba = source_offset_bytes / u64::from(block_bytes.max(1));
+                (of(Task::Copy(CopySource { naa, lba }), offset_bytes, length_bytes, None), None)
+            }
             OpKind::Allocation { offset_bytes, length_bytes } => {
                 let room = Frame::from(vec![0; LBA_STATUS_BYTES as usize]);
                 (of(Task::Allocation, offset_bytes, length_bytes, None), Some(room))
@@ -132,9 +150,25 @@ impl Request {
             Task::WriteZeroes => {
                 (build::write_same_16(extent, false, false), Some(Slice::from(vec![0; self.block_bytes as usize])))
             }
+            Task::Copy(source) => {
+                let list = self.block_copy(source).to_parameters();
+                (build::extended_copy(list.len() as u32), Some(Slice::from(list)))
+            }
             Task::Allocation => (build::get_lba_status(self.lba, LBA_STATUS_BYTES), None),
         };
         Order { data_out, data_in, ..Order::of_disk(lun, cdb) }
+    }
+
+    fn block_copy(&self, source: CopySource) -> BlockCopy {
+        let [source_naa, destination_naa] = source.naa;
+        BlockCopy {
+            source_naa,
+            source_lba: source.lba,
+            destination_naa,
+            destination_lba: self.lba,
+            blocks: u16::try_from(self.blocks).unwrap_or(u16::MAX),
+            block_bytes: self.block_bytes,
+        }
     }
 
     /// Bytes that are written with it, not counting what is made anew each time.
@@ -148,12 +182,12 @@ impl Request {
 
     /// It is about blocks without their data: devices may not know it, or not in this form.
     pub(crate) fn is_range(&self) -> bool {
-        matches!(self.task, Task::Discard | Task::WriteZeroes | Task::Allocation)
+        matches!(self.task, Task::Discard | Task::WriteZeroes | Task::Copy(_) | Task::Allocation)
     }
 
     /// Its blocks have a content of its own when it is done.
     pub(crate) fn is_write(&self) -> bool {
-        matches!(self.task, Task::Write { .. } | Task::WriteZeroes)
+        matches!(self.task, Task::Write { .. } | Task::WriteZeroes | Task::Copy(_))
     }
 
     fn bytes(&self, blocks: u64) -> usize {
@@ -164,6 +198,7 @@ impl Request {
         let max_bytes = match self.task {
             Task::Read | Task::Write { .. } => limits.transfer_max_bytes.into(),
             Task::Discard | Task::WriteZeroes => limits.range_max_bytes,
+            Task::Copy(_) => COPY_MAX_BYTES.min(u64::from(u16::MAX) * u64::from(self.block_bytes)),
             Task::Flush | Task::Allocation | Task::Check => return u64::MAX,
         };
         (max_bytes / u64::from(self.block_bytes.max(1))).clamp(1, u32::MAX.into())
@@ -171,7 +206,11 @@ impl Request {
 
     fn part(&self, from: u64, blocks: u64) -> Request {
         let data = self.data.as_ref().map(|data| data.slice(self.bytes(from)..self.bytes(from + blocks)));
-        Request { lba: self.lba + from, blocks, data, ..*self }
+        let task = match self.task {
+            Task::Copy(source) => Task::Copy(CopySource { lba: source.lba + from, ..source }),
+            task => task,
+        };
+        Request { task, lba: self.lba + from, blocks, data, ..*self }
     }
 
     /// Whether another one is about some of its blocks.
@@ -261,6 +300,22 @@ mod tests {
         assert_eq!((left(10, 5), left(0, 50)), (Some(vec![]), Some(vec![])));
         assert_eq!((left(8, 4), left(13, 9)), (Some(vec![(12, 3)]), Some(vec![(10, 3)])));
         assert_eq!(left(11, 2), Some(vec![(10, 1), (13, 2)]));
+    }
+
+    #[test]
+    fn a_copy_is_given_in_parts_of_both_volumes() {
+        let (source_offset_bytes, offset_bytes, length_bytes) = (8 * 512, 3 * 512, COPY_MAX_BYTES + 512);
+        let parts = commands(OpKind::Copy { naa: [1, 2], source_offset_bytes, offset_bytes, length_bytes }, 1, 1);
+        let blocks = COPY_MAX_BYTES / 512;
+        let copy = |done: u64, blocks: u64| {
+            let (source_lba, destination_lba, blocks) = (8 + done, 3 + done, blocks as u16);
+            BlockCopy { source_naa: 1, source_lba, destination_naa: 2, destination_lba, blocks, block_bytes: 512 }
+        };
+        for (part, copy) in parts.iter().zip([copy(0, blocks), copy(blocks, 1)]) {
+            assert_eq!(part.data_out.as_deref(), Some(&copy.to_parameters()[..]));
+            assert_eq!(part.cdb, build::extended_copy(copy.to_parameters().len() as u32));
+        }
+        assert_eq!(parts.len(), 2);
     }
 
     /// The commands of a request of which so many blocks go at once.

@@ -47,6 +47,7 @@ pub(crate) fn info() -> VolumeInfo {
         is_compressed: false,
         rate_cap_bytes_per_second: None,
         identity: "memory".into(),
+        naa: None,
     }
 }
 
@@ -100,6 +101,7 @@ fn serve(op: Op, disk: &mut [u8]) {
             disk[offset_bytes as usize..][..length_bytes as usize].fill(0);
             OpOutput::Done
         }
+        OpKind::Copy { .. } => return op.completer.complete(Err(VolumeError::Unsupported)),
         OpKind::Flush | OpKind::Check => OpOutput::Done,
         OpKind::Allocation { length_bytes, .. } => {
             OpOutput::Allocation(vec![AllocatedRun { length_bytes, is_mapped: false }])

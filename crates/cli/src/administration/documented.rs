@@ -100,6 +100,8 @@ fn every_key_of_the_output_is_documented_and_every_documented_key_is_there() {
         ("What a connection has done: each", described("ConnectionStatistics")),
         ("Quotas: each", described("QuotaStatistics")),
         ("A change that takes long: each", keys_of(&job)),
+        ("A pool: each", described("PoolStatus")),
+        ("A snapshot: each", described("SnapshotStatus")),
     ] {
         assert_eq!(documented(&output, heading), there, "{heading}");
     }

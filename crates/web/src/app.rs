@@ -40,15 +40,15 @@ impl App {
         Ok(Arc::new(App { management: Management::new(desk), hosts, document, news, accounts }))
     }
 
-    /// Asks the server in the name of a caller.
+    /// Asks the server in the name of a caller, who may do it now, with the whole request read.
     pub(crate) async fn ask(&self, caller: &Caller, request: Request) -> Result<Answer, Problem> {
-        caller.check(&request)?;
+        caller.again(&self.accounts)?.check(&request)?;
         self.management.ask(&caller.asker, request).await
     }
 
     /// Changes something in the name of a caller.
     pub(crate) async fn change(&self, caller: &Caller, request: Request, terms: Terms) -> Result<Outcome, Problem> {
-        caller.check(&request)?;
+        caller.again(&self.accounts)?.check(&request)?;
         self.management.change(&caller.asker, request, terms).await
     }
 }

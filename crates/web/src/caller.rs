@@ -9,6 +9,7 @@ use sanwire_server::{Asker, Request};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::accounts::{Accounts, Proof};
 use crate::problem::Problem;
 
 /// What somebody may do. Each may do what those before it may.
@@ -83,9 +84,22 @@ impl Peer {
 pub(crate) struct Caller {
     pub(crate) asker: Asker,
     pub(crate) role: Role,
+    /// By what they have shown it; `None` when the system has said it.
+    pub(crate) proof: Option<Proof>,
 }
 
 impl Caller {
+    /// The same caller with what they may do now, which may be less than when the request began.
+    ///
+    /// # Errors
+    /// A problem when their account is gone, or their session is over.
+    pub(crate) fn again(&self, accounts: &Accounts) -> Result<Self, Problem> {
+        let Some(proof) = &self.proof else { return Ok(self.clone()) };
+        let over = || Problem::new("unauthenticated", "the account is gone, or the session is over: log in again");
+        let owner = accounts.owner(proof).ok_or_else(over)?;
+        Ok(Caller { role: owner.role(), ..self.clone() })
+    }
+
     /// # Errors
     /// A problem when the caller may not do this.
     pub(crate) fn check(&self, request: &Request) -> Result<(), Problem> {
@@ -111,6 +125,8 @@ fn role_for(request: &Request) -> Role {
         // It reads the file that says everything; the audit log tells of accounts, too.
         R::Audit(_) | R::Reload { dry_run: false, .. } => Role::Administrator,
         request if request.names_host_path() => Role::Administrator,
+        // It gives back what an administrator may have taken away: also the right to manage.
+        R::ResetClient { .. } => Role::Administrator,
         // Who manages in band is an administrator.
         R::AddClient { settings, .. } | R::SetClient { settings, .. } if settings.manage.is_some() => {
             Role::Administrator
@@ -143,5 +159,13 @@ mod tests {
         let load = |store: Option<&str>| Request::LoadVolume { name: "a".into(), store: store.map(str::to_owned) };
         assert_eq!(role_for(&load(Some("file:/etc/shadow"))), Role::Administrator);
         assert_eq!(role_for(&load(None)), Role::Operator);
+    }
+
+    #[test]
+    fn who_gives_back_the_right_to_manage_is_an_administrator() {
+        let reset = Request::ResetClient { client: "c".into(), force: false };
+        assert_eq!(role_for(&Request::Start { request: Box::new(reset) }), Role::Administrator);
+        let drop = Request::DropClient { client: "c".into() };
+        assert_eq!(role_for(&drop), Role::Operator);
     }
 }

@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sanwire_server::Asker;
 
-use crate::accounts::Owner;
+use crate::accounts::{Owner, Proof};
 use crate::app::App;
 use crate::caller::{Caller, Peer, Role};
 use crate::extract::is_json;
@@ -67,30 +67,33 @@ fn identify(app: &App, request: &Request<Body>, peer: &Peer) -> Result<Option<Ca
     if let Some(given) = headers.get(header::AUTHORIZATION) {
         let given = given.to_str().ok().and_then(|given| given.split_once(' '));
         let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        let owner = token.and_then(|token| app.accounts.token(token));
+        let caller = token.and_then(Proof::of_token).and_then(|proof| caller_by(app, proof, peer));
         let wrong = || Problem::new("unauthenticated", "this token is not known, or holds no longer");
-        return owner.ok_or_else(wrong).map(|owner| Some(caller_of(owner, peer)));
+        return caller.ok_or_else(wrong).map(Some);
     }
     if let Peer::Unix { uid, pid } = peer {
         // Only the server's own user, and root, can reach the socket.
         let asker = Asker::Process { uid: *uid, pid: *pid };
-        return Ok(Some(Caller { asker, role: Role::Administrator }));
+        return Ok(Some(Caller { asker, role: Role::Administrator, proof: None }));
     }
-    let Some(owner) = cookie(headers, cookie_name(peer)).and_then(|secret| app.accounts.session(secret)) else {
+    let proof = cookie(headers, cookie_name(peer)).map(Proof::of_session);
+    let Some(caller) = proof.and_then(|proof| caller_by(app, proof, peer)) else {
         return Ok(None);
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         check_page(headers)?;
     }
-    Ok(Some(caller_of(owner, peer)))
+    Ok(Some(caller))
 }
 
-fn caller_of(owner: Owner, peer: &Peer) -> Caller {
-    let address = peer.to_string();
-    match owner {
-        Owner::User(user, role) => Caller { asker: Asker::User { user, address }, role },
-        Owner::Token(token, role) => Caller { asker: Asker::Token { token, address }, role },
-    }
+fn caller_by(app: &App, proof: Proof, peer: &Peer) -> Option<Caller> {
+    let (owner, address) = (app.accounts.owner(&proof)?, peer.to_string());
+    let role = owner.role();
+    let asker = match owner {
+        Owner::User(user, _) => Asker::User { user, address },
+        Owner::Token(token, _) => Asker::Token { token, address },
+    };
+    Some(Caller { asker, role, proof: Some(proof) })
 }
 
 /// A browser gives the cookie to whatever page asks: a change must show that it comes from this server's own. That no other origin is

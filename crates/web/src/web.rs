@@ -184,14 +184,8 @@ impl Web {
         self.fingerprint.as_deref()
     }
 
-    /// Whether there is a user.
-    #[must_use]
-    pub fn has_users(&self) -> bool {
-        !self.accounts.contents().users.is_empty()
-    }
-
-    /// A link by which somebody becomes an administrator, once and within ten minutes; `None` where no page can be reached. The code
-    /// stands where no server and no log sees it.
+    /// A link by which somebody becomes the first administrator within ten minutes; `None` where there is one, where none could be
+    /// kept, and where no page can be reached. The code stands where no server and no log sees it.
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -201,7 +195,8 @@ impl Web {
         else {
             return Ok(None);
         };
-        Ok(Some(format!("{}/#code={}", address.url(*is_encrypted), self.accounts.new_code()?.text())))
+        let code = self.accounts.new_code()?;
+        Ok(code.map(|code| format!("{}/#code={}", address.url(*is_encrypted), code.text())))
     }
 
     fn open(&mut self, address: &WebAddress, tls: Option<TlsAcceptor>) -> Result<Listener, WebError> {

@@ -161,7 +161,7 @@ fn web_places(web: Option<&Web>) -> anyhow::Result<String> {
     if let Some(fingerprint) = web.fingerprint() {
         let _ = writeln!(text, "its certificate has the SHA-256 {fingerprint}");
     }
-    if let Some(link) = if web.has_users() { None } else { web.log_in_link()? } {
+    if let Some(link) = web.log_in_link()? {
         let _ = writeln!(text, "its first administrator begins within ten minutes (docs/http-api.md) at {link}");
     }
     Ok(text)

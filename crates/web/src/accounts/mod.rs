@@ -48,6 +48,27 @@ struct State {
     attempts: Attempts,
 }
 
+/// By what somebody has shown who they are. It is looked at again before anything is done for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Proof {
+    /// The cookie of a session.
+    Session(Digest),
+    /// A token.
+    Token(Digest),
+}
+
+impl Proof {
+    /// What a cookie proves.
+    pub(crate) fn of_session(secret: &str) -> Self {
+        Proof::Session(Digest::of(secret))
+    }
+
+    /// What a token proves; `None` when it is not written as one.
+    pub(crate) fn of_token(text: &str) -> Option<Self> {
+        text.strip_prefix(secret::TOKEN_PREFIX).map(|secret| Proof::Token(Digest::of(secret)))
+    }
+}
+
 /// Whom a secret belongs to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
@@ -55,6 +76,15 @@ pub(crate) enum Owner {
     User(String, Role),
     /// A program, by the name of its token.
     Token(String, Role),
+}
+
+impl Owner {
+    /// What it may do.
+    pub(crate) fn role(&self) -> Role {
+        match self {
+            Owner::User(_, role) | Owner::Token(_, role) => *role,
+        }
+    }
 }
 
 impl Accounts {
@@ -79,37 +109,43 @@ impl Accounts {
         Arc::clone(&self.lock().contents)
     }
 
-    /// Changes what is kept; when it cannot be kept, nothing has changed. It writes a file.
-    pub(crate) fn change<T>(&self, edit: impl FnOnce(&mut Contents) -> Result<T, Problem>) -> Result<T, Problem> {
-        let not_kept = |reason: String| {
-            Problem::new("not-kept", format!("nothing was changed, since it could not be kept: {reason}"))
-        };
+    /// Changes what is kept, and then has that noted; when it cannot be kept, nothing has changed. It writes a file.
+    pub(crate) fn change(
+        &self,
+        edit: impl FnOnce(&mut Contents) -> Result<(), Problem>,
+        note: impl FnOnce(),
+    ) -> Result<(), Problem> {
         let _changing = self.change.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = self.path.as_deref().ok_or_else(|| not_kept("the server has no state directory".into()))?;
-        let mut contents = Contents::clone(&self.contents());
-        let done = edit(&mut contents)?;
-        let text = file::written(&contents).map_err(|error| not_kept(error.to_string()))?;
-        replace_file(path, &text).map_err(|error| not_kept(format!("{}: {error}", path.display())))?;
-        self.lock().contents = Arc::new(contents);
-        Ok(done)
-    }
-
-    /// A new code by which somebody becomes an administrator, once; the one before holds no longer.
-    pub(crate) fn new_code(&self) -> std::io::Result<Secret> {
-        let code = Secret::random()?;
-        self.lock().code = Some((code.digest(), Instant::now() + CODE_TIME));
-        Ok(code)
-    }
-
-    /// Uses the code up.
-    pub(crate) fn take_code(&self, code: &str) -> bool {
-        let mut state = self.lock();
-        let is_right =
-            state.code.as_ref().is_some_and(|(digest, until)| *digest == Digest::of(code) && Instant::now() < *until);
-        if is_right {
-            state.code = None;
+        let path = self.path.as_deref().ok_or_else(|| not_kept("the server has no state directory"))?;
+        let before = self.contents();
+        let mut contents = Contents::clone(&before);
+        edit(&mut contents)?;
+        if before.has_administrator() && !contents.has_administrator() {
+            return Err(Problem::new("account-last", "this is the last administrator: make another one first"));
         }
-        is_right
+        let text = file::written(&contents).map_err(|error| not_kept(&error.to_string()))?;
+        replace_file(path, &text).map_err(|error| not_kept(&format!("{}: {error}", path.display())))?;
+        self.lock().take_over(contents);
+        note();
+        Ok(())
+    }
+
+    /// A new code by which somebody becomes the first administrator; the one before holds no longer. `None` when there is an
+    /// administrator, or no place to keep one.
+    pub(crate) fn new_code(&self) -> std::io::Result<Option<Secret>> {
+        let code = Secret::random()?;
+        let mut state = self.lock();
+        if self.path.is_none() || state.contents.has_administrator() {
+            return Ok(None);
+        }
+        state.code = Some((code.digest(), Instant::now() + CODE_TIME));
+        Ok(Some(code))
+    }
+
+    /// Whether it is the code. It holds until there is an administrator.
+    pub(crate) fn is_code(&self, code: &str) -> bool {
+        let digest = Digest::of(code);
+        self.lock().code.is_some_and(|(own, until)| own == digest && Instant::now() < until)
     }
 
     /// Whether one more log-in may be tried for this account, and from there.
@@ -118,42 +154,58 @@ impl Accounts {
         self.lock().attempts.take(account, source, now)
     }
 
-    /// A new session of a user.
-    pub(crate) fn begin_session(&self, user: &str) -> std::io::Result<Secret> {
+    /// A new session of a user who has shown the password of which this is kept, and the user's role; `None` when that is the
+    /// password no longer.
+    pub(crate) fn begin_session(&self, user: &str, password: &Hash) -> std::io::Result<Option<(Secret, Role)>> {
         let secret = Secret::random()?;
-        self.lock().sessions.begin(secret.digest(), user, Instant::now());
-        Ok(secret)
+        let mut state = self.lock();
+        let role = state.contents.user(user).filter(|user| user.password == *password).map(|user| user.role);
+        let Some(role) = role else { return Ok(None) };
+        state.sessions.begin(secret.digest(), user, Instant::now());
+        Ok(Some((secret, role)))
     }
 
     pub(crate) fn end_session(&self, secret: &str) {
         self.lock().sessions.end(&Digest::of(secret));
     }
 
-    /// Ends the sessions of a user that is gone, or has another password.
-    pub(crate) fn end_sessions_of(&self, user: &str) {
-        self.lock().sessions.end_of(user);
-    }
-
-    /// Whose session it is.
-    pub(crate) fn session(&self, secret: &str) -> Option<Owner> {
+    /// Whose it is, and what they may do now.
+    pub(crate) fn owner(&self, proof: &Proof) -> Option<Owner> {
         let mut state = self.lock();
-        let user = state.sessions.find(&Digest::of(secret), Instant::now())?;
-        let role = state.contents.user(&user)?.role;
-        Some(Owner::User(user, role))
-    }
-
-    /// Whose token it is.
-    pub(crate) fn token(&self, secret: &str) -> Option<Owner> {
-        let contents = self.contents();
-        let digest = Digest::of(secret.strip_prefix(secret::TOKEN_PREFIX)?);
-        let token = contents.tokens.iter().find(|token| token.digest == digest)?;
-        Some(Owner::Token(token.name.clone(), token.role))
+        match proof {
+            Proof::Session(digest) => {
+                let user = state.sessions.find(digest, Instant::now())?;
+                let role = state.contents.user(&user)?.role;
+                Some(Owner::User(user, role))
+            }
+            Proof::Token(digest) => {
+                let token = state.contents.tokens.iter().find(|token| token.digest == *digest)?;
+                Some(Owner::Token(token.name.clone(), token.role))
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // It is whole between any two changes.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    /// From now on these are the accounts. What came by a password that is gone ends, and so does the code once it has no use.
+    fn take_over(&mut self, contents: Contents) {
+        let before = std::mem::replace(&mut self.contents, Arc::new(contents));
+        let is_same = |old: &UserRecord| self.contents.user(&old.name).is_some_and(|new| new.password == old.password);
+        let ended: Vec<&UserRecord> = before.users.iter().filter(|old| !is_same(old)).collect();
+        ended.into_iter().for_each(|old| self.sessions.end_of(&old.name));
+        if self.contents.has_administrator() {
+            self.code = None;
+        }
+    }
+}
+
+fn not_kept(reason: &str) -> Problem {
+    Problem::new("not-kept", format!("nothing was changed, since it could not be kept: {reason}"))
 }
 
 #[cfg(test)]

@@ -19,15 +19,32 @@ fn add(contents: &mut Contents, token: TokenRecord) -> Result<(), Problem> {
     Ok(())
 }
 
+/// What is kept of a password, without the work.
+fn hash(text: &str) -> Hash {
+    let hash = serde_json::json!({ "memory_kib": 8, "passes": 1, "lanes": 1, "salt": "", "hash": text });
+    serde_json::from_value(hash).unwrap()
+}
+
+fn user(name: &str, role: Role, password: &str) -> UserRecord {
+    UserRecord { name: name.into(), role, password: hash(password) }
+}
+
+/// This is the only user then.
+fn set(contents: &mut Contents, user: UserRecord) -> Result<(), Problem> {
+    contents.users = vec![user];
+    Ok(())
+}
+
 #[test]
 fn accounts_are_there_after_a_restart_and_their_secrets_are_not_in_the_file() {
     let (path, secret) = (path("kept"), Secret::random().unwrap());
     let accounts = Accounts::load(Some(path.clone())).unwrap();
-    accounts.change(|contents| add(contents, token("monitor", &secret))).unwrap();
+    accounts.change(|contents| add(contents, token("monitor", &secret)), || ()).unwrap();
     let again = Accounts::load(Some(path.clone())).unwrap();
-    assert_eq!(again.token(&secret.token()), Some(Owner::Token("monitor".into(), Role::Viewer)));
+    let owner = |text: &str| Proof::of_token(text).and_then(|proof| again.owner(&proof));
+    assert_eq!(owner(&secret.token()), Some(Owner::Token("monitor".into(), Role::Viewer)));
     for wrong in [secret.text(), "swt_", "", &format!("swt_{}", again.contents().tokens[0].digest)] {
-        assert_eq!(again.token(wrong), None);
+        assert_eq!(owner(wrong), None);
     }
     assert!(!fs::read_to_string(&path).unwrap().contains(secret.text()));
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -57,42 +74,76 @@ fn what_is_damaged_or_open_to_others_lets_nobody_in() {
 #[test]
 fn what_cannot_be_kept_has_not_changed() {
     let accounts = Accounts::load(Some("/proc/none/accounts.json".into())).unwrap();
-    let secret = Secret::random().unwrap();
-    let refused = accounts.change(|contents| add(contents, token("a", &secret))).unwrap_err();
-    assert_eq!((&*refused.code, accounts.token(&secret.token())), ("not-kept", None));
-    assert_eq!(Accounts::load(None).unwrap().change(|_| Ok(())).unwrap_err().code, "not-kept");
+    let (secret, code) = (Secret::random().unwrap(), accounts.new_code().unwrap().unwrap());
+    let note = || panic!("nothing was changed");
+    let refused = accounts.change(|contents| add(contents, token("a", &secret)), note).unwrap_err();
+    let proof = Proof::Token(secret.digest());
+    assert_eq!((&*refused.code, accounts.owner(&proof)), ("not-kept", None));
+    let root = user("root", Role::Administrator, "x");
+    assert_eq!(accounts.change(|contents| set(contents, root), note).unwrap_err().code, "not-kept");
+    assert!(accounts.is_code(code.text()), "nobody has become an administrator by it");
+    let nowhere = Accounts::load(None).unwrap();
+    assert_eq!(nowhere.change(|_| Ok(()), note).unwrap_err().code, "not-kept");
+    assert!(nowhere.new_code().unwrap().is_none(), "nobody could become an administrator by it");
 }
 
 #[test]
-fn a_code_is_good_for_one_log_in() {
-    let accounts = Accounts::load(None).unwrap();
-    assert!(!accounts.take_code(""));
-    let (first, second) = (accounts.new_code().unwrap(), accounts.new_code().unwrap());
-    assert!(!accounts.take_code(first.text()), "there is a newer one");
-    assert!(accounts.take_code(second.text()) && !accounts.take_code(second.text()));
+fn a_code_is_good_until_there_is_an_administrator() {
+    let path = path("code");
+    let accounts = Accounts::load(Some(path.clone())).unwrap();
+    assert!(!accounts.is_code(""));
+    let new_code = || accounts.new_code().unwrap();
+    let (first, second) = (new_code().unwrap(), new_code().unwrap());
+    assert!(!accounts.is_code(first.text()) && accounts.is_code(second.text()), "the newest one counts");
+    let put = |role| accounts.change(|contents| set(contents, user("a", role, "x")), || ()).unwrap();
+    put(Role::Operator);
+    assert!(accounts.is_code(second.text()));
+    put(Role::Administrator);
+    assert!(!accounts.is_code(second.text()) && new_code().is_none());
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_session_begins_by_the_password_that_is_kept_and_ends_with_it() {
+    let path = path("password");
+    let accounts = Accounts::load(Some(path.clone())).unwrap();
+    let put = |password| {
+        let role = Role::Viewer;
+        accounts.change(|contents| set(contents, user("a", role, password)), || ()).unwrap();
+    };
+    let begin = |password| accounts.begin_session("a", &hash(password)).unwrap().map(|(secret, _)| secret);
+    put("old");
+    let secret = begin("old").unwrap();
+    let owner = || accounts.owner(&Proof::of_session(secret.text()));
+    put("old");
+    assert_eq!(owner(), Some(Owner::User("a".into(), Role::Viewer)));
+    put("new");
+    assert_eq!((owner(), begin("old").is_none(), begin("new").is_some()), (None, true, true));
+    fs::remove_file(path).unwrap();
 }
 
 #[test]
 fn a_session_has_the_role_that_its_user_has_now() {
     let path = path("roles");
     let accounts = Accounts::load(Some(path.clone())).unwrap();
-    let secret = accounts.begin_session("a").unwrap();
-    assert_eq!(accounts.session(secret.text()), None, "there is no such user");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let password = runtime.block_on(accounts.hashing.hash("a long password".into())).unwrap();
     let is_right = |text: &str, hash| runtime.block_on(accounts.hashing.is_right(text.into(), hash)).unwrap();
     assert!(is_right("a long password", Some(password.clone())) && !is_right("another", Some(password.clone())));
     assert!(!is_right("another", None));
-    for role in [Role::Viewer, Role::Administrator] {
+    let put = |role| {
         let user = UserRecord { name: "a".into(), role, password: password.clone() };
-        let set = |contents: &mut Contents| {
-            contents.users = vec![user];
-            Ok(())
-        };
-        accounts.change(set).unwrap();
-        assert_eq!(accounts.session(secret.text()), Some(Owner::User("a".into(), role)));
+        accounts.change(|contents| set(contents, user), || ()).unwrap();
+    };
+    assert!(accounts.begin_session("a", &password).unwrap().is_none(), "there is no such user");
+    put(Role::Operator);
+    let (secret, _) = accounts.begin_session("a", &password).unwrap().unwrap();
+    let owner = || accounts.owner(&Proof::of_session(secret.text()));
+    for role in [Role::Viewer, Role::Administrator] {
+        put(role);
+        assert_eq!(owner(), Some(Owner::User("a".into(), role)));
     }
     accounts.end_session(secret.text());
-    assert_eq!(accounts.session(secret.text()), None);
+    assert_eq!(owner(), None);
     fs::remove_file(path).unwrap();
 }

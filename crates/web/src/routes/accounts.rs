@@ -135,14 +135,8 @@ async fn add_user(
     let password = app.accounts.hashing.hash(password).await?;
     let location = format!("/api/v1/users/{}", in_path(&name));
     let line = format!("user {name} is there, as {}", role.word());
-    let changed = app.edit(&caller.asker, line, move |contents| {
-        if contents.user(&name).is_some() {
-            return Err(Problem::new("account-exists", format!("there is a user {name} already")));
-        }
-        check_room(contents.users.len())?;
-        contents.users.push(UserRecord { name, role, password });
-        Ok(())
-    });
+    let user = UserRecord { name, role, password };
+    let changed = app.edit(&caller, Role::Administrator, line, move |contents| push_user(contents, user));
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], changed.await?))
 }
 
@@ -157,27 +151,21 @@ async fn change_user(
     Json(UserChange { role, password }): Json<UserChange>,
 ) -> Result<Body<Changed>, Problem> {
     let is_own = matches!(&caller.asker, Asker::User { user, .. } if *user == name);
-    if !is_own || role.is_some() {
-        caller.needs(Role::Administrator)?;
-    }
+    let least = if is_own && role.is_none() { Role::Viewer } else { Role::Administrator };
+    caller.needs(least)?;
     password.as_deref().map(check_password).transpose()?;
     let password = match password {
         Some(password) => Some(app.accounts.hashing.hash(password).await?),
         None => None,
     };
-    let (has_password, user) = (password.is_some(), name.clone());
     let line = format!("user {name} was changed");
-    let changed = app.edit(&caller.asker, line, move |contents| {
+    let changed = app.edit(&caller, least, line, move |contents| {
         let user = contents.users.iter_mut().find(|user| user.name == name).ok_or_else(unknown)?;
         user.role = role.unwrap_or(user.role);
         user.password = password.unwrap_or_else(|| user.password.clone());
-        check_administrator(contents)
+        Ok(())
     });
-    let changed = changed.await?;
-    if has_password {
-        app.accounts.end_sessions_of(&user);
-    }
-    Ok(changed)
+    changed.await
 }
 
 /// Remove a user
@@ -188,15 +176,13 @@ async fn remove_user(
     Path(name): Path<String>,
 ) -> Result<Body<Changed>, Problem> {
     caller.needs(Role::Administrator)?;
-    let (line, user) = (format!("user {name} is gone"), name.clone());
-    let changed = app.edit(&caller.asker, line, move |contents| {
+    let line = format!("user {name} is gone");
+    let changed = app.edit(&caller, Role::Administrator, line, move |contents| {
         contents.user(&name).ok_or_else(unknown)?;
         contents.users.retain(|user| user.name != name);
-        check_administrator(contents)
+        Ok(())
     });
-    let changed = changed.await?;
-    app.accounts.end_sessions_of(&user);
-    Ok(changed)
+    changed.await
 }
 
 /// The tokens
@@ -229,7 +215,7 @@ async fn add_token(
     let made = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let line = format!("token {name} ({}) is there, as {}", digest.id(), role.word());
     let _ = app
-        .edit(&caller.asker, line, move |contents| {
+        .edit(&caller, Role::Administrator, line, move |contents| {
             check_room(contents.tokens.len())?;
             contents.tokens.push(TokenRecord { name, role, digest, made, by });
             Ok(())
@@ -249,7 +235,7 @@ async fn remove_token(
 ) -> Result<Body<Changed>, Problem> {
     caller.needs(Role::Administrator)?;
     let line = format!("token {id:?} is gone");
-    let changed = app.edit(&caller.asker, line, move |contents| {
+    let changed = app.edit(&caller, Role::Administrator, line, move |contents| {
         let before = contents.tokens.len();
         contents.tokens.retain(|token| token.digest.id() != id);
         if contents.tokens.len() == before { Err(unknown()) } else { Ok(()) }
@@ -279,28 +265,43 @@ fn check_room(held: usize) -> Result<(), Problem> {
     if held < RECORDS_MAX { Ok(()) } else { Err(problem()) }
 }
 
-/// There stays somebody who may do everything.
-fn check_administrator(contents: &Contents) -> Result<(), Problem> {
-    let problem = || Problem::new("account-last", "this is the last administrator: make another one first");
-    if contents.has_administrator() { Ok(()) } else { Err(problem()) }
+pub(super) fn push_user(contents: &mut Contents, user: UserRecord) -> Result<(), Problem> {
+    if contents.user(&user.name).is_some() {
+        return Err(Problem::new("account-exists", format!("there is a user {} already", user.name)));
+    }
+    check_room(contents.users.len())?;
+    contents.users.push(user);
+    Ok(())
 }
 
 impl App {
-    /// Changes accounts, and writes down who has changed what.
-    pub(super) async fn edit(
+    /// Changes accounts in the name of a caller, who must have this role still when it is done.
+    async fn edit(
+        &self,
+        caller: &Caller,
+        least: Role,
+        line: String,
+        edit: impl FnOnce(&mut Contents) -> Result<(), Problem> + Send + 'static,
+    ) -> Result<Body<Changed>, Problem> {
+        let (accounts, again) = (Arc::clone(&self.accounts), caller.clone());
+        let edit = move |contents: &mut Contents| {
+            again.again(&accounts)?.needs(least)?;
+            edit(contents)
+        };
+        self.edit_by(&caller.asker, line, edit).await
+    }
+
+    /// Changes accounts, and writes down who has changed what. Once begun, all of that is done, also when nobody waits any more.
+    pub(super) async fn edit_by(
         &self,
         by: &Asker,
         line: String,
         edit: impl FnOnce(&mut Contents) -> Result<(), Problem> + Send + 'static,
     ) -> Result<Body<Changed>, Problem> {
-        let accounts = Arc::clone(&self.accounts);
-        self.management.work(move || accounts.change(edit)).await??;
-        self.note(by, line.clone()).await?;
+        let (accounts, desk) = (Arc::clone(&self.accounts), Arc::clone(&self.management.desk));
+        let (by, noted) = (by.clone(), line.clone());
+        let change = move || accounts.change(edit, || desk.note_changed(&by, noted));
+        self.management.work(change).await??;
         Ok(Body(Changed { changed: vec![line] }))
-    }
-
-    pub(super) async fn note(&self, by: &Asker, line: String) -> Result<(), Problem> {
-        let (desk, by) = (Arc::clone(&self.management.desk), by.clone());
-        self.management.work(move || desk.note_changed(&by, line)).await
     }
 }

@@ -1,5 +1,6 @@
 //! Who asks: first log-in, log-in and log-out.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -13,8 +14,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Changed;
-use super::accounts::{PASSWORD_BYTES, check_name, check_password};
-use crate::accounts::{SESSION_TIME, UserRecord};
+use super::accounts::{PASSWORD_BYTES, check_name, check_password, push_user};
+use crate::accounts::{Contents, Hash, SESSION_TIME, Secret, UserRecord};
 use crate::app::App;
 use crate::caller::{Caller, Peer, Role};
 use crate::extract::Json;
@@ -51,7 +52,7 @@ struct LogIn {
 struct Bootstrap {
     /// The code of the link that `sanwire serve` prints.
     code: String,
-    /// The user, who is made, or gets this password and the role administrator.
+    /// The user, who is made.
     name: String,
     /// The password.
     #[schema(format = Password, min_length = 10, max_length = 256)]
@@ -60,7 +61,7 @@ struct Bootstrap {
 
 /// Make the first administrator
 ///
-/// By the code of a link that `sanwire serve` prints, which holds once and for ten minutes. Logs in as well.
+/// By the code of a link that `sanwire serve` prints, which holds for ten minutes, until there is an administrator. Logs in as well.
 #[utoipa::path(post, path = "/bootstrap", tag = "accounts", security(()), request_body = Bootstrap, responses((status = 201, description = "The user is there, and logged in.", body = Session)))]
 async fn bootstrap(
     State(app): State<Arc<App>>,
@@ -71,21 +72,19 @@ async fn bootstrap(
     check_password(&password)?;
     let by = Asker::Stranger { address: peer.to_string() };
     let may_try = app.accounts.may_try("", &peer.source());
-    if !may_try || !app.accounts.take_code(&code) {
+    if !may_try || !app.accounts.is_code(&code) {
         return Err(app.refuse_log_in(&by, "a first log-in by HTTP", may_try).await);
     }
     let hash = app.accounts.hashing.hash(password).await?;
-    let user = UserRecord { name: name.clone(), role: Role::Administrator, password: hash };
+    let user = UserRecord { name: name.clone(), role: Role::Administrator, password: hash.clone() };
     let line = format!("user {name} is an administrator, by a one-time link");
-    let _ = app
-        .edit(&by, line, move |contents| {
-            contents.users.retain(|old| old.name != user.name);
-            contents.users.push(user);
-            Ok(())
-        })
-        .await?;
-    app.accounts.end_sessions_of(&name);
-    app.begin_session(&peer, &name, Role::Administrator)
+    let accounts = Arc::clone(&app.accounts);
+    let edit = move |contents: &mut Contents| {
+        // Another one may have used it meanwhile.
+        if accounts.is_code(&code) { push_user(contents, user) } else { Err(refused()) }
+    };
+    let _ = app.edit_by(&by, line, edit).await?;
+    answer(&peer, &name, app.accounts.begin_session(&name, &hash))
 }
 
 /// Who asks
@@ -110,20 +109,15 @@ async fn log_in(
 ) -> Result<Response, Problem> {
     let by = Asker::Stranger { address: peer.to_string() };
     if name.len() > 64 || password.len() > *PASSWORD_BYTES.end() {
-        return Err(Problem::new("login-refused", "there is no such user, or the password is another one"));
+        return Err(refused());
     }
     if !app.accounts.may_try(&name, &peer.source()) {
         return Err(app.refuse_log_in(&by, "a log-in by HTTP", false).await);
     }
-    let user = app.accounts.contents().user(&name).cloned();
-    let role = user.as_ref().map(|user| user.role);
-    let is_right = app.accounts.hashing.is_right(password, user.map(|user| user.password)).await?;
-    match role.filter(|_| is_right) {
-        Some(role) => {
-            let by = Asker::User { user: name.clone(), address: peer.to_string() };
-            app.note(&by, "logged in by HTTP".to_owned()).await?;
-            app.begin_session(&peer, &name, role)
-        }
+    let hash = app.accounts.contents().user(&name).map(|user| user.password.clone());
+    let is_right = app.accounts.hashing.is_right(password, hash.clone()).await?;
+    match hash.filter(|_| is_right) {
+        Some(hash) => app.begin_session(&peer, name, hash).await,
         None => Err(app.refuse_log_in(&by, &format!("a log-in by HTTP as {name:?}"), true).await),
     }
 }
@@ -153,18 +147,37 @@ impl App {
         }
         let (desk, by, what) = (Arc::clone(&self.management.desk), by.clone(), what.to_owned());
         match self.management.work(move || desk.note_refused(&by, &what)).await {
-            Ok(()) => Problem::new("login-refused", "there is no such user or code, or the password is another one"),
+            Ok(()) => refused(),
             Err(problem) => problem,
         }
     }
 
-    fn begin_session(&self, peer: &Peer, user: &str, role: Role) -> Result<Response, Problem> {
-        let secret = self.accounts.begin_session(user).map_err(|_| Problem::defect("no session could begin"))?;
-        let (name, seconds) = (cookie_name(peer), SESSION_TIME.as_secs());
-        let secure = if peer.is_encrypted() { "; Secure" } else { "" };
-        let text = format!("{name}={}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", secret.text());
-        let cookie = HeaderValue::try_from(text).map_err(|_| Problem::defect("no session could begin"))?;
-        let session = Session { name: user.to_owned(), role };
-        Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Body(session)).into_response())
+    /// Begins the session of a user who has shown this password, and writes that down.
+    async fn begin_session(&self, peer: &Peer, user: String, password: Hash) -> Result<Response, Problem> {
+        let (accounts, desk) = (Arc::clone(&self.accounts), Arc::clone(&self.management.desk));
+        let (by, name) = (Asker::User { user: user.clone(), address: peer.to_string() }, user.clone());
+        let begin = move || {
+            let begun = accounts.begin_session(&user, &password);
+            if let Ok(Some(_)) = &begun {
+                desk.note_changed(&by, "logged in by HTTP".to_owned());
+            }
+            begun
+        };
+        answer(peer, &name, self.management.work(begin).await?)
     }
+}
+
+fn refused() -> Problem {
+    Problem::new("login-refused", "there is no such user or code, or the password is another one")
+}
+
+/// Tells of a session that has begun, if one has.
+fn answer(peer: &Peer, user: &str, begun: io::Result<Option<(Secret, Role)>>) -> Result<Response, Problem> {
+    let (secret, role) = begun.map_err(|_| Problem::defect("no session could begin"))?.ok_or_else(refused)?;
+    let (name, seconds) = (cookie_name(peer), SESSION_TIME.as_secs());
+    let secure = if peer.is_encrypted() { "; Secure" } else { "" };
+    let text = format!("{name}={}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", secret.text());
+    let cookie = HeaderValue::try_from(text).map_err(|_| Problem::defect("no session could begin"))?;
+    let session = Session { name: user.to_owned(), role };
+    Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Body(session)).into_response())
 }

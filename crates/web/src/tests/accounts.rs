@@ -5,10 +5,10 @@ use serde_json::json;
 use super::requests::answer;
 use super::{Fixture, Reply, fixture};
 
-const PASSWORD: &str = "correct horse battery";
+pub(super) const PASSWORD: &str = "correct horse battery";
 
 /// An API with an administrator, who is logged in: its cookie.
-fn with_administrator() -> (Fixture, String) {
+pub(super) fn with_administrator() -> (Fixture, String) {
     let web = fixture(answer);
     let link = web.web.log_in_link().unwrap().unwrap();
     let (_, code) = link.split_once("/#code=").unwrap();
@@ -21,14 +21,14 @@ fn with_administrator() -> (Fixture, String) {
 }
 
 /// The headers of a page of the server itself.
-fn cookie(reply: &Reply) -> String {
+pub(super) fn cookie(reply: &Reply) -> String {
     let text = reply.header("set-cookie").unwrap();
     assert!(text.contains("HttpOnly; SameSite=Strict") && text.contains("Max-Age=43200"), "{text}");
     let (cookie, _) = text.split_once(';').unwrap();
     format!("Cookie: a=b; {cookie}\r\nSec-Fetch-Site: same-origin\r\nContent-Type: application/json\r\n")
 }
 
-fn log_in(web: &Fixture, name: &str, password: &str) -> Reply {
+pub(super) fn log_in(web: &Fixture, name: &str, password: &str) -> Reply {
     web.ask_by_tcp("POST", "/api/v1/session", "", &json!({ "name": name, "password": password }).to_string())
 }
 

@@ -4,6 +4,7 @@ mod accounts;
 mod description;
 mod requests;
 mod resources;
+mod standing;
 mod streams;
 
 use std::io::{Read, Write};
@@ -23,8 +24,12 @@ use crate::{Desk, Web, WebAddress, WebConfig};
 pub(super) struct FakeDesk {
     pub(super) asked: Mutex<Vec<(Asker, Request)>>,
     pub(super) noted: Mutex<Vec<String>>,
+    /// Called with each line that is noted, after it was.
+    pub(super) on_note: Mutex<Option<OnNote>>,
     answer: Box<dyn Fn(&Request) -> Response + Send + Sync>,
 }
+
+type OnNote = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl Desk for FakeDesk {
     fn handle(&self, by: &Asker, request: Request) -> Response {
@@ -39,6 +44,8 @@ impl Desk for FakeDesk {
 
     fn note_changed(&self, by: &Asker, line: String) {
         self.noted.lock().unwrap().push(format!("{by}: {line}"));
+        let on_note = self.on_note.lock().unwrap().clone();
+        on_note.into_iter().for_each(|call| call(&line));
     }
 
     fn note_refused(&self, by: &Asker, what: &str) {
@@ -78,7 +85,13 @@ impl Reply {
 pub(super) fn fixture(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Fixture {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("sanwire-web-{}-{}.sock", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let desk = Arc::new(FakeDesk { asked: Mutex::default(), noted: Mutex::default(), answer: Box::new(answer) });
+    let desk = FakeDesk {
+        asked: Mutex::default(),
+        noted: Mutex::default(),
+        on_note: Mutex::default(),
+        answer: Box::new(answer),
+    };
+    let desk = Arc::new(desk);
     let socket = env::temp_dir().join(&name);
     let accounts_file = env::temp_dir().join(format!("{name}.json"));
     let addresses = vec!["127.0.0.1:0".parse().unwrap(), WebAddress::Unix(socket)];

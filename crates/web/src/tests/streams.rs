@@ -11,7 +11,7 @@ use super::{Fixture, fixture, request};
 
 /// A log of events as the server's, of which only the last ones are kept.
 #[derive(Default)]
-struct Log {
+pub(super) struct Log {
     last: Mutex<u64>,
     news: Condvar,
 }
@@ -19,7 +19,7 @@ struct Log {
 const KEPT: u64 = 4;
 
 impl Log {
-    fn note(&self) {
+    pub(super) fn note(&self) {
         *self.last.lock().unwrap() += 1;
         self.news.notify_all();
     }
@@ -52,7 +52,7 @@ fn event(number: u64) -> Event {
     Event { number, time: "now".into(), what }
 }
 
-fn with_log() -> (Fixture, Arc<Log>) {
+pub(super) fn with_log() -> (Fixture, Arc<Log>) {
     let log = Arc::new(Log::default());
     let own = Arc::clone(&log);
     let web = fixture(move |request| match request {

@@ -17,6 +17,7 @@ mod latency;
 mod link;
 mod links;
 mod load;
+mod management;
 mod paper;
 mod ping;
 mod process;

@@ -66,6 +66,36 @@ impl Verdict {
     }
 }
 
+/// What a part has found that has no contenders, a line each.
+#[derive(Default)]
+pub(crate) struct Found {
+    lines: Vec<[String; 2]>,
+    verdicts: Vec<Verdict>,
+    numbers: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Found {
+    /// Adds a line, which is said at once, and what the value may be at the most.
+    pub(crate) fn add(&mut self, what: &str, value: f64, unit: &str, bound: Option<f64>) {
+        println!("{what}: {value:.2} {unit}");
+        self.lines.push([what.to_owned(), format!("{value:.2} {unit}")]);
+        self.numbers.insert(what.to_owned(), json!({ "value": value, "unit": unit }));
+        self.verdicts.extend(bound.map(|bound| Verdict::at_most(format!("{what}, {unit}"), value, bound)));
+    }
+
+    /// All of it.
+    pub(crate) fn outcome(self, part: &'static str) -> Outcome {
+        let lines: Vec<Vec<String>> = self.lines.into_iter().map(Vec::from).collect();
+        Outcome {
+            part,
+            verdicts: self.verdicts,
+            table: align(&lines, 1),
+            idle: self.numbers.into(),
+            ..Outcome::default()
+        }
+    }
+}
+
 /// A column of numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {

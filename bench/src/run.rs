@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, flood, frozen, hyperscsi, iscsi, links, paper, scale, security};
+use crate::{facts, flood, frozen, hyperscsi, iscsi, links, management, paper, scale, security};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -31,6 +31,8 @@ enum Part {
     Frozen,
     /// What 10,000 volumes and 1,000 sessions take
     Scale,
+    /// What HTTP, scrapes of metrics and a storm of requests cost
+    Management,
     /// Block reads, file copies and IOzone's accesses as a share of the local disk
     Paper,
 }
@@ -44,7 +46,7 @@ impl Part {
             Part::Links | Part::Frozen => (5, 3.0),
             Part::Flood => (5, 2.0),
             Part::Paper => (3, 1.0),
-            Part::Scale => (1, 0.0),
+            Part::Scale | Part::Management => (1, 0.0),
         }
     }
 
@@ -64,6 +66,7 @@ impl Part {
             Part::Frozen => frozen::measure(settings, files),
             Part::Paper => paper::measure(settings, files),
             Part::Scale => scale::measure(settings, files),
+            Part::Management => management::measure(settings, files),
         }
     }
 }

@@ -14,14 +14,15 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use self::hyperscsi::HyperScsiSession;
-use self::iscsi::IscsiSession;
-use self::server::{ScaleServer, TARGET, Usage};
+pub(crate) use self::iscsi::IscsiSession;
+use self::server::Usage;
+pub(crate) use self::server::{ScaleServer, TARGET};
 use crate::random::Random;
-use crate::report::{Outcome, Verdict, align};
+use crate::report::{Found, Outcome};
 use crate::run::Settings;
 use crate::servers::{Files, check_interrupted};
 
-const VOLUMES: usize = 10_000;
+pub(crate) const VOLUMES: usize = 10_000;
 
 /// Sessions of iSCSI and of HyperSCSI, each of which is a handshake with exchanges of keys, and a session that is tended.
 const SESSIONS: (u32, u32) = (1000, 200);
@@ -33,8 +34,8 @@ const CURIOUS: usize = 4;
 const CHANGES: usize = 10;
 
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
-const READ_BYTES: u32 = 4096;
-const READ_10: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+pub(crate) const READ_BYTES: u32 = 4096;
+pub(crate) const READ_10: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
 /// REPORT LUNS for all there may be.
 const REPORT_LUNS: [u8; 12] = [0xa0, 0, 0, 0, 0, 0, 0, 2, 0, 8, 0, 0];
 const REPORT_LUNS_BYTES: u32 = 0x20008;
@@ -48,23 +49,6 @@ const VOLUME_KIB: f64 = 8.0;
 const START_S: f64 = 5.0;
 /// What a monitoring system asks every few seconds.
 const METRICS_MS: f64 = 200.0;
-
-/// What was found, a line each.
-#[derive(Default)]
-struct Found {
-    lines: Vec<[String; 2]>,
-    verdicts: Vec<Verdict>,
-    numbers: serde_json::Map<String, serde_json::Value>,
-}
-
-impl Found {
-    fn add(&mut self, what: &str, value: f64, unit: &str, bound: Option<f64>) {
-        println!("{what}: {value:.2} {unit}");
-        self.lines.push([what.to_owned(), format!("{value:.2} {unit}")]);
-        self.numbers.insert(what.to_owned(), json!({ "value": value, "unit": unit }));
-        self.verdicts.extend(bound.map(|bound| Verdict::at_most(format!("{what}, {unit}"), value, bound)));
-    }
-}
 
 /// Once: what is counted is the sum of thousands.
 ///
@@ -92,9 +76,7 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     check_interrupted(&settings.interrupted)?;
     change(&server, &mut sessions, &mut connected, &mut found)?;
     list(sanwire, files, &server, &mut found)?;
-    let Found { lines, verdicts, numbers } = found;
-    let lines: Vec<Vec<String>> = lines.into_iter().map(Vec::from).collect();
-    Ok(Outcome { part: "scale", verdicts, table: align(&lines, 1), idle: numbers.into(), ..Outcome::default() })
+    Ok(found.outcome("scale"))
 }
 
 fn log_in(server: &ScaleServer, count: u32, found: &mut Found) -> Result<Vec<IscsiSession>> {
@@ -232,6 +214,7 @@ fn kib(before: Usage, after: Usage) -> f64 {
     (after.resident_bytes as f64 - before.resident_bytes as f64) / 1024.0
 }
 
-fn ms(duration: Duration) -> f64 {
+/// In milliseconds.
+pub(crate) fn ms(duration: Duration) -> f64 {
     1000.0 * duration.as_secs_f64()
 }

@@ -31,6 +31,8 @@ pub(crate) struct ScaleServer {
     head: String,
     pub(crate) iscsi: SocketAddr,
     pub(crate) hyperscsi: SocketAddr,
+    /// The unix socket of its HTTP API.
+    pub(crate) http: PathBuf,
     /// How long it took until it served.
     pub(crate) start: Duration,
 }
@@ -51,11 +53,11 @@ impl ScaleServer {
     pub(crate) fn start(sanwire: &str, files: &Files, volumes: usize) -> Result<Self> {
         let [iscsi, hyperscsi] =
             [TcpListener::bind(("127.0.0.1", 0))?.local_addr()?, UdpSocket::bind(("127.0.0.1", 0))?.local_addr()?];
-        let [config, state, key, control] =
-            ["conf", "state", "key", "control"].map(|kind| files.path(&format!("scale-{volumes}.{kind}")));
+        let [config, state, key, control, http] =
+            ["conf", "state", "key", "control", "http"].map(|kind| files.path(&format!("scale-{volumes}.{kind}")));
         let head = format!(
             "name = \"scale\"\nwire = [\"iscsi:{iscsi}\", \"hs-ip:{hyperscsi}\"]\nallow = [\"any\"]\nkey-file = \"{key}\"\n\
-             state-directory = \"{state}\"\ncontrol = \"{control}\"\nlog = \"error\"\n"
+             state-directory = \"{state}\"\ncontrol = \"{control}\"\nhttp = [\"unix:{http}\"]\nlog = \"error\"\n"
         );
         fs::write(&config, configuration(&head, volumes)?)?;
         let begun = Instant::now();
@@ -64,9 +66,9 @@ impl ScaleServer {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
-        let (control, start) = (control.into(), Duration::ZERO);
-        let mut server = ScaleServer { child, control, config, head, iscsi, hyperscsi, start };
-        while TcpStream::connect(iscsi).is_err() || !server.control.exists() {
+        let (control, http, start) = (control.into(), http.into(), Duration::ZERO);
+        let mut server = ScaleServer { child, control, config, head, iscsi, hyperscsi, http, start };
+        while TcpStream::connect(iscsi).is_err() || !server.control.exists() || !server.http.exists() {
             if let Some(status) = server.child.try_wait()? {
                 bail!("the server has ended: {status}");
             }

@@ -17,6 +17,7 @@ install() {
     man_pages=$(dpkg -L sanwire | grep -c '/man[15]/.*\.gz$')
     [ "$man_pages" -gt 20 ] || fail "$man_pages manual pages"
     [ "$(stat -c '%U %a' /var/lib/sanwire/server /run/sanwire/server | sort -u)" = "sanwire 700" ]
+    [ "$(stat -c '%U %a' /var/lib/sanwire /run/sanwire | sort -u)" = "root 755" ]
 }
 
 # serve: two volumes, with a password that the service manager hands over.
@@ -110,8 +111,19 @@ upgrade() {
     (cd $FILES/files && sha256sum --quiet -c /root/sums)
 }
 
-# remove: what runs ends, and what was kept stays.
+# spoiled PACKAGE: a file that was edited since, and is wrong, keeps the server that runs.
+spoiled() {
+    local server
+    server=$(main_pid sanwire.service)
+    echo 'nonsense = 1' >> /etc/sanwire/sanwire.toml
+    expect 'goes on with the program that it has' dpkg -i "$1"
+    [ "$(main_pid sanwire.service)" = "$server" ] || fail 'the server was restarted'
+    sed -i '$d' /etc/sanwire/sanwire.toml
+}
+
+# remove: what is attached is in the way; then what runs ends, and what was kept stays.
 remove() {
+    refuse 'volumes are attached by sanwire-attach@data.service' dpkg -r sanwire
     umount $FILES
     systemctl disable --now $UNIT
     [ ! -e /dev/sanwire/box/data ] || fail "$(ls -lR /dev/sanwire)"

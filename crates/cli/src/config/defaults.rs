@@ -46,11 +46,15 @@ pub(crate) fn runtime_directory(instead: &str) -> anyhow::Result<PathBuf> {
     runtime.ok_or_else(|| misuse(format!("XDG_RUNTIME_DIR is not set: set it, or give {instead}")))
 }
 
-/// Whether this is a file that the service manager has handed over (`LoadCredential=`). Who may read it is the manager's care: it
-/// may give access by a list that the mode shows as that of a group.
+/// Where the service manager puts what it hands to services, in a directory for each (systemd.exec(5), `LoadCredential=`).
+const CREDENTIALS: &str = "/run/credentials";
+
+/// Whether this is a file that the service manager has handed over, to this service or to another one whose configuration is looked
+/// at. Who may read it is the manager's care: it may give access by a list that the mode shows as that of a group.
 pub(crate) fn is_credential(path: &Path) -> bool {
     let directory = Surroundings::of_process().path("CREDENTIALS_DIRECTORY");
-    directory.is_some_and(|directory| path.parent() == Some(&directory))
+    let is_own = directory.is_some_and(|directory| path.parent() == Some(&directory));
+    is_own || path.parent().and_then(Path::parent) == Some(Path::new(CREDENTIALS))
 }
 
 /// A directory of the user's for one kind of files.

@@ -1,6 +1,7 @@
 //! The Debian package: what is in it, and what lintian and systemd say of it. `guest/package.rs` installs it.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -69,4 +70,50 @@ fn the_service_is_exposed_little() {
     command.args(["security", "--offline=true", "--threshold=25", "--no-pager"]);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/sanwire.service"));
     run_ok(command, TIMEOUT);
+}
+
+/// What systemd says of a unit, among the package's units and these files besides.
+fn verify(scratch: &Scratch, unit: &str, besides: &[(&str, &str)]) -> String {
+    let units = scratch.path("units");
+    let _ = fs::remove_dir_all(&units);
+    fs::create_dir(&units).expect("a directory");
+    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    for entry in fs::read_dir(packaged).expect("the units").flatten() {
+        fs::copy(entry.path(), units.join(entry.file_name())).expect("a copy");
+    }
+    fs::copy(units.join("sanwire-attach@.service"), units.join("sanwire-attach@data.service")).expect("an instance");
+    for (name, text) in besides {
+        let path = units.join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        fs::write(path, text).expect("a file");
+    }
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no", unit]).env("SYSTEMD_UNIT_PATH", format!("{}:", units.display()));
+    // It also says that the program is not installed here, and fails.
+    let output = command.output().expect("it runs");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn units_and_documented_drop_ins_have_no_cycle_and_no_unknown_key() {
+    let test = "units_and_documented_drop_ins_have_no_cycle_and_no_unknown_key";
+    if !is_installed("systemd-analyze") {
+        return skip(test, "systemd-analyze is not installed");
+    }
+    let scratch = Scratch::new();
+    let book = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md")).expect("the page");
+    let drop_ins = book.split("```ini\n").skip(1).filter_map(|block| block.split("```").next());
+    let drop_ins: Vec<&str> = drop_ins.filter(|block| block.starts_with("# systemctl edit sanwire\n")).collect();
+    assert!(drop_ins.len() >= 2, "{drop_ins:?}");
+    // What the server needs is itself mounted from elsewhere, which no attachment may be before.
+    let mount = "[Unit]\nBefore=remote-fs.target\n[Mount]\nWhat=box:/san\nWhere=/srv/san\nType=nfs\nOptions=_netdev\n";
+    let all = "[Unit]\nWants=sanwire.service sanwire-attach@data.service remote-fs-pre.target srv-san.mount\n";
+    let mut besides = vec![("srv-san.mount", mount), ("all.target", all)];
+    let names: Vec<String> = (0..drop_ins.len()).map(|number| format!("sanwire.service.d/{number}.conf")).collect();
+    besides.extend(names.iter().map(String::as_str).zip(drop_ins));
+    for unit in ["sanwire.service", "sanwire-attach@data.service", "all.target"] {
+        let said = verify(&scratch, unit, &besides);
+        let bad = |line: &&str| line.contains("cycle") || line.contains("sanwire") && line.contains("nknown");
+        assert_eq!(said.lines().find(bad), None, "{unit}: {said}");
+    }
 }

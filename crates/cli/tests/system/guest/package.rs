@@ -43,5 +43,6 @@ fn the_package_serves_and_attaches_over_a_restart_and_is_upgraded_under_load() {
     guest.restart();
     guest.run("package", &["again"], LIMIT);
     guest.run("package", &["upgrade", "/host/newer.deb"], LIMIT);
+    guest.run("package", &["spoiled", "/host/newer.deb"], LIMIT);
     guest.run("package", &["remove"], LIMIT);
 }

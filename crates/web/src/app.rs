@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::middleware;
 use axum::routing::get;
 use sanwire_server::{Answer, Request};
@@ -14,6 +15,7 @@ use crate::events::News;
 use crate::guard::guard;
 use crate::management::{Desk, Management, Outcome, Terms};
 use crate::openapi;
+use crate::operations::Operations;
 use crate::problem::Problem;
 use crate::routes;
 
@@ -23,7 +25,8 @@ pub(crate) struct App {
     /// By these names the server is called, beside its addresses.
     pub(crate) hosts: Vec<String>,
     /// The API's own description, as JSON.
-    pub(crate) document: Vec<u8>,
+    pub(crate) document: Bytes,
+    pub(crate) operations: Operations,
     pub(crate) news: News,
     pub(crate) accounts: Arc<Accounts>,
 }
@@ -34,10 +37,11 @@ impl App {
         hosts: Vec<String>,
         accounts: Arc<Accounts>,
     ) -> Result<Arc<Self>, serde_json::Error> {
-        let document = openapi::document()?;
+        let document = Bytes::from(openapi::document()?);
+        let operations = Operations::of(&serde_json::from_slice(&document)?);
         let news = News::new(Arc::clone(&desk));
         let hosts = hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect();
-        Ok(Arc::new(App { management: Management::new(desk), hosts, document, news, accounts }))
+        Ok(Arc::new(App { management: Management::new(desk), hosts, document, operations, news, accounts }))
     }
 
     /// Asks the server in the name of a caller, who may do it now, with the whole request read.

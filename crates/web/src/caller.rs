@@ -1,7 +1,7 @@
 //! Who asks, and what each role may.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -28,7 +28,12 @@ pub enum Role {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
     /// Over TCP.
-    Tcp { address: SocketAddr, is_encrypted: bool },
+    Tcp {
+        address: SocketAddr,
+        is_encrypted: bool,
+        /// The server's.
+        port: u16,
+    },
     /// A process of this host, by a unix socket.
     Unix { uid: u32, pid: i32 },
 }
@@ -59,15 +64,20 @@ impl Peer {
         matches!(self, Peer::Tcp { is_encrypted: true, .. })
     }
 
-    /// Whose log-ins are counted together: those of one address, or of a /64 of IPv6, all of which one host may have.
-    pub(crate) fn source(&self) -> String {
+    /// Who is counted together: one address, or a /64 of IPv6, all of which one host may have; `None` for the unix socket.
+    pub(crate) fn network(&self) -> Option<IpAddr> {
         match self {
-            Peer::Tcp { address, .. } => match address.ip().to_canonical() {
-                IpAddr::V4(address) => address.to_string(),
-                IpAddr::V6(address) => format!("{:x}", address.to_bits() >> 64),
-            },
-            Peer::Unix { .. } => String::new(),
+            Peer::Tcp { address, .. } => Some(match address.ip().to_canonical() {
+                IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+                address => address,
+            }),
+            Peer::Unix { .. } => None,
         }
+    }
+
+    /// The same as text.
+    pub(crate) fn source(&self) -> String {
+        self.network().map_or(String::new(), |network| network.to_string())
     }
 
     /// Whether it is on this host.
@@ -124,6 +134,8 @@ fn role_for(request: &Request) -> Role {
         R::Start { request } | R::IfRevision { request, .. } | R::Page { request, .. } => role_for(request),
         // It reads the file that says everything; the audit log tells of accounts, too.
         R::Audit(_) | R::Reload { dry_run: false, .. } => Role::Administrator,
+        // It reads that file as well, and stretches its passwords.
+        R::Reload { .. } => Role::Operator,
         request if request.names_host_path() => Role::Administrator,
         // It gives back what an administrator may have taken away: also the right to manage.
         R::ResetClient { .. } => Role::Administrator,
@@ -167,5 +179,17 @@ mod tests {
         assert_eq!(role_for(&Request::Start { request: Box::new(reset) }), Role::Administrator);
         let drop = Request::DropClient { client: "c".into() };
         assert_eq!(role_for(&drop), Role::Operator);
+    }
+
+    #[test]
+    fn one_host_of_ipv6_is_one_network() {
+        let network = |text: &str| {
+            let address = SocketAddr::new(text.parse().unwrap(), 1);
+            Peer::Tcp { address, is_encrypted: false, port: 1 }.network().unwrap().to_string()
+        };
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), network("2001:db8:1:2::1"));
+        assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
     }
 }

@@ -1,6 +1,7 @@
 //! Events for those who listen: one thread waits for news while there are listeners, and each listener reads what is new by its own
 //! cursor. So nothing is kept for a listener that is slow; what it has missed by then, it is told as a gap.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use sanwire_server::{Answer, Asker, EventFilter, Request, Response};
 use tokio::sync::watch;
 
-use crate::limits::LISTENERS_MAX;
+use crate::limits::{LISTENERS_MAX, LISTENERS_OF_ACCOUNT_MAX};
 use crate::management::Desk;
 use crate::problem::Problem;
 
@@ -29,7 +30,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    listeners: usize,
+    /// How many each account has.
+    listeners: BTreeMap<String, usize>,
     /// Whether a thread waits for news.
     is_awaited: bool,
 }
@@ -38,6 +40,7 @@ struct State {
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     news: watch::Receiver<u64>,
+    account: String,
 }
 
 impl News {
@@ -47,11 +50,14 @@ impl News {
 
     /// # Errors
     /// A problem when there are too many.
-    pub(crate) fn listen(&self) -> Result<Listener, Problem> {
+    pub(crate) fn listen(&self, by: &Asker) -> Result<Listener, Problem> {
         let news = self.0.count.subscribe();
         let mut state = self.0.lock();
-        if state.listeners >= LISTENERS_MAX {
-            return Err(Problem::new("listeners-too-many", format!("{LISTENERS_MAX} listen to events already")));
+        let (account, max) = account(by);
+        let (all, own) = (state.listeners.values().sum::<usize>(), state.listeners.get(&account).copied().unwrap_or(0));
+        if all >= LISTENERS_MAX || own >= max {
+            let detail = format!("{all} listen to events already, {own} of them by this account");
+            return Err(Problem::new("listeners-too-many", detail));
         }
         if !state.is_awaited {
             let shared = Arc::clone(&self.0);
@@ -59,9 +65,9 @@ impl News {
             spawned.map_err(|_| Problem::new("busy", "the system has no thread for that: ask again"))?;
             state.is_awaited = true;
         }
-        state.listeners += 1;
+        state.listeners.insert(account.clone(), own + 1);
         drop(state);
-        Ok(Listener { shared: Arc::clone(&self.0), news })
+        Ok(Listener { shared: Arc::clone(&self.0), news, account })
     }
 }
 
@@ -79,7 +85,21 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.shared.lock().listeners -= 1;
+        let mut state = self.shared.lock();
+        match state.listeners.get(&self.account).copied().unwrap_or(0) {
+            0 | 1 => state.listeners.remove(&self.account),
+            more => state.listeners.insert(self.account.clone(), more - 1),
+        };
+    }
+}
+
+/// Whose listeners are counted together, and how many they may be.
+fn account(by: &Asker) -> (String, usize) {
+    match by {
+        Asker::User { user, .. } => (format!("user {user}"), LISTENERS_OF_ACCOUNT_MAX),
+        Asker::Token { token, .. } => (format!("token {token}"), LISTENERS_OF_ACCOUNT_MAX),
+        // Who could stop the server as well.
+        _ => (String::new(), LISTENERS_MAX),
     }
 }
 
@@ -97,7 +117,7 @@ impl Shared {
                 return;
             };
             let mut state = self.lock();
-            if state.listeners == 0 {
+            if state.listeners.is_empty() {
                 state.is_awaited = false;
                 return;
             }

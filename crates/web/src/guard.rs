@@ -13,7 +13,8 @@ use sanwire_server::Asker;
 use crate::accounts::{Owner, Proof};
 use crate::app::App;
 use crate::caller::{Caller, Peer, Role};
-use crate::extract::is_json;
+use crate::extract::{BodyMax, is_json};
+use crate::limits::BODY_OF_STRANGER_MAX_BYTES;
 use crate::problem::Problem;
 
 /// What needs no account, from wherever it is asked.
@@ -46,7 +47,7 @@ fn admit(app: &App, request: &mut Request<Body>) -> Result<(), Problem> {
     if let Peer::Tcp { .. } = peer {
         let host = host_of(request)?;
         check_host(app, &host)?;
-        check_origin(request, &host)?;
+        check_origin(request, &host, &peer)?;
     }
     let caller = identify(app, request, &peer)?;
     let path = request.uri().path();
@@ -55,8 +56,10 @@ fn admit(app: &App, request: &mut Request<Body>) -> Result<(), Problem> {
     if caller.is_none() && !is_open {
         return Err(Problem::new("unauthenticated", "log in first, or give a token"));
     }
-    if let Some(caller) = caller {
-        request.extensions_mut().insert(caller);
+    app.operations.check(request)?;
+    match caller {
+        Some(caller) => _ = request.extensions_mut().insert(caller),
+        None => _ = request.extensions_mut().insert(BodyMax(BODY_OF_STRANGER_MAX_BYTES)),
     }
     Ok(())
 }
@@ -76,10 +79,15 @@ fn identify(app: &App, request: &Request<Body>, peer: &Peer) -> Result<Option<Ca
         let asker = Asker::Process { uid: *uid, pid: *pid };
         return Ok(Some(Caller { asker, role: Role::Administrator, proof: None }));
     }
-    let proof = cookie(headers, cookie_name(peer)).map(Proof::of_session);
-    let Some(caller) = proof.and_then(|proof| caller_by(app, proof, peer)) else {
-        return Ok(None);
-    };
+    let name = cookie_name(peer);
+    let mut proofs: Vec<Proof> = cookies(headers, &name).map(Proof::of_session).collect();
+    proofs.dedup();
+    // Another server of this host may have set one of that name, which means nothing here.
+    let mut callers = proofs.into_iter().filter_map(|proof| caller_by(app, proof, peer));
+    let (Some(caller), another) = (callers.next(), callers.next()) else { return Ok(None) };
+    if another.is_some() {
+        return Err(Problem::invalid("there are two sessions: remove the cookies of this server, and log in again"));
+    }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         check_page(headers)?;
     }
@@ -109,15 +117,20 @@ fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The name of the cookie of sessions. With the prefix, browsers take it from this host over TLS only.
-pub(crate) fn cookie_name(peer: &Peer) -> &'static str {
-    if peer.is_encrypted() { "__Host-sanwire" } else { "sanwire" }
+/// Cookies know no ports, so it says which one it is for.
+pub(crate) fn cookie_name(peer: &Peer) -> String {
+    match peer {
+        Peer::Tcp { is_encrypted: true, port, .. } => format!("__Host-sanwire-{port}"),
+        Peer::Tcp { port, .. } => format!("sanwire-{port}"),
+        Peer::Unix { .. } => "sanwire".to_owned(),
+    }
 }
 
-/// What a cookie says.
-pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+/// What the cookies of that name say.
+pub(crate) fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(move |(key, _)| *key == name).map(|(_, value)| value)
 }
 
 /// The host that the request is for: HTTP/2 has no header of that name, but an authority.
@@ -141,7 +154,7 @@ fn check_host(app: &App, host: &str) -> Result<(), Problem> {
 }
 
 /// A page of another origin may not ask anything.
-fn check_origin(request: &Request<Body>, host: &str) -> Result<(), Problem> {
+fn check_origin(request: &Request<Body>, host: &str, peer: &Peer) -> Result<(), Problem> {
     let foreign = || Problem::new("origin-foreign", "a page of another origin may not use this server");
     let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
     if text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none")) {
@@ -150,7 +163,9 @@ fn check_origin(request: &Request<Body>, host: &str) -> Result<(), Problem> {
     let Some(origin) = text("origin") else { return Ok(()) };
     let origin: Uri = origin.parse().map_err(|_| foreign())?;
     let is_own = origin.authority().is_some_and(|authority| authority.as_str().eq_ignore_ascii_case(host));
-    if is_own { Ok(()) } else { Err(foreign()) }
+    // What came without TLS may be from anybody on the way.
+    let is_guarded = !peer.is_encrypted() || origin.scheme_str() == Some("https");
+    if is_own && is_guarded { Ok(()) } else { Err(foreign()) }
 }
 
 fn without_port(host: &str) -> &str {

@@ -6,18 +6,23 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod activity;
 mod address;
+mod answer;
 mod app;
 mod caller;
 mod events;
 mod extract;
 mod guard;
+mod json;
 mod limits;
 mod listen;
 mod management;
 mod openapi;
+mod operations;
 mod page;
 mod patient;
+mod places;
 mod problem;
 mod routes;
 mod tls;

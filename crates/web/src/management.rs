@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_server::{Answer, Asker, JobState, JobStatus, ManagementHandle, Request, Response};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use crate::limits::{MANAGED_MAX, MANAGED_WAIT};
+use crate::limits::{MANAGED_MAX, MANAGED_OF_SOCKET_MAX, MANAGED_OF_STRANGERS_MAX, MANAGED_WAIT};
 use crate::problem::Problem;
 
 /// So long a change is looked after before the answer is that it goes on.
@@ -57,6 +57,12 @@ impl Desk for ManagementHandle {
 pub(crate) struct Management {
     pub(crate) desk: Arc<dyn Desk>,
     places: Arc<Semaphore>,
+    /// For those without an account, who leave the others to the others.
+    of_strangers: Arc<Semaphore>,
+    /// For the unix socket, when the others are taken.
+    of_socket: Arc<Semaphore>,
+    /// For reading the configuration, which stretches passwords.
+    of_configuration: Semaphore,
 }
 
 /// How a change is to be made.
@@ -78,32 +84,52 @@ pub(crate) enum Outcome {
 
 impl Management {
     pub(crate) fn new(desk: Arc<dyn Desk>) -> Self {
-        Management { desk, places: Arc::new(Semaphore::new(MANAGED_MAX)) }
+        let places = |count| Arc::new(Semaphore::new(count));
+        Management {
+            desk,
+            places: places(MANAGED_MAX),
+            of_strangers: places(MANAGED_OF_STRANGERS_MAX),
+            of_socket: places(MANAGED_OF_SOCKET_MAX),
+            of_configuration: Semaphore::new(1),
+        }
     }
 
     /// Asks the server.
     pub(crate) async fn ask(&self, by: &Asker, request: Request) -> Result<Answer, Problem> {
+        let _reading = match &request {
+            Request::Reload { .. } => Some(self.of_configuration.try_acquire().map_err(|_| busy())?),
+            _ => None,
+        };
+        let place = self.place(by).await?;
+        self.ask_at(place, by, request).await
+    }
+
+    async fn ask_at(&self, place: OwnedSemaphorePermit, by: &Asker, request: Request) -> Result<Answer, Problem> {
         let (desk, by) = (Arc::clone(&self.desk), by.clone());
-        match self.work(move || desk.handle(&by, request)).await? {
+        match work_at(place, move || desk.handle(&by, request)).await? {
             Response::Done(answer) => Ok(answer),
             Response::Refused(refusal) => Err(refusal.into()),
         }
     }
 
+    /// A place for what this one wants done, when it is its turn.
+    async fn place(&self, by: &Asker) -> Result<OwnedSemaphorePermit, Problem> {
+        let places = match by {
+            Asker::Stranger { .. } | Asker::Signal { .. } => &self.of_strangers,
+            Asker::Process { .. } if self.places.available_permits() == 0 => &self.of_socket,
+            _ => &self.places,
+        };
+        timeout(MANAGED_WAIT, Arc::clone(places).acquire_owned()).await.ok().and_then(Result::ok).ok_or_else(busy)
+    }
+
     /// Does what may take long, in a thread where that keeps nobody waiting.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
+        by: &Asker,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        let place = timeout(MANAGED_WAIT, Arc::clone(&self.places).acquire_owned()).await;
-        let Ok(Ok(place)) = place else {
-            return Err(Problem::new("busy", "too many requests are being done: ask again"));
-        };
-        let work = move || {
-            let _place = place;
-            work()
-        };
-        tokio::task::spawn_blocking(work).await.map_err(|_| Problem::defect("a request has failed"))
+        let place = self.place(by).await?;
+        work_at(place, work).await
     }
 
     /// Changes something; what takes longer than a moment goes on as a job.
@@ -129,9 +155,30 @@ impl Management {
                 (JobState::Running, None) => return Ok(Outcome::Running(Box::new(job))),
                 (JobState::Running, Some(look)) => {
                     sleep(*look).await;
-                    answer = self.ask(by, Request::Job { id: job.id, wait: false }).await?;
+                    // It goes on whether somebody looks or not: who cannot is told where to look later.
+                    let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+                        return Ok(Outcome::Running(Box::new(job)));
+                    };
+                    let looked = self.ask_at(place, by, Request::Job { id: job.id, wait: false }).await;
+                    let Ok(looked) = looked else { return Ok(Outcome::Running(Box::new(job))) };
+                    answer = looked;
                 }
             }
         }
     }
+}
+
+async fn work_at<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let work = move || {
+        let _place = place;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|_| Problem::defect("a request has failed"))
+}
+
+fn busy() -> Problem {
+    Problem::new("busy", "too many requests are being done: ask again")
 }

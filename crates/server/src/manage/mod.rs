@@ -62,7 +62,7 @@ use self::metrics::PoolsNow;
 use self::metrics::RequestCounts;
 pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
-pub use self::request::Request;
+pub use self::request::{Request, without_values};
 pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
     RemoteStatistics, Response, RunStatus, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,

@@ -358,7 +358,9 @@ impl Request {
 
 /// What is wrong with a request, without anything that stands in it: that may be a secret in the wrong place, which neither the answer
 /// nor the audit log is to have.
-fn without_values(error: &serde_json::Error) -> String {
+/// What is wrong with a request, without what stands in it: that may be a secret in the wrong place.
+#[must_use]
+pub fn without_values(error: &serde_json::Error) -> String {
     // These show the value first, and last what is expected instead, which is the program's own text.
     const WITH_VALUE: [&str; 5] =
         ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];

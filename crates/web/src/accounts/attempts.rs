@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sanwire_core::Instant;
 use sanwire_core::quota::{Pace, Quota};
 
-use crate::limits::{LOGINS_OF_ACCOUNT, LOGINS_OF_NETWORK};
+use crate::limits::{CODES_OF_NETWORK, LOGINS_OF_ACCOUNT, LOGINS_OF_NETWORK, PASSWORDS_OF_USER};
 
 /// Accounts, and networks, that are remembered for a log-in.
 const REMEMBERED_MAX: usize = 1024;
@@ -14,6 +14,8 @@ const REMEMBERED_MAX: usize = 1024;
 pub(super) struct Attempts {
     of_accounts: BTreeMap<String, Pace>,
     of_networks: BTreeMap<String, Pace>,
+    codes: BTreeMap<String, Pace>,
+    passwords: BTreeMap<String, Pace>,
 }
 
 impl Attempts {
@@ -22,6 +24,18 @@ impl Attempts {
         // Who guesses from one network leaves the account to others.
         take(&mut self.of_networks, network, &LOGINS_OF_NETWORK, now)
             && take(&mut self.of_accounts, account, &LOGINS_OF_ACCOUNT, now)
+    }
+}
+
+impl Attempts {
+    /// Takes one attempt with a code from this network.
+    pub(super) fn take_code(&mut self, network: &str, now: Instant) -> bool {
+        take(&mut self.codes, network, &CODES_OF_NETWORK, now)
+    }
+
+    /// Takes one change of a user's own password.
+    pub(super) fn take_password(&mut self, user: &str, now: Instant) -> bool {
+        take(&mut self.passwords, user, &PASSWORDS_OF_USER, now)
     }
 }
 

@@ -124,10 +124,20 @@ impl Accounts {
             return Err(Problem::new("account-last", "this is the last administrator: make another one first"));
         }
         let text = file::written(&contents).map_err(|error| not_kept(&error.to_string()))?;
-        replace_file(path, &text).map_err(|error| not_kept(&format!("{}: {error}", path.display())))?;
-        self.lock().take_over(contents);
-        note();
-        Ok(())
+        let kept = replace_file(path, &text);
+        // It may be there although it is not known to be stable: then it counts from now on, as after a restart.
+        let is_there = kept.is_ok() || file::read(path).is_ok_and(|there| there == contents);
+        if is_there {
+            self.lock().take_over(contents);
+            note();
+        }
+        kept.map_err(|error| match is_there {
+            true => Problem::new(
+                "not-kept",
+                format!("it was changed, but may be lost with the power: {}: {error}", path.display()),
+            ),
+            false => not_kept(&format!("{}: {error}", path.display())),
+        })
     }
 
     /// A new code by which somebody becomes the first administrator; the one before holds no longer. `None` when there is an
@@ -150,8 +160,21 @@ impl Accounts {
 
     /// Whether one more log-in may be tried for this account, and from there.
     pub(crate) fn may_try(&self, account: &str, source: &str) -> bool {
-        let now = sanwire_core::Instant::ZERO + self.begun.elapsed();
-        self.lock().attempts.take(account, source, now)
+        self.lock().attempts.take(account, source, self.now())
+    }
+
+    /// The same with the code of the first administrator: only from there, since nobody guesses one.
+    pub(crate) fn may_try_code(&self, source: &str) -> bool {
+        self.lock().attempts.take_code(source, self.now())
+    }
+
+    /// Whether a user may change their own password once more, which is work.
+    pub(crate) fn may_change_password(&self, user: &str) -> bool {
+        self.lock().attempts.take_password(user, self.now())
+    }
+
+    fn now(&self) -> sanwire_core::Instant {
+        sanwire_core::Instant::ZERO + self.begun.elapsed()
     }
 
     /// A new session of a user who has shown the password of which this is kept, and the user's role; `None` when that is the

@@ -1,7 +1,7 @@
 //! Who may use the API: users and tokens.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Json as Body;
 use axum::extract::State;
@@ -60,6 +60,7 @@ struct NewUser {
 /// A change of a user: what is not said stays.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(min_properties = 1)]
 struct UserChange {
     /// What it may do.
     role: Option<Role>,
@@ -153,6 +154,12 @@ async fn change_user(
     let is_own = matches!(&caller.asker, Asker::User { user, .. } if *user == name);
     let least = if is_own && role.is_none() { Role::Viewer } else { Role::Administrator };
     caller.needs(least)?;
+    if role.is_none() && password.is_none() {
+        return Err(Problem::invalid("give a role or a password"));
+    }
+    if is_own && password.is_some() && !app.accounts.may_change_password(&name) {
+        return Err(Problem::new("login-too-often", "the password was changed too often: wait for a minute"));
+    }
     password.as_deref().map(check_password).transpose()?;
     let password = match password {
         Some(password) => Some(app.accounts.hashing.hash(password).await?),
@@ -212,7 +219,7 @@ async fn add_token(
     check_name(&name)?;
     let secret = Secret::random().map_err(|_| Problem::defect("no token could be drawn"))?;
     let (digest, by) = (secret.digest(), caller.asker.to_string());
-    let made = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let made = humantime::format_rfc3339_seconds(written_time(SystemTime::now())).to_string();
     let line = format!("token {name} ({}) is there, as {}", digest.id(), role.word());
     let _ = app
         .edit(&caller, Role::Administrator, line, move |contents| {
@@ -247,10 +254,23 @@ fn unknown() -> Problem {
     Problem::new("account-unknown", "there is no such user or token")
 }
 
+/// The nearest time that can be written: a clock that was never set may say anything.
+fn written_time(now: SystemTime) -> SystemTime {
+    const LAST: Duration = Duration::from_secs(253_402_300_799);
+    now.clamp(UNIX_EPOCH, UNIX_EPOCH + LAST)
+}
+
 pub(super) fn check_name(name: &str) -> Result<(), Problem> {
     let is_name = (1..=64).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte));
-    let problem = || Problem::new("account-invalid", "a name has 1 to 64 letters, digits, '.', '_', '-', '@'");
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte))
+        // In a path these lead elsewhere.
+        && !matches!(name, "." | "..");
+    let problem = || {
+        Problem::new(
+            "account-invalid",
+            "a name has 1 to 64 letters, digits, '.', '_', '-', '@', and is not '.' or '..'",
+        )
+    };
     if is_name { Ok(()) } else { Err(problem()) }
 }
 
@@ -300,8 +320,23 @@ impl App {
     ) -> Result<Body<Changed>, Problem> {
         let (accounts, desk) = (Arc::clone(&self.accounts), Arc::clone(&self.management.desk));
         let (by, noted) = (by.clone(), line.clone());
+        let asker = by.clone();
         let change = move || accounts.change(edit, || desk.note_changed(&by, noted));
-        self.management.work(change).await??;
+        self.management.work(&asker, change).await??;
         Ok(Body(Changed { changed: vec![line] }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_never_set_can_be_written() {
+        for time in [UNIX_EPOCH - Duration::from_secs(1), UNIX_EPOCH + Duration::from_secs(1 << 40), SystemTime::now()]
+        {
+            let text = humantime::format_rfc3339_seconds(written_time(time)).to_string();
+            assert!(text.ends_with('Z'), "{text}");
+        }
     }
 }

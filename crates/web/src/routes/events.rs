@@ -83,7 +83,7 @@ async fn events(
     }
     caller.check(&Request::Events { since: None, filter: EventFilter::default(), wait: false })?;
     let filter = EventFilter { topics, ..EventFilter::default() };
-    let listener = app.news.listen()?;
+    let listener = app.news.listen(&caller.asker)?;
     let stream = Stream { app, caller, listener, filter, cursor, ready: VecDeque::new(), has_begun: false };
     let body = Body::from_stream(stream::unfold(stream, async |mut stream| {
         let text = stream.next().await?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -10,6 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::unexpected;
+use crate::answer::Shared;
 use crate::app::App;
 use crate::problem::Problem;
 
@@ -38,7 +40,8 @@ async fn healthz() -> &'static str {
 #[utoipa::path(get, path = "/readyz", tag = "monitoring", security(()), responses((status = 200, description = "It does.", body = String, content_type = "text/plain")))]
 async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, Problem> {
     let desk = Arc::clone(&app.management.desk);
-    match app.management.work(move || desk.is_alive()).await? {
+    let by = Asker::Signal { signal: "readyz" };
+    match app.management.work(&by, move || desk.is_alive()).await? {
         true => Ok("ready\n"),
         false => Err(Problem::new("stopping", "the server is stopping, or a part of it has ended")),
     }
@@ -61,5 +64,5 @@ async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
 /// Needs no account on this host.
 #[utoipa::path(get, path = "/openapi.json", tag = "monitoring", responses((status = 200, description = "The description.", body = Object)))]
 pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], app.document.clone()).into_response()
+    (Extension(Shared), [(header::CONTENT_TYPE, "application/json")], app.document.clone()).into_response()
 }

@@ -19,7 +19,7 @@ use crate::accounts::{Contents, Hash, SESSION_TIME, Secret, UserRecord};
 use crate::app::App;
 use crate::caller::{Caller, Peer, Role};
 use crate::extract::Json;
-use crate::guard::{cookie, cookie_name};
+use crate::guard::{cookie_name, cookies};
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
@@ -71,7 +71,7 @@ async fn bootstrap(
     check_name(&name)?;
     check_password(&password)?;
     let by = Asker::Stranger { address: peer.to_string() };
-    let may_try = app.accounts.may_try("", &peer.source());
+    let may_try = app.accounts.may_try_code(&peer.source());
     if !may_try || !app.accounts.is_code(&code) {
         return Err(app.refuse_log_in(&by, "a first log-in by HTTP", may_try).await);
     }
@@ -131,10 +131,8 @@ async fn log_out(
     headers: HeaderMap,
 ) -> Response {
     let name = cookie_name(&peer);
-    if let Some(secret) = cookie(&headers, name) {
-        app.accounts.end_session(secret);
-    }
-    let over = format!("{name}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+    cookies(&headers, &name).for_each(|secret| app.accounts.end_session(secret));
+    let over = cookie_of(&peer, "", 0);
     let changed = Changed { changed: vec!["the session is over".to_owned()] };
     ([(header::SET_COOKIE, over)], Body(changed)).into_response()
 }
@@ -146,7 +144,8 @@ impl App {
             return Problem::new("login-too-often", "too many have tried to log in: wait for a minute");
         }
         let (desk, by, what) = (Arc::clone(&self.management.desk), by.clone(), what.to_owned());
-        match self.management.work(move || desk.note_refused(&by, &what)).await {
+        let asker = by.clone();
+        match self.management.work(&asker, move || desk.note_refused(&by, &what)).await {
             Ok(()) => refused(),
             Err(problem) => problem,
         }
@@ -155,7 +154,8 @@ impl App {
     /// Begins the session of a user who has shown this password, and writes that down.
     async fn begin_session(&self, peer: &Peer, user: String, password: Hash) -> Result<Response, Problem> {
         let (accounts, desk) = (Arc::clone(&self.accounts), Arc::clone(&self.management.desk));
-        let (by, name) = (Asker::User { user: user.clone(), address: peer.to_string() }, user.clone());
+        let by = Asker::User { user: user.clone(), address: peer.to_string() };
+        let (asker, name) = (by.clone(), user.clone());
         let begin = move || {
             let begun = accounts.begin_session(&user, &password);
             if let Ok(Some(_)) = &begun {
@@ -163,8 +163,14 @@ impl App {
             }
             begun
         };
-        answer(peer, &name, self.management.work(begin).await?)
+        answer(peer, &name, self.management.work(&asker, begin).await?)
     }
+}
+
+/// The header that sets the cookie. Browsers take one with this prefix only when it is for TLS, also to forget it.
+fn cookie_of(peer: &Peer, secret: &str, seconds: u64) -> String {
+    let (name, secure) = (cookie_name(peer), if peer.is_encrypted() { "; Secure" } else { "" });
+    format!("{name}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
 fn refused() -> Problem {
@@ -174,10 +180,24 @@ fn refused() -> Problem {
 /// Tells of a session that has begun, if one has.
 fn answer(peer: &Peer, user: &str, begun: io::Result<Option<(Secret, Role)>>) -> Result<Response, Problem> {
     let (secret, role) = begun.map_err(|_| Problem::defect("no session could begin"))?.ok_or_else(refused)?;
-    let (name, seconds) = (cookie_name(peer), SESSION_TIME.as_secs());
-    let secure = if peer.is_encrypted() { "; Secure" } else { "" };
-    let text = format!("{name}={}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", secret.text());
+    let text = cookie_of(peer, secret.text(), SESSION_TIME.as_secs());
     let cookie = HeaderValue::try_from(text).map_err(|_| Problem::defect("no session could begin"))?;
     let session = Session { name: user.to_owned(), role };
     Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Body(session)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_forgotten_as_it_was_set() {
+        let address = "192.0.2.1:9".parse().unwrap();
+        let peer = |is_encrypted| Peer::Tcp { address, is_encrypted, port: 5674 };
+        assert_eq!(
+            cookie_of(&peer(true), "", 0),
+            "__Host-sanwire-5674=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict; Secure"
+        );
+        assert_eq!(cookie_of(&peer(false), "x", 9), "sanwire-5674=x; Path=/; Max-Age=9; HttpOnly; SameSite=Strict");
+    }
 }

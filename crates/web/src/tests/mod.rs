@@ -6,6 +6,7 @@ mod requests;
 mod resources;
 mod standing;
 mod streams;
+mod strictness;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

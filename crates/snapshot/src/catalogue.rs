@@ -19,18 +19,30 @@ pub(crate) struct Catalogue {
     version: u32,
     /// The logical block of all of them: 512 or 4096 bytes.
     pub(crate) block_bytes: u32,
-    /// Whether there is a store below all layers; else there are zeroes.
-    pub(crate) has_base: bool,
+    /// What tells the store below all layers from others; `None`: there are zeroes.
+    pub(crate) base: Option<String>,
     /// Whether nothing can be put there.
     #[serde(skip)]
     pub(crate) is_base_fixed: bool,
     /// Each layer, and what it lies on.
     pub(crate) layers: BTreeMap<LayerId, LayerId>,
+    /// Of each layer, and of the base if there is one, what it is at least.
+    pub(crate) seals: BTreeMap<LayerId, Seal>,
     /// Each volume, and its last layer, which is its own.
     pub(crate) volumes: BTreeMap<String, LayerId>,
     pub(crate) snapshots: Vec<Snapshot>,
     /// Layers that are to be removed: of what was begun and has not come about, and what nobody needs any more.
     pub(crate) doomed: BTreeSet<LayerId>,
+}
+
+/// What tells a layer from itself at an earlier time, or cut short. It is noted when it has come to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Seal {
+    /// As its header has it: another one each time that the layer was opened, was written to the end, or had another put into it.
+    pub(crate) generation: u64,
+    /// Of its store.
+    pub(crate) length_bytes: u64,
 }
 
 /// A volume as it was.
@@ -64,13 +76,14 @@ pub enum CatalogueError {
 }
 
 impl Catalogue {
-    pub(crate) fn new(block_bytes: u32, has_base: bool) -> Self {
+    pub(crate) fn new(block_bytes: u32, base: Option<String>) -> Self {
         Catalogue {
             version: VERSION,
             block_bytes,
-            has_base,
-            is_base_fixed: !has_base,
+            is_base_fixed: base.is_none(),
+            base,
             layers: BTreeMap::new(),
+            seals: BTreeMap::new(),
             volumes: BTreeMap::new(),
             snapshots: Vec::new(),
             doomed: BTreeSet::new(),
@@ -110,11 +123,13 @@ impl Catalogue {
             Some("its block is neither 512 nor 4096 bytes")
         } else if self.layers.contains_key(&LayerId::BASE) || !self.layers.values().all(is_there) {
             Some("a layer lies on one that is not there")
+        } else if !self.sealed().eq(self.seals.keys().copied()) {
+            Some("it does not tell of each layer what it is")
         } else if self.layers.len() > LAYERS_MAX || !self.stand_on_base() {
             Some("layers lie on each other in a circle, or are too many")
         } else if !self.volumes.values().all(is_there) || tops.len() != self.volumes.len() {
             Some("the last layer of a volume is not there, or is another's, too")
-        } else if !self.has_base && tops.contains(&LayerId::BASE) {
+        } else if self.base.is_none() && tops.contains(&LayerId::BASE) {
             Some("a volume is written where nothing is")
         } else if self.layers.values().any(|parent| tops.contains(parent)) {
             Some("a layer lies on the last one of a volume")
@@ -127,6 +142,12 @@ impl Catalogue {
         } else {
             None
         }
+    }
+
+    /// What has a seal.
+    pub(crate) fn sealed(&self) -> impl Iterator<Item = LayerId> {
+        // The base's number is the lowest.
+        self.base.iter().map(|_| LayerId::BASE).chain(self.layers.keys().copied())
     }
 
     /// Whether all layers lie on the base, through others or not.

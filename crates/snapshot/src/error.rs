@@ -63,8 +63,10 @@ pub enum SnapshotError {
         /// Which layer.
         layer: LayerId,
     },
-    /// The base has another block than the layers.
-    #[error("what is below the layers has another logical block than they have: it is not that with which they began")]
+    /// The base is another one, or was cut short.
+    #[error(
+        "what is below the layers is not that with which they began, or was cut short: bring it back from a backup"
+    )]
     OtherBase,
     /// There is no such volume, or it is not open.
     #[error("there is no such volume of layers, or it is not open")]

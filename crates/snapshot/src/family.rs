@@ -52,6 +52,10 @@ impl Tree {
         self.make_certain(state)?;
         let mut next = state.catalogue.clone();
         change(&mut next);
+        next.seals = next
+            .sealed()
+            .map(|layer| Ok((layer, state.source(layer)?.seal())))
+            .collect::<Result<_, SnapshotError>>()?;
         if let Err(source) = self.shelf.keep(&next.encode()) {
             if self.shelf.keep(&state.catalogue.encode()).is_err() {
                 state.is_doubtful = true;
@@ -94,7 +98,7 @@ impl Tree {
         self.commit(state, |catalogue| _ = catalogue.doomed.insert(layer))?;
         let store_bytes = Layout::new(block_bytes).store_bytes(length_bytes);
         let store = self.shelf.create(layer, store_bytes).map_err(|source| SnapshotError::Make { layer, source })?;
-        Source::create(store, Header { id: layer, parent, block_bytes }, perform)
+        Source::create(store, Header { id: layer, parent, block_bytes, generation: 1 }, perform)
     }
 
     /// A layer that was made belongs to the family from now on.
@@ -105,19 +109,19 @@ impl Tree {
         parent: LayerId,
         change: impl FnOnce(&mut Catalogue),
     ) -> Result<(), SnapshotError> {
-        self.commit(state, |catalogue| {
+        state.sources.insert(source.id, Arc::clone(source));
+        let adopted = self.commit(state, |catalogue| {
             catalogue.doomed.remove(&source.id);
             catalogue.layers.insert(source.id, parent);
             change(catalogue);
-        })?;
-        state.sources.insert(source.id, Arc::clone(source));
-        Ok(())
+        });
+        adopted.inspect_err(|_| drop(state.sources.remove(&source.id)))
     }
 }
 
 impl State {
     pub(crate) fn new(mut catalogue: Catalogue, base: Arc<dyn Store>) -> Self {
-        catalogue.is_base_fixed = !catalogue.has_base || base.geometry().read_only;
+        catalogue.is_base_fixed = catalogue.base.is_none() || base.geometry().read_only;
         let (sources, volumes) = (BTreeMap::new(), BTreeMap::new());
         let (base, prepared) = (Source::base(base), BTreeSet::new());
         State { catalogue, base, sources, volumes, prepared, merge: Merging::Nothing, is_doubtful: false }
@@ -144,7 +148,8 @@ impl State {
         perform: Perform<'_>,
     ) -> Result<(), SnapshotError> {
         let top = self.catalogue.top(volume)?;
-        store.flush(perform).map_err(|source| SnapshotError::at(top, source))?;
+        // Nothing is written to it any more: what it was before is another one.
+        self.renew(top, store, perform)?;
         if !store.written().has_lost() {
             return Ok(());
         }
@@ -157,6 +162,15 @@ impl State {
         let (base, chain) = (Arc::clone(&self.base), self.chain(top)?);
         let view = View::open(base, &chain, self.catalogue.block_bytes, &losses, perform)?;
         store.0.view.store(Arc::new(view));
+        Ok(())
+    }
+
+    /// Makes stable what was written to the last layer of a volume, as one that is told from what it was before.
+    pub(crate) fn renew(&self, top: LayerId, store: &SnapshotStore, perform: Perform<'_>) -> Result<(), SnapshotError> {
+        let source = self.source(top)?;
+        let generation = source.write_generation(perform)?;
+        store.flush(perform).map_err(|source| SnapshotError::at(top, source))?;
+        source.has_generation(generation);
         Ok(())
     }
 

@@ -113,6 +113,8 @@ pub(crate) struct Header {
     /// What it was laid over, when that was last written: for people who have lost the catalogue.
     pub(crate) parent: LayerId,
     pub(crate) block_bytes: u32,
+    /// The how manieth of what it has held.
+    pub(crate) generation: u64,
 }
 
 /// Why what stands in a layer is not to be used.
@@ -133,6 +135,17 @@ pub enum Damage {
         /// Where.
         offset_bytes: u64,
     },
+    /// It is shorter than it was.
+    #[error("it was cut short: it has {length_bytes} bytes, and had {whole_bytes}")]
+    Cut {
+        /// How long it is.
+        length_bytes: u64,
+        /// How long it was at least.
+        whole_bytes: u64,
+    },
+    /// It is this layer as it was before.
+    #[error("it is an older copy of the layer: what was written since is not in it")]
+    Older,
     /// Made by a later version of this program.
     #[error("it has version {version} of the format, and this program knows version {VERSION}: take a newer one")]
     Version {
@@ -147,6 +160,7 @@ impl Header {
         sector[16..32].copy_from_slice(&self.id.0);
         sector[32..48].copy_from_slice(&self.parent.0);
         sector[48..52].copy_from_slice(&self.block_bytes.to_le_bytes());
+        sector[56..64].copy_from_slice(&self.generation.to_le_bytes());
         seal(&mut sector, HEADER_MAGIC);
         let mut record = sector.to_vec();
         record.resize(RECORD_BYTES, 0);
@@ -163,7 +177,8 @@ impl Header {
         if ![512, 4096].contains(&block_bytes) {
             return Err(Damage::Foreign { offset_bytes: 0 });
         }
-        Ok(Header { id: id(sector, 16), parent: id(sector, 32), block_bytes })
+        let generation = number(sector, 56);
+        Ok(Header { id: id(sector, 16), parent: id(sector, 32), block_bytes, generation })
     }
 }
 
@@ -254,6 +269,10 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(block_bytes: u32) -> Self {
         Layout { group_bytes: GROUP_BLOCKS * u64::from(block_bytes) }
+    }
+
+    pub(crate) fn block_bytes(self) -> u32 {
+        (self.group_bytes / GROUP_BLOCKS) as u32
     }
 
     /// Bytes of the volume in a group.
@@ -359,7 +378,7 @@ mod tests {
 
     #[test]
     fn headers_are_read_again_and_others_are_refused() {
-        let header = Header { id: LAYER, parent: LayerId([1; 16]), block_bytes: 4096 };
+        let header = Header { id: LAYER, parent: LayerId([1; 16]), block_bytes: 4096, generation: 1 << 40 };
         let record = header.encode();
         assert_eq!((Header::decode(&record), record.len()), (Ok(header), RECORD_BYTES));
         assert_eq!(Header::decode(&[0; RECORD_BYTES]), Err(Damage::NoLayer));

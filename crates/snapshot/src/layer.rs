@@ -1,13 +1,15 @@
 //! One layer of a volume: its store, and what it needs while it is written.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sanwire_store::{
     Completion, CompletionQueue, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError, layer::Over,
     layer::SplitLayer,
 };
 
-use crate::format::{Bits, Header, Layout, RECORD_BYTES, decode_map, encode_map};
+use crate::catalogue::Seal;
+use crate::format::{Bits, Damage, Header, Layout, RECORD_BYTES, decode_map, encode_map};
 use crate::losses::Losses;
 use crate::map::Map;
 use crate::turns::Turns;
@@ -23,12 +25,16 @@ pub(crate) struct Source {
     pub(crate) store: Arc<dyn Store>,
     /// `None`: below all layers, where each byte has its own place, and all are there.
     pub(crate) layout: Option<Layout>,
+    parent: LayerId,
+    /// The last one that its header has on the medium.
+    generation: AtomicU64,
 }
 
 impl Source {
     /// What is below all layers.
     pub(crate) fn base(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Source { id: LayerId::BASE, store: whole_ranges(store), layout: None })
+        let (id, parent, generation) = (LayerId::BASE, LayerId::BASE, AtomicU64::new(0));
+        Arc::new(Source { id, store: whole_ranges(store), layout: None, parent, generation })
     }
 
     /// Makes an empty layer in a store that reads as zeroes.
@@ -38,8 +44,11 @@ impl Source {
         perform: Perform<'_>,
     ) -> Result<Arc<Self>, SnapshotError> {
         let layout = Some(Layout::new(header.block_bytes));
-        let source = Source { id: header.id, store: whole_ranges(store), layout };
+        let Header { id, parent, generation, .. } = header;
+        let generation = AtomicU64::new(generation);
+        let source = Source { id, store: whole_ranges(store), layout, parent, generation };
         source.write_header(&header, perform)?;
+        source.run(Request::Flush, perform)?;
         Ok(Arc::new(source))
     }
 
@@ -47,25 +56,53 @@ impl Source {
     pub(crate) fn open(
         store: Arc<dyn Store>,
         id: LayerId,
-        block_bytes: u32,
+        (block_bytes, seal): (u32, Seal),
         perform: Perform<'_>,
     ) -> Result<Arc<Self>, SnapshotError> {
         let damaged = |source| SnapshotError::Damaged { layer: id, source };
         let header = Header::decode(&read_record(&*store, 0, perform).map_err(|source| SnapshotError::at(id, source))?);
         let header = header.map_err(damaged)?;
         if (header.id, header.block_bytes) != (id, block_bytes) {
-            return Err(damaged(crate::Damage::Foreign { offset_bytes: 0 }));
+            return Err(damaged(Damage::Foreign { offset_bytes: 0 }));
         }
-        Ok(Arc::new(Source { id, store: whole_ranges(store), layout: Some(Layout::new(block_bytes)) }))
+        let length_bytes = store.geometry().length_bytes;
+        if length_bytes < seal.length_bytes {
+            return Err(damaged(Damage::Cut { length_bytes, whole_bytes: seal.length_bytes }));
+        }
+        if header.generation < seal.generation {
+            return Err(damaged(Damage::Older));
+        }
+        let Header { parent, generation, .. } = header;
+        let (layout, generation) = (Some(Layout::new(block_bytes)), AtomicU64::new(generation));
+        Ok(Arc::new(Source { id, store: whole_ranges(store), layout, parent, generation }))
     }
 
-    /// Says what it is, so that it lasts.
-    pub(crate) fn write_header(&self, header: &Header, perform: Perform<'_>) -> Result<(), SnapshotError> {
-        let write = Request::Write { offset_bytes: 0, data: header.encode().into() };
-        for request in [write, Request::Flush] {
-            self.run(request, perform)?;
+    /// Says what it is; what it was before is then told from it, once that is stable.
+    fn write_header(&self, header: &Header, perform: Perform<'_>) -> Result<(), SnapshotError> {
+        self.run(Request::Write { offset_bytes: 0, data: header.encode().into() }, perform).map(drop)
+    }
+
+    /// Begins another generation of what it holds: it has it when a flush has ended well.
+    pub(crate) fn write_generation(&self, perform: Perform<'_>) -> Result<u64, SnapshotError> {
+        let Source { id, parent, .. } = *self;
+        let generation = self.generation.load(Ordering::Acquire).saturating_add(1);
+        if let Some(layout) = self.layout {
+            self.write_header(&Header { id, parent, block_bytes: layout.block_bytes(), generation }, perform)?;
         }
-        Ok(())
+        Ok(generation)
+    }
+
+    /// It has this generation.
+    pub(crate) fn has_generation(&self, generation: u64) {
+        if self.layout.is_some() {
+            self.generation.store(generation, Ordering::Release);
+        }
+    }
+
+    /// What it is at least, from now on.
+    pub(crate) fn seal(&self) -> Seal {
+        let generation = self.generation.load(Ordering::Acquire);
+        Seal { generation, length_bytes: self.store.geometry().length_bytes }
     }
 
     /// Has its store do a request, in the store's own offsets.

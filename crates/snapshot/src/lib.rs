@@ -39,7 +39,7 @@ pub use layer::Perform;
 pub use merge::Progress;
 pub use shelf::Shelf;
 pub use store::SnapshotStore;
-pub use tree::{Hold, LayerSpace, Origin, Prepared, Tree};
+pub use tree::{Base, Hold, LayerSpace, Origin, Prepared, Tree};
 
 /// What tells a layer from all others, for ever: 16 random bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -86,9 +86,12 @@ impl Merge {
         }
         let is_over = self.groups.is_empty();
         if is_over || self.unstable_bytes >= UNSTABLE_MAX_BYTES {
+            let lower = &self.target.source;
+            let generation = if is_over { Some(lower.write_generation(perform)?) } else { None };
             let flushes = Flushes(Arc::clone(&self.target));
             let flushed = sanwire_store::run(&flushes, Request::Flush, perform);
             flushed.map_err(|source| SnapshotError::at(self.lower, source))?;
+            generation.into_iter().for_each(|generation| lower.has_generation(generation));
             self.unstable_bytes = 0;
         }
         Ok(is_over)

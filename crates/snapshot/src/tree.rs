@@ -21,11 +21,20 @@ pub struct Tree {
     pub(crate) state: Mutex<State>,
 }
 
+/// What is below all layers of a family.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// Where it is.
+    pub store: Arc<dyn Store>,
+    /// What tells it from all others, whatever they hold.
+    pub identity: String,
+}
+
 /// With what a family begins.
 #[derive(Debug)]
 pub enum Origin {
     /// A store, whatever it holds.
-    Base(Arc<dyn Store>),
+    Base(Base),
     /// Zeroes, of which this layer has what is written.
     Empty {
         /// Bytes of the volume.
@@ -96,13 +105,13 @@ impl Tree {
         origin: Origin,
         perform: Perform<'_>,
     ) -> Result<Self, SnapshotError> {
-        let (base, first) = match origin {
-            Origin::Base(base) => (base, None),
+        let (base, identity, first) = match origin {
+            Origin::Base(Base { store, identity }) => (store, Some(identity), None),
             Origin::Empty { length_bytes, block_bytes, layer } => {
-                (empty(length_bytes, block_bytes), Some((layer, length_bytes)))
+                (empty(length_bytes, block_bytes), None, Some((layer, length_bytes)))
             }
         };
-        let mut catalogue = Catalogue::new(base.geometry().block_bytes, first.is_none());
+        let mut catalogue = Catalogue::new(base.geometry().block_bytes, identity);
         if let Some(kept) = shelf.load().map_err(SnapshotError::Load)? {
             // One that was just being made has nothing yet.
             let kept = Catalogue::decode(&kept)?;
@@ -129,23 +138,23 @@ impl Tree {
     ///
     /// # Errors
     /// When a layer cannot be opened, or the catalogue is not there or damaged.
-    pub fn open(
-        shelf: Arc<dyn Shelf>,
-        base: Option<Arc<dyn Store>>,
-        perform: Perform<'_>,
-    ) -> Result<Self, SnapshotError> {
+    pub fn open(shelf: Arc<dyn Shelf>, base: Option<Base>, perform: Perform<'_>) -> Result<Self, SnapshotError> {
         let kept = shelf.load().map_err(SnapshotError::Load)?.ok_or(SnapshotError::Nothing)?;
         let catalogue = Catalogue::decode(&kept)?;
         let block_bytes = catalogue.block_bytes;
-        let has_base = base.is_some();
-        let base = base.unwrap_or_else(|| empty(u64::from(block_bytes), block_bytes));
-        if (base.geometry().block_bytes, has_base) != (block_bytes, catalogue.has_base) {
+        if base.as_ref().map(|base| &base.identity) != catalogue.base.as_ref() {
+            return Err(SnapshotError::OtherBase);
+        }
+        let base = base.map_or_else(|| empty(u64::from(block_bytes), block_bytes), |base| base.store);
+        let length_bytes = catalogue.seals.get(&LayerId::BASE).map_or(0, |seal| seal.length_bytes);
+        if base.geometry().block_bytes != block_bytes || base.geometry().length_bytes < length_bytes {
             return Err(SnapshotError::OtherBase);
         }
         let mut state = State::new(catalogue, base);
         for layer in state.catalogue.layers.keys() {
+            let seal = *state.catalogue.seals.get(layer).ok_or(SnapshotError::Missing { layer: *layer })?;
             let store = shelf.open(*layer).map_err(|source| SnapshotError::Open { layer: *layer, source })?;
-            state.sources.insert(*layer, Source::open(store, *layer, block_bytes, perform)?);
+            state.sources.insert(*layer, Source::open(store, *layer, (block_bytes, seal), perform)?);
         }
         // What was read may not be there for good, and layers that another catalogue needs would be removed.
         shelf.keep(&state.catalogue.encode()).map_err(SnapshotError::Keep)?;
@@ -166,9 +175,13 @@ impl Tree {
         if let Some(store) = state.volumes.get(volume) {
             return Ok(store.clone());
         }
-        let chain = state.chain(state.catalogue.top(volume)?)?;
+        let top = state.catalogue.top(volume)?;
+        let chain = state.chain(top)?;
         let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, &Arc::default(), perform)?;
         let store = SnapshotStore::new(view);
+        // What its last layer is now is told from what comes.
+        state.renew(top, &store, perform)?;
+        self.commit(state, |_| ())?;
         state.volumes.insert(volume.to_owned(), store.clone());
         Ok(store)
     }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{BLOCK, Memory, id, kernel, read, write};
-use sanwire_snapshot::{LayerId, Origin, Shelf, SnapshotError, SnapshotStore, Tree};
+use sanwire_snapshot::{Base, Damage, LayerId, Origin, Shelf, SnapshotError, SnapshotStore, Tree};
 use sanwire_store::{
     Capabilities, Completer, CompletionQueue, ErrorKind, Geometry, Outcome, RamStore, Request, ResizeError, Started,
     Store, StoreError,
@@ -206,7 +206,7 @@ fn what_a_snapshot_holds_after_a_failed_flush_was_written_once_more() {
 #[test]
 fn a_base_that_has_lost_something_has_no_snapshot() {
     let (shelf, base) = (Arc::new(MoodyShelf::default()), Moody::new(100 * BLOCK));
-    let tree = Tree::create(shelf, "v", Origin::Base(Arc::clone(&base) as _), &mut kernel).unwrap();
+    let tree = Tree::create(shelf, "v", Origin::Base(common::base(&base)), &mut kernel).unwrap();
     let store = tree.volume("v", &mut kernel).unwrap();
     base.flushes.lock().unwrap().push(Deed::Fail(ErrorKind::Unwritable));
     assert_eq!((flush(&store), flush(&store)), (Err(ErrorKind::Unwritable), Ok(())));
@@ -357,4 +357,63 @@ impl Shelf for FailsLater {
             Err(_) => Err(io::ErrorKind::StorageFull.into()),
         }
     }
+}
+
+#[test]
+fn layers_that_were_cut_or_are_older_and_another_base_are_refused() {
+    let (shelf, tree, store) = family(100);
+    write(&store, 1, 1);
+    snapshot(&tree, "s", 2).unwrap();
+    let older = copy(&shelf.layer(2).ram);
+    drop((store, tree));
+    let open = || Tree::open(Arc::clone(&shelf) as _, None, &mut kernel);
+    let volume = || open().and_then(|tree| tree.volume("v", &mut kernel));
+    assert_eq!(read(&volume().unwrap(), 1), 1);
+
+    let put = |layer, ram| {
+        let moody = Arc::into_inner(Moody::new(BLOCK)).unwrap();
+        shelf.layers.lock().unwrap().insert(id(layer), Arc::new(Moody { ram, ..moody }))
+    };
+    let now = put(2, older).unwrap();
+    assert!(matches!(open(), Err(SnapshotError::Damaged { source: Damage::Older, .. })));
+    let shorter = RamStore::new(now.ram.geometry().length_bytes - BLOCK, BLOCK as u32);
+    let header = Request::Write { offset_bytes: 0, data: bytes(&now.ram, BLOCK as usize).into() };
+    sanwire_store::run(&shorter, header, kernel).unwrap();
+    put(2, shorter);
+    assert!(matches!(open(), Err(SnapshotError::Damaged { source: Damage::Cut { .. }, .. })));
+    let other = Moody::new(100 * BLOCK);
+    let with_base = Tree::open(Arc::clone(&shelf) as _, Some(common::base(&other)), &mut kernel);
+    assert!(matches!(with_base, Err(SnapshotError::OtherBase)));
+
+    shelf.layers.lock().unwrap().insert(id(2), now);
+    assert_eq!(read(&volume().unwrap(), 1), 1);
+}
+
+#[test]
+fn another_base_or_one_that_was_cut_is_refused() {
+    let (shelf, base) = (Arc::new(MoodyShelf::default()), Moody::new(100 * BLOCK));
+    let origin = Origin::Base(common::base(&base));
+    drop(Tree::create(Arc::clone(&shelf) as _, "v", origin, &mut kernel).unwrap());
+    let open = |base: Option<Base>| Tree::open(Arc::clone(&shelf) as _, base, &mut kernel).map(drop);
+    let other = Base { identity: "other".to_owned(), ..common::base(&base) };
+    for refused in [None, Some(other), Some(common::base(&Moody::new(99 * BLOCK)))] {
+        assert!(matches!(open(refused), Err(SnapshotError::OtherBase)));
+    }
+    open(Some(common::base(&base))).unwrap();
+}
+
+fn bytes(store: &RamStore, length: usize) -> Vec<u8> {
+    let read = Request::Read { offset_bytes: 0, buffer: vec![0; length].into() };
+    match sanwire_store::run(store, read, kernel) {
+        Ok(Outcome::Read(frame)) => frame.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn copy(store: &RamStore) -> RamStore {
+    let length_bytes = store.geometry().length_bytes;
+    let made = RamStore::new(length_bytes, BLOCK as u32);
+    let data = bytes(store, length_bytes as usize).into();
+    sanwire_store::run(&made, Request::Write { offset_bytes: 0, data }, kernel).unwrap();
+    made
 }

@@ -39,7 +39,7 @@ fn snapshot(tree: &Tree, name: &str, layer: u64) {
 fn each_of_a_thousand_snapshots_is_what_the_volume_was() {
     let base = Arc::new(RamStore::new(BLOCKS * BLOCK, BLOCK as u32));
     let shelf = Arc::new(Memory::default());
-    let tree = Tree::create(Arc::clone(&shelf) as _, "v", Origin::Base(Arc::clone(&base) as _), &mut kernel).unwrap();
+    let tree = Tree::create(Arc::clone(&shelf) as _, "v", Origin::Base(common::base(&base)), &mut kernel).unwrap();
     let store = tree.volume("v", &mut kernel).unwrap();
     let (mut model, mut models) = (vec![0; BLOCKS as usize], Vec::new());
     for round in 1..=SNAPSHOTS {
@@ -55,7 +55,7 @@ fn each_of_a_thousand_snapshots_is_what_the_volume_was() {
     drop((store, tree));
 
     // As after a restart.
-    let tree = Tree::open(Arc::clone(&shelf) as _, Some(Arc::clone(&base) as _), &mut kernel).unwrap();
+    let tree = Tree::open(Arc::clone(&shelf) as _, Some(common::base(&base)), &mut kernel).unwrap();
     for (round, model) in (1..).zip(&models) {
         tree.clone_volume(("v", &format!("s{round}")), "clone", id(SNAPSHOTS + round), &mut kernel).unwrap();
         assert_eq!(bytes(&tree.volume("clone", &mut kernel).unwrap()), expected(model), "snapshot {round}");

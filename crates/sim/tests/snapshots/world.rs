@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sanwire_sim::random::Random;
 use sanwire_sim::world::Outcome;
-use sanwire_snapshot::{LayerId, Origin, SnapshotError, SnapshotStore, Tree};
+use sanwire_snapshot::{Base, LayerId, Origin, SnapshotError, SnapshotStore, Tree};
 use sanwire_store::{
     Completion, CompletionQueue, Course, ErrorKind, KernelOp, Operation, Outcome as Ended, Pending, Request, Store,
 };
@@ -103,7 +103,7 @@ impl World {
         let blocks = GROUP_BLOCKS + 100;
         let base = plan.has_base.then(|| SectorDisk::new(&machine, blocks * block, plan.block_bytes));
         let origin = match &base {
-            Some(base) => Origin::Base(Arc::clone(base) as _),
+            Some(base) => Origin::Base(below(base)),
             None => Origin::Empty { length_bytes: blocks * block, block_bytes: plan.block_bytes, layer: id(1) },
         };
         let mut world = World {
@@ -149,7 +149,7 @@ impl World {
     }
 
     pub(super) fn reopen(&mut self) -> Outcome<()> {
-        let base = self.base.as_ref().map(|base| Arc::clone(base) as Arc<dyn Store>);
+        let base = self.base.as_ref().map(below);
         let tree = Tree::open(Arc::clone(&self.shelf) as _, base, &mut kernel).map_err(text)?;
         for volume in tree.volumes() {
             tree.volume(&volume, &mut kernel).map_err(text)?;
@@ -159,11 +159,20 @@ impl World {
     }
 
     /// The store of a volume; `None` when the power has gone.
-    pub(super) fn store(&self, volume: &str) -> Outcome<Option<SnapshotStore>> {
-        self.machine.set_quick(true);
-        let store = self.tree().volume(volume, &mut kernel);
-        self.machine.set_quick(false);
-        if self.machine.is_off() { Ok(store.ok()) } else { store.map(Some).map_err(text) }
+    pub(super) fn store(&mut self, volume: &str) -> Outcome<Option<SnapshotStore>> {
+        loop {
+            self.machine.set_quick(true);
+            let store = self.tree().volume(volume, &mut kernel);
+            self.machine.set_quick(false);
+            match store {
+                Ok(store) => return Ok(Some(store)),
+                // What fails for a moment is asked again.
+                Err(error) => _ = self.judge(Err(error))?,
+            }
+            if self.machine.is_off() {
+                return Ok(None);
+            }
+        }
     }
 
     pub(super) fn any_volume(&mut self) -> String {
@@ -317,6 +326,10 @@ impl World {
         self.next += 1;
         id(self.next)
     }
+}
+
+fn below(base: &Arc<SectorDisk>) -> Base {
+    Base { store: Arc::clone(base) as _, identity: "base".to_owned() }
 }
 
 pub(super) fn id(number: u64) -> LayerId {

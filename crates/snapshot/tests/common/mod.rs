@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use sanwire_snapshot::{LayerId, Shelf};
+use sanwire_snapshot::{Base, LayerId, Shelf};
 use sanwire_store::{Completion, KernelOp, Outcome, RamStore, Request, Store};
 
 pub const BLOCK: u64 = 4096;
@@ -41,6 +41,12 @@ impl Shelf for Memory {
         *self.catalogue.lock().unwrap() = Some(catalogue.to_vec());
         Ok(())
     }
+}
+
+/// What is below all layers.
+#[allow(dead_code, reason = "not all tests have one")]
+pub fn base<S: Store + 'static>(store: &Arc<S>) -> Base {
+    Base { store: Arc::clone(store) as _, identity: "base".to_owned() }
 }
 
 /// Memory asks nothing of a kernel.

@@ -300,4 +300,6 @@ fn check_wires(wires: &[Wire]) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod tests;

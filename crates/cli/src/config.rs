@@ -85,6 +85,8 @@ pub(crate) struct ServeConfig {
     pub(crate) control: Option<PathBuf>,
     /// Where changes by management are noted, when the user has said so.
     pub(crate) audit_log: Option<PathBuf>,
+    /// Whether the metrics tell of each client.
+    pub(crate) metrics_of_clients: bool,
     /// The HTTP API, if it has any place.
     pub(crate) web: WebConfig,
     /// Threads that serve.
@@ -170,6 +172,7 @@ impl ServeConfig {
             state_directory: state_directory.ok(),
             control: args.control.or(file.control),
             audit_log: args.audit_log.or(file.audit_log),
+            metrics_of_clients: file.metrics_of_clients,
             web,
             shards: shards(args.shards.or(file.shards).map(Into::into))?,
             engine: args.engine.or(file.engine).unwrap_or_default(),

@@ -91,6 +91,8 @@ pub struct ServerConfig {
     pub state_directory: Option<PathBuf>,
     /// Where changes by management are noted; without it, in the state directory.
     pub audit_log: Option<PathBuf>,
+    /// Whether the metrics tell of each client and its links.
+    pub metrics_of_clients: bool,
 }
 
 impl ServerConfig {

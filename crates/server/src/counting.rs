@@ -11,6 +11,7 @@ use sanwire_engine::{NexusCount, VolumeCount};
 use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
 
+use crate::client_counts::ClientLink;
 use crate::front::TallyFamily;
 use crate::past_uses::Host;
 use crate::sessions::SessionCount;
@@ -116,6 +117,8 @@ pub(crate) struct Counted {
     pub(crate) memory_bytes: (u64, u64),
     pub(crate) connections: Vec<ConnectionCount>,
     pub(crate) sessions: Vec<SessionCount>,
+    /// The links of connections, if each client is counted.
+    pub(crate) links: Vec<ClientLink>,
     /// The sessions that have used volumes.
     pub(crate) users: Vec<User>,
     /// What the protocols have counted in their own words; links have the names of their wires.

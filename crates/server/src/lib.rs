@@ -7,6 +7,7 @@
 
 mod allow;
 mod budget;
+mod client_counts;
 mod command;
 mod config;
 mod counting;

@@ -69,6 +69,7 @@ pub struct Server {
     /// Held while the targets change.
     changing: Mutex<()>,
     state_directory: Option<PathBuf>,
+    counts_clients: bool,
     pools: Pools,
     registry: Arc<Registry>,
     past_uses: Arc<PastUses>,
@@ -185,6 +186,7 @@ impl Server {
             exports,
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
+            counts_clients: config.metrics_of_clients,
             pools,
             registry: Arc::new(Registry::new(places.len(), &budget)),
             past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))?),
@@ -265,6 +267,7 @@ impl Server {
             past_uses: Arc::clone(&self.past_uses),
             events: self.events.clone(),
             engine: config.engine,
+            counts_clients: config.metrics_of_clients,
             waker,
             mail,
             shards: Arc::clone(&self.shards),

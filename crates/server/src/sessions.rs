@@ -9,6 +9,7 @@ use sanwire_engine::NexusCount;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::client_counts::MovedByVolume;
 use crate::counting::{Counted, Uses};
 use crate::front::hyperscsi::clients::Clients;
 use crate::past_uses::Host;
@@ -93,6 +94,8 @@ pub(crate) struct SessionCount {
     pub(crate) security: String,
     pub(crate) since: SystemTime,
     pub(crate) uses: Uses,
+    /// If each client is counted.
+    pub(crate) moved: MovedByVolume,
     pub(crate) is_paused: bool,
     pub(crate) commands: NexusCount,
 }

@@ -55,6 +55,8 @@ pub(crate) struct ShardParts<P> {
     pub(crate) past_uses: Arc<PastUses>,
     pub(crate) events: EventLog,
     pub(crate) engine: EngineKind,
+    /// Whether each client is counted, volume by volume.
+    pub(crate) counts_clients: bool,
     pub(crate) waker: Waker,
     pub(crate) mail: Receiver<ShardMessage>,
     /// The ways to all shards, and which of them is this one.
@@ -80,6 +82,7 @@ struct Shard<S: System> {
     newcomers: Vec<Arc<AdmittedConnection>>,
     counters: VolumeCounters,
     past_uses: Arc<PastUses>,
+    counts_clients: bool,
     /// Who watches is told of sessions, links and stores.
     events: EventLog,
     lines: ShardLines,
@@ -124,6 +127,7 @@ impl<S: System> Shard<S> {
             newcomers: Vec::new(),
             counters: VolumeCounters::default(),
             past_uses: parts.past_uses,
+            counts_clients: parts.counts_clients,
             events: parts.events,
             lines: ShardLines::default(),
             relieve_at: Instant::ZERO,
@@ -231,7 +235,7 @@ impl<S: System> Shard<S> {
         while let Some(Ended { handle, meter, reply }) = self.engine.poll_ended() {
             self.counters.note(&meter, reply.as_ref(), ended_at);
             if let Some(nexus) = self.nexuses.get_mut(handle.nexus) {
-                nexus.count.note(&meter, reply.as_ref());
+                nexus.note(&meter, reply.as_ref());
             }
             if let Some(front) = self.fronts.get(handle.front) {
                 front.reply(handle, reply, now);

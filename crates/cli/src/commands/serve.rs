@@ -195,6 +195,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<ServerConfig> {
         recovery: config.recovery.into(),
         state_directory: config.state_directory.clone(),
         audit_log: config.audit_log.clone(),
+        metrics_of_clients: config.metrics_of_clients,
     })
 }
 

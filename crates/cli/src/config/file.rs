@@ -39,6 +39,7 @@ pub(super) struct FileConfig {
     pub(super) state_directory: Option<PathBuf>,
     pub(super) control: Option<PathBuf>,
     pub(super) audit_log: Option<PathBuf>,
+    pub(super) metrics_of_clients: bool,
     pub(super) web: FileWeb,
     pub(super) shards: Option<NonZeroU16>,
     pub(super) engine: Option<EngineChoice>,
@@ -70,6 +71,8 @@ struct Written {
     control: Option<PathBuf>,
     audit_log: Option<PathBuf>,
     #[serde(default)]
+    metrics: WrittenMetrics,
+    #[serde(default)]
     http: Vec<Text>,
     #[serde(default)]
     http_hosts: Vec<Text>,
@@ -90,6 +93,14 @@ struct Written {
     #[serde(default)]
     target: Vec<Spanned<WrittenTarget>>,
     discovery: Option<WrittenDiscovery>,
+}
+
+/// What the metrics have beside what they always have.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMetrics {
+    #[serde(default)]
+    clients: bool,
 }
 
 /// A pool, as serde reads it.
@@ -156,6 +167,7 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         state_directory: written.state_directory,
         control: written.control,
         audit_log: written.audit_log,
+        metrics_of_clients: written.metrics.clients,
         web: FileWeb {
             addresses: http,
             hosts: source.parse_all(&written.http_hosts)?.into_iter().map(Spanned::into_inner).collect(),

@@ -17,10 +17,15 @@ struct Part {
 }
 
 /// What ends in a table of its own is told of there.
-const TABLES: [&str; 5] = ["pool", "volume", "client", "target", "discovery"];
+const TABLES: [&str; 6] = ["metrics", "pool", "volume", "client", "target", "discovery"];
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     Part { begin: "", manual: "KEYS", document: &[("# The configuration file", "Each `[[volume]]`")] },
+    Part {
+        begin: "[metrics]\n",
+        manual: "METRICS",
+        document: &[("### Metrics of clients", "## How volumes are guarded")],
+    },
     Part { begin: "[[pool]]\n", manual: "POOLS", document: &[("### Pools", "\n```")] },
     Part {
         begin: "[[volume]]\n",

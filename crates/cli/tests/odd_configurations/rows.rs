@@ -61,6 +61,8 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("state-directory = 'state'"), Warned, "state-directory: state is relative"),
     (with_volume!("key-file = 'k'"), Warned, "key-file: k is relative"),
     (with_volume!("key-file = 'DIR/password'"), Missing, "is no key file"),
+    (with_volume!("metrics = { clients = 'yes' }"), Refused, "sanwire.toml:1: "),
+    (with_volume!("metrics = { client = true }"), Refused, "unknown field `client`"),
     (with_volume!("http = ['localhost']"), Refused, "sanwire.toml:1: 'localhost' is no place for HTTP"),
     (with_volume!("http = ['0.0.0.0']\nhttp-plaintext = true"), Warned, "can be read on the way"),
     (with_volume!("http-plaintext = true"), Warned, "http-plaintext has no effect"),

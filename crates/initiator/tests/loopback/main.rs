@@ -53,6 +53,7 @@ fn config(volumes: &[&str]) -> ServerConfig {
         pools: Vec::new(),
         state_directory: None,
         audit_log: None,
+        metrics_of_clients: false,
         clients: Vec::new(),
     }
 }

@@ -16,6 +16,7 @@ mod tally;
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanwire_buffer::{Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
@@ -122,6 +123,11 @@ pub(crate) trait FrontEnd {
     /// What it did not take, with the reasons.
     fn dropped(&self) -> Vec<(&'static str, u64)>;
 
+    /// The links of its connections, where these have any.
+    fn links(&self) -> Vec<LinkState> {
+        Vec::new()
+    }
+
     /// What it has counted in the words of its own protocol.
     fn tallies(&self) -> Vec<Tally> {
         Vec::new()
@@ -210,6 +216,15 @@ pub(crate) struct ConnectionStatus {
     /// How it is guarded, for people.
     pub(crate) security: String,
     pub(crate) packets: Option<PacketCount>,
+}
+
+/// A link of a connection as it is now.
+pub(crate) struct LinkState {
+    pub(crate) nexus: NexusId,
+    pub(crate) path: Path,
+    pub(crate) is_up: bool,
+    /// Once it was measured.
+    pub(crate) round_trip: Option<Duration>,
 }
 
 /// What task management is to do (SAM-5 7).

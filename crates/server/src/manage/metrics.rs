@@ -3,6 +3,7 @@
 //! Nothing is kept for it: the shards are asked for their plain numbers when somebody wants to know. The names begin with
 //! `sanwire_`; seconds and bytes are the units; what is counted only grows, until the server ends.
 
+mod clients;
 mod pools;
 mod process;
 mod protocols;
@@ -48,6 +49,7 @@ impl Manager {
         families.push(of_logins(self.target.login_results()));
         families.extend(of_shards(counted));
         families.extend(of_each_session(counted));
+        families.extend(self.of_clients(counted));
         families.extend(of_quotas(&self.quotas(counted)));
         families.push(self.requests.family());
         families.extend(of_process(self.began));

@@ -81,6 +81,11 @@ impl Server {
         }
     }
 
+    /// Whether each client is counted.
+    pub(crate) fn counts_clients(&self) -> bool {
+        self.counts_clients
+    }
+
     /// How logins have ended, where connections begin with one; `None` without any portal.
     pub(crate) fn login_results(&self) -> Option<LoginResults> {
         self.wires.iter().any(|wire| wire.portal().is_some()).then(|| self.logins.results())

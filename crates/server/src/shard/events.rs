@@ -11,11 +11,13 @@ use sanwire_scsi::Task;
 use super::Shard;
 use super::nexuses::Nexus;
 use super::system::System;
+use crate::client_counts::{ClientLink, MovedByVolume};
 use crate::command::{CommandRef, Selection};
 use crate::counting::{ConnectionCount, Counted, User};
 use crate::events::Happening;
 use crate::front::{
-    ConnectionStatus, FrontEnd, FrontEvent, NewNexus, NexusView, Offence, StreamEnds, Tally, TallyFamily, TallyOf,
+    ConnectionStatus, FrontEnd, FrontEvent, LinkState, NewNexus, NexusView, Offence, StreamEnds, Tally, TallyFamily,
+    TallyOf,
 };
 use crate::management_queue::{Content, QueuedRequest};
 use crate::messages::ShardMessage;
@@ -169,6 +171,7 @@ impl<S: System> Shard<S> {
                 weight,
                 since: SystemTime::now(),
                 count,
+                moved: self.counts_clients.then(MovedByVolume::default),
                 bytes: ByteCount::default(),
             },
         );
@@ -206,6 +209,7 @@ impl<S: System> Shard<S> {
             busy: self.system.busy(),
             memory_bytes: self.engine.memory_bytes(),
             sessions: self.sessions(&connections),
+            links: if self.counts_clients { self.client_links() } else { Vec::new() },
             connections,
             users: self.users(),
             tallies: self.tallies(),
@@ -263,11 +267,24 @@ impl<S: System> Shard<S> {
                 security: connection.map(|connection| connection.security.clone()).unwrap_or_default(),
                 since: nexus.since,
                 uses: nexus.uses.clone(),
+                moved: nexus.moved.clone().unwrap_or_default(),
                 is_paused: self.nexuses.is_paused(nexus.principal()),
                 commands: nexus.count,
             }
         };
         self.nexuses.iter().map(session).collect()
+    }
+
+    /// The links of connections, with whose they are.
+    fn client_links(&self) -> Vec<ClientLink> {
+        let links = (0..).zip(self.fronts.iter()).flat_map(|(place, front)| {
+            front.links().into_iter().filter_map(move |LinkState { nexus, path, is_up, round_trip }| {
+                let client = self.nexuses.get(nexus)?.host.owner().to_owned();
+                let wire = self.links.wire_of(place, path.link)?;
+                Some(ClientLink { client, wire, peer: path.peer.to_string(), is_up, round_trip })
+            })
+        });
+        links.collect()
     }
 
     /// The nexuses that have used volumes.

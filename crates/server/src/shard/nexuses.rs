@@ -9,8 +9,10 @@ use std::time::SystemTime;
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
 use sanwire_device::{LogicalUnits, NexusPorts, Seat};
-use sanwire_engine::NexusCount;
+use sanwire_engine::{Meter, NexusCount};
+use sanwire_scsi::Reply;
 
+use crate::client_counts::{Moved, MovedByVolume};
 use crate::counting::Uses;
 use crate::past_uses::Host;
 use crate::streams::ByteCount;
@@ -30,11 +32,26 @@ pub(super) struct Nexus {
     pub(super) weight: u32,
     pub(super) since: SystemTime,
     pub(super) count: NexusCount,
+    /// If each client is counted.
+    pub(super) moved: Option<MovedByVolume>,
     /// What its connections came to that are closed.
     pub(super) bytes: ByteCount,
 }
 
 impl Nexus {
+    /// A command is over, or a piece of it.
+    pub(super) fn note(&mut self, meter: &Meter, reply: Option<&Reply>) {
+        let before = self.count;
+        self.count.note(meter, reply);
+        if let Some(moved) = &mut self.moved {
+            let read_bytes = self.count.read_bytes - before.read_bytes;
+            moved.note(
+                meter.slot(),
+                Moved { read_bytes, written_bytes: self.count.written_bytes - before.written_bytes },
+            );
+        }
+    }
+
     /// Whose it is: a client by its id, or an initiator by its name.
     pub(super) fn principal(&self) -> &str {
         self.host.owner()
@@ -92,7 +109,10 @@ impl Nexuses {
     pub(super) fn forget_uses(&mut self, slots: &[u16]) {
         let mut other = Uses::default();
         slots.iter().for_each(|slot| other.set(*slot));
-        self.by_id.values_mut().for_each(|nexus| nexus.uses.clear(&other));
+        for nexus in self.by_id.values_mut() {
+            nexus.uses.clear(&other);
+            nexus.moved.iter_mut().for_each(|moved| moved.forget(&other));
+        }
     }
 
     pub(super) fn is_paused(&self, principal: &str) -> bool {
@@ -129,6 +149,7 @@ mod tests {
             weight: 1,
             since: SystemTime::UNIX_EPOCH,
             count: NexusCount::default(),
+            moved: None,
             bytes: ByteCount::default(),
         }
     }

@@ -20,6 +20,7 @@ use sanwire_store::{RamStore, Store};
 
 use super::*;
 use crate::budget::Budget;
+use crate::client_counts::Moved;
 use crate::counting::Counted;
 use crate::front::{
     Admission, ConnectionStatus, FrontEnd, FrontEvent, LoginOutcome, LoginPhase, LoginService, ManageOutcome, NewNexus,
@@ -327,6 +328,7 @@ impl World {
             events: crate::events::EventLog::new(1, crate::revisions::Revisions::new(0)),
             past_uses: Arc::new(PastUses::open(None).unwrap()),
             engine: EngineKind::Threads,
+            counts_clients: true,
             waker,
             mail,
             shards: Arc::clone(&shards),
@@ -410,6 +412,9 @@ fn a_wire_that_is_new_logs_in_reads_and_writes() {
     let of = |name: &str| counted.connections.iter().find(|it| it.principal == name).unwrap().commands;
     assert_eq!((of("other").read_bytes, of("other").errors), (2 * BLOCK_BYTES as u64, 0));
     assert_eq!(of("one").read_bytes, 0);
+    let moved: Vec<_> = counted.sessions[1].moved.iter().collect();
+    let sanwire_engine::NexusCount { read_bytes, written_bytes, .. } = of("other");
+    assert_eq!(moved, [(counted.volumes[0].0, Moved { read_bytes, written_bytes })], "all of it is of that volume");
     assert!(of("one").written_bytes >= BLOCK_BYTES as u64 && of("one").commands >= 2);
     assert_eq!(counted.users.iter().map(|user| &*user.host.who).collect::<Vec<_>>(), ["one", "other"]);
 }

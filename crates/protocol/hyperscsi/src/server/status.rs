@@ -6,6 +6,7 @@ use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, NexusId, Path, Protection};
 
 use super::Server;
+use crate::channel::LinkStatus;
 use crate::wire::flow::Windows;
 
 /// One connection as it is now.
@@ -43,6 +44,13 @@ impl Server {
             .chain(self.accounts.usages())
             .chain([self.config.memory.usage()])
             .collect()
+    }
+
+    /// The links of all connections, with the nexuses of their sessions.
+    pub fn link_statuses(&self) -> impl Iterator<Item = (NexusId, LinkStatus)> {
+        self.connections
+            .values()
+            .flat_map(|connection| connection.channel.links().map(move |link| (connection.nexus, link)))
     }
 
     /// All connections, with their clients.

@@ -21,11 +21,10 @@ pub(crate) use sanwire_hyperscsi::{ETHERTYPE, Identity, Psk, Recovery, UDP_PORT}
 
 pub(crate) use self::open::open;
 use super::{
-    ConnectionStatus, DatagramEnd, FrontEnd, FrontEvent, Function, ManageOutcome, NewNexus, NexusSelection, NexusView,
-    Offence, Tally,
+    ConnectionStatus, DatagramEnd, FrontEnd, FrontEvent, Function, LinkState, ManageOutcome, NewNexus, NexusSelection,
+    NexusView, Offence, Tally,
 };
 use crate::command::CommandRef;
-use crate::counting::PacketCount;
 use crate::front::hyperscsi::clients::Clients;
 use crate::link::LinkAddress;
 use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Refusal, Response};
@@ -334,26 +333,15 @@ impl FrontEnd for HyperScsi {
     }
 
     fn connections(&self) -> Vec<ConnectionStatus> {
-        let statuses = self.server.connection_statuses().into_iter();
-        let count = statuses.map(|(_, status)| ConnectionStatus {
-            nexus: status.nexus,
-            links: status.links,
-            security: status.protection.to_string(),
-            packets: Some(PacketCount {
-                sent: status.sent_packets,
-                received: status.received_packets,
-                resent: status.resent_packets,
-                timeouts: status.timeouts,
-                window_out: status.windows.outward.in_flight_packets(),
-                window_in: status.windows.inward.in_flight_packets(),
-                round_trip: status.round_trip,
-            }),
-        });
-        count.collect()
+        tallies::connections(&self.server)
     }
 
     fn dropped(&self) -> Vec<(&'static str, u64)> {
         self.server.counters().reasons().chain([(UNPERMITTED, self.unpermitted)]).collect()
+    }
+
+    fn links(&self) -> Vec<LinkState> {
+        tallies::links(&self.server)
     }
 
     fn tallies(&self) -> Vec<Tally> {

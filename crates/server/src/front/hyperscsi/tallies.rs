@@ -1,8 +1,9 @@
-//! What HyperSCSI counts in its own words.
+//! What HyperSCSI counts in its own words, and how its connections and their links are.
 
-use sanwire_hyperscsi::Server;
+use sanwire_hyperscsi::{LinkStatus, Server};
 
-use crate::front::{Tally, TallyFamily, TallyOf};
+use crate::counting::PacketCount;
+use crate::front::{ConnectionStatus, LinkState, Tally, TallyFamily, TallyOf};
 
 static HANDSHAKES: TallyFamily =
     TallyFamily { name: "sanwire_hyperscsi_handshakes", help: "How handshakes have ended", label: "result" };
@@ -33,4 +34,33 @@ pub(super) fn of(server: &Server) -> Vec<Tally> {
         tallies.extend(counts.map(|(family, count)| Tally { family, of: TallyOf::Link(link), count }));
     }
     tallies
+}
+
+/// The links of all connections.
+pub(super) fn links(server: &Server) -> Vec<LinkState> {
+    let state = |(nexus, link): (_, LinkStatus)| {
+        let LinkStatus { path, is_live: is_up, round_trip, .. } = link;
+        LinkState { nexus, path, is_up, round_trip }
+    };
+    server.link_statuses().map(state).collect()
+}
+
+/// All connections.
+pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
+    let statuses = server.connection_statuses().into_iter();
+    let count = statuses.map(|(_, status)| ConnectionStatus {
+        nexus: status.nexus,
+        links: status.links,
+        security: status.protection.to_string(),
+        packets: Some(PacketCount {
+            sent: status.sent_packets,
+            received: status.received_packets,
+            resent: status.resent_packets,
+            timeouts: status.timeouts,
+            window_out: status.windows.outward.in_flight_packets(),
+            window_in: status.windows.inward.in_flight_packets(),
+            round_trip: status.round_trip,
+        }),
+    });
+    count.collect()
 }

@@ -69,6 +69,7 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
 fn the_page_names_every_metric() {
     let mut config = config(&["a=ram:1M"]);
     config.wires.push(any_port("iscsi:127.0.0.1:1".parse().unwrap()));
+    config.metrics_of_clients = true;
     let manager = start(config);
     let families = manager.families(&manager.target().count(), &PoolsNow::default());
     let told: BTreeSet<&str> = families.iter().map(|family| family.name.trim_start_matches("sanwire_")).collect();
@@ -94,6 +95,7 @@ fn counted(shard: usize, volumes: Vec<(u16, VolumeCount)>) -> Counted {
         memory_bytes: (0, 0),
         connections: Vec::new(),
         sessions: Vec::new(),
+        links: Vec::new(),
         users: Vec::new(),
         tallies: Vec::new(),
         dropped: vec![("too old", 1), ("unknown", 2), ("too old", 3)],

@@ -122,3 +122,10 @@ fn a_client_knows_its_id() {
     assert!(id.len() == 33 && id.trim().bytes().all(|digit| digit.is_ascii_hexdigit()), "{id}");
     assert_eq!(sanwire(&["id", "--key-file", key]).stdout, id.as_bytes(), "the key is kept");
 }
+
+#[test]
+fn a_key_that_is_shown_is_not_made() {
+    let file = scratch("key-show").join("typed-wrongly/server.key");
+    refused(&["key", "show", file.to_str().expect("UTF-8")], 2, "there is no key file");
+    assert!(!file.exists() && !file.parent().is_some_and(Path::exists));
+}

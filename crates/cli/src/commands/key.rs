@@ -26,6 +26,11 @@ pub(crate) fn run(args: &KeyArgs) -> anyhow::Result<()> {
 }
 
 fn show(file: Option<&Path>) -> anyhow::Result<String> {
+    // A new key in the place of the one that is asked for would be taken for that.
+    if let Some(file) = file.filter(|file| !file.exists()) {
+        let file = file.display();
+        return Err(misuse(format!("there is no key file {file}: `sanwire key new {file}` makes one")));
+    }
     let identity = identity(file)?;
     Ok(format!("public key  {}\nclient id   {}\n", hexadecimal(identity.public()), identity.client_id()))
 }

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use sanwire_core::Outages;
 use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{
     Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Looker, OptionChanges, Pauser, Server, Url, Volume,
@@ -63,6 +64,11 @@ impl Connection {
     /// Lets another thread pause the server.
     pub(crate) fn pauser(&self) -> Pauser {
         self.0.borrow().pauser()
+    }
+
+    /// How often the server was gone.
+    pub(crate) fn outages(&self) -> Arc<Outages> {
+        self.0.borrow().outages()
     }
 
     /// Lets another thread see how the connection is.

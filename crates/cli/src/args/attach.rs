@@ -63,6 +63,10 @@ pub(crate) struct AttachOptions {
     #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
 
+    /// A TCP address at which Prometheus reads how the attachment is: `http://ADDR:PORT/metrics`, for everybody who can connect
+    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
+    pub(crate) metrics: Option<SocketAddr>,
+
     /// Attach it also when it is attached on this host already; both write without knowing of each other
     #[arg(long)]
     pub(crate) again: bool,

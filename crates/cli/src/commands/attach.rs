@@ -1,10 +1,13 @@
 //! `sanwire attach`.
 
+mod metrics;
+
 use std::fmt::Write;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +18,7 @@ use sanwire_attach::{
 };
 use sanwire_initiator::{ClientOptions, Url, Volume};
 
+use self::metrics::Watched;
 use super::{attachments, device, status};
 use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry};
 use crate::config::{ConnectionOptions, runtime_directory};
@@ -64,6 +68,16 @@ fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     // The volume is attached also where that cannot be told.
     let telling = registry.telling(status::teller(connection.looker(), volume.looker()));
     let telling = telling.inspect_err(|error| tracing::warn!("`sanwire status` will not see how it is: {error}")).ok();
+    let outages = connection.outages();
+    if let Some(address) = args.metrics {
+        let serving = metrics::serve(address, Watched::new(&volume, Arc::clone(&outages)));
+        serving.with_context(|| format!("cannot tell metrics at {address}"))?;
+    }
+    let shown = url.to_string();
+    outages.watch(move |is_gone| match is_gone {
+        true => service::status(&format!("{shown} is attached; its server is away, and what is asked of it waits")),
+        false => service::status(&format!("{shown} is attached; its server is back")),
+    });
     let background = connection.run_in_background()?;
     let stop = Latch::new().context("cannot make a socket pair")?;
     let stopper = stop.clone();

@@ -28,9 +28,18 @@ pub struct CopyTargetUnit {
     /// The nexus through which the copy uses it, by which the reservations of the unit know it: the one that the initiator itself has
     /// with the unit's target; without one, that of the copy, which has registered and reserved nothing there.
     pub nexus: NexusId,
+    /// Which content it had when the copy began.
+    pub(crate) content: u32,
 }
 
 impl CopyTargetUnit {
+    /// The unit as it is now: a copy ends when its content is replaced.
+    #[must_use]
+    pub fn new(unit: Arc<UnitState>, nexus: NexusId) -> CopyTargetUnit {
+        let content = unit.content();
+        CopyTargetUnit { unit, nexus, content }
+    }
+
     /// Refuses what a reservation of others forbids.
     pub(crate) fn check(&self, access: Access) -> Result<(), Refusal> {
         self.unit.reservations.check_access(access, self.nexus)

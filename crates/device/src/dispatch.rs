@@ -16,7 +16,7 @@ use crate::beginning::{Account, Beginning, Surroundings};
 use crate::copy_targets::CopyTargetUnit;
 use crate::data::cut;
 use crate::execution::Execution;
-use crate::fault::{NOT_SUPPORTED, check_condition};
+use crate::fault::{MEDIUM_CHANGED, NOT_SUPPORTED, REPLACED, check_condition};
 use crate::logical_unit::LogicalUnit;
 use crate::progress::{Given, Progress};
 use crate::refusal::Refusal;
@@ -121,6 +121,8 @@ impl Dispatch<'_> {
             self.begun.unit.reservations.check(&task.cdb, commands, self.begun.nexus)?;
             self.check_attention(ends_attention)?;
             self.check_access_state(task)?;
+        } else if task.piece.is_some_and(|piece| piece.medium != self.begun.unit.medium()) {
+            return Err(if task.data_out.is_some() { REPLACED } else { MEDIUM_CHANGED }.into());
         }
         let operation = commands.find(&task.cdb)?;
         self.check_read_only(operation)?;

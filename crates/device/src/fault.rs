@@ -16,6 +16,10 @@ pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, 
 pub(crate) const MEDIUM_CHANGED: Sense =
     Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
 
+/// The content of the unit was replaced after this command had come. Its key is one after which initiators do not give a write again: that
+/// would come over what was put there.
+pub(crate) const REPLACED: Sense = Sense::new(SenseKey::DataProtect, AdditionalSense::NOT_READY_TO_READY_CHANGE);
+
 /// There is no logical unit of this number.
 pub(crate) const NOT_SUPPORTED: Sense =
     Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);

@@ -7,7 +7,7 @@ use sanwire_scsi::{Receipt, Sense};
 use sanwire_store::{Completion, CompletionQueue};
 
 use crate::exclusion::{Claim, Lane, Permit};
-use crate::fault::NOT_ACCESSIBLE;
+use crate::fault::{NOT_ACCESSIBLE, REPLACED};
 use crate::range::Range;
 use crate::tenure::Admission;
 use crate::unit_state::UnitState;
@@ -17,6 +17,8 @@ use crate::unit_state::UnitState;
 pub(crate) struct Hold {
     pub(crate) unit: Arc<UnitState>,
     nexus: NexusId,
+    /// Which content of the unit it is about.
+    content: u32,
     /// It may change what it claims, whichever other nexuses write.
     is_admitted: bool,
     /// It is a piece of a copy, which no initiator gives again.
@@ -52,9 +54,12 @@ enum Flushing {
 impl Hold {
     pub(crate) fn new(unit: Arc<UnitState>, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let (permit, flushing) = (Permit::Nothing, Flushing::No);
+        // Before the claim: a replacement waits for those that are claimed.
+        let content = unit.content();
         let mut hold = Hold {
             unit,
             nexus,
+            content,
             is_admitted: true,
             is_copy: false,
             permit,
@@ -69,9 +74,10 @@ impl Hold {
         hold
     }
 
-    pub(crate) fn of_copy(unit: Arc<UnitState>, claim: Option<Claim>, nexus: NexusId) -> Hold {
+    /// Of a piece of a copy, which began on this content.
+    pub(crate) fn of_copy(unit: Arc<UnitState>, content: u32, claim: Option<Claim>, nexus: NexusId) -> Hold {
         let mut hold = Hold::new(unit, claim, nexus);
-        hold.is_copy = true;
+        (hold.is_copy, hold.content) = (true, content);
         hold
     }
 
@@ -163,6 +169,9 @@ impl Hold {
         }
         if !unit.exclusion.may_go(&self.permit) {
             return Turn::Later;
+        }
+        if self.content != unit.content() && !self.outlives_its_task {
+            return Turn::Never(REPLACED);
         }
         self.is_admitted |= unit.tenures.is_holder(self.nexus);
         if self.is_admitted {

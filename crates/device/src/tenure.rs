@@ -238,6 +238,18 @@ impl Tenures {
         exclusion.leave(&over.barrier);
     }
 
+    /// Nobody has a tenure any more, since all content is another one: nothing that was written before is to be written again. To be
+    /// called while no change can begin.
+    pub(crate) fn end(&self) {
+        let Some(keeper) = &self.keeper else { return };
+        let mut state = self.lock();
+        (state.holder, state.is_contended) = (None, false);
+        state.offers.clear();
+        state.handover.iter_mut().for_each(|handover| handover.before = None);
+        let _ = keeper.want(None);
+        self.publish(&state);
+    }
+
     /// The nexus is gone; its tenure stays for when it comes back.
     pub(crate) fn forget(&self, nexus: NexusId) {
         if self.keeper.is_none() {

@@ -3,7 +3,7 @@
 mod flushing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use sanwire_core::quota::Usage;
 use sanwire_core::{DeviceType, NexusId};
@@ -82,6 +82,8 @@ pub struct UnitState {
     store_errors: ErrorCounts,
     pub(crate) disturbances: Disturbances,
     medium: Arc<dyn Medium>,
+    /// How often its owner has replaced its content.
+    replaced: AtomicU32,
 }
 
 impl UnitState {
@@ -115,6 +117,7 @@ impl UnitState {
             store_errors: ErrorCounts::default(),
             disturbances: Disturbances::default(),
             medium,
+            replaced: AtomicU32::default(),
         })
     }
 
@@ -227,9 +230,18 @@ impl UnitState {
         self.medium.check_ready(geometry)
     }
 
-    /// Which medium is in: another number after each change.
+    /// Which medium is in, and which content: another number after each change.
     pub(crate) fn medium(&self) -> u32 {
-        self.medium.number()
+        self.medium.number().wrapping_add(self.content())
+    }
+
+    /// Another number after each replacement of its content by its owner.
+    pub(crate) fn content(&self) -> u32 {
+        self.replaced.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn replace_content(&self) {
+        self.replaced.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A command has done something to the medium.

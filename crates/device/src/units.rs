@@ -173,7 +173,7 @@ impl LogicalUnits {
     pub(crate) fn copy_target(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
         let target = match &self.copy_targets {
             Some(resolver) => resolver.find(nexus, designator),
-            None => self.find(designator).map(|unit| CopyTargetUnit { unit: Arc::clone(unit.state()), nexus }),
+            None => self.find(designator).map(|unit| CopyTargetUnit::new(Arc::clone(unit.state()), nexus)),
         };
         // Reservations know only nexuses that are known to the unit.
         target.inspect(|target| target.unit.acquaint(target.nexus))

@@ -47,10 +47,13 @@ impl Drop for WriteHold {
 }
 
 impl UnitState {
-    /// Its owner has replaced its content: every initiator is told that the medium may be another one. If others may rely on what they have
-    /// written (`is_used`), their flushes fail: what they have not made stable is lost.
-    pub fn content_replaced(&self, is_used: bool) {
-        if is_used && self.is_volatile() {
+    /// Its owner has replaced its content, while it had the writes wait: what began on the other content, and has not ended, ends with an
+    /// error. What initiators have not made stable is lost, so that their flushes fail; who is away hears that when it is back. Nobody
+    /// writes it again, for the tenure ends. Every initiator is told that the medium may be another one.
+    pub fn content_replaced(&self) {
+        self.replace_content();
+        self.tenures.end();
+        if self.is_volatile() {
             self.flush_failed();
         }
         self.nexuses.raise(UnitAttention::MediumChanged, None);

@@ -170,6 +170,10 @@ fn failure(again: &Again, sense: &Sense) -> VolumeError {
             VolumeError::Unsupported
         }
         (SenseKey::DataProtect, AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT) => VolumeError::NoSpace,
+        // Its content was replaced while this was under way.
+        (SenseKey::DataProtect, AdditionalSense::NOT_READY_TO_READY_CHANGE) => {
+            VolumeError::Medium { offset_bytes: failed_at(&again.part(), sense), sense: sense.to_string().into() }
+        }
         (SenseKey::DataProtect, _) => VolumeError::ReadOnly,
         (SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE) => VolumeError::Unsupported,
         (

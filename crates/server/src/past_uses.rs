@@ -179,6 +179,14 @@ impl PastUses {
         self.0.awaited_at(uuid, Instant::now())
     }
 
+    /// The hosts that used this volume and did not leave it, but have no session: they may come back and go on, however late.
+    pub(crate) fn lost(&self, uuid: [u8; 16]) -> Vec<Host> {
+        let uuid = hexadecimal(uuid);
+        let table = self.0.lock();
+        let lost = table.hosts.iter().filter(|past| past.volumes.contains(&uuid) && !(past.is_there && past.is_back));
+        lost.map(|past| past.host.clone()).collect()
+    }
+
     /// All of these, with the uuids of what they used.
     pub(crate) fn all_awaited(&self) -> Vec<(Host, Vec<[u8; 16]>)> {
         let uuids = |past: &Past| past.volumes.iter().filter_map(|uuid| from_hexadecimal(uuid)).collect();

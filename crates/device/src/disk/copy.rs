@@ -169,7 +169,7 @@ impl Copying {
     }
 
     fn claim(&self, target: &CopyTargetUnit, request: &Request) -> Hold {
-        Hold::of_copy(Arc::clone(&target.unit), Claim::of(request), self.nexus)
+        Hold::of_copy(Arc::clone(&target.unit), target.content, Claim::of(request), self.nexus)
     }
 
     /// Takes the next turn, which gives the request for the store or `None` at the end, and notes how it ends.

@@ -136,7 +136,7 @@ struct Elsewhere(LogicalUnits);
 
 impl CopyTargetResolver for Elsewhere {
     fn find(&self, _: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
-        self.0.find(designator).map(|unit| CopyTargetUnit { unit: Arc::clone(unit.state()), nexus: THERE })
+        self.0.find(designator).map(|unit| CopyTargetUnit::new(Arc::clone(unit.state()), THERE))
     }
 }
 
@@ -301,7 +301,7 @@ struct Masked(LogicalUnits);
 impl CopyTargetResolver for Masked {
     fn find(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
         let unit = self.0.find(designator).filter(|unit| nexus == NEXUS || unit.identity().uuid() == UUID)?;
-        Some(CopyTargetUnit { unit: Arc::clone(unit.state()), nexus })
+        Some(CopyTargetUnit::new(Arc::clone(unit.state()), nexus))
     }
 }
 

@@ -8,7 +8,7 @@ use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_scsi::{AdditionalSense, Extent, Reply, Sense, SenseKey, Status, Task, build};
 
 use crate::testing::{Driver, NEXUS, OTHER, TestStore, World, lun, sense, task};
-use crate::{Progress, RecordListener, Tenure, TenureKeeper, Volatility, Waiting};
+use crate::{Progress, RecordListener, Tenure, TenureKeeper, Volatility, Waiting, WriteHold};
 
 /// A keeper that makes durable what it is told to when the test says so.
 #[derive(Debug, Default)]
@@ -198,6 +198,26 @@ fn a_foreign_write_ends_the_tenure_and_comes_after_all_that_its_holder_has_begun
     assert!(matches!(disk.world.begin(NEXUS, disk.write(5, 4)), Progress::Store(..)), "at full speed");
     disk.world.units.nexus_lost(OTHER);
     assert!(disk.ask(NEXUS).is_some(), "it is alone");
+}
+
+/// What its holder had not flushed is of other content.
+#[test]
+fn a_tenure_ends_durably_when_the_content_is_replaced() {
+    let disk = Volatile::new(None);
+    disk.come(NEXUS);
+    let tenure = disk.ask(NEXUS);
+    assert_eq!(disk.writes(NEXUS, 0, 1).status, Status::Good);
+    let unit = disk.world.units.get(lun(0)).unwrap();
+    let hold = WriteHold::begin(unit.state());
+    assert!(hold.is_held());
+    let verifier = unit.verifier();
+    unit.content_replaced();
+    drop(hold);
+    assert_eq!(disk.keeper.wanted(), None);
+    assert_ne!(unit.verifier(), verifier);
+    while disk.world.run(NEXUS, build::test_unit_ready(), &[]).status != Status::Good {}
+    assert!(disk.ask(NEXUS).is_some_and(|again| Some(again) != tenure));
+    assert_eq!(disk.writes(NEXUS, 0, 2).status, Status::Good);
 }
 
 /// A write that was there before the tenure ended must not come after the one that ended it.

@@ -1,7 +1,7 @@
-use sanwire_scsi::{AdditionalSense, Extent, Sense, SenseKey, Status, build};
+use sanwire_scsi::{AdditionalSense, Extent, Piece, Sense, SenseKey, Status, Task, build};
 use sanwire_store_file::blocking;
 
-use crate::testing::{Driver, NEXUS, OTHER, World, lun, task};
+use crate::testing::{Driver, NEXUS, OTHER, World, lun, sense, task};
 use crate::{Progress, WriteHold};
 
 fn write(lba: u64, byte: u8) -> sanwire_scsi::Task {
@@ -32,6 +32,47 @@ fn a_hold_waits_for_what_is_at_the_store_and_keeps_writes_that_come_waiting_unti
 }
 
 #[test]
+fn a_write_that_waited_while_the_content_was_replaced_ends_with_an_error_and_changes_nothing() {
+    let (world, driver) = (World::small(), Driver::new());
+    let unit = world.units.get(lun(0)).unwrap();
+    let hold = WriteHold::begin(unit.state());
+    assert!(hold.is_held());
+    let waiting = driver.wait(&world, world.begin(OTHER, write(0, 2)));
+    unit.content_replaced();
+    drop(hold);
+    let replaced = Sense::new(SenseKey::DataProtect, AdditionalSense::NOT_READY_TO_READY_CHANGE);
+    assert_eq!(sense(&world.finish(Progress::Wait(waiting))), replaced);
+    assert_eq!(world.store.bytes(0, 512), [0; 512]);
+    while world.run(OTHER, build::test_unit_ready(), &[]).status != Status::Good {}
+    assert_eq!(
+        world.finish(world.begin(OTHER, write(0, 3))).status,
+        Status::Good,
+        "what comes now is about what is there"
+    );
+    assert_eq!(world.store.bytes(0, 512), [3; 512]);
+}
+
+/// Their first piece was on the other content: with the rest of it there would be what nobody has ever written.
+#[test]
+fn the_rest_of_a_long_write_is_not_written_on_content_that_has_replaced_that_of_its_beginning() {
+    let world = World::small();
+    let unit = world.units.get(lun(0)).unwrap();
+    let piece = |from_bytes, medium| Some(Piece { from_bytes, medium, data_out_bytes: 1024 });
+    let long = |piece| Task { piece, ..task(build::write_16(Extent { lba: 0, blocks: 2 }, false), &[7; 512]) };
+    let first = world.begin(NEXUS, long(piece(0, 0)));
+    let Progress::Store(begun, request) = first else { panic!("{first:?}") };
+    let completion = blocking::run(&**begun.store(), request);
+    let Progress::Piece(reply, _) = world.units.resume(begun, completion, &world.memory) else { panic!("a piece") };
+    let medium = reply.rest.unwrap().medium;
+    unit.content_replaced();
+    let rest = world.begin(NEXUS, long(piece(512, medium)));
+    let replaced = Sense::new(SenseKey::DataProtect, AdditionalSense::NOT_READY_TO_READY_CHANGE);
+    let Progress::Done(reply) = rest else { panic!("{rest:?}") };
+    assert_eq!(sense(&reply), replaced);
+    assert_eq!(world.store.bytes(512, 512), [0; 512]);
+}
+
+#[test]
 fn a_hold_that_is_given_up_lets_writes_go_on_that_came_after_it() {
     let (world, driver) = (World::small(), Driver::new());
     let unit = world.units.get(lun(0)).unwrap();
@@ -54,10 +95,10 @@ fn initiators_are_told_that_the_medium_may_be_another_one() {
     for nexus in [NEXUS, OTHER] {
         while world.run(nexus, ready, &[]).status != Status::Good {}
     }
-    world.units.get(lun(0)).unwrap().content_replaced(true);
+    world.units.get(lun(0)).unwrap().content_replaced();
     let expected = Sense::new(SenseKey::UnitAttention, AdditionalSense::NOT_READY_TO_READY_CHANGE);
     for nexus in [NEXUS, OTHER] {
-        assert_eq!(crate::testing::sense(&world.run(nexus, ready, &[])), expected);
+        assert_eq!(sense(&world.run(nexus, ready, &[])), expected);
         assert_eq!(world.run(nexus, ready, &[]).status, Status::Good);
     }
 }

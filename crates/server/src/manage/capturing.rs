@@ -1,12 +1,14 @@
 //! What a snapshot or a rollback does while nothing else is done to its volumes: without the manager.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sanwire_device::{LogicalUnit, WriteHold};
+use sanwire_device::LogicalUnit;
 
+use super::ManageError;
 use super::busy::Hold;
-use super::holding::{Served, hold_writes, within};
+use super::holding::{Served, Stuck, hold_writes, within};
 use crate::pools::{Pool, PoolError, SnapshotId};
 
 /// How long what was written may take to become stable before writes are held.
@@ -28,6 +30,11 @@ pub(super) struct Content {
 impl Content {
     fn served(&self) -> Served {
         (self.volume.clone(), self.unit.clone())
+    }
+
+    /// Has nobody else open the file of a volume that is not served, as long as this lives.
+    pub(super) fn lock(&self) -> Result<Option<File>, PoolError> {
+        if self.unit.is_some() { Ok(None) } else { self.pool.lock(&self.volume).map(Some) }
     }
 }
 
@@ -61,6 +68,7 @@ fn discard(taken: &[(Content, SnapshotId)]) {
 
 /// Takes snapshots: what volumes have answered for is in them, and when this has ended well, they are stable.
 pub(super) fn take(taken: &[(Content, SnapshotId)], protected: bool, hold: &Arc<Hold>) -> Result<(), PoolError> {
+    let _locks = taken.iter().map(|(content, _)| content.lock()).collect::<Result<Vec<_>, _>>()?;
     sync(taken.iter().map(|(content, _)| content.clone()).collect(), hold)?;
     let served: Vec<Served> = taken.iter().map(|(content, _)| content.served()).collect();
     let since = Instant::now();
@@ -71,18 +79,38 @@ pub(super) fn take(taken: &[(Content, SnapshotId)], protected: bool, hold: &Arc<
     captured.and_then(|()| commit(taken, protected)).inspect_err(|_| discard(taken))
 }
 
-/// Those of a pool all at once.
+/// All of them, or none: those of a pool at once, and what was done in other pools is undone when one fails.
 fn commit(taken: &[(Content, SnapshotId)], protected: bool) -> Result<(), PoolError> {
     let mut left: Vec<&(Content, SnapshotId)> = taken.iter().collect();
+    let mut done = Vec::new();
     while let Some((first, _)) = left.first() {
         let pool = Arc::clone(&first.pool);
         let (own, others): (Vec<_>, Vec<_>) =
             left.into_iter().partition(|(content, _)| Arc::ptr_eq(&content.pool, &pool));
-        pool.commit(&own.iter().map(|(_, id)| id.clone()).collect::<Vec<_>>(), protected)?;
+        let ids: Vec<SnapshotId> = own.iter().map(|(_, id)| id.clone()).collect();
+        if let Err(error) = pool.commit(&ids, protected) {
+            return Err(take_back(&done, error));
+        }
+        done.push((pool, ids));
         left = others;
     }
     Ok(())
 }
+
+/// The error, with the snapshots that could not be taken back.
+fn take_back(done: &[(Arc<Pool>, Vec<SnapshotId>)], error: PoolError) -> PoolError {
+    let mut left = Vec::new();
+    for (pool, id) in done.iter().flat_map(|(pool, ids)| ids.iter().map(move |id| (pool, id))) {
+        if let Err(error) = pool.remove_snapshot(id) {
+            tracing::error!("{error}");
+            left.push(id.to_string());
+        }
+    }
+    if left.is_empty() { error } else { PoolError::HalfTaken { snapshots: left, source: Box::new(error) } }
+}
+
+/// Asks whether anybody uses a volume, and refuses then.
+pub(super) type UnusedCheck = Box<dyn Fn() -> Result<(), ManageError> + Send>;
 
 /// A volume that is to hold again what it held.
 pub(super) struct Rollback {
@@ -90,35 +118,40 @@ pub(super) struct Rollback {
     pub(super) id: SnapshotId,
     /// What it holds now becomes this snapshot.
     pub(super) keep: Option<SnapshotId>,
-    pub(super) is_forced: bool,
+    /// Asked again when nobody can write any more: who has come meanwhile would lose what was made stable for it.
+    pub(super) check_unused: Option<UnusedCheck>,
 }
 
 impl Rollback {
     /// Does it; gives, when it has begun and could not be ended, what has writes wait.
-    pub(super) fn run(
-        &self,
-        waiting: Option<Vec<WriteHold>>,
-        hold: &Arc<Hold>,
-    ) -> (Result<(), PoolError>, Option<Vec<WriteHold>>) {
-        let held = match waiting {
-            Some(waiting) => Ok(waiting),
-            None => sync(vec![self.content.clone()], hold)
-                .and_then(|()| hold_writes(&[self.content.served()], HOLD_TIMEOUT)),
-        };
-        let held = match held {
+    pub(super) fn run(&self, waiting: Option<Stuck>, hold: &Arc<Hold>) -> (Result<(), ManageError>, Option<Stuck>) {
+        let held = match waiting.map_or_else(|| self.hold(hold), Ok) {
             Ok(held) => held,
-            Err(error) => return (Err(error), None),
+            Err(error) => return (Err(error.into()), None),
         };
-        if let Err(error) = self.begin(hold) {
-            // A rollback that may be noted is brought to its end at the next start: nothing is to be written before.
-            let may_be_noted = self.content.pool.is_rolling_back(&self.id.volume);
-            return (Err(error), may_be_noted.then_some(held));
-        }
-        if let Err(error) = self.content.pool.roll_back(&self.id) {
+        let Err(error) = self.replace(hold) else {
+            self.content.unit.iter().for_each(|unit| unit.content_replaced());
+            held.release();
+            return (Ok(()), None);
+        };
+        // A rollback that may be noted is brought to its end at the next start: nothing is to be written before.
+        if self.content.pool.is_rolling_back(&self.id.volume) && !held.is_empty() {
             return (Err(error), Some(held));
         }
-        self.content.unit.iter().for_each(|unit| unit.content_replaced(self.is_forced));
-        (Ok(()), None)
+        held.release();
+        (Err(error), None)
+    }
+
+    fn hold(&self, hold: &Arc<Hold>) -> Result<Stuck, PoolError> {
+        sync(vec![self.content.clone()], hold)?;
+        hold_writes(&[self.content.served()], HOLD_TIMEOUT).map(Stuck::new)
+    }
+
+    fn replace(&self, hold: &Arc<Hold>) -> Result<(), ManageError> {
+        let _lock = self.content.lock()?;
+        self.check_unused.as_ref().map_or(Ok(()), |check| check())?;
+        self.begin(hold)?;
+        Ok(self.content.pool.roll_back(&self.id)?)
     }
 
     fn begin(&self, hold: &Arc<Hold>) -> Result<(), PoolError> {

@@ -108,7 +108,7 @@ impl Manager {
         let room = self.target.pools().take_room_of(&spec, size_bytes)?;
         let (name, source) = (name.to_owned(), Arc::clone(&pool));
         let making = name.clone();
-        let work = move || source.begin_clone(&id, &making).inspect_err(|_| undo_clone(&source, &making));
+        let work = move || source.make_clone(&id, &making);
         Ok(Step::slow_awaited(format!("cloning {snapshot}"), work, move |manager, made: Result<(), PoolError>| {
             made?;
             room.into_iter().for_each(|room| room.settle(size_bytes));
@@ -117,7 +117,7 @@ impl Manager {
             let added = manager.add_volume(spec, target, Acceptance::Renewed, None);
             let step = added.inspect_err(|_| undo_clone(&pool, &name))?;
             Ok(step.ended_by(move |is_served| match is_served {
-                true => drop(pool.end_clone(&name, true)),
+                true => {}
                 false => undo_clone(&pool, &name),
             }))
         }))
@@ -134,11 +134,13 @@ impl Manager {
         if pool.snapshot_bytes(&id)? > pool.length_bytes(&id.volume) {
             return Err(PoolError::Shorter { snapshot: id.to_string(), volume: id.volume }.into());
         }
-        let rollback = Rollback { content, id, keep, is_forced: force };
+        let check_unused = if force { None } else { self.check_unused_later(&id.volume) };
+        let rollback = Rollback { content, id, keep, check_unused };
         if force || rollback.content.unit.is_none() {
             return Ok(self.roll_back_now(rollback, hold));
         }
         let volume = rollback.id.volume.clone();
+        self.check_nobody_lost(&volume)?;
         Ok(self.when_unused(&volume, Way::Any, move |manager| Ok(manager.roll_back_now(rollback, hold))))
     }
 
@@ -170,46 +172,47 @@ impl Manager {
         self.check_unprotected(name)?;
         let of_volume = |served: &str| served.split_once('@').is_some_and(|(volume, _)| volume == name);
         self.check_not_served(&content.pool, of_volume)?;
+        content.pool.check_deletion(name, snapshots)?;
         if force || content.unit.is_none() {
-            return Ok(Manager::note_deletion(content, snapshots, hold));
+            return self.delete_now(content, snapshots, hold);
         }
-        Ok(self.when_unused(name, Way::Any, move |_| Ok(Manager::note_deletion(content, snapshots, hold))))
+        Ok(self.when_unused(name, Way::Any, move |manager| manager.delete_now(content, snapshots, hold)))
     }
 
-    fn note_deletion(content: Content, snapshots: bool, hold: Hold) -> Step {
-        let Content { volume, pool, unit } = content;
-        let (noted, noting) = (Arc::clone(&pool), volume.clone());
-        let work = move || noted.begin_to_delete(&noting, snapshots);
-        Step::slow("writing the catalogue of the pool", work, move |manager, noted| {
-            noted?;
-            let Some(_) = unit else { return Ok(manager.delete_content(volume, pool, Vec::new(), None, hold)) };
-            match manager.take_out(&volume) {
-                Ok((Answer::Changed(lines), removal)) => Ok(manager.delete_content(volume, pool, lines, removal, hold)),
-                Ok((answer, _)) => Ok(Step::Done(answer)),
-                Err(error) => {
-                    pool.keep_after_all(&volume)?;
-                    Err(error)
-                }
-            }
-        })
+    /// It is not noted before it is out of service: the note of a volume that stays would delete it some day.
+    fn delete_now(&mut self, content: Content, snapshots: bool, hold: Hold) -> Result<Step, ManageError> {
+        if content.unit.is_none() {
+            return Ok(self.delete_content(content, snapshots, (Vec::new(), None), hold));
+        }
+        match self.take_out(&content.volume)? {
+            (Answer::Changed(lines), removal) => Ok(self.delete_content(content, snapshots, (lines, removal), hold)),
+            (answer, _) => Ok(Step::Done(answer)),
+        }
     }
 
-    /// Deletes the content of a volume that is not served any more.
+    /// Deletes the content of a volume that is not served any more; `taken_out`: what has become of that.
     fn delete_content(
         &self,
-        volume: String,
-        pool: Arc<Pool>,
-        mut lines: Vec<String>,
-        removal: Option<Removal>,
+        content: Content,
+        snapshots: bool,
+        taken_out: (Vec<String>, Option<Removal>),
         hold: Hold,
     ) -> Step {
+        let (mut lines, removal) = taken_out;
+        let volume = content.volume.clone();
         let state = self.target.state_directory().map(ToOwned::to_owned);
         lines.push(format!("the content of volume {volume} is deleted"));
         let what = format!("deleting the content of {volume}");
         let work = move || {
             // What could not be made stable is deleted all the same.
             let _ = removal.map(|removal| removal.wait(FLUSH_TIMEOUT));
-            pool.delete(&volume).map(|()| pool.forget(&volume, state.as_deref()))
+            let pool = &content.pool;
+            let deleted = content.lock().and_then(|_lock| {
+                pool.begin_to_delete(&volume, snapshots)?;
+                pool.delete(&volume)
+            });
+            let left = |source| PoolError::NotDeleted { volume: volume.clone(), source: Box::new(source) };
+            deleted.map_err(left).map(|()| pool.forget(&volume, state.as_deref()))
         };
         Step::slow_awaited(what, work, move |_, done| {
             let _hold = hold;
@@ -294,8 +297,10 @@ fn is_own(spec: &VolumeSpec) -> bool {
 
 /// What was made for a volume that is not served after all goes.
 fn undo_clone(pool: &Pool, volume: &str) {
-    if let Err(error) = pool.end_clone(volume, false) {
-        tracing::error!("{error}; what was made of volume {volume} is removed at the next start");
+    if let Err(error) = pool.begin_to_delete(volume, false).and_then(|()| pool.delete(volume)) {
+        tracing::error!(
+            "{error}; what was made of volume {volume} is there, and not served: see `sanwire ctl delete-volume`"
+        );
     }
 }
 

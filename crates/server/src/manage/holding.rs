@@ -40,6 +40,33 @@ pub(super) fn hold_writes(volumes: &[Served], patience: Duration) -> Result<Vec<
     }
 }
 
+/// Writes that wait, also when whoever held them is gone or has failed: until they are let go.
+#[derive(Debug)]
+pub(super) struct Stuck(Vec<WriteHold>);
+
+impl Stuck {
+    pub(super) fn new(holds: Vec<WriteHold>) -> Stuck {
+        Stuck(holds)
+    }
+
+    /// Whether nothing waits: the volume is not served.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Has them go on.
+    pub(super) fn release(mut self) {
+        drop(std::mem::take(&mut self.0));
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        // What waits is not to be written: the rollback is done again, or ended at the next start.
+        std::mem::forget(std::mem::take(&mut self.0));
+    }
+}
+
 /// Does what may hang, for so long at the most; `None` when it has not ended by then, or there is no thread for it. What it gives then
 /// is for `late`.
 pub(super) fn within<T: Send + 'static>(

@@ -44,7 +44,7 @@ use std::time::{Duration, SystemTime};
 
 use sanwire_core::text::shortened;
 use sanwire_core::{Lun, Protection};
-use sanwire_device::{LogicalUnit, WriteHold};
+use sanwire_device::LogicalUnit;
 
 pub use self::access::PortState;
 pub(crate) use self::audit::AuditLog;
@@ -54,6 +54,7 @@ use self::busy::Busy;
 use self::conditions::Condition;
 pub use self::error::ManageError;
 pub use self::handle::ManagementHandle;
+use self::holding::Stuck;
 use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
@@ -111,7 +112,7 @@ pub struct Manager {
     /// Whose commands wait, as the shards call them.
     paused: BTreeSet<String>,
     /// Volumes whose content is neither the one nor the other, so that nothing is written to them.
-    stuck: BTreeMap<String, Vec<WriteHold>>,
+    stuck: BTreeMap<String, Stuck>,
 }
 
 impl Manager {
@@ -127,8 +128,6 @@ impl Manager {
         if let Some(audit) = &self.audit {
             audit.all().wait();
         }
-        // What waits there is not to be written: the rollback is ended at the next start.
-        std::mem::forget(self.stuck);
         self.target
     }
 

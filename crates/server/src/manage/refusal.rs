@@ -95,7 +95,9 @@ fn of_pool(error: &PoolError) -> &'static str {
         PoolError::Shorter { .. } => "snapshot-longer",
         PoolError::ContentExists { .. } => "content-exists",
         PoolError::Silent(_) => "store-silent",
-        PoolError::Failed { .. } => "pool-failed",
+        PoolError::Failed { .. } | PoolError::HalfTaken { .. } => "pool-failed",
+        PoolError::NotDeleted { source, .. } => of_pool(source),
+        PoolError::Locked(_) => "volume-in-use",
         PoolError::HalfRolledBack { .. } | PoolError::RollingBack { .. } => "rollback-unfinished",
         _ => "pool-unusable",
     }

@@ -8,6 +8,7 @@ use sanwire_core::Lun;
 use sanwire_device::LogicalUnit;
 use sanwire_scsi::vpd::Designator;
 
+use super::capturing::UnusedCheck;
 use super::difference::Difference;
 use super::slow::Step;
 use super::{ManageError, Manager};
@@ -142,6 +143,33 @@ impl Manager {
             return Err(ManageError::Silent);
         }
         Ok(counted.into_iter().flat_map(|shard| shard.users).collect())
+    }
+
+    /// The same as a question that is asked later, without the manager; `None` when the volume is not served.
+    pub(super) fn check_unused_later(&self, volume: &str) -> Option<UnusedCheck> {
+        let (_, disk) = self.find(volume)?;
+        let (counter, shards, slot) = (self.target.counter(), self.target.shard_count(), disk.slot());
+        let name = volume.to_owned();
+        Some(Box::new(move || {
+            let counted = counter.count();
+            if counted.len() < shards {
+                return Err(ManageError::Silent);
+            }
+            let users = counted.into_iter().flat_map(|shard| shard.users).filter(|user| user.uses.has(slot));
+            let users = names(users.map(|user| user.host.who));
+            if users.is_empty() { Ok(()) } else { Err(ManageError::InUse { name: name.clone(), users: named(&users) }) }
+        }))
+    }
+
+    /// Refuses what a host would not notice whose session was lost: when it comes back it goes on with what it has in memory.
+    pub(super) fn check_nobody_lost(&self, volume: &str) -> Result<(), ManageError> {
+        let lost = self.find(volume).map(|(_, disk)| self.target.lost(&disk)).unwrap_or_default();
+        let may_return = |host: Host| format!("{}, whose connection was lost and which may come back", host.who);
+        let users = names(lost.into_iter().map(may_return));
+        if users.is_empty() {
+            return Ok(());
+        }
+        Err(ManageError::InUse { name: volume.to_owned(), users: named(&users) })
     }
 
     pub(super) fn users_of(&self, users: &[User], volume: &str, way: &Way) -> Vec<String> {

@@ -300,8 +300,7 @@ impl Manager {
             self.volumes.remove(&name);
             self.stores.remove(&name);
             self.kept.pending.remove(&name);
-            // What waits there is not to be written: a rollback that is not over is done again.
-            self.stuck.remove(&name).into_iter().for_each(std::mem::forget);
+            self.stuck.remove(&name);
             self.target.revisions().removed(Collection::Volumes, &name);
             self.target.events().note(Happening::VolumeRemoved { volume: name });
         }

@@ -49,6 +49,17 @@ impl Catalogue {
         named.map(move |(name, record)| (SnapshotId { volume: volume.to_owned(), name: name.clone() }, record))
     }
 
+    /// Whether the content of a volume may be deleted, with its snapshots if that is said.
+    pub(super) fn check_deletion(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
+        if let Some((id, _)) = self.of_volume(volume).find(|(_, record)| record.protected) {
+            return Err(PoolError::Protected(format!("snapshot {id}")));
+        }
+        match self.of_volume(volume).count() {
+            count if count > 0 && !with_snapshots => Err(PoolError::HasSnapshots { volume: volume.to_owned(), count }),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn insert(&mut self, SnapshotId { volume, name }: SnapshotId, record: SnapshotRecord) {
         self.snapshots.entry(volume).or_default().insert(name, record);
     }

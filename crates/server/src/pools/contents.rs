@@ -1,10 +1,13 @@
 //! The content of a pool's volumes: snapshots, clones, rollback and deletion, each in steps between which a crash may come.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use sanwire_store_file::{mark_records, records_mark};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -61,7 +64,13 @@ impl Pool {
 
     /// Takes what a volume holds now. It is no snapshot yet ([`Pool::commit`]).
     pub(crate) fn capture(&self, id: &SnapshotId) -> Result<(), PoolError> {
-        let copied = self.files().copy(&self.path_of(&id.volume), &self.new_path(id));
+        let content = id.to_string();
+        if is_there(&self.path_of(&content)) {
+            return Err(PoolError::SnapshotExists(content));
+        }
+        let new = self.new_path(id);
+        // One that a crash has left there is nobody's.
+        let copied = self.files().remove(&new).and_then(|()| self.files().copy(&self.path_of(&id.volume), &new));
         copied.map_err(|source| self.failed("take the snapshot", id, source))
     }
 
@@ -166,6 +175,12 @@ impl Pool {
         if self.record(id)?.protected {
             return Err(PoolError::Protected(format!("snapshot {content}")));
         }
+        self.remove_snapshot(id)
+    }
+
+    /// The same of one that may be protected.
+    pub(crate) fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        let content = id.to_string();
         if self.may_say(|catalogue| catalogue.rolling_back.get(&id.volume) == Some(&id.name)) {
             return Err(PoolError::RollingBack { volume: id.volume.clone() });
         }
@@ -178,22 +193,33 @@ impl Pool {
         self.remove(&content)
     }
 
-    /// Makes the content of a volume that is to be, from a snapshot. It is the volume's with [`Pool::end_clone`].
-    pub(crate) fn begin_clone(&self, id: &SnapshotId, volume: &str) -> Result<(), PoolError> {
+    /// Makes the content of a volume that is to be, from a snapshot; whole, or not at all.
+    pub(crate) fn make_clone(&self, id: &SnapshotId, volume: &str) -> Result<(), PoolError> {
         self.check_sharing()?;
         self.record(id)?;
         self.place_snapshots()?;
+        let path = self.path_of(volume);
+        if is_there(&path) {
+            return Err(PoolError::ContentExists { pool: self.name().to_owned(), volume: volume.to_owned() });
+        }
         self.edit(|catalogue| {
             catalogue.making.insert(volume.to_owned());
             Ok(())
         })?;
-        let path = self.path_of(volume);
         let copied = self.files().copy(&self.path_of(&id.to_string()), &path).and_then(|()| self.files().sync(&path));
-        copied.map_err(|source| self.failed("make", volume, source)).and_then(|()| self.sync_directory())
+        let made = copied.map_err(|source| self.failed("make", volume, source)).and_then(|()| self.sync_directory());
+        // What is not noted as being made any more is never removed as half made.
+        made.and_then(|()| self.end_clone(volume, true)).inspect_err(|error| {
+            if !matches!(error, PoolError::Failed { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+                && let Err(error) = self.end_clone(volume, false)
+            {
+                tracing::warn!("{error}; what was made of volume {volume} is removed at the next start");
+            }
+        })
     }
 
-    /// The volume is served, or is not to be.
-    pub(crate) fn end_clone(&self, volume: &str, is_served: bool) -> Result<(), PoolError> {
+    /// What is made for a volume is whole, or is not to be.
+    pub(super) fn end_clone(&self, volume: &str, is_served: bool) -> Result<(), PoolError> {
         if !is_served {
             let removed = self.files().remove(&self.path_of(volume)).and_then(|()| self.files().sync(self.directory()));
             removed.map_err(|source| self.failed("remove", volume, source))?;
@@ -224,11 +250,47 @@ impl Pool {
     pub(crate) fn roll_back(&self, id: &SnapshotId) -> Result<(), PoolError> {
         self.place_snapshots()?;
         let path = self.path_of(&id.volume);
+        if !self.disown_records(&path) {
+            let source = io::Error::other("what is remembered of its writes cannot be taken back");
+            return Err(PoolError::HalfRolledBack { snapshot: id.to_string(), source });
+        }
         let replaced = self.files().replace(&self.path_of(&id.to_string()), &path);
         let replaced = replaced.and_then(|()| self.files().sync(&path));
         replaced.map_err(|source| PoolError::HalfRolledBack { snapshot: id.to_string(), source })?;
         self.edit(|catalogue| {
             catalogue.rolling_back.remove(&id.volume);
+            Ok(())
+        })
+    }
+
+    /// What is remembered of writes is true of other content: when the volume is opened next, initiators hear that what they have not
+    /// flushed is lost, and write none of it again.
+    fn disown_records(&self, path: &Path) -> bool {
+        records_mark(path).is_none() || mark_records(path, None)
+    }
+
+    /// Has nobody else open the file of a volume, as long as what this gives lives.
+    ///
+    /// # Errors
+    /// [`PoolError::Locked`]: somebody has.
+    pub(crate) fn lock(&self, volume: &str) -> Result<File, PoolError> {
+        let file = File::open(self.path_of(volume)).map_err(|source| self.failed("open", volume, source))?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => PoolError::Locked(volume.to_owned()),
+            TryLockError::Error(source) => self.failed("lock", volume, source),
+        })?;
+        Ok(file)
+    }
+
+    /// What is noted of a volume that comes is not about what it holds from now on.
+    pub(super) fn drop_notes(&self, volume: &str) -> Result<(), PoolError> {
+        let is_noted = |catalogue: &Catalogue| catalogue.making.contains(volume) || catalogue.deleting.contains(volume);
+        if !self.may_say(is_noted) {
+            return Ok(());
+        }
+        self.edit(|catalogue| {
+            catalogue.making.remove(volume);
+            catalogue.deleting.remove(volume);
             Ok(())
         })
     }
@@ -242,24 +304,22 @@ impl Pool {
         name.map_or(Ok(()), |name| self.roll_back(&SnapshotId { volume: volume.to_owned(), name }))
     }
 
+    /// Whether the content of a volume could be deleted.
+    pub(crate) fn check_deletion(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
+        self.catalogue().check_deletion(volume, with_snapshots)
+    }
+
     /// Notes that the content of a volume is to be deleted, and its snapshots if that is said. It is, when the volume is not served any more.
     pub(crate) fn begin_to_delete(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
         self.edit(|catalogue| {
-            let protected = catalogue.of_volume(volume).find(|(_, record)| record.protected).map(|(id, _)| id);
-            if let Some(id) = protected {
-                return Err(PoolError::Protected(format!("snapshot {id}")));
-            }
-            let count = catalogue.of_volume(volume).count();
-            if count > 0 && !with_snapshots {
-                return Err(PoolError::HasSnapshots { volume: volume.to_owned(), count });
-            }
+            catalogue.check_deletion(volume, with_snapshots)?;
             catalogue.deleting.insert(volume.to_owned());
             Ok(())
         })
     }
 
     /// It is served on.
-    pub(crate) fn keep_after_all(&self, volume: &str) -> Result<(), PoolError> {
+    pub(super) fn keep_after_all(&self, volume: &str) -> Result<(), PoolError> {
         self.edit(|catalogue| {
             catalogue.deleting.remove(volume);
             Ok(())
@@ -302,6 +362,11 @@ impl Pool {
     fn sync_directory(&self) -> Result<(), PoolError> {
         self.files().sync(self.directory()).map_err(|source| self.failed("flush", "its directory", source))
     }
+}
+
+/// Whether anything has this name, as far as that can be said.
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |_| true)
 }
 
 #[cfg(test)]

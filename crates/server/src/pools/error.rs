@@ -154,6 +154,30 @@ pub enum PoolError {
         /// Which.
         volume: String,
     },
+    /// Somebody has its file open.
+    #[error(
+        "the file of volume {0} is open elsewhere: it is served under another name, or by another program, or a command that it had begun \
+         has not ended; end that first"
+    )]
+    Locked(String),
+    /// Some snapshots of several were taken, and could not be taken back.
+    #[error("{source}; the snapshots {} were taken all the same: delete them", snapshots.join(", "))]
+    HalfTaken {
+        /// Which were.
+        snapshots: Vec<String>,
+        /// Why the others were not.
+        source: Box<PoolError>,
+    },
+    /// The content of a volume that was to be deleted is there.
+    #[error(
+        "the content of volume {volume}, which is not served, is not deleted, or not all of it: {source}; delete it again"
+    )]
+    NotDeleted {
+        /// Which.
+        volume: String,
+        /// Why.
+        source: Box<PoolError>,
+    },
     /// It is not said where something is.
     #[error("{content} is in the pools {}: say which is meant", pools.join(" and "))]
     Ambiguous {

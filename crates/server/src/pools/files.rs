@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate, ioctl_ficlone};
+use rustix::fs::{FallocateFlags, copy_file_range, fallocate, ioctl_ficlone};
 
 use super::catalogue::Catalogue;
 use crate::kept::StateFile;
@@ -14,7 +14,7 @@ use crate::kept::StateFile;
 /// The steps by which the content of volumes is copied, replaced and removed. How one file comes to hold what another one does is that of the
 /// pool: [`Reflink`] has both share their blocks.
 pub(super) trait Files: Debug + Send + Sync {
-    /// Makes a file, for its owner alone, with what another one holds now.
+    /// Makes a file, for its owner alone, with what another one holds now. Never over one that is there.
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Has a file hold what another one does, which is not longer, and zeroes behind that. Doing it again is doing it once.
@@ -50,8 +50,6 @@ pub(super) struct Reflink;
 impl Files for Reflink {
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         let from = File::open(from)?;
-        // One that a crash has left there is nobody's.
-        self.remove(to)?;
         let to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
         // The kernel writes out first what it has of the source in memory.
         Ok(ioctl_ficlone(&to, &from)?)
@@ -60,9 +58,36 @@ impl Files for Reflink {
     fn replace(&self, from: &Path, onto: &Path) -> io::Result<()> {
         let (from, onto) = (File::open(from)?, OpenOptions::new().write(true).open(onto)?);
         let (from_bytes, onto_bytes) = (from.metadata()?.len(), onto.metadata()?.len());
-        ioctl_ficlone(&onto, &from)?;
+        if from_bytes < onto_bytes && !from_bytes.is_multiple_of(SHARED_MULTIPLE_BYTES) {
+            copy(&from, &onto, from_bytes)?;
+        } else {
+            ioctl_ficlone(&onto, &from)?;
+        }
         zero_behind(&onto, from_bytes, onto_bytes)
     }
+}
+
+/// A file system shares whole blocks of its own only, but for the last one at the end of both files. None has longer blocks than this.
+const SHARED_MULTIPLE_BYTES: u64 = 64 << 10;
+
+/// So much is copied at a time, at the most.
+const COPY_MAX_BYTES: usize = 1 << 30;
+
+/// The same for one that ends within a block of the longer one: what can be shared is, and the rest is copied.
+fn copy(from: &File, onto: &File, length_bytes: u64) -> io::Result<()> {
+    let shared_bytes = length_bytes - length_bytes % SHARED_MULTIPLE_BYTES;
+    let mut at = 0;
+    for end in [shared_bytes, length_bytes] {
+        while at < end {
+            let length = usize::try_from(end - at).unwrap_or(COPY_MAX_BYTES).min(COPY_MAX_BYTES);
+            let (mut read_at, mut write_at) = (at, at);
+            match copy_file_range(from, Some(&mut read_at), onto, Some(&mut write_at), length)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                copied => at += copied as u64,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The file reads as zeroes from there to its end.

@@ -77,7 +77,7 @@ impl Pools {
             };
             let served = volumes.iter().map(|volume| &volume.spec).filter(|spec| is_own(spec));
             let served: BTreeSet<&str> = served.map(|spec| &*spec.name).collect();
-            for gone in pool.settle(|volume| served.contains(volume))? {
+            for gone in pool.settle(|volume| served.contains(volume)) {
                 pool.forget(&gone, state);
             }
         }
@@ -162,7 +162,10 @@ impl Pools {
     pub(crate) fn take_room(&self, spec: &VolumeSpec) -> Result<Option<Room>, PoolError> {
         if let Some(pool) = self.of(spec) {
             pool.place_snapshots()?;
-            pool.end_rollback(&spec.name)?;
+            if spec.pool().is_some_and(|place| place.snapshot.is_none()) {
+                pool.drop_notes(&spec.name)?;
+                pool.end_rollback(&spec.name)?;
+            }
         }
         self.take_room_of(spec, spec.size_bytes().unwrap_or(0))
     }

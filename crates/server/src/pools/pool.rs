@@ -117,6 +117,15 @@ impl Pool {
                 file.save(&catalogue).map_err(unusable)?;
                 catalogue
             }
+            (None, Some(known)) if scan(&directory).map_err(unusable)?.count() > 0 => {
+                tracing::warn!(
+                    "pool {pool}: {CATALOGUE} is not there: what volumes hold is served, and which snapshots are protected is not \
+                     known any more"
+                );
+                let catalogue = Catalogue { id: known.to_owned(), ..Catalogue::default() };
+                file.save(&catalogue).map_err(unusable)?;
+                catalogue
+            }
             _ => return Err(PoolError::Replaced { pool, directory }),
         };
         let lengths = Mutex::new(scan(&directory).map_err(unusable)?);

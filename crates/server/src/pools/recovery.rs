@@ -40,24 +40,31 @@ impl Pool {
         Ok(())
     }
 
-    /// Of volumes that were just made or deleted: those that are served are there, and the others are not. Gives those that are gone.
-    pub(super) fn settle(&self, is_served: impl Fn(&str) -> bool) -> Result<Vec<String>, PoolError> {
+    /// Of volumes that were just made or deleted: those that are served are there, and the others are not. Gives those that are gone. What
+    /// cannot be done now stays noted, and keeps no volume from being served.
+    pub(super) fn settle(&self, is_served: impl Fn(&str) -> bool) -> Vec<String> {
         let Catalogue { making, deleting, .. } = self.catalogue().clone();
         let mut gone = Vec::new();
         for volume in making {
-            self.end_clone(&volume, is_served(&volume))?;
-            gone.extend((!is_served(&volume)).then_some(volume));
+            match self.end_clone(&volume, is_served(&volume)) {
+                Ok(()) => gone.extend((!is_served(&volume)).then_some(volume)),
+                Err(error) => tracing::error!("{error}"),
+            }
         }
         for volume in deleting {
             if is_served(&volume) {
-                self.keep_after_all(&volume)?;
-            } else {
-                tracing::warn!("pool {}: the deletion of volume {volume} is brought to its end", self.name());
-                self.delete(&volume)?;
-                gone.push(volume);
+                if let Err(error) = self.keep_after_all(&volume) {
+                    tracing::error!("{error}");
+                }
+                continue;
+            }
+            tracing::warn!("pool {}: the deletion of volume {volume} is brought to its end", self.name());
+            match self.delete(&volume) {
+                Ok(()) => gone.push(volume),
+                Err(error) => tracing::error!("{error}"),
             }
         }
-        Ok(gone)
+        gone
     }
 }
 
@@ -78,6 +85,10 @@ impl Found {
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
             let id = |suffix| name.strip_suffix(suffix).and_then(|id| id.parse::<SnapshotId>().ok());
+            // What else has such a name is nobody's snapshot: a named pipe has whoever opens it wait.
+            if !entry.file_type()?.is_file() {
+                continue;
+            }
             if let Some(id) = id(NEW) {
                 found.new.insert(id);
             } else if let Some(id) = id(SUFFIX) {
@@ -98,6 +109,8 @@ fn reconcile(catalogue: &mut Catalogue, found: &Found, pool: &str) {
             let (size_bytes, made) = (*size_bytes, made.clone());
             catalogue.insert(id.clone(), SnapshotRecord { made, size_bytes, protected: false });
         }
+        let record = catalogue.snapshots.get_mut(&id.volume).and_then(|named| named.get_mut(&id.name));
+        record.into_iter().for_each(|record| record.size_bytes = *size_bytes);
     }
     let known = catalogue.snapshots.keys().flat_map(|volume| catalogue.of_volume(volume)).map(|(id, _)| id);
     let is_there = |id: &SnapshotId| found.snapshots.contains_key(id) || found.new.contains(id);

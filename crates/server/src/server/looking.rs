@@ -60,6 +60,11 @@ impl Server {
         &self.revisions
     }
 
+    /// The hosts that have used a volume and have lost their sessions.
+    pub(crate) fn lost(&self, volume: &LogicalUnit) -> Vec<Host> {
+        self.past_uses.lost(volume.identity().uuid())
+    }
+
     /// The hosts that used this volume when the server ended, and may still come back.
     pub(crate) fn awaited(&self, volume: &LogicalUnit) -> Vec<Host> {
         self.past_uses.awaited(volume.identity().uuid())

@@ -114,7 +114,7 @@ impl CopyTargetResolver for Neighbours {
         }
         let (export, unit) = found?;
         let there = if export.id == guest.target { None } else { exports.guests().nexus_with(export.id, &guest) };
-        Some(CopyTargetUnit { unit: Arc::clone(unit.state()), nexus: there.unwrap_or(nexus) })
+        Some(CopyTargetUnit::new(Arc::clone(unit.state()), there.unwrap_or(nexus)))
     }
 }
 

@@ -45,7 +45,7 @@ impl Place {
     /// Opens the pool again, and settles it.
     fn reopen(&self) -> Pool {
         let (pool, _) = self.open(ALL).unwrap();
-        pool.settle(|volume| ["a", "b"].contains(&volume)).unwrap();
+        pool.settle(|volume| ["a", "b"].contains(&volume));
         pool
     }
 
@@ -94,7 +94,7 @@ fn crash_everywhere(
         let done = deed(&pool).is_ok();
         drop(pool);
         let (pool, _) = place.open(ALL).unwrap();
-        pool.settle(|volume| ["a", "b"].contains(&volume)).unwrap();
+        pool.settle(|volume| ["a", "b"].contains(&volume));
         check(place, &pool, done);
         let left: Vec<String> = place.contents().into_keys().filter(|name| name.ends_with(".new")).collect();
         assert!(left.is_empty(), "{left:?} after {steps} steps");
@@ -169,7 +169,7 @@ fn a_deletion_is_ended_or_did_not_begin_whenever_the_power_fails() {
         let deleted = noted && pool.delete("a").is_ok();
         drop(pool);
         let (pool, _) = place.open(ALL).unwrap();
-        let gone = pool.settle(|volume| volume == "b" || !noted).unwrap();
+        let gone = pool.settle(|volume| volume == "b" || !noted);
         assert_eq!(place.contents().contains_key("a.img"), !noted, "{steps}");
         assert_eq!(names(&pool).is_empty(), noted);
         assert_eq!(pool.length_bytes("a") == 0, noted);
@@ -187,30 +187,65 @@ fn a_deletion_is_ended_or_did_not_begin_whenever_the_power_fails() {
     pool.begin_to_delete("b", false).unwrap();
     drop(pool);
     let (pool, _) = place.open(ALL).unwrap();
-    assert!(pool.settle(|_| true).unwrap().is_empty());
+    assert!(pool.settle(|_| true).is_empty());
     assert!(place.is("b", &[(2, 4096)]), "it is served: its deletion had not begun");
 }
 
 #[test]
-fn what_is_made_of_a_snapshot_is_there_when_it_is_served_and_else_it_is_not() {
+fn what_is_made_of_a_snapshot_is_whole_or_not_there_whether_the_power_or_one_step_fails() {
     let place = Place::new("clone");
-    for is_served in [true, false] {
+    for after in [0, ALL] {
         for steps in 0.. {
             place.fill();
-            let (pool, _) = place.open(steps).unwrap();
-            let made = pool.begin_clone(&id("a@first"), "c").is_ok();
-            let ended = made && pool.end_clone("c", is_served).is_ok();
+            let (pool, files) = place.open(steps).unwrap();
+            files.fail_after(steps, after);
+            let is_made = pool.make_clone(&id("a@first"), "c").is_ok();
             drop(pool);
-            let (pool, _) = place.open(ALL).unwrap();
-            // It is not served before its content is whole.
-            pool.settle(|volume| volume != "c" || is_served && made).unwrap();
-            assert_eq!(place.is("c", &[(1, 4096)]), is_served && made);
-            assert_eq!(place.contents().contains_key("c.img"), is_served && made);
-            if ended {
+            let pool = place.reopen();
+            let is_there = place.contents().contains_key("c.img");
+            assert!(is_there == place.is("c", &[(1, 4096)]) && (is_there || !is_made), "{steps}");
+            // Once it was said to be there it stays, served or not.
+            drop(pool);
+            let _again = place.reopen();
+            assert_eq!(place.contents().contains_key("c.img"), is_there);
+            if !files.has_failed() {
+                assert!(is_made);
                 break;
             }
         }
     }
+}
+
+#[test]
+fn a_file_that_somebody_has_put_there_is_neither_replaced_nor_removed() {
+    let place = Place::new("foreign");
+    place.fill();
+    let (pool, _) = place.open(ALL).unwrap();
+    place.put("c", 9, 512);
+    assert!(matches!(pool.make_clone(&id("a@first"), "c"), Err(PoolError::ContentExists { .. })));
+    place.put("a@x", 9, 512);
+    assert!(matches!(pool.capture(&id("a@x")), Err(PoolError::SnapshotExists(_))));
+    assert!(place.is("c", &[(9, 512)]) && place.is("a@x", &[(9, 512)]));
+    let pipe = place.0.join("a@pipe.img");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    drop(pool);
+    let pool = place.open(ALL).unwrap().0;
+    assert_eq!(names(&pool), ["a@first", "a@x"]);
+    fs::remove_file(pipe).unwrap();
+}
+
+#[test]
+fn a_catalogue_that_was_moved_away_is_made_anew_where_there_is_content() {
+    let place = Place::new("moved");
+    place.fill();
+    let config: PoolConfig = format!("p={}", place.0.display()).parse().unwrap();
+    let known = place.open(ALL).unwrap().0.id().to_owned();
+    fs::remove_file(place.0.join(".sanwire-pool.json")).unwrap();
+    let open = || Pool::open_with(&config, Some(&known), Box::new(Copied::default()), true);
+    assert_eq!(names(&open().unwrap()), ["a@first"]);
+    fs::remove_dir_all(&place.0).unwrap();
+    fs::create_dir_all(&place.0).unwrap();
+    assert!(matches!(open(), Err(PoolError::Replaced { .. })));
 }
 
 #[test]

@@ -61,8 +61,18 @@ fn a_pinned_server_is_refused_when_it_has_another_key() {
     fs::remove_file(scratch.path("server-state").join("sanwire/server.key")).expect("the server's key");
     server.restart();
     is_back(bob, &url);
-    expect_refused(&alice.run(&["ls", &url]), 1, "the server has another key than the one that is pinned");
-    expect_done(&alice.run(&["key", "pin", &url]), "before, it was");
+    let new = alice.run(&["key", "show", &scratch.text("server-state/sanwire/server.key")]);
+    let new = new.stdout.lines().find_map(|line| line.strip_prefix("public key")).expect("a key").trim().to_owned();
+    let changed = format!("SERVER KEY CHANGED: pinned {key}, received {new}.");
+    expect_refused(&alice.run(&["ls", &url]), 1, &changed);
+    for unconfirmed in
+        [&["key", "pin", &url][..], &["key", "pin", &url, "--replace"], &["key", "pin", &url, "--key", &new]]
+    {
+        expect_refused(&alice.run(unconfirmed), 2, &format!("pinned:   {key}\nreceived: {new}\nnothing was changed"));
+        expect_refused(&alice.run(&["ls", &url]), 1, &changed);
+    }
+    expect_refused(&alice.run(&["key", "pin", &url, "--key", "e078"]), 2, "a key has 64 hexadecimal digits");
+    expect_done(&alice.run(&["key", "pin", &url, "--key", &new, "--replace"]), &format!("before, it was:\n{key}\n"));
     expect_done(&alice.run(&["ls", &url]), "disk0");
     expect_done(&alice.run(&["key", "pin", &url, "--forget"]), "is taken with any key");
     assert!(server.stop().success());
@@ -87,11 +97,19 @@ fn a_secret_file_at_both_ends_lets_in_who_has_it_and_no_other() {
 
     expect_done(&bob.run(&["ls", &url, "--secret-file", &shared]), "disk0");
     expect_done(&alice.run(&["ls", &url, "--secret-file", &own]), "disk0");
-    expect_refused(&alice.run(&["ls", &url, "--secret-file", &shared]), 1, "the passwords differ");
-    expect_refused(&carol.run(&["ls", &url]), 1, "the passwords differ");
+    expect_refused(
+        &alice.run(&["ls", &url, "--secret-file", &shared]),
+        1,
+        "authentication failed, the passwords differ",
+    );
+    expect_refused(&carol.run(&["ls", &url]), 1, "authentication failed, the passwords differ");
     let password = scratch.secret("password", "a wrong guess\n");
     let guesser = Client::new(&scratch, "guesser");
-    expect_refused(&guesser.run(&["ls", &url, "--password-file", &password]), 1, "the passwords differ");
+    expect_refused(
+        &guesser.run(&["ls", &url, "--password-file", &password]),
+        1,
+        "authentication failed, the passwords differ",
+    );
     is_audited(&scratch, [&alice, &carol, &guesser]);
     let counted = alice.run(&["ctl", "--socket", &scratch.text("secret.sock"), "statistics"]);
     expect_done(&counted, &format!("{:<33}3\n", "not authentic"));

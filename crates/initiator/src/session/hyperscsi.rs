@@ -305,7 +305,7 @@ impl From<WireFailure> for Failure {
         match failure {
             WireFailure::NoAnswer => Failure::NoAnswer(failure.to_string()),
             WireFailure::NotAuthentic
-            | WireFailure::OtherServer
+            | WireFailure::OtherServer { .. }
             | WireFailure::Option(_)
             | WireFailure::RefusedOptions => Failure::Refused(failure.to_string()),
             WireFailure::Full => Failure::Full,

@@ -111,8 +111,8 @@ impl Client {
             Ok(()) => {}
             Err(Rejection::TooMany) => self.counters.duplicates += 1,
             Err(Rejection::NotAuthentic) => self.counters.not_authentic += 1,
-            Err(Rejection::OtherServer) => {
-                self.met_other_server = true;
+            Err(Rejection::OtherServer { key }) => {
+                self.other_server = Some(key);
                 self.counters.not_authentic += 1;
             }
             Err(Rejection::Option(option)) => self.note_conflict(option),

@@ -84,7 +84,7 @@ pub struct Client {
     /// The key of the server that has accepted us last.
     known_server: Option<[u8; 32]>,
     /// A server with another key than the pinned one has answered.
-    met_other_server: bool,
+    other_server: Option<[u8; 32]>,
     /// An option that keeps us from the server that has answered.
     conflict: Option<DeviceOption>,
     events: VecDeque<ClientEvent>,
@@ -120,7 +120,7 @@ impl Client {
             is_refused: false,
             answers: Answers::default(),
             known_server: None,
-            met_other_server: false,
+            other_server: None,
             conflict: None,
             events: VecDeque::new(),
             last: VecDeque::new(),
@@ -283,7 +283,7 @@ impl Client {
         self.seeking_since = now;
         self.is_out_of_patience = false;
         self.attempts = 0;
-        (self.refusal, self.is_refused, self.met_other_server, self.conflict) = (None, false, false, None);
+        (self.refusal, self.is_refused, self.other_server, self.conflict) = (None, false, None, None);
         self.seek(None, now);
     }
 
@@ -324,7 +324,7 @@ impl Client {
             return self.config.reconnect_patience.filter(|_| !self.is_out_of_patience);
         }
         // Another password does not become right by waiting; another server could still answer, so not at once.
-        let is_refused = self.is_refused || self.met_other_server || self.conflict.is_some();
+        let is_refused = self.is_refused || self.other_server.is_some() || self.conflict.is_some();
         let patience = self.config.connect_patience;
         Some(if is_refused { patience.min(REFUSED_TIMEOUT) } else { patience })
     }
@@ -362,8 +362,10 @@ impl Client {
             (Some(Refusal::NotAuthentic), _) => Failure::NotAuthentic,
             (Some(Refusal::Options), _) => Failure::RefusedOptions,
             (Some(Refusal::Full), _) => Failure::Full,
-            _ if self.met_other_server => Failure::OtherServer,
-            _ => Failure::NoAnswer,
+            _ => match (self.config.server_key, self.other_server) {
+                (Some(pinned), Some(received)) => Failure::OtherServer { pinned, received },
+                _ => Failure::NoAnswer,
+            },
         }
     }
 

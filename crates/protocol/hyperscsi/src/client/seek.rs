@@ -215,7 +215,7 @@ impl Seeking {
         let SecondStep { connection, noise, .. } = second;
         let (met, is_marked) = self.meet(path, second, random)?;
         if config.server_key.is_some_and(|pinned| pinned != met.server) {
-            return Err(Rejection::OtherServer);
+            return Err(Rejection::OtherServer { key: met.server });
         }
         let is_known = self.answering.iter().any(|answering| answering.is_of(&met.server));
         if !is_marked && !answers.may_have_one((self.attempt, self.tries), random, now) {
@@ -332,7 +332,7 @@ pub(super) enum Rejection {
     /// It does not verify.
     NotAuthentic,
     /// It is that of a server with another key than the one that is pinned.
-    OtherServer,
+    OtherServer { key: [u8; 32] },
     /// One end enforces an option that the other does not support.
     Option(DeviceOption),
 }

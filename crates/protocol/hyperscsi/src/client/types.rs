@@ -80,13 +80,25 @@ pub enum Failure {
     #[error("no server answered; it may be down, not reachable, or not configured to serve this client")]
     NoAnswer,
     /// The server refused the handshake.
-    #[error("the server refused the handshake: the passwords differ")]
+    #[error(
+        "authentication failed, the passwords differ: the one given here is wrong, or the server wants one and none was given \
+         (--password-file), or wants none"
+    )]
     NotAuthentic,
     /// A server answered that has another static key.
     #[error(
-        "the server has another key than the one that is pinned: it was set up anew, or somebody else answers in its place; if that is right, pin its new key with `sanwire key pin URL`"
+        "SERVER KEY CHANGED: pinned {}, received {}. Either the server was set up anew, or somebody else answers in its place. Compare \
+         with `sanwire key show` of the key file on the server; if the server's key is the received one, pin it: \
+         `sanwire key pin URL --key KEY --replace`",
+        hexadecimal(pinned),
+        hexadecimal(received)
     )]
-    OtherServer,
+    OtherServer {
+        /// The key that it must have.
+        pinned: [u8; 32],
+        /// The key that it has.
+        received: [u8; 32],
+    },
     /// One end enforces an option that the other does not support.
     #[error(
         "one end enforces the option {name}, and the other end does not support it so: change it at one of them",
@@ -112,6 +124,11 @@ pub enum Failure {
     /// The client was closed.
     #[error("the connection was closed")]
     Closed,
+}
+
+/// A key as people compare it.
+fn hexadecimal(key: &[u8; 32]) -> String {
+    key.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// What the layer above must know.

@@ -451,7 +451,7 @@ fn a_server_with_another_key_than_the_pinned_one_is_not_told_the_clients() {
     let mut ends = with_client(|config| config.server_key = Some([7; 32]));
     ends.sent.clear();
     ends.run(Duration::from_secs(3));
-    assert_eq!(ends.given_up, Some(Failure::OtherServer));
+    assert_eq!(ends.given_up, Some(Failure::OtherServer { pinned: [7; 32], received: server_key }));
     assert!(ends.sent.iter().all(|sent| sent.prefix().header.opcode != Opcode::AdnReply), "no third step");
 }
 

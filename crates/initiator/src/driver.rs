@@ -327,7 +327,7 @@ impl Driver {
                 }
                 Event::OutOfPatience(failure) => {
                     tracing::warn!(
-                        "server {} is away for too long: operations fail until it is back",
+                        "server {} is away for longer than --wait: I/O fails until it is back",
                         self.server_name
                     );
                     self.fail_operations(failure);
@@ -345,9 +345,9 @@ impl Driver {
     fn connected(&mut self, server: ServerInfo, resumed: bool) {
         if let Some(lost_at) = self.lost_at.take() {
             let state = match &self.link {
-                ConnectionState::Down(_) => "operations work again, those that have failed are not done any more",
+                ConnectionState::Down(_) => "I/O works again; requests that failed in between are not repeated",
                 _ if resumed => "the session goes on",
-                _ => "a new session; commands in doubt are given again",
+                _ => "connected again with a new session; commands without an answer are given again",
             };
             tracing::warn!("server {} is back after {:.1} s: {state}", server.name, lost_at.elapsed().as_secs_f32());
         }

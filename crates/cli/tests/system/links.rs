@@ -46,6 +46,8 @@ fn load(world: &World) -> Process {
         "50",
         "--time",
         "3600",
+        "--log",
+        "info",
     ]);
     Process::spawn("bench", bench, world.scratch.path("bench.log"))
 }
@@ -92,8 +94,14 @@ fn a_link_that_returns_carries_data_again() {
     for number in [0, 1] {
         world.set_server_link(number, "down");
         wait_for_data(&world, &mut load, "alone", &[1 - number]);
+        let said = |load: &Process, end: &str| {
+            let log = load.log();
+            log.lines().any(|line| line.contains(&format!("link lan{number} (")) && line.ends_with(end))
+        };
+        wait_until("the loss is said", TIMEOUT, || said(&load, "lost, 1 of 2 left"));
         world.set_server_link(number, "up");
         wait_for_data(&world, &mut load, "again", &[number, 1 - number]);
+        wait_until("the return is said", TIMEOUT, || said(&load, "is back, 2 of 2 live"));
     }
     end(load, server);
 }

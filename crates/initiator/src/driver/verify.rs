@@ -292,7 +292,11 @@ impl Driver {
     fn drop_replaced(&mut self, id: VolumeId) -> Look {
         let Some(served) = self.volumes.get_mut(id.index).and_then(Option::take) else { return Look::Settled };
         let name = served.info.get().name;
-        tracing::error!("volume {name} is not there any more at server {}, or is another one", self.server_name);
+        tracing::error!(
+            "volume {name} of server {} was removed, or made anew: what was written to it is not there any more. All its I/O fails until it is \
+             detached and attached again",
+            self.server_name
+        );
         let what = format!("volume {name} was removed or replaced at the server: check it, and open it again");
         let error = VolumeError::Protocol { what: what.into() };
         served.queue.close(error.clone());

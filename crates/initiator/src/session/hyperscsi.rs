@@ -13,6 +13,7 @@ use sanwire_hyperscsi::{
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::Status;
 
+use super::link_watch::{LinkWatch, News};
 use super::lookup::Lookup;
 use super::trunk::Trunk;
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session, Wish};
@@ -36,6 +37,7 @@ pub(crate) struct HyperScsi {
     protocol: Client,
     ports: Ports,
     trunk: Trunk,
+    link_watch: LinkWatch,
     /// The one that had the last connection comes first.
     places: Vec<Path>,
     /// How many of them are asked next.
@@ -53,6 +55,7 @@ impl HyperScsi {
             protocol: Client::new(config, now),
             ports: endpoint.ports,
             trunk: Trunk::new(links),
+            link_watch: LinkWatch::default(),
             places: endpoint.places,
             places_asked: 0,
             is_seeking: false,
@@ -79,6 +82,7 @@ impl HyperScsi {
         let Some(server) = self.protocol.server() else { return };
         let live = self.protocol.links().into_iter().filter(|link| link.is_live).map(|link| link.path);
         let live: Vec<Path> = live.collect();
+        self.tell_links(&live, &server.name);
         let changes = self.trunk.tend(&mut self.ports, server.path, &live, now);
         changes.left.into_iter().for_each(|path| self.protocol.forget(path));
         for (path, own) in changes.joined {
@@ -86,6 +90,17 @@ impl HyperScsi {
         }
         if !self.trunk.is_asking() {
             self.close_unused();
+        }
+    }
+
+    /// Says which links are lost, and which are back.
+    fn tell_links(&mut self, live: &[Path], server: &str) {
+        let names: Vec<String> = live.iter().map(|path| self.trunk.name_of(&self.ports, *path)).collect();
+        for news in self.link_watch.heed(&names) {
+            match news {
+                News::Lost(what) => tracing::warn!("server {server}: {what}"),
+                News::Back(what) => tracing::info!("server {server}: {what}"),
+            }
         }
     }
 

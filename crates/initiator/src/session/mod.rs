@@ -43,6 +43,7 @@ mod configs;
 mod discover;
 pub(crate) mod hyperscsi;
 pub(crate) mod iscsi;
+mod link_watch;
 mod lookup;
 pub(crate) mod table;
 mod targets;

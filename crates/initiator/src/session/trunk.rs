@@ -96,6 +96,15 @@ impl Trunk {
         self.extras.iter().flat_map(|extra| extra.paths.iter().map(|path| path.link))
     }
 
+    /// What people call a link: the interface, and the server's address there.
+    pub(super) fn name_of(&self, ports: &Ports, path: Path) -> String {
+        let interface = self.interface_of(ports, path.link).unwrap_or_else(|| "?".to_owned());
+        match path.peer {
+            Peer::Udp(address) => format!("{interface} ({})", address.ip()),
+            Peer::Ethernet(address) => format!("{interface} ({address})"),
+        }
+    }
+
     /// What the server has told may also be that there is nothing more.
     fn has_work(&self) -> bool {
         self.may_have_more() || (self.seen.is_empty() && !self.extras.is_empty())

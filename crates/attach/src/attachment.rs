@@ -52,6 +52,12 @@ pub enum AttachError {
         /// The kernel's word.
         source: io::Error,
     },
+    /// The directory has something in it.
+    #[error(
+        "cannot use {} as the mount point: it is not empty, and what is in it would be hidden while the volume is attached; choose an \
+         empty directory, or one that is not there yet", .0.display()
+    )]
+    NotEmpty(PathBuf),
     /// The mount was refused.
     #[error("cannot mount at {}: {source}; check that /dev/fuse is there and that you are root or have fusermount3", path.display())]
     Mount {
@@ -326,7 +332,10 @@ fn prepare_mount_point(path: &Path, source: &str) -> Result<bool, AttachError> {
         tracing::warn!(mount_point = %path.display(), "removed what an attachment that died had left behind");
     }
     match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => Ok(false),
+        Ok(metadata) if metadata.is_dir() => match std::fs::read_dir(path).map_err(refused)?.next() {
+            Some(_) => Err(AttachError::NotEmpty(path.to_owned())),
+            None => Ok(false),
+        },
         Ok(_) => Err(refused(io::ErrorKind::NotADirectory.into())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             std::fs::create_dir_all(path).map(|()| true).map_err(refused)

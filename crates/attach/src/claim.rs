@@ -1,6 +1,8 @@
 //! One attachment of a volume on a host: two would write to it without knowing of each other.
 
+use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -26,17 +28,25 @@ pub(crate) enum Unclaimed {
 }
 
 impl Claim {
-    /// Claims a volume by its identity, with a file in this directory.
-    pub(crate) fn take(directory: &Path, identity: &str) -> Result<Claim, Unclaimed> {
+    /// Claims a volume by its identity, with a file in this directory; `again` beside others who have it too.
+    pub(crate) fn take(directory: &Path, identity: &str, again: bool) -> Result<Claim, Unclaimed> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|error| Unclaimed::Io(directory.to_owned(), error))?;
+        // One at a time, from the look to the lock.
+        let failed = |error| Unclaimed::Io(directory.to_owned(), error);
+        let turn = File::open(directory).map_err(failed)?;
+        flock(&turn, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
         let path = directory.join(file_name(identity));
         let failed = |error| Unclaimed::Io(path.clone(), error);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(&path).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
+            Ok(()) => {
+                file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+                writeln!(file, "{}", std::process::id()).map_err(failed)?;
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) if again => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut holder = String::new();
                 let _ = file.take(16).read_to_string(&mut holder);
@@ -44,9 +54,11 @@ impl Claim {
             }
             Err(error) => return Err(failed(error.into())),
         }
-        let said = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-        said.map_err(failed)?;
-        Ok(Claim { _locked: file })
+        // All who have it hold the lock together, whoever of them ends first.
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) | Err(rustix::io::Errno::WOULDBLOCK) => Ok(Claim { _locked: file }),
+            Err(error) => Err(failed(error.into())),
+        }
     }
 }
 
@@ -57,7 +69,13 @@ fn file_name(identity: &str) -> String {
         text.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
     };
     let mut name = format!("{}-{}", plain(&network.to_string_lossy()), plain(identity));
-    name.truncate(NAME_MAX_BYTES);
+    if name.len() > NAME_MAX_BYTES {
+        // What is cut off counts too.
+        let mut hasher = DefaultHasher::new();
+        identity.hash(&mut hasher);
+        name.truncate(NAME_MAX_BYTES);
+        let _ = write!(name, "-{:016x}", hasher.finish());
+    }
     name
 }
 
@@ -68,13 +86,20 @@ mod tests {
     #[test]
     fn a_volume_has_one_claim_at_a_time() {
         let directory = std::env::temp_dir().join(format!("sanwire-claims-{}", std::process::id()));
-        let first = Claim::take(&directory, "naa.1/disk").unwrap();
-        let other = Claim::take(&directory, "naa.2/disk").unwrap();
-        let held = Claim::take(&directory, "naa.1/disk").unwrap_err();
+        let take = |identity: &str, again| Claim::take(&directory, identity, again);
+        let first = take("naa.1/disk", false).unwrap();
+        let other = take("naa.2/disk", false).unwrap();
+        let held = take("naa.1/disk", false).unwrap_err();
         assert!(matches!(held, Unclaimed::Held(Some(pid)) if pid == std::process::id()), "{held:?}");
+        let again = take("naa.1/disk", true).unwrap();
         drop(first);
-        assert!(Claim::take(&directory, "naa.1/disk").is_ok());
-        drop(other);
+        assert!(take("naa.1/disk", false).is_err(), "the one beside it has it still");
+        drop(again);
+        assert!(take("naa.1/disk", false).is_ok());
+        let long = |end: &str| "a".repeat(300) + end;
+        let one = take(&long("1"), false).unwrap();
+        assert!(take(&long("1"), false).is_err() && take(&long("2"), false).is_ok());
+        drop((other, one));
         fs::remove_dir_all(directory).unwrap();
     }
 }

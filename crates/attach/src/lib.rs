@@ -24,7 +24,7 @@ pub use claim::Claim;
 pub use device_name::DeviceName;
 pub use latch::Latch;
 pub use loop_device::{DeviceJob, Helper, perform};
-pub use nbd::{NbdAddress, NbdError, NbdServer, serve_nbd};
+pub use nbd::{NbdAddress, NbdClients, NbdError, NbdServer, serve_nbd};
 pub use record::{Kind, Record};
 pub use registry::{Detached, Listing, Registry, RegistryError};
 pub use telling::Telling;

@@ -7,7 +7,7 @@ mod server;
 mod socket;
 mod window;
 
-pub use server::{NbdError, NbdServer, serve_nbd};
+pub use server::{NbdClients, NbdError, NbdServer, serve_nbd};
 pub use socket::NbdAddress;
 pub(crate) use socket::remove_dead_socket;
 

@@ -20,6 +20,9 @@ pub struct Record {
     pub pid_started: u64,
     /// The volume's URL.
     pub volume: String,
+    /// The volume's name at its server, where the URL does not end with it.
+    #[serde(default)]
+    pub name: Option<String>,
     /// What it is attached as.
     pub kind: Kind,
     /// Where its process tells how it is.
@@ -65,7 +68,7 @@ impl Record {
             path: PathBuf::from(format!("/proc/{pid}/stat")),
             source: io::ErrorKind::InvalidData.into(),
         })?;
-        Ok(Record { pid, pid_started, volume, kind, status: None })
+        Ok(Record { pid, pid_started, volume, name: None, kind, status: None })
     }
 
     /// Whether its process still runs.
@@ -91,7 +94,7 @@ impl Record {
 
     /// The block device's name, when it has one.
     #[must_use]
-    pub fn name(&self) -> Option<&Path> {
+    pub fn device_name(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Fuse { name, .. } => name.as_deref(),
             Kind::Nbd { .. } => None,
@@ -107,12 +110,13 @@ impl Record {
         }
     }
 
-    /// Whether people may mean it by `name`: its volume's URL or last part, its device, mount point, file or socket.
+    /// Whether people may mean it by `name`: its volume's URL, the last part of that or the volume's name, its device, mount point, file or socket.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         let path = fs::canonicalize(name).unwrap_or_else(|_| PathBuf::from(name));
         let is = |ours: &Path| ours == path || ours == Path::new(name);
-        let by_volume = self.volume == name || self.volume.rsplit('/').next() == Some(name);
+        let by_volume =
+            self.volume == name || self.volume.rsplit('/').next() == Some(name) || self.name.as_deref() == Some(name);
         by_volume
             || match &self.kind {
                 Kind::Fuse { mount_point, file, device, .. } => {

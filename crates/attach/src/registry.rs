@@ -18,6 +18,8 @@ use crate::remains::remove_dead_mount;
 use crate::telling::Telling;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long an attachment has to tell whether it is in use, and a client that goes to be gone.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the registry failed.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,16 @@ pub enum RegistryError {
     /// The block device is in use.
     #[error(transparent)]
     BlockDevice(#[from] LoopError),
+    /// Programs are connected to the NBD server.
+    #[error("{volume} is in use by {count} NBD clients at {place}: end or disconnect them, then try again")]
+    Connected {
+        /// The volume.
+        volume: String,
+        /// How many.
+        count: u64,
+        /// Where.
+        place: String,
+    },
     /// The process may not be ended by this user.
     #[error("cannot end process {pid}: {source}")]
     Signal {
@@ -151,12 +163,13 @@ impl Registry {
         Ok(Listing { path })
     }
 
-    /// Claims a volume, which is told apart by its identity, for this process: it is attached on this host once.
+    /// Claims a volume, which is told apart by its identity, for this process: it is attached on this host once, and beside others only
+    /// by who says so (`again`).
     ///
     /// # Errors
     /// [`RegistryError::Attached`] when another process has it.
-    pub fn claim(&self, volume: &str, identity: &str) -> Result<Claim, RegistryError> {
-        Claim::take(&self.directory.join("claims"), identity).map_err(|unclaimed| match unclaimed {
+    pub fn claim(&self, volume: &str, identity: &str, again: bool) -> Result<Claim, RegistryError> {
+        Claim::take(&self.directory.join("claims"), identity, again).map_err(|unclaimed| match unclaimed {
             Unclaimed::Io(path, source) => RegistryError::Io { path, source },
             Unclaimed::Held(pid) => {
                 let of_holder = |record: Record| (Some(record.pid) == pid).then(|| record.place());
@@ -232,6 +245,10 @@ impl Registry {
         if let Some(device) = record.device().filter(|device| loop_device::backing_file(device).is_some()) {
             loop_device::check_unused(device, self.helper)?;
         }
+        if let count @ 1.. = clients_left(&record) {
+            let (volume, place) = (record.volume.clone(), record.place());
+            return Err(RegistryError::Connected { volume, count, place });
+        }
         end_process(&record, &path, timeout)?;
         Ok(Detached { record, was_dead: false })
     }
@@ -258,6 +275,18 @@ impl Registry {
 impl Drop for Listing {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// How many clients an NBD server has, when those were waited for that are about to go; 0 where it cannot tell.
+fn clients_left(record: &Record) -> u64 {
+    let told = || record.look(LOOK_TIMEOUT).and_then(|told| told["nbd_clients"].as_u64()).unwrap_or_default();
+    let deadline = Instant::now() + LOOK_TIMEOUT;
+    loop {
+        match told() {
+            1.. if Instant::now() < deadline => std::thread::sleep(POLL_INTERVAL),
+            count => return count,
+        }
     }
 }
 

@@ -103,6 +103,10 @@ impl RamVolume {
     }
 
     fn serve(&mut self, op: Op, disk: &mut [u8]) {
+        // Whether there is news is asked at any time: it disturbs nothing.
+        if let OpKind::Check = op.kind {
+            return op.completer.complete(Ok(OpOutput::Done));
+        }
         if let Some(gate) = &self.gate {
             // A caller that has dropped the other ends waits for nothing.
             let _ = (gate.begun.send(()), gate.go_on.recv());

@@ -8,11 +8,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use sanwire_core::Outages;
+use sanwire_core::{Outages, Protection};
 use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{
-    Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Looker, OptionChanges, Pauser, Server, Url, Volume,
-    VolumeInfo,
+    Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Links, Looker, OptionChanges, Pauser, Server, Url,
+    Volume, VolumeInfo,
 };
 use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 
@@ -175,6 +175,35 @@ fn reach_options(args: &ReachArgs, server: &Server) -> anyhow::Result<ClientOpti
     options.links = args.links.0.clone();
     options.name_servers.clone_from(&args.name_server);
     Ok(options)
+}
+
+/// Options that the protocol of the server does not have are a mistake: whoever gave them relies on what is not done.
+pub(crate) fn check_protocol(args: &ClientArgs, server: &Server) -> anyhow::Result<()> {
+    let iscsi = &args.iscsi;
+    let of_iscsi = [
+        ("--initiator-name", iscsi.initiator_name.is_some()),
+        ("--target-user", iscsi.target_user.is_some()),
+        ("--digests", iscsi.digests),
+        ("--connections", iscsi.connections != 1),
+        ("--recovery-level", iscsi.recovery_level != 0),
+    ];
+    let of_hyperscsi = [
+        ("--secret-file", args.reach.secret_file.is_some()),
+        ("--security", args.security.0 != Protection::default()),
+        ("--cap", args.cap.is_some()),
+        ("--lock-media", args.lock_media),
+        ("--links", args.reach.links.0 != Links::default()),
+    ];
+    let (given, other) = match server {
+        Server::HyperScsi(_) => (&of_iscsi[..], "iSCSI"),
+        Server::Iscsi(_) => (&of_hyperscsi[..], "HyperSCSI"),
+    };
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => {
+            Err(misuse(format!("{option} is for {other}, and {server} speaks something else: leave it out")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn add_iscsi(options: &mut IscsiOptions, args: &IscsiArgs) -> anyhow::Result<()> {

@@ -31,6 +31,29 @@ pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
+/// Calls `stop` at the first SIGINT or SIGTERM. After that only a SIGINT ends the process, after `give_up`: it comes from somebody at a
+/// terminal, who was told what that means. Another SIGTERM is that of a program, which asks for the same again.
+///
+/// # Errors
+/// As for [`on_stop`].
+pub(crate) fn on_detach(
+    stop: impl FnOnce() + Send + 'static,
+    give_up: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut arrived = signals.forever();
+        if arrived.next().is_some() {
+            stop();
+        }
+        if arrived.any(|signal| signal == SIGINT) {
+            give_up();
+            process::exit(128 + SIGINT);
+        }
+    })?;
+    Ok(())
+}
+
 /// Lets servers wait while this process is stopped by SIGTSTP (Ctrl-Z): what they would send in vain, and soon take for lost, stays
 /// with them. They go on when the process does.
 ///

@@ -71,6 +71,17 @@ fn direct_accesses_smaller_than_a_block_work_together() {
 }
 
 #[test]
+fn a_directory_with_something_in_it_is_no_mount_point() {
+    let directory = TestDirectory::new("fuse-not-empty");
+    std::fs::write(directory.path().join("precious"), "").unwrap();
+    for path in [directory.path(), Path::new("/etc"), Path::new("/")] {
+        let options = FuseOptions { mount_point: path.to_owned(), block_device: false, helper };
+        let refused = attach_fuse(RamVolume::default().start(), options);
+        assert!(matches!(refused, Err(AttachError::NotEmpty(_))), "{path:?}: {refused:?}");
+    }
+}
+
+#[test]
 fn a_read_only_volume_is_a_read_only_file() {
     let directory = TestDirectory::new("fuse-read-only");
     let Some(mut attachment) = attach(RamVolume { read_only: true, ..RamVolume::default() }, &directory, false) else {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -59,11 +60,11 @@ pub struct NbdServer {
     thread: JoinHandle<Result<(), NbdError>>,
 }
 
-/// Serves the volume at `listen` until `stop` is set.
+/// Serves the volume at `listen` until `stop` is set, and counts its clients.
 ///
 /// # Errors
 /// When the address cannot be had.
-pub fn serve_nbd(volume: Volume, listen: &NbdAddress, stop: Latch) -> Result<NbdServer, NbdError> {
+pub fn serve_nbd(volume: Volume, listen: &NbdAddress, stop: Latch, present: NbdClients) -> Result<NbdServer, NbdError> {
     let refused = |source| NbdError::Listen { address: listen.clone(), source };
     let listener = Listener::bind(listen).map_err(refused)?;
     let address = listener.address().map_err(refused)?;
@@ -75,7 +76,7 @@ pub fn serve_nbd(volume: Volume, listen: &NbdAddress, stop: Latch) -> Result<Nbd
         .name("nbd-listener".into())
         .spawn(move || {
             let _watch = watch;
-            accept_clients(&listener, &ByteVolume::new(volume), &stopped)
+            accept_clients(&listener, &ByteVolume::new(volume), &stopped, &present)
         })
         .map_err(NbdError::Thread)?;
     Ok(NbdServer { address, stop, thread })
@@ -106,12 +107,43 @@ impl NbdServer {
     }
 }
 
+/// How many clients an NBD server has. Clones share it.
+#[derive(Clone, Default, Debug)]
+pub struct NbdClients(Arc<AtomicUsize>);
+
+impl NbdClients {
+    /// So many are connected.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn enter(&self) -> Presence {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Presence(self.clone())
+    }
+}
+
+/// One client, until this is dropped.
+struct Presence(NbdClients);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 struct Client {
     socket: Arc<Socket>,
     thread: JoinHandle<()>,
 }
 
-fn accept_clients(listener: &Listener, volume: &ByteVolume, stop: &Latch) -> Result<(), NbdError> {
+fn accept_clients(
+    listener: &Listener,
+    volume: &ByteVolume,
+    stop: &Latch,
+    present: &NbdClients,
+) -> Result<(), NbdError> {
     let mut clients: Vec<Client> = Vec::new();
     loop {
         wait_any(&[listener.as_fd(), stop.as_fd()]);
@@ -119,7 +151,7 @@ fn accept_clients(listener: &Listener, volume: &ByteVolume, stop: &Latch) -> Res
             break;
         }
         clients.retain(|client| !client.thread.is_finished());
-        match listener.accept().and_then(|socket| admit(socket, volume, clients.len())) {
+        match listener.accept().and_then(|socket| admit(socket, volume, clients.len(), present.enter())) {
             Ok(client) => clients.push(client),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -137,13 +169,14 @@ fn accept_clients(listener: &Listener, volume: &ByteVolume, stop: &Latch) -> Res
     if volume.info().read_only { Ok(()) } else { block_on(volume.flush()).map_err(NbdError::Flush) }
 }
 
-fn admit(socket: Socket, volume: &ByteVolume, others: usize) -> io::Result<Client> {
+fn admit(socket: Socket, volume: &ByteVolume, others: usize, presence: Presence) -> io::Result<Client> {
     if others >= CONNECTIONS_MAX {
         return Err(io::Error::other("too many clients"));
     }
     let socket = Arc::new(socket);
     let (served, volume) = (Arc::clone(&socket), volume.clone());
     let thread = std::thread::Builder::new().name("nbd-reader".into()).spawn(move || {
+        let _presence = presence;
         let export = export_of(&volume.info());
         if let Err(error) = connection::serve(&served, &volume, export) {
             tracing::info!(%error, "an NBD client's connection ended");

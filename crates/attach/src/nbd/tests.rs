@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn serve(volume: RamVolume, directory: &TestDirectory) -> NbdServer {
     let address = NbdAddress::Unix(directory.path().join("nbd"));
-    serve_nbd(volume.start(), &address, Latch::new().unwrap()).unwrap()
+    serve_nbd(volume.start(), &address, Latch::new().unwrap(), NbdClients::default()).unwrap()
 }
 
 /// A client of few words.
@@ -221,14 +221,17 @@ fn stopping_answers_what_is_in_flight_and_removes_the_socket() {
     let ((begun, has_begun), (go, go_on)) = (mpsc::channel(), mpsc::channel());
     let volume = RamVolume { gate: Some(Gate { begun, go_on }), ..RamVolume::default() };
     let (address, stop) = (NbdAddress::Unix(directory.path().join("nbd")), Latch::new().unwrap());
-    let server = serve_nbd(volume.start(), &address, stop.clone()).unwrap();
+    let clients = NbdClients::default();
+    let server = serve_nbd(volume.start(), &address, stop.clone(), clients.clone()).unwrap();
+    assert_eq!(clients.count(), 0);
     let mut client = Client::connect(&server, false);
+    assert_eq!(clients.count(), 1);
     client.request(CMD_READ, 0, 5, 0, 4096);
     has_begun.recv_timeout(TIMEOUT).expect("the read is in flight");
     stop.set();
     drop(go);
     server.stop().unwrap();
-    assert_eq!(client.simple_reply(), (5, 0));
+    assert_eq!((client.simple_reply(), clients.count()), ((5, 0), 0));
     assert!(!directory.path().join("nbd").exists());
     let second = serve(RamVolume::default(), &directory);
     second.stop().unwrap();
@@ -238,13 +241,13 @@ fn stopping_answers_what_is_in_flight_and_removes_the_socket() {
 fn an_address_in_use_is_refused_and_a_dead_socket_is_replaced() {
     let directory = TestDirectory::new("nbd-address");
     let server = serve(RamVolume::default(), &directory);
-    let again = serve_nbd(RamVolume::default().start(), server.address(), Latch::new().unwrap());
+    let again = serve_nbd(RamVolume::default().start(), server.address(), Latch::new().unwrap(), NbdClients::default());
     assert!(matches!(again, Err(NbdError::Listen { .. })));
     server.stop().unwrap();
     drop(std::os::unix::net::UnixListener::bind(directory.path().join("nbd")).unwrap());
     serve(RamVolume::default(), &directory).stop().unwrap();
     let any = NbdAddress::Tcp("127.0.0.1:0".parse().unwrap());
-    let tcp = serve_nbd(RamVolume::default().start(), &any, Latch::new().unwrap()).unwrap();
+    let tcp = serve_nbd(RamVolume::default().start(), &any, Latch::new().unwrap(), NbdClients::default()).unwrap();
     assert!(matches!(tcp.address(), NbdAddress::Tcp(address) if address.port() != 0));
     tcp.stop().unwrap();
 }

@@ -11,6 +11,7 @@ fn nbd(pid: u32, volume: &str) -> Record {
         pid,
         pid_started: start_time(pid).unwrap_or(0),
         volume: format!("hyperscsi://server/{volume}"),
+        name: None,
         kind,
         status: None,
     }
@@ -37,10 +38,11 @@ fn a_listing_lasts_as_long_as_its_guard() {
         device: Some("/dev/loop7".into()),
         name: None,
     };
-    let record = Record::of_this_process("hyperscsi://server/disk".into(), kind).unwrap();
+    let record = Record::of_this_process("iscsi://server/target/0".into(), kind).unwrap();
+    let record = Record { name: Some("disk".into()), ..record };
     let listing = registry.add(&record).unwrap();
     assert_eq!(registry.list().unwrap(), std::slice::from_ref(&record));
-    for name in ["disk", "hyperscsi://server/disk", "/dev/loop7", "/mnt/x", "/mnt/x/disk"] {
+    for name in ["disk", "0", "iscsi://server/target/0", "/dev/loop7", "/mnt/x", "/mnt/x/disk"] {
         assert!(record.is_called(name), "{name}");
     }
     assert!(!record.is_called("/dev/loop8") && !record.is_called("server"));
@@ -58,6 +60,23 @@ fn detaching_ends_the_process_and_waits_for_it() {
     assert_eq!(detached, Detached { record, was_dead: false });
     assert!(!process.wait().unwrap().success());
     assert_eq!(registry.list().unwrap(), [], "its record is gone with it");
+}
+
+#[test]
+fn an_nbd_server_with_clients_is_not_ended() {
+    let (_directory, registry) = registry_of("registry-clients");
+    let mut process = sleeper();
+    let clients = std::sync::Arc::new(AtomicU32::new(2));
+    let told = std::sync::Arc::clone(&clients);
+    let telling = registry.telling(move || serde_json::json!({ "nbd_clients": told.load(Ordering::Relaxed) })).unwrap();
+    let record = Record { status: Some(telling.path().to_owned()), ..nbd(process.id(), "disk") };
+    std::mem::forget(registry.add(&record).unwrap());
+    let refused = registry.detach("disk", Duration::from_secs(10));
+    assert!(matches!(refused, Err(RegistryError::Connected { count: 2, .. })), "{refused:?}");
+    assert!(process.try_wait().unwrap().is_none(), "it was left alone");
+    clients.store(0, Ordering::Relaxed);
+    registry.detach("disk", Duration::from_secs(10)).unwrap();
+    assert!(!process.wait().unwrap().success());
 }
 
 #[test]

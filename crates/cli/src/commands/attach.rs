@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sanwire_attach::{
-    AttachError, Attachment, DeviceName, FuseOptions, Kind, Latch, NbdAddress, Record, Registry, Telling, attach_fuse,
-    serve_nbd,
+    AttachError, Attachment, DeviceName, FuseOptions, Kind, Latch, NbdAddress, NbdClients, Record, Registry, Telling,
+    attach_fuse, serve_nbd,
 };
 use sanwire_initiator::{ClientOptions, Url, Volume};
 
@@ -24,7 +24,7 @@ use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry};
 use crate::config::{ConnectionOptions, runtime_directory};
 use crate::connect::{self, Connection};
 use crate::failure::misuse;
-use crate::{output, service, signals};
+use crate::{log, output, service, signals};
 
 /// How often a volume in use is tried again.
 const DETACH_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
 
 /// Attaches, tells where, and stays until it is detached or a signal comes.
 fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
-    check(args)?;
+    check(url, args)?;
     let name = url.volume().map_err(|error| misuse(error.to_string()))?;
     let registry = Registry::open(device::helper)?;
     // What an attachment that was killed has left would be in the way.
@@ -61,12 +61,13 @@ fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     let connection = Connection::open_as(url, &with_terms(args, &options)?)?;
     heed_hangups(args, &connection, options)?;
     let volume = connection.volume(name)?;
-    let claimed = (!args.again).then(|| registry.claim(&url.to_string(), &volume.info().identity));
     // Until it is detached.
-    let _claim = claimed.transpose()?;
+    let _claim = registry.claim(&url.to_string(), &volume.info().identity, args.again)?;
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     // The volume is attached also where that cannot be told.
-    let telling = registry.telling(status::teller(connection.looker(), volume.looker()));
+    let clients = NbdClients::default();
+    let counted = (args.kind == AttachKind::Nbd).then(|| clients.clone());
+    let telling = registry.telling(status::teller(connection.looker(), volume.looker(), counted));
     let telling = telling.inspect_err(|error| tracing::warn!("`sanwire status` will not see how it is: {error}")).ok();
     let outages = connection.outages();
     if let Some(address) = args.metrics {
@@ -81,14 +82,22 @@ fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     let background = connection.run_in_background()?;
     let stop = Latch::new().context("cannot make a socket pair")?;
     let stopper = stop.clone();
-    signals::on_stop(move || {
+    let given_up = url.to_string();
+    let stop_now = move || {
         service::stopping();
         stopper.set();
-    })
-    .context("cannot catch signals")?;
+    };
+    let give_up = move || {
+        tracing::error!(
+            "{given_up} was given up while it was in use: what was written and is not at the server yet is lost, and whoever uses it gets \
+             errors from now on"
+        );
+        log::end();
+    };
+    signals::on_detach(stop_now, give_up).context("cannot catch signals")?;
     let result = match args.kind {
         AttachKind::Fuse => fuse((url, name), args, volume, (&registry, telling.as_ref()), &stop),
-        AttachKind::Nbd => nbd((url, name), args, volume, (&registry, telling.as_ref()), stop),
+        AttachKind::Nbd => nbd((url, name), args, volume, (&registry, telling.as_ref()), (stop, clients)),
     };
     background.leave();
     result
@@ -117,8 +126,9 @@ fn heed_hangups(args: &AttachOptions, connection: &Connection, options: ClientOp
     signals::on_hangup(reload).context("cannot catch signals")
 }
 
-/// Options of one kind with the other are a mistake.
-pub(super) fn check(args: &AttachOptions) -> anyhow::Result<()> {
+/// Options of one kind, or protocol, with the other are a mistake.
+pub(super) fn check(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
+    connect::check_protocol(&args.client, &url.server)?;
     match args.kind {
         AttachKind::Fuse if args.socket.is_some() || args.listen.is_some() => {
             Err(misuse("--socket and --listen are for --as nbd: add that, or leave them out"))
@@ -160,7 +170,7 @@ fn fuse(
         device: attachment.device.clone(),
         name: device_name.as_ref().map(|name| name.path().to_owned()),
     };
-    let listing = registry.add(&listed(url, kind, telling)?)?;
+    let listing = registry.add(&listed(url, &info.name, kind, telling)?)?;
     let mut shown = attachment.device.as_ref().unwrap_or(&attachment.file).display().to_string();
     if let Some(name) = &device_name {
         let _ = write!(shown, "\nwhose name is {}", name.path().display());
@@ -193,7 +203,9 @@ fn detach_patiently(attachment: &mut Attachment) -> anyhow::Result<()> {
         match attachment.detach() {
             Err(error @ (AttachError::Busy { .. } | AttachError::BlockDevice(_))) => {
                 if !is_told {
-                    eprintln!("sanwire: {error}; it is detached as soon as it is free (Ctrl-C again gives it up)");
+                    eprintln!(
+                        "sanwire: {error}; it is detached as soon as it is free (Ctrl-C gives it up, with what was not written yet)"
+                    );
                     is_told = true;
                 }
                 thread::sleep(DETACH_INTERVAL);
@@ -208,28 +220,29 @@ fn nbd(
     args: &AttachOptions,
     volume: Volume,
     (registry, telling): (&Registry, Option<&Telling>),
-    stop: Latch,
+    (stop, clients): (Latch, NbdClients),
 ) -> anyhow::Result<()> {
     let address = match (args.listen, &args.socket) {
         (Some(address), _) => NbdAddress::Tcp(address),
         (None, Some(path)) => NbdAddress::Unix(std::path::absolute(path)?),
         (None, None) => NbdAddress::Unix(runtime_place("nbd")?.join(format!("{}.sock", place_name(url, name)))),
     };
-    let server = serve_nbd(volume, &address, stop)?;
+    let info = volume.info();
+    let server = serve_nbd(volume, &address, stop, clients)?;
     let socket = match server.address() {
         NbdAddress::Unix(path) => Some(path.clone()),
         NbdAddress::Tcp(_) => None,
     };
     let shown = server.address().to_string();
-    let _listing = registry.add(&listed(url, Kind::Nbd { socket, url: shown.clone() }, telling)?)?;
+    let _listing = registry.add(&listed(url, &info.name, Kind::Nbd { socket, url: shown.clone() }, telling)?)?;
     tell(url, &shown)?;
     Ok(server.wait()?)
 }
 
 /// What stands in the list of attachments.
-fn listed(url: &Url, kind: Kind, telling: Option<&Telling>) -> anyhow::Result<Record> {
+fn listed(url: &Url, name: &str, kind: Kind, telling: Option<&Telling>) -> anyhow::Result<Record> {
     let record = Record::of_this_process(url.to_string(), kind)?;
-    Ok(Record { status: telling.map(|telling| telling.path().to_owned()), ..record })
+    Ok(Record { name: Some(name.to_owned()), status: telling.map(|telling| telling.path().to_owned()), ..record })
 }
 
 fn tell(url: &Url, place: &str) -> anyhow::Result<()> {

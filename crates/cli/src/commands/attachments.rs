@@ -1,15 +1,17 @@
 //! `sanwire attach` by the entries of a file.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Write;
 use std::path::Path;
 
+use anyhow::Context;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory};
 use sanwire_initiator::Url;
 
-use crate::args::{AttachArgs, AttachKind, Attachable, Cli, Entry, EntryName};
-use crate::config::{Attachments, Given, save_attachment};
+use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Cli, Entry, EntryName};
+use crate::config::{Attachments, ConnectionOptions, Given, save_attachment};
 use crate::failure::misuse;
 use crate::{connect, output};
 
@@ -36,14 +38,29 @@ pub(crate) fn check(args: &AttachArgs) -> anyhow::Result<()> {
         None => attachments.names().collect(),
     };
     let mut text = String::new();
+    let mut places = BTreeMap::new();
     for name in names {
         let Entry { url, options } = attachments.entry(name)?;
-        super::attach::check(&options)?;
-        connect::options(&options.client, &url.server)?;
+        check_entry(&url, &options).with_context(|| format!("the entry {name}"))?;
+        let socket = options.socket.as_ref().map(|socket| socket.display().to_string());
+        for place in (!options.again).then(|| url.to_string()).into_iter().chain(socket) {
+            if let Some(other) = places.insert(place.clone(), name.to_owned()) {
+                return Err(misuse(format!(
+                    "the entries {other} and {name} both have {place}: only one of them can be attached"
+                )));
+            }
+        }
         let _ = writeln!(text, "{name}: {url}");
     }
     let _ = writeln!(text, "{} is correct", attachments.path().display());
     Ok(output::print(&text)?)
+}
+
+/// Whether the options go together, and the files that they name are there.
+fn check_entry(url: &Url, options: &AttachOptions) -> anyhow::Result<()> {
+    super::attach::check(url, options)?;
+    options.terms.as_deref().map(ConnectionOptions::read).transpose()?;
+    connect::options(&options.client, &url.server).map(drop)
 }
 
 /// Writes an entry, and says what makes it start with the host.
@@ -52,7 +69,7 @@ pub(crate) fn save(args: &AttachArgs, name: &EntryName) -> anyhow::Result<()> {
         return Err(misuse("--save needs the URL of a volume"));
     };
     let volume = url.volume().map_err(|error| misuse(error.to_string()))?;
-    super::attach::check(&args.options)?;
+    check_entry(url, &args.options)?;
     let mut options: Vec<Given> = vec![("url".into(), vec![url.to_string()])];
     options.extend(given());
     if args.options.client.reach.wait.is_none() {

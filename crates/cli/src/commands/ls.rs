@@ -93,8 +93,10 @@ fn attachments(records: &[Record], json: bool) -> anyhow::Result<String> {
                 Kind::Fuse { file, .. } => ("fuse", file.display().to_string()),
                 Kind::Nbd { url, .. } => ("nbd", url.clone()),
             };
-            let device =
-                record.name().or(record.device()).map_or_else(|| "-".into(), |device| device.display().to_string());
+            let device = record
+                .device_name()
+                .or(record.device())
+                .map_or_else(|| "-".into(), |device| device.display().to_string());
             [record.volume.clone(), status::state(record), kind.into(), device, place, record.pid.to_string()]
         })
         .collect();
@@ -111,7 +113,7 @@ pub(super) fn attachment_json(record: &Record) -> Value {
         "url": record.volume,
         "as": kind,
         "device": record.device(),
-        "name": record.name(),
+        "name": record.device_name(),
         "mount_point": mount_point,
         "file": file,
         "socket": socket,
@@ -127,7 +129,8 @@ mod tests {
 
     #[test]
     fn programs_find_every_attachment_by_the_same_keys() {
-        let record = |kind| Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), kind, status: None };
+        let record =
+            |kind| Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), name: None, kind, status: None };
         let fuse = Kind::Fuse {
             mount_point: "/m".into(),
             made_mount_point: true,

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use sanwire_attach::{Record, Registry};
+use sanwire_attach::{NbdClients, Record, Registry};
 use sanwire_core::Size;
 use sanwire_initiator::{Looker, VolumeLooker};
 use serde_json::{Value, json};
@@ -21,7 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What an attachment tells of itself.
-pub(super) fn teller(connection: Looker, volume: VolumeLooker) -> impl Fn() -> Value + Send + 'static {
+pub(super) fn teller(
+    connection: Looker,
+    volume: VolumeLooker,
+    clients: Option<NbdClients>,
+) -> impl Fn() -> Value + Send + 'static {
     move || {
         let ((counts, lost), look) = (volume.look(), connection.look(CONNECTION_PATIENCE));
         let away_for = look.as_ref().and_then(|look| look.away_for);
@@ -40,6 +44,7 @@ pub(super) fn teller(connection: Looker, volume: VolumeLooker) -> impl Fn() -> V
             "operations": counts.operations,
             "read_bytes": counts.read_bytes,
             "written_bytes": counts.written_bytes,
+            "nbd_clients": clients.as_ref().map(NbdClients::count),
         })
     }
 }
@@ -127,7 +132,8 @@ mod tests {
     #[test]
     fn people_see_for_how_long_a_server_is_away_and_what_is_done_in_a_second() {
         let kind = Kind::Nbd { socket: None, url: "nbd://x".into() };
-        let record = Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), kind, status: None };
+        let record =
+            Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), name: None, kind, status: None };
         let told = |operations: u64| {
             json!({
                 "state": "waiting", "away_seconds": 12.3, "links": [{"state": "live"}, {"state": "silent"}],

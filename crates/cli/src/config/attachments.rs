@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, CommandFactory, Parser};
+use rustix::fs::{FlockOperation, flock};
 use toml::{Spanned, Value};
 
 use super::file::Source;
@@ -104,6 +105,10 @@ pub(crate) type Given = (String, Vec<String>);
 /// A [`crate::failure::Misuse`] when there is an entry of this name, or the file is wrong.
 pub(crate) fn save(path: Option<&Path>, name: &EntryName, options: &[Given]) -> anyhow::Result<PathBuf> {
     let path = path.unwrap_or(Path::new(PATH));
+    let unwritable = || format!("cannot write {}", path.display());
+    // The file itself may be a link to somewhere else.
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let _turn = take_turn(&real).with_context(unwritable)?;
     let before = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -122,7 +127,7 @@ pub(crate) fn save(path: Option<&Path>, name: &EntryName, options: &[Given]) -> 
     text.push_str(&toml::to_string(&toml::Table::from_iter([(name.as_str().to_owned(), Value::Table(table))]))?);
     let whole = Attachments::parse(path, text)?;
     whole.entry(name.as_str())?;
-    replace(path, &whole.text).with_context(|| format!("cannot write {}", path.display()))?;
+    replace(&real, &whole.text).with_context(unwritable)?;
     Ok(path.to_owned())
 }
 
@@ -145,13 +150,23 @@ fn written((key, values): &Given) -> anyhow::Result<(String, Value)> {
     Ok((key.clone(), value))
 }
 
-/// Written aside and renamed into place: there is always a whole file.
+/// The directory of the file, for one program at a time that changes the file, until this is dropped.
+fn take_turn(path: &Path) -> io::Result<fs::File> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    let turn = fs::File::open(directory)?;
+    flock(&turn, FlockOperation::LockExclusive)?;
+    Ok(turn)
+}
+
+/// Written aside and renamed into place: there is always a whole file. Its owner and its mode stay.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-    }
     let aside = path.with_extension(format!("new-{}", std::process::id()));
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&aside)?;
+    if let Ok(before) = fs::metadata(path) {
+        fchown(&file, Some(before.uid()), Some(before.gid()))?;
+        file.set_permissions(before.permissions())?;
+    }
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
     fs::rename(&aside, path)
 }
@@ -217,6 +232,8 @@ fn list(words: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::args::{AttachKind, Patience};
 
@@ -281,6 +298,26 @@ mod tests {
         assert!(read.entry("b").unwrap().options.client.reach.password_file.is_some_and(|path| path.is_absolute()));
         assert!(add("a", &[("url", &["hs+ip://box/c"])]).unwrap_err().to_string().contains("has an entry a already"));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn entries_that_are_added_together_are_all_there_and_the_file_stays_what_it_was() {
+        let directory = std::env::temp_dir().join(format!("sanwire-attachments-together-{}", std::process::id()));
+        fs::create_dir_all(directory.join("real")).unwrap();
+        let (link, real) = (directory.join("attach.toml"), directory.join("real/entries"));
+        fs::write(&real, "").unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let link = &link;
+                let options = [("url".to_owned(), vec![format!("hs+ip://box/d{number}")])];
+                scope.spawn(move || save(Some(link), &format!("e{number}").parse().unwrap(), &options).unwrap());
+            }
+        });
+        assert_eq!(Attachments::read(Some(&link)).unwrap().names().count(), 8);
+        assert!(link.is_symlink() && fs::metadata(&real).unwrap().mode() & 0o777 == 0o600);
         fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -1,10 +1,11 @@
 //! `sanwire attach` by the entries of a file, names of block devices, and one attachment of a volume on a host.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Process, SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
+use crate::harness::{Attached, Process, SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -40,8 +41,13 @@ fn an_entry_is_attached_once_and_its_device_has_a_name() {
     assert!(refused.code == Some(1) && refused.stderr.contains(&reason), "{}", refused.stderr);
     let second = attach("second.log", &["attach", &url, "--again"]);
     assert!(Path::new(&name).canonicalize().is_ok_and(|named| named == Path::new(&device)), "the first one keeps it");
+    run_ok(world.sanwire(&["detach", &device]), TIMEOUT);
+    assert!(first.wait(TIMEOUT).success(), "{}", first.log());
+    let refused = run(world.sanwire(&["attach", "--config", &file, "data"]), TIMEOUT);
+    assert!(refused.code == Some(1) && refused.stderr.contains("attached on this host already"), "{}", refused.stderr);
     drop(second);
 
+    let mut first = attach("third.log", &["attach", "--config", &file, "data"]);
     run_ok(world.sanwire(&["detach", &name]), TIMEOUT);
     assert!(first.wait(TIMEOUT).success(), "{}", first.log());
     assert!(!Path::new(&name).is_symlink());
@@ -51,5 +57,24 @@ fn an_entry_is_attached_once_and_its_device_has_a_name() {
         run_ok(world.sanwire(&["ls"]), TIMEOUT);
         !Path::new(&name).is_symlink()
     });
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// A service manager, or `detach` after another one that has given up, asks for the same again: that is no reason to lose anything.
+#[test]
+fn who_asks_for_the_end_again_does_not_take_a_volume_away_that_is_in_use() {
+    let test = "who_asks_for_the_end_again_does_not_take_a_volume_away_that_is_in_use";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut server = Server::start(&world, &["disk=ram:8M"]);
+    let mut attached = Attached::file(&world, &Wire::Ip.url("disk"));
+    let file = fs::OpenOptions::new().read(true).write(true).open(&attached.place).expect("the file");
+    for _ in 0..2 {
+        let place = attached.place.display().to_string();
+        let refused = run(world.sanwire(&["detach", &place, "--wait", "0.2"]), TIMEOUT);
+        assert!(refused.code == Some(1) && refused.stderr.contains("may be in use"), "{}", refused.stderr);
+    }
+    file.write_all_at(&[7; 4096], 0).expect("it works on");
+    drop(file);
+    attached.expect_end();
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -27,7 +27,7 @@ fn an_attached_volume_that_grows_at_its_server_grows_on_the_host() {
         let size = AFTER_BYTES.to_string();
         run_ok(world.sanwire(&["ctl", "--socket", &socket, "resize-volume", name, &size]), TIMEOUT);
     }
-    for (attached, (name, _)) in attached.into_iter().zip(disks) {
+    for (mut attached, (name, _)) in attached.into_iter().zip(disks) {
         let device = attached.place.display().to_string();
         let size = || {
             let mut ask = Command::new("blockdev");
@@ -47,7 +47,9 @@ fn an_attached_volume_that_grows_at_its_server_grows_on_the_host() {
         let mut back = vec![0; content.len()];
         fs::File::open(&device).expect("the device").read_exact_at(&mut back, BEFORE_BYTES).expect("what was written");
         expect_pattern("what lies behind the old end", &back, 5);
-        attached.detach(&world);
+        // The URL of an iSCSI volume ends with its number.
+        run_ok(world.sanwire(&["detach", name]), TIMEOUT);
+        attached.expect_end();
     }
     assert!(server.stop().success(), "{}", server.log());
 }

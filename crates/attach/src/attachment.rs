@@ -37,6 +37,8 @@ pub struct FuseOptions {
     pub mount_point: PathBuf,
     /// Whether to put a block device (`/dev/loopN`) over the file. It takes root.
     pub block_device: bool,
+    /// Whether nothing is written, also where the server would take it.
+    pub read_only: bool,
     /// Who writes that device back at the end.
     pub helper: Helper,
 }
@@ -138,6 +140,7 @@ impl std::fmt::Debug for Mounted {
 /// # Errors
 /// See [`AttachError`]; nothing is left mounted then.
 pub fn attach_fuse(volume: Volume, options: FuseOptions) -> Result<Attachment, AttachError> {
+    let volume = ByteVolume::new(volume, options.read_only);
     let info = volume.info();
     let made_mount_point = prepare_mount_point(&options.mount_point, &source(&info))?;
     let mount_point = options
@@ -149,7 +152,7 @@ pub fn attach_fuse(volume: Volume, options: FuseOptions) -> Result<Attachment, A
     let helper = options.helper;
     let mut attachment =
         Attachment { device: None, file, mount_point, made_mount_point, mounted: None, helper, writing_back: None };
-    attachment.mounted = Some(mount(ByteVolume::new(volume), &info, &attachment.mount_point)?);
+    attachment.mounted = Some(mount(volume, &info, &attachment.mount_point)?);
     if options.block_device {
         attachment.device = Some(loop_device::attach(&attachment.file, info.block_bytes, info.read_only)?);
     }

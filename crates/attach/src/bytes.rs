@@ -16,6 +16,8 @@ pub(crate) struct ByteVolume(Arc<Inner>);
 
 struct Inner {
     volume: Volume,
+    /// Its user asked for it to be read only, whatever the server says.
+    is_read_only: bool,
     locks: RangeLock,
     /// Its last operation failed, and not for a reason of its own.
     is_away: AtomicBool,
@@ -56,8 +58,10 @@ struct Blocks {
 }
 
 impl ByteVolume {
-    pub(crate) fn new(volume: Volume) -> Self {
-        ByteVolume(Arc::new(Inner { volume, locks: RangeLock::default(), is_away: AtomicBool::new(false) }))
+    /// The volume, perhaps for reading only.
+    pub(crate) fn new(volume: Volume, is_read_only: bool) -> Self {
+        let (locks, is_away) = (RangeLock::default(), AtomicBool::new(false));
+        ByteVolume(Arc::new(Inner { volume, is_read_only, locks, is_away }))
     }
 
     /// Logs when the volume goes away, and when it is back: nobody else may look at the errors of those who use it.
@@ -84,7 +88,8 @@ impl ByteVolume {
     }
 
     pub(crate) fn info(&self) -> VolumeInfo {
-        self.0.volume.info()
+        let info = self.0.volume.info();
+        VolumeInfo { read_only: info.read_only || self.0.is_read_only, ..info }
     }
 
     /// Cuts a range into parts that one transfer carries each, at multiples of the transfer, none longer than
@@ -276,7 +281,7 @@ mod tests {
         #[test]
         fn bytes_anywhere_behave_like_an_array(steps in proptest::collection::vec(step(), 1..60), zeroes in any::<bool>()) {
             let ram = RamVolume { size_bytes: 65_536, transfer_max_bytes: 8192, zeroes, ..RamVolume::default() };
-            let volume = ByteVolume::new(ram.start());
+            let volume = ByteVolume::new(ram.start(), false);
             let mut model = vec![0u8; 65_536];
             for (kind, offset, length, fill) in steps {
                 let length = length.min(65_536 - offset as usize);
@@ -321,7 +326,7 @@ mod tests {
     #[test]
     fn neighbours_in_one_block_do_not_undo_each_other() {
         let ram = RamVolume { delay: std::time::Duration::from_micros(200), ..RamVolume::default() };
-        let volume = ByteVolume::new(ram.start());
+        let volume = ByteVolume::new(ram.start(), false);
         std::thread::scope(|scope| {
             for writer in 0..8u64 {
                 let volume = &volume;

@@ -11,7 +11,7 @@ fn attach(volume: RamVolume, directory: &TestDirectory, block_device: bool) -> O
     if !can_attach(block_device) {
         return None;
     }
-    let options = FuseOptions { mount_point: directory.path().join("disk"), block_device, helper };
+    let options = FuseOptions { mount_point: directory.path().join("disk"), block_device, read_only: false, helper };
     Some(attach_fuse(volume.start(), options).unwrap())
 }
 
@@ -71,11 +71,27 @@ fn direct_accesses_smaller_than_a_block_work_together() {
 }
 
 #[test]
+fn a_volume_that_may_be_written_is_attached_for_reading_only() {
+    if !can_attach(true) {
+        return;
+    }
+    let directory = TestDirectory::new("fuse-reading");
+    let mount_point = directory.path().join("disk");
+    let options = FuseOptions { mount_point, block_device: true, read_only: true, helper };
+    let mut attachment = attach_fuse(RamVolume::default().start(), options).unwrap();
+    assert!(File::open(&attachment.file).is_ok() && OpenOptions::new().write(true).open(&attachment.file).is_err());
+    let device = attachment.device.as_ref().unwrap().file_name().unwrap();
+    let is_read_only = std::fs::read_to_string(Path::new("/sys/block").join(device).join("ro")).unwrap();
+    assert_eq!(is_read_only.trim(), "1");
+    attachment.detach().unwrap();
+}
+
+#[test]
 fn a_directory_with_something_in_it_is_no_mount_point() {
     let directory = TestDirectory::new("fuse-not-empty");
     std::fs::write(directory.path().join("precious"), "").unwrap();
     for path in [directory.path(), Path::new("/etc"), Path::new("/")] {
-        let options = FuseOptions { mount_point: path.to_owned(), block_device: false, helper };
+        let options = FuseOptions { mount_point: path.to_owned(), block_device: false, read_only: false, helper };
         let refused = attach_fuse(RamVolume::default().start(), options);
         assert!(matches!(refused, Err(AttachError::NotEmpty(_))), "{path:?}: {refused:?}");
     }

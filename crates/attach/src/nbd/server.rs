@@ -60,11 +60,17 @@ pub struct NbdServer {
     thread: JoinHandle<Result<(), NbdError>>,
 }
 
-/// Serves the volume at `listen` until `stop` is set, and counts its clients.
+/// Serves the volume at `listen` until `stop` is set, perhaps for reading only, and counts its clients.
 ///
 /// # Errors
 /// When the address cannot be had.
-pub fn serve_nbd(volume: Volume, listen: &NbdAddress, stop: Latch, present: NbdClients) -> Result<NbdServer, NbdError> {
+pub fn serve_nbd(
+    volume: Volume,
+    is_read_only: bool,
+    listen: &NbdAddress,
+    stop: Latch,
+    present: NbdClients,
+) -> Result<NbdServer, NbdError> {
     let refused = |source| NbdError::Listen { address: listen.clone(), source };
     let listener = Listener::bind(listen).map_err(refused)?;
     let address = listener.address().map_err(refused)?;
@@ -76,7 +82,7 @@ pub fn serve_nbd(volume: Volume, listen: &NbdAddress, stop: Latch, present: NbdC
         .name("nbd-listener".into())
         .spawn(move || {
             let _watch = watch;
-            accept_clients(&listener, &ByteVolume::new(volume), &stopped, &present)
+            accept_clients(&listener, &ByteVolume::new(volume, is_read_only), &stopped, &present)
         })
         .map_err(NbdError::Thread)?;
     Ok(NbdServer { address, stop, thread })

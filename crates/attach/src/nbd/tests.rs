@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn serve(volume: RamVolume, directory: &TestDirectory) -> NbdServer {
     let address = NbdAddress::Unix(directory.path().join("nbd"));
-    serve_nbd(volume.start(), &address, Latch::new().unwrap(), NbdClients::default()).unwrap()
+    serve_nbd(volume.start(), false, &address, Latch::new().unwrap(), NbdClients::default()).unwrap()
 }
 
 /// A client of few words.
@@ -222,7 +222,7 @@ fn stopping_answers_what_is_in_flight_and_removes_the_socket() {
     let volume = RamVolume { gate: Some(Gate { begun, go_on }), ..RamVolume::default() };
     let (address, stop) = (NbdAddress::Unix(directory.path().join("nbd")), Latch::new().unwrap());
     let clients = NbdClients::default();
-    let server = serve_nbd(volume.start(), &address, stop.clone(), clients.clone()).unwrap();
+    let server = serve_nbd(volume.start(), false, &address, stop.clone(), clients.clone()).unwrap();
     assert_eq!(clients.count(), 0);
     let mut client = Client::connect(&server, false);
     assert_eq!(clients.count(), 1);
@@ -241,13 +241,15 @@ fn stopping_answers_what_is_in_flight_and_removes_the_socket() {
 fn an_address_in_use_is_refused_and_a_dead_socket_is_replaced() {
     let directory = TestDirectory::new("nbd-address");
     let server = serve(RamVolume::default(), &directory);
-    let again = serve_nbd(RamVolume::default().start(), server.address(), Latch::new().unwrap(), NbdClients::default());
+    let again =
+        serve_nbd(RamVolume::default().start(), false, server.address(), Latch::new().unwrap(), NbdClients::default());
     assert!(matches!(again, Err(NbdError::Listen { .. })));
     server.stop().unwrap();
     drop(std::os::unix::net::UnixListener::bind(directory.path().join("nbd")).unwrap());
     serve(RamVolume::default(), &directory).stop().unwrap();
     let any = NbdAddress::Tcp("127.0.0.1:0".parse().unwrap());
-    let tcp = serve_nbd(RamVolume::default().start(), &any, Latch::new().unwrap(), NbdClients::default()).unwrap();
+    let tcp =
+        serve_nbd(RamVolume::default().start(), false, &any, Latch::new().unwrap(), NbdClients::default()).unwrap();
     assert!(matches!(tcp.address(), NbdAddress::Tcp(address) if address.port() != 0));
     tcp.stop().unwrap();
 }

@@ -133,7 +133,7 @@ fn remains_of_the_dead_are_removed_and_a_reused_number_is_not_signalled() {
 #[ignore = "runs in a child process"]
 fn attach_until_killed() {
     let Some(directory) = std::env::var_os("SANWIRE_TEST_DIRECTORY").map(PathBuf::from) else { return };
-    let options = FuseOptions { mount_point: directory.join("mount"), block_device: true, helper };
+    let options = FuseOptions { mount_point: directory.join("mount"), block_device: true, read_only: false, helper };
     let attachment = attach_fuse(RamVolume::default().start(), options).unwrap();
     let kind = Kind::Fuse {
         mount_point: attachment.mount_point().to_owned(),
@@ -208,7 +208,8 @@ fn a_killed_attachment_that_no_list_has_is_in_nobodys_way() {
     let killed = kill_an_attachment(&directory, &registry);
     // As if it had been killed just before it was listed.
     fs::remove_dir_all(directory.path().join("run")).unwrap();
-    let options = FuseOptions { mount_point: directory.path().join("mount"), block_device: true, helper };
+    let options =
+        FuseOptions { mount_point: directory.path().join("mount"), block_device: true, read_only: false, helper };
     let mut attachment = attach_fuse(RamVolume::default().start(), options).unwrap();
     let devices = loop_device::devices_within(attachment.mount_point());
     assert_eq!(devices, attachment.device.clone().into_iter().collect::<Vec<_>>(), "that of the dead is gone");

@@ -71,6 +71,10 @@ pub(crate) struct AttachOptions {
     #[arg(long)]
     pub(crate) again: bool,
 
+    /// Attach it for reading only, also where it may be written
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
     /// HyperSCSI: a file of the connection's terms, which SIGHUP has read again and agreed on while the volume is used
     ///
     /// TOML, of security, compression, cap, lock-media, max-transfer and priority: what it names counts in place of the options.

@@ -160,7 +160,8 @@ fn fuse(
     };
     let block_device = !args.no_device && rustix::process::geteuid().is_root();
     let info = volume.info();
-    let mut attachment = attach_fuse(volume, FuseOptions { mount_point, block_device, helper: device::helper })?;
+    let options = FuseOptions { mount_point, block_device, read_only: args.read_only, helper: device::helper };
+    let mut attachment = attach_fuse(volume, options)?;
     let device = attachment.device.as_deref();
     let device_name = device.and_then(|device| DeviceName::give(&info.server, &info.name, device));
     let kind = Kind::Fuse {
@@ -228,7 +229,7 @@ fn nbd(
         (None, None) => NbdAddress::Unix(runtime_place("nbd")?.join(format!("{}.sock", place_name(url, name)))),
     };
     let info = volume.info();
-    let server = serve_nbd(volume, &address, stop, clients)?;
+    let server = serve_nbd(volume, args.read_only, &address, stop, clients)?;
     let socket = match server.address() {
         NbdAddress::Unix(path) => Some(path.clone()),
         NbdAddress::Tcp(_) => None,

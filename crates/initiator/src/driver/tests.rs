@@ -65,6 +65,7 @@ fn open_unit(driver: &mut Driver, at: usize) -> Volume {
     let info = InfoCell::new(VolumeInfo {
         size_bytes: summary.size_bytes,
         block_bytes: summary.block_bytes,
+        naa: summary.mark.naa(),
         ..crate::volume::tests::info()
     });
     let queue = OpQueue::new(Arc::new(|| ()));

@@ -5,6 +5,7 @@ use sanwire_scsi::vpd::BlockLimits;
 
 use super::*;
 
+mod copies;
 mod order;
 mod overlaps;
 mod parts;
@@ -41,6 +42,7 @@ struct Set {
 
 const FLUSH: u8 = 0x35;
 const WRITE: u8 = 0x2a;
+const COPY: u8 = 0x83;
 const INQUIRY: u8 = 0x12;
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -82,7 +84,7 @@ impl Array {
                 Ok((Status::Good, Vec::new(), [&[0, 0, 0, pages.len() as u8], pages].concat()))
             }
             (0x25, _) => Ok((Status::Good, Vec::new(), vec![0, 0, 0x0f, 0xff, 0, 0, 2, 0])),
-            (FLUSH | WRITE, _) => {
+            (FLUSH | WRITE | COPY, _) => {
                 if let Some((_, told)) = self.attention.take_if(|(of, _)| *of == disk) {
                     return Ok(refuse(SenseKey::UnitAttention, told));
                 }

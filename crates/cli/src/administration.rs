@@ -15,7 +15,7 @@ use std::time::Duration;
 use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, SCHEMA, Secret};
 
 use self::tables::table_of;
-use crate::args::{self, AskingArgs, ContentCommand, ManageCommand, SettingsArgs, Switch};
+use crate::args::{self, Asked, AskingArgs, ContentCommand, ManageCommand, SettingsArgs, Switch};
 use crate::config::read_password;
 use crate::failure::misuse;
 use crate::{keys, output};
@@ -24,7 +24,7 @@ use crate::{keys, output};
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// What is asked. Passwords are made secrets of here: the server never learns them.
-fn request(command: &ManageCommand) -> anyhow::Result<Request> {
+fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
     Ok(match command {
         ManageCommand::Status | ManageCommand::Tree => Request::Status,
         ManageCommand::Sessions { .. } => Request::Sessions,
@@ -35,8 +35,8 @@ fn request(command: &ManageCommand) -> anyhow::Result<Request> {
         ManageCommand::Events(args) => told::events_request(args, args.since.clone(), false),
         ManageCommand::Job { id, wait } => Request::Job { id: *id, wait: *wait },
         ManageCommand::AddVolume { volume, target, renew, adopt } => {
-            args::check_volume(volume)?;
-            Request::AddVolume { volume: volume.clone(), target: target.clone(), renew: *renew, adopt: *adopt }
+            let volume = args::volume_for(server, volume)?;
+            Request::AddVolume { volume, target: target.clone(), renew: *renew, adopt: *adopt }
         }
         ManageCommand::RemoveVolume { name, force } => Request::RemoveVolume { name: name.clone(), force: *force },
         ManageCommand::ResizeVolume { name, size } => {
@@ -131,6 +131,7 @@ fn client_settings(args: &SettingsArgs) -> anyhow::Result<ClientSettings> {
 /// Why it was refused, or could not be asked.
 pub(crate) fn run(
     command: &ManageCommand,
+    server: Asked,
     terms: AskingArgs,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<()> {
@@ -141,7 +142,7 @@ pub(crate) fn run(
         ManageCommand::Sessions { rate: Some(period) } if !terms.json => return sessions::show_rates(*period, ask),
         _ => {}
     }
-    Ok(output::print(&show(&pursue(command, terms, ask)?, terms.json)?)?)
+    Ok(output::print(&show(&pursue(request(command, server)?, command, terms, ask)?, terms.json)?)?)
 }
 
 /// Prints targets, units, groups, sessions and volumes as a tree.
@@ -163,11 +164,11 @@ fn tree(as_json: bool, ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyh
 /// # Errors
 /// Why it was refused.
 fn pursue(
+    request: Request,
     command: &ManageCommand,
     terms: AskingArgs,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<Answer> {
-    let request = request(command)?;
     let is_awaited = matches!(command, ManageCommand::Job { wait: true, .. });
     let request = match terms.if_revision {
         Some(_) if !request.is_change() => return Err(misuse("--if-revision goes with what changes something")),

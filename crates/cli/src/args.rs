@@ -32,7 +32,7 @@ pub(crate) use content::{ContentCommand, Switch};
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};
-pub(crate) use manage::{AskingArgs, ManageArgs, ManageCommand, SettingsArgs, check_volume};
+pub(crate) use manage::{Asked, AskingArgs, ManageArgs, ManageCommand, SettingsArgs, volume_for};
 pub(crate) use reach::{Patience, ReachArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use status::StatusArgs;
@@ -41,7 +41,7 @@ pub(crate) use watching::{AuditArgs, EventsArgs, ResultArg, TopicArg};
 
 /// One SAN that speaks every wire: serve disks to other hosts, use theirs.
 #[derive(Parser, Debug)]
-#[command(name = "sanwire", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "sanwire", version, propagate_version = true, term_width = 100)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -59,7 +59,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Manage a server that runs on this host
     Ctl(CtlArgs),
-    /// Manage a server from afar, as a client that may
+    /// Manage a remote server in-band (needs the manage permission)
     Manage(ManageArgs),
     /// Show what a server does now: volumes, clients, links, shards, events
     Top(TopArgs),
@@ -214,6 +214,19 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("sanwire "), "{} has no example", command.get_name());
+        }
+    }
+
+    #[test]
+    fn examples_stand_on_one_line_each() {
+        let mut program = Cli::command();
+        program.build();
+        for command in program.get_subcommands_mut() {
+            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let help = command.render_long_help().to_string();
+            for example in examples.lines().filter(|line| line.starts_with("  ")) {
+                assert!(help.lines().any(|line| line == example), "{example}: longer than 100 columns");
+            }
         }
     }
 

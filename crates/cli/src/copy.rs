@@ -76,12 +76,12 @@ pub(crate) async fn copy(
     let start_bytes = to.prepare(size_bytes, options.done_bytes)?;
     let by_server = Cell::new(options.by_server);
     let mut copying = Copying { from, to, depth: options.depth, by_server, journal, copied: Copied::default() };
-    progress(0);
     if journal.must_compare() {
         copying.run(Mode::Update, 0..start_bytes, &progress).await?;
         to.flush().await?;
     } else {
         copying.copied.resumed_bytes = start_bytes;
+        progress(start_bytes);
     }
     copying.run(Mode::Copy, start_bytes..size_bytes, &progress).await?;
     to.flush().await?;

@@ -20,6 +20,20 @@ pub(crate) fn print_while_read(text: &str) -> io::Result<bool> {
 
 /// Columns side by side, each as wide as its widest cell, two spaces between.
 pub(crate) fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+    table_of(head, rows, [true; COLUMNS])
+}
+
+/// The same without columns in which no row has anything: many tell of what few use.
+pub(crate) fn narrow_table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+    let says_something = |column: usize| rows.iter().any(|row| !matches!(&*row[column], "" | "-"));
+    table_of(head, rows, std::array::from_fn(|column| rows.is_empty() || says_something(column)))
+}
+
+fn table_of<const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    rows: &[[String; COLUMNS]],
+    is_shown: [bool; COLUMNS],
+) -> String {
     let rows: Vec<[Cow<'_, str>; COLUMNS]> =
         rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
     let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
@@ -27,7 +41,8 @@ pub(crate) fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: &[[String
         cells.max().unwrap_or(0).max(head[column].chars().count())
     });
     let line = |cells: [&str; COLUMNS]| {
-        let padded: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let shown = cells.iter().zip(widths).zip(is_shown).filter(|(_, is_shown)| *is_shown);
+        let padded: Vec<String> = shown.map(|((cell, width), _)| format!("{cell:<width$}")).collect();
         format!("{}\n", padded.join("  ").trim_end())
     };
     let body = rows.iter().map(|row| line(row.each_ref().map(|cell| &**cell)));
@@ -43,6 +58,13 @@ mod tests {
         let rows = [["disk0".into(), "1 GiB".into()], ["a".into(), "512 B".into()]];
         assert_eq!(table(["NAME", "SIZE"], &rows), "NAME   SIZE\ndisk0  1 GiB\na      512 B\n");
         assert_eq!(table(["NAME"], &[]), "NAME\n");
+    }
+
+    #[test]
+    fn a_narrow_table_has_no_empty_columns() {
+        let rows = [["a".into(), "-".into(), "1".into()], ["b".into(), String::new(), "-".into()]];
+        assert_eq!(narrow_table(["NAME", "CAP", "X"], &rows), "NAME  X\na     1\nb     -\n");
+        assert_eq!(narrow_table(["NAME", "CAP"], &[]), "NAME  CAP\n");
     }
 
     #[test]

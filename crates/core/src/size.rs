@@ -1,9 +1,10 @@
-//! Sizes as people write them: `512`, `4KiB`, `1G`, `1.5TiB`.
+//! Sizes as people write them: `512`, `4KiB`, `1G`, `1.5 TiB`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes. Parses `512`, `64K`, `64KiB`, `1.5G`; every suffix is binary (K = 1,024).
+/// A number of bytes. Parses `512`, `64K`, `64KiB`, `1.5 GiB`; every suffix is binary (K = 1,024). `64KB` is none: to some that is
+/// 64,000.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Size(pub u64);
 
@@ -14,6 +15,8 @@ const UNITS: [(&str, u32); 5] = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("P
 pub enum ParseSizeError {
     /// Not a number followed by a unit.
     Syntax,
+    /// `KB` and the like, which are powers of ten to some and of two to others.
+    Ambiguous,
     /// More than 2^64 - 1 bytes.
     TooLarge,
     /// A fraction of a byte.
@@ -24,6 +27,9 @@ impl fmt::Display for ParseSizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ParseSizeError::Syntax => "a size is a number with an optional unit, like 512, 64K, 1G or 1.5TiB",
+            ParseSizeError::Ambiguous => {
+                "KB, MB, GB, TB and PB may be powers of 1000 or of 1024: write K, M, G, T or P (or KiB, MiB, ...), which are powers of 1024"
+            }
             ParseSizeError::TooLarge => "a size must be below 2^64 bytes",
             ParseSizeError::NotWhole => "a size must be a whole number of bytes",
         })
@@ -38,7 +44,7 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, ParseSizeError> {
         let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits_end);
-        let shift = unit_shift(unit).ok_or(ParseSizeError::Syntax)?;
+        let shift = unit_shift(unit.strip_prefix(' ').filter(|unit| !unit.is_empty()).unwrap_or(unit))?;
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() || number.ends_with('.') || fraction.contains('.') || fraction.len() > 18 {
             return Err(ParseSizeError::Syntax);
@@ -50,13 +56,16 @@ impl FromStr for Size {
     }
 }
 
-fn unit_shift(unit: &str) -> Option<u32> {
+fn unit_shift(unit: &str) -> Result<u32, ParseSizeError> {
     let upper = unit.to_ascii_uppercase();
-    let stem = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
-    if stem.is_empty() {
-        return (upper.is_empty() || upper == "B").then_some(0);
+    if upper.is_empty() || upper == "B" {
+        return Ok(0);
     }
-    UNITS.iter().find(|(name, _)| *name == stem).map(|(_, shift)| *shift)
+    let shift_of = |stem: &str| UNITS.iter().find(|(name, _)| *name == stem).map(|(_, shift)| *shift);
+    if upper.strip_suffix('B').and_then(shift_of).is_some() {
+        return Err(ParseSizeError::Ambiguous);
+    }
+    shift_of(upper.strip_suffix("IB").unwrap_or(&upper)).ok_or(ParseSizeError::Syntax)
 }
 
 fn fraction_bytes(fraction: &str, shift: u32) -> Result<u128, ParseSizeError> {
@@ -95,7 +104,8 @@ mod tests {
             ("512B", 512),
             ("4k", 4096),
             ("4KiB", 4096),
-            ("4KB", 4096),
+            ("4 KiB", 4096),
+            ("1 G", 1 << 30),
             ("1.5G", 3 << 29),
             ("16P", 1 << 54),
         ] {
@@ -105,8 +115,11 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_size() {
-        for text in ["", "G", ".5G", "1.", "1..5G", "-1", "1 G", "1X", "iB", "1GG", "1e3"] {
+        for text in ["", "G", ".5G", "1.", "1..5G", "-1", " 1", "1 ", "1 X", "1X", "iB", "1GG", "1e3"] {
             assert_eq!(text.parse::<Size>(), Err(ParseSizeError::Syntax), "{text}");
+        }
+        for text in ["4KB", "10 gb", "1.5Tb"] {
+            assert_eq!(text.parse::<Size>(), Err(ParseSizeError::Ambiguous), "{text}");
         }
         assert_eq!("16384P".parse::<Size>(), Err(ParseSizeError::TooLarge));
         assert_eq!("99999999999999999999999999999999999999999".parse::<Size>(), Err(ParseSizeError::TooLarge));

@@ -135,7 +135,7 @@ impl Kept {
 }
 
 /// The path without symbolic links; of a file that is missing, in its directory without them.
-fn real_path(path: &Path) -> PathBuf {
+pub(crate) fn real_path(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| {
         let real = path.parent().and_then(|directory| directory.canonicalize().ok()).zip(path.file_name());
         real.map_or_else(|| path.to_owned(), |(directory, name)| directory.join(name))

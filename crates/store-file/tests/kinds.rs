@@ -68,7 +68,7 @@ fn a_kind_that_was_added_is_read_opened_and_told_of_with_its_keys() {
         refused("tape:1"),
         "'tape:1' is no store: use ram:SIZE, null:SIZE, none: (a drive without a disc), file:PATH, pool:[POOL], echo:ADDRESS or the absolute path of a block device"
     );
-    assert!(refused("echo:x,depth=deep").starts_with("'deep' is no value for depth"));
+    assert!(refused("echo:x,depth=deep").starts_with("invalid depth 'deep'"));
     assert_eq!(refused("ram:1M,depth=3"), "depth is not for this store: stores of its kind have no such key");
     assert_eq!(refused("echo:x,size=1M"), "size is not for this store: stores of its kind have no such key");
     let unknown = refused("echo:x,speed=1");

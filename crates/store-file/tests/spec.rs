@@ -125,22 +125,22 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         ),
         (
             "a=ram:1G,when-full=wait",
-            "'wait' is no value for when-full: use error, or wait: and a time of up to an hour, like wait:60s",
+            "invalid when-full 'wait': use error, or wait: and a time of up to an hour, like wait:60s",
         ),
-        ("a=ram:1G,block=1024", "'1024' is no value for block: use 512 or 4096"),
-        ("a=ram:1G,type=tape", "'tape' is no value for type: use disk or optical"),
+        ("a=ram:1G,block=1024", "invalid block '1024': use 512 or 4096"),
+        ("a=ram:1G,type=tape", "invalid type 'tape': use disk or optical"),
         ("a=none:", "type=disk is not for this store: only a drive, type=optical, can be empty"),
         ("a=ram:1G,type=optical,block=512", "block is not for this store: a disc has blocks of 2048 bytes"),
-        ("a=ram:1G,compression=lz4", "'lz4' is no value for compression: use off or allowed"),
+        ("a=ram:1G,compression=lz4", "invalid compression 'lz4': use off or allowed"),
         ("a=ram:1G,block=512,block=512", "block is given twice"),
-        ("a=file:x,size=0", "'0' is no value for size: use a positive size, like 10G"),
-        ("a=ram:1G,readonly=yes", "'yes' is no value for readonly: use true, false or the key alone"),
+        ("a=file:x,size=0", "invalid size '0': use a positive size, like 10G"),
+        ("a=ram:1G,readonly=yes", "invalid readonly 'yes': use true, false or the key alone"),
         ("a=ram:1G,size=1G", "size is not for this store: the size stands right behind ram: or null:"),
         ("a=/dev/sdb,size=1G", "size is not for this store: a block device has the size it has (a file is file:PATH)"),
         ("a=file:x,grow", "grow is not for this store: it needs size=, the length to grow to"),
         (
             "a=ram:1G,delay=5",
-            "'5' is no value for delay: use [all:|read:|write:|flush:|discard:]NUMBER and us, ms or s, up to an hour, \
+            "invalid delay '5': use [all:|read:|write:|flush:|discard:]NUMBER and us, ms or s, up to an hour, \
              like 5ms or read:250us",
         ),
     ] {
@@ -158,9 +158,7 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
 fn tables_are_as_strict_as_text() {
     let refusal = |text: &str| toml::from_str::<VolumeSpec>(text).expect_err(text).to_string();
     assert!(refusal("name = 'a'\nstore = 'ram:1G'\nspeed = 3").contains("unknown field `speed`"));
-    assert!(
-        refusal("name = 'a'\nstore = 'ram:1G'\nblock = 1024").contains("'1024' is no value for block: use 512 or 4096")
-    );
+    assert!(refusal("name = 'a'\nstore = 'ram:1G'\nblock = 1024").contains("invalid block '1024': use 512 or 4096"));
     assert!(refusal("name = 'a'").contains("missing field `store`"));
     assert!(refusal("name = 'a'\nstore = 'ram:1G'\nblock = -1").contains("a text, a number"));
 }

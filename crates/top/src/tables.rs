@@ -31,7 +31,7 @@ const LINKS: &[Column] = columns![
 
 const SHARDS: &[Column] = columns![
     "SHARD" "shard", "BUSY" "busy", "SESSIONS" "sessions", "MEMORY USED" "memory_used_bytes", "FREE" "memory_free_bytes",
-    "NOT TAKEN/S" "dropped_per_second",
+    "DROPPED/S" "dropped_per_second",
 ];
 
 const EVENTS: &[Column] = columns!["TIME" "time", "EVENT" "event"];

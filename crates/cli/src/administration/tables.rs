@@ -82,7 +82,7 @@ fn show_status(status: &Status) -> String {
             [lun, name, size, used, store, mode.to_owned(), security, waiting, origin]
         })
         .collect();
-    let head = ["LUN", "VOLUME", "SIZE", "USED", "STORE", "MODE", "SECURITY", "WAITING", "SAID BY"];
+    let head = ["LUN", "VOLUME", "SIZE", "USED", "STORE", "MODE", "SECURITY", "WAITING", "ORIGIN"];
     let mut tables = vec![output::table(head, &volumes)];
     let units = status.targets.iter().flat_map(|target| target.units.iter().map(|unit| (&target.name, unit)));
     let units: Vec<_> =
@@ -90,7 +90,7 @@ fn show_status(status: &Status) -> String {
     if !units.is_empty() {
         tables.push(output::table(["TARGET", "LUN", "VOLUME"], &units));
     }
-    tables.push(output::table(["PORTS OF", "GROUP", "STATE"], &groups(status)));
+    tables.push(output::table(["TARGET", "PORT GROUP", "ALUA STATE"], &groups(status)));
     let missing: Vec<_> = status.missing.iter().map(|volume| [volume.name.clone(), volume.reason.clone()]).collect();
     if !missing.is_empty() {
         tables.push(output::table(["NOT SERVED", "WHY"], &missing));
@@ -181,7 +181,7 @@ fn show_clients(clients: &[ClientStatus]) -> String {
         "PRIORITY",
         "CONNECTED FROM",
     ];
-    output::table(head, &rows)
+    output::narrow_table(head, &rows)
 }
 
 fn show_statistics(statistics: &Statistics) -> String {
@@ -217,7 +217,7 @@ fn show_statistics(statistics: &Statistics) -> String {
         show_stores(&statistics.volumes),
         output::table(connection_head, &connections),
         output::table(packet_head, &packets),
-        output::table(["NOT TAKEN", "PACKETS"], &dropped),
+        output::table(["DROPPED BECAUSE", "PACKETS"], &dropped),
         show_quotas(&statistics.quotas)
     )
 }
@@ -339,13 +339,13 @@ mod tests {
             }],
             groups: groups(Some(PortState::Standby)),
         };
-        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
+        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  ORIGIN\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
                         TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
-                        PORTS OF     GROUP  STATE\nhyperscsi    1      standby\niqn.x:disk0  1      transitioning\n";
+                        TARGET       PORT GROUP  ALUA STATE\nhyperscsi    1           standby\niqn.x:disk0  1           transitioning\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         status.targets.clear();
-        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  SAID BY\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
-                        PORTS OF   GROUP  STATE\nhyperscsi  1      standby\n";
+        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  ORIGIN\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
+                        TARGET     PORT GROUP  ALUA STATE\nhyperscsi  1           standby\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         let (resource, name) = ("volume".to_owned(), "disk1".to_owned());
         status.deviations = vec![Deviation { resource, name, configured: None, now: Some("ram:1M".into()) }];

@@ -16,7 +16,7 @@ use super::ClientArgs;
   sudo sanwire attach hs+eth://eth0/storage/disk0 --wait forever
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --socket /tmp/disk0.sock
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --listen 127.0.0.1:10809
-  sudo sanwire attach --save data hs+ip://storage/disk0 --password-file /etc/sanwire/storage.password
+  sudo sanwire attach --save data hs+ip://storage/disk0 --password-file /etc/sanwire/password
   sudo sanwire attach data")]
 pub(crate) struct AttachArgs {
     /// The volume, or the name of an entry of the file of attachments, which says the volume and the options

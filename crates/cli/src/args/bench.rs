@@ -43,7 +43,7 @@ impl FromStr for ByteRange {
 #[command(after_help = "Examples:
   sanwire bench hs+ip://127.0.0.1/disk0
   sanwire bench hs+eth://eth0/storage/disk0 --block 4K --depth 32 --time 10
-  sanwire bench hs+ip://127.0.0.1/scratch --block 512K --pattern sequential --reads 0 --overwrite --json")]
+  sanwire bench hs+ip://127.0.0.1/scratch --block 512K --pattern sequential --reads 0 --overwrite")]
 pub(crate) struct BenchArgs {
     /// The volume
     pub(crate) url: Url,

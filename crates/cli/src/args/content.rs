@@ -16,7 +16,7 @@ pub(crate) enum Switch {
 pub(crate) enum ContentCommand {
     /// Show the pools: directories in which volumes can be without naming a path
     Pools,
-    /// Serve a volume of a pool no longer, unless clients use it, and delete its content
+    /// Delete a volume of a pool with its content, unless clients use it
     DeleteVolume {
         /// The volume's name
         name: String,
@@ -35,7 +35,7 @@ pub(crate) enum ContentCommand {
         /// What the snapshot is called
         #[arg(value_name = "NAME")]
         name: String,
-        /// It is not deleted until that is taken back
+        /// Protect it from deletion until that is taken back
         #[arg(long)]
         protected: bool,
     },
@@ -44,7 +44,7 @@ pub(crate) enum ContentCommand {
         /// Of this volume [default: all]
         volume: Option<String>,
     },
-    /// Protect a snapshot from being deleted, or not any more
+    /// Protect a snapshot from deletion, or take that back
     SetSnapshot {
         /// VOLUME@SNAPSHOT
         snapshot: String,
@@ -57,7 +57,7 @@ pub(crate) enum ContentCommand {
         /// VOLUME@SNAPSHOT
         snapshot: String,
     },
-    /// Serve a new volume that holds what a snapshot does
+    /// Make a new volume of a snapshot, and serve it
     Clone {
         /// VOLUME@SNAPSHOT
         snapshot: String,
@@ -67,7 +67,7 @@ pub(crate) enum ContentCommand {
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
     },
-    /// Have a volume hold again what its snapshot does, unless clients use it
+    /// Roll a volume back to its snapshot, unless clients use it
     Rollback {
         /// VOLUME@SNAPSHOT
         snapshot: String,

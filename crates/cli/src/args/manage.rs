@@ -7,10 +7,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use sanwire_core::{ClientId, Protection, Size};
 use sanwire_initiator::Url;
 use sanwire_server::{Compression, PortState};
-use sanwire_store::VolumeSpec;
+use sanwire_store::{SpecError, VolumeSpec};
 
 use super::client::seconds;
 use super::{AuditArgs, ContentCommand, EventsArgs, ReachArgs, Switch};
+use crate::failure::misuse;
 
 /// `sanwire manage`.
 #[derive(Args, Debug)]
@@ -59,7 +60,7 @@ pub(crate) struct AskingArgs {
 pub(crate) enum ManageCommand {
     /// Show wires, volumes and iSCSI targets
     Status,
-    /// Show all of it as a tree: volumes, targets, units, port groups, sessions
+    /// Show the whole server as a tree: volumes, targets, units, port groups, sessions
     Tree,
     /// Show who uses what, over every wire
     Sessions {
@@ -67,9 +68,9 @@ pub(crate) enum ManageCommand {
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         rate: Option<Duration>,
     },
-    /// Show what was counted: volumes, connections over all wires, packets that were not taken
+    /// Show counters: volumes, connections over all wires, dropped packets, quotas
     Statistics,
-    /// Serve one more volume; with file:PATH,size=SIZE its file is made
+    /// Serve another volume; with file:PATH,size=SIZE its file is made
     AddVolume {
         /// The volume: NAME=STORE[,KEY[=VALUE]]...
         #[arg(value_name = "VOLUME")]
@@ -84,7 +85,7 @@ pub(crate) enum ManageCommand {
         #[arg(long, conflicts_with = "renew")]
         adopt: bool,
     },
-    /// Serve a volume no longer, unless clients use it; its content stays where it is
+    /// Stop serving a volume, unless clients use it; its content stays where it is
     RemoveVolume {
         /// The volume's name
         name: String,
@@ -99,7 +100,7 @@ pub(crate) enum ManageCommand {
         /// The new size, like 20G
         size: Size,
     },
-    /// Take the medium of a drive (type=optical), or of a removable volume, out
+    /// Eject the medium of a drive (type=optical) or of a removable volume
     EjectVolume {
         /// The volume's name
         name: String,
@@ -107,18 +108,18 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Put the medium back in, or another disc into a drive
+    /// Load the medium again, or another disc into a drive
     LoadVolume {
         /// The volume's name
         name: String,
         /// What is to be the disc: file:PATH [default: the one that was taken out]
         store: Option<String>,
     },
-    /// Change how a volume's packets are guarded, while it is used, or protect its content
+    /// Change a volume's protection level online, or protect its content from deletion and rollback
     SetVolume {
         /// The volume's name
         name: String,
-        /// The level: none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305
+        /// The protection level over HyperSCSI: none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305
         #[arg(long, value_name = "LEVEL", required_unless_present = "protected", conflicts_with = "protected")]
         security: Option<Protection>,
         /// Whether its content is neither deleted nor rolled back: on or off
@@ -128,11 +129,11 @@ pub(crate) enum ManageCommand {
     /// Pools and what is in them.
     #[command(flatten)]
     Content(ContentCommand),
-    /// Give a volume another number, or make it a unit of an iSCSI target
+    /// Give a volume another LUN, or make it a logical unit of an iSCSI target
     MapVolume {
         /// The volume's name
         name: String,
-        /// The number [default, with --target: the next free one]
+        /// The LUN [default, with --target: the next free one]
         #[arg(long, value_name = "NUMBER", required_unless_present = "target")]
         lun: Option<u16>,
         /// The iSCSI target; it is made when there is none [default: HyperSCSI]
@@ -142,7 +143,7 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Take a volume out of an iSCSI target
+    /// Remove a volume from an iSCSI target
     UnmapVolume {
         /// The volume's name
         name: String,
@@ -153,9 +154,9 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Show the HyperSCSI clients that are known by their ids
+    /// Show the HyperSCSI clients that are known by their ids, and what each may do
     Clients,
-    /// Serve one more client, from wherever it comes
+    /// Allow another client, whatever its address
     AddClient {
         /// Its id, as `sanwire id` prints it on its host
         id: ClientId,
@@ -177,7 +178,7 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Serve a client no longer, whatever the rules say, until it is added again
+    /// Refuse a client, whatever the rules say, until it is added again
     RemoveClient {
         /// Its id or name
         client: String,
@@ -185,7 +186,7 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Forget what was changed of a client: the configuration holds again
+    /// Discard runtime changes to a client and use its configured settings
     ResetClient {
         /// Its id or name
         client: String,
@@ -193,40 +194,40 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         force: bool,
     },
-    /// End the sessions of a client; it may come again
+    /// Disconnect a client: end its sessions; it may connect again
     DropClient {
         /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
-    /// Let a client or an initiator wait: it stays connected, its commands are not begun
+    /// Pause a client or an initiator: keep the connection, hold its I/O
     PauseClient {
         /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
-    /// Let it go on
+    /// Resume a paused client or initiator
     ResumeClient {
         /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
-    /// Put an iSCSI portal group into another state (asymmetric access): initiators with several paths take the others
+    /// Set the ALUA access state of a target port group: initiators with several paths use the best
     SetAccessState {
-        /// The portal group's tag
+        /// The target port group: over iSCSI, the portal group's tag
         group: u16,
-        /// The state
+        /// The ALUA state
         state: PortStateArg,
         /// Of this iSCSI target alone [default: of all that are reached through the group]; `hyperscsi`: of HyperSCSI's ports
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
     },
-    /// Print all that is counted as text for Prometheus (OpenMetrics)
+    /// Print all counters as text for Prometheus (OpenMetrics)
     Metrics,
-    /// Show what has happened: volumes, sessions, refusals, links, stores, jobs, reloads
+    /// Show events: volumes, sessions, refusals, links, stores, jobs, reloads
     Events(EventsArgs),
-    /// Show who has changed what, or was refused, from the audit log
+    /// Show the audit log: who has changed what, or was refused
     Audit(AuditArgs),
-    /// Show the changes that take long, and those that have taken long
+    /// Show jobs: changes that take long, running and ended
     Jobs,
-    /// Show one of them
+    /// Show one job, or wait for its end
     Job {
         /// Its number
         id: u64,
@@ -234,7 +235,7 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Read the configuration file again, and apply what differs, unless that takes away volumes that clients use
+    /// Reload the configuration file, unless that takes away volumes that clients use
     Reload {
         /// Do it also when it takes away volumes that clients use
         #[arg(long)]
@@ -287,7 +288,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "no_own_password")]
     pub(crate) own_secret_file: Option<PathBuf>,
 
-    /// Take the server's password again
+    /// Drop its own password or key: the server's is required again
     #[arg(long)]
     pub(crate) no_own_password: bool,
 
@@ -311,11 +312,11 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) weight: Option<u16>,
 
-    /// Bytes in a second at the most, like 100M; 0 for no such limit
+    /// Rate limit in bytes per second, like 100M; 0 for none
     #[arg(long, value_name = "SIZE")]
     pub(crate) cap: Option<Size>,
 
-    /// Packets in flight each way at the most; 0 for no such limit
+    /// Packets in flight each way at the most; 0 for no limit
     #[arg(long, value_name = "PACKETS")]
     pub(crate) window: Option<u32>,
 
@@ -323,7 +324,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "HOW")]
     pub(crate) compression: Option<Compression>,
 
-    /// The largest data transfer of a command, like 256K, from its next connection on; 0 for no such limit
+    /// The largest data transfer of a command, like 256K, from its next connection on; 0 for no limit
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_transfer: Option<Size>,
 
@@ -332,7 +333,43 @@ pub(crate) struct SettingsArgs {
     pub(crate) priority: Option<u8>,
 }
 
-/// A volume as it is written on the command line, which must be a legal one; the server reads it again.
-pub(crate) fn check_volume(text: &str) -> anyhow::Result<()> {
-    text.parse::<VolumeSpec>().map(drop).map_err(|error| crate::failure::misuse(error.to_string()))
+/// Where the server is that is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// On this host: the same paths mean the same files.
+    Here,
+    /// On another host.
+    Elsewhere,
+}
+
+/// A volume as the server is to read it, of what is written on the command line: its paths mean the same in every directory.
+pub(crate) fn volume_for(server: Asked, text: &str) -> anyhow::Result<String> {
+    let spec: VolumeSpec = text.parse().map_err(|error: SpecError| misuse(error.to_string()))?;
+    let (name, written) = (spec.name.clone(), spec.to_string());
+    let absolute = spec.with_absolute_path().to_string();
+    match server {
+        _ if absolute == written => Ok(text.to_owned()),
+        Asked::Here => Ok(absolute),
+        Asked::Elsewhere => Err(misuse(format!(
+            "the path of volume {name} is relative, and the server is in another directory: give the absolute path that its file has there"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_path_is_that_of_who_writes_it_and_none_on_another_host() {
+        crate::stores::register();
+        let here = std::env::current_dir().unwrap();
+        let volume = "a=file:some.img,size=1G";
+        let told = volume_for(Asked::Here, volume).unwrap();
+        assert!(told.starts_with(&format!("a=file:{}/some.img,", here.display())), "{told}");
+        assert!(volume_for(Asked::Elsewhere, volume).unwrap_err().to_string().contains("is relative"));
+        for absolute in ["a=file:/some.img,size=1G", "a=ram:1M"] {
+            assert_eq!(volume_for(Asked::Elsewhere, absolute).unwrap(), absolute);
+        }
+    }
 }

@@ -13,14 +13,13 @@ use super::{EngineChoice, RecoveryChoice};
 use crate::config::{ServerName, Wire};
 
 const EXAMPLES: &str = "\
-Without --volume and without a file it serves disk0, 1 GiB in the user's data directory; without --wire it serves on
-hs-ip:127.0.0.1; without --allow it serves clients on the same host only.
+Without --volume and without a file it serves disk0, 1 GiB in the user's data directory; without --wire it serves on hs-ip:127.0.0.1; without --allow it serves clients on the same host only.
 
 Examples:
   sanwire serve
-  sanwire serve --volume disk0=file:/srv/disk0.img,size=10G --wire hs-ip:0.0.0.0 --allow 192.168.0.0/16
-  sanwire serve --volume fast=ram:2G --volume sdb=/dev/sdb,readonly --wire hs-eth:eth0 --allow 02:00:5e:10:00:01
-  sanwire serve --volume disk0=file:/srv/disk0.img --wire iscsi:0.0.0.0 --allow iqn.1993-08.org.debian:*
+  sanwire serve --volume disk0=file:/srv/disk0.img,size=10G --wire hs-ip:0.0.0.0 --allow 10.0.0.0/8
+  sanwire serve --volume sdb=/dev/sdb,readonly --wire hs-eth:eth0 --allow 02:00:5e:10:00:01
+  sanwire serve --volume fast=ram:2G --wire iscsi:0.0.0.0 --allow iqn.1993-08.org.debian:*
   sanwire serve --config /etc/sanwire.toml
   sanwire serve --check --config /etc/sanwire.toml
 
@@ -91,7 +90,7 @@ pub(crate) struct ServeArgs {
 
     /// A file whose first line is the password that HyperSCSI clients must know; only its owner may read it
     ///
-    /// It does not guard iSCSI: there, give targets `chap` in the configuration file.
+    /// iSCSI does not use it: there, give targets `chap` in the configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 
@@ -99,7 +98,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "password_file")]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// How HyperSCSI guards volumes that do not say so themselves: none, hash, aes-128-gcm, aes-256-gcm or
+    /// Default protection level of HyperSCSI volumes without their own `security`: none, hash, aes-128-gcm, aes-256-gcm or
     /// chacha20-poly1305 [default: none]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) security: Option<Protection>,

@@ -86,6 +86,12 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
     let by_server = args.client.cap.is_none() && is_one_server(&args.from, &args.to);
     let options = CopyOptions { depth: args.depth, done_bytes, verify: args.verify, by_server };
     bar.set_length(from.size_bytes());
+    if let Some(done_bytes) = done_bytes.filter(|_| !journal.must_compare()) {
+        // What was there does not count for the rate.
+        bar.set_position(done_bytes);
+        bar.tick();
+        bar.reset_eta();
+    }
     connection.block_on(async {
         if done_bytes.is_none() {
             check_empty(args, &to, from.size_bytes()).await?;

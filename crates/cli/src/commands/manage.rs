@@ -3,7 +3,7 @@
 use anyhow::Context;
 use sanwire_server::{Answer, Request, Response};
 
-use crate::args::ManageArgs;
+use crate::args::{Asked, ManageArgs};
 use crate::connect::Connection;
 use crate::{administration, paging};
 
@@ -13,7 +13,7 @@ const TOO_LONG: &str = "answer-too-long";
 /// Asks the server in band and prints its answer.
 pub(crate) fn run(args: &ManageArgs) -> anyhow::Result<()> {
     let connection = Connection::open_to_manage(&args.url, &args.reach)?;
-    administration::run(&args.command, args.terms, |request| ask(&connection, request))
+    administration::run(&args.command, Asked::Elsewhere, args.terms, |request| ask(&connection, request))
 }
 
 pub(super) fn ask(connection: &Connection, request: &Request) -> anyhow::Result<Answer> {

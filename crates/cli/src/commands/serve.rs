@@ -4,7 +4,7 @@ use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::io::{self, IsTerminal};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use anyhow::Context;
 use sanwire_core::Lun;
 use sanwire_core::text::printable;
 use sanwire_hyperscsi::Psk;
-use sanwire_io::descriptors;
+use sanwire_io::{descriptors, interface};
 use sanwire_server::{
     Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
-    VolumeConfig,
+    TargetNodeConfig, VolumeConfig,
 };
 use sanwire_web::Web;
 
@@ -141,7 +141,7 @@ fn open_control(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result
     }
     let opened = control::socket_of(&config.name).and_then(|path| ControlSocket::open(&path, desk.clone()));
     opened.map(Some).or_else(|error| {
-        tracing::info!("`sanwire ctl` will not reach this server: {error:#}");
+        tracing::warn!("`sanwire ctl` will not reach this server: {error:#}");
         Ok(None)
     })
 }
@@ -242,22 +242,40 @@ fn welcome(program: &str, config: &ServeConfig) -> String {
     let Some(volume) = config.volumes.first() else { return text + "\n" };
     let name = &volume.name;
     let (server, first) = urls(config);
+    let secret = secret_option(config);
     let _ = write!(
         text,
-        "\n\nIn another terminal, list the volumes:\n  {program} ls {server}\n\
-         copy an image into one (one that holds something wants --overwrite):\n  {program} cp IMAGE {first}\n\
-         attach one as a file (with sudo also as a block device):\n  {program} attach {first} --mount-point ./{name}\n\n\
+        "\n\nIn another terminal, list the volumes:\n  {program} ls {server}{secret}\n\
+         copy an image into one (one that holds something wants --overwrite):\n  {program} cp IMAGE {first}{secret}\n\
+         attach one as a file (with sudo also as a block device):\n  {program} attach {first} --mount-point ./{name}{secret}\n\n\
          Ctrl-C ends the server.\n"
     );
     text
 }
 
-/// The logical units of the iSCSI targets, as an initiator finds them at the first portal.
+/// What those commands need besides, where HyperSCSI clients must know a secret.
+fn secret_option(config: &ServeConfig) -> &'static str {
+    let is_hyperscsi = config.wires.first().is_none_or(|wire| wire.portal().is_none());
+    match (&config.secret_file, &config.password) {
+        (Some(_), _) if is_hyperscsi => " --secret-file FILE",
+        (None, Some(_)) if is_hyperscsi => " --password-file FILE",
+        _ => "",
+    }
+}
+
+/// The logical units of the iSCSI targets, as an initiator finds them: each at the first portal of its target's groups.
 fn target_urls(config: &ServeConfig) -> Vec<String> {
-    let Some(wire) = config.wires.iter().find(|wire| wire.portal().is_some()) else { return vec![] };
-    let server = server_url(config, wire);
-    let units = config.targets.iter().flat_map(|target| target.units.keys().map(|lun| (&target.name, lun)));
-    units.map(|(target, lun)| format!("{server}/{target}/{lun}")).collect()
+    let portal_of = |target: &TargetNodeConfig| {
+        let groups = &target.group_tags;
+        let is_its = |tag: u16| groups.is_empty() || groups.contains(&tag);
+        config.wires.iter().find(|wire| wire.portal().is_some_and(|(_, tag)| is_its(tag)))
+    };
+    let urls_of = |target: &TargetNodeConfig| {
+        let server = portal_of(target).map(|wire| server_url(config, wire));
+        let units = target.units.keys().filter_map(|lun| Some(format!("{}/{}/{lun}", server.as_ref()?, target.name)));
+        units.collect::<Vec<_>>()
+    };
+    config.targets.iter().flat_map(urls_of).collect()
 }
 
 /// The server and its first volume as a client sees them on the first wire; where that cannot be known, a word to replace.
@@ -276,18 +294,33 @@ fn urls(config: &ServeConfig) -> (String, String) {
 fn server_url(config: &ServeConfig, wire: &Wire) -> String {
     let (scheme, name) = (wire.scheme(), config.name.as_str());
     match wire.address().zip(wire.usual_port()) {
-        Some((address, port)) => format!("{scheme}://{}", client_address(name, address, port)),
+        Some((address, port)) => format!("{scheme}://{}", client_address(own_address(address), port)),
         None => format!("{scheme}://INTERFACE/{name}"),
     }
 }
 
-fn client_address(name: &str, address: SocketAddr, port: u16) -> String {
-    let host = if address.ip().is_unspecified() { name.to_owned() } else { address.to_string() };
-    match host.strip_suffix(&format!(":{port}")) {
-        Some(host) => host.to_owned(),
-        None if address.ip().is_unspecified() && address.port() != port => format!("{host}:{}", address.port()),
-        None => host,
+fn client_address(address: SocketAddr, port: u16) -> String {
+    let host = address.to_string();
+    host.strip_suffix(&format!(":{port}")).map(str::to_owned).unwrap_or(host)
+}
+
+/// Of a port on all addresses one by which clients reach it: that of an interface, else the loopback's. The server's name may be known to
+/// no name server.
+fn own_address(listened: SocketAddr) -> SocketAddr {
+    if !listened.ip().is_unspecified() {
+        return listened;
     }
+    let mut interfaces = interface::list().unwrap_or_default();
+    interfaces.retain(|interface| interface.is_up && interface.is_running && !interface.is_loopback);
+    let is_usable = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => !ip.is_link_local(),
+        // Without its interface an address of the link leads nowhere.
+        IpAddr::V6(ip) => listened.is_ipv6() && !ip.is_unicast_link_local(),
+    };
+    let mut addresses: Vec<IpAddr> = interfaces.into_iter().flat_map(|it| it.addresses).filter(is_usable).collect();
+    // Stable: those of one family stay in the order of their interfaces.
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    SocketAddr::new(addresses.first().copied().unwrap_or(Ipv4Addr::LOCALHOST.into()), listened.port())
 }
 
 /// What to type for this program: its name where the search path leads to it, else where it is.
@@ -304,26 +337,47 @@ fn program_name() -> String {
 mod tests {
     use super::*;
 
+    fn config(wires: &[&str]) -> ServeConfig {
+        let args = ServeArgs {
+            volumes: vec!["disk0=ram:1M".parse().unwrap()],
+            wires: wires.iter().map(|wire| wire.parse().unwrap()).collect(),
+            name: Some("box".parse().unwrap()),
+            key_file: Some("/k".into()),
+            ..ServeArgs::default()
+        };
+        ServeConfig::load(&args, None).unwrap()
+    }
+
+    #[test]
+    fn a_port_on_all_addresses_is_shown_by_one_that_leads_there() {
+        for (wire, usual) in [("hs-ip:0.0.0.0", true), ("hs-ip:0.0.0.0:99", false), ("iscsi:[::]:99", false)] {
+            let url = server_url(&config(&[wire]), &wire.parse().unwrap());
+            let authority = url.split_once("://").unwrap().1;
+            let host: IpAddr = match authority.strip_suffix(":99") {
+                Some(host) => host.trim_matches(['[', ']']).parse().unwrap(),
+                None => authority.parse().unwrap(),
+            };
+            assert!(!host.is_unspecified() && authority.ends_with(":99") != usual, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_shown_at_a_portal_of_its_groups() {
+        let mut config = config(&["iscsi:192.0.2.1", "iscsi:192.0.2.2,2"]);
+        config.targets[0].group_tags = vec![2];
+        assert_eq!(target_urls(&config), ["iscsi://192.0.2.2/iqn.2026-11.org.sanwire:disk0/0"]);
+    }
+
     #[test]
     fn the_welcome_has_commands_to_paste() {
         for (wire, url) in [
             ("hs-ip:127.0.0.1", "hs+ip://127.0.0.1/disk0"),
             ("hs-ip:127.0.0.1:99", "hs+ip://127.0.0.1:99/disk0"),
             ("hs-ip:[::1]", "hs+ip://[::1]/disk0"),
-            ("hs-ip:0.0.0.0", "hs+ip://box/disk0"),
-            ("hs-ip:0.0.0.0:99", "hs+ip://box:99/disk0"),
             ("hs-eth:eth0", "hs+eth://INTERFACE/box/disk0"),
             ("iscsi:127.0.0.1", "iscsi://127.0.0.1/iqn.2026-11.org.sanwire:disk0/0"),
-            ("iscsi:[::]:99", "iscsi://box:99/iqn.2026-11.org.sanwire:disk0/0"),
         ] {
-            let args = ServeArgs {
-                volumes: vec!["disk0=ram:1M".parse().unwrap()],
-                wires: vec![wire.parse().unwrap()],
-                name: Some("box".parse().unwrap()),
-                key_file: Some("/k".into()),
-                ..ServeArgs::default()
-            };
-            let text = welcome("sanwire", &ServeConfig::load(&args, None).unwrap());
+            let text = welcome("sanwire", &config(&[wire]));
             let command = format!("  sanwire attach {url} --mount-point ./disk0\n");
             assert!(text.contains(&command), "{wire}\n{text}");
         }

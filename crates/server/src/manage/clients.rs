@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sanwire_core::ClientId;
+use sanwire_core::{ClientId, Size};
 use sanwire_scsi::IscsiName;
 
 use super::response::{Answer, ClientStatus};
@@ -251,9 +251,12 @@ pub(super) fn rights(client: &ClientConfig) -> String {
     let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
     let volumes = if volumes.is_empty() { "no volumes".to_owned() } else { format!("volumes {}", volumes.join(",")) };
     let mut text = format!("{volumes}, {}", if client.read_only { "read only" } else { "read and write" });
-    let bytes = |name, bytes: Option<u64>| bytes.map(|bytes| format!(", {name} {bytes}")).unwrap_or_default();
-    text.push_str(&bytes("at most bytes in a second", client.cap_bytes_per_second));
-    text.push_str(&bytes("at most bytes in a transfer", client.transfer_max_bytes.map(u64::from)));
+    if let Some(cap) = client.cap_bytes_per_second {
+        text.push_str(&format!(", rate limit {}/s", Size(cap)));
+    }
+    if let Some(transfer) = client.transfer_max_bytes {
+        text.push_str(&format!(", transfers of up to {}", Size(transfer.into())));
+    }
     if let Some(compression) = client.compression {
         text.push_str(&format!(", compression {compression}"));
     }

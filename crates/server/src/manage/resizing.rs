@@ -43,7 +43,7 @@ impl Manager {
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_size(size_bytes));
         if !lines.is_empty() && !self.is_kept() && must_have_size {
-            lines.push("if the configuration says its size, correct it: a file with another one is not served".into());
+            lines.push("this server keeps no changes: update `size` in the configuration now, otherwise the volume will not be served after a restart".into());
         }
         Ok(Answer::Changed(lines))
     }

@@ -204,6 +204,20 @@ fn clients_are_added_changed_and_removed() {
 }
 
 #[test]
+fn a_file_that_another_volume_of_the_server_has_is_refused_with_its_name() {
+    let path = std::env::temp_dir().join(format!("sanwire-holder-{}", std::process::id()));
+    let mut manager = manager(&[&format!("a=file:{},size=1M", path.display())], &[]);
+    let other = path.with_file_name(".").join(path.file_name().unwrap());
+    let volume = format!("b=file:{}", other.display());
+    let add = Request::AddVolume { volume, target: None, renew: false, adopt: false };
+    let refused = manager.execute(add).unwrap_err();
+    assert_eq!(refused.code(), "volume-not-opened");
+    assert!(refused.to_string().contains("is in use by volume a of this server"), "{refused}");
+    manager.into_target().stop().unwrap();
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn a_file_that_has_grown_is_not_forgotten_in_the_configuration() {
     let path = std::env::temp_dir().join(format!("sanwire-grown-{}", std::process::id()));
     let spec = format!("a=file:{},size=1M", path.display());
@@ -211,7 +225,7 @@ fn a_file_that_has_grown_is_not_forgotten_in_the_configuration() {
     let resize = |name: &str, size: &str| Request::ResizeVolume { name: name.into(), size: size.into() };
     let lines = changed(&mut manager, resize("a", "2M"));
     assert_eq!(lines[0], "volume a has 2 MiB now, 1 MiB before");
-    assert!(lines[1].starts_with("if the configuration says its size, correct it"), "{lines:?}");
+    assert!(lines[1].starts_with("this server keeps no changes: update `size` in the configuration now"), "{lines:?}");
     assert_eq!(changed(&mut manager, resize("a", "2M")), [""; 0]);
     assert_eq!(changed(&mut manager, resize("b", "2M")).len(), 1);
     manager.into_target().stop().unwrap();

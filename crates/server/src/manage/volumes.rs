@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::{Lun, Protection};
 use sanwire_scsi::IscsiName;
-use sanwire_store::{Acceptance, VolumeSpec};
+use sanwire_store::kind::Place;
+use sanwire_store::{Acceptance, OpenError, VolumeSpec};
 
 use super::busy::Hold;
 use super::conditions::Condition;
@@ -17,6 +18,7 @@ use crate::events::Happening;
 use crate::free_number::free_lun;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
+use crate::records::real_path;
 use crate::removal::Removal;
 use crate::revisions::Collection;
 use crate::volumes::{Former, OpenVolume};
@@ -50,8 +52,20 @@ impl Manager {
         };
         Ok(Step::slow(format!("opening the store of {name}"), open, move |manager, (coming, opened)| {
             let _hold = hold;
-            manager.put_added(coming.volume, opened?, target.as_deref(), condition)
+            let opened = opened.map_err(|error| manager.name_holder(error))?;
+            manager.put_added(coming.volume, opened, target.as_deref(), condition)
         }))
+    }
+
+    /// Says which volume of this server has a file that is in use, if one has.
+    fn name_holder(&self, error: StartError) -> StartError {
+        let StartError::Store { volume, source: OpenError::Locked { path } } = &error else { return error };
+        let locked = real_path(path);
+        let has_it = |held: &&VolumeConfig| matches!(held.spec.store.backing.place(), Place::File(file) if real_path(file) == locked);
+        let Some(holder) = self.volumes.values().find(has_it) else { return error };
+        let (file, holder) = (path.display(), &holder.spec.name);
+        let reason = format!("{file} is in use by volume {holder} of this server: name another file");
+        StartError::Volume { volume: volume.clone(), reason }
     }
 
     /// Serves a volume that was opened to be added.

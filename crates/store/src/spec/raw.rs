@@ -46,7 +46,7 @@ pub enum SpecError {
         key: &'static str,
     },
     /// Not a value for the key.
-    #[error("'{value}' is no value for {key}: use {expected}")]
+    #[error("invalid {key} '{value}': use {expected}")]
     Value {
         /// Which key.
         key: &'static str,

@@ -70,6 +70,8 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::PauseClient { client } => Request::PauseClient { client: client.clone() },
         ManageCommand::ResumeClient { client } => Request::ResumeClient { client: client.clone() },
         ManageCommand::DropClient { client } => Request::DropClient { client: client.clone() },
+        ManageCommand::DropSession { session } => Request::DropSession { session: session.clone() },
+        ManageCommand::WebLogin { name } => Request::WebLogin { name: name.clone() },
         ManageCommand::SetAccessState { group, state, target } => {
             Request::SetAccessState { group: *group, state: (*state).into(), target: target.clone() }
         }

@@ -63,7 +63,7 @@ pub use manage::{
     Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, ConnectionStatistics,
     Deviation, GroupStatus, JobState, JobStatus, ManageError, ManagementHandle, Manager, MetricsText, MissingStatus,
     PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RemoteStatistics, Request, Response, RunStatus, SCHEMA,
-    Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus, without_values,
+    Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus, WebLinkError, without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

@@ -11,6 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::accounts::Accounts;
 use crate::caller::Caller;
+use crate::counts::{Counts, count};
 use crate::events::News;
 use crate::guard::guard;
 use crate::management::{Desk, Management, Outcome, Terms};
@@ -29,6 +30,7 @@ pub(crate) struct App {
     pub(crate) operations: Operations,
     pub(crate) news: News,
     pub(crate) accounts: Arc<Accounts>,
+    pub(crate) counts: Counts,
 }
 
 impl App {
@@ -41,7 +43,8 @@ impl App {
         let operations = Operations::of(&serde_json::from_slice(&document)?);
         let news = News::new(Arc::clone(&desk));
         let hosts = hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect();
-        Ok(Arc::new(App { management: Management::new(desk), hosts, document, operations, news, accounts }))
+        let (management, counts) = (Management::new(desk), Counts::default());
+        Ok(Arc::new(App { management, hosts, document, operations, news, accounts, counts }))
     }
 
     /// Asks the server in the name of a caller, who may do it now, with the whole request read.
@@ -52,7 +55,9 @@ impl App {
 
     /// Changes something in the name of a caller.
     pub(crate) async fn change(&self, caller: &Caller, request: Request, terms: Terms) -> Result<Outcome, Problem> {
-        caller.again(&self.accounts)?.check(&request)?;
+        let caller = caller.again(&self.accounts)?;
+        caller.check(&request)?;
+        let terms = Terms { pools: caller.scope(), ..terms };
         self.management.change(&caller.asker, request, terms).await
     }
 }
@@ -72,5 +77,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             Problem::new("method-unknown", "this resource knows no such method: see /api/v1/openapi.json")
         })
         .layer(middleware::from_fn_with_state(Arc::clone(&app), guard))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), count))
         .with_state(app)
 }

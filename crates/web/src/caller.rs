@@ -18,7 +18,7 @@ use crate::problem::Problem;
 pub enum Role {
     /// Look at everything but accounts.
     Viewer,
-    /// Change volumes, clients and sessions, without naming a path of the host.
+    /// Change volumes and snapshots in pools, targets, clients and sessions, without naming a path of the host.
     Operator,
     /// Everything: also what names paths of the host, clients that manage, and accounts.
     Administrator,
@@ -94,11 +94,18 @@ impl Peer {
 pub(crate) struct Caller {
     pub(crate) asker: Asker,
     pub(crate) role: Role,
+    /// The pools in which it may change something; none: no such limit.
+    pub(crate) pools: Vec<String>,
     /// By what they have shown it; `None` when the system has said it.
     pub(crate) proof: Option<Proof>,
 }
 
 impl Caller {
+    /// The pools in which it may change volumes, all if none are named; `None`: wherever they are.
+    pub(crate) fn scope(&self) -> Option<Vec<String>> {
+        (self.role < Role::Administrator).then(|| self.pools.clone())
+    }
+
     /// The same caller with what they may do now, which may be less than when the request began.
     ///
     /// # Errors
@@ -131,9 +138,11 @@ impl Caller {
 fn role_for(request: &Request) -> Role {
     use Request as R;
     match request {
-        R::Start { request } | R::IfRevision { request, .. } | R::Page { request, .. } => role_for(request),
+        R::Start { request } | R::IfRevision { request, .. } | R::Page { request, .. } | R::InPools { request, .. } => {
+            role_for(request)
+        }
         // It reads the file that says everything; the audit log tells of accounts, too.
-        R::Audit(_) | R::Reload { dry_run: false, .. } => Role::Administrator,
+        R::Audit(_) | R::WebLogin { .. } | R::Reload { dry_run: false, .. } => Role::Administrator,
         // It reads that file as well, and stretches its passwords.
         R::Reload { .. } => Role::Operator,
         request if request.names_host_path() => Role::Administrator,

@@ -71,6 +71,13 @@ impl News {
     }
 }
 
+impl News {
+    /// How many listen.
+    pub(crate) fn listeners(&self) -> usize {
+        self.0.lock().listeners.values().sum()
+    }
+}
+
 impl Listener {
     /// What is read after this shows all that [`Listener::wait`] does not wait for.
     pub(crate) fn look(&mut self) {

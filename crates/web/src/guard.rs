@@ -30,7 +30,12 @@ const OPEN_HERE: [&str; 3] = ["/metrics", "/openapi.json", "/api/v1/openapi.json
 pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request<Body>, next: Next) -> Response {
     let mut response = match admit(&app, &mut request) {
         Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            if request.headers().contains_key(header::AUTHORIZATION) {
+                app.note_wrong_token(request.extensions().get()).await;
+            }
+            problem.into_response()
+        }
     };
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
@@ -40,6 +45,17 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request<Body
         HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
     );
     response
+}
+
+impl App {
+    /// Writes down that somebody has shown a token that does not hold; of each network a few of them.
+    async fn note_wrong_token(&self, peer: Option<&Peer>) {
+        let Some(peer) = peer.filter(|peer| self.accounts.may_note(&peer.source())) else { return };
+        let (desk, by) = (Arc::clone(&self.management.desk), Asker::Stranger { address: peer.to_string() });
+        // Where there is too much to do, that is left out.
+        let asker = by.clone();
+        let _ = self.management.work(&asker, move || desk.note_refused(&by, "a token by HTTP")).await;
+    }
 }
 
 fn admit(app: &App, request: &mut Request<Body>) -> Result<(), Problem> {
@@ -75,9 +91,12 @@ fn identify(app: &App, request: &Request<Body>, peer: &Peer) -> Result<Option<Ca
         return caller.ok_or_else(wrong).map(Some);
     }
     if let Peer::Unix { uid, pid } = peer {
-        // Only the server's own user, and root, can reach the socket.
+        // Nobody else can open the socket, unless somebody has changed its mode.
+        if *uid != 0 && *uid != rustix::process::geteuid().as_raw() {
+            return Ok(None);
+        }
         let asker = Asker::Process { uid: *uid, pid: *pid };
-        return Ok(Some(Caller { asker, role: Role::Administrator, proof: None }));
+        return Ok(Some(Caller { asker, role: Role::Administrator, pools: Vec::new(), proof: None }));
     }
     let name = cookie_name(peer);
     let mut proofs: Vec<Proof> = cookies(headers, &name).map(Proof::of_session).collect();
@@ -97,11 +116,11 @@ fn identify(app: &App, request: &Request<Body>, peer: &Peer) -> Result<Option<Ca
 fn caller_by(app: &App, proof: Proof, peer: &Peer) -> Option<Caller> {
     let (owner, address) = (app.accounts.owner(&proof)?, peer.to_string());
     let role = owner.role();
-    let asker = match owner {
-        Owner::User(user, _) => Asker::User { user, address },
-        Owner::Token(token, _) => Asker::Token { token, address },
+    let (asker, pools) = match owner {
+        Owner::User(user, _) => (Asker::User { user, address }, Vec::new()),
+        Owner::Token(token, _, pools) => (Asker::Token { token, address }, pools),
     };
-    Some(Caller { asker, role, proof: Some(proof) })
+    Some(Caller { asker, role, pools, proof: Some(proof) })
 }
 
 /// A browser gives the cookie to whatever page asks: a change must show that it comes from this server's own. That no other origin is

@@ -11,6 +11,7 @@ mod address;
 mod answer;
 mod app;
 mod caller;
+mod counts;
 mod events;
 mod extract;
 mod guard;
@@ -25,6 +26,7 @@ mod patient;
 mod places;
 mod problem;
 mod routes;
+mod socket;
 mod tls;
 mod web;
 

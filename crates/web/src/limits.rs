@@ -90,6 +90,9 @@ pub(crate) const CODES_OF_NETWORK: Quota = Quota::per_minute(Holder::Network, "f
 
 /// Changes of the own password.
 pub(crate) const PASSWORDS_OF_USER: Quota = Quota::per_minute(Holder::Client, "changes of the own password", 6, 6);
+/// Tokens that do not hold, from one network, which are written down.
+pub(crate) const NOTED_TOKENS: Quota =
+    Quota::per_minute(Holder::Network, "tokens that do not hold, in the audit log", 6, 6);
 
 #[cfg(test)]
 mod tests {
@@ -125,6 +128,7 @@ mod tests {
             ("user", "log-ins", LOGINS_OF_ACCOUNT.to_string()),
             ("network", "first log-ins", CODES_OF_NETWORK.to_string()),
             ("user", "changes of the own password", PASSWORDS_OF_USER.to_string()),
+            ("network", "tokens that do not hold, in the audit log", NOTED_TOKENS.to_string()),
         ];
         let known: Vec<String> = rows.iter().map(|(who, what, limit)| format!("{who} | {what} | {limit}")).collect();
         let page = include_str!("../../../docs/security.md");

@@ -66,12 +66,14 @@ pub(crate) struct Management {
 }
 
 /// How a change is to be made.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Terms {
     /// Only if what is changed still has this revision.
     pub(crate) revision: Option<u64>,
     /// The client does not wait for the end of what takes long.
     pub(crate) is_async: bool,
+    /// Only what is in these pools, or in any, if none are named.
+    pub(crate) pools: Option<Vec<String>>,
 }
 
 /// What has become of a change.
@@ -136,6 +138,10 @@ impl Management {
     pub(crate) async fn change(&self, by: &Asker, request: Request, terms: Terms) -> Result<Outcome, Problem> {
         let request = match terms.revision {
             Some(revision) => Request::IfRevision { revision, request: Box::new(request) },
+            None => request,
+        };
+        let request = match terms.pools {
+            Some(pools) => Request::InPools { pools, request: Box::new(request) },
             None => request,
         };
         let mut answer = self.ask(by, Request::Start { request: Box::new(request) }).await?;

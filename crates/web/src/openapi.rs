@@ -1,5 +1,6 @@
 //! The description of the API.
 
+use serde_json::Value;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, PathItem, Ref, ResponseBuilder};
@@ -55,9 +56,46 @@ pub(crate) fn base() -> OpenApi {
 pub(crate) fn document() -> Result<Vec<u8>, serde_json::Error> {
     let (_, mut openapi) = app::api().split_for_parts();
     openapi.paths.paths.values_mut().flat_map(operations).for_each(add_problems);
-    let mut document = serde_json::to_vec_pretty(&openapi)?;
+    let mut document = serde_json::to_value(&openapi)?;
+    let parameters = operations_of(&mut document).flat_map(|(path, operation)| {
+        let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten();
+        parameters.map(move |parameter| (path.clone(), parameter))
+    });
+    parameters.for_each(|(path, parameter)| narrow(&path, parameter));
+    let mut document = serde_json::to_vec_pretty(&document)?;
     document.push(b'\n');
     Ok(document)
+}
+
+/// All operations, with their paths.
+fn operations_of(document: &mut Value) -> impl Iterator<Item = (String, &mut Value)> {
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    paths.flat_map(|(path, item)| {
+        let operations = item.as_object_mut().into_iter().flatten();
+        operations.map(move |(_, operation)| (path.clone(), operation))
+    })
+}
+
+/// Says of a parameter what its type does not: none is null, and some are texts of one form.
+fn narrow(path: &str, parameter: &mut Value) {
+    let pattern = match (parameter["name"].as_str(), path) {
+        (Some("If-Match"), _) => Some(r#"^(\*|"[0-9]{1,19}")$"#),
+        // Lists that are in the order of numbers.
+        (Some("after"), "/api/v1/volumes") => Some("^[0-9]{1,9}$"),
+        (Some("after"), "/api/v1/jobs") => Some("^[0-9]{1,19}$"),
+        _ => None,
+    };
+    let Some(schema) = parameter.get_mut("schema") else { return };
+    if let Some(types) = schema.get("type").and_then(Value::as_array) {
+        let types: Vec<&Value> = types.iter().filter(|word| *word != "null").collect();
+        schema["type"] = match &*types {
+            [only] => (*only).clone(),
+            several => several.iter().copied().cloned().collect(),
+        };
+    }
+    if let Some(pattern) = pattern {
+        schema["pattern"] = pattern.into();
+    }
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

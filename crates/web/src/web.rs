@@ -1,15 +1,14 @@
 //! The API as a whole: its listeners, its thread, its end.
 
-use std::fs;
 use std::io;
 use std::net::TcpListener;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use sanwire_server::WebLinkError;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
@@ -20,6 +19,7 @@ use crate::app::{self, App};
 use crate::limits::THREADS_MAX;
 use crate::listen::Connections;
 use crate::management::Desk;
+use crate::socket::{self, Socket};
 use crate::tls::{CertificateError, Tls};
 
 /// So long a thread is kept that has nothing to do.
@@ -84,8 +84,9 @@ pub struct Web {
     places: Vec<(WebAddress, bool)>,
     fingerprint: Option<String>,
     accounts: Arc<Accounts>,
+    app: Arc<App>,
     /// Sockets that are to go at the end.
-    sockets: Vec<PathBuf>,
+    sockets: Vec<Socket>,
 }
 
 enum Listener {
@@ -138,8 +139,9 @@ impl Web {
     pub fn start(config: &WebConfig, desk: Arc<dyn Desk>) -> Result<Self, WebError> {
         config.check()?;
         let accounts = Arc::new(Accounts::load(config.accounts_file.clone())?);
-        let mut web =
-            Web { stop: None, thread: None, places: Vec::new(), fingerprint: None, accounts, sockets: Vec::new() };
+        let app = App::new(desk, config.hosts.clone(), Arc::clone(&accounts))?;
+        let (places, sockets) = (Vec::new(), Vec::new());
+        let mut web = Web { stop: None, thread: None, places, fingerprint: None, accounts, app, sockets };
         let tls = config.tls()?;
         let listeners = config.addresses.iter().map(|address| {
             let is_encrypted = config.certificate.is_some() || config.needs_own(address);
@@ -153,8 +155,7 @@ impl Web {
             .thread_keep_alive(THREAD_KEPT)
             .thread_name("web-work")
             .build()?;
-        let connections =
-            Connections::new(app::router(App::new(desk, config.hosts.clone(), Arc::clone(&web.accounts))?));
+        let connections = Connections::new(app::router(Arc::clone(&web.app)));
         let (stop, stopped) = oneshot::channel();
         serve(&runtime, listeners, &connections)?;
         drop(connections);
@@ -185,18 +186,40 @@ impl Web {
     }
 
     /// A link by which somebody becomes the first administrator within ten minutes; `None` where there is one, where none could be
-    /// kept, and where no page can be reached. The code stands where no server and no log sees it.
+    /// kept, and where no page can be reached.
     ///
     /// # Errors
     /// When the system has no random numbers.
     pub fn log_in_link(&self) -> io::Result<Option<String>> {
-        let Some((address, is_encrypted)) =
-            self.places.iter().find(|(address, _)| matches!(address, WebAddress::Tcp(_)))
-        else {
-            return Ok(None);
-        };
-        let code = self.accounts.new_code()?;
-        Ok(code.map(|code| format!("{}/#code={}", address.url(*is_encrypted), code.text())))
+        match self.links()(None) {
+            Err(WebLinkError::Random) => Err(io::Error::other(WebLinkError::Random)),
+            link => Ok(link.ok()),
+        }
+    }
+
+    /// What makes links by which the first administrator, or a user by its name, chooses a password, once and within ten minutes. The code
+    /// stands where no server and no log sees it.
+    pub fn links(&self) -> impl Fn(Option<&str>) -> Result<String, WebLinkError> + Send + Sync + use<> {
+        let mut places = self.places.iter().filter(|(address, _)| matches!(address, WebAddress::Tcp(_)));
+        let url = places.next().map(|(address, is_encrypted)| address.url(*is_encrypted));
+        let accounts = Arc::clone(&self.accounts);
+        move |user| {
+            let url = url.as_ref().ok_or(WebLinkError::Off)?;
+            match accounts.new_code(user).map_err(|_| WebLinkError::Random)? {
+                Some(code) => Ok(format!("{url}/#code={}", code.text())),
+                None => Err(match user {
+                    Some(name) => WebLinkError::NoUser(name.to_owned()),
+                    None if accounts.contents().has_administrator() => WebLinkError::Begun,
+                    None => WebLinkError::Off,
+                }),
+            }
+        }
+    }
+
+    /// What the metrics tell of it, in the text of OpenMetrics.
+    pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let app = Arc::clone(&self.app);
+        move || app.counts.text(app.news.listeners())
     }
 
     fn open(&mut self, address: &WebAddress, tls: Option<TlsAcceptor>) -> Result<Listener, WebError> {
@@ -209,8 +232,8 @@ impl Web {
                 Ok(Listener::Tcp(listener, tls))
             }
             WebAddress::Unix(path) => {
-                let listener = open_socket(path).map_err(failed)?;
-                self.sockets.push(path.clone());
+                let (listener, socket) = socket::open(path).map_err(failed)?;
+                self.sockets.push(socket);
                 self.places.push((address.clone(), false));
                 Ok(Listener::Unix(listener))
             }
@@ -224,8 +247,7 @@ impl Drop for Web {
         let _ = self.stop.take().map(|stop| stop.send(()));
         // What has panicked there has told so.
         let _ = self.thread.take().map(JoinHandle::join);
-        // Nothing is lost when one stays: the next server takes it away.
-        self.sockets.iter().for_each(|path| _ = fs::remove_file(path));
+        self.sockets.clear();
     }
 }
 
@@ -244,39 +266,4 @@ fn serve(runtime: &Runtime, listeners: Vec<Listener>, connections: &Connections)
         }
     }
     Ok(())
-}
-
-fn is_socket(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket())
-}
-
-/// A socket for its owner alone; one that nobody answers at was left by a server that was killed.
-fn open_socket(path: &Path) -> io::Result<UnixListener> {
-    match UnixStream::connect(path) {
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
-        // What is no socket refuses connections too: it stays, and listening there fails.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => fs::remove_file(path)?,
-        Err(_) => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_socket_that_nobody_answers_at_is_removed() {
-        let path = std::env::temp_dir().join(format!("sanwire-web-stale-{}", std::process::id()));
-        fs::write(&path, "precious").unwrap();
-        assert_eq!(open_socket(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-        fs::remove_file(&path).unwrap();
-        drop(UnixListener::bind(&path).unwrap());
-        drop(open_socket(&path).unwrap());
-        fs::remove_file(&path).unwrap();
-    }
 }

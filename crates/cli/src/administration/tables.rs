@@ -28,6 +28,7 @@ pub(super) fn table_of(answer: &Answer) -> String {
         Answer::Snapshots(snapshots) => show_snapshots(snapshots),
         Answer::Page(page) => table_of(&page.answer),
         Answer::Audit(told) => format!("{}cursor {}\n", show_audit(told), told.cursor),
+        Answer::Link(link) => format!("{link}\n"),
         Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
         Answer::Changed(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
     }

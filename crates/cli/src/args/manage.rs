@@ -199,6 +199,11 @@ pub(crate) enum ManageCommand {
         /// Its id or name, or the name of an iSCSI initiator
         client: String,
     },
+    /// End one session, over whatever wire; its client may come again
+    DropSession {
+        /// Its number, as `sessions` shows it
+        session: String,
+    },
     /// Pause a client or an initiator: keep the connection, hold its I/O
     PauseClient {
         /// Its id or name, or the name of an iSCSI initiator
@@ -218,6 +223,11 @@ pub(crate) enum ManageCommand {
         /// Of this iSCSI target alone [default: of all that are reached through the group]; `hyperscsi`: of HyperSCSI's ports
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
+    },
+    /// Print the link by which somebody begins with the HTTP API: once, within ten minutes
+    WebLogin {
+        /// The user who chooses another password by it [default: the first administrator, while there is none]
+        name: Option<String>,
     },
     /// Print all counters as text for Prometheus (OpenMetrics)
     Metrics,

@@ -151,7 +151,10 @@ fn open_web(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result<Opt
     if config.web.addresses.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Web::start(&config.web, Arc::new(desk.clone()))?))
+    let web = Web::start(&config.web, Arc::new(desk.clone()))?;
+    desk.make_web_links_by(web.links());
+    desk.add_metrics(web.metrics());
+    Ok(Some(web))
 }
 
 /// Where the HTTP API is reached, a line for each place; and how to begin where nobody has an account.

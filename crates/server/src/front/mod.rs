@@ -257,8 +257,10 @@ pub(crate) enum ManageOutcome {
 /// Nexuses, of whichever front end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum NexusSelection {
-    /// This one.
+    /// This one, whose place somebody else has.
     One(NexusId),
+    /// This one, which may come again.
+    Dropped(NexusId),
     /// Those of a principal: a client by its id, or an initiator by its name.
     Of(String),
     /// Those with this target node.

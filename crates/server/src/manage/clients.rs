@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sanwire_core::{ClientId, Size};
+use sanwire_core::text::shortened;
+use sanwire_core::{ClientId, NexusId, Size};
 use sanwire_scsi::IscsiName;
 
 use super::response::{Answer, ClientStatus};
@@ -16,6 +17,9 @@ use crate::revisions::Collection;
 
 /// Clients and initiators that are paused at a time.
 const PAUSED_MAX: usize = 1024;
+
+/// Of what is no number of a session, so much is told.
+const SHOWN_MAX_BYTES: usize = 64;
 
 impl Manager {
     pub(super) fn clients(&self, counted: Vec<Counted>) -> Vec<ClientStatus> {
@@ -177,6 +181,24 @@ impl Manager {
                     _ => Ok(format!("{sessions} sessions of {principal} are ended")),
                 };
                 line.map(|line| Step::Done(Answer::Changed(vec![line])))
+            },
+        ))
+    }
+
+    /// Ends one session; its client may come again.
+    pub(super) fn drop_session(&self, session: &str) -> Result<Step, ManageError> {
+        let unknown = |session: &str| ManageError::NoSuchSession(shortened(session, SHOWN_MAX_BYTES).into_owned());
+        let number = u64::from_str_radix(session, 16).map(NexusId).map_err(|_| unknown(session))?;
+        let (session, counter) = (session.to_owned(), self.target.counter());
+        Ok(Step::slow(
+            "counting",
+            move || counter.count(),
+            move |manager, counted| {
+                let mut sessions = counted.iter().flat_map(|shard| &shard.sessions);
+                let found = sessions.find(|known| known.nexus == number).ok_or_else(|| unknown(&session))?;
+                let owner = found.host.owner();
+                manager.target.drop_nexus(number);
+                Ok(Step::Done(Answer::Changed(vec![format!("the session {session} of {owner} is ended")])))
             },
         ))
     }

@@ -234,7 +234,7 @@ impl Manager {
     }
 
     /// The pool of a snapshot: that of its volume, if that is served.
-    fn pool_of_snapshot(&self, id: &SnapshotId) -> Result<Arc<Pool>, ManageError> {
+    pub(super) fn pool_of_snapshot(&self, id: &SnapshotId) -> Result<Arc<Pool>, ManageError> {
         let of_volume = self.content(&id.volume).ok().map(|content| content.pool);
         let of_volume = of_volume.filter(|pool| pool.has(&id.to_string()));
         let found = of_volume.map_or_else(

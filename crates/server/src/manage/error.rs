@@ -8,6 +8,7 @@ use sanwire_core::{Lun, ParseProtectionError};
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::{ChangeError, ClientError};
 use crate::front::iscsi::target_node::TargetNodeError;
+use crate::manage::web_login::WebLinkError;
 use crate::pools::PoolError;
 
 /// Why something was not done.
@@ -80,6 +81,15 @@ pub enum ManageError {
     /// Nobody is to be dropped.
     #[error("{0} has no session")]
     NoSession(String),
+    /// There is no session of this number.
+    #[error("there is no session {0}: see `sanwire ctl sessions`")]
+    NoSuchSession(String),
+    /// The asker may change what is in pools only, or in some of them.
+    #[error("nothing was changed: {0}")]
+    OutsidePools(String),
+    /// There is no link to begin with the HTTP API.
+    #[error(transparent)]
+    WebLink(#[from] WebLinkError),
     /// Too many are paused.
     #[error("too many clients are paused: resume one first")]
     TooManyPaused,

@@ -17,7 +17,7 @@ use super::seeking::seek;
 use super::slow::{Next, Slow, Step};
 use super::{
     Answer, AnswerPage, Asker, AuditLog, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Responded, Response,
-    read_audit, response_of,
+    WebLinkError, WebLinks, read_audit, response_of,
 };
 use crate::events::{EventLog, Happening};
 use crate::front::Offence;
@@ -48,6 +48,7 @@ pub(super) struct Desk {
     events: EventLog,
     revisions: Revisions,
     requests: RequestCounts,
+    web_links: WebLinks,
     audit: Option<AuditLog>,
     awaited: Awaited,
     /// Of these, each thread that works on a request of a client has one.
@@ -74,6 +75,7 @@ impl ManagementHandle {
             events: manager.target().events().clone(),
             revisions: manager.target().revisions().clone(),
             requests: manager.requests.clone(),
+            web_links: manager.web_links.clone(),
             audit: manager.audit.clone(),
             manager: Mutex::new(Some(manager)),
             awaited: Awaited::default(),
@@ -127,6 +129,15 @@ impl ManagementHandle {
     /// From now on metrics have what this gives, too: whole families in the text of OpenMetrics, with names that nobody else has.
     pub fn add_metrics(&self, part: impl Fn() -> String + Send + Sync + 'static) {
         self.0.requests.add_part(Box::new(part));
+    }
+
+    /// From now on this makes the links by which somebody begins with the HTTP API: for a user by its name, or for the first
+    /// administrator.
+    pub fn make_web_links_by(
+        &self,
+        make: impl Fn(Option<&str>) -> Result<String, WebLinkError> + Send + Sync + 'static,
+    ) {
+        self.0.web_links.set(Box::new(make));
     }
 
     /// Does what is asked. A change that takes long is a job, which goes on when this has been answered.

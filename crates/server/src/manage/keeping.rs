@@ -13,7 +13,7 @@ use super::busy::Busy;
 use super::deviations::deviations;
 use super::metrics::RequestCounts;
 use super::store_texts::StoreTexts;
-use super::{Answer, AuditLog, ManageError, Manager, Source};
+use super::{Answer, AuditLog, ManageError, Manager, Source, WebLinks};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
@@ -108,6 +108,7 @@ impl Manager {
             jobs: Arc::default(),
             audit,
             requests: RequestCounts::default(),
+            web_links: WebLinks::default(),
             began: SystemTime::now(),
             paused: BTreeSet::new(),
             stuck: BTreeMap::new(),

@@ -28,6 +28,7 @@ mod request;
 mod resetting;
 mod resizing;
 mod response;
+mod scope;
 mod securing;
 mod seeking;
 mod slow;
@@ -36,6 +37,7 @@ mod store_texts;
 mod usage;
 mod volumes;
 mod wanted;
+mod web_login;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -70,6 +72,8 @@ pub use self::response::{
 };
 use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;
+pub use self::web_login::WebLinkError;
+use self::web_login::WebLinks;
 use crate::allow::AllowList;
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::Counted;
@@ -107,6 +111,7 @@ pub struct Manager {
     jobs: Arc<Jobs>,
     audit: Option<AuditLog>,
     requests: RequestCounts,
+    web_links: WebLinks,
     /// When it began.
     began: SystemTime,
     /// Whose commands wait, as the shards call them.
@@ -248,6 +253,7 @@ impl Manager {
             }
             Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),
             Request::DropClient { client } => self.drop_client(&client),
+            Request::DropSession { session } => self.drop_session(&session),
             Request::PauseClient { client } => self.pause_client(&client, true).map(Step::Done),
             Request::ResumeClient { client } => self.pause_client(&client, false).map(Step::Done),
             Request::SetAccessState { group, state, target } => {
@@ -257,6 +263,8 @@ impl Manager {
             Request::Jobs => done(Answer::Jobs(self.jobs.list())),
             Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
             Request::IfRevision { revision, request } => self.begin_if(revision, *request),
+            Request::InPools { pools, request } => self.begin_in_pools(&pools, *request),
+            Request::WebLogin { name } => self.web_login(name.as_deref()).map(Step::Done),
             Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
             Request::Events { since, filter, .. } => {
                 done(Answer::Events(self.target.events().read(since.as_deref(), &filter, Duration::ZERO)))

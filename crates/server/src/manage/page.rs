@@ -125,7 +125,12 @@ impl Cut {
                 metrics.items().for_each(|(number, item)| _ = self.takes(number, &item));
                 metrics.keep(self.from, self.next.unwrap_or(u64::MAX));
             }
-            Answer::Events(_) | Answer::Audit(_) | Answer::Job(_) | Answer::Changed(_) | Answer::Page(_) => {}
+            Answer::Events(_)
+            | Answer::Audit(_)
+            | Answer::Job(_)
+            | Answer::Link(_)
+            | Answer::Changed(_)
+            | Answer::Page(_) => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::ManageError;
+use super::{ManageError, WebLinkError};
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::{ChangeError, ClientError};
 use crate::pools::PoolError;
@@ -53,7 +53,12 @@ impl ManageError {
             ManageError::Audit(_) => "audit-failed",
             ManageError::NoVolume(_) => "volume-unknown",
             ManageError::InUse { .. } | ManageError::TakesAway(_) | ManageError::Hides(_) => "volume-in-use",
-            ManageError::NoSession(_) => "session-unknown",
+            ManageError::NoSession(_) | ManageError::NoSuchSession(_) => "session-unknown",
+            ManageError::OutsidePools(_) => "not-permitted",
+            ManageError::WebLink(WebLinkError::Off) => "http-off",
+            ManageError::WebLink(WebLinkError::Begun) => "http-begun",
+            ManageError::WebLink(WebLinkError::NoUser(_)) => "http-user-unknown",
+            ManageError::WebLink(WebLinkError::Random) => "defect",
             ManageError::TooManyPaused => "paused-too-many",
             ManageError::Silent => "users-unknown",
             ManageError::NoTarget(_) => "target-unknown",

@@ -204,6 +204,11 @@ pub enum Request {
         /// Its id or name, or the name of an iSCSI initiator.
         client: String,
     },
+    /// End one session; its client may come again.
+    DropSession {
+        /// Its number, in hexadecimal digits.
+        session: String,
+    },
     /// Let a client or an initiator wait, over whatever wire: it stays connected, and its commands are not begun until it is resumed.
     PauseClient {
         /// Its id or name.
@@ -236,6 +241,19 @@ pub enum Request {
         revision: u64,
         /// What is to be done.
         request: Box<Request>,
+    },
+    /// Change something for somebody who may change only what is in pools, and add nothing elsewhere.
+    InPools {
+        /// In these; when there are none: in all, and also what is in no place, like clients.
+        pools: Vec<String>,
+        /// What is to be done.
+        request: Box<Request>,
+    },
+    /// The link by which somebody begins with the HTTP API: once, and for a short time.
+    WebLogin {
+        /// The user who gets another password by it; without it, the first administrator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
     /// A part of an answer that is too long for who asks: as many of its items as there is room for.
     Page {
@@ -297,9 +315,10 @@ impl Request {
     /// What it is called: `add-volume`. Of what has another request in it, that one's.
     pub(super) fn name(&self) -> String {
         match self {
-            Request::Start { request } | Request::Page { request, .. } | Request::IfRevision { request, .. } => {
-                request.name()
-            }
+            Request::Start { request }
+            | Request::Page { request, .. }
+            | Request::IfRevision { request, .. }
+            | Request::InPools { request, .. } => request.name(),
             // Its name is what it begins with, however it is written.
             _ => match serde_json::to_value(self) {
                 Ok(serde_json::Value::Object(mut fields)) => match fields.remove("do") {
@@ -315,12 +334,14 @@ impl Request {
     #[must_use]
     pub fn is_change(&self) -> bool {
         use Request::{
-            Audit, Clients, Events, IfRevision, Job, Jobs, Metrics, Page, Pools, Reload, Sessions, Snapshots, Start,
-            Statistics, Status,
+            Audit, Clients, Events, IfRevision, InPools, Job, Jobs, Metrics, Page, Pools, Reload, Sessions, Snapshots,
+            Start, Statistics, Status,
         };
         match self {
             Reload { dry_run, .. } => !dry_run,
-            Start { request } | Page { request, .. } | IfRevision { request, .. } => request.is_change(),
+            Start { request } | Page { request, .. } | IfRevision { request, .. } | InPools { request, .. } => {
+                request.is_change()
+            }
             _ => !matches!(
                 self,
                 Status
@@ -344,9 +365,10 @@ impl Request {
     #[must_use]
     pub fn names_host_path(&self) -> bool {
         match self {
-            Request::Start { request } | Request::Page { request, .. } | Request::IfRevision { request, .. } => {
-                request.names_host_path()
-            }
+            Request::Start { request }
+            | Request::Page { request, .. }
+            | Request::IfRevision { request, .. }
+            | Request::InPools { request, .. } => request.names_host_path(),
             Request::AddVolume { volume, .. } => {
                 !volume.parse::<VolumeSpec>().is_ok_and(|volume| volume.pool().is_some())
             }

@@ -94,6 +94,8 @@ pub enum Answer {
     Pools(Vec<PoolStatus>),
     /// To [`super::Request::Snapshots`].
     Snapshots(Vec<SnapshotStatus>),
+    /// To [`super::Request::WebLogin`].
+    Link(String),
     /// What has changed, one line for each thing.
     Changed(Vec<String>),
     /// To [`super::Request::Page`].

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use sanwire_core::quota::Usage;
-use sanwire_core::{Lun, Protection};
+use sanwire_core::{Lun, NexusId, Protection};
 use sanwire_device::{AddError, LogicalUnit};
 use sanwire_scsi::IscsiName;
 use sanwire_scsi::port_groups::{AccessState, PortGroup};
@@ -316,6 +316,11 @@ impl Server {
     /// Ends the sessions of a principal; it may come again.
     pub(crate) fn drop_principal(&self, principal: &str) {
         self.post(|| ShardMessage::Drop(NexusSelection::Of(principal.to_owned())));
+    }
+
+    /// Ends this session; its client may come again.
+    pub(crate) fn drop_nexus(&self, nexus: NexusId) {
+        self.post(|| ShardMessage::Drop(NexusSelection::Dropped(nexus)));
     }
 
     /// How many shards there are.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sanwire_core::Instant;
 use sanwire_core::quota::{Pace, Quota};
 
-use crate::limits::{CODES_OF_NETWORK, LOGINS_OF_ACCOUNT, LOGINS_OF_NETWORK, PASSWORDS_OF_USER};
+use crate::limits::{CODES_OF_NETWORK, LOGINS_OF_ACCOUNT, LOGINS_OF_NETWORK, NOTED_TOKENS, PASSWORDS_OF_USER};
 
 /// Accounts, and networks, that are remembered for a log-in.
 const REMEMBERED_MAX: usize = 1024;
@@ -16,6 +16,8 @@ pub(super) struct Attempts {
     of_networks: BTreeMap<String, Pace>,
     codes: BTreeMap<String, Pace>,
     passwords: BTreeMap<String, Pace>,
+    /// Tokens that do not hold and are written down.
+    noted: BTreeMap<String, Pace>,
 }
 
 impl Attempts {
@@ -24,6 +26,11 @@ impl Attempts {
         // Who guesses from one network leaves the account to others.
         take(&mut self.of_networks, network, &LOGINS_OF_NETWORK, now)
             && take(&mut self.of_accounts, account, &LOGINS_OF_ACCOUNT, now)
+    }
+
+    /// Takes one line about a token that does not hold, if there is one left for this network.
+    pub(super) fn take_note(&mut self, network: &str, now: Instant) -> bool {
+        take(&mut self.noted, network, &NOTED_TOKENS, now)
     }
 }
 

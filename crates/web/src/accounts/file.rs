@@ -37,6 +37,9 @@ pub(crate) struct UserRecord {
 pub(crate) struct TokenRecord {
     pub(crate) name: String,
     pub(crate) role: Role,
+    /// The pools in which it may change something; none: no such limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) pools: Vec<String>,
     pub(crate) digest: Digest,
     /// When it was made, as in RFC 3339.
     pub(crate) made: String,

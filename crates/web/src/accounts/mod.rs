@@ -43,9 +43,16 @@ pub(crate) struct Accounts {
 struct State {
     contents: Arc<Contents>,
     sessions: Sessions,
-    /// What makes an administrator without an account, and until when.
-    code: Option<(Digest, Instant)>,
+    code: Option<Code>,
     attempts: Attempts,
+}
+
+/// What lets somebody choose a password, once.
+struct Code {
+    digest: Digest,
+    until: Instant,
+    /// Whose password that is; of none, it makes the first administrator.
+    user: Option<String>,
 }
 
 /// By what somebody has shown who they are. It is looked at again before anything is done for them.
@@ -74,15 +81,15 @@ impl Proof {
 pub(crate) enum Owner {
     /// A user, by its name.
     User(String, Role),
-    /// A program, by the name of its token.
-    Token(String, Role),
+    /// A program, by the name of its token, with the pools to which that is limited.
+    Token(String, Role, Vec<String>),
 }
 
 impl Owner {
     /// What it may do.
     pub(crate) fn role(&self) -> Role {
         match self {
-            Owner::User(_, role) | Owner::Token(_, role) => *role,
+            Owner::User(_, role) | Owner::Token(_, role, _) => *role,
         }
     }
 }
@@ -140,22 +147,44 @@ impl Accounts {
         })
     }
 
-    /// A new code by which somebody becomes the first administrator; the one before holds no longer. `None` when there is an
-    /// administrator, or no place to keep one.
-    pub(crate) fn new_code(&self) -> std::io::Result<Option<Secret>> {
+    /// A new code by which this user chooses another password, or somebody becomes the first administrator; the one before holds no
+    /// longer. `None` when there is no such user, when there is an administrator, or no place to keep one.
+    pub(crate) fn new_code(&self, user: Option<&str>) -> std::io::Result<Option<Secret>> {
         let code = Secret::random()?;
         let mut state = self.lock();
-        if self.path.is_none() || state.contents.has_administrator() {
+        let has_use = match user {
+            Some(user) => state.contents.user(user).is_some(),
+            None => !state.contents.has_administrator(),
+        };
+        if self.path.is_none() || !has_use {
             return Ok(None);
         }
-        state.code = Some((code.digest(), Instant::now() + CODE_TIME));
+        let until = Instant::now() + CODE_TIME;
+        state.code = Some(Code { digest: code.digest(), until, user: user.map(str::to_owned) });
         Ok(Some(code))
     }
 
-    /// Whether it is the code. It holds until there is an administrator.
+    /// Whether it is the code that makes the first administrator. It holds until there is one.
     pub(crate) fn is_code(&self, code: &str) -> bool {
+        self.is_code_of(code, None)
+    }
+
+    /// Whether it is the code by which this user chooses another password. It holds until that is done.
+    pub(crate) fn is_code_for(&self, code: &str, user: &str) -> bool {
+        self.is_code_of(code, Some(user))
+    }
+
+    fn is_code_of(&self, code: &str, user: Option<&str>) -> bool {
         let digest = Digest::of(code);
-        self.lock().code.is_some_and(|(own, until)| own == digest && Instant::now() < until)
+        let state = self.lock();
+        let holds = |own: &&Code| own.digest == digest && Instant::now() < own.until && own.user.as_deref() == user;
+        state.code.as_ref().filter(holds).is_some()
+    }
+
+    /// Whether one more token that does not hold is written down for this network.
+    pub(crate) fn may_note(&self, source: &str) -> bool {
+        let now = sanwire_core::Instant::ZERO + self.begun.elapsed();
+        self.lock().attempts.take_note(source, now)
     }
 
     /// Whether one more log-in may be tried for this account, and from there.
@@ -203,7 +232,7 @@ impl Accounts {
             }
             Proof::Token(digest) => {
                 let token = state.contents.tokens.iter().find(|token| token.digest == *digest)?;
-                Some(Owner::Token(token.name.clone(), token.role))
+                Some(Owner::Token(token.name.clone(), token.role, token.pools.clone()))
             }
         }
     }
@@ -220,10 +249,10 @@ impl State {
         let before = std::mem::replace(&mut self.contents, Arc::new(contents));
         let is_same = |old: &UserRecord| self.contents.user(&old.name).is_some_and(|new| new.password == old.password);
         let ended: Vec<&UserRecord> = before.users.iter().filter(|old| !is_same(old)).collect();
+        let (has_first, is_ended) =
+            (self.contents.has_administrator(), |user: &str| ended.iter().any(|old| old.name == user));
+        self.code.take_if(|code| code.user.as_deref().map_or(has_first, is_ended));
         ended.into_iter().for_each(|old| self.sessions.end_of(&old.name));
-        if self.contents.has_administrator() {
-            self.code = None;
-        }
     }
 }
 

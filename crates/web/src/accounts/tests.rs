@@ -11,7 +11,14 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn token(name: &str, secret: &Secret) -> TokenRecord {
-    TokenRecord { name: name.into(), role: Role::Viewer, digest: secret.digest(), made: "now".into(), by: "me".into() }
+    TokenRecord {
+        name: name.into(),
+        role: Role::Viewer,
+        pools: vec![],
+        digest: secret.digest(),
+        made: "now".into(),
+        by: "me".into(),
+    }
 }
 
 fn add(contents: &mut Contents, token: TokenRecord) -> Result<(), Problem> {
@@ -42,7 +49,7 @@ fn accounts_are_there_after_a_restart_and_their_secrets_are_not_in_the_file() {
     accounts.change(|contents| add(contents, token("monitor", &secret)), || ()).unwrap();
     let again = Accounts::load(Some(path.clone())).unwrap();
     let owner = |text: &str| Proof::of_token(text).and_then(|proof| again.owner(&proof));
-    assert_eq!(owner(&secret.token()), Some(Owner::Token("monitor".into(), Role::Viewer)));
+    assert_eq!(owner(&secret.token()), Some(Owner::Token("monitor".into(), Role::Viewer, vec![])));
     for wrong in [secret.text(), "swt_", "", &format!("swt_{}", again.contents().tokens[0].digest)] {
         assert_eq!(owner(wrong), None);
     }
@@ -74,7 +81,7 @@ fn what_is_damaged_or_open_to_others_lets_nobody_in() {
 #[test]
 fn what_cannot_be_kept_has_not_changed() {
     let accounts = Accounts::load(Some("/proc/none/accounts.json".into())).unwrap();
-    let (secret, code) = (Secret::random().unwrap(), accounts.new_code().unwrap().unwrap());
+    let (secret, code) = (Secret::random().unwrap(), accounts.new_code(None).unwrap().unwrap());
     let note = || panic!("nothing was changed");
     let refused = accounts.change(|contents| add(contents, token("a", &secret)), note).unwrap_err();
     let proof = Proof::Token(secret.digest());
@@ -84,7 +91,7 @@ fn what_cannot_be_kept_has_not_changed() {
     assert!(accounts.is_code(code.text()), "nobody has become an administrator by it");
     let nowhere = Accounts::load(None).unwrap();
     assert_eq!(nowhere.change(|_| Ok(()), note).unwrap_err().code, "not-kept");
-    assert!(nowhere.new_code().unwrap().is_none(), "nobody could become an administrator by it");
+    assert!(nowhere.new_code(None).unwrap().is_none(), "nobody could become an administrator by it");
 }
 
 #[test]
@@ -92,14 +99,14 @@ fn a_code_is_good_until_there_is_an_administrator() {
     let path = path("code");
     let accounts = Accounts::load(Some(path.clone())).unwrap();
     assert!(!accounts.is_code(""));
-    let new_code = || accounts.new_code().unwrap();
-    let (first, second) = (new_code().unwrap(), new_code().unwrap());
+    let first_code = || accounts.new_code(None).unwrap();
+    let (first, second) = (first_code().unwrap(), first_code().unwrap());
     assert!(!accounts.is_code(first.text()) && accounts.is_code(second.text()), "the newest one counts");
     let put = |role| accounts.change(|contents| set(contents, user("a", role, "x")), || ()).unwrap();
     put(Role::Operator);
     assert!(accounts.is_code(second.text()));
     put(Role::Administrator);
-    assert!(!accounts.is_code(second.text()) && new_code().is_none());
+    assert!(!accounts.is_code(second.text()) && first_code().is_none());
     fs::remove_file(path).unwrap();
 }
 

@@ -24,6 +24,9 @@ use crate::problem::Problem;
 /// Bytes of a password, at least and at the most.
 pub(super) const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 10..=256;
 
+/// Pools to which a token is limited, at the most.
+const TOKEN_POOLS_MAX: usize = 64;
+
 /// Users, and tokens, at the most.
 const RECORDS_MAX: usize = 1000;
 
@@ -78,6 +81,8 @@ struct Token {
     name: String,
     /// What it may do.
     role: Role,
+    /// The pools in which it may change something; none: no such limit.
+    pools: Vec<String>,
     /// When it was made, as in RFC 3339.
     made: String,
     /// By whom.
@@ -92,6 +97,9 @@ struct NewToken {
     name: String,
     /// What it may do.
     role: Role,
+    /// The pools in which an operator may change something; none: no such limit.
+    #[serde(default)]
+    pools: Vec<String>,
 }
 
 /// A token that was made.
@@ -105,8 +113,8 @@ struct MadeToken {
 
 impl From<&TokenRecord> for Token {
     fn from(token: &TokenRecord) -> Self {
-        let TokenRecord { name, role, digest, made, by } = token.clone();
-        Token { id: digest.id(), name, role, made, by }
+        let TokenRecord { name, role, pools, digest, made, by } = token.clone();
+        Token { id: digest.id(), name, role, pools, made, by }
     }
 }
 
@@ -213,10 +221,11 @@ async fn list_tokens(
 async fn add_token(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Json(NewToken { name, role }): Json<NewToken>,
+    Json(NewToken { name, role, pools }): Json<NewToken>,
 ) -> Result<impl IntoResponse, Problem> {
     caller.needs(Role::Administrator)?;
     check_name(&name)?;
+    check_pools(role, &pools)?;
     let secret = Secret::random().map_err(|_| Problem::defect("no token could be drawn"))?;
     let (digest, by) = (secret.digest(), caller.asker.to_string());
     let made = humantime::format_rfc3339_seconds(written_time(SystemTime::now())).to_string();
@@ -224,7 +233,7 @@ async fn add_token(
     let _ = app
         .edit(&caller, Role::Administrator, line, move |contents| {
             check_room(contents.tokens.len())?;
-            contents.tokens.push(TokenRecord { name, role, digest, made, by });
+            contents.tokens.push(TokenRecord { name, role, pools, digest, made, by });
             Ok(())
         })
         .await?;
@@ -278,6 +287,24 @@ pub(super) fn check_password(password: &str) -> Result<(), Problem> {
     let (least, most) = PASSWORD_BYTES.into_inner();
     let problem = || Problem::new("account-invalid", format!("a password has {least} to {most} bytes"));
     if (least..=most).contains(&password.len()) { Ok(()) } else { Err(problem()) }
+}
+
+/// A token may be limited to pools whose names a server can have.
+fn check_pools(role: Role, pools: &[String]) -> Result<(), Problem> {
+    let problem = |detail: String| Err(Problem::new("account-invalid", detail));
+    if !pools.is_empty() && role != Role::Operator {
+        return problem(format!(
+            "pools limit what an operator may change: as {} there is nothing to limit",
+            role.word()
+        ));
+    }
+    match pools.iter().find(|pool| pool.is_empty() || pool.len() > 64) {
+        Some(_) => problem("the name of a pool has 1 to 64 bytes".to_owned()),
+        None if pools.len() > TOKEN_POOLS_MAX => {
+            problem(format!("a token is limited to {TOKEN_POOLS_MAX} pools at the most"))
+        }
+        None => Ok(()),
+    }
 }
 
 fn check_room(held: usize) -> Result<(), Problem> {

@@ -48,6 +48,7 @@ struct EventsQuery {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Gap {
     /// The first and the last number between which events are gone; null: the server was started again.
+    #[schema(value_type = Option<Vec<u64>>)]
     gone: Option<(u64, u64)>,
     /// Whether the cursor was that of an earlier run of the server.
     restarted: bool,

@@ -50,7 +50,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, Problem> {
 /// What was counted, as OpenMetrics
 ///
 /// Needs no account on this host.
-#[utoipa::path(get, path = "/metrics", tag = "monitoring", responses((status = 200, description = "The metrics.", body = String, content_type = "application/openmetrics-text")))]
+#[utoipa::path(get, path = "/metrics", tag = "monitoring", security((), ("token" = []), ("session" = [])), responses((status = 200, description = "The metrics.", body = String, content_type = "application/openmetrics-text")))]
 async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let by = Asker::Signal { signal: "scrape" };
     match app.management.ask(&by, Request::Metrics).await? {
@@ -62,7 +62,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
 /// The description of this API, as OpenAPI 3.1
 ///
 /// Needs no account on this host.
-#[utoipa::path(get, path = "/openapi.json", tag = "monitoring", responses((status = 200, description = "The description.", body = Object)))]
+#[utoipa::path(get, path = "/openapi.json", tag = "monitoring", security((), ("token" = []), ("session" = [])), responses((status = 200, description = "The description.", body = Object)))]
 pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
     (Extension(Shared), [(header::CONTENT_TYPE, "application/json")], app.document.clone()).into_response()
 }

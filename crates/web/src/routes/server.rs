@@ -139,7 +139,7 @@ pub(super) struct AccessState {
 /// Put the ports of a group into another state
 ///
 /// Initiators of all targets that are reached through it are told.
-#[utoipa::path(put, path = "/groups/{group}", tag = "targets", params(("group" = u16, Path, description = "The portal group's tag.")), request_body = AccessState, responses(
+#[utoipa::path(put, path = "/groups/{group}", tag = "targets", params(("group" = u16, Path, maximum = 65535, description = "The portal group's tag.")), request_body = AccessState, responses(
     (status = 200, description = "It was done.", body = Changed),
     (status = 202, description = "It goes on as a job.", body = JobStatus),
 ))]

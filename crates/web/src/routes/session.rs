@@ -50,18 +50,19 @@ struct LogIn {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Bootstrap {
-    /// The code of the link that `sanwire serve` prints.
+    /// The code of the link that `sanwire serve` or `sanwire ctl web-login` prints.
     code: String,
-    /// The user, who is made.
+    /// The user, who is made, or for whom the link is.
     name: String,
     /// The password.
     #[schema(format = Password, min_length = 10, max_length = 256)]
     password: String,
 }
 
-/// Make the first administrator
+/// Make the first administrator, or choose another password
 ///
-/// By the code of a link that `sanwire serve` prints, which holds for ten minutes, until there is an administrator. Logs in as well.
+/// By the code of a link that `sanwire serve` or `sanwire ctl web-login` prints, which holds for ten minutes, until there is an administrator or
+/// the password is another one. Logs in as well.
 #[utoipa::path(post, path = "/bootstrap", tag = "accounts", security(()), request_body = Bootstrap, responses((status = 201, description = "The user is there, and logged in.", body = Session)))]
 async fn bootstrap(
     State(app): State<Arc<App>>,
@@ -72,18 +73,28 @@ async fn bootstrap(
     check_password(&password)?;
     let by = Asker::Stranger { address: peer.to_string() };
     let may_try = app.accounts.may_try_code(&peer.source());
-    if !may_try || !app.accounts.is_code(&code) {
+    let is_first = app.accounts.is_code(&code);
+    if !may_try || !is_first && !app.accounts.is_code_for(&code, &name) {
         return Err(app.refuse_log_in(&by, "a first log-in by HTTP", may_try).await);
     }
     let hash = app.accounts.hashing.hash(password).await?;
     let user = UserRecord { name: name.clone(), role: Role::Administrator, password: hash.clone() };
-    let line = format!("user {name} is an administrator, by a one-time link");
+    let line = match is_first {
+        true => format!("user {name} is an administrator, by a one-time link"),
+        false => format!("user {name} has another password, by a one-time link"),
+    };
     let accounts = Arc::clone(&app.accounts);
     let edit = move |contents: &mut Contents| {
         // Another one may have used it meanwhile.
-        if accounts.is_code(&code) { push_user(contents, user) } else { Err(refused()) }
+        match contents.users.iter_mut().find(|known| known.name == user.name) {
+            _ if accounts.is_code(&code) => return push_user(contents, user),
+            Some(known) if accounts.is_code_for(&code, &user.name) => known.password = user.password,
+            _ => return Err(refused()),
+        }
+        Ok(())
     };
     let _ = app.edit_by(&by, line, edit).await?;
+    app.counts.note_log_in("done");
     answer(&peer, &name, app.accounts.begin_session(&name, &hash))
 }
 
@@ -140,6 +151,7 @@ async fn log_out(
 impl App {
     /// Writes down a log-in that was refused; those that come too often are not looked at.
     async fn refuse_log_in(&self, by: &Asker, what: &str, is_looked_at: bool) -> Problem {
+        self.counts.note_log_in(if is_looked_at { "refused" } else { "too-often" });
         if !is_looked_at {
             return Problem::new("login-too-often", "too many have tried to log in: wait for a minute");
         }
@@ -163,6 +175,7 @@ impl App {
             }
             begun
         };
+        self.counts.note_log_in("done");
         answer(peer, &name, self.management.work(&asker, begin).await?)
     }
 }

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::IntoResponse;
-use sanwire_server::{Answer, Request, SessionStatus};
+use sanwire_server::{Answer, JobStatus, Request, SessionStatus};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Tagged, unexpected};
+use super::{Changed, Made, Tagged, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
+use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(list_sessions)).routes(routes!(session))
+    OpenApiRouter::new().routes(routes!(list_sessions)).routes(routes!(session, drop_session))
 }
 
 /// The sessions of all clients and iSCSI initiators
@@ -32,7 +33,7 @@ async fn list_sessions(
 /// A session
 ///
 /// Its ETag is the revision of all sessions of its client.
-#[utoipa::path(get, path = "/sessions/{session}", tag = "sessions", params(("session" = String, Path, description = "Its number, in hexadecimal digits.")), responses((status = 200, description = "The session.", body = SessionStatus)))]
+#[utoipa::path(get, path = "/sessions/{session}", operation_id = "find_session", tag = "sessions", params(("session" = String, Path, description = "Its number, in hexadecimal digits.")), responses((status = 200, description = "The session.", body = SessionStatus)))]
 async fn session(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -41,6 +42,21 @@ async fn session(
     let session = app.sessions(&caller).await?.into_iter().find(|session| session.id == id);
     let session = session.ok_or_else(|| Problem::new("session-unknown", "there is no session of this number"))?;
     Ok(Tagged(session.revision, session))
+}
+
+/// End a session
+///
+/// Its client may come again.
+#[utoipa::path(delete, path = "/sessions/{session}", tag = "sessions",
+    params(("session" = String, Path, description = "Its number, in hexadecimal digits.")),
+    responses((status = 200, description = "It is over.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn drop_session(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(session): Path<String>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::DropSession { session }, terms).await.map(Made::changed)
 }
 
 impl App {

@@ -95,7 +95,7 @@ async fn target(
 #[utoipa::path(put, path = "/targets/{target}/units/{lun}", tag = "targets", request_body = Mapping,
     params(
         ("target" = String, Path, description = "Its name."),
-        ("lun" = u16, Path, description = "The number."),
+        ("lun" = u16, Path, maximum = 65535, description = "The number."),
         ("If-Match" = Option<String>, Header, description = "Only if the target still has this ETag."),
         ForceQuery,
     ),
@@ -118,7 +118,7 @@ async fn map_unit(
 #[utoipa::path(delete, path = "/targets/{target}/units/{lun}", tag = "targets",
     params(
         ("target" = String, Path, description = "Its name."),
-        ("lun" = u16, Path, description = "The number."),
+        ("lun" = u16, Path, maximum = 65535, description = "The number."),
         ("If-Match" = Option<String>, Header, description = "Only if the target still has this ETag."),
         ForceQuery,
     ),
@@ -140,7 +140,7 @@ async fn unmap_unit(
 
 /// Put the ports of a group into another state, for one target
 #[utoipa::path(put, path = "/targets/{target}/groups/{group}", tag = "targets", request_body = AccessState,
-    params(("target" = String, Path, description = "Its name."), ("group" = u16, Path, description = "The portal group's tag.")),
+    params(("target" = String, Path, description = "Its name."), ("group" = u16, Path, maximum = 65535, description = "The portal group's tag.")),
     responses((status = 200, description = "It was done.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn set_target_group(
     State(app): State<Arc<App>>,

@@ -60,7 +60,7 @@ async fn list_volumes(
     Query(query): Query<PageQuery>,
 ) -> Result<impl IntoResponse, Problem> {
     let status = app.status(&caller).await?;
-    Ok(axum::Json(query.cut(status.volumes, |volume| volume.lun)?))
+    Ok(axum::Json(query.cut(status.volumes, |volume| u32::from(volume.lun))?))
 }
 
 /// Serve one more volume

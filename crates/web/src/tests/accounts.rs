@@ -1,5 +1,6 @@
 //! Who is let in, and as what.
 
+use sanwire_server::{Request, WebLinkError};
 use serde_json::json;
 
 use super::requests::answer;
@@ -10,7 +11,7 @@ pub(super) const PASSWORD: &str = "correct horse battery";
 /// An API with an administrator, who is logged in: its cookie.
 pub(super) fn with_administrator() -> (Fixture, String) {
     let web = fixture(answer);
-    let link = web.web.log_in_link().unwrap().unwrap();
+    let link = web.web.links()(None).unwrap();
     let (_, code) = link.split_once("/#code=").unwrap();
     let body = json!({ "code": code, "name": "root", "password": PASSWORD }).to_string();
     let made = web.ask_by_tcp("POST", "/api/v1/bootstrap", "", &body);
@@ -81,6 +82,11 @@ fn roles_bound_what_users_and_tokens_may() {
     assert_eq!(ask(&viewer.0, "PATCH", "/api/v1/volumes/v1", resize), 403);
     assert_eq!(ask(&operator.0, "PATCH", "/api/v1/volumes/v1", resize), 200);
     assert_eq!(ask(&operator.0, "POST", "/api/v1/volumes", add), 403);
+    let resize_in_pools = Request::InPools {
+        pools: vec![],
+        request: Box::new(Request::ResizeVolume { name: "v1".into(), size: "1G".into() }),
+    };
+    assert_eq!(web.asked().last(), Some(&Request::Start { request: Box::new(resize_in_pools) }));
     let manages = r#"{"id":"0123456789abcdef0123456789abcdef","settings":{"manage":true}}"#;
     assert_eq!(ask(&operator.0, "POST", "/api/v1/clients", manages), 403);
     for path in ["/api/v1/users", "/api/v1/tokens"] {
@@ -90,6 +96,55 @@ fn roles_bound_what_users_and_tokens_may() {
     assert_eq!(ask(&root, "DELETE", &format!("/api/v1/tokens/{}", viewer.1), ""), 200);
     assert_eq!(ask(&viewer.0, "GET", "/api/v1/volumes", ""), 401);
     assert_eq!(ask("Authorization: Basic eDp5\r\n", "GET", "/healthz", ""), 401);
+}
+
+#[test]
+fn a_token_may_be_limited_to_pools() {
+    let (web, root) = with_administrator();
+    let make = |body: serde_json::Value| web.ask_by_tcp("POST", "/api/v1/tokens", &root, &body.to_string());
+    let made = make(json!({ "name": "csi", "role": "operator", "pools": ["fast"] })).json();
+    let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
+    assert_eq!(web.ask_by_tcp("DELETE", "/api/v1/volumes/v1?content=delete", &token, "").status, 200);
+    let delete = Request::DeleteVolume { name: "v1".into(), force: false, snapshots: false };
+    let in_pools = Request::InPools { pools: vec!["fast".into()], request: Box::new(delete) };
+    assert_eq!(web.asked().last(), Some(&Request::Start { request: Box::new(in_pools) }));
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/tokens", &root, "").json()["items"][0]["pools"], json!(["fast"]));
+    for body in [
+        json!({ "name": "a", "role": "administrator", "pools": ["fast"] }),
+        json!({ "name": "a", "role": "operator", "pools": [""] }),
+        json!({ "name": "a", "role": "operator", "pools": vec!["p"; 65] }),
+    ] {
+        assert_eq!(make(body).code(), (422, "account-invalid".into()));
+    }
+}
+
+#[test]
+fn a_token_that_does_not_hold_is_written_down_but_not_each_time() {
+    let (web, _) = with_administrator();
+    for _ in 0..30 {
+        assert_eq!(web.ask_by_tcp("GET", "/api/v1/volumes", "Authorization: Bearer swt_0\r\n", "").status, 401);
+    }
+    let noted = web.desk.noted.lock().unwrap();
+    let lines = noted.iter().filter(|line| line.contains("is refused a token by HTTP")).count();
+    assert!((1..=12).contains(&lines), "{lines}");
+}
+
+#[test]
+fn a_link_is_for_the_first_administrator_or_for_a_user() {
+    let (web, root) = with_administrator();
+    let link = web.web.links();
+    assert_eq!(link(None), Err(WebLinkError::Begun));
+    assert_eq!(link(Some("eve")), Err(WebLinkError::NoUser("eve".into())));
+    let user = json!({ "name": "eve", "role": "viewer", "password": PASSWORD }).to_string();
+    assert_eq!(web.ask_by_tcp("POST", "/api/v1/users", &root, &user).status, 201);
+    let made = link(Some("eve")).unwrap();
+    let (_, code) = made.split_once("/#code=").unwrap();
+    let begin = |name: &str| json!({ "code": code, "name": name, "password": "another one!" }).to_string();
+    let refused = web.ask_by_tcp("POST", "/api/v1/bootstrap", "", &begin("root"));
+    assert_eq!(refused.code(), (401, "login-refused".into()));
+    let done = web.ask_by_tcp("POST", "/api/v1/bootstrap", "", &begin("eve"));
+    assert_eq!((done.status, done.json()["role"].clone()), (201, json!("viewer")));
+    assert_eq!(log_in(&web, "eve", "another one!").status, 201);
 }
 
 #[test]
@@ -119,4 +174,22 @@ fn a_storm_of_log_ins_is_refused_and_hurts_nobody() {
     assert!(codes.iter().filter(|code| **code == 401).count() <= 8, "{codes:?}");
     assert_eq!(log_in(&web, "root", PASSWORD).code(), (429, "login-too-often".into()));
     assert_eq!(web.ask_by_tcp("GET", "/api/v1/volumes", &root, "").status, 200, "who is logged in goes on");
+}
+
+#[test]
+fn what_http_does_is_in_the_metrics() {
+    let (web, root) = with_administrator();
+    assert_eq!(log_in(&web, "nobody", PASSWORD).status, 401);
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/volumes/v1", &root, "").status, 200);
+    assert_eq!(web.ask_by_tcp("BREW", "/coffee", &root, "").status, 404);
+    let text = web.web.metrics()();
+    for line in [
+        "sanwire_http_requests_total{route=\"/api/v1/volumes/{volume}\",method=\"GET\",code=\"200\"} 1",
+        "sanwire_http_requests_total{route=\"none\",method=\"other\",code=\"404\"} 1",
+        "sanwire_http_logins_total{result=\"done\"} 1",
+        "sanwire_http_logins_total{result=\"refused\"} 2",
+        "sanwire_event_subscribers 0",
+    ] {
+        assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+    }
 }

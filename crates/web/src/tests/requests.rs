@@ -65,7 +65,7 @@ fn refusal(code: &'static str, reason: &str) -> Refusal {
     Refusal { code: code.into(), reason: reason.into() }
 }
 
-fn usual() -> Fixture {
+pub(super) fn usual() -> Fixture {
     fixture(answer)
 }
 

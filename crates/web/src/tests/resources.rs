@@ -80,6 +80,7 @@ fn each_change_of_content_is_a_request() {
                 adopt: false,
             },
         ),
+        ("DELETE", "/sessions/1f", "", 200, Request::DropSession { session: "1f".into() }),
         ("DELETE", "/volumes/v0", "", 200, Request::RemoveVolume { name: "v0".into(), force: false }),
         (
             "DELETE",

@@ -22,6 +22,14 @@ impl Server {
         self.settle_shares(now);
     }
 
+    /// Ends one session, if it is still there, with its connection. Its client learns of it when it asks for something.
+    pub fn drop_session(&mut self, nexus: NexusId, now: Instant) {
+        if self.sessions.contains_key(&nexus) {
+            self.end_sessions(vec![nexus], SessionEnd::Dropped, now);
+            self.settle_shares(now);
+        }
+    }
+
     /// Ends the sessions that a client has abandoned before this one: nobody will ask for their answers, and what they have
     /// at the stores is to end before this one begins.
     pub(super) fn end_predecessors(&mut self, client: ClientId, session: u64, now: Instant) {

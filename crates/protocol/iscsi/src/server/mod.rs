@@ -192,6 +192,14 @@ impl Server {
         self.close_sessions(|session| session.initiator == *initiator);
     }
 
+    /// Ends one session, if it is still there. Its initiator may come again.
+    pub fn drop_session(&mut self, nexus: NexusId) {
+        if let Some(session) = self.sessions.get_mut(nexus) {
+            session.announce_drop(&mut self.shared);
+            self.close_sessions(|session| session.nexus == nexus);
+        }
+    }
+
     /// Ends a session, if it is still there, and forgets what was to be sent on its connections: somebody else has its place.
     pub fn cut_session(&mut self, nexus: NexusId, now: Instant) {
         if let Some(session) = self.sessions.get_mut(nexus) {

@@ -293,10 +293,12 @@ impl FrontEnd for HyperScsi {
     }
 
     fn drop_nexuses(&mut self, selection: &NexusSelection, now: Instant) {
-        if let NexusSelection::Of(principal) = selection
-            && let Ok(client) = principal.parse()
-        {
-            self.drop_client(client, now);
+        match selection {
+            NexusSelection::Of(principal) => {
+                principal.parse().into_iter().for_each(|client| self.drop_client(client, now))
+            }
+            NexusSelection::Dropped(nexus) => self.server.drop_session(*nexus, now),
+            NexusSelection::One(_) | NexusSelection::With(_) => {}
         }
     }
 

@@ -281,6 +281,7 @@ impl FrontEnd for Iscsi {
     fn drop_nexuses(&mut self, selection: &NexusSelection, now: Instant) {
         match selection {
             NexusSelection::One(nexus) => self.server.cut_session(*nexus, now),
+            NexusSelection::Dropped(nexus) => self.server.drop_session(*nexus),
             NexusSelection::With(target) => self.server.drop_target(TargetId(*target), now),
             NexusSelection::Of(principal) => {
                 if let Ok(initiator) = principal.parse() {

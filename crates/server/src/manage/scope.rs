@@ -1,0 +1,94 @@
+//! Changes by those who may change what is in pools only, all or some of them.
+
+use sanwire_store::VolumeSpec;
+
+use super::slow::Step;
+use super::{ManageError, Manager, Request};
+use crate::pools::SnapshotId;
+
+/// Where a volume is, or a snapshot.
+enum Place {
+    /// It is not there: what is asked is refused for that.
+    Nowhere,
+    Pool(String),
+    Elsewhere,
+}
+
+impl Manager {
+    /// Begins with a request if all that it changes is in these pools, or in any, if there are none named.
+    pub(super) fn begin_in_pools(&mut self, pools: &[String], request: Request) -> Result<Step, ManageError> {
+        self.check_in_pools(pools, &request)?;
+        self.begin(request)
+    }
+
+    fn check_in_pools(&self, pools: &[String], request: &Request) -> Result<(), ManageError> {
+        use Request as R;
+        let check = |place: Place, what: &str| check_place(pools, &place, what);
+        match request {
+            R::Start { request } | R::IfRevision { request, .. } | R::InPools { request, .. } => {
+                self.check_in_pools(pools, request)
+            }
+            R::AddVolume { volume, .. } => {
+                let spec: VolumeSpec = volume.parse()?;
+                let spec = self.target.pools().place(spec)?;
+                check(place_of(&spec), &spec.name)
+            }
+            R::LoadVolume { name, store: Some(_) } => check(Place::Elsewhere, name),
+            R::RemoveVolume { name, .. }
+            | R::DeleteVolume { name, .. }
+            | R::ResizeVolume { name, .. }
+            | R::EjectVolume { name, .. }
+            | R::LoadVolume { name, store: None }
+            | R::SetVolume { name, .. }
+            | R::MapVolume { name, .. }
+            | R::UnmapVolume { name, .. } => check(self.place_of_volume(name)?, name),
+            R::Snapshot { volumes, .. } => volumes.iter().try_for_each(|name| check(self.place_of_volume(name)?, name)),
+            R::SetSnapshot { snapshot, .. }
+            | R::DeleteSnapshot { snapshot }
+            | R::Clone { snapshot, .. }
+            | R::Rollback { snapshot, .. } => check(self.place_of_snapshot(snapshot), snapshot),
+            request if !request.is_change() || pools.is_empty() => Ok(()),
+            request => {
+                let reason = format!("who may change what is in pools only may not ask for {}", request.name());
+                Err(ManageError::OutsidePools(reason))
+            }
+        }
+    }
+
+    /// Where a volume is, served or not.
+    fn place_of_volume(&self, name: &str) -> Result<Place, ManageError> {
+        let missing =
+            || self.kept.missing.iter().map(|missing| &missing.volume).find(|volume| *volume.spec.name == *name);
+        if let Some(volume) = self.volumes.get(name).or_else(missing) {
+            return Ok(place_of(&volume.spec));
+        }
+        let pool = self.target.pools().having(name)?;
+        Ok(pool.map_or(Place::Nowhere, |pool| Place::Pool(pool.name().to_owned())))
+    }
+
+    fn place_of_snapshot(&self, snapshot: &str) -> Place {
+        let pool = snapshot.parse().ok().and_then(|id: SnapshotId| self.pool_of_snapshot(&id).ok());
+        pool.map_or(Place::Nowhere, |pool| Place::Pool(pool.name().to_owned()))
+    }
+}
+
+fn place_of(spec: &VolumeSpec) -> Place {
+    let pool = spec.pool().and_then(|place| place.pool.clone());
+    pool.map_or(Place::Elsewhere, Place::Pool)
+}
+
+fn check_place(pools: &[String], place: &Place, what: &str) -> Result<(), ManageError> {
+    match place {
+        Place::Nowhere => Ok(()),
+        Place::Pool(pool) if pools.is_empty() || pools.contains(pool) => Ok(()),
+        Place::Pool(pool) => {
+            Err(ManageError::OutsidePools(format!("{what} is in the pool {pool}, which is not one of yours")))
+        }
+        Place::Elsewhere => {
+            Err(ManageError::OutsidePools(format!("{what} is in no pool, and you may change what is in pools")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+use crate::manage::Request;
+use crate::manage::pools::tests::{add, ask, protect, start};
+use crate::manage::testing::Kept;
+
+fn within(pools: &[&str], request: Request) -> Request {
+    let pools = pools.iter().map(|pool| (*pool).to_owned()).collect();
+    Request::InPools { pools, request: Box::new(request) }
+}
+
+fn remove(name: &str) -> Request {
+    Request::RemoveVolume { name: name.into(), force: true }
+}
+
+#[test]
+fn what_is_in_no_pool_is_not_for_who_may_change_what_is_in_pools() {
+    let kept = Kept::new("scope", &["own=ram:1M", "a=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    let mut code = |request: Request| ask(&mut manager, request).map_err(|(code, _)| code);
+    for request in [
+        remove("own"),
+        protect("own", true),
+        Request::DeleteVolume { name: "own".into(), force: false, snapshots: false },
+        Request::ResizeVolume { name: "own".into(), size: "2M".into() },
+        Request::MapVolume { name: "own".into(), lun: Some(9), target: None, force: true },
+        Request::Snapshot { volumes: vec!["a".into(), "own".into()], name: "s".into(), protected: false },
+        Request::LoadVolume { name: "a".into(), store: Some("file:/etc/shadow".into()) },
+        add("b=file:/etc/shadow"),
+        add("b=ram:1M"),
+        Request::Start { request: Box::new(add("b=/dev/sda")) },
+    ] {
+        for pools in [&[][..], &["fast"]] {
+            assert_eq!(code(within(pools, request.clone())), Err("not-permitted".into()), "{request:?}");
+        }
+    }
+    for request in [add("b=pool:,size=1M"), protect("a", true), protect("a", false), remove("b")] {
+        code(within(&["slow", "fast"], request.clone())).unwrap();
+    }
+    assert_eq!(code(within(&["fast"], remove("none"))), Err("volume-unknown".into()));
+}
+
+#[test]
+fn who_may_change_one_pool_changes_nothing_in_others() {
+    let kept = Kept::new("scope-of-one", &["a=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    let mut code = |request: Request| ask(&mut manager, within(&["slow"], request)).map_err(|(code, _)| code);
+    let client = || "0123456789abcdef0123456789abcdef".to_owned();
+    for request in [
+        add("b=pool:,size=1M"),
+        add("b=pool:fast,size=1M"),
+        remove("a"),
+        Request::DeleteVolume { name: "a".into(), force: false, snapshots: false },
+        Request::PauseClient { client: client() },
+        Request::RemoveClient { client: client(), force: false },
+        Request::DropSession { session: "1".into() },
+        Request::Reload { force: false, dry_run: false, reset: false },
+    ] {
+        assert_eq!(code(request.clone()), Err("not-permitted".into()), "{request:?}");
+    }
+    assert!(code(Request::Status).is_ok(), "it may look");
+    // Its content is there, and is that of the other pool still.
+    assert!(ask(&mut manager, remove("a")).is_ok());
+    let delete = Request::DeleteVolume { name: "a".into(), force: false, snapshots: false };
+    assert_eq!(
+        ask(&mut manager, within(&["slow"], delete.clone())).map_err(|(code, _)| code),
+        Err("not-permitted".into())
+    );
+    assert!(ask(&mut manager, within(&["fast"], delete)).is_ok());
+}

@@ -1,0 +1,146 @@
+//! What HTTP tells of itself in the metrics.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, State};
+use axum::http::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::app::App;
+
+/// Bounds of the histogram, in seconds.
+const BOUNDS: [f64; 8] = [0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0];
+
+/// The methods that are told apart: strangers make up others.
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+/// What stands for all that is none of the resources.
+const NO_ROUTE: &str = "none";
+
+/// Counts, whose keys are none that strangers make up.
+#[derive(Default)]
+pub(crate) struct Counts(Mutex<Counted>);
+
+#[derive(Default)]
+struct Counted {
+    /// By route, method and status.
+    requests: BTreeMap<(String, &'static str, u16), u64>,
+    durations: BTreeMap<String, Durations>,
+    log_ins: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Clone, Default)]
+struct Durations {
+    /// Up to each bound, and longer.
+    counts: [u64; BOUNDS.len() + 1],
+    sum: Duration,
+}
+
+/// Counts a request, and how long it took until its answer began.
+pub(crate) async fn count(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
+    let method = METHODS.into_iter().find(|method| request.method().as_str() == *method).unwrap_or("other");
+    let begun = Instant::now();
+    let response = next.run(request).await;
+    app.counts.note(route, method, response.status().as_u16(), begun.elapsed());
+    response
+}
+
+impl Counts {
+    fn note(&self, route: String, method: &'static str, status: u16, took: Duration) {
+        let mut counts = self.lock();
+        let durations = counts.durations.entry(route.clone()).or_default();
+        let place = BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(BOUNDS.len());
+        durations.counts[place] += 1;
+        durations.sum += took;
+        *counts.requests.entry((route, method, status)).or_default() += 1;
+    }
+
+    /// Somebody has tried to log in: `done`, `refused`, or `too-often`.
+    pub(crate) fn note_log_in(&self, result: &'static str) {
+        *self.lock().log_ins.entry(result).or_default() += 1;
+    }
+
+    /// All of it, in the text of OpenMetrics.
+    pub(crate) fn text(&self, listeners: usize) -> String {
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = self.lock().write(&mut text, listeners);
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        // It is whole between any two changes.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counted {
+    fn write(&self, text: &mut String, listeners: usize) -> fmt::Result {
+        if !self.requests.is_empty() {
+            family(text, "sanwire_http_requests", "counter", "HTTP requests that were answered")?;
+        }
+        for ((route, method, code), count) in &self.requests {
+            writeln!(
+                text,
+                "sanwire_http_requests_total{{route=\"{route}\",method=\"{method}\",code=\"{code}\"}} {count}"
+            )?;
+        }
+        let name = "sanwire_http_request_duration_seconds";
+        if !self.durations.is_empty() {
+            family(text, name, "histogram", "Time until the answer to an HTTP request began")?;
+        }
+        for (route, Durations { counts, sum }) in &self.durations {
+            let mut up_to = 0;
+            for (bound, count) in BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]).zip(counts) {
+                up_to += count;
+                writeln!(text, "{name}_bucket{{le=\"{bound}\",route=\"{route}\"}} {up_to}")?;
+            }
+            writeln!(text, "{name}_count{{route=\"{route}\"}} {up_to}")?;
+            writeln!(text, "{name}_sum{{route=\"{route}\"}} {}", sum.as_secs_f64())?;
+        }
+        if !self.log_ins.is_empty() {
+            family(text, "sanwire_http_logins", "counter", "Log-ins by HTTP")?;
+        }
+        for (result, count) in &self.log_ins {
+            writeln!(text, "sanwire_http_logins_total{{result=\"{result}\"}} {count}")?;
+        }
+        family(text, "sanwire_event_subscribers", "gauge", "Who listens to events by HTTP")?;
+        writeln!(text, "sanwire_event_subscribers {listeners}")
+    }
+}
+
+fn family(text: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+    writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_by_route_and_code_with_their_durations() {
+        let counts = Counts::default();
+        let note =
+            |status, took| counts.note("/api/v1/volumes/{volume}".into(), "GET", status, Duration::from_millis(took));
+        [(200, 1), (200, 50), (404, 20_000)].into_iter().for_each(|(status, took)| note(status, took));
+        counts.note_log_in("refused");
+        let text = counts.text(3);
+        for line in [
+            "sanwire_http_requests_total{route=\"/api/v1/volumes/{volume}\",method=\"GET\",code=\"200\"} 2",
+            "sanwire_http_request_duration_seconds_bucket{le=\"0.001\",route=\"/api/v1/volumes/{volume}\"} 1",
+            "sanwire_http_request_duration_seconds_bucket{le=\"0.064\",route=\"/api/v1/volumes/{volume}\"} 2",
+            "sanwire_http_request_duration_seconds_bucket{le=\"+Inf\",route=\"/api/v1/volumes/{volume}\"} 3",
+            "sanwire_http_request_duration_seconds_sum{route=\"/api/v1/volumes/{volume}\"} 20.051",
+            "sanwire_http_logins_total{result=\"refused\"} 1",
+            "sanwire_event_subscribers 3",
+        ] {
+            assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+        }
+    }
+}

@@ -2,6 +2,8 @@
 
 mod accounts;
 mod description;
+mod http2;
+mod odd;
 mod requests;
 mod resources;
 mod standing;

@@ -152,6 +152,8 @@ fn role_for(request: &Request) -> Role {
         R::AddClient { settings, .. } | R::SetClient { settings, .. } if settings.manage.is_some() => {
             Role::Administrator
         }
+        // The client may be one that manages: its secret guards the way in.
+        R::SetClient { settings, .. } if settings.psk.is_some() || settings.no_password => Role::Administrator,
         request if request.is_change() => Role::Operator,
         _ => Role::Viewer,
     }
@@ -168,6 +170,8 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
 #[cfg(test)]
 mod tests {
+    use sanwire_server::ClientSettings;
+
     use super::*;
 
     #[test]
@@ -186,6 +190,11 @@ mod tests {
     fn who_gives_back_the_right_to_manage_is_an_administrator() {
         let reset = Request::ResetClient { client: "c".into(), force: false };
         assert_eq!(role_for(&Request::Start { request: Box::new(reset) }), Role::Administrator);
+        let no_password = ClientSettings { no_password: true, ..ClientSettings::default() };
+        for (settings, role) in [(no_password, Role::Administrator), (ClientSettings::default(), Role::Operator)] {
+            let set = Request::SetClient { client: "c".into(), settings, force: false };
+            assert_eq!(role_for(&set), role);
+        }
         let drop = Request::DropClient { client: "c".into() };
         assert_eq!(role_for(&drop), Role::Operator);
     }

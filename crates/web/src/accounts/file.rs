@@ -118,6 +118,12 @@ pub(super) fn read(path: &Path) -> Result<Contents, FileError> {
     Ok(contents)
 }
 
+/// Whether these stand in the file. They may although writing them has failed: they are not known to be stable, and count all the
+/// same, as after a restart.
+pub(super) fn has(path: &Path, contents: &Contents) -> bool {
+    read(path).is_ok_and(|there| there == *contents)
+}
+
 pub(super) fn written(contents: &Contents) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec_pretty(contents)
 }

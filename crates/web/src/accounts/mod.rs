@@ -132,8 +132,7 @@ impl Accounts {
         }
         let text = file::written(&contents).map_err(|error| not_kept(&error.to_string()))?;
         let kept = replace_file(path, &text);
-        // It may be there although it is not known to be stable: then it counts from now on, as after a restart.
-        let is_there = kept.is_ok() || file::read(path).is_ok_and(|there| there == contents);
+        let is_there = kept.is_ok() || file::has(path, &contents);
         if is_there {
             self.lock().take_over(contents);
             note();

@@ -154,3 +154,14 @@ fn a_session_has_the_role_that_its_user_has_now() {
     assert_eq!(owner(), None);
     fs::remove_file(path).unwrap();
 }
+
+#[test]
+fn what_stands_in_the_file_counts_although_it_may_not_be_stable() {
+    let path = path("unstable");
+    let (before, mut after) = (Contents::default(), Contents::default());
+    set(&mut after, user("a", Role::Viewer, "x")).unwrap();
+    replace_file(&path, &file::written(&after).unwrap()).unwrap();
+    assert!(file::has(&path, &after) && !file::has(&path, &before));
+    fs::remove_file(&path).unwrap();
+    assert!(!file::has(&path, &after) && file::has(&path, &before), "nothing is written where there is nobody");
+}

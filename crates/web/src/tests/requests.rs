@@ -34,7 +34,7 @@ fn status() -> Answer {
     })
 }
 
-fn job(state: JobState, id: u64) -> JobStatus {
+pub(super) fn job(state: JobState, id: u64) -> JobStatus {
     JobStatus {
         id,
         request: json!({}),

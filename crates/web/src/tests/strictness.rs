@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use sanwire_server::Request;
+use sanwire_server::{Answer, JobState, Request, Response};
 use serde_json::json;
 
 use super::accounts::{PASSWORD, cookie, log_in, with_administrator};
-use super::requests::answer;
+use super::requests::{answer, job};
 use super::{exchange, fixture, request};
 use crate::limits::{LISTENERS_MAX, LISTENERS_OF_ACCOUNT_MAX, MANAGED_MAX};
 
@@ -188,5 +188,43 @@ fn those_with_accounts_do_not_keep_root_waiting() {
         assert_eq!(web.get("/api/v1/volumes").status, 200);
         assert_eq!(web.ask_by_tcp("GET", "/readyz", "", "").status, 200);
         door.open();
+    });
+}
+
+#[test]
+fn a_change_that_was_begun_is_told_although_nobody_can_look_at_it() {
+    let (others, change) = (Arc::new(Door::default()), Arc::new(Door::default()));
+    let doors = (Arc::clone(&others), Arc::clone(&change));
+    let web = fixture(move |request| match request {
+        Request::Jobs => {
+            doors.0.pass();
+            answer(request)
+        }
+        Request::Start { .. } => {
+            doors.1.pass();
+            Response::Done(Answer::Job(job(JobState::Running, 7)))
+        }
+        _ => Response::Done(Answer::Job(job(JobState::Running, 7))),
+    });
+    let made = web.ask("POST", "/api/v1/tokens", "", r#"{"name":"m","role":"operator"}"#).json();
+    let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
+    let wait = |door: &Door, count| {
+        while door.2.load(Ordering::SeqCst) < count {
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        let look = || _ = scope.spawn(|| web.ask_by_tcp("GET", "/api/v1/jobs", &token, ""));
+        (1..MANAGED_MAX).for_each(|_| look());
+        wait(&others, MANAGED_MAX - 1);
+        let begun = scope.spawn(|| web.ask_by_tcp("DELETE", "/api/v1/volumes/v1", &token, ""));
+        wait(&change, 1);
+        // This one has the place of the change once it is begun.
+        look();
+        (0..8).for_each(|_| assert_eq!(web.get("/healthz").status, 200));
+        change.open();
+        let begun = begun.join().unwrap();
+        assert_eq!((begun.status, begun.header("location")), (202, Some("/api/v1/jobs/7")));
+        others.open();
     });
 }

@@ -127,7 +127,7 @@ impl Manager {
     pub(super) fn roll_back(&mut self, snapshot: &str, force: bool, keep: Option<&str>) -> Result<Step, ManageError> {
         let (id, pool, hold) = self.hold_snapshot(snapshot, "being rolled back")?;
         let content = self.content(&id.volume)?;
-        self.check_unprotected(&id.volume)?;
+        self.check_unprotected(&id.volume, &pool)?;
         pool.check_rollback(&id)?;
         let keep = keep.map(|name| SnapshotId::new(&id.volume, name)).transpose()?;
         keep.iter().try_for_each(|keep| pool.check_new_snapshot(keep))?;
@@ -169,7 +169,7 @@ impl Manager {
             return Err(ManageError::Missing { name: name.to_owned(), reason: missing.reason.clone() });
         }
         let content = self.content(name)?;
-        self.check_unprotected(name)?;
+        self.check_unprotected(name, &content.pool)?;
         let of_volume = |served: &str| served.split_once('@').is_some_and(|(volume, _)| volume == name);
         self.check_not_served(&content.pool, of_volume)?;
         content.pool.check_deletion(name, snapshots)?;
@@ -252,8 +252,8 @@ impl Manager {
         Ok((id, pool, hold))
     }
 
-    fn check_unprotected(&self, volume: &str) -> Result<(), ManageError> {
-        match self.volumes.get(volume).is_some_and(|volume| volume.spec.protected) {
+    fn check_unprotected(&self, volume: &str, pool: &Pool) -> Result<(), ManageError> {
+        match pool.protects(volume) || self.volumes.get(volume).is_some_and(|volume| volume.spec.protected) {
             true => Err(PoolError::Protected(format!("volume {volume}")).into()),
             false => Ok(()),
         }

@@ -16,8 +16,10 @@ impl Manager {
     pub(super) fn protect(&mut self, name: &str, protected: bool) -> Result<Answer, ManageError> {
         let _hold = self.busy.hold(name, "being protected")?;
         let set = |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_protected(protected), ..volume };
-        let is_so = self.volume_with(name, |volume| volume)?.spec.protected == protected;
-        if is_so {
+        let spec = self.volume_with(name, |volume| volume)?.spec;
+        // Its pool knows it also when the volume is not served.
+        self.target.pools().protect(&spec, protected)?;
+        if spec.protected == protected {
             return Ok(Answer::Changed(Vec::new()));
         }
         let volume = self.volume_with(name, set)?;
@@ -34,6 +36,9 @@ impl Manager {
         for (name, protected) in wanted {
             let Some(volume) = self.volumes.get_mut(name) else { continue };
             volume.spec = volume.spec.clone().with_protected(*protected);
+            if let Err(error) = self.target.pools().protect(&volume.spec, *protected) {
+                tracing::error!("{error}");
+            }
             self.revise_volume(name);
             lines.push(of_protection(name, *protected));
         }

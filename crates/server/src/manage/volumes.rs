@@ -42,6 +42,8 @@ impl Manager {
         // Nothing is opened for what is refused then.
         target.as_deref().map(|target| self.next_unit_of(target)).transpose()?;
         let spec = self.target.pools().place(spec.with_absolute_path()).map_err(StartError::from)?;
+        let is_protected = spec.protected || self.target.pools().protects(&spec);
+        let spec = spec.with_protected(is_protected);
         let lun = Lun::default();
         let new = vec![VolumeConfig { lun, spec, origin: Origin::Management }];
         let coming = self.coming(new, &mut hold)?.pop().ok_or(ManageError::Full)?;

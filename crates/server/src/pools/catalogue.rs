@@ -24,6 +24,8 @@ pub(super) struct Catalogue {
     pub(super) making: BTreeSet<String>,
     /// Volumes, and snapshots as `VOLUME@SNAPSHOT`, whose content is just being deleted. That of a volume which is served is not.
     pub(super) deleting: BTreeSet<String>,
+    /// Volumes whose content is neither deleted nor rolled back, served or not.
+    pub(super) protected: BTreeSet<String>,
     /// Volumes whose content is just being replaced by that of their snapshot of this name.
     pub(super) rolling_back: BTreeMap<String, String>,
 }

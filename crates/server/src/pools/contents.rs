@@ -304,6 +304,24 @@ impl Pool {
         name.map_or(Ok(()), |name| self.roll_back(&SnapshotId { volume: volume.to_owned(), name }))
     }
 
+    /// The content of a volume is neither deleted nor rolled back from now on, also when it is not served; or can be again.
+    pub(crate) fn protect(&self, volume: &str, is_protected: bool) -> Result<(), PoolError> {
+        if self.protects(volume) == is_protected {
+            return Ok(());
+        }
+        self.edit(|catalogue| {
+            match is_protected {
+                true => catalogue.protected.insert(volume.to_owned()),
+                false => catalogue.protected.remove(volume),
+            };
+            Ok(())
+        })
+    }
+
+    pub(crate) fn protects(&self, volume: &str) -> bool {
+        self.catalogue().protected.contains(volume)
+    }
+
     /// Whether the content of a volume could be deleted.
     pub(crate) fn check_deletion(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
         self.catalogue().check_deletion(volume, with_snapshots)
@@ -348,6 +366,7 @@ impl Pool {
         self.lengths().set(content, None);
         self.edit(|catalogue| {
             catalogue.deleting.remove(content);
+            catalogue.protected.remove(content);
             Ok(())
         })
     }

@@ -47,6 +47,17 @@ pub enum PoolError {
     /// What it keeps of itself cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
+    /// A volume that names no pool may be in one that is not configured.
+    #[error(
+        "volume {volume} is in none of the pools, and the pools {} were configured before and are not any more: configure the one that has \
+         it, or, to have it made anew, name its pool (pool:NAME)", pools.join(", ")
+    )]
+    Absent {
+        /// Which.
+        volume: String,
+        /// Those that are not there.
+        pools: Vec<String>,
+    },
     /// Its volumes would have more than it is to have.
     #[error(
         "pool {pool} has a limit of {}, of which its other volumes have {}: volume {volume} can have {} at the most",

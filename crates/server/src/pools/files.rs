@@ -37,17 +37,34 @@ pub(super) trait Files: Debug + Send + Sync {
         }
     }
 
+    /// Whether snapshots can be made there: tried, with two files that are empty.
+    fn can_share(&self, directory: &Path) -> bool;
+
     /// Keeps the catalogue, through crashes.
     fn save(&self, file: &StateFile, catalogue: &Catalogue) -> io::Result<()> {
         file.save(catalogue)
     }
 }
 
+/// Files in the directory of a pool for a moment. No volume has a file of these names.
+const PROBES: [&str; 2] = [".sanwire-probe.a", ".sanwire-probe.b"];
+
 /// Files that share blocks until one of them is written to (XFS, btrfs and others).
 #[derive(Debug)]
 pub(super) struct Reflink;
 
 impl Files for Reflink {
+    fn can_share(&self, directory: &Path) -> bool {
+        let make = |name: &str| -> io::Result<File> {
+            let path = directory.join(name);
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
+            fs::remove_file(&path)?;
+            file
+        };
+        let probes = PROBES.map(make);
+        matches!(&probes, [Ok(from), Ok(to)] if ioctl_ficlone(to, from).is_ok())
+    }
+
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         let from = File::open(from)?;
         let to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;

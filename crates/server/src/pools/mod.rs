@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod pool;
 mod recovery;
+mod reserve;
 mod room;
 mod taken;
 
@@ -38,6 +39,8 @@ pub(crate) struct Pools {
     pools: Arc<BTreeMap<String, Arc<Pool>>>,
     /// Where volumes are that name no pool.
     default: Option<String>,
+    /// Pools of before that are not configured: a volume that names no pool may be in one of these.
+    absent: Arc<BTreeSet<String>>,
 }
 
 /// Which pools there were, by their names: the identities that stand in their directories.
@@ -62,7 +65,8 @@ impl Pools {
         {
             tracing::warn!("{} cannot be written: {error}; pools are not known again", file.path().display());
         }
-        Ok(Pools { pools: Arc::new(pools), default: config::default_of(configs) })
+        let absent = Arc::new(now.into_keys().filter(|name| !pools.contains_key(name)).collect());
+        Ok(Pools { pools: Arc::new(pools), default: config::default_of(configs), absent })
     }
 
     /// Brings to its end, or undoes, what a crash has left of volumes that were just made or deleted: these are to be served. Nothing is
@@ -118,14 +122,21 @@ impl Pools {
     /// The volume, with the file that its pool has for it. One of a pool that is not there stays as it is, and cannot be opened.
     ///
     /// # Errors
-    /// [`PoolError::Ambiguous`] when it names no pool and several have it.
+    /// [`PoolError::Ambiguous`] when it names no pool and several have it, [`PoolError::Absent`] when one may have it that is not there.
     pub(crate) fn place(&self, spec: VolumeSpec) -> Result<VolumeSpec, PoolError> {
         let Some(PoolPlace { pool, snapshot }) = spec.pool() else { return Ok(spec) };
         let content = snapshot.clone().unwrap_or_else(|| spec.name.to_string());
+        let place_names_no_pool = pool.is_none();
         let pool = match pool {
             Some(pool) => self.pools.get(pool),
             None => self.with_content(&content)?,
         };
+        let is_new = pool.is_some_and(|pool| !pool.has(&content));
+        if place_names_no_pool && is_new && !self.absent.is_empty() {
+            // It would be made anew, and empty, while what it holds is there.
+            let (volume, pools) = (content, self.absent.iter().cloned().collect());
+            return Err(PoolError::Absent { volume, pools });
+        }
         Ok(match pool {
             Some(pool) => {
                 let (name, path) = (pool.name().to_owned(), pool.path_of(&content));
@@ -141,7 +152,12 @@ impl Pools {
     /// As there.
     pub(crate) fn place_all(&self, volumes: &mut [VolumeConfig]) -> Result<(), PoolError> {
         for volume in volumes.iter_mut().filter(|volume| volume.spec.pool().is_some()) {
-            volume.spec = self.place(volume.spec.clone())?;
+            match self.place(volume.spec.clone()) {
+                Ok(spec) => volume.spec = spec,
+                // It cannot be opened, and the others are served.
+                Err(error @ PoolError::Absent { .. }) => tracing::error!("{error}"),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -165,9 +181,33 @@ impl Pools {
             if spec.pool().is_some_and(|place| place.snapshot.is_none()) {
                 pool.drop_notes(&spec.name)?;
                 pool.end_rollback(&spec.name)?;
+                if let Err(error) = pool.protect(&spec.name, spec.protected) {
+                    tracing::warn!(
+                        "{error}: whether volume {} is protected is not known when it is not served",
+                        spec.name
+                    );
+                }
             }
         }
         self.take_room_of(spec, spec.size_bytes().unwrap_or(0))
+    }
+
+    /// The content of a volume of a pool is neither deleted nor rolled back from now on, or can be again.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn protect(&self, spec: &VolumeSpec, is_protected: bool) -> Result<(), PoolError> {
+        self.of_own(spec).map_or(Ok(()), |pool| pool.protect(&spec.name, is_protected))
+    }
+
+    /// Whether the content of a volume was protected when it was served last.
+    pub(crate) fn protects(&self, spec: &VolumeSpec) -> bool {
+        self.of_own(spec).is_some_and(|pool| pool.protects(&spec.name))
+    }
+
+    /// The pool of a volume that is none of its snapshots.
+    fn of_own(&self, spec: &VolumeSpec) -> Option<&Arc<Pool>> {
+        self.of(spec).filter(|_| spec.pool().is_some_and(|place| place.snapshot.is_none()))
     }
 
     /// The same for another size.
@@ -175,9 +215,7 @@ impl Pools {
     /// # Errors
     /// [`PoolError::Full`].
     pub(crate) fn take_room_of(&self, spec: &VolumeSpec, size_bytes: u64) -> Result<Option<Room>, PoolError> {
-        let is_own = spec.pool().is_some_and(|place| place.snapshot.is_none());
-        let pool = self.of(spec).filter(|_| is_own);
-        pool.map(|pool| Room::take(pool, &spec.name, size_bytes)).transpose()
+        self.of_own(spec).map(|pool| Room::take(pool, &spec.name, size_bytes)).transpose()
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::catalogue::{Catalogue, SnapshotId};
 use super::files::{Files, Reflink};
+use super::reserve::Reserve;
 use super::room::Lengths;
 use super::{PoolConfig, PoolError};
 use crate::kept::{FileLock, Keeps, LockError, StateFile};
@@ -23,7 +23,6 @@ use crate::records::Record;
 /// What a pool keeps of itself, in its directory. No volume has a file of these names.
 const CATALOGUE: &str = ".sanwire-pool.json";
 const LOCK: &str = ".sanwire-pool.lock";
-const PROBES: [&str; 2] = [".sanwire-probe.a", ".sanwire-probe.b"];
 
 /// What the files of volumes end with.
 const SUFFIX: &str = ".img";
@@ -47,6 +46,7 @@ pub(crate) struct Pool {
     editing: Mutex<()>,
     /// Snapshots whose files could not be given their names yet.
     pub(super) unplaced: Mutex<BTreeSet<SnapshotId>>,
+    reserve: Reserve,
     files: Box<dyn Files>,
     /// As long as it is there, no other server uses the directory.
     _lock: FileLock,
@@ -85,10 +85,9 @@ impl Pool {
     pub(super) fn open(config: &PoolConfig, known: Option<&str>) -> Result<Pool, PoolError> {
         #[cfg(test)]
         if let Some(files) = super::testing::copied() {
-            return Pool::open_with(config, known, files, true);
+            return Pool::open_with(config, known, files);
         }
-        let can_share = can_share(&config.directory);
-        Pool::open_with(config, known, Box::new(Reflink), can_share)
+        Pool::open_with(config, known, Box::new(Reflink))
     }
 
     /// The same with these files.
@@ -96,7 +95,6 @@ impl Pool {
         config: &PoolConfig,
         known: Option<&str>,
         files: Box<dyn Files>,
-        can_share: bool,
     ) -> Result<Pool, PoolError> {
         let (pool, directory) = (config.name.clone(), config.directory.clone());
         let unusable = |source| PoolError::Directory { pool: pool.clone(), directory: directory.clone(), source };
@@ -130,9 +128,26 @@ impl Pool {
         };
         let lengths = Mutex::new(scan(&directory).map_err(unusable)?);
         let (id, catalogue, config) = (catalogue.id.clone(), Mutex::new(catalogue), config.clone());
+        let reserve = Reserve::of(&config.directory);
+        let shares = || files.can_share(&config.directory);
+        // Where there is no room it cannot be tried.
+        let can_share = shares() || reserve.give_up() && shares();
+        reserve.take();
         let (doubtful, editing, unplaced) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let pool =
-            Pool { config, id, can_share, lengths, file, catalogue, doubtful, editing, unplaced, files, _lock: lock };
+        let pool = Pool {
+            config,
+            id,
+            can_share,
+            lengths,
+            file,
+            catalogue,
+            doubtful,
+            editing,
+            unplaced,
+            reserve,
+            files,
+            _lock: lock,
+        };
         pool.recover()?;
         Ok(pool)
     }
@@ -174,7 +189,12 @@ impl Pool {
         let mut changed = before.clone();
         let done = change(&mut changed)?;
         let save = |catalogue: &Catalogue| {
-            let saved = self.files.save(&self.file, catalogue);
+            let saved = match self.files.save(&self.file, catalogue) {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull && self.reserve.give_up() => {
+                    self.files.save(&self.file, catalogue)
+                }
+                saved => saved,
+            };
             saved.map_err(|source| self.failed("write", "its catalogue", source))
         };
         if self.doubtful().is_some() {
@@ -189,6 +209,7 @@ impl Pool {
                 *self.doubtful() = (!is_undone).then(|| changed.clone());
             })?;
             *self.catalogue() = changed;
+            self.reserve.take();
         }
         Ok(done)
     }
@@ -276,16 +297,4 @@ fn scan(directory: &Path) -> io::Result<Lengths> {
         }
     }
     Ok(lengths)
-}
-
-/// Whether files there can share blocks: tried with two that are empty.
-fn can_share(directory: &Path) -> bool {
-    let make = |name: &str| -> io::Result<File> {
-        let path = directory.join(name);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
-        fs::remove_file(&path)?;
-        file
-    };
-    let probes = PROBES.map(make);
-    matches!(&probes, [Ok(from), Ok(to)] if rustix::fs::ioctl_ficlone(to, from).is_ok())
 }

@@ -1,6 +1,6 @@
 //! Pools on file systems that share no blocks.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,20 +9,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::catalogue::Catalogue;
 use super::files::{Files, zero_behind};
+use super::reserve::RESERVE;
 use crate::kept::StateFile;
 
 thread_local! {
-    static COPIES: Cell<bool> = const { Cell::new(false) };
+    static COPIES: RefCell<Option<Copied>> = const { RefCell::new(None) };
 }
 
-/// From now on pools that this thread opens copy their files.
-pub(crate) fn copy_files() {
-    COPIES.set(true);
+/// From now on pools that this thread opens copy their files: these, together.
+pub(crate) fn copy_files() -> Copied {
+    let files = Copied::default();
+    COPIES.set(Some(files.clone()));
+    files
 }
 
 /// How such a pool does that.
 pub(super) fn copied() -> Option<Box<Copied>> {
-    COPIES.get().then(|| Box::new(Copied::default()))
+    COPIES.with_borrow(|files| files.clone().map(Box::new))
 }
 
 /// How many steps there are before one that fails, when all do.
@@ -36,11 +39,14 @@ pub(crate) struct Copied {
     /// And so many after it: none where the power fails.
     pub(crate) after: Arc<AtomicUsize>,
     has_failed: Arc<AtomicBool>,
+    /// Whether there is no room for the catalogue but what is reserved.
+    pub(crate) is_full: Arc<AtomicBool>,
 }
 
 impl Default for Copied {
     fn default() -> Copied {
-        Copied { left: Arc::new(AtomicUsize::new(ALL)), after: Arc::default(), has_failed: Arc::default() }
+        let (after, has_failed, is_full) = Default::default();
+        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full }
     }
 }
 
@@ -70,6 +76,10 @@ impl Copied {
 }
 
 impl Files for Copied {
+    fn can_share(&self, _directory: &Path) -> bool {
+        true
+    }
+
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step()?;
         // It is not whole before all of it is.
@@ -109,6 +119,10 @@ impl Files for Copied {
 
     fn save(&self, file: &StateFile, catalogue: &Catalogue) -> io::Result<()> {
         self.step()?;
+        let reserved = file.path().with_file_name(RESERVE).metadata().map_or(0, |metadata| metadata.len());
+        if self.is_full.load(Ordering::Relaxed) && reserved > 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         file.save(catalogue)
     }
 }

@@ -64,6 +64,21 @@ fn a_volume_that_names_no_pool_stays_where_it_is_when_another_pool_becomes_the_d
     assert!(nowhere.contains("no pool called fest"), "{nowhere}");
 }
 
+/// The file system of its pool was lost, and the others are to be served on.
+#[test]
+fn a_volume_that_may_be_in_a_pool_of_before_is_not_made_anew_in_another_one() {
+    let places = Places::new("absent");
+    let pools = places.open(&["fast,default", "slow"]).unwrap();
+    fs::write(places.0.join("slow/here.img"), [0; 512]).unwrap();
+    drop(placed(&pools, "data=pool:,size=1M").store.open().unwrap());
+    drop(pools);
+    let pools = places.open(&["slow"]).unwrap();
+    let refused = pools.place("data=pool:,size=1M".parse().unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("fast"), "{refused}");
+    assert_eq!(placed(&pools, "here=pool:").to_string(), "here=pool:slow");
+    assert_eq!(placed(&pools, "data=pool:slow,size=1M").to_string(), "data=pool:slow,size=1M", "if that is meant");
+}
+
 #[test]
 fn the_limit_is_for_all_volumes_of_a_pool_and_the_refusal_tells_what_fits() {
     let places = Places::new("limit");

@@ -1,15 +1,17 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_device::Progress;
 use sanwire_scsi::{Cdb, Task};
 
-use crate::manage::pools::tests::{add, ask, pool, protect, start, status};
+use crate::manage::capturing::{Rollback, UnusedCheck};
+use crate::manage::pools::tests::{add, ask, configured, pool, protect, start, status};
 use crate::manage::testing::Kept;
-use crate::manage::{Answer, Manager, Request};
-use crate::pools::testing::copy_files;
+use crate::manage::{Answer, ManageError, Manager, Request};
+use crate::pools::testing::{ALL, copy_files};
 
 fn snapshot(volumes: &[&str], name: &str) -> Request {
     let volumes = volumes.iter().map(|volume| (*volume).to_owned()).collect();
@@ -156,15 +158,9 @@ fn a_clone_that_does_not_fit_or_cannot_be_served_leaves_nothing() {
     manager.into_target().stop().unwrap();
 }
 
-/// A store that does not end a write has the snapshot refused, and keeps no other write waiting.
-#[test]
-fn a_store_that_hangs_has_snapshots_and_rollbacks_refused_and_nothing_waits_after_that() {
-    copy_files();
-    let kept = Kept::new("silent", &["a=pool:,size=1M", "b=pool:,size=1M"]);
-    let mut manager = start(&kept).unwrap();
-    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
-    let memory = Region::new(1 << 20).unwrap();
-    let write = |lba: u8| Task {
+/// A write of one block, to the first volume.
+fn write(lba: u8) -> Task {
+    Task {
         lun: Lun::new(0),
         cdb: Cdb::new(&[0x2a, 0, 0, 0, 0, lba, 0, 0, 1, 0]).unwrap(),
         data_out: Some(vec![1; 512].into()),
@@ -173,7 +169,17 @@ fn a_store_that_hangs_has_snapshots_and_rollbacks_refused_and_nothing_waits_afte
         may_share: false,
         piece: None,
         receipts: u64::MAX,
-    };
+    }
+}
+
+/// A store that does not end a write has the snapshot refused, and keeps no other write waiting.
+#[test]
+fn a_store_that_hangs_has_snapshots_and_rollbacks_refused_and_nothing_waits_after_that() {
+    copy_files();
+    let kept = Kept::new("silent", &["a=pool:,size=1M", "b=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    let memory = Region::new(1 << 20).unwrap();
     let units = manager.target.units().clone();
     let hanging = units.begin(NexusId(1), write(0), &memory, Instant::ZERO);
     assert!(matches!(hanging, Progress::Store(..)), "{hanging:?}");
@@ -185,5 +191,112 @@ fn a_store_that_hangs_has_snapshots_and_rollbacks_refused_and_nothing_waits_afte
     assert!(matches!(other, Progress::Store(..)), "writes go on: {other:?}");
     drop((hanging, other));
     ask(&mut manager, snapshot(&["a", "b"], "two")).unwrap();
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn what_a_rollback_left_of_a_volume_that_was_not_served_lets_no_later_one_run_under_writes() {
+    let files = copy_files();
+    let kept = Kept::new("stale", &["b=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    let remove = Request::RemoveVolume { name: "a".into(), force: false };
+    ask(&mut manager, add("a=pool:,size=1M")).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    ask(&mut manager, remove).unwrap();
+    for steps in 0.. {
+        files.fail_after(steps, ALL);
+        if ask(&mut manager, rollback("a@one", None)).is_err_and(|(code, _)| code == "rollback-unfinished") {
+            break;
+        }
+    }
+    files.fail_after(ALL, ALL);
+    ask(&mut manager, add("a=pool:,size=1M")).unwrap();
+    let (memory, units) = (Region::new(1 << 20).unwrap(), manager.target.units().clone());
+    let lun = status(&mut manager).volumes.iter().find(|volume| volume.name == "a").unwrap().lun;
+    let task = Task { lun: Lun::new(lun), ..write(0) };
+    let hanging = units.begin(NexusId(1), task, &memory, Instant::ZERO);
+    assert!(matches!(hanging, Progress::Store(..)), "{hanging:?}");
+    assert_eq!(code(&mut manager, rollback("a@one", None)), "store-silent");
+    drop(hanging);
+    manager.into_target().stop().unwrap();
+}
+
+/// It was looked whether anybody uses the volume before its writes were held.
+#[test]
+fn who_comes_before_writes_are_held_has_a_rollback_refused_and_goes_on() {
+    copy_files();
+    let kept = Kept::new("newcomer", &["a=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    put(&kept, "a", 2);
+    let in_use = || ManageError::InUse { name: "a".to_owned(), users: "somebody".to_owned() };
+    let content = manager.content("a").unwrap();
+    let check_unused: Option<UnusedCheck> = Some(Box::new(move || Err(in_use())));
+    let rollback = Rollback { content, id: "a@one".parse().unwrap(), keep: None, check_unused };
+    let (done, stuck) = rollback.run(None, &Arc::new(manager.busy.begin()));
+    assert!(matches!(done, Err(ManageError::InUse { .. })) && stuck.is_none());
+    let (memory, units) = (Region::new(1 << 20).unwrap(), manager.target.units().clone());
+    assert!(matches!(units.begin(NexusId(1), write(1), &memory, Instant::ZERO), Progress::Store(..)));
+    assert_eq!(first(&kept, "a"), 2);
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn content_that_somebody_else_has_open_is_neither_copied_nor_replaced_nor_deleted() {
+    copy_files();
+    let kept = Kept::new("locked", &["b=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, add("a=pool:,size=1M")).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    ask(&mut manager, Request::RemoveVolume { name: "a".into(), force: false }).unwrap();
+    let file = fs::File::open(kept.directory.join("fast/a.img")).unwrap();
+    file.lock().unwrap();
+    for request in [snapshot(&["a"], "two"), rollback("a@one", None), delete("a", true)] {
+        assert_eq!(code(&mut manager, request.clone()), "volume-in-use", "{request:?}");
+    }
+    drop(file);
+    ask(&mut manager, delete("a", true)).unwrap();
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_volume_that_is_not_served_stays_protected_also_when_it_is_added_again() {
+    copy_files();
+    let kept = Kept::new("stays-protected", &["b=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, add("a=pool:,size=1M")).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    ask(&mut manager, protect("a", true)).unwrap();
+    ask(&mut manager, Request::RemoveVolume { name: "a".into(), force: false }).unwrap();
+    for request in [delete("a", true), rollback("a@one", None)] {
+        assert_eq!(code(&mut manager, request), "content-protected");
+    }
+    ask(&mut manager, add("a=pool:,size=1M")).unwrap();
+    assert!(status(&mut manager).volumes.iter().any(|volume| volume.name == "a" && volume.protected));
+    ask(&mut manager, protect("a", false)).unwrap();
+    ask(&mut manager, delete("a", true)).unwrap();
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn snapshots_in_two_pools_are_all_there_or_none_whichever_step_fails() {
+    let files = copy_files();
+    let kept = Kept::new("two-pools", &["a=pool:fast,size=1M", "b=pool:slow,size=1M"]);
+    let mut config = configured(&kept);
+    let slow = kept.directory.join("slow");
+    fs::create_dir_all(&slow).unwrap();
+    config.pools.push(format!("slow={}", slow.display()).parse().unwrap());
+    let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+    for steps in 0.. {
+        files.fail_after(steps, ALL);
+        let done = ask(&mut manager, snapshot(&["a", "b"], "one"));
+        files.fail_after(ALL, ALL);
+        let left = snapshots(&mut manager);
+        if done.is_ok() {
+            assert_eq!(left, ["a@one", "b@one"]);
+            break;
+        }
+        assert!(left.is_empty(), "{steps}: {left:?}");
+    }
     manager.into_target().stop().unwrap();
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use crate::pools::catalogue::SnapshotId;
 use crate::pools::testing::{ALL, Copied};
@@ -37,7 +38,7 @@ impl Place {
     fn open(&self, steps: usize) -> Result<(Pool, Copied), PoolError> {
         let config: PoolConfig = format!("p={}", self.0.display()).parse().unwrap();
         let files = Copied::default();
-        let pool = Pool::open_with(&config, None, Box::new(files.clone()), true)?;
+        let pool = Pool::open_with(&config, None, Box::new(files.clone()))?;
         files.fail_after(steps, 0);
         Ok((pool, files))
     }
@@ -235,13 +236,26 @@ fn a_file_that_somebody_has_put_there_is_neither_replaced_nor_removed() {
 }
 
 #[test]
+fn snapshots_of_a_full_pool_can_be_deleted() {
+    let place = Place::new("full");
+    place.fill();
+    let (pool, files) = place.open(ALL).unwrap();
+    pool.capture(&id("a@second")).and_then(|()| pool.commit(&[id("a@second")], false)).unwrap();
+    files.is_full.store(true, Ordering::Relaxed);
+    for name in ["a@first", "a@second"] {
+        pool.delete_snapshot(&id(name)).unwrap();
+    }
+    assert_eq!(names(&pool), Vec::<String>::new());
+}
+
+#[test]
 fn a_catalogue_that_was_moved_away_is_made_anew_where_there_is_content() {
     let place = Place::new("moved");
     place.fill();
     let config: PoolConfig = format!("p={}", place.0.display()).parse().unwrap();
     let known = place.open(ALL).unwrap().0.id().to_owned();
     fs::remove_file(place.0.join(".sanwire-pool.json")).unwrap();
-    let open = || Pool::open_with(&config, Some(&known), Box::new(Copied::default()), true);
+    let open = || Pool::open_with(&config, Some(&known), Box::new(Copied::default()));
     assert_eq!(names(&open().unwrap()), ["a@first"]);
     fs::remove_dir_all(&place.0).unwrap();
     fs::create_dir_all(&place.0).unwrap();

@@ -21,18 +21,14 @@ const TABLES: [&str; 6] = ["metrics", "pool", "volume", "client", "target", "dis
 
 const PARTS: [Part; 7] = [
     Part { begin: "", manual: "KEYS", document: &[("# The configuration file", "Each `[[volume]]`")] },
-    Part {
-        begin: "[metrics]\n",
-        manual: "METRICS",
-        document: &[("### Metrics of clients", "## How volumes are guarded")],
-    },
+    Part { begin: "[metrics]\n", manual: "METRICS", document: &[("### Metrics of clients", "## Protection levels")] },
     Part { begin: "[[pool]]\n", manual: "POOLS", document: &[("### Pools", "\n```")] },
     Part {
         begin: "[[volume]]\n",
         manual: "VOLUMES",
         document: &[("Each `[[volume]]`", "### Pools"), ("### Stores on other servers", "`nbd:` reaches")],
     },
-    Part { begin: "[[client]]\n", manual: "CLIENTS", document: &[("## HyperSCSI clients", "## How volumes")] },
+    Part { begin: "[[client]]\n", manual: "CLIENTS", document: &[("## HyperSCSI clients", "## Protection levels")] },
     Part { begin: "[[target]]\n", manual: "ISCSI TARGETS", document: &[("## iSCSI targets", "### Who may use")] },
     Part { begin: "[discovery]\n", manual: "ISCSI TARGETS", document: &[("### Who may use", "## Changing")] },
 ];

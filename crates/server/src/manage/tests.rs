@@ -711,7 +711,10 @@ fn a_refusal_has_a_code_that_programs_understand() {
         let Response::Refused(refusal) = &response else { panic!("{response:?}") };
         assert_eq!(refusal.code, code);
         let json = serde_json::to_string(&response).unwrap();
-        assert!(json.contains(&format!("\"code\":\"{code}\"")) && json.starts_with("{\"refused\":\""), "{json}");
+        assert!(
+            json.contains(&format!("\"code\":\"{code}\"")) && json.starts_with("{\"schema\":1,\"refused\":\""),
+            "{json}"
+        );
         assert_eq!(serde_json::from_str::<Response>(&json).unwrap(), response);
     }
     let of_older = serde_json::from_str::<Response>("{\"refused\": \"why\"}").unwrap();

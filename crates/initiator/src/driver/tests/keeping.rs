@@ -72,7 +72,7 @@ impl Array {
                 Ok((Status::Good, Vec::new(), said.to_page()))
             }
             (INQUIRY, 0x83) => {
-                let identity = Identity::new("disk", [disk; 16]).expect("a name");
+                let identity = Identity::new("disk", u128::from(disk).to_be_bytes()).expect("a name");
                 Ok((Status::Good, Vec::new(), identity.to_page(&TargetPort::default())))
             }
             (INQUIRY, 0xb0) => {

@@ -133,6 +133,38 @@ fn a_snapshot_of_two_volumes_is_one_moment_while_both_are_written_over_different
 }
 
 #[test]
+fn what_an_attached_host_has_not_flushed_is_not_written_over_a_rollback_of_any_length() {
+    let test = "what_an_attached_host_has_not_flushed_is_not_written_over_a_rollback_of_any_length";
+    if !can_run(test, &TOOLS) {
+        return;
+    }
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let xfs = Xfs::new(&world);
+    // No whole number of the file system's blocks.
+    let (mut server, socket) = serve(&world, &xfs, &["a=pool:p,size=1049088"]);
+    let attached = Attached::file(&world, &Wire::Ip.url("a"));
+    let file = OpenOptions::new().read(true).write(true).open(&attached.place).expect("a file");
+    file.write_all_at(&pattern(3, 1 << 20), 0).and_then(|()| file.sync_all()).expect("it can be written");
+    ctl_ok(&socket, &["snapshot", "a", "first"]);
+    ctl_ok(&socket, &["resize-volume", "a", "2M"]);
+    file.write_all_at(&pattern(4, 1 << 20), 0).expect("it can be written");
+    ctl_ok(&socket, &["rollback", "a@first", "--force"]);
+    let expected = [xfs.content("a@first"), vec![0; (1 << 20) - 512]].concat();
+    assert_eq!(xfs.content("a"), expected);
+    assert!(file.sync_all().is_err(), "it hears that this is lost");
+    assert_eq!(xfs.content("a"), expected, "and nothing of it is written again");
+    // A full file system: what makes room needs some.
+    let filler = File::create(xfs.0.join("filler")).expect("a file");
+    let block = vec![1; 64 << 10];
+    while std::io::Write::write_all(&mut &filler, &block).is_ok() {}
+    drop((filler.sync_all(), filler));
+    ctl_ok(&socket, &["delete-snapshot", "a@first"]);
+    drop(file);
+    attached.detach(&world);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
 fn a_server_that_is_killed_while_it_rolls_back_has_the_one_or_the_other() {
     let test = "a_server_that_is_killed_while_it_rolls_back_has_the_one_or_the_other";
     if !can_run(test, &TOOLS) {

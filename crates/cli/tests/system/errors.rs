@@ -193,7 +193,7 @@ fn an_attached_volume_works_again_when_a_server_comes_back_late() {
         let device = File::options().read(true).write(true).open(&attached.place).expect("the device");
         device.write_all_at(&data, 0).and_then(|()| device.sync_all()).expect("a write");
         server.kill();
-        wait_until("the client waits no more", TIMEOUT, || attached.log().contains("operations fail until it is back"));
+        wait_until("the client waits no more", TIMEOUT, || attached.log().contains("I/O fails until it is back"));
         let mut bytes = vec![0; data.len()];
         let error = device.read_exact_at(&mut bytes, 8 << 20).expect_err("nobody is there");
         assert_eq!(error.raw_os_error(), Some(5), "EIO was expected, not {error}");

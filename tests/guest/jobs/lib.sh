@@ -6,9 +6,10 @@ readonly MOUNT_POINT=/mnt SCRATCH=/tmp
 say() { printf '%s\n' "$*"; }
 fail() { printf 'FAILED: %s\n' "$*"; exit 1; }
 
-# block_device PATH: the device's own name. fio would take a path with colons, as those of iSCSI are, for several files.
+# block_device PATH: the device's own name, as soon as udev has named it so. fio would take a path with colons, as those of iSCSI are, for
+# several files.
 block_device() {
-    [ -b "$1" ] || fail "$1 is no block device"
+    within 30 test -b "$1" >&2
     readlink -f "$1"
 }
 

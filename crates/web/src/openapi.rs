@@ -76,6 +76,10 @@ fn operations_of(document: &mut Value) -> impl Iterator<Item = (String, &mut Val
     })
 }
 
+/// A moment of RFC 3339, in UTC.
+const MOMENT: &str =
+    "^(19[7-9][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$";
+
 /// Says of a parameter what its type does not: none is null, and some are texts of one form.
 fn narrow(path: &str, parameter: &mut Value) {
     let pattern = match (parameter["name"].as_str(), path) {
@@ -83,6 +87,7 @@ fn narrow(path: &str, parameter: &mut Value) {
         // Lists that are in the order of numbers.
         (Some("after"), "/api/v1/volumes") => Some("^[0-9]{1,9}$"),
         (Some("after"), "/api/v1/jobs") => Some("^[0-9]{1,19}$"),
+        (Some("from"), "/api/v1/audit") => Some(MOMENT),
         _ => None,
     };
     let Some(schema) = parameter.get_mut("schema") else { return };
@@ -95,6 +100,7 @@ fn narrow(path: &str, parameter: &mut Value) {
     }
     if let Some(pattern) = pattern {
         schema["pattern"] = pattern.into();
+        schema["minLength"] = 1.into();
     }
 }
 

@@ -1,23 +1,29 @@
 //! The HTTP API of a real server.
 
+mod foreign;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Scratch, Server, port};
+use crate::harness::{Scratch, Server, port, wait_until};
+use crate::manage::{ctl, ctl_ok};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What comes back: the status, the head, the body.
-struct Reply(u16, String, String);
+pub(super) struct Reply(u16, String, String);
 
 impl Reply {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.2).unwrap_or_else(|error| panic!("{error}: {} {}", self.1, self.2))
     }
 }
 
-fn exchange(mut stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &str) -> Reply {
+pub(super) fn exchange(mut stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &str) -> Reply {
     let content = if body.is_empty() {
         String::new()
     } else {
@@ -68,4 +74,63 @@ fn a_server_is_managed_over_http() {
     assert!(audit.contains("add-volume") && audit.contains(&format!("\"pid\":{}", std::process::id())), "{audit}");
     assert!(server.stop().success());
     assert!(!scratch.path("http.sock").exists());
+}
+
+#[test]
+fn an_operator_makes_and_deletes_volumes_of_pools_and_touches_no_others() {
+    let scratch = Scratch::new();
+    std::fs::create_dir_all(scratch.path("pool")).expect("a directory");
+    let (wire, http) = (format!("hs-ip:127.0.0.1:{}", port()), port());
+    let (control, pool) = (scratch.text("ctl.sock"), format!("fast={}", scratch.text("pool")));
+    let (tcp, unix) = (format!("127.0.0.1:{http}"), format!("unix:{}", scratch.text("http.sock")));
+    let options = ["--http", &tcp, "--http", &unix, "--pool", &pool, "--control", &control].map(str::to_owned);
+    let _server = Server::start_on(&scratch, &[&wire], &["disk0=ram:8M"], &options);
+    let ask = |token: &str, method: &str, path: &str, body: &str| {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, http)).expect("the port");
+        exchange(stream, method, &format!("/api/v1{path}"), &format!("Authorization: Bearer {token}\r\n"), body)
+    };
+    let token = |body: &str| {
+        let stream = UnixStream::connect(scratch.path("http.sock")).expect("the socket");
+        exchange(stream, "POST", "/api/v1/tokens", "", body).json()["token"].as_str().expect("a token").to_owned()
+    };
+    let operator = token(r#"{"name":"operator","role":"operator"}"#);
+    let of_another = token(r#"{"name":"other","role":"operator","pools":["slow"]}"#);
+    let of_it = token(r#"{"name":"csi","role":"operator","pools":["fast"]}"#);
+    let wanted = r#"{"pool":"fast","size":"4M"}"#;
+
+    let shadow = r#"{"name":"shadow","store":"file:/etc/shadow","options":{"readonly":true}}"#;
+    for token in [&operator, &of_it] {
+        assert_eq!(ask(token, "POST", "/volumes", shadow).json()["code"], "not-permitted");
+        for (method, path, body) in [
+            ("PATCH", "/volumes/disk0", r#"{"size":"16M"}"#),
+            ("PATCH", "/volumes/disk0", r#"{"protected":true}"#),
+            ("DELETE", "/volumes/disk0?force=true", ""),
+            ("DELETE", "/volumes/disk0?content=delete", ""),
+            ("POST", "/volumes/disk0/load", r#"{"store":"file:/etc/shadow"}"#),
+            ("POST", "/snapshots", r#"{"volumes":["disk0"],"name":"s"}"#),
+        ] {
+            assert_eq!(ask(token, method, path, body).json()["code"], "not-permitted", "{method} {path}");
+        }
+    }
+    assert_eq!(ask(&of_another, "PUT", "/volumes/data", wanted).json()["code"], "not-permitted");
+    assert_eq!(ask(&of_it, "PUT", "/volumes/data", wanted).0, 201);
+    assert_eq!(ask(&operator, "PUT", "/volumes/data", wanted).0, 200, "it is there");
+    assert_eq!(ask(&of_another, "DELETE", "/volumes/data?content=delete", "").0, 403);
+    let audit = ask(&operator, "GET", "/audit", "");
+    assert_eq!(audit.json()["code"], "not-permitted");
+    assert_eq!(ask(&of_it, "DELETE", "/volumes/data?content=delete", "").0, 202, "a job");
+    wait_until("the content is gone", TIMEOUT, || !scratch.path("pool/data.img").exists());
+
+    // The link for the first administrator, and for nobody else afterwards.
+    let link = ctl_ok(&scratch.path("ctl.sock"), &["web-login"]);
+    let (url, code) = link.trim_end().split_once("/#code=").expect("a link");
+    assert_eq!(url, format!("http://{tcp}"));
+    let begin = json!({ "code": code, "name": "root", "password": "correct horse battery" }).to_string();
+    assert_eq!(ask("", "POST", "/bootstrap", &begin).0, 401, "no wrong token beside it");
+    let stream = || TcpStream::connect((Ipv4Addr::LOCALHOST, http)).expect("the port");
+    assert_eq!(exchange(stream(), "POST", "/api/v1/bootstrap", "", &begin).0, 201);
+    let again = ctl(&scratch.path("ctl.sock"), &["web-login"]);
+    assert!(again.code != Some(0) && again.stderr.contains("name the user"), "{}", again.stderr);
+    assert!(ctl_ok(&scratch.path("ctl.sock"), &["web-login", "root"]).starts_with(url));
+    assert!(!std::fs::read_to_string(scratch.audit_log()).expect("the audit log").contains(code));
 }

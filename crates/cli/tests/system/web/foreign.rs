@@ -1,0 +1,166 @@
+//! The HTTP API before others' eyes: tools that know it by its own description alone, and curl over TLS.
+
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::exchange;
+use crate::harness::{Scratch, Server, is_installed, port, run, run_ok, skip};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A package is fetched once.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(240);
+
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+
+const VALIDATOR: &str = "openapi-spec-validator==0.9.0";
+
+const SPECTRAL: &str = "@stoplight/spectral-cli@6.16.3";
+
+/// A directory outside the tree into which this has installed tools, once and whole; `None` when they cannot be had.
+fn tools(name: &str, install: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let directory = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("sanwire-tests").join(name);
+    fs::create_dir_all(&directory).ok()?;
+    let (lock, mark) = (File::create(directory.join("lock")).ok()?, directory.join("complete"));
+    lock.lock().ok()?;
+    if !mark.exists() {
+        if !install(&directory) {
+            return None;
+        }
+        fs::write(mark, "").ok()?;
+    }
+    Some(directory)
+}
+
+fn succeeds(command: Command) -> bool {
+    run(command, INSTALL_TIMEOUT).code == Some(0)
+}
+
+/// The programs of these packages of PyPI.
+fn python_tools() -> Option<PathBuf> {
+    let name = format!("{SCHEMATHESIS}+{VALIDATOR}");
+    let directory = tools(&name, |directory| {
+        let mut make = Command::new("python3");
+        make.args(["-m", "venv", "--clear"]).arg(directory.join("venv"));
+        let mut install = Command::new(directory.join("venv/bin/pip"));
+        install.args(["install", "--quiet", "--no-input", "--disable-pip-version-check", SCHEMATHESIS, VALIDATOR]);
+        succeeds(make) && succeeds(install)
+    });
+    directory.map(|directory| directory.join("venv/bin"))
+}
+
+fn document() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json")
+}
+
+#[test]
+fn the_description_is_valid_openapi() {
+    let test = "the_description_is_valid_openapi";
+    if !is_installed("python3") {
+        return skip(test, "python3 is not installed");
+    }
+    let Some(bin) = python_tools() else { return skip(test, "openapi-spec-validator cannot be had from PyPI") };
+    let mut validator = Command::new(bin.join("openapi-spec-validator"));
+    validator.arg(document());
+    run_ok(validator, TIMEOUT);
+}
+
+#[test]
+fn spectral_finds_no_error_in_the_description() {
+    let test = "spectral_finds_no_error_in_the_description";
+    if !is_installed("npm") {
+        return skip(test, "npm is not installed");
+    }
+    let directory = tools(&SPECTRAL.replace('/', "-"), |directory| {
+        let mut install = Command::new("npm");
+        install.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(directory).arg(SPECTRAL);
+        succeeds(install)
+    });
+    let Some(directory) = directory else { return skip(test, "spectral cannot be had from npm") };
+    let scratch = Scratch::new();
+    fs::write(scratch.path("rules.yaml"), "extends: [\"spectral:oas\"]\n").expect("the rules");
+    let mut lint = Command::new(directory.join("node_modules/.bin/spectral"));
+    lint.args(["lint", "--fail-severity=error", "--ruleset"]).arg(scratch.path("rules.yaml")).arg(document());
+    run_ok(lint, TIMEOUT);
+}
+
+/// What may be the answer to a request that is as the description says: it may name what is not there, or mean what cannot be ("one of
+/// these four", say). Besides, an empty If-Match counts as one here, whatever the pattern of that header.
+const EXPECTED: &str = r#"
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "400", "401", "403", "404", "409", "412", "413", "422", "429", "503", "507"]
+"#;
+
+#[test]
+fn schemathesis_finds_nothing_in_what_the_description_promises() {
+    let test = "schemathesis_finds_nothing_in_what_the_description_promises";
+    if !is_installed("python3") {
+        return skip(test, "python3 is not installed");
+    }
+    let Some(bin) = python_tools() else { return skip(test, "schemathesis cannot be had from PyPI") };
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.path("pool")).expect("a directory");
+    fs::write(scratch.path("schemathesis.toml"), EXPECTED).expect("its configuration");
+    let (wire, url) = (format!("hs-ip:127.0.0.1:{}", port()), format!("127.0.0.1:{}", port()));
+    let (unix, pool) = (format!("unix:{}", scratch.text("http.sock")), format!("fast={}", scratch.text("pool")));
+    let options = ["--http", &url, "--http", &unix, "--pool", &pool].map(str::to_owned);
+    let mut server = Server::start_on(&scratch, &[&wire], &["disk0=ram:8M", "disk1=pool:,size=4M"], &options);
+    // An operator names no path of this host. Accounts are an administrator's: what is made up there hurts nobody.
+    for (role, tags) in [("operator", vec![]), ("administrator", vec!["--include-tag", "accounts"])] {
+        let stream = UnixStream::connect(scratch.path("http.sock")).expect("the socket");
+        let body = format!(r#"{{"name":"{role}","role":"{role}"}}"#);
+        let made = exchange(stream, "POST", "/api/v1/tokens", "", &body).json();
+        let token = made["token"].as_str().expect("a token");
+        let mut judge = Command::new(bin.join("st"));
+        judge.current_dir(scratch.directory()).arg("--config-file").arg(scratch.path("schemathesis.toml"));
+        judge.args(["run", &format!("http://{url}/openapi.json"), "--seed", "1", "--max-examples", "8", "--no-color"]);
+        // A stream has no end.
+        judge.args(["--exclude-path", "/api/v1/events", "--request-timeout", "20"]).args(&tags);
+        judge.arg("-H").arg(format!("Authorization: Bearer {token}"));
+        run_ok(judge, TIMEOUT);
+    }
+    assert!(server.stop().success());
+}
+
+#[test]
+fn curl_speaks_http_2_over_tls_and_knows_the_server_by_its_certificate() {
+    let test = "curl_speaks_http_2_over_tls_and_knows_the_server_by_its_certificate";
+    if !is_installed("curl") || !is_installed("openssl") {
+        return skip(test, "curl or openssl is not installed");
+    }
+    let scratch = Scratch::new();
+    let (key, certificate) = (scratch.text("key.pem"), scratch.text("certificate.pem"));
+    let mut make = Command::new("openssl");
+    make.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+    make.args(["-addext", "subjectAltName=DNS:localhost", "-keyout", &key, "-out", &certificate]);
+    run_ok(make, TIMEOUT);
+    let (wire, http) = (format!("hs-ip:127.0.0.1:{}", port()), port());
+    let configuration = scratch.path("sanwire.toml");
+    let text = format!(
+        "http = [\"127.0.0.1:{http}\"]\nhttp-certificate = {certificate:?}\nhttp-key = {key:?}\n\n\
+         [[volume]]\nname = \"disk0\"\nstore = \"ram:8M\"\n"
+    );
+    fs::write(&configuration, text).expect("a configuration");
+    let options = ["--config".to_owned(), configuration.display().to_string()];
+    let _server = Server::start_on(&scratch, &[&wire], &[], &options);
+    let curl = |arguments: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--max-time", "20"]).args(arguments);
+        run(curl, TIMEOUT)
+    };
+    let url = format!("https://localhost:{http}/healthz");
+    let told = curl(&["--cacert", &certificate, "--write-out", "%{http_version} %{http_code}", &url]);
+    assert_eq!(told.stdout, "ok\n2 200", "{}", told.stderr);
+    let old = curl(&["--cacert", &certificate, "--http1.1", "--write-out", "%{http_version} %{http_code}", &url]);
+    assert_eq!(old.stdout, "ok\n1.1 200", "{}", old.stderr);
+    // Nobody is let in who does not know the certificate, or speaks in the clear.
+    assert_eq!(curl(&[&url]).code, Some(60));
+    assert_ne!(curl(&[&url.replace("https", "http")]).code, Some(0));
+    let stranger = curl(&["--cacert", &certificate, &url.replace("healthz", "api/v1/volumes")]);
+    assert!(stranger.stdout.contains("unauthenticated"), "{}", stranger.stdout);
+}

@@ -6,6 +6,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use crate::is_installed;
 
@@ -27,6 +29,15 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         signal("-CONT", self.0);
     }
+}
+
+/// Whether every thread of a process stands still (proc(5)); one that is gone does.
+fn is_stopped(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let state = |stat: String| stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+        .all(|stat| state(stat) == Some('T'))
 }
 
 fn signal(signal: &str, process: u32) {
@@ -101,6 +112,10 @@ impl Ceph {
     pub fn freeze(&self) -> Frozen {
         let osd = self.daemons.last().expect("the cluster runs").id();
         signal("-STOP", osd);
+        // The signal is sent, and each of its threads works on until it has come there.
+        while !is_stopped(osd) {
+            thread::sleep(Duration::from_millis(1));
+        }
         Frozen(osd)
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Catalogue {
     pub(crate) doomed: BTreeSet<LayerId>,
 }
 
-/// What tells a layer from itself at an earlier time, or cut short. It is noted when it has come to be.
+/// What tells a layer from an older or shortened copy of it. It is noted when the layer is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seal {

@@ -112,7 +112,7 @@ impl Ceph {
     pub fn freeze(&self) -> Frozen {
         let osd = self.daemons.last().expect("the cluster runs").id();
         signal("-STOP", osd);
-        // The signal is sent, and each of its threads works on until it has come there.
+        // The signal is only sent: each thread works on until it is delivered there.
         while !is_stopped(osd) {
             thread::sleep(Duration::from_millis(1));
         }

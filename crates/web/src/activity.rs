@@ -33,7 +33,7 @@ impl Activity {
         Arc::new(Activity { patience, state: Mutex::new(state) })
     }
 
-    /// A request has come.
+    /// Counts a request that has arrived.
     pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         let mut state = self.lock();
         let number = state.next;

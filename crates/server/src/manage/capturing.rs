@@ -118,7 +118,7 @@ pub(super) struct Rollback {
     pub(super) id: SnapshotId,
     /// What it holds now becomes this snapshot.
     pub(super) keep: Option<SnapshotId>,
-    /// Asked again when nobody can write any more: who has come meanwhile would lose what was made stable for it.
+    /// Asked again when nobody can write any more: a client that connected meanwhile would lose what was made stable for it.
     pub(super) check_unused: Option<UnusedCheck>,
 }
 

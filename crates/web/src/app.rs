@@ -47,10 +47,16 @@ impl App {
         Ok(Arc::new(App { management, hosts, document, operations, news, accounts, counts }))
     }
 
-    /// Asks the server in the name of a caller, who may do it now, with the whole request read.
-    pub(crate) async fn ask(&self, caller: &Caller, request: Request) -> Result<Answer, Problem> {
+    /// Asks the server in the name of a caller, who may do it now, with the whole request read. What is told of the answer is made in the
+    /// same thread, where that keeps nobody waiting: a list may be long.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        request: Request,
+        tell: impl FnOnce(Answer) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
         caller.again(&self.accounts)?.check(&request)?;
-        self.management.ask(&caller.asker, request).await
+        self.management.look(&caller.asker, request, tell).await
     }
 
     /// Changes something in the name of a caller.

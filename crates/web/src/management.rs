@@ -96,22 +96,34 @@ impl Management {
         }
     }
 
-    /// Asks the server.
-    pub(crate) async fn ask(&self, by: &Asker, request: Request) -> Result<Answer, Problem> {
+    /// Asks the server, and makes of its answer what is told.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        by: &Asker,
+        request: Request,
+        tell: impl FnOnce(Answer) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
         let _reading = match &request {
             Request::Reload { .. } => Some(self.of_configuration.try_acquire().map_err(|_| busy())?),
             _ => None,
         };
         let place = self.place(by).await?;
-        self.ask_at(place, by, request).await
+        self.look_at(place, by, request, tell).await
     }
 
-    async fn ask_at(&self, place: OwnedSemaphorePermit, by: &Asker, request: Request) -> Result<Answer, Problem> {
+    async fn look_at<T: Send + 'static>(
+        &self,
+        place: OwnedSemaphorePermit,
+        by: &Asker,
+        request: Request,
+        tell: impl FnOnce(Answer) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
         let (desk, by) = (Arc::clone(&self.desk), by.clone());
-        match work_at(place, move || desk.handle(&by, request)).await? {
-            Response::Done(answer) => Ok(answer),
+        let look = move || match desk.handle(&by, request) {
+            Response::Done(answer) => tell(answer),
             Response::Refused(refusal) => Err(refusal.into()),
-        }
+        };
+        work_at(place, look).await?
     }
 
     /// A place for what this one wants done, when it is its turn.
@@ -144,7 +156,7 @@ impl Management {
             Some(pools) => Request::InPools { pools, request: Box::new(request) },
             None => request,
         };
-        let mut answer = self.ask(by, Request::Start { request: Box::new(request) }).await?;
+        let mut answer = self.look(by, Request::Start { request: Box::new(request) }, Ok).await?;
         let mut looks = LOOKS.iter().filter(|_| !terms.is_async);
         loop {
             let job = match answer {
@@ -165,7 +177,7 @@ impl Management {
                     let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                         return Ok(Outcome::Running(Box::new(job)));
                     };
-                    let looked = self.ask_at(place, by, Request::Job { id: job.id, wait: false }).await;
+                    let looked = self.look_at(place, by, Request::Job { id: job.id, wait: false }, Ok).await;
                     let Ok(looked) = looked else { return Ok(Outcome::Running(Box::new(job))) };
                     answer = looked;
                 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::response::Response;
 use sanwire_server::{Answer, AuditLines, AuditQuery, AuditResult, Request};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -75,13 +76,14 @@ async fn audit(
     State(app): State<Arc<App>>,
     caller: Caller,
     Query(query): Query<LinesQuery>,
-) -> Result<axum::Json<AuditPage>, Problem> {
-    match app.ask(&caller, Request::Audit(query.wanted()?)).await? {
+) -> Result<Response, Problem> {
+    let tell = |answer| match answer {
         Answer::Audit(AuditLines { lines, cursor, more, gone }) => {
             Ok(axum::Json(AuditPage { items: lines, next: cursor, more, gone }))
         }
         _ => Err(unexpected()),
-    }
+    };
+    app.show(&caller, Request::Audit(query.wanted()?), tell).await
 }
 
 impl LinesQuery {

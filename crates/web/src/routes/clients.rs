@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use sanwire_server::{Answer, ClientSettings, ClientStatus, JobStatus, Request};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -47,8 +47,9 @@ async fn list_clients(
     State(app): State<Arc<App>>,
     caller: Caller,
     Query(query): Query<PageQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    Ok(axum::Json(query.cut(app.clients(&caller).await?, |client| client.client.id.to_string())?))
+) -> Result<Response, Problem> {
+    let tell = |answer| Ok(axum::Json(query.cut(clients(answer)?, |client| client.client.id.to_string())?));
+    app.show(&caller, Request::Clients, tell).await
 }
 
 /// Serve one more client
@@ -70,15 +71,14 @@ async fn add_client(
 
 /// A client
 #[utoipa::path(get, path = "/clients/{client}", tag = "clients", params(("client" = String, Path, description = "Its id or name.")), responses((status = 200, description = "The client.", body = ClientStatus)))]
-async fn client(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(name): Path<String>,
-) -> Result<impl IntoResponse, Problem> {
-    let mut clients = app.clients(&caller).await?.into_iter();
-    let client = clients.find(|client| client.client.name == name || client.client.id.to_string() == name);
-    let client = client.ok_or_else(|| Problem::new("client-unknown", "no client of this id or name is known"))?;
-    Ok(Tagged(client.revision, client))
+async fn client(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<String>) -> Result<Response, Problem> {
+    let find = move |answer| {
+        let mut clients = clients(answer)?.into_iter();
+        let client = clients.find(|client| client.client.name == name || client.client.id.to_string() == name);
+        let client = client.ok_or_else(|| Problem::new("client-unknown", "no client of this id or name is known"))?;
+        Ok(Tagged(client.revision, client))
+    };
+    app.show(&caller, Request::Clients, find).await
 }
 
 /// Change what a client may do
@@ -183,11 +183,9 @@ async fn drop_client(
     app.change(&caller, Request::DropClient { client }, terms).await.map(Made::changed)
 }
 
-impl App {
-    async fn clients(&self, caller: &Caller) -> Result<Vec<ClientStatus>, Problem> {
-        match self.ask(caller, Request::Clients).await? {
-            Answer::Clients(clients) => Ok(clients),
-            _ => Err(unexpected()),
-        }
+fn clients(answer: Answer) -> Result<Vec<ClientStatus>, Problem> {
+    match answer {
+        Answer::Clients(clients) => Ok(clients),
+        _ => Err(unexpected()),
     }
 }

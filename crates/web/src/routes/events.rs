@@ -18,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::unexpected;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::events::Listener;
@@ -127,11 +128,14 @@ impl Stream {
             }
             self.listener.look();
             let request = Request::Events { since: self.cursor.clone(), filter: self.filter.clone(), wait: false };
-            let events = match self.app.ask(&self.caller, request).await.ok()? {
-                Answer::Events(events) => events,
-                _ => return None,
+            let tell = |answer| match answer {
+                Answer::Events(events) => Ok(told(events)),
+                _ => Err(unexpected()),
             };
-            if self.take(events) {
+            let (texts, cursor) = self.app.look(&self.caller, request, tell).await.ok()?;
+            self.cursor = Some(cursor);
+            self.ready.extend(texts);
+            if !self.ready.is_empty() {
                 continue;
             }
             match timeout(PING_INTERVAL, self.listener.wait()).await {
@@ -141,25 +145,22 @@ impl Stream {
             }
         }
     }
+}
 
-    /// Takes what has happened; whether that was anything.
-    fn take(&mut self, events: Events) -> bool {
-        let Events { events, cursor, gone, restarted } = events;
-        let run = cursor.split_once(':').map_or("", |(run, _)| run);
-        if gone.is_some() || restarted {
-            let before = events.first().map_or(0, |event| event.number - 1);
-            self.ready.push_back(written("gap", &format!("{run}:{before}"), &Gap { gone, restarted }));
-        }
-        let has_any = !events.is_empty() || !self.ready.is_empty();
-        let texts = events.iter().map(|event| {
-            let name = serde_json::to_value(event).ok();
-            let name = name.as_ref().and_then(|event| event["event"].as_str()).unwrap_or("event");
-            written(name, &format!("{run}:{}", event.number), event)
-        });
-        self.ready.extend(texts);
-        self.cursor = Some(cursor);
-        has_any
-    }
+/// What has happened, as it is sent, and the cursor of what follows.
+fn told(Events { events, cursor, gone, restarted }: Events) -> (Vec<String>, String) {
+    let run = cursor.split_once(':').map_or("", |(run, _)| run);
+    let has_gap = gone.is_some() || restarted;
+    let gap = has_gap.then(|| {
+        let before = events.first().map_or(0, |event| event.number - 1);
+        written("gap", &format!("{run}:{before}"), &Gap { gone, restarted })
+    });
+    let texts = events.iter().map(|event| {
+        let name = serde_json::to_value(event).ok();
+        let name = name.as_ref().and_then(|event| event["event"].as_str()).unwrap_or("event");
+        written(name, &format!("{run}:{}", event.number), event)
+    });
+    (gap.into_iter().chain(texts).collect(), cursor)
 }
 
 fn written(name: &str, id: &str, data: &impl Serialize) -> String {

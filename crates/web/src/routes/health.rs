@@ -53,10 +53,11 @@ async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, Problem> {
 #[utoipa::path(get, path = "/metrics", tag = "monitoring", security((), ("token" = []), ("session" = [])), responses((status = 200, description = "The metrics.", body = String, content_type = "application/openmetrics-text")))]
 async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let by = Asker::Signal { signal: "scrape" };
-    match app.management.ask(&by, Request::Metrics).await? {
+    let tell = |answer| match answer {
         Answer::Metrics(metrics) => Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], String::from(metrics)).into_response()),
         _ => Err(unexpected()),
-    }
+    };
+    app.management.look(&by, Request::Metrics, tell).await
 }
 
 /// The description of this API, as OpenAPI 3.1

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use sanwire_server::{Answer, JobStatus, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -25,18 +25,20 @@ async fn list_jobs(
     State(app): State<Arc<App>>,
     caller: Caller,
     Query(query): Query<PageQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    match app.ask(&caller, Request::Jobs).await? {
+) -> Result<Response, Problem> {
+    let tell = |answer| match answer {
         Answer::Jobs(jobs) => Ok(axum::Json(query.cut(jobs, |job| job.id)?)),
         _ => Err(unexpected()),
-    }
+    };
+    app.show(&caller, Request::Jobs, tell).await
 }
 
 /// A job
 #[utoipa::path(get, path = "/jobs/{job}", tag = "jobs", params(("job" = u64, Path, description = "Its number.")), responses((status = 200, description = "The job.", body = JobStatus)))]
-async fn job(State(app): State<Arc<App>>, caller: Caller, Path(id): Path<u64>) -> Result<impl IntoResponse, Problem> {
-    match app.ask(&caller, Request::Job { id, wait: false }).await? {
+async fn job(State(app): State<Arc<App>>, caller: Caller, Path(id): Path<u64>) -> Result<Response, Problem> {
+    let tell = |answer| match answer {
         Answer::Job(job) => Ok(axum::Json(job)),
         _ => Err(unexpected()),
-    }
+    };
+    app.show(&caller, Request::Job { id, wait: false }, tell).await
 }

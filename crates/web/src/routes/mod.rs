@@ -126,12 +126,22 @@ fn in_path(name: &str) -> String {
 }
 
 impl App {
-    /// The server as it is now.
-    async fn status(&self, caller: &Caller) -> Result<Status, Problem> {
-        match self.ask(caller, Request::Status).await? {
-            Answer::Status(status) => Ok(status),
-            _ => Err(unexpected()),
-        }
+    /// Asks the server in the name of a caller, and answers with what is made of that.
+    async fn show<T: IntoResponse>(
+        &self,
+        caller: &Caller,
+        request: Request,
+        tell: impl FnOnce(Answer) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<Response, Problem> {
+        self.look(caller, request, move |answer| tell(answer).map(T::into_response)).await
+    }
+}
+
+/// The server as it is now.
+fn status(answer: Answer) -> Result<Status, Problem> {
+    match answer {
+        Answer::Status(status) => Ok(status),
+        _ => Err(unexpected()),
     }
 }
 

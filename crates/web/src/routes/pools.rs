@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use sanwire_server::{Answer, PoolStatus, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -27,26 +27,24 @@ async fn list_pools(
     State(app): State<Arc<App>>,
     caller: Caller,
     Query(query): Query<PageQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    Ok(axum::Json(query.cut(app.pools(&caller).await?, |pool| pool.name.clone())?))
+) -> Result<Response, Problem> {
+    let tell = |answer| Ok(axum::Json(query.cut(pools(answer)?, |pool| pool.name.clone())?));
+    app.show(&caller, Request::Pools, tell).await
 }
 
 /// A pool
 #[utoipa::path(get, path = "/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "Its name.")), responses((status = 200, description = "The pool.", body = PoolStatus)))]
-async fn pool(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(name): Path<String>,
-) -> Result<impl IntoResponse, Problem> {
-    let pool = app.pools(&caller).await?.into_iter().find(|pool| pool.name == name);
-    pool.map(axum::Json).ok_or_else(|| Problem::new("pool-unknown", "there is no pool of this name"))
+async fn pool(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<String>) -> Result<Response, Problem> {
+    let find = move |answer| {
+        let pool = pools(answer)?.into_iter().find(|pool| pool.name == name);
+        pool.map(axum::Json).ok_or_else(|| Problem::new("pool-unknown", "there is no pool of this name"))
+    };
+    app.show(&caller, Request::Pools, find).await
 }
 
-impl App {
-    async fn pools(&self, caller: &Caller) -> Result<Vec<PoolStatus>, Problem> {
-        match self.ask(caller, Request::Pools).await? {
-            Answer::Pools(pools) => Ok(pools),
-            _ => Err(unexpected()),
-        }
+fn pools(answer: Answer) -> Result<Vec<PoolStatus>, Problem> {
+    match answer {
+        Answer::Pools(pools) => Ok(pools),
+        _ => Err(unexpected()),
     }
 }

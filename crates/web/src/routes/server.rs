@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
-use sanwire_server::{Answer, Collections, Deviation, GroupStatus, JobStatus, MissingStatus, PortState, Request};
+use axum::response::Response;
+use sanwire_server::{
+    Answer, Collections, Deviation, GroupStatus, JobStatus, MissingStatus, PortState, Request, Status,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, Made, Tagged, unexpected};
+use super::{Changed, Made, Tagged, status, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -31,7 +33,11 @@ struct Server {
     /// What clients call it.
     name: String,
     /// The version of the program.
-    version: &'static str,
+    version: String,
+    /// When it was started, as in RFC 3339.
+    started: String,
+    /// For how long it has run.
+    uptime_seconds: u64,
     /// Rises with each change of what an administrator can change.
     revision: u64,
     /// The same of all resources of each type.
@@ -80,30 +86,36 @@ struct DryRunQuery {
 
 /// The server
 #[utoipa::path(get, path = "/server", tag = "server", responses((status = 200, description = "The server as it is now.", body = Server)))]
-async fn server(State(app): State<Arc<App>>, caller: Caller) -> Result<impl IntoResponse, Problem> {
-    let status = app.status(&caller).await?;
-    let server = Server {
-        name: status.name,
-        version: env!("CARGO_PKG_VERSION"),
-        revision: status.revision,
-        collections: status.collections,
-        wires: status.wires,
-        volumes: status.volumes.len(),
-        targets: status.targets.len(),
-        groups: status.groups,
-        missing: status.missing,
-    };
-    // Not everything in it has a revision.
-    Ok(axum::Json(server))
+async fn server(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, Problem> {
+    app.show(&caller, Request::Status, |answer| status(answer).map(Server::from).map(axum::Json)).await
+}
+
+impl From<Status> for Server {
+    fn from(status: Status) -> Self {
+        // Not everything in it has a revision.
+        Server {
+            name: status.name,
+            version: status.run.version,
+            started: status.run.started,
+            uptime_seconds: status.run.uptime_seconds,
+            revision: status.revision,
+            collections: status.collections,
+            wires: status.wires,
+            volumes: status.volumes.len(),
+            targets: status.targets.len(),
+            groups: status.groups,
+            missing: status.missing,
+        }
+    }
 }
 
 /// What differs from the configuration
 #[utoipa::path(get, path = "/server/configuration/difference", tag = "server", responses((status = 200, description = "What differs.", body = Difference)))]
-async fn difference(State(app): State<Arc<App>>, caller: Caller) -> Result<impl IntoResponse, Problem> {
-    let status = app.status(&caller).await?;
-    let would = app.ask(&caller, Request::Reload { force: false, dry_run: true, reset: false }).await?;
-    let Answer::Changed(reload) = would else { return Err(unexpected()) };
-    Ok(Tagged(status.revision, Difference { deviations: status.deviations, reload }))
+async fn difference(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, Problem> {
+    let tell = |answer| status(answer).map(|status| (status.revision, status.deviations));
+    let (revision, deviations) = app.look(&caller, Request::Status, tell).await?;
+    let tell = move |answer| Ok(Tagged(revision, Difference { deviations, reload: changed(answer)? }));
+    app.show(&caller, Request::Reload { force: false, dry_run: true, reset: false }, tell).await
 }
 
 /// Read the configuration again
@@ -122,8 +134,12 @@ async fn reload(
     if !query.dry_run {
         return app.change(&caller, request, terms).await.map(Made::changed);
     }
-    match app.ask(&caller, request).await? {
-        Answer::Changed(lines) => Ok(Made::changed(Outcome::Changed(lines))),
+    app.look(&caller, request, |answer| Ok(Made::changed(Outcome::Changed(changed(answer)?)))).await
+}
+
+fn changed(answer: Answer) -> Result<Vec<String>, Problem> {
+    match answer {
+        Answer::Changed(lines) => Ok(lines),
         _ => Err(unexpected()),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use sanwire_server::{Answer, JobStatus, Request, SessionStatus};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -26,22 +26,22 @@ async fn list_sessions(
     State(app): State<Arc<App>>,
     caller: Caller,
     Query(query): Query<PageQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    Ok(axum::Json(query.cut(app.sessions(&caller).await?, |session| session.id.clone())?))
+) -> Result<Response, Problem> {
+    let tell = |answer| Ok(axum::Json(query.cut(sessions(answer)?, |session| session.id.clone())?));
+    app.show(&caller, Request::Sessions, tell).await
 }
 
 /// A session
 ///
 /// Its ETag is the revision of all sessions of its client.
 #[utoipa::path(get, path = "/sessions/{session}", operation_id = "find_session", tag = "sessions", params(("session" = String, Path, description = "Its number, in hexadecimal digits.")), responses((status = 200, description = "The session.", body = SessionStatus)))]
-async fn session(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<impl IntoResponse, Problem> {
-    let session = app.sessions(&caller).await?.into_iter().find(|session| session.id == id);
-    let session = session.ok_or_else(|| Problem::new("session-unknown", "there is no session of this number"))?;
-    Ok(Tagged(session.revision, session))
+async fn session(State(app): State<Arc<App>>, caller: Caller, Path(id): Path<String>) -> Result<Response, Problem> {
+    let find = move |answer| {
+        let session = sessions(answer)?.into_iter().find(|session| session.id == id);
+        let session = session.ok_or_else(|| Problem::new("session-unknown", "there is no session of this number"))?;
+        Ok(Tagged(session.revision, session))
+    };
+    app.show(&caller, Request::Sessions, find).await
 }
 
 /// End a session
@@ -59,11 +59,9 @@ async fn drop_session(
     app.change(&caller, Request::DropSession { session }, terms).await.map(Made::changed)
 }
 
-impl App {
-    async fn sessions(&self, caller: &Caller) -> Result<Vec<SessionStatus>, Problem> {
-        match self.ask(caller, Request::Sessions).await? {
-            Answer::Sessions(sessions) => Ok(sessions),
-            _ => Err(unexpected()),
-        }
+fn sessions(answer: Answer) -> Result<Vec<SessionStatus>, Problem> {
+    match answer {
+        Answer::Sessions(sessions) => Ok(sessions),
+        _ => Err(unexpected()),
     }
 }

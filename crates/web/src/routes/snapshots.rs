@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use sanwire_server::{Answer, JobStatus, Request, SnapshotStatus};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -74,8 +74,9 @@ async fn list_snapshots(
     State(app): State<Arc<App>>,
     caller: Caller,
     Query(query): Query<PageQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    Ok(axum::Json(query.cut(app.snapshots(&caller, None).await?, key)?))
+) -> Result<Response, Problem> {
+    let request = Request::Snapshots { volume: None };
+    app.show(&caller, request, move |answer| Ok(axum::Json(query.cut(snapshots(answer)?, key)?))).await
 }
 
 /// Take snapshots of several volumes
@@ -102,8 +103,9 @@ async fn list_snapshots_of(
     caller: Caller,
     Path(volume): Path<String>,
     Query(query): Query<PageQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    Ok(axum::Json(query.cut(app.snapshots(&caller, Some(volume)).await?, key)?))
+) -> Result<Response, Problem> {
+    let request = Request::Snapshots { volume: Some(volume) };
+    app.show(&caller, request, move |answer| Ok(axum::Json(query.cut(snapshots(answer)?, key)?))).await
 }
 
 /// Take a snapshot of a volume
@@ -130,11 +132,13 @@ async fn snapshot(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path((volume, name)): Path<(String, String)>,
-) -> Result<impl IntoResponse, Problem> {
-    let snapshots = app.snapshots(&caller, Some(volume)).await?;
-    let snapshot = snapshots.into_iter().find(|snapshot| snapshot.name == name);
-    let unknown = || Problem::new("snapshot-unknown", "the volume has no snapshot of this name");
-    snapshot.map(axum::Json).ok_or_else(unknown)
+) -> Result<Response, Problem> {
+    let find = move |answer| {
+        let snapshot = snapshots(answer)?.into_iter().find(|snapshot| snapshot.name == name);
+        let unknown = || Problem::new("snapshot-unknown", "the volume has no snapshot of this name");
+        snapshot.map(axum::Json).ok_or_else(unknown)
+    };
+    app.show(&caller, Request::Snapshots { volume: Some(volume) }, find).await
 }
 
 /// Protect a snapshot, or not any more
@@ -196,11 +200,9 @@ fn key(SnapshotStatus { volume, name, pool, .. }: &SnapshotStatus) -> String {
     format!("{volume}@{name}@{pool}")
 }
 
-impl App {
-    async fn snapshots(&self, caller: &Caller, volume: Option<String>) -> Result<Vec<SnapshotStatus>, Problem> {
-        match self.ask(caller, Request::Snapshots { volume }).await? {
-            Answer::Snapshots(snapshots) => Ok(snapshots),
-            _ => Err(unexpected()),
-        }
+fn snapshots(answer: Answer) -> Result<Vec<SnapshotStatus>, Problem> {
+    match answer {
+        Answer::Snapshots(snapshots) => Ok(snapshots),
+        _ => Err(unexpected()),
     }
 }

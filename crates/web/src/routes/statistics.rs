@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use sanwire_server::{Answer, Request, Statistics};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,9 +21,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 ///
 /// Of volumes, connections, refused packets and quotas.
 #[utoipa::path(get, path = "/statistics", tag = "monitoring", responses((status = 200, description = "The numbers.", body = Statistics)))]
-async fn statistics(State(app): State<Arc<App>>, caller: Caller) -> Result<impl IntoResponse, Problem> {
-    match app.ask(&caller, Request::Statistics).await? {
+async fn statistics(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, Problem> {
+    let tell = |answer| match answer {
         Answer::Statistics(statistics) => Ok(axum::Json(statistics)),
         _ => Err(unexpected()),
-    }
+    };
+    app.show(&caller, Request::Statistics, tell).await
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
-use sanwire_server::{GroupStatus, JobStatus, Request, TargetStatus};
+use axum::response::Response;
+use sanwire_server::{Answer, GroupStatus, JobStatus, Request, TargetStatus};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::server::AccessState;
-use super::{Changed, ForceQuery, Made, Tagged};
+use super::{Changed, ForceQuery, Made, Tagged, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -73,20 +73,22 @@ async fn list_targets(
     State(app): State<Arc<App>>,
     caller: Caller,
     Query(query): Query<PageQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    let targets = app.status(&caller).await?.targets.into_iter().map(Target::from).collect();
-    Ok(axum::Json(query.cut(targets, |target| target.name.clone())?))
+) -> Result<Response, Problem> {
+    let tell = |answer| {
+        let targets = status(answer)?.targets.into_iter().map(Target::from).collect();
+        Ok(axum::Json(query.cut(targets, |target: &Target| target.name.clone())?))
+    };
+    app.show(&caller, Request::Status, tell).await
 }
 
 /// An iSCSI target
 #[utoipa::path(get, path = "/targets/{target}", tag = "targets", params(("target" = String, Path, description = "Its name.")), responses((status = 200, description = "The target.", body = Target)))]
-async fn target(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(name): Path<String>,
-) -> Result<impl IntoResponse, Problem> {
-    let target = app.target(&caller, &name).await?;
-    Ok(Tagged(target.revision, target))
+async fn target(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<String>) -> Result<Response, Problem> {
+    let find = move |answer| {
+        let target = find(answer, &name)?;
+        Ok(Tagged(target.revision, target))
+    };
+    app.show(&caller, Request::Status, find).await
 }
 
 /// Make a volume a logical unit of a target
@@ -130,7 +132,8 @@ async fn unmap_unit(
     Path((target, lun)): Path<(String, u16)>,
     Query(ForceQuery { force }): Query<ForceQuery>,
 ) -> Result<Made, Problem> {
-    let known = app.target(&caller, &target).await?;
+    let name = target.clone();
+    let known = app.look(&caller, Request::Status, move |answer| find(answer, &name)).await?;
     // What is unmapped is what has this number now.
     terms.revision = terms.revision.or(Some(known.revision));
     let unit = known.units.into_iter().find(|unit| unit.lun == lun);
@@ -153,9 +156,7 @@ async fn set_target_group(
     app.change(&caller, request, terms).await.map(Made::changed)
 }
 
-impl App {
-    async fn target(&self, caller: &Caller, name: &str) -> Result<Target, Problem> {
-        let target = self.status(caller).await?.targets.into_iter().find(|target| target.name == name);
-        target.map(Target::from).ok_or_else(|| Problem::new("target-unknown", "there is no iSCSI target of this name"))
-    }
+fn find(answer: Answer, name: &str) -> Result<Target, Problem> {
+    let target = status(answer)?.targets.into_iter().find(|target| target.name == name);
+    target.map(Target::from).ok_or_else(|| Problem::new("target-unknown", "there is no iSCSI target of this name"))
 }

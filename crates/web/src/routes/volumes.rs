@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
-use sanwire_server::{JobStatus, Request, VolumeStatus};
+use axum::response::Response;
+use sanwire_server::{Answer, JobStatus, Request, VolumeStatus};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::new_volume::{NewVolume, VolumeInPool};
-use super::{Changed, ForceQuery, Made, Tagged};
+use super::{Changed, ForceQuery, Made, Tagged, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -58,9 +58,9 @@ async fn list_volumes(
     State(app): State<Arc<App>>,
     caller: Caller,
     Query(query): Query<PageQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    let status = app.status(&caller).await?;
-    Ok(axum::Json(query.cut(status.volumes, |volume| u32::from(volume.lun))?))
+) -> Result<Response, Problem> {
+    let tell = |answer| Ok(axum::Json(query.cut(status(answer)?.volumes, |volume| u32::from(volume.lun))?));
+    app.show(&caller, Request::Status, tell).await
 }
 
 /// Serve one more volume
@@ -86,13 +86,12 @@ async fn add_volume(
 
 /// A volume
 #[utoipa::path(get, path = "/volumes/{volume}", tag = "volumes", params(("volume" = String, Path, description = "Its name.")), responses((status = 200, description = "The volume.", body = VolumeStatus)))]
-async fn volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(name): Path<String>,
-) -> Result<impl IntoResponse, Problem> {
-    let volume = app.volume(&caller, &name).await?;
-    Ok(Tagged(volume.revision, volume))
+async fn volume(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<String>) -> Result<Response, Problem> {
+    let find = move |answer| {
+        let volume = find(answer, &name)?.ok_or_else(unknown)?;
+        Ok(Tagged(volume.revision, volume))
+    };
+    app.show(&caller, Request::Status, find).await
 }
 
 /// Have a volume in a pool
@@ -114,7 +113,8 @@ async fn put_volume(
 ) -> Result<Made, Problem> {
     let request = wanted.request(&name)?;
     caller.check(&request)?;
-    if let Some(volume) = app.status(&caller).await?.volumes.into_iter().find(|volume| volume.name == name) {
+    let known = name.clone();
+    if let Some(volume) = app.look(&caller, Request::Status, move |answer| find(answer, &known)).await? {
         wanted.check_equal(&volume)?;
         return Ok(Made::changed(Outcome::Changed(Vec::new())));
     }
@@ -246,9 +246,10 @@ async fn load_volume(
     app.change(&caller, Request::LoadVolume { name, store }, terms).await.map(Made::changed)
 }
 
-impl App {
-    async fn volume(&self, caller: &Caller, name: &str) -> Result<VolumeStatus, Problem> {
-        let volume = self.status(caller).await?.volumes.into_iter().find(|volume| volume.name == name);
-        volume.ok_or_else(|| Problem::new("volume-unknown", "no volume of this name is served"))
-    }
+fn find(answer: Answer, name: &str) -> Result<Option<VolumeStatus>, Problem> {
+    Ok(status(answer)?.volumes.into_iter().find(|volume| volume.name == name))
+}
+
+fn unknown() -> Problem {
+    Problem::new("volume-unknown", "no volume of this name is served")
 }

@@ -3,6 +3,7 @@
 mod accounts;
 mod description;
 mod http2;
+mod large;
 mod odd;
 mod requests;
 mod resources;

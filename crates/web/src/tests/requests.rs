@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Fixture, exchange, fixture, request};
 use crate::limits::LISTENERS_MAX;
 
-fn volume(lun: u16) -> VolumeStatus {
+pub(super) fn volume(lun: u16) -> VolumeStatus {
     serde_json::from_value(json!({
         "id": "0", "revision": 7 + lun, "name": format!("v{lun}"), "origin": "file", "lun": lun,
         "size_bytes": 4096, "block_bytes": 512, "read_only": false, "security": "none",
@@ -19,7 +19,7 @@ fn volume(lun: u16) -> VolumeStatus {
     .unwrap()
 }
 
-fn status() -> Answer {
+pub(super) fn status() -> Answer {
     Answer::Status(Status {
         name: "box".into(),
         revision: 5,

@@ -29,8 +29,9 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks for what a server is sought by: its name, or an interface.
 const TRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a program that ends waits for its connection to say goodbye.
+/// How long a program that ends waits for its connection to say goodbye, and where it has reserved something, to release that.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// A client that is connected to one server.
 pub(crate) struct Connection(RefCell<Client>);
@@ -79,6 +80,11 @@ impl Connection {
     /// Opens a volume by its name.
     pub(crate) fn volume(&self, name: &str) -> anyhow::Result<Volume> {
         Ok(self.0.borrow_mut().open(name)?)
+    }
+
+    /// Has the volume for this client alone to write to, while the connection lives; `preempt`: also where another one has it.
+    pub(crate) fn make_exclusive(&self, volume: &Volume, preempt: bool) -> anyhow::Result<()> {
+        Ok(self.0.borrow_mut().make_exclusive(volume, preempt)?)
     }
 
     /// The links of the connection; none over iSCSI.
@@ -131,8 +137,8 @@ pub(crate) struct Background(JoinHandle<()>);
 impl Background {
     /// Waits until the server was told that the client leaves. The volumes must be dropped; a server that is away is not
     /// waited for.
-    pub(crate) fn leave(self) {
-        let end = Instant::now() + LEAVE_TIMEOUT;
+    pub(crate) fn leave(self, has_reserved: bool) {
+        let end = Instant::now() + if has_reserved { RELEASE_TIMEOUT } else { LEAVE_TIMEOUT };
         while !self.0.is_finished() && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));
         }

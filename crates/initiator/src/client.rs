@@ -15,7 +15,7 @@ use sanwire_io::{Clock, Waker};
 
 use crate::driver::{ConnectionState, Driver, OptionChanges};
 use crate::endpoint::ConnectError;
-use crate::inventory::{self, Sought, VolumeSummary};
+use crate::inventory::{self, Rival, Sought, VolumeSummary};
 use crate::looker::Looker;
 use crate::options::ClientOptions;
 use crate::pauser::Pauser;
@@ -50,6 +50,8 @@ pub struct Client {
     wire: Arc<str>,
     /// URLs name volumes by their LUNs.
     named_by_lun: bool,
+    /// By which it registers where it reserves volumes.
+    key: u64,
 }
 
 /// Wakes the root future of [`Client::block_on`].
@@ -104,7 +106,8 @@ impl Client {
             }
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
-        Ok(Client { driver, root, buffers, server, wire, named_by_lun: is_named_by_lun })
+        let key = options.reservation_key();
+        Ok(Client { driver, root, buffers, server, wire, named_by_lun: is_named_by_lun, key })
     }
 
     /// The server, with the packet size that is known by now.
@@ -218,6 +221,16 @@ impl Client {
         Ok(volume)
     }
 
+    /// Has the volume for this client alone to write to, as long as it is connected and while it is away: a persistent reservation,
+    /// which is made again in every session. `preempt`: also where another client has reserved it, which then writes no more.
+    ///
+    /// # Errors
+    /// [`ConnectError::Held`] when another client has reserved it, [`ConnectError::NoReservations`] when the server cannot do that.
+    pub fn make_exclusive(&mut self, volume: &Volume, preempt: bool) -> Result<(), ConnectError> {
+        let rival = if preempt { Rival::Preempted } else { Rival::Respected };
+        self.driver.make_exclusive(&volume.info(), self.key, rival)
+    }
+
     fn volume_info(&self, summary: &VolumeSummary) -> VolumeInfo {
         let server = self.server();
         let block = summary.block_bytes.max(1);
@@ -277,6 +290,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
+        self.driver.release_exclusive();
         self.driver.leave();
     }
 }

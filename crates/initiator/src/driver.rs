@@ -1,6 +1,7 @@
 //! The loop around a session with a server: any number of volumes, one thread.
 
 mod answers;
+mod exclusive;
 mod flushing;
 mod keeping;
 mod looking;
@@ -18,6 +19,7 @@ use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun, Outages, Protection};
 use sanwire_io::Waker;
 
+use self::exclusive::Exclusive;
 use self::keeping::Kept;
 pub(crate) use self::keeping::tells_of_power;
 pub use self::option_changes::OptionChanges;
@@ -173,6 +175,7 @@ pub(crate) struct Driver {
     /// What is kept of the volumes' acknowledged writes, and how much of each at the most.
     keepers: Vec<Option<Kept>>,
     keep_bytes: u64,
+    exclusive: Vec<Exclusive>,
     /// Some of it may want a flush.
     wants_flush: bool,
     buffers: Option<BufferPool>,
@@ -211,6 +214,7 @@ impl Driver {
             next_volume: 0,
             keepers: Vec::new(),
             keep_bytes: 0,
+            exclusive: Vec::new(),
             wants_flush: false,
             buffers: None,
             pauses: Arc::default(),

@@ -87,6 +87,27 @@ pub enum ConnectError {
         /// What there is.
         available: String,
     },
+    /// Another client has the volume for itself.
+    #[error(
+        "volume {volume} of {server} is reserved by {holder}, which alone may write to it: have it detached there, or, if that host is gone for \
+         good, take it over with --preempt"
+    )]
+    Held {
+        /// The server.
+        server: String,
+        /// The volume.
+        volume: String,
+        /// Who has it.
+        holder: String,
+    },
+    /// A volume cannot be had for one client alone.
+    #[error("volume {volume} of {server} knows no persistent reservations: it cannot be attached --exclusive")]
+    NoReservations {
+        /// The server.
+        server: String,
+        /// The volume.
+        volume: String,
+    },
     /// A command that every disk knows failed.
     #[error("{server} answers {command} with {problem}")]
     Command {

@@ -3,6 +3,7 @@
 mod asker;
 mod find;
 mod lists;
+mod reserving;
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ use self::asker::{ANSWER_BYTES, Asker, Refusal};
 pub(crate) use self::find::{Sought, find, find_marked};
 pub(crate) use self::lists::volumes;
 use self::lists::{UNITS_AT_ONCE, report_luns};
+pub(crate) use self::reserving::{Owner, Rival, release, reserve};
 use crate::driver::Driver;
 use crate::endpoint::ConnectError;
 use crate::keeper::Word;

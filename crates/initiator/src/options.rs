@@ -118,6 +118,15 @@ impl ClientOptions {
     }
 }
 
+impl ClientOptions {
+    /// The key of this client's reservations: the first half of its id, by which people know whose they are.
+    pub(crate) fn reservation_key(&self) -> u64 {
+        let id = self.identity.client_id().0;
+        // Zero stands for none.
+        id.first_chunk().map_or(1, |first| u64::from_be_bytes(*first).max(1))
+    }
+}
+
 pub(crate) fn no_randomness(source: io::Error) -> ConnectError {
     ConnectError::Resource { what: "random numbers", source }
 }

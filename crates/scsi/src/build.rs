@@ -3,6 +3,7 @@
 use crate::bytes::put;
 use crate::command::{Extent, PageControl};
 use crate::operation::{AS_WRITER, code};
+use crate::reservation::{OrderAction, ReservationQuery, ReservationType};
 use crate::task::Cdb;
 use crate::vpd::page;
 
@@ -139,6 +140,19 @@ pub fn extended_copy(parameter_bytes: u32) -> Cdb {
     Cdb::from(bytes)
 }
 
+/// PERSISTENT RESERVE IN.
+#[must_use]
+pub fn persistent_reserve_in(query: ReservationQuery, allocation_bytes: u16) -> Cdb {
+    let [high, low] = allocation_bytes.to_be_bytes();
+    Cdb::from([code::PERSISTENT_RESERVE_IN, query as u8, 0, 0, 0, 0, 0, high, low, 0])
+}
+
+/// PERSISTENT RESERVE OUT with the basic parameter list (see [`crate::reservation::parameters`]), for the logical unit.
+#[must_use]
+pub fn persistent_reserve_out(action: OrderAction, kind: ReservationType) -> Cdb {
+    Cdb::from([code::PERSISTENT_RESERVE_OUT, action as u8, kind as u8, 0, 0, 0, 0, 0, 24, 0])
+}
+
 /// START STOP UNIT.
 #[must_use]
 pub fn start_stop_unit(start: bool) -> Cdb {
@@ -210,6 +224,21 @@ mod tests {
                 Command::Primary(PrimaryCommand::ModeSelect {
                     form: ModeForm::Six,
                     page_format: true,
+                    parameter_bytes: 24,
+                }),
+            ),
+            (
+                persistent_reserve_in(ReservationQuery::FullStatus, 4096),
+                Command::Primary(PrimaryCommand::PersistentReserveIn {
+                    query: ReservationQuery::FullStatus,
+                    allocation_bytes: 4096,
+                }),
+            ),
+            (
+                persistent_reserve_out(OrderAction::PreemptAndAbort, ReservationType::WriteExclusive),
+                Command::Primary(PrimaryCommand::PersistentReserveOut {
+                    action: OrderAction::PreemptAndAbort,
+                    scope_and_type: 1,
                     parameter_bytes: 24,
                 }),
             ),

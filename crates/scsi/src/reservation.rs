@@ -2,25 +2,28 @@
 
 mod access;
 mod answer;
+mod asked;
 mod order;
 mod transport_id;
 
 pub use access::Access;
 pub use answer::{Registration, capabilities, full_status, read_keys, read_reservation};
+pub use asked::{Held, Registered, parameters, parse_full_status, parse_read_reservation};
 pub use order::{Order, OrderAction, order};
 pub use transport_id::{IscsiNameError, TransportId};
 
 /// What PERSISTENT RESERVE IN asks (SPC-5 6.15.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
 pub enum ReservationQuery {
     /// 00h: every registered key.
-    Keys,
+    Keys = 0,
     /// 01h: the persistent reservation.
-    Reservation,
+    Reservation = 1,
     /// 02h: what the unit can do.
-    Capabilities,
+    Capabilities = 2,
     /// 03h: every registration with its I_T nexus.
-    FullStatus,
+    FullStatus = 3,
 }
 
 impl ReservationQuery {

@@ -35,6 +35,13 @@ pub(crate) struct AttachArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
+    /// With --exclusive: take the volume over from another client that has it for itself and is gone for good
+    ///
+    /// That client writes no more, and what it had under way is aborted; if it still lives, its users get I/O errors. No key of an entry: a
+    /// host that took the volume over at each start would cut off whoever has taken it over meanwhile.
+    #[arg(long)]
+    pub(crate) preempt: bool,
+
     /// What an entry says too.
     #[command(flatten)]
     pub(crate) options: AttachOptions,
@@ -70,6 +77,13 @@ pub(crate) struct AttachOptions {
     /// Attach it also when it is attached on this host already; both write without knowing of each other
     #[arg(long)]
     pub(crate) again: bool,
+
+    /// Nobody else writes to the volume while it is attached: a persistent reservation of the type Write Exclusive
+    ///
+    /// Other hosts may read. It is held while the server is away and through its restarts, and released by detaching. Refused while another client
+    /// has it. All programs of this host count as one client over HyperSCSI.
+    #[arg(long, conflicts_with = "again")]
+    pub(crate) exclusive: bool,
 
     /// Attach it for reading only, also where it may be written
     #[arg(long)]

@@ -41,18 +41,21 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
         Some(Attachable::Volume(_)) if args.config.is_some() => {
             Err(misuse("--config is the file of entries: give the name of one, in place of a URL"))
         }
-        Some(Attachable::Volume(url)) => attach(url, &args.options),
+        Some(Attachable::Volume(url)) => attach(url, &args.options, args.preempt),
         Some(Attachable::Entry(name)) => {
             let Entry { url, options } = attachments::entry(args, name)?;
-            attach(&url, &options)
+            attach(&url, &options, args.preempt)
         }
         None => Err(misuse("give the URL of a volume, or the name of an entry")),
     }
 }
 
 /// Attaches, tells where, and stays until it is detached or a signal comes.
-fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
+fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> {
     check(url, args)?;
+    if preempt && !args.exclusive {
+        return Err(misuse("--preempt is for --exclusive: add that, or leave it out"));
+    }
     let name = url.volume().map_err(|error| misuse(error.to_string()))?;
     let registry = Registry::open(device::helper)?;
     // What an attachment that was killed has left would be in the way.
@@ -63,6 +66,9 @@ fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     let volume = connection.volume(name)?;
     // Until it is detached.
     let _claim = registry.claim(&url.to_string(), &volume.info().identity, args.again)?;
+    if args.exclusive {
+        connection.make_exclusive(&volume, preempt)?;
+    }
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     // The volume is attached also where that cannot be told.
     let clients = NbdClients::default();
@@ -99,7 +105,7 @@ fn attach(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
         AttachKind::Fuse => fuse((url, name), args, volume, (&registry, telling.as_ref()), &stop),
         AttachKind::Nbd => nbd((url, name), args, volume, (&registry, telling.as_ref()), (stop, clients)),
     };
-    background.leave();
+    background.leave(args.exclusive);
     result
 }
 

@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::harness::{Attached, Process, SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -57,6 +59,43 @@ fn an_entry_is_attached_once_and_its_device_has_a_name() {
         run_ok(world.sanwire(&["ls"]), TIMEOUT);
         !Path::new(&name).is_symlink()
     });
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// Over one wire against the other, and when the one that has it is killed.
+#[test]
+fn an_exclusive_attachment_is_refused_to_others_until_it_ends_or_is_preempted() {
+    let test = "an_exclusive_attachment_is_refused_to_others_until_it_ends_or_is_preempted";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut server = Server::start_for(&world, Wire::Iscsi, &["disk=ram:8M"]);
+    let (url, others) = (Wire::Ip.url("disk"), Wire::Iscsi.url("disk"));
+    let place = world.scratch.text("others-volume");
+    let other = |options: &[&str]| {
+        let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(["attach", &others, "--exclusive", "--no-device", "--mount-point", &place]).args(options);
+        command.env("XDG_STATE_HOME", world.state("other"));
+        command
+    };
+    let mut attached = Attached::fuse(&world, &url, &["--no-device", "--exclusive"]);
+    let id = run_ok(world.sanwire(&["id"]), TIMEOUT);
+    let refused = run(other(&[]), TIMEOUT);
+    let reason = format!("is reserved by client {}, which alone may write to it", id.trim());
+    assert!(refused.code == Some(1) && refused.stderr.contains(&reason), "{}", refused.stderr);
+    attached.kill();
+    assert!(run(other(&[]), TIMEOUT).stderr.contains("take it over with --preempt"));
+    let mut process = Process::spawn("attach", other(&["--preempt"]), world.scratch.path("other.log"));
+    process.wait_for("is attached as\n", TIMEOUT);
+    let refused = run(world.sanwire(&["attach", &url, "--exclusive"]), TIMEOUT);
+    assert!(refused.stderr.contains("is reserved by initiator iqn.2026-11.org.sanwire:client-"), "{}", refused.stderr);
+    process.signal(Signal::TERM);
+    assert!(process.wait(TIMEOUT).success(), "{}", process.log());
+    Attached::fuse(&world, &url, &["--no-device", "--exclusive"]).detach(&world);
+    let pointless = run(world.sanwire(&["attach", &url, "--preempt"]), TIMEOUT);
+    assert!(
+        pointless.code == Some(2) && pointless.stderr.contains("--preempt is for --exclusive"),
+        "{}",
+        pointless.stderr
+    );
     assert!(server.stop().success(), "{}", server.log());
 }
 

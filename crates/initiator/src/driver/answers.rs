@@ -2,7 +2,7 @@
 
 use sanwire_buffer::Frame;
 use sanwire_core::Instant;
-use sanwire_scsi::{Sense, SenseKey};
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
 use super::keeping::tells_of_power;
 use super::{Driver, OwnAnswer, Stalled, Trust, VolumeId, Waiting};
@@ -56,10 +56,18 @@ impl Driver {
                 }
                 Verdict::Tell(Ok(output)) => self.done(again, output, completer, now),
                 Verdict::Tell(Err(error)) => {
+                    if error == VolumeError::Reserved && self.is_exclusive(again.volume) {
+                        self.doubt(again.volume);
+                    }
                     self.note_failed(&again, &answer);
                     completer.complete(Err(error));
                 }
-                Verdict::Again(data_in) => self.give_again(again, &answer, data_in, completer, now),
+                Verdict::Again(data_in) => {
+                    if tells_of_reservations(&answer) && self.is_exclusive(again.volume) {
+                        self.doubt(again.volume);
+                    }
+                    self.give_again(again, &answer, data_in, completer, now);
+                }
                 Verdict::Unsure(data_in) => {
                     self.doubt(again.volume);
                     self.note_power(again.volume, &answer);
@@ -112,4 +120,16 @@ impl Driver {
             served.has_lost_power = true;
         }
     }
+}
+
+/// Whether others have changed what is reserved.
+fn tells_of_reservations(answer: &Answer) -> bool {
+    Sense::parse(&answer.sense).is_some_and(|sense| {
+        let told = [
+            AdditionalSense::RESERVATIONS_PREEMPTED,
+            AdditionalSense::RESERVATIONS_RELEASED,
+            AdditionalSense::REGISTRATIONS_PREEMPTED,
+        ];
+        sense.key == SenseKey::UnitAttention && told.contains(&sense.additional)
+    })
 }

@@ -58,13 +58,8 @@ impl Driver {
         true
     }
 
-    /// Gives a command of the driver's own and waits for its answer, serving everything else meanwhile.
-    pub(crate) fn execute(&mut self, lun: Lun, cdb: Cdb, data_in_bytes: usize) -> Result<OwnAnswer, Failure> {
-        self.execute_with(lun, cdb, None, data_in_bytes)
-    }
-
-    /// The same, with data that goes to the unit.
-    pub(super) fn execute_with(
+    /// Gives a command of the driver's own, perhaps with data, and waits for its answer, serving everything else meanwhile.
+    pub(crate) fn execute(
         &mut self,
         lun: Lun,
         cdb: Cdb,

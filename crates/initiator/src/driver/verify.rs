@@ -227,6 +227,11 @@ impl Driver {
 
     /// The volume is there.
     fn settle(&mut self, id: VolumeId, lun: Lun, contents: &Contents) -> Look {
+        match self.stays_exclusive(id, lun) {
+            Ok(true) => {}
+            Ok(false) => return Look::Settled,
+            Err(failure) => return failure.into(),
+        }
         let ConnectionState::Up(server) = self.link.clone() else { return Look::Interrupted };
         // At another number it was not told as this volume's.
         if let Some(served) = self.served_mut(id) {
@@ -290,15 +295,20 @@ impl Driver {
 
     /// The volume is not to be found: its handles work no more.
     fn drop_replaced(&mut self, id: VolumeId) -> Look {
-        let Some(served) = self.volumes.get_mut(id.index).and_then(Option::take) else { return Look::Settled };
-        let name = served.info.get().name;
+        let Some(name) = self.served(id).map(|served| served.info.get().name) else { return Look::Settled };
         tracing::error!(
             "volume {name} of server {} was removed, or made anew: what was written to it is not there any more. All its I/O fails until it is \
              detached and attached again",
             self.server_name
         );
         let what = format!("volume {name} was removed or replaced at the server: check it, and open it again");
-        let error = VolumeError::Protocol { what: what.into() };
+        self.drop_volume(id, VolumeError::Protocol { what: what.into() });
+        Look::Settled
+    }
+
+    /// This handle works no more: all that it is asked ends so.
+    pub(super) fn drop_volume(&mut self, id: VolumeId, error: VolumeError) {
+        let Some(served) = self.volumes.get_mut(id.index).and_then(Option::take) else { return };
         served.queue.close(error.clone());
         self.let_go_of_unused();
         if self.verifying == Verifying::All {
@@ -308,7 +318,6 @@ impl Driver {
         let (its, others): (Vec<_>, Vec<_>) = stalled.partition(|stalled| stalled.again.volume == id);
         self.stalled = others.into();
         its.into_iter().for_each(|stalled| stalled.completer.complete(Err(error.clone())));
-        Look::Settled
     }
 
     /// Asks a unit who it is while no command is on its way to it.

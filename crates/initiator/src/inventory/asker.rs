@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use sanwire_buffer::Slice;
 use sanwire_core::Lun;
 use sanwire_scsi::vpd::{self, page};
 use sanwire_scsi::{AdditionalSense, AnswerError, Cdb, Sense, SenseKey, Status, build};
@@ -113,32 +114,43 @@ impl<'a> Asker<'a> {
         if let Some(answer) = self.ahead.take(lun, &cdb) {
             return Ok(answer);
         }
+        let own = self.settled(lun, command, (cdb, None), answer_bytes).map_err(Refusal::Failed)?;
+        let Answer { status, sense } = own.answer;
+        match (status, Sense::parse(&sense)) {
+            (Status::Good, _) => Ok(own.data),
+            (_, Some(sense)) if sense.key == SenseKey::IllegalRequest => Err(Refusal::Unknown(sense)),
+            (_, Some(sense)) => Err(Refusal::Refused(sense)),
+            (_, None) => Err(Refusal::Failed(self.failed(command, format!("status {status:?}")))),
+        }
+    }
+
+    /// Gives a command, perhaps with data, until the unit has answered that: it may be busy, or have something else to tell first.
+    pub(super) fn settled(
+        &mut self,
+        lun: Lun,
+        command: &'static str,
+        (cdb, data): (Cdb, Option<&[u8]>),
+        answer_bytes: usize,
+    ) -> Result<OwnAnswer, ConnectError> {
         let (mut attentions, mut busy_since) = (0, None);
         while attentions < ATTENTIONS_MAX {
-            let own = self.driver.execute(lun, cdb, answer_bytes).map_err(|failure| match failure {
+            let data = data.map(|data| Slice::from(data.to_vec()));
+            let own = self.driver.execute(lun, cdb, data, answer_bytes).map_err(|failure| match failure {
                 // The same question would end in the same way again.
-                Failure::Protocol(_) | Failure::TooLarge => Refusal::Failed(self.failed(command, failure.to_string())),
-                _ => Refusal::Failed(ConnectError::Handshake { server: self.server.to_owned(), failure }),
+                Failure::Protocol(_) | Failure::TooLarge => self.failed(command, failure.to_string()),
+                _ => ConnectError::Handshake { server: self.server.to_owned(), failure },
             })?;
-            let Answer { status, sense } = own.answer;
-            let problem = match (status, Sense::parse(&sense)) {
-                (Status::Good, _) => return Ok(own.data),
-                (_, Some(sense)) if sense.key == SenseKey::UnitAttention => {
+            match (own.answer.status, Sense::parse(&own.answer.sense)) {
+                (status, Some(sense)) if status != Status::Good && sense.key == SenseKey::UnitAttention => {
                     self.note_attention(lun, sense.additional);
                     attentions += 1;
-                    continue;
                 }
                 // Who has no room for a question at the moment, or had to drop it, has not said that it is somebody else.
-                (Status::Busy | Status::TaskSetFull | Status::TaskAborted, _) if self.driver.rest(&mut busy_since) => {
-                    continue;
-                }
-                (_, Some(sense)) if sense.key == SenseKey::IllegalRequest => return Err(Refusal::Unknown(sense)),
-                (_, Some(sense)) => return Err(Refusal::Refused(sense)),
-                (_, None) => format!("status {status:?}"),
-            };
-            return Err(Refusal::Failed(self.failed(command, problem)));
+                (Status::Busy | Status::TaskSetFull | Status::TaskAborted, _) if self.driver.rest(&mut busy_since) => {}
+                _ => return Ok(own),
+            }
         }
-        Err(Refusal::Failed(self.failed(command, "one unit attention after the other".to_owned())))
+        Err(self.failed(command, "one unit attention after the other".to_owned()))
     }
 
     /// A vital product data page; `None` when the unit has none such.

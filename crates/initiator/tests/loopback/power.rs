@@ -11,10 +11,10 @@ use sanwire_server::{AllowList, Server, ServerConfig, TargetNodeConfig, Wire};
 
 use super::{config, options};
 
-const BLOCK_BYTES: usize = 4096;
+pub(super) const BLOCK_BYTES: usize = 4096;
 
 /// A server that can lose its power, with one volume in a file.
-struct Host {
+pub(super) struct Host {
     target: Option<Server>,
     settings: ServerConfig,
     directory: PathBuf,
@@ -23,7 +23,7 @@ struct Host {
 }
 
 impl Host {
-    fn new(name: &str) -> Host {
+    pub(super) fn new(name: &str) -> Host {
         Host::with(name, "")
     }
 
@@ -45,7 +45,7 @@ impl Host {
     }
 
     /// The ways to the volume, and what it is called there.
-    fn ways(&self) -> [(Url, &'static str); 2] {
+    pub(super) fn ways(&self) -> [(Url, &'static str); 2] {
         let target = self.target.as_ref().unwrap();
         let (portal, _) = target.wires().iter().find_map(Wire::portal).unwrap();
         let address = |wire: &Wire| if wire.portal().is_none() { wire.address() } else { None };
@@ -75,6 +75,13 @@ impl Host {
         self.target = Some(Server::start(self.settings.clone()).unwrap());
     }
 
+    /// It comes back without this of its records.
+    pub(super) fn restart_without(&mut self, records: &str) {
+        drop(self.target.take());
+        let _ = std::fs::remove_dir_all(self.directory.join("state").join(records));
+        self.start();
+    }
+
     fn block(&self, at: usize) -> u8 {
         std::fs::read(self.directory.join("disk.img")).unwrap()[at * BLOCK_BYTES]
     }
@@ -87,11 +94,11 @@ impl Drop for Host {
     }
 }
 
-async fn write(volume: &Volume, at: usize, byte: u8) -> Result<(), VolumeError> {
+pub(super) async fn write(volume: &Volume, at: usize, byte: u8) -> Result<(), VolumeError> {
     volume.write((at * BLOCK_BYTES) as u64, Slice::from(vec![byte; BLOCK_BYTES])).await
 }
 
-fn connect((url, name): &(Url, &str), options: &ClientOptions) -> (Client, Volume) {
+pub(super) fn connect((url, name): &(Url, &str), options: &ClientOptions) -> (Client, Volume) {
     let mut client = Client::connect(url, options).unwrap();
     let volume = client.open(name).unwrap();
     (client, volume)

@@ -133,6 +133,18 @@ impl TransportId {
     }
 }
 
+/// For people: whose port it is.
+impl fmt::Display for TransportId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_iscsi() {
+            return write!(f, "initiator {}", String::from_utf8_lossy(self.name()));
+        }
+        f.write_str("client ")?;
+        let id = self.0.get(HEADER_BYTES + HYPERSCSI.len()..).unwrap_or_default();
+        id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 impl fmt::Debug for TransportId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TransportId(")?;
@@ -194,6 +206,8 @@ mod tests {
         let client = TransportId::hyperscsi(ClientId([7; 16]));
         assert_eq!(client.as_bytes(), [&[0x0f, 0, 0, 20][..], b"HSCS", &[7; 16]].concat());
         assert_eq!(format!("{device:?}"), "TransportId(iqn.a)");
+        assert_eq!(port.to_string(), "initiator iqn.2026-11.org.example:a");
+        assert_eq!(client.to_string(), format!("client {}", ClientId([7; 16])));
     }
 
     #[test]

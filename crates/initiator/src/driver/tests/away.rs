@@ -36,7 +36,7 @@ fn nothing_is_given_to_a_server_that_is_away_for_too_long() {
     assert!(matches!(serve(&mut driver, volume.write(0, block().freeze())), Err(VolumeError::Disconnected { .. })));
     assert!(matches!(serve(&mut driver, volume.read(0, block())), Err(VolumeError::Disconnected { .. })));
     assert!(matches!(serve(&mut driver, volume.flush()), Err(VolumeError::Disconnected { .. })));
-    assert!(driver.execute(Lun::default(), look(0).cdb, 36).is_err_and(|failure| failure == away()));
+    assert!(driver.execute(Lun::default(), look(0).cdb, None, 36).is_err_and(|failure| failure == away()));
     // Somebody waits for the memory of what is kept: a flush would free it.
     driver.wants_flush = true;
     for _ in 0..10 {

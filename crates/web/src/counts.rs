@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, State};
@@ -67,10 +67,15 @@ impl Counts {
     }
 
     /// All of it, in the text of OpenMetrics.
-    pub(crate) fn text(&self, listeners: usize) -> String {
+    pub(crate) fn text(&self, listeners: usize, certificate_end: Option<SystemTime>) -> String {
         let mut text = String::new();
         // Writing into a string does not fail.
         let _ = self.lock().write(&mut text, listeners);
+        if let Some(end) = certificate_end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()) {
+            let name = "sanwire_http_certificate_expires_timestamp_seconds";
+            let _ = family(&mut text, name, "gauge", "When the certificate of HTTP ends");
+            let _ = writeln!(text, "{name} {}", end.as_secs());
+        }
         text
     }
 
@@ -130,7 +135,7 @@ mod tests {
             |status, took| counts.note("/api/v1/volumes/{volume}".into(), "GET", status, Duration::from_millis(took));
         [(200, 1), (200, 50), (404, 20_000)].into_iter().for_each(|(status, took)| note(status, took));
         counts.note_log_in("refused");
-        let text = counts.text(3);
+        let text = counts.text(3, Some(UNIX_EPOCH + Duration::from_secs(1_900_000_000)));
         for line in [
             "sanwire_http_requests_total{route=\"/api/v1/volumes/{volume}\",method=\"GET\",code=\"200\"} 2",
             "sanwire_http_request_duration_seconds_bucket{le=\"0.001\",route=\"/api/v1/volumes/{volume}\"} 1",
@@ -139,6 +144,7 @@ mod tests {
             "sanwire_http_request_duration_seconds_sum{route=\"/api/v1/volumes/{volume}\"} 20.051",
             "sanwire_http_logins_total{result=\"refused\"} 1",
             "sanwire_event_subscribers 3",
+            "sanwire_http_certificate_expires_timestamp_seconds 1900000000",
         ] {
             assert!(text.lines().any(|own| own == line), "{line}\n{text}");
         }

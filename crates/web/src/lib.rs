@@ -11,10 +11,13 @@ mod address;
 mod answer;
 mod app;
 mod caller;
+mod certificate;
+mod config;
 mod counts;
 mod events;
 mod extract;
 mod guard;
+mod handshakes;
 mod json;
 mod limits;
 mod listen;
@@ -33,9 +36,10 @@ mod web;
 pub use accounts::FileError;
 pub use address::{NoWebAddress, PORT, WebAddress};
 pub use caller::Role;
+pub use config::WebConfig;
 pub use management::Desk;
 pub use tls::CertificateError;
-pub use web::{Web, WebConfig, WebError};
+pub use web::{Web, WebError};
 
 #[cfg(test)]
 mod tests;

@@ -58,8 +58,12 @@ pub(crate) const MANAGED_OF_SOCKET_MAX: usize = 2;
 /// So long the others wait for their turn.
 pub(crate) const MANAGED_WAIT: Duration = Duration::from_secs(20);
 
-/// Threads for what may take long: those requests, and what guards accounts.
-pub(crate) const THREADS_MAX: usize = MANAGED_MAX + MANAGED_OF_STRANGERS_MAX + MANAGED_OF_SOCKET_MAX + HASHED_MAX + 2;
+/// Handshakes of TLS that are computed at a time; networks take turns.
+pub(crate) const HANDSHAKES_MAX: usize = 1;
+
+/// Threads for what may take long: those requests, handshakes, and what guards accounts.
+pub(crate) const THREADS_MAX: usize =
+    MANAGED_MAX + MANAGED_OF_STRANGERS_MAX + MANAGED_OF_SOCKET_MAX + HASHED_MAX + HANDSHAKES_MAX + 2;
 
 /// Listeners to events at a time.
 pub(crate) const LISTENERS_MAX: usize = 64;
@@ -90,6 +94,7 @@ pub(crate) const CODES_OF_NETWORK: Quota = Quota::per_minute(Holder::Network, "f
 
 /// Changes of the own password.
 pub(crate) const PASSWORDS_OF_USER: Quota = Quota::per_minute(Holder::Client, "changes of the own password", 6, 6);
+
 /// Tokens that do not hold, from one network, which are written down.
 pub(crate) const NOTED_TOKENS: Quota =
     Quota::per_minute(Holder::Network, "tokens that do not hold, in the audit log", 6, 6);
@@ -111,6 +116,7 @@ mod tests {
             ("request", "body", format!("{} KiB", BODY_MAX_BYTES >> 10)),
             ("request", "body without an account", format!("{} KiB", BODY_OF_STRANGER_MAX_BYTES >> 10)),
             ("connection", "time for its TLS handshake", format!("{} s", HANDSHAKE_TIMEOUT.as_secs())),
+            ("server", "TLS handshakes that are computed, networks in turn", HANDSHAKES_MAX.to_string()),
             ("request", "time for its headers", format!("{} s", HEADERS_TIMEOUT.as_secs())),
             ("request", "time for its body", format!("{} s", BODY_TIMEOUT.as_secs())),
             ("connection", "time without a request", format!("{} s", SILENCE_TIMEOUT.as_secs())),

@@ -16,17 +16,18 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::{Accept, TlsAcceptor};
 use tower::ServiceExt;
 
 use crate::activity::Activity;
 use crate::answer::Answer;
 use crate::caller::Peer;
+use crate::handshakes::Handshakes;
 use crate::limits::{
     GOODBYE_TIMEOUT, HANDSHAKE_TIMEOUT, HEADERS_MAX_BYTES, HEADERS_TIMEOUT, SILENCE_TIMEOUT, STREAMS_MAX,
 };
 use crate::patient::Patient;
 use crate::places::{Place, Places};
+use crate::tls::Certificates;
 
 /// A pause after the system has refused a connection: mostly there are no descriptors left.
 const REFUSED_PAUSE: Duration = Duration::from_millis(200);
@@ -36,17 +37,18 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(200);
 pub(crate) struct Connections {
     router: Router,
     places: Places,
+    handshakes: Handshakes,
     /// So long nothing may go on over one.
     patience: Duration,
 }
 
 impl Connections {
     pub(crate) fn new(router: Router) -> Self {
-        Connections { router, places: Places::default(), patience: SILENCE_TIMEOUT }
+        Connections { router, places: Places::default(), handshakes: Handshakes::default(), patience: SILENCE_TIMEOUT }
     }
 
     /// Serves who comes by TCP.
-    pub(crate) async fn serve_tcp(self, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    pub(crate) async fn serve_tcp(self, listener: TcpListener, tls: Option<Certificates>) {
         let port = listener.local_addr().map_or(0, |address| address.port());
         loop {
             match listener.accept().await {
@@ -56,7 +58,7 @@ impl Connections {
                     let _ = stream.set_nodelay(true);
                     match &tls {
                         None => self.spawn(stream, peer, place),
-                        Some(tls) => self.spawn_tls(tls.accept(stream), peer, place),
+                        Some(tls) => self.spawn_tls(stream, tls.clone(), peer, place),
                     }
                 }
                 Err(error) => pause(&error).await,
@@ -87,10 +89,11 @@ impl Connections {
         place
     }
 
-    fn spawn_tls(&self, accept: Accept<TcpStream>, peer: Peer, place: Arc<Place>) {
+    fn spawn_tls(&self, stream: TcpStream, tls: Certificates, peer: Peer, place: Arc<Place>) {
         let connections = self.clone();
         tokio::spawn(async move {
-            match timeout(HANDSHAKE_TIMEOUT, accept).await {
+            let shake = connections.handshakes.shake(stream, peer.network(), || tls.config());
+            match timeout(HANDSHAKE_TIMEOUT, shake).await {
                 Ok(Ok(stream)) => connections.serve(stream, peer, place).await,
                 Ok(Err(error)) => tracing::debug!("a TLS handshake has failed: {error}"),
                 Err(_) => tracing::debug!("a TLS handshake has taken too long"),

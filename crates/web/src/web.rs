@@ -3,47 +3,29 @@
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sanwire_server::WebLinkError;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
-use tokio_rustls::TlsAcceptor;
 
 use crate::accounts::{Accounts, FileError};
 use crate::address::WebAddress;
 use crate::app::{self, App};
+use crate::config::WebConfig;
 use crate::limits::THREADS_MAX;
 use crate::listen::Connections;
 use crate::management::Desk;
 use crate::socket::{self, Socket};
-use crate::tls::{CertificateError, Tls};
+use crate::tls::{CertificateError, Certificates, DAY};
 
 /// So long a thread is kept that has nothing to do.
 const THREAD_KEPT: Duration = Duration::from_secs(10);
 
 /// So long requests under way have when the server ends.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// What the API is told to be.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct WebConfig {
-    /// Where it is reached.
-    pub addresses: Vec<WebAddress>,
-    /// Names by which the server is called there, beside its addresses and `localhost`.
-    pub hosts: Vec<String>,
-    /// Where its accounts are kept; without it there are none.
-    pub accounts_file: Option<PathBuf>,
-    /// A certificate and its key, for all that comes by TCP.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Where the server keeps a certificate that it makes for itself, for what comes from other hosts.
-    pub own_certificate: Option<PathBuf>,
-    /// Whether other hosts are served without TLS.
-    pub is_plaintext: bool,
-}
 
 /// Why the API cannot be reached.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +64,9 @@ pub struct Web {
     thread: Option<JoinHandle<()>>,
     /// Where it is reached, and whether by TLS.
     places: Vec<(WebAddress, bool)>,
-    fingerprint: Option<String>,
+    certificates: Option<Certificates>,
+    /// As it was told to be.
+    begun: WebConfig,
     accounts: Arc<Accounts>,
     app: Arc<App>,
     /// Sockets that are to go at the end.
@@ -90,45 +74,9 @@ pub struct Web {
 }
 
 enum Listener {
-    /// With TLS, if there is an acceptor.
-    Tcp(TcpListener, Option<TlsAcceptor>),
+    /// With TLS, if there is a certificate.
+    Tcp(TcpListener, Option<Certificates>),
     Unix(UnixListener),
-}
-
-impl WebConfig {
-    /// Whether it can be served so, as far as that is known without opening anything.
-    ///
-    /// # Errors
-    /// [`WebError::Open`].
-    pub fn check(&self) -> Result<(), WebError> {
-        match self.addresses.iter().find(|address| self.needs_own(address)) {
-            Some(open) if self.own_certificate.is_none() => Err(WebError::Open(open.clone())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the server's own certificate is needed there.
-    fn needs_own(&self, address: &WebAddress) -> bool {
-        self.certificate.is_none() && !self.is_plaintext && !address.is_local()
-    }
-
-    /// The certificate, if there is need of one.
-    fn tls(&self) -> Result<Option<Tls>, CertificateError> {
-        match (&self.certificate, &self.own_certificate) {
-            (Some((certificate, key)), _) => Tls::load(certificate, key).map(Some),
-            (None, Some(path)) if self.addresses.iter().any(|address| self.needs_own(address)) => {
-                let mut names = self.hosts.clone();
-                names.push("localhost".to_owned());
-                let addresses = self.addresses.iter().filter_map(|address| match address {
-                    WebAddress::Tcp(address) if !address.ip().is_unspecified() => Some(address.ip().to_string()),
-                    _ => None,
-                });
-                names.extend(addresses);
-                Tls::own(path, &names).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
 }
 
 impl Web {
@@ -141,14 +89,15 @@ impl Web {
         let accounts = Arc::new(Accounts::load(config.accounts_file.clone())?);
         let app = App::new(desk, config.hosts.clone(), Arc::clone(&accounts))?;
         let (places, sockets) = (Vec::new(), Vec::new());
-        let mut web = Web { stop: None, thread: None, places, fingerprint: None, accounts, app, sockets };
-        let tls = config.tls()?;
+        let begun = config.clone();
+        let mut web = Web { stop: None, thread: None, places, begun, certificates: None, accounts, app, sockets };
+        web.certificates = config.tls()?.map(Certificates::new);
+        let certificates = web.certificates.clone();
         let listeners = config.addresses.iter().map(|address| {
             let is_encrypted = config.certificate.is_some() || config.needs_own(address);
-            web.open(address, tls.as_ref().filter(|_| is_encrypted).map(|tls| tls.acceptor.clone()))
+            web.open(address, certificates.clone().filter(|_| is_encrypted))
         });
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-        web.fingerprint = tls.map(|tls| tls.fingerprint);
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(THREADS_MAX)
@@ -158,6 +107,7 @@ impl Web {
         let connections = Connections::new(app::router(Arc::clone(&web.app)));
         let (stop, stopped) = oneshot::channel();
         serve(&runtime, listeners, &connections)?;
+        runtime.spawn(warn_daily(certificates));
         drop(connections);
         let thread = thread::Builder::new().name("web".into()).spawn(move || {
             let _ = runtime.block_on(stopped);
@@ -181,8 +131,15 @@ impl Web {
 
     /// The SHA-256 of its certificate, by which a client knows that it speaks with this server.
     #[must_use]
-    pub fn fingerprint(&self) -> Option<&str> {
-        self.fingerprint.as_deref()
+    pub fn fingerprint(&self) -> Option<String> {
+        self.certificates.as_ref().map(|certificates| certificates.now().fingerprint.clone())
+    }
+
+    /// What reads the certificate again, which stands in files, and takes it for connections from then on. What that has changed, or
+    /// could not be changed while it runs, is told, a line for each thing.
+    pub fn renewal(&self) -> impl Fn(&WebConfig) -> Vec<String> + Send + Sync + use<> {
+        let (certificates, begun) = (self.certificates.clone(), self.begun.clone());
+        move |now| begun.renew(now, certificates.as_ref())
     }
 
     /// A link by which somebody becomes the first administrator within ten minutes; `None` where there is one, where none could be
@@ -219,10 +176,14 @@ impl Web {
     /// What the metrics tell of it, in the text of OpenMetrics.
     pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let app = Arc::clone(&self.app);
-        move || app.counts.text(app.news.listeners())
+        let certificates = self.certificates.clone();
+        move || {
+            let end = certificates.as_ref().and_then(|certificates| certificates.now().end());
+            app.counts.text(app.news.listeners(), end)
+        }
     }
 
-    fn open(&mut self, address: &WebAddress, tls: Option<TlsAcceptor>) -> Result<Listener, WebError> {
+    fn open(&mut self, address: &WebAddress, tls: Option<Certificates>) -> Result<Listener, WebError> {
         let failed = |source| WebError::Listen { address: address.clone(), source };
         match address {
             WebAddress::Tcp(wanted) => {
@@ -248,6 +209,17 @@ impl Drop for Web {
         // What has panicked there has told so.
         let _ = self.thread.take().map(JoinHandle::join);
         self.sockets.clear();
+    }
+}
+
+/// Says that the certificate ends soon, when the server starts and each day.
+async fn warn_daily(certificates: Option<Certificates>) {
+    let Some(certificates) = certificates else { return };
+    loop {
+        if let Some(warning) = certificates.now().warning(SystemTime::now()) {
+            tracing::warn!("{warning}");
+        }
+        tokio::time::sleep(DAY).await;
     }
 }
 

@@ -1,5 +1,7 @@
 //! `sanwire serve`.
 
+mod web;
+
 use std::env;
 use std::fmt::Write;
 use std::fs;
@@ -18,8 +20,8 @@ use sanwire_server::{
     Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
     TargetNodeConfig, VolumeConfig,
 };
-use sanwire_web::Web;
 
+use self::web::WebNow;
 use crate::args::{LogLevel, ServeArgs};
 use crate::config::{FileClient, ServeConfig, Wire};
 use crate::control::ControlSocket;
@@ -54,14 +56,15 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         let _ = stop.send(());
     })
     .context("cannot catch signals")?;
-    let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log))?);
+    let http = WebNow::new(config.web.clone());
+    let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log, http.clone()))?);
     let _socket = open_control(&config, &desk)?;
-    let web = open_web(&config, &desk)?;
+    let web = http.open(&desk)?;
     let reloaded = desk.clone();
     signals::on_hangup(move || reload(&reloaded)).context("cannot catch signals")?;
     let is_terminal = io::stdout().is_terminal();
     output::print(&if is_terminal { welcome(&program_name(), &config) } else { served(&config) + "\n" })?;
-    output::print(&web_places(web.as_ref())?)?;
+    output::print(&web::places(web.as_ref())?)?;
     if let Some(pulse) = desk.pulse() {
         service::feed_watchdog(move |within| pulse.beats(within)).context("cannot start a thread for the watchdog")?;
     }
@@ -75,7 +78,8 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
 
 /// Says what is hardly meant so, and what a start would miss.
 fn check(config: &ServeConfig) -> anyhow::Result<()> {
-    for warning in &config.warnings {
+    let warnings: Vec<String> = config.warnings.iter().cloned().chain(config.web.look().ok().flatten()).collect();
+    for warning in &warnings {
         eprintln!("warning: {}", printable(warning));
     }
     let obstacles = config.obstacles();
@@ -87,11 +91,11 @@ fn check(config: &ServeConfig) -> anyhow::Result<()> {
         obstacles.is_empty(),
         "this configuration cannot be served here: {}, {}",
         count(obstacles.len(), "error"),
-        count(config.warnings.len(), "warning")
+        count(warnings.len(), "warning")
     );
     let (volumes, wires) = (count(config.volumes.len(), "volume"), count(config.wires.len(), "wire"));
     let (targets, clients) = (count(config.targets.len(), "iSCSI target"), count(config.clients.len(), "known client"));
-    let warnings = count(config.warnings.len(), "warning");
+    let warnings = count(warnings.len(), "warning");
     Ok(output::print(&format!(
         "the configuration can be served: {volumes}, {wires}, {targets}, {clients}; {warnings}\n"
     ))?)
@@ -110,13 +114,14 @@ fn raise_limit() {
 }
 
 /// Where the configuration comes from when it is read again: where it came from at first.
-fn again(mut args: ServeArgs, log: Option<LogLevel>) -> Source {
+fn again(mut args: ServeArgs, log: Option<LogLevel>, http: WebNow) -> Source {
     // That was for the start.
     args.renewed.clear();
     args.adopted.clear();
     Box::new(move || {
         let config = ServeConfig::load(&args, log).and_then(|config| {
             config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            http.read_again(&config.web)?;
             target_config(&config)
         });
         config.map_err(|error| format!("{error:#}"))
@@ -144,30 +149,6 @@ fn open_control(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result
         tracing::warn!("`sanwire ctl` will not reach this server: {error:#}");
         Ok(None)
     })
-}
-
-/// The HTTP API, which ends before the server does.
-fn open_web(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result<Option<Web>> {
-    if config.web.addresses.is_empty() {
-        return Ok(None);
-    }
-    let web = Web::start(&config.web, Arc::new(desk.clone()))?;
-    desk.make_web_links_by(web.links());
-    desk.add_metrics(web.metrics());
-    Ok(Some(web))
-}
-
-/// Where the HTTP API is reached, a line for each place; and how to begin where nobody has an account.
-fn web_places(web: Option<&Web>) -> anyhow::Result<String> {
-    let Some(web) = web else { return Ok(String::new()) };
-    let mut text: String = web.urls().iter().map(|url| format!("HTTP API at {url}\n")).collect();
-    if let Some(fingerprint) = web.fingerprint() {
-        let _ = writeln!(text, "its certificate has the SHA-256 {fingerprint}");
-    }
-    if let Some(link) = web.log_in_link()? {
-        let _ = writeln!(text, "its first administrator begins within ten minutes (docs/http-api.md) at {link}");
-    }
-    Ok(text)
 }
 
 /// The server that the configuration means. Keys are read and made here.

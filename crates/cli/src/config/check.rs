@@ -24,6 +24,7 @@ impl ServeConfig {
         lines.extend(self.key_file.exists().then(|| key(&self.key_file)).flatten());
         lines.extend(self.secret_file.as_deref().and_then(key));
         lines.extend(self.clients.iter().filter_map(|client| client.key_file().and_then(key)));
+        lines.extend(self.web.look().err().map(|error| error.to_string()));
         lines
     }
 

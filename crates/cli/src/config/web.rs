@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use sanwire_web::{WebAddress, WebConfig};
 
+use super::defaults::is_credential;
 use crate::failure::misuse;
 
 /// What the file says of it.
@@ -66,7 +67,9 @@ impl FileWeb {
             _ => return Err(misuse("http-certificate and http-key: give both or none".to_owned())),
         };
         let is_plaintext = self.is_plaintext;
-        let config = WebConfig { addresses, hosts, accounts_file, certificate, own_certificate, is_plaintext };
+        let has_guarded_key = certificate.as_ref().is_some_and(|(_, key)| is_credential(key));
+        let config =
+            WebConfig { addresses, hosts, accounts_file, certificate, has_guarded_key, own_certificate, is_plaintext };
         config.check().map_err(|error| misuse(error.to_string()))?;
         Ok(config)
     }

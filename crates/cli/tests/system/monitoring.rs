@@ -58,6 +58,8 @@ fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
         &["a=ram:64M", "bad=ram:8M,error=write@0M..8M", "pooled=pool:,size=8M", &remote],
         &[
             format!("--http=127.0.0.1:{http}"),
+            // With a certificate.
+            format!("--http=0.0.0.0:{}", port()),
             format!("--pool=fast={}", scratch.text("pool")),
             format!("--key-file={}", scratch.text("server.key")),
             format!("--state-directory={}", scratch.text("state")),

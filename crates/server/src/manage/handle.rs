@@ -10,6 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use self::awaited::{Awaited, AwaitedPart};
+use super::following::Follower;
 use super::jobs::{Job, Jobs, what};
 use super::look::Looker;
 use super::metrics::RequestCounts;
@@ -49,6 +50,7 @@ pub(super) struct Desk {
     revisions: Revisions,
     requests: RequestCounts,
     web_links: WebLinks,
+    follower: Follower,
     audit: Option<AuditLog>,
     awaited: Awaited,
     /// Of these, each thread that works on a request of a client has one.
@@ -76,6 +78,7 @@ impl ManagementHandle {
             revisions: manager.target().revisions().clone(),
             requests: manager.requests.clone(),
             web_links: manager.web_links.clone(),
+            follower: manager.follower.clone(),
             audit: manager.audit.clone(),
             manager: Mutex::new(Some(manager)),
             awaited: Awaited::default(),
@@ -129,6 +132,11 @@ impl ManagementHandle {
     /// From now on metrics have what this gives, too: whole families in the text of OpenMetrics, with names that nobody else has.
     pub fn add_metrics(&self, part: impl Fn() -> String + Send + Sync + 'static) {
         self.0.requests.add_part(Box::new(part));
+    }
+
+    /// From now on this is done when the configuration was read again and holds; what it tells is told of the reload, too.
+    pub fn follow_reloads_by(&self, follow: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.0.follower.set(Box::new(follow));
     }
 
     /// From now on this makes the links by which somebody begins with the HTTP API: for a user by its name, or for the first

@@ -13,7 +13,7 @@ use super::busy::Busy;
 use super::deviations::deviations;
 use super::metrics::RequestCounts;
 use super::store_texts::StoreTexts;
-use super::{Answer, AuditLog, ManageError, Manager, Source, WebLinks};
+use super::{Answer, AuditLog, Follower, ManageError, Manager, Source, WebLinks};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
@@ -109,6 +109,7 @@ impl Manager {
             audit,
             requests: RequestCounts::default(),
             web_links: WebLinks::default(),
+            follower: Follower::default(),
             began: SystemTime::now(),
             paused: BTreeSet::new(),
             stuck: BTreeMap::new(),

@@ -11,6 +11,7 @@ mod contents;
 mod deviations;
 mod difference;
 mod error;
+mod following;
 mod handle;
 mod holding;
 mod jobs;
@@ -55,6 +56,7 @@ pub use self::audit::{Asker, AuditLines, AuditQuery, AuditResult};
 use self::busy::Busy;
 use self::conditions::Condition;
 pub use self::error::ManageError;
+use self::following::Follower;
 pub use self::handle::ManagementHandle;
 use self::holding::Stuck;
 use self::jobs::Jobs;
@@ -112,6 +114,7 @@ pub struct Manager {
     audit: Option<AuditLog>,
     requests: RequestCounts,
     web_links: WebLinks,
+    follower: Follower,
     /// When it began.
     began: SystemTime,
     /// Whose commands wait, as the shards call them.

@@ -253,6 +253,7 @@ impl Manager {
             changed.extend(self.renumber_as_configured(&volumes));
         }
         drop(volumes);
+        changed.extend(self.follower.follow());
         changed.extend(notes);
         changed.extend(self.keep_reloaded().err().map(|error| not_kept(error, resets)));
         self.target.events().note(Happening::Reloaded { changed: changed.clone() });

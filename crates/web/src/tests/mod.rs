@@ -5,6 +5,7 @@ mod description;
 mod http2;
 mod large;
 mod odd;
+mod renewal;
 mod requests;
 mod resources;
 mod standing;
@@ -34,6 +35,17 @@ pub(super) struct FakeDesk {
 }
 
 type OnNote = Arc<dyn Fn(&str) + Send + Sync>;
+
+impl FakeDesk {
+    pub(super) fn new(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Self {
+        FakeDesk {
+            asked: Mutex::default(),
+            noted: Mutex::default(),
+            on_note: Mutex::default(),
+            answer: Box::new(answer),
+        }
+    }
+}
 
 impl Desk for FakeDesk {
     fn handle(&self, by: &Asker, request: Request) -> Response {
@@ -89,13 +101,7 @@ impl Reply {
 pub(super) fn fixture(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Fixture {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("sanwire-web-{}-{}.sock", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let desk = FakeDesk {
-        asked: Mutex::default(),
-        noted: Mutex::default(),
-        on_note: Mutex::default(),
-        answer: Box::new(answer),
-    };
-    let desk = Arc::new(desk);
+    let desk = Arc::new(FakeDesk::new(answer));
     let socket = env::temp_dir().join(&name);
     let accounts_file = env::temp_dir().join(format!("{name}.json"));
     let addresses = vec!["127.0.0.1:0".parse().unwrap(), WebAddress::Unix(socket)];

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::exchange;
-use crate::harness::{Scratch, Server, is_installed, port, run, run_ok, skip};
+use crate::harness::{Scratch, Server, is_installed, port, run, run_ok, skip, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -135,10 +137,13 @@ fn curl_speaks_http_2_over_tls_and_knows_the_server_by_its_certificate() {
     }
     let scratch = Scratch::new();
     let (key, certificate) = (scratch.text("key.pem"), scratch.text("certificate.pem"));
-    let mut make = Command::new("openssl");
-    make.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
-    make.args(["-addext", "subjectAltName=DNS:localhost", "-keyout", &key, "-out", &certificate]);
-    run_ok(make, TIMEOUT);
+    let make = || {
+        let mut make = Command::new("openssl");
+        make.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+        make.args(["-addext", "subjectAltName=DNS:localhost", "-keyout", &key, "-out", &certificate]);
+        run_ok(make, TIMEOUT);
+    };
+    make();
     let (wire, http) = (format!("hs-ip:127.0.0.1:{}", port()), port());
     let configuration = scratch.path("sanwire.toml");
     let text = format!(
@@ -146,8 +151,9 @@ fn curl_speaks_http_2_over_tls_and_knows_the_server_by_its_certificate() {
          [[volume]]\nname = \"disk0\"\nstore = \"ram:8M\"\n"
     );
     fs::write(&configuration, text).expect("a configuration");
-    let options = ["--config".to_owned(), configuration.display().to_string()];
-    let _server = Server::start_on(&scratch, &[&wire], &[], &options);
+    let options = ["--config", &configuration.display().to_string(), "--control", &scratch.text("control")];
+    let options = options.map(str::to_owned);
+    let server = Server::start_on(&scratch, &[&wire], &[], &options);
     let curl = |arguments: &[&str]| {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--max-time", "20"]).args(arguments);
@@ -163,4 +169,16 @@ fn curl_speaks_http_2_over_tls_and_knows_the_server_by_its_certificate() {
     assert_ne!(curl(&[&url.replace("https", "http")]).code, Some(0));
     let stranger = curl(&["--cacert", &certificate, &url.replace("healthz", "api/v1/volumes")]);
     assert!(stranger.stdout.contains("unauthenticated"), "{}", stranger.stdout);
+    // Another certificate comes in its place, and what is none does not.
+    make();
+    server.signal(Signal::HUP);
+    wait_until("the certificate is another one", TIMEOUT, || curl(&["--cacert", &certificate, &url]).code == Some(0));
+    let kept = scratch.text("kept.pem");
+    fs::copy(&certificate, &kept).expect("the certificate");
+    fs::write(&certificate, "none").expect("the certificate");
+    let mut reload = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    reload.args(["ctl", "reload", "--socket", &scratch.text("control")]);
+    let refused = run(reload, TIMEOUT);
+    assert!(refused.stderr.contains("the certificate of the HTTP API"), "{}", refused.stderr);
+    assert_eq!(curl(&["--cacert", &kept, &url]).code, Some(0));
 }

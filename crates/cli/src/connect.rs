@@ -87,6 +87,11 @@ impl Connection {
         Ok(self.0.borrow_mut().make_exclusive(volume, preempt)?)
     }
 
+    /// Another client that has written to the volume and is connected still.
+    pub(crate) fn other_writer(&self, volume: &Volume) -> anyhow::Result<Option<String>> {
+        Ok(self.0.borrow_mut().other_writer(volume)?)
+    }
+
     /// The links of the connection; none over iSCSI.
     pub(crate) fn links(&self) -> Vec<LinkStatus> {
         self.0.borrow_mut().links()

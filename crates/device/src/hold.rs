@@ -83,7 +83,11 @@ impl Hold {
 
     fn enter(&mut self, claim: Option<Claim>) {
         let exclusion = &self.unit.exclusion;
-        self.is_admitted = !claim.is_some_and(|claim| claim.access.is_change());
+        let is_change = claim.is_some_and(|claim| claim.access.is_change());
+        self.is_admitted = !is_change;
+        if is_change {
+            self.unit.last_writer.note(self.nexus);
+        }
         self.permit = claim.map_or(Permit::Nothing, |claim| exclusion.enter(claim, Lane::of(self.nexus)));
     }
 

@@ -38,6 +38,7 @@ mod fault;
 mod flushes;
 mod generation;
 mod hold;
+mod last_writer;
 mod logical_unit;
 mod medium;
 mod nexus;

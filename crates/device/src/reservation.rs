@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use sanwire_core::NexusId;
 use sanwire_core::quota::Usage;
-use sanwire_scsi::reservation::{Access, Order, ReservationQuery, capabilities};
+use sanwire_scsi::reservation::{Access, Order, ReservationQuery, TransportId, capabilities};
 use sanwire_scsi::{Cdb, CommandSet, Sense};
 
 use crate::fault;
@@ -233,6 +233,11 @@ impl Reservations {
         }
         let record = if after.is_kept() { record::write(after) } else { record::write(&Registry::default()) };
         Some((Arc::clone(keeper), record))
+    }
+
+    /// The initiator port of a nexus that is there.
+    pub(crate) fn initiator_of(&self, nexus: NexusId) -> Option<TransportId> {
+        self.lock().nexuses.get(&nexus).map(|ports| ports.initiator.clone())
     }
 
     /// How many registrations there are, and whether anything is reserved.

@@ -16,6 +16,7 @@ use crate::disturbances::Disturbances;
 use crate::exclusion::Exclusion;
 use crate::fault;
 use crate::flushes::Flushes;
+use crate::last_writer::LastWriter;
 use crate::medium::Medium;
 use crate::nexus::NexusPorts;
 use crate::reservation::{KeptError, ReservationKeeper, Reservations};
@@ -77,6 +78,7 @@ pub struct UnitState {
     pub(crate) exclusion: Exclusion,
     pub(crate) tenures: Tenures,
     pub(crate) flushes: Flushes,
+    pub(crate) last_writer: LastWriter,
     pub(crate) reservations: Reservations,
     stalls: Arc<StoreRetry>,
     store_errors: ErrorCounts,
@@ -112,6 +114,7 @@ impl UnitState {
             tenures: Tenures::new(options.volatility, &exclusion),
             exclusion,
             flushes,
+            last_writer: LastWriter::default(),
             reservations: Reservations::load(options.reservations)?,
             stalls,
             store_errors: ErrorCounts::default(),

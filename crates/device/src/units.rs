@@ -200,7 +200,8 @@ impl LogicalUnits {
     /// What the initiator is told of its writes; `as_writer`: it heeds that.
     pub(crate) fn write_verifier(&self, nexus: NexusId, unit: &UnitState, as_writer: bool) -> Told<WriteVerifier> {
         let writer = self.view.members.with(nexus, |member| member.lock().writer).flatten();
-        unit.write_verifier(as_writer.then_some(nexus), writer)
+        let (verifier, receipt) = unit.write_verifier(as_writer.then_some(nexus), writer);
+        (WriteVerifier { other_writer: unit.other_writer(nexus), ..verifier }, receipt)
     }
 
     /// As if the initiator had asked every unit to keep its medium in (SBC-4 5.14), or to give it free again, until it asks for

@@ -12,6 +12,7 @@ use std::time::Duration;
 use sanwire_buffer::Region;
 use sanwire_core::Outages;
 use sanwire_io::{Clock, Waker};
+use sanwire_scsi::reservation::TransportId;
 
 use crate::driver::{ConnectionState, Driver, OptionChanges};
 use crate::endpoint::ConnectError;
@@ -52,6 +53,8 @@ pub struct Client {
     named_by_lun: bool,
     /// By which it registers where it reserves volumes.
     key: u64,
+    /// Names that its sessions have at servers.
+    own_ports: Vec<TransportId>,
 }
 
 /// Wakes the root future of [`Client::block_on`].
@@ -107,7 +110,8 @@ impl Client {
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
         let key = options.reservation_key();
-        Ok(Client { driver, root, buffers, server, wire, named_by_lun: is_named_by_lun, key })
+        let own_ports = options.ports()?;
+        Ok(Client { driver, root, buffers, server, wire, named_by_lun: is_named_by_lun, key, own_ports })
     }
 
     /// The server, with the packet size that is known by now.
@@ -229,6 +233,17 @@ impl Client {
     pub fn make_exclusive(&mut self, volume: &Volume, preempt: bool) -> Result<(), ConnectError> {
         let rival = if preempt { Rival::Preempted } else { Rival::Respected };
         self.driver.make_exclusive(&volume.info(), self.key, rival)
+    }
+
+    /// Another client that has written to the volume and is connected still, in words for people; `None` also where the server does
+    /// not tell.
+    ///
+    /// # Errors
+    /// As for [`Client::volumes`].
+    pub fn other_writer(&mut self, volume: &Volume) -> Result<Option<String>, ConnectError> {
+        let port = inventory::other_writer(&mut self.driver, volume.info().lun)?;
+        let port = port.filter(|port| !self.own_ports.iter().any(|own| own.is_of_device_of(port)));
+        Ok(port.map(|port| port.to_string()))
     }
 
     fn volume_info(&self, summary: &VolumeSummary) -> VolumeInfo {

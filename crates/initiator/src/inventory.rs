@@ -11,6 +11,7 @@ use sanwire_core::Lun;
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::ModeForm;
 use sanwire_scsi::mode::ModeData;
+use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::{BlockLimits, Provisioning, WriteVerifier, page};
 use sanwire_scsi::{Capacity, Cdb, DeviceIdentification, StandardInquiry, build};
 
@@ -291,6 +292,17 @@ fn mode(asker: &mut Asker<'_>, lun: Lun, listed: Option<&[u8]>) -> Result<Mode, 
     };
     let knows_fua = mode.is_none_or(|mode| mode.force_unit_access);
     Ok(Mode { read_only, lacks_fua: !knows_fua && !word.is_stable(), word })
+}
+
+/// The port of another client that has written to the unit and is there still, if the unit tells such things.
+pub(crate) fn other_writer(driver: &mut Driver, lun: Lun) -> Result<Option<TransportId>, ConnectError> {
+    let asker = &mut Asker::new(driver, THE_SERVER);
+    let listed = asker.listed_pages(lun)?;
+    if listed.is_none_or(|listed| !listed.contains(&page::WRITE_VERIFIER)) {
+        return Ok(None);
+    }
+    let page = asker.optional(lun, inquiry(page::WRITE_VERIFIER))?;
+    Ok(page.and_then(|page| WriteVerifier::parse(&page).ok().flatten()).and_then(|said| said.other_writer))
 }
 
 /// What the unit says of writes that are in its cache.

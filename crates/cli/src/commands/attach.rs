@@ -69,6 +69,7 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
     if args.exclusive {
         connection.make_exclusive(&volume, preempt)?;
     }
+    warn_of_writer(&connection, &volume, args)?;
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     // The volume is attached also where that cannot be told.
     let clients = NbdClients::default();
@@ -107,6 +108,26 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
     };
     background.leave(args.exclusive);
     result
+}
+
+/// Two hosts that write to one volume destroy what is there, unless what uses it is made for that.
+fn warn_of_writer(connection: &Connection, volume: &Volume, args: &AttachOptions) -> anyhow::Result<()> {
+    let info = volume.info();
+    let Some(other) = connection.other_writer(volume)?.filter(|_| !info.read_only) else { return Ok(()) };
+    let (name, server) = (&info.name, &info.server);
+    match (args.exclusive, args.read_only) {
+        (true, _) => {
+            tracing::warn!("{other} has volume {name} of {server} open for writing: its writes fail from now on")
+        }
+        (false, true) => tracing::warn!(
+            "{other} has volume {name} of {server} open for writing: what is read here may be older than what stands there"
+        ),
+        (false, false) => tracing::warn!(
+            "{other} has volume {name} of {server} open for writing: two hosts that mount one file system destroy it, unless it is made for that; \
+             --read-only looks at it without harm, --exclusive lets one host alone write"
+        ),
+    }
+    Ok(())
 }
 
 /// The options, with what the file of terms says.

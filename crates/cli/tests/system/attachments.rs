@@ -81,6 +81,18 @@ fn an_exclusive_attachment_is_refused_to_others_until_it_ends_or_is_preempted() 
     let refused = run(other(&[]), TIMEOUT);
     let reason = format!("is reserved by client {}, which alone may write to it", id.trim());
     assert!(refused.code == Some(1) && refused.stderr.contains(&reason), "{}", refused.stderr);
+    let file = fs::OpenOptions::new().write(true).open(&attached.place).expect("the file");
+    file.write_all_at(&[7; 4096], 0).and_then(|()| file.sync_all()).expect("a write");
+    let mut looking = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+    looking.args(["attach", &others, "--read-only", "--no-device", "--mount-point", &place]);
+    looking.env("XDG_STATE_HOME", world.state("other"));
+    let mut looking = Process::spawn("attach", looking, world.scratch.path("looking.log"));
+    looking.wait_for("is attached as\n", TIMEOUT);
+    let warning = format!("client {} has volume disk of", id.trim());
+    assert!(looking.log().contains(&warning), "{}", looking.log());
+    looking.signal(Signal::TERM);
+    assert!(looking.wait(TIMEOUT).success(), "{}", looking.log());
+    drop(file);
     attached.kill();
     assert!(run(other(&[]), TIMEOUT).stderr.contains("take it over with --preempt"));
     let mut process = Process::spawn("attach", other(&["--preempt"]), world.scratch.path("other.log"));

@@ -2,6 +2,7 @@
 
 use sanwire_core::NexusId;
 use sanwire_scsi::Receipt;
+use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::WriteVerifier;
 use sanwire_store::Completion;
 
@@ -36,11 +37,16 @@ impl UnitState {
             None => self.flushes.verifier().map(|verifier| (verifier, None)),
         };
         let Some((verifier, receipt)) = told else {
-            return (WriteVerifier { is_stable: true, verifier: [0; 16], tenure: None }, None);
+            return (WriteVerifier { is_stable: true, ..WriteVerifier::default() }, None);
         };
         let offer = |(nexus, writer)| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses);
         let tenure = heeding.zip(writer).and_then(offer);
-        (WriteVerifier { is_stable: false, verifier, tenure: tenure.map(|tenure| tenure.id) }, receipt)
+        (WriteVerifier { verifier, tenure: tenure.map(|tenure| tenure.id), ..WriteVerifier::default() }, receipt)
+    }
+
+    /// The initiator port that has written last, if it is not that of this nexus and is still there.
+    pub(crate) fn other_writer(&self, nexus: NexusId) -> Option<TransportId> {
+        self.reservations.initiator_of(self.last_writer.other_than(nexus)?)
     }
 
     /// The store could not make stable what was written, by any initiator, and may have dropped it: each hears of that with its next

@@ -181,7 +181,7 @@ fn a_command_that_a_unit_attention_has_stopped_is_given_again_to_the_same_unit_o
 
 /// A device with a cache of which it tells; it counts the flushes, which fail if they are to.
 fn caching(fails: bool, flushes: Arc<Mutex<u32>>) -> Device {
-    let verifier = WriteVerifier { is_stable: false, verifier: [1; 16], tenure: Some([2; 16]) };
+    let verifier = WriteVerifier { verifier: [1; 16], tenure: Some([2; 16]), ..WriteVerifier::default() };
     Box::new(move |cdb| match (cdb.operation_code(), cdb.as_ref()[2]) {
         (0x12, 0xc0) => (Status::Good, Vec::new(), verifier.to_page()),
         (0x12, 0) if cdb.as_ref()[1] == 1 => (Status::Good, Vec::new(), vec![0, 0, 0, 2, 0, 0xc0]),

@@ -6,6 +6,8 @@ use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, HYPERSCSI_TRANSFER_MAX_BYTES
 use sanwire_hyperscsi::{ClientConfig, LinkLimits};
 use sanwire_iscsi::{ClientConfig as IscsiConfig, Credential, IscsiName, Isid};
 
+use sanwire_scsi::reservation::TransportId;
+
 use super::table::ISCSI;
 use crate::endpoint::{self, ConnectError};
 use crate::options::{ClientOptions, no_randomness};
@@ -58,6 +60,13 @@ impl ClientOptions {
             command_patience: self.iscsi.command_patience,
             seed: seed()?,
         })
+    }
+
+    /// What servers call this client, by either wire.
+    pub(crate) fn ports(&self) -> Result<Vec<TransportId>, ConnectError> {
+        let hyperscsi = TransportId::hyperscsi(self.identity.client_id());
+        let iscsi = TransportId::iscsi_device(self.initiator_name()?.as_str());
+        Ok(iscsi.into_iter().chain([hyperscsi]).collect())
     }
 
     /// The name by which targets know this client.

@@ -1,5 +1,7 @@
 //! A volume to which one client alone may write, by HyperSCSI and by iSCSI.
 
+use std::time::Duration;
+
 use sanwire_initiator::{Client, ConnectError, Url, Volume, VolumeError};
 use sanwire_server::Server;
 
@@ -80,6 +82,31 @@ fn who_is_preempted_writes_and_reads_no_more() {
         drop((its, other));
         assert_eq!(write_now(&mut client, &volume, 1), Err(VolumeError::Reserved), "also when that is released");
     }
+}
+
+#[test]
+fn another_client_that_writes_is_told_by_name_while_it_is_there() {
+    let host = Host::new("other-writer");
+    let [way, other_way] = pairs(&host)[0].clone();
+    let (own, others) = (options(), options());
+    let (mut other, its) = connect(&other_way, &others);
+    let (mut client, volume) = connect(&way, &own);
+    reads(&mut other, &its).unwrap();
+    assert_eq!(client.other_writer(&volume).unwrap(), None, "who reads harms nobody");
+    write_now(&mut other, &its, 1).unwrap();
+    let told = client.other_writer(&volume).unwrap().unwrap();
+    assert_eq!(told, format!("initiator iqn.2026-11.org.sanwire:client-{}", others.identity.client_id()));
+    let (mut beside, the_same) = connect(&way, &others);
+    assert_eq!(beside.other_writer(&the_same).unwrap(), None, "the same client by another wire");
+    write_now(&mut client, &volume, 2).unwrap();
+    assert_eq!(client.other_writer(&volume).unwrap(), None);
+    assert_eq!(other.other_writer(&its).unwrap(), Some(format!("client {}", own.identity.client_id())));
+    drop((volume, client));
+    let is_gone = (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        other.other_writer(&its).unwrap().is_none()
+    });
+    assert!(is_gone, "who has left does no harm");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Array {
         match (bytes[0], bytes[2]) {
             (INQUIRY, 0xc0) => {
                 let tenure = Some([9; 16]);
-                let said = WriteVerifier { is_stable: false, verifier: [self.verifier; 16], tenure };
+                let said = WriteVerifier { verifier: [self.verifier; 16], tenure, ..WriteVerifier::default() };
                 Ok((Status::Good, Vec::new(), said.to_page()))
             }
             (INQUIRY, 0x83) => {

@@ -25,6 +25,7 @@ mod batch;
 mod clock;
 pub mod descriptors;
 pub mod file;
+pub mod heap;
 pub mod interface;
 mod packet;
 mod poller;

@@ -15,7 +15,7 @@ use anyhow::Context;
 use sanwire_core::Lun;
 use sanwire_core::text::printable;
 use sanwire_hyperscsi::Psk;
-use sanwire_io::{descriptors, interface};
+use sanwire_io::{descriptors, heap, interface};
 use sanwire_server::{
     Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
     TargetNodeConfig, VolumeConfig,
@@ -69,6 +69,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         service::feed_watchdog(move |within| pulse.beats(within)).context("cannot start a thread for the watchdog")?;
     }
     service::ready(&status(&config));
+    heap::give_back();
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         anyhow::ensure!(desk.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }

@@ -60,8 +60,8 @@ enum Way {
 impl FileEngine {
     /// An engine for up to `depth` operations at once.
     ///
-    /// A ring registers `memory` with the kernel, which then works on frames of it without looking them up each time;
-    /// registered memory stays resident. Where that is refused (`RLIMIT_MEMLOCK`, more than 1 GiB) it works without.
+    /// With its first operation a ring registers `memory` with the kernel, which then works on frames of it without looking them up
+    /// each time; registered memory stays resident. Where that is refused (`RLIMIT_MEMLOCK`, more than 1 GiB) it works without.
     ///
     /// # Errors
     /// `InvalidInput` unless `depth` is 1 to [`DEPTH_MAX`]; what the kernel says when it refuses the ring that `kind`

@@ -1,5 +1,6 @@
 //! The engine on io_uring.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -26,11 +27,11 @@ pub(super) struct Ring {
     free: Vec<u32>,
     /// Slots whose operation needs another call; empty between calls, kept for its memory.
     again: Vec<u32>,
-    /// Addresses of the registered memory; empty when nothing is registered.
-    registered: Range<usize>,
+    /// Addresses of the registered memory; empty when the kernel refused it. Registering pins all of it, so a server that never
+    /// reads or writes a file does not have it in memory: it is done with the first operation.
+    registered: OnceCell<Range<usize>>,
     is_wake_queued: bool,
-    /// Keeps the registered mapping.
-    _memory: Region,
+    memory: Region,
 }
 
 impl Ring {
@@ -43,15 +44,14 @@ impl Ring {
         if !needed.iter().all(|code| probe.is_supported(*code)) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is older than Linux 5.6"));
         }
-        let registered = register(&ring, memory);
         Ok(Ring {
             ring,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             again: Vec::with_capacity(depth as usize),
-            registered,
+            registered: OnceCell::new(),
             is_wake_queued: false,
-            _memory: memory.clone(),
+            memory: memory.clone(),
         })
     }
 
@@ -77,10 +77,11 @@ impl Ring {
     /// Queues the next call of the operation in a slot; if that is impossible, the operation is over.
     fn push_call(&mut self, slot: u32) -> Option<(u64, Completion)> {
         let operation = self.slots[slot as usize].as_mut()?;
-        let entry = operation.entry(&self.registered).user_data(u64::from(slot));
+        let registered = self.registered.get_or_init(|| register(&self.ring, &self.memory));
+        let entry = operation.entry(registered).user_data(u64::from(slot));
         // SAFETY: the operation stays in its slot, untouched, until the completion of this entry was seen (`settle`
         // takes it out, `drop` waits for it or leaks it). So its memory stays valid and unaliased: a frame is unique
-        // and moved into it, a slice is never written. Its file stays open. Registered memory is kept by `_memory`.
+        // and moved into it, a slice is never written. Its file stays open. Registered memory is kept by `memory`.
         if unsafe { push(&mut self.ring, &entry) } {
             return None;
         }

@@ -3,7 +3,6 @@
 
 mod http;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,8 @@ use crate::servers::{Files, check_interrupted};
 const FEW_VOLUMES: usize = 100;
 /// Connections of a storm.
 const STORM: usize = 4;
+/// The niceness of those who ask: the greatest there is.
+const LEAST: i32 = 19;
 const METRICS: &str = "/metrics";
 /// What a page with all volumes asks for.
 const LIST: &str = "/api/v1/volumes?limit=100";
@@ -45,13 +46,14 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let quiet = if settings.args.quick { Duration::from_secs(2) } else { Duration::from_secs(10) };
     idle(&ScaleServer::start(sanwire, files, 1)?, quiet, &mut found)?;
     check_interrupted(&settings.interrupted)?;
-    let storm =
-        |server: &ScaleServer, found: &mut Found| beside(server, "a storm of requests", STORM, LIST, STORM_P99, found);
-    storm(&ScaleServer::start(sanwire, files, FEW_VOLUMES)?, &mut found)?;
+    let few = ScaleServer::start(sanwire, files, FEW_VOLUMES)?;
+    beside(&few, "programs that compute", STORM, &|end| Ok(compute(end)), None, &mut found)?;
+    beside(&few, "a storm of requests", STORM, &|end| ask(&few, LIST, end), Some(STORM_P99), &mut found)?;
+    drop(few);
     check_interrupted(&settings.interrupted)?;
     let many = ScaleServer::start(sanwire, files, VOLUMES)?;
     scrape(&many, &mut found)?;
-    beside(&many, "scrapes of 10,000 volumes", 1, METRICS, SCRAPE_P99, &mut found)?;
+    beside(&many, "scrapes of 10,000 volumes", 1, &|end| ask(&many, METRICS, end), Some(SCRAPE_P99), &mut found)?;
     Ok(found.outcome("management"))
 }
 
@@ -85,39 +87,41 @@ fn scrape(server: &ScaleServer, found: &mut Found) -> Result<()> {
     Ok(())
 }
 
-/// A reader of 4 KiB, one at a time, alone and beside so many connections that ask for this path one time after the other.
+/// A reader of 4 KiB, one at a time, alone and beside so many threads that do something until the end of a window. They give how
+/// often they have done it.
 fn beside(
     server: &ScaleServer,
     what: &str,
-    connections: usize,
-    path: &str,
-    bound: f64,
+    threads: usize,
+    work: &(impl Fn(Instant) -> Result<u64> + Sync),
+    bound: Option<f64>,
     found: &mut Found,
 ) -> Result<()> {
     let mut reader = IscsiSession::log_in(server.iscsi, TARGET, 1)?;
     while reader.execute(1, &READ_10, READ_BYTES)?.0 != 0 {}
     let (mut alone, mut accompanied) = (Vec::new(), Vec::new());
-    let mut answers = 0.0;
+    let mut done = 0;
+    // They are other hosts in fact, so they must not take the processor from the reader here.
+    let work = |end| rustix::process::nice(LEAST).map_err(Into::into).and_then(|_| work(end));
     for _ in 0..WINDOWS {
         alone.push(read(&mut reader)?);
-        let asked = AtomicU64::new(0);
         let end = Instant::now() + WINDOW;
         accompanied.push(thread::scope(|scope| {
-            let asking: Vec<_> = (0..connections).map(|_| scope.spawn(|| ask(server, path, end, &asked))).collect();
+            let working: Vec<_> = (0..threads).map(|_| scope.spawn(|| work(end))).collect();
             let latency = read(&mut reader);
-            for one in asking {
-                one.join().map_err(|_| anyhow!("a client has panicked"))??;
+            for one in working {
+                done += one.join().map_err(|_| anyhow!("a client has panicked"))??;
             }
             latency
         })?);
-        answers += asked.load(Ordering::Relaxed) as f64 / WINDOW.as_secs_f64() / WINDOWS as f64;
     }
     let (alone, accompanied) = (median(alone), median(accompanied));
     found.add(&format!("p99 of a reader alone ({what})"), 1000.0 * ms(alone), "us", None);
     found.add(&format!("p99 of a reader beside {what}"), 1000.0 * ms(accompanied), "us", None);
-    found.add(&format!("answers to {what}"), answers, "/s", None);
+    let rate = done as f64 / WINDOW.as_secs_f64() / WINDOWS as f64;
+    found.add(&format!("done in a second ({what})"), rate, "/s", None);
     let ratio = accompanied.as_secs_f64() / alone.as_secs_f64();
-    found.add(&format!("p99 beside {what}, part of alone"), ratio, "", Some(bound));
+    found.add(&format!("p99 beside {what}, part of alone"), ratio, "", bound);
     Ok(())
 }
 
@@ -134,13 +138,24 @@ fn read(reader: &mut IscsiSession) -> Result<Duration> {
     Ok(latencies.quantile(0.99))
 }
 
-fn ask(server: &ScaleServer, path: &str, end: Instant, asked: &AtomicU64) -> Result<()> {
+/// Asks for this path again and again, and gives how often.
+fn ask(server: &ScaleServer, path: &str, end: Instant) -> Result<u64> {
     let mut client = HttpClient::connect(&server.http)?;
+    let mut count = 0;
     while Instant::now() < end {
         client.get(path)?;
-        asked.fetch_add(1, Ordering::Relaxed);
+        count += 1;
     }
-    Ok(())
+    Ok(count)
+}
+
+/// Does nothing else than to keep a processor busy: what a reader loses beside that, it loses to the machine.
+fn compute(end: Instant) -> u64 {
+    let mut count = 0;
+    while Instant::now() < end {
+        count += 1;
+    }
+    count
 }
 
 fn median(mut values: Vec<Duration>) -> Duration {

@@ -21,6 +21,8 @@ use crate::management::Desk;
 use crate::socket::{self, Socket};
 use crate::tls::{CertificateError, Certificates, DAY};
 
+/// What [`stand_back`] adds to a thread's niceness.
+const NICENESS: i32 = 10;
 /// So long a thread is kept that has nothing to do.
 const THREAD_KEPT: Duration = Duration::from_secs(10);
 
@@ -103,6 +105,7 @@ impl Web {
             .max_blocking_threads(THREADS_MAX)
             .thread_keep_alive(THREAD_KEPT)
             .thread_name("web-work")
+            .on_thread_start(stand_back)
             .build()?;
         let connections = Connections::new(app::router(Arc::clone(&web.app)));
         let (stop, stopped) = oneshot::channel();
@@ -110,6 +113,7 @@ impl Web {
         runtime.spawn(warn_daily(certificates));
         drop(connections);
         let thread = thread::Builder::new().name("web".into()).spawn(move || {
+            stand_back();
             let _ = runtime.block_on(stopped);
             runtime.shutdown_timeout(END_TIMEOUT);
         })?;
@@ -238,4 +242,11 @@ fn serve(runtime: &Runtime, listeners: Vec<Listener>, connections: &Connections)
         }
     }
     Ok(())
+}
+
+/// Has this thread stand behind those that serve volumes when there are fewer cores than work. It is not starved: of a core that is
+/// taken whole it keeps a tenth.
+fn stand_back() {
+    // Where it is refused, requests for management cost those for data more.
+    let _ = rustix::process::nice(NICENESS);
 }

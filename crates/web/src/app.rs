@@ -56,15 +56,24 @@ impl App {
         tell: impl FnOnce(Answer) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         caller.again(&self.accounts)?.check(&request)?;
-        self.management.look(&caller.asker, request, tell).await
+        let (accounts, again) = (Arc::clone(&self.accounts), caller.clone());
+        let admit = move |request: Request| again.again(&accounts)?.check(&request).map(|()| request);
+        self.management.look(&caller.asker, request, admit, tell).await
     }
 
     /// Changes something in the name of a caller.
     pub(crate) async fn change(&self, caller: &Caller, request: Request, terms: Terms) -> Result<Outcome, Problem> {
-        let caller = caller.again(&self.accounts)?;
-        caller.check(&request)?;
-        let terms = Terms { pools: caller.scope(), ..terms };
-        self.management.change(&caller.asker, request, terms).await
+        caller.again(&self.accounts)?.check(&request)?;
+        let (accounts, again) = (Arc::clone(&self.accounts), caller.clone());
+        let admit = move |request: Request| {
+            let caller = again.again(&accounts)?;
+            caller.check(&request)?;
+            Ok(match caller.scope() {
+                Some(pools) => Request::InPools { pools, request: Box::new(request) },
+                None => request,
+            })
+        };
+        self.management.change(&caller.asker, request, terms, admit).await
     }
 }
 

@@ -56,7 +56,7 @@ impl<S: Sync> FromRequestParts<S> for Terms {
             (Some(tag), None) => Some(revision_of(tag)?),
             _ => return Err(Problem::invalid("If-Match: give one tag")),
         };
-        Ok(Terms { revision, is_async, pools: None })
+        Ok(Terms { revision, is_async })
     }
 }
 

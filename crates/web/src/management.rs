@@ -72,8 +72,6 @@ pub(crate) struct Terms {
     pub(crate) revision: Option<u64>,
     /// The client does not wait for the end of what takes long.
     pub(crate) is_async: bool,
-    /// Only what is in these pools, or in any, if none are named.
-    pub(crate) pools: Option<Vec<String>>,
 }
 
 /// What has become of a change.
@@ -96,11 +94,12 @@ impl Management {
         }
     }
 
-    /// Asks the server, and makes of its answer what is told.
+    /// Asks the server, when the time has come and the request is admitted then, and makes of its answer what is told.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         by: &Asker,
         request: Request,
+        admit: impl FnOnce(Request) -> Result<Request, Problem> + Send + 'static,
         tell: impl FnOnce(Answer) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let _reading = match &request {
@@ -108,7 +107,7 @@ impl Management {
             _ => None,
         };
         let place = self.place(by).await?;
-        self.look_at(place, by, request, tell).await
+        self.look_at(place, by, request, admit, tell).await
     }
 
     async fn look_at<T: Send + 'static>(
@@ -116,10 +115,11 @@ impl Management {
         place: OwnedSemaphorePermit,
         by: &Asker,
         request: Request,
+        admit: impl FnOnce(Request) -> Result<Request, Problem> + Send + 'static,
         tell: impl FnOnce(Answer) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let (desk, by) = (Arc::clone(&self.desk), by.clone());
-        let look = move || match desk.handle(&by, request) {
+        let look = move || match desk.handle(&by, admit(request)?) {
             Response::Done(answer) => tell(answer),
             Response::Refused(refusal) => Err(refusal.into()),
         };
@@ -147,16 +147,19 @@ impl Management {
     }
 
     /// Changes something; what takes longer than a moment goes on as a job.
-    pub(crate) async fn change(&self, by: &Asker, request: Request, terms: Terms) -> Result<Outcome, Problem> {
+    pub(crate) async fn change(
+        &self,
+        by: &Asker,
+        request: Request,
+        terms: Terms,
+        admit: impl FnOnce(Request) -> Result<Request, Problem> + Send + 'static,
+    ) -> Result<Outcome, Problem> {
         let request = match terms.revision {
             Some(revision) => Request::IfRevision { revision, request: Box::new(request) },
             None => request,
         };
-        let request = match terms.pools {
-            Some(pools) => Request::InPools { pools, request: Box::new(request) },
-            None => request,
-        };
-        let mut answer = self.look(by, Request::Start { request: Box::new(request) }, Ok).await?;
+        let begin = move |request| Ok(Request::Start { request: Box::new(admit(request)?) });
+        let mut answer = self.look(by, request, begin, Ok).await?;
         let mut looks = LOOKS.iter().filter(|_| !terms.is_async);
         loop {
             let job = match answer {
@@ -177,7 +180,7 @@ impl Management {
                     let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                         return Ok(Outcome::Running(Box::new(job)));
                     };
-                    let looked = self.look_at(place, by, Request::Job { id: job.id, wait: false }, Ok).await;
+                    let looked = self.look_at(place, by, Request::Job { id: job.id, wait: false }, Ok, Ok).await;
                     let Ok(looked) = looked else { return Ok(Outcome::Running(Box::new(job))) };
                     answer = looked;
                 }
@@ -199,4 +202,50 @@ async fn work_at<T: Send + 'static>(
 
 fn busy() -> Problem {
     Problem::new("busy", "too many requests are being done: ask again")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures_util::future::join3;
+
+    use super::*;
+    use crate::tests::FakeDesk;
+
+    #[test]
+    fn who_has_waited_for_a_turn_is_admitted_then() {
+        let desk = Arc::new(FakeDesk::new(crate::tests::requests::answer));
+        let management = Management::new(desk.clone());
+        let by = Asker::User { user: "eve".into(), address: "192.0.2.1:1".into() };
+        let has_role = Arc::new(AtomicBool::new(true));
+        let admit = || {
+            let has_role = Arc::clone(&has_role);
+            move |request| match has_role.load(Ordering::Relaxed) {
+                true => Ok(request),
+                false => Err(Problem::new("not-permitted", "")),
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (looked, changed) = runtime.block_on(async {
+            let count = u32::try_from(MANAGED_MAX).unwrap();
+            let all = Arc::clone(&management.places).acquire_many_owned(count).await.unwrap();
+            let take_away = async {
+                // Both wait by now.
+                tokio::task::yield_now().await;
+                has_role.store(false, Ordering::Relaxed);
+                drop(all);
+            };
+            let change = Request::ResumeClient { client: "c".into() };
+            let (looked, changed, ()) = join3(
+                management.look(&by, Request::Status, admit(), Ok),
+                management.change(&by, change, Terms::default(), admit()),
+                take_away,
+            )
+            .await;
+            (looked.err(), changed.err())
+        });
+        let codes = [looked, changed].map(|problem| problem.unwrap().code);
+        assert_eq!((codes, desk.asked.lock().unwrap().len()), (["not-permitted".into(), "not-permitted".into()], 0));
+    }
 }

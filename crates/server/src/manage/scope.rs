@@ -47,11 +47,26 @@ impl Manager {
             | R::DeleteSnapshot { snapshot }
             | R::Clone { snapshot, .. }
             | R::Rollback { snapshot, .. } => check(self.place_of_snapshot(snapshot), snapshot),
+            R::SetClient { client, .. } | R::RemoveClient { client, .. } if pools.is_empty() => {
+                self.check_client(client)
+            }
             request if !request.is_change() || pools.is_empty() => Ok(()),
             request => {
                 let reason = format!("who may change what is in pools only may not ask for {}", request.name());
                 Err(ManageError::OutsidePools(reason))
             }
+        }
+    }
+
+    /// Who manages is an administrator's care: the right is that of one.
+    fn check_client(&self, client: &str) -> Result<(), ManageError> {
+        match self.target.clients().find(client) {
+            Ok(client) if client.manage => Err(ManageError::OutsidePools(format!(
+                "client {} may manage the server: only an administrator changes or removes it",
+                client.shown()
+            ))),
+            // What is not there is refused for that.
+            _ => Ok(()),
         }
     }
 

@@ -14,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Changed, in_path};
-use crate::accounts::{Contents, Secret, TokenRecord, UserRecord};
+use crate::accounts::{Contents, Hash, Secret, TokenRecord, UserRecord};
 use crate::app::App;
 use crate::caller::{Caller, Role};
 use crate::extract::{Json, Path, Query};
@@ -70,6 +70,9 @@ struct UserChange {
     /// Its password. Its sessions end.
     #[schema(format = Password, min_length = 10, max_length = 256)]
     password: Option<String>,
+    /// The password until now: who has logged in needs it to change their own one.
+    #[schema(format = Password)]
+    old_password: Option<String>,
 }
 
 /// A token, without its text.
@@ -151,13 +154,13 @@ async fn add_user(
 
 /// Change a user
 ///
-/// Who is no administrator may change their own password.
+/// Who is no administrator may change their own password. It takes the one until now, also of administrators.
 #[utoipa::path(patch, path = "/users/{user}", tag = "accounts", params(("user" = String, Path, description = "Its name.")), request_body = UserChange, responses((status = 200, description = "It was changed.", body = Changed)))]
 async fn change_user(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Json(UserChange { role, password }): Json<UserChange>,
+    Json(UserChange { role, password, old_password }): Json<UserChange>,
 ) -> Result<Body<Changed>, Problem> {
     let is_own = matches!(&caller.asker, Asker::User { user, .. } if *user == name);
     let least = if is_own && role.is_none() { Role::Viewer } else { Role::Administrator };
@@ -169,6 +172,13 @@ async fn change_user(
         return Err(Problem::new("login-too-often", "the password was changed too often: wait for a minute"));
     }
     password.as_deref().map(check_password).transpose()?;
+    // Whoever has found a page open would have the account from then on.
+    let known = match (is_own && password.is_some(), old_password) {
+        (true, Some(old)) => Some(app.password_of(&name, old).await?),
+        (true, None) => return Err(Problem::new("account-invalid", "give old_password, your password until now")),
+        (false, Some(_)) => return Err(Problem::invalid("old_password: it is for a change of the own password only")),
+        (false, None) => None,
+    };
     let password = match password {
         Some(password) => Some(app.accounts.hashing.hash(password).await?),
         None => None,
@@ -176,6 +186,9 @@ async fn change_user(
     let line = format!("user {name} was changed");
     let changed = app.edit(&caller, least, line, move |contents| {
         let user = contents.users.iter_mut().find(|user| user.name == name).ok_or_else(unknown)?;
+        if known.is_some_and(|known| known != user.password) {
+            return Err(wrong_password());
+        }
         user.role = role.unwrap_or(user.role);
         user.password = password.unwrap_or_else(|| user.password.clone());
         Ok(())
@@ -184,6 +197,8 @@ async fn change_user(
 }
 
 /// Remove a user
+///
+/// Its sessions end. Tokens that it has made are for programs, and hold on: the answer names them.
 #[utoipa::path(delete, path = "/users/{user}", tag = "accounts", params(("user" = String, Path, description = "Its name.")), responses((status = 200, description = "It is gone.", body = Changed)))]
 async fn remove_user(
     State(app): State<Arc<App>>,
@@ -191,13 +206,19 @@ async fn remove_user(
     Path(name): Path<String>,
 ) -> Result<Body<Changed>, Problem> {
     caller.needs(Role::Administrator)?;
-    let line = format!("user {name} is gone");
+    let (line, maker) = (format!("user {name} is gone"), format!("user {name} at "));
     let changed = app.edit(&caller, Role::Administrator, line, move |contents| {
         contents.user(&name).ok_or_else(unknown)?;
         contents.users.retain(|user| user.name != name);
         Ok(())
     });
-    changed.await
+    let Body(Changed { mut changed }) = changed.await?;
+    let contents = app.accounts.contents();
+    let left = contents.tokens.iter().filter(|token| token.by.starts_with(&maker));
+    changed.extend(left.map(|TokenRecord { name, digest, .. }| {
+        format!("token {name} ({}), which it has made, holds on: remove it if nobody uses it", digest.id())
+    }));
+    Ok(Body(Changed { changed }))
 }
 
 /// The tokens
@@ -257,6 +278,10 @@ async fn remove_token(
         if contents.tokens.len() == before { Err(unknown()) } else { Ok(()) }
     });
     changed.await
+}
+
+fn wrong_password() -> Problem {
+    Problem::new("not-permitted", "old_password: that is not your password")
 }
 
 fn unknown() -> Problem {
@@ -322,6 +347,13 @@ pub(super) fn push_user(contents: &mut Contents, user: UserRecord) -> Result<(),
 }
 
 impl App {
+    /// What is kept of the password of a user who knows it.
+    async fn password_of(&self, user: &str, password: String) -> Result<Hash, Problem> {
+        let known = self.accounts.contents().user(user).map(|user| user.password.clone());
+        let is_right = self.accounts.hashing.is_right(password, known.clone()).await?;
+        known.filter(|_| is_right).ok_or_else(wrong_password)
+    }
+
     /// Changes accounts in the name of a caller, who must have this role still when it is done.
     async fn edit(
         &self,

@@ -57,7 +57,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Problem> {
         Answer::Metrics(metrics) => Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], String::from(metrics)).into_response()),
         _ => Err(unexpected()),
     };
-    app.management.look(&by, Request::Metrics, tell).await
+    app.management.look(&by, Request::Metrics, Ok, tell).await
 }
 
 /// The description of this API, as OpenAPI 3.1

@@ -127,9 +127,11 @@ async fn log_in(
     }
     let hash = app.accounts.contents().user(&name).map(|user| user.password.clone());
     let is_right = app.accounts.hashing.is_right(password, hash.clone()).await?;
-    match hash.filter(|_| is_right) {
-        Some(hash) => app.begin_session(&peer, name, hash).await,
-        None => Err(app.refuse_log_in(&by, &format!("a log-in by HTTP as {name:?}"), true).await),
+    match hash {
+        Some(hash) if is_right => app.begin_session(&peer, name, hash).await,
+        Some(_) => Err(app.refuse_log_in(&by, &format!("a log-in by HTTP as {name:?}"), true).await),
+        // Somebody may have typed the password there.
+        None => Err(app.refuse_log_in(&by, "a log-in by HTTP as a user that is not there", true).await),
     }
 }
 

@@ -6,7 +6,7 @@ mod http2;
 mod large;
 mod odd;
 mod renewal;
-mod requests;
+pub(crate) mod requests;
 mod resources;
 mod standing;
 mod streams;
@@ -26,8 +26,8 @@ use serde_json::Value;
 use crate::{Desk, Web, WebAddress, WebConfig};
 
 /// A desk that keeps what it was asked.
-pub(super) struct FakeDesk {
-    pub(super) asked: Mutex<Vec<(Asker, Request)>>,
+pub(crate) struct FakeDesk {
+    pub(crate) asked: Mutex<Vec<(Asker, Request)>>,
     pub(super) noted: Mutex<Vec<String>>,
     /// Called with each line that is noted, after it was.
     pub(super) on_note: Mutex<Option<OnNote>>,
@@ -37,7 +37,7 @@ pub(super) struct FakeDesk {
 type OnNote = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl FakeDesk {
-    pub(super) fn new(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Self {
         FakeDesk {
             asked: Mutex::default(),
             noted: Mutex::default(),

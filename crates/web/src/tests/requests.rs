@@ -50,7 +50,7 @@ pub(super) fn job(state: JobState, id: u64) -> JobStatus {
 }
 
 /// Answers as a server does that has three volumes.
-pub(super) fn answer(request: &Request) -> Response {
+pub(crate) fn answer(request: &Request) -> Response {
     Response::Done(match request {
         Request::Status => status(),
         Request::Events { .. } => {

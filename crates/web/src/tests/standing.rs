@@ -87,6 +87,32 @@ fn a_role_counts_as_it_is_when_the_body_has_come() {
 }
 
 #[test]
+fn tokens_of_a_user_who_is_removed_hold_on_and_are_named() {
+    let (web, _) = with_administrator();
+    assert_eq!(web.ask("POST", "/api/v1/users", "", &user("ann", "administrator")).status, 201);
+    let ann = cookie(&log_in(&web, "ann", PASSWORD));
+    let made = web.ask_by_tcp("POST", "/api/v1/tokens", &ann, r#"{"name":"csi","role":"viewer"}"#).json();
+    let told = web.ask("DELETE", "/api/v1/users/ann", "", "").json();
+    let line = format!(
+        "token csi ({}), which it has made, holds on: remove it if nobody uses it",
+        made["id"].as_str().unwrap()
+    );
+    assert_eq!(told["changed"], json!(["user ann is gone", line]));
+    let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/volumes", &token, "").status, 200);
+}
+
+#[test]
+fn a_password_that_was_typed_as_a_name_is_written_down_nowhere() {
+    let (web, _) = with_administrator();
+    assert_eq!(log_in(&web, "hunter2-hunter2", PASSWORD).status, 401);
+    assert_eq!(log_in(&web, "root", "wrong").status, 401);
+    let noted = web.desk.noted.lock().unwrap().join("\n");
+    assert!(!noted.contains("hunter2"), "{noted}");
+    assert!(noted.contains("a user that is not there") && noted.contains("as \"root\""), "{noted}");
+}
+
+#[test]
 fn a_stream_of_events_ends_with_the_account_that_listens() {
     let (web, log) = with_log();
     let (token, id) = token(&web, "viewer");
@@ -152,8 +178,8 @@ fn a_change_is_carried_through_when_nobody_waits_for_its_end() {
     let bob = cookie(&log_in(&web, "bob", PASSWORD));
     let (is_there, go) = stop_at(&web, "user bob was changed");
     let mut stream = TcpStream::connect(web.port()).unwrap();
-    let body = r#"{"password":"another one!"}"#;
-    stream.write_all(request("PATCH", "/api/v1/users/bob", &bob, body).as_bytes()).unwrap();
+    let body = json!({ "password": "another one!", "old_password": PASSWORD }).to_string();
+    stream.write_all(request("PATCH", "/api/v1/users/bob", &bob, &body).as_bytes()).unwrap();
     is_there.recv().unwrap();
     drop(stream);
     // The server sees that the client is gone before it goes on with this.
@@ -167,8 +193,8 @@ fn who_never_had_an_administrator_may_be_changed() {
     let web = fixture(answer);
     assert_eq!(web.ask("POST", "/api/v1/users", "", &user("v", "viewer")).status, 201);
     let own = cookie(&log_in(&web, "v", PASSWORD));
-    let body = r#"{"password":"another one!"}"#;
-    assert_eq!(web.ask_by_tcp("PATCH", "/api/v1/users/v", &own, body).status, 200);
+    let body = json!({ "password": "another one!", "old_password": PASSWORD }).to_string();
+    assert_eq!(web.ask_by_tcp("PATCH", "/api/v1/users/v", &own, &body).status, 200);
     assert!(web.web.log_in_link().unwrap().is_some(), "nobody can administer by TCP");
     assert_eq!(web.ask("DELETE", "/api/v1/users/v", "", "").status, 200);
 }

@@ -1,3 +1,4 @@
+use crate::front::hyperscsi::clients::ClientSettings;
 use crate::manage::Request;
 use crate::manage::pools::tests::{add, ask, protect, start};
 use crate::manage::testing::Kept;
@@ -65,4 +66,28 @@ fn who_may_change_one_pool_changes_nothing_in_others() {
         Err("not-permitted".into())
     );
     assert!(ask(&mut manager, within(&["fast"], delete)).is_ok());
+}
+
+#[test]
+fn who_manages_is_an_administrators_care() {
+    let kept = Kept::new("scope-clients", &["a=ram:1M"]);
+    let mut manager = start(&kept).unwrap();
+    let id = |digit: &str| digit.repeat(32);
+    let add = |digit: &str, manage| {
+        let settings = ClientSettings { manage, ..ClientSettings::default() };
+        Request::AddClient { id: id(digit), settings, force: false }
+    };
+    ask(&mut manager, add("a", Some(true))).unwrap();
+    ask(&mut manager, add("b", None)).unwrap();
+    let mut code = |request: Request| ask(&mut manager, within(&[], request)).map_err(|(code, _)| code);
+    let remove = |digit: &str| Request::RemoveClient { client: id(digit), force: false };
+    let settings = ClientSettings { name: Some("x".into()), ..ClientSettings::default() };
+    let set = |digit: &str| Request::SetClient { client: id(digit), settings: settings.clone(), force: false };
+    for request in [remove("a"), set("a"), Request::Start { request: Box::new(remove("a")) }] {
+        assert_eq!(code(request.clone()), Err("not-permitted".into()), "{request:?}");
+    }
+    code(set("b")).unwrap();
+    code(remove("b")).unwrap();
+    code(remove("c")).unwrap();
+    ask(&mut manager, remove("a")).unwrap();
 }

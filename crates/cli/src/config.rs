@@ -21,7 +21,7 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
-use sanwire_server::{AllowList, Compression, Origin, PoolConfig, ServerConfig, TargetNodeConfig};
+use sanwire_server::{AllowList, Announced, Compression, Origin, PoolConfig, ServerConfig, TargetNodeConfig};
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 use sanwire_web::WebConfig;
@@ -61,6 +61,8 @@ pub(crate) struct ServeConfig {
     pub(crate) wires: Vec<Wire>,
     /// Whom it serves.
     pub(crate) allow: AllowList,
+    /// Which of its addresses clients are told.
+    pub(crate) announced: Announced,
     /// The clients that are known by their ids.
     pub(crate) clients: Vec<FileClient>,
     /// The iSCSI targets: those of the file, else one for each volume.
@@ -137,10 +139,7 @@ impl ServeConfig {
             targets::refuse_open(&file.targets, &made, &wires)?;
         }
         let targets = targets::resolve(file.targets, made, &volumes, &allow)?;
-        if let (Some(password), Some(secret)) = (&password_file, &secret_file) {
-            let (password, secret) = (password.display(), secret.display());
-            return Err(misuse(format!("password file {password} and secret file {secret}: give one of them")));
-        }
+        check_one_secret(password_file.as_deref(), secret_file.as_deref())?;
         let key_file = args.key_file.or(file.key_file);
         let state_directory = args.state_directory.or(file.state_directory).map_or_else(state_directory, Ok);
         let name = args.name.or(file.name).map_or_else(defaults::server_name, Ok)?;
@@ -153,6 +152,7 @@ impl ServeConfig {
             make_directory,
             wires,
             allow,
+            announced: Announced::new(join(file.announce, args.announce)),
             clients: file.clients,
             targets,
             discovery: file.discovery,
@@ -212,6 +212,12 @@ impl Volumes {
 fn join<T>(mut first: Vec<T>, second: Vec<T>) -> Vec<T> {
     first.extend(second);
     first
+}
+
+fn check_one_secret(password: Option<&Path>, secret: Option<&Path>) -> anyhow::Result<()> {
+    let Some((password, secret)) = password.zip(secret) else { return Ok(()) };
+    let (password, secret) = (password.display(), secret.display());
+    Err(misuse(format!("password file {password} and secret file {secret}: give one of them")))
 }
 
 fn seconds(count: NonZeroU32) -> Duration {

@@ -1,15 +1,46 @@
 //! What a service manager is told (sd_notify(3)), if one has started this process.
 
+use std::convert::Infallible;
 use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
 /// The service works.
 pub(crate) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// By how much the start may take longer from each time on that it is said to go on, how often that is said, and for how long.
+const START_EXTENSION: Duration = Duration::from_secs(60);
+const START_PAUSE: Duration = Duration::from_secs(20);
+const START_MAX: Duration = Duration::from_secs(3600);
+
+/// Says every now and then that the start goes on, until the service is ready: pools and stores may take longer than usual.
+///
+/// # Errors
+/// When no thread can be had.
+pub(crate) fn extend_start() -> io::Result<Starting> {
+    let (is_over, over) = mpsc::channel::<Infallible>();
+    let extend = move || {
+        let begin = Instant::now();
+        while begin.elapsed() < START_MAX && over.recv_timeout(START_PAUSE) == Err(RecvTimeoutError::Timeout) {
+            tell(&[NotifyState::ExtendTimeoutUsec(START_EXTENSION.as_micros() as u32)]);
+        }
+    };
+    if std::env::var_os("NOTIFY_SOCKET").is_some() {
+        tell(&[NotifyState::ExtendTimeoutUsec(START_EXTENSION.as_micros() as u32)]);
+        thread::Builder::new().name("starting".into()).spawn(extend)?;
+    }
+    Ok(Starting { _is_over: is_over })
+}
+
+/// A start that goes on until this is dropped.
+pub(crate) struct Starting {
+    _is_over: mpsc::Sender<Infallible>,
 }
 
 /// One line about how it goes.

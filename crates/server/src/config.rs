@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::allow::AllowList;
+use crate::announce::Announced;
 use crate::front::hyperscsi::clients::{ClientConfig, ClientsConfig, Compression, Secret};
 use crate::front::hyperscsi::{Identity, Psk, Recovery};
 use crate::front::iscsi::Authentication;
@@ -56,6 +57,8 @@ pub struct ServerConfig {
     pub psk: Psk,
     /// Where to listen.
     pub wires: Vec<Wire>,
+    /// Which of its addresses clients are told.
+    pub announced: Announced,
     /// How volumes are guarded on HyperSCSI's wires that do not say so themselves.
     pub protection: Protection,
     /// Whether data of HyperSCSI connections may be compressed.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod allow;
+mod announce;
 mod budget;
 mod client_counts;
 mod command;
@@ -50,6 +51,7 @@ mod wire;
 mod writes;
 
 pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
+pub use announce::{AnnounceRule, AnnounceRuleError, Announced};
 pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use error::StartError;

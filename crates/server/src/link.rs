@@ -10,6 +10,7 @@ use sanwire_core::{Instant, LinkId, Path, Peer};
 use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, Port, PortCounters, interface};
 
+use crate::announce::Announced;
 use crate::counting::WireCount;
 use crate::events::{EventLog, Happening};
 use crate::front::{FrontEnd, Fronts};
@@ -117,6 +118,8 @@ pub(crate) struct Links<P> {
     interfaces: Option<Arc<Vec<Interface>>>,
     /// Something has happened since the links were last looked after: perhaps it was that one is gone.
     is_put_off: bool,
+    /// Which of their addresses clients are told.
+    announced: Announced,
     events: EventLog,
 }
 
@@ -171,7 +174,7 @@ struct LinkWire {
 
 impl<P: LinkPort> Links<P> {
     /// `ports` were opened by `openers`, in this order.
-    pub(crate) fn new(ports: Vec<P>, openers: Vec<Arc<Opener>>, events: EventLog) -> Self {
+    pub(crate) fn new(ports: Vec<P>, openers: Vec<Arc<Opener>>, announced: Announced, events: EventLog) -> Self {
         let (mut places, mut wires) = (Vec::<Vec<usize>>::new(), Vec::new());
         for (place, opener) in openers.into_iter().enumerate() {
             let front = opener.wire().front();
@@ -181,7 +184,7 @@ impl<P: LinkPort> Links<P> {
             wires.push(LinkWire { opener, front, link, round: 0, is_broken: false, before });
             links.push(place);
         }
-        Links { ports, wires, places, tend_at: Instant::ZERO, interfaces: None, is_put_off: false, events }
+        Links { ports, wires, places, tend_at: Instant::ZERO, interfaces: None, is_put_off: false, announced, events }
     }
 
     pub(crate) fn ports(&self) -> &[P] {
@@ -290,7 +293,8 @@ impl<P: LinkPort> Links<P> {
         let Some(interfaces) = &self.interfaces else { return };
         for (front, places) in (0..).zip(&self.places) {
             if let Some(end) = fronts.get(front).and_then(FrontEnd::datagrams) {
-                end.set_addresses(&addresses(places.iter().map(|place| self.ports[*place].terms()), interfaces), now);
+                let links = addresses(places.iter().map(|place| self.ports[*place].terms()), interfaces);
+                end.set_addresses(&self.announced.of_links(&links, interfaces), now);
             }
         }
     }
@@ -352,8 +356,12 @@ mod tests {
     /// A shard without clients is woken once when an interface goes, and only then has it opened again.
     #[test]
     fn links_are_looked_after_once_more_after_whatever_has_woken_the_shard() {
-        let mut links =
-            Links::<Port>::new(Vec::new(), Vec::new(), EventLog::new(0, crate::revisions::Revisions::new(0)));
+        let mut links = Links::<Port>::new(
+            Vec::new(),
+            Vec::new(),
+            Announced::default(),
+            EventLog::new(0, crate::revisions::Revisions::new(0)),
+        );
         let (begin, soon) = (Instant::ZERO, Instant::ZERO + TEND_EVERY / 2);
         assert!(links.tend(&[], begin) && links.poll_timeout().is_none());
         assert!(!links.tend(&[], soon));

@@ -168,7 +168,7 @@ impl Server {
         let mut wires = config.wires.clone();
         let listeners = listeners(&mut wires)?;
         let portals = wires.iter().filter_map(Wire::portal).collect();
-        let exports = TargetNodes::new(config.discovery.clone(), portals);
+        let exports = TargetNodes::new(config.discovery.clone(), portals, config.announced.clone());
         let targets = exports.table().changes_to(config.exports.clone())?;
         refuse_in_the_clear((&exports, &targets), &units, |lun, _| levels.of(Some(lun)))?;
         exports.change(targets, &units)?;
@@ -268,6 +268,7 @@ impl Server {
             events: self.events.clone(),
             engine: config.engine,
             counts_clients: config.metrics_of_clients,
+            announced: config.announced.clone(),
             waker,
             mail,
             shards: Arc::clone(&self.shards),

@@ -23,6 +23,7 @@ use sanwire_store::CompletionQueue;
 use self::nexuses::Nexuses;
 use self::stopping::{Next, Stopping};
 use self::system::{Kernel, System};
+use crate::announce::Announced;
 use crate::command::CommandRef;
 use crate::events::EventLog;
 use crate::front::{FrontBuilder, Fronts};
@@ -57,6 +58,8 @@ pub(crate) struct ShardParts<P> {
     pub(crate) engine: EngineKind,
     /// Whether each client is counted, volume by volume.
     pub(crate) counts_clients: bool,
+    /// Which addresses clients are told.
+    pub(crate) announced: Announced,
     pub(crate) waker: Waker,
     pub(crate) mail: Receiver<ShardMessage>,
     /// The ways to all shards, and which of them is this one.
@@ -112,7 +115,7 @@ impl<S: System> Shard<S> {
         // The region is this shard's own. Its frames may go home on other threads.
         parts.memory.on_release(move || for_memory.wake());
         Shard {
-            links: Links::new(parts.ports, parts.openers, parts.events.clone()),
+            links: Links::new(parts.ports, parts.openers, parts.announced, parts.events.clone()),
             streams: Streams::default(),
             fronts: Fronts::new(parts.fronts),
             nexuses: Nexuses::default(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sanwire_core::Protection;
-use sanwire_server::{AllowRule, Compression, PoolConfig};
+use sanwire_server::{AllowRule, AnnounceRule, Compression, PoolConfig};
 use sanwire_store::{VolumeName, VolumeSpec};
 use sanwire_web::WebAddress;
 
@@ -87,6 +87,12 @@ pub(crate) struct ServeArgs {
     /// In an iSCSI name, * stands for any text. Unknown HyperSCSI clients get no answer at all.
     #[arg(long = "allow", value_name = "WHO")]
     pub(crate) allow: Vec<AllowRule>,
+
+    /// Which of its addresses the server tells clients: an address or prefix, or an interface; again for others [default: all]
+    ///
+    /// HyperSCSI clients use them as further links, iSCSI initiators as portals. What is not named is served all the same to who asks there.
+    #[arg(long = "announce", value_name = "PREFIX|INTERFACE")]
+    pub(crate) announce: Vec<AnnounceRule>,
 
     /// A file whose first line is the password that HyperSCSI clients must know; only its owner may read it
     ///

@@ -7,7 +7,6 @@ use std::fmt::Write;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -57,6 +56,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     })
     .context("cannot catch signals")?;
     let http = WebNow::new(config.web.clone());
+    let starting = service::extend_start().context("cannot start a thread for the service manager")?;
     let desk = ManagementHandle::new(Manager::start(wanted, again(args.clone(), log, http.clone()))?);
     let _socket = open_control(&config, &desk)?;
     let web = http.open(&desk)?;
@@ -68,6 +68,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     if let Some(pulse) = desk.pulse() {
         service::feed_watchdog(move |within| pulse.beats(within)).context("cannot start a thread for the watchdog")?;
     }
+    drop(starting);
     service::ready(&status(&config));
     heap::give_back();
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -180,6 +181,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<ServerConfig> {
         recovery: config.recovery.into(),
         state_directory: config.state_directory.clone(),
         audit_log: config.audit_log.clone(),
+        announced: config.announced.clone(),
         metrics_of_clients: config.metrics_of_clients,
     })
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use sanwire_core::Protection;
 use sanwire_iscsi::Authentication;
-use sanwire_server::{AllowRule, Compression, PoolConfig};
+use sanwire_server::{AllowRule, AnnounceRule, Compression, PoolConfig};
 use sanwire_store::VolumeSpec;
 use sanwire_web::WebAddress;
 use serde::Deserialize;
@@ -30,6 +30,7 @@ pub(super) struct FileConfig {
     pub(super) name: Option<ServerName>,
     pub(super) wires: Vec<Wire>,
     pub(super) allow: Vec<AllowRule>,
+    pub(super) announce: Vec<AnnounceRule>,
     pub(super) password_file: Option<PathBuf>,
     pub(super) secret_file: Option<PathBuf>,
     pub(super) security: Option<Protection>,
@@ -61,6 +62,8 @@ struct Written {
     wire: Vec<Text>,
     #[serde(default)]
     allow: Vec<Text>,
+    #[serde(default)]
+    announce: Vec<Text>,
     password_file: Option<PathBuf>,
     secret_file: Option<PathBuf>,
     security: Option<Text>,
@@ -158,6 +161,7 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         name: written.name.as_ref().map(|name| source.parse(name)).transpose()?.map(Spanned::into_inner),
         wires: wires.into_iter().map(Spanned::into_inner).collect(),
         allow: source.parse_all::<AllowRule>(&written.allow)?.into_iter().map(Spanned::into_inner).collect(),
+        announce: source.parse_all::<AnnounceRule>(&written.announce)?.into_iter().map(Spanned::into_inner).collect(),
         password_file: written.password_file,
         secret_file: written.secret_file,
         security: written.security.as_ref().map(|text| source.parse(text)).transpose()?.map(Spanned::into_inner),

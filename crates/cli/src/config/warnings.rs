@@ -4,6 +4,7 @@
 
 mod access;
 mod effects;
+mod state;
 mod targets;
 mod volumes;
 
@@ -77,6 +78,7 @@ pub(super) fn warnings(config: &ServeConfig, written: &Written) -> Vec<String> {
     lines.extend(targets::warnings(config, written));
     lines.extend(volumes::warnings(config));
     lines.extend(effects::warnings(config, written));
+    lines.extend(state::warnings(config));
     lines
 }
 

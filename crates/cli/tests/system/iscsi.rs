@@ -33,6 +33,30 @@ fn client(world: &World, program: &str, arguments: &[&str]) -> String {
     run_ok(command, TIMEOUT)
 }
 
+/// Discovery by an address that is not announced leads to the one that is, and HyperSCSI has no link elsewhere.
+#[test]
+fn only_announced_addresses_are_told() {
+    let Some(world) = World::new("only_announced_addresses_are_told", 1500, &["iscsi-ls"]) else { return };
+    world.add_path(1, 1500);
+    let wires = ["--wire", "iscsi:0.0.0.0", "--wire", "hs-ip:0.0.0.0:5675", "--allow", "any"];
+    let told = |rules: &[&str]| {
+        let _ = fs::remove_file(world.scratch.path("server.log"));
+        let mut server = Server::start_with(&world, &["disk=ram:8M"], &[&wires[..], rules].concat());
+        let listed = client(&world, "iscsi-ls", &["iscsi://10.77.1.1"]);
+        let info = ["info", &format!("hs+ip://{SERVER_ADDRESS}:5675/disk"), "--json"];
+        let links: Value = serde_json::from_str(&run_ok(world.sanwire(&info), TIMEOUT)).expect("JSON");
+        assert!(server.stop().success(), "{}", server.log());
+        (listed, links["links"].to_string(), server.log())
+    };
+    let (listed, links, _) = told(&[]);
+    assert!(listed.contains("Portal:10.77.1.1:3260,1") && links.contains("10.77.1.1"), "{listed} {links}");
+    let rules = ["--announce", "10.77.0.0/24", "--announce", "172.16.0.0/12"];
+    let (listed, links, log) = told(&rules);
+    assert!(listed.contains(&format!("Portal:{SERVER_ADDRESS}:3260,1")) && !listed.contains("10.77.1.1"), "{listed}");
+    assert!(links.contains(SERVER_ADDRESS) && !links.contains("10.77.1.1"), "{links}");
+    assert!(log.contains("announce: 172.16.0.0/12 is no address or interface of this host now"), "{log}");
+}
+
 #[test]
 fn libiscsi_finds_and_reads_volumes() {
     let tools = ["iscsi-ls", "iscsi-inq", "iscsi-readcapacity16"];

@@ -54,6 +54,7 @@ fn config(volumes: &[&str]) -> ServerConfig {
         pools: Vec::new(),
         state_directory: None,
         audit_log: None,
+        announced: Default::default(),
         metrics_of_clients: false,
         clients: Vec::new(),
     }

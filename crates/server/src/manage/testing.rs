@@ -53,6 +53,7 @@ pub(crate) fn config(volumes: &[&str]) -> ServerConfig {
         discovery: Authentication::default(),
         state_directory: None,
         audit_log: None,
+        announced: Default::default(),
         metrics_of_clients: false,
         shards: 1,
         memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,

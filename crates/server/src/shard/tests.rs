@@ -19,6 +19,7 @@ use sanwire_scsi::{Cdb, Identity, Reply, Task};
 use sanwire_store::{RamStore, Store};
 
 use super::*;
+use crate::announce::Announced;
 use crate::budget::Budget;
 use crate::client_counts::Moved;
 use crate::counting::Counted;
@@ -329,6 +330,7 @@ impl World {
             past_uses: Arc::new(PastUses::open(None).unwrap()),
             engine: EngineKind::Threads,
             counts_clients: true,
+            announced: Announced::default(),
             waker,
             mail,
             shards: Arc::clone(&shards),

@@ -90,6 +90,7 @@ fn config() -> ServerConfig {
         accepted: Default::default(),
         state_directory: None,
         audit_log: None,
+        announced: Default::default(),
         metrics_of_clients: false,
         clients: Vec::new(),
     }

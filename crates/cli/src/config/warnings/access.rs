@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use sanwire_io::interface;
 use sanwire_server::{AllowRule, TargetNodeConfig, Wire};
 
 use super::ServeConfig;
@@ -15,7 +16,18 @@ pub(super) fn warnings(config: &ServeConfig) -> Vec<String> {
         lines.extend(repeated(target.allow.rules(), &format!("target {}: allow", target.name)));
     }
     lines.extend(config.clients.iter().flat_map(|client| clients_volumes(config, client)));
+    lines.extend(told_nowhere(config));
     lines
+}
+
+/// Rules for addresses that this host does not have.
+fn told_nowhere(config: &ServeConfig) -> Vec<String> {
+    let Ok(interfaces) = interface::list() else { return Vec::new() };
+    let idle = config.announced.rules().iter().filter(|rule| !rule.matches_any(&interfaces));
+    idle.map(|rule| {
+        format!("announce: {rule} is no address or interface of this host now: clients are told nothing by it (`ip address` lists them)")
+    })
+    .collect()
 }
 
 /// Why nobody, or only this host, is served on a wire.

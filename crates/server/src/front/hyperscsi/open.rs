@@ -26,7 +26,9 @@ pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
     let shards = config.shards.max(1);
     let (of_volumes, others) = (Arc::clone(levels), Arc::clone(levels));
     let known = interface::watch().known();
-    let addresses = known.map_or_else(Vec::new, |known| link::addresses(parts.ports.iter().copied(), &known));
+    let addresses = known.map_or_else(Vec::new, |known| {
+        config.announced.of_links(&link::addresses(parts.ports.iter().copied(), &known), &known)
+    });
     let config = ServerConfig {
         name: config.name.clone(),
         identity: config.identity.clone(),

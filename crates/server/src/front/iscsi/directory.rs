@@ -7,12 +7,14 @@ use std::sync::{Arc, Weak};
 use arc_swap::{ArcSwap, Guard};
 use sanwire_core::quota::Usage;
 use sanwire_device::LogicalUnits;
+use sanwire_io::interface;
 use sanwire_iscsi::{
     Admitted, Authentication, Directory, IscsiName, LoginRefusal, Portal, SessionKind, TargetEntry, TargetId,
 };
 use sanwire_scsi::port_groups::AccessState;
 use sanwire_scsi::vpd::Designator;
 
+use crate::announce::Announced;
 use crate::front::iscsi::copy_targets::{Guests, Neighbours};
 use crate::front::iscsi::target_node::{TargetNode, TargetNodeConfig, TargetNodeError, iscsi_port_id};
 use crate::front::iscsi::target_table::{Departures, TargetChanges, TargetNodeTable};
@@ -30,10 +32,12 @@ pub(crate) struct TargetNodes {
     discovery: Authentication,
     /// Where the server listens, with the tags of the portal groups.
     portals: Vec<(SocketAddr, u16)>,
+    /// Which of these are told.
+    announced: Announced,
 }
 
 impl TargetNodes {
-    pub(crate) fn new(discovery: Authentication, portals: Vec<(SocketAddr, u16)>) -> Arc<Self> {
+    pub(crate) fn new(discovery: Authentication, portals: Vec<(SocketAddr, u16)>, announced: Announced) -> Arc<Self> {
         Arc::new_cyclic(|exports: &Weak<TargetNodes>| TargetNodes {
             table: ArcSwap::default(),
             neighbours: Neighbours::new(exports),
@@ -41,6 +45,7 @@ impl TargetNodes {
             guests: Guests::default(),
             discovery,
             portals,
+            announced,
         })
     }
 
@@ -154,16 +159,14 @@ impl TargetNodes {
     fn addresses(&self, export: &TargetNode, portal: &Portal) -> Vec<String> {
         let here = portal.address.ip().to_canonical();
         let listed = self.portals.iter().filter(|(_, tag)| export.has_portal(*tag));
-        let reached = listed.filter_map(|(address, tag)| {
-            let ip = match address.ip() {
-                ip if !ip.is_unspecified() => ip,
-                ip if ip.is_ipv4() == here.is_ipv4() => here,
-                _ => return None,
-            };
-            let is_reached = here.is_loopback() || !ip.is_loopback();
-            is_reached.then(|| format!("{},{tag}", SocketAddr::new(ip, address.port())))
+        let interfaces = if self.announced.is_all() { None } else { interface::watch().known() };
+        let interfaces = interfaces.as_deref().map_or(&[][..], Vec::as_slice);
+        let told = listed.flat_map(|(address, tag)| {
+            let ips = self.announced.of_portal(address.ip(), here, interfaces).into_iter();
+            let reached = ips.filter(|ip| here.is_loopback() || !ip.is_loopback());
+            reached.map(move |ip| format!("{},{tag}", SocketAddr::new(ip, address.port())))
         });
-        reached.collect()
+        told.collect()
     }
 }
 

@@ -17,6 +17,7 @@ use super::{
     BTreeMap, ConnectionId, Directory, IpAddr, Iscsi, IscsiName, Isid, NexusId, Region, Server, ServerConfig,
     ServerEvent, StreamEnd, TargetId, VecDeque,
 };
+use crate::announce::Announced;
 use crate::front::{FrontEnd, StreamEnds, StreamId};
 use crate::registry::Seat;
 use crate::streams::Streams;
@@ -173,7 +174,7 @@ fn memory_that_comes_free_is_for_who_waits_for_it_in_the_next_turn() {
     let (name, memory): (IscsiName, _) =
         ("iqn.2026-11.org.sanwire:test".parse().unwrap(), Region::new(32 << 10).unwrap());
     let World { server, id, .. } = World::with(&name, memory.clone());
-    let targets = TargetNodes::new(Authentication::default(), Vec::new());
+    let targets = TargetNodes::new(Authentication::default(), Vec::new(), Announced::default());
     let mut front = Iscsi { front: 0, server, targets, cold_resets: BTreeMap::new(), events: VecDeque::new() };
     let has_command = |front: &mut Iscsi| {
         std::iter::from_fn(|| front.server.poll_event()).any(|event| matches!(event, ServerEvent::Command { .. }))

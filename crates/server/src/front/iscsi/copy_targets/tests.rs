@@ -7,6 +7,7 @@ use sanwire_store::RamStore;
 
 use super::*;
 use crate::allow::AllowList;
+use crate::announce::Announced;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
 const FAR: &str = "192.0.2.9";
@@ -63,7 +64,7 @@ impl World {
         let names: Vec<String> = configs.iter().flat_map(|config| config.units.values().cloned()).collect();
         let volumes = volumes(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let first = configs.first().cloned();
-        let exports = TargetNodes::new(Authentication::default(), Vec::new());
+        let exports = TargetNodes::new(Authentication::default(), Vec::new(), Announced::default());
         exports.replace(configs, &volumes).unwrap();
         let world = World { volumes, exports };
         first.iter().for_each(|first| world.come(ASKING, world.guest(first)));

@@ -4,6 +4,7 @@ use sanwire_iscsi::{ChapSecret, Credential};
 
 use super::*;
 use crate::allow::AllowList;
+use crate::announce::Announced;
 
 const FAR: &str = "192.0.2.9";
 
@@ -27,7 +28,7 @@ fn target(label: &str, rules: &[&str]) -> TargetNodeConfig {
 
 fn exports(portals: &[(&str, u16)], configs: Vec<TargetNodeConfig>) -> Arc<TargetNodes> {
     let portals = portals.iter().map(|(address, tag)| (address.parse().unwrap(), *tag)).collect();
-    let exports = TargetNodes::new(Authentication::default(), portals);
+    let exports = TargetNodes::new(Authentication::default(), portals, Announced::default());
     exports.replace(configs, &LogicalUnits::new()).unwrap();
     exports
 }

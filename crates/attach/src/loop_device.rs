@@ -201,6 +201,14 @@ pub(crate) fn backing_file(device: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(path.trim_end_matches('\n').trim_end_matches(" (deleted)")))
 }
 
+/// The number of the file system that the file under a loop device is in; `None` where that cannot be told.
+pub(crate) fn backing_file_system(device: &Path) -> Option<u64> {
+    let mut command = Command::new("losetup");
+    let told = run(command.args(["--list", "--noheadings", "--raw", "--output", "BACK-MAJ:MIN"]).arg(device)).ok()?;
+    let (major, minor) = told.trim().split_once(':')?;
+    Some(rustix::fs::makedev(major.trim().parse().ok()?, minor.trim().parse().ok()?))
+}
+
 /// The loop devices over files in a directory.
 pub(crate) fn devices_within(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();

@@ -42,6 +42,9 @@ pub enum Kind {
         made_mount_point: bool,
         /// The file.
         file: PathBuf,
+        /// The number of the file system (`st_dev`): one that is mounted at the same place later has another one.
+        #[serde(default)]
+        file_system: Option<u64>,
         /// The block device.
         device: Option<PathBuf>,
         /// Its name in `/dev/sanwire`.

@@ -14,7 +14,7 @@ use crate::claim::{Claim, Unclaimed};
 use crate::device_name;
 use crate::loop_device::{self, Helper, LoopError};
 use crate::record::{Kind, Record};
-use crate::remains::remove_dead_mount;
+use crate::remains::{is_dead_mount, remove_dead_mount};
 use crate::telling::Telling;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -153,13 +153,7 @@ impl Registry {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = self.directory.join(format!("{}-{number}.json", record.pid));
-        let unfinished = path.with_extension("tmp");
-        let failed = |source| RegistryError::Io { path: path.clone(), source };
-        let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
-        let mut options = fs::OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
-        file.and_then(|mut file| io::Write::write_all(&mut file, &text)).map_err(failed)?;
-        fs::rename(&unfinished, &path).map_err(failed)?;
+        write_record(&path, record)?;
         Ok(Listing { path })
     }
 
@@ -272,6 +266,26 @@ impl Registry {
     }
 }
 
+impl Listing {
+    /// More is known of it by now.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn update(&self, record: &Record) -> Result<(), RegistryError> {
+        write_record(&self.path, record)
+    }
+}
+
+fn write_record(path: &Path, record: &Record) -> Result<(), RegistryError> {
+    let unfinished = path.with_extension("tmp");
+    let failed = |source| RegistryError::Io { path: path.to_owned(), source };
+    let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
+    file.and_then(|mut file| io::Write::write_all(&mut file, &text)).map_err(failed)?;
+    fs::rename(&unfinished, path).map_err(failed)
+}
+
 impl Drop for Listing {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
@@ -318,12 +332,13 @@ fn remove_remains(record: &Record) -> Result<(), LoopError> {
         let _ = fs::remove_file(status);
     }
     match &record.kind {
-        Kind::Fuse { mount_point, made_mount_point, file, device, name } => {
-            if let (Some(name), Some(device)) = (name, device) {
+        Kind::Fuse { mount_point, made_mount_point, file, file_system, device, name } => {
+            let is_left = |device: &&Path| is_left_over(device, file, *file_system);
+            if let (Some(name), Some(device)) = (name, device.as_deref())
+                && (is_dead_mount(mount_point) || is_left(&device) || loop_device::backing_file(device).is_none())
+            {
                 device_name::remove(name, device);
             }
-            // Its number may have been given to another file, or to that of a new attachment at the same place.
-            let is_left = |device: &&Path| loop_device::backing_file(device).as_deref() == Some(file) && !file.exists();
             if !remove_dead_mount(mount_point, None)?
                 && let Some(device) = device.as_deref().filter(is_left)
             {
@@ -337,6 +352,17 @@ fn remove_remains(record: &Record) -> Result<(), LoopError> {
         Kind::Nbd { socket: None, .. } => {}
     }
     Ok(())
+}
+
+/// Whether a loop device is still over the file of a dead attachment. Its number may have been given to another file, or to that of a new
+/// attachment at the same place, perhaps in a mount name space in which that is not seen from here.
+fn is_left_over(device: &Path, file: &Path, file_system: Option<u64>) -> bool {
+    if loop_device::backing_file(device).as_deref() != Some(file) || file.exists() {
+        return false;
+    }
+    // While the device is over it the number is not given again.
+    let now = loop_device::backing_file_system(device);
+    file_system.zip(now).is_none_or(|(then, now)| then == now)
 }
 
 #[cfg(test)]

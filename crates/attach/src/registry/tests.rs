@@ -35,6 +35,7 @@ fn a_listing_lasts_as_long_as_its_guard() {
         mount_point: "/mnt/x".into(),
         made_mount_point: false,
         file: "/mnt/x/disk".into(),
+        file_system: None,
         device: Some("/dev/loop7".into()),
         name: None,
     };
@@ -114,7 +115,14 @@ fn remains_of_the_dead_are_removed_and_a_reused_number_is_not_signalled() {
     dead.kind = Kind::Nbd { socket: Some(socket.clone()), url: String::new() };
     std::mem::forget(registry.add(&dead).unwrap());
     let file = mount_point.join("two");
-    let kind = Kind::Fuse { mount_point: mount_point.clone(), made_mount_point: true, file, device: None, name: None };
+    let kind = Kind::Fuse {
+        mount_point: mount_point.clone(),
+        made_mount_point: true,
+        file,
+        file_system: None,
+        device: None,
+        name: None,
+    };
     let fuse = Record { kind, ..dead.clone() };
     std::mem::forget(registry.add(&fuse).unwrap());
     std::fs::write(directory.path().join("run/broken.json"), b"{").unwrap();
@@ -139,6 +147,7 @@ fn attach_until_killed() {
         mount_point: attachment.mount_point().to_owned(),
         made_mount_point: attachment.made_mount_point(),
         file: attachment.file.clone(),
+        file_system: std::fs::metadata(&attachment.file).ok().map(|file| std::os::unix::fs::MetadataExt::dev(&file)),
         device: attachment.device.clone(),
         name: None,
     };

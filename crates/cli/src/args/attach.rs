@@ -85,6 +85,10 @@ pub(crate) struct AttachOptions {
     #[arg(long, conflicts_with = "again")]
     pub(crate) exclusive: bool,
 
+    /// Only the volume with this identity, as `sanwire info` tells it: not another one that has its name by now
+    #[arg(long, value_name = "ID")]
+    pub(crate) identity: Option<String>,
+
     /// Attach it for reading only, also where it may be written
     #[arg(long)]
     pub(crate) read_only: bool,

@@ -5,7 +5,7 @@ mod metrics;
 use std::fmt::Write;
 use std::fs;
 use std::io::{self, IsTerminal};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +19,7 @@ use sanwire_attach::{
 use sanwire_initiator::{ClientOptions, Url, Volume};
 
 use self::metrics::Watched;
-use super::{attachments, device, status};
+use super::{attachments, device, info, status};
 use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry};
 use crate::config::{ConnectionOptions, runtime_directory};
 use crate::connect::{self, Connection};
@@ -57,6 +57,9 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
         return Err(misuse("--preempt is for --exclusive: add that, or leave it out"));
     }
     let name = url.volume().map_err(|error| misuse(error.to_string()))?;
+    if is_block_device(args) {
+        become_io_flusher();
+    }
     let registry = Registry::open(device::helper)?;
     // What an attachment that was killed has left would be in the way.
     registry.clean()?;
@@ -64,6 +67,7 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
     let connection = Connection::open_as(url, &with_terms(args, &options)?)?;
     heed_hangups(args, &connection, options)?;
     let volume = connection.volume(name)?;
+    check_identity(url, &volume, args)?;
     // Until it is detached.
     let _claim = registry.claim(&url.to_string(), &volume.info().identity, args.again)?;
     if args.exclusive {
@@ -108,6 +112,30 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
     };
     background.leave(args.exclusive);
     result
+}
+
+/// Whether the volume becomes a block device.
+fn is_block_device(args: &AttachOptions) -> bool {
+    args.kind == AttachKind::Fuse && !args.no_device && rustix::process::geteuid().is_root()
+}
+
+/// From now on memory for this process, and for the threads that it begins, is found without writing anything back: what would be
+/// written back goes through it.
+fn become_io_flusher() {
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        tracing::info!(
+            "the kernel may have this process wait for memory that it must free itself (PR_SET_IO_FLUSHER: {error}): it needs CAP_SYS_RESOURCE"
+        );
+    }
+}
+
+/// A volume that was removed and made anew has its name, and not its content.
+fn check_identity(url: &Url, volume: &Volume, args: &AttachOptions) -> anyhow::Result<()> {
+    let found = info::identity(&volume.info());
+    let Some(wanted) = args.identity.as_ref().filter(|wanted| **wanted != found) else { return Ok(()) };
+    anyhow::bail!(
+        "{url} is another volume than it was: its identity is {found}, not {wanted}; if that is meant, correct --identity or the entry"
+    )
 }
 
 /// Two hosts that write to one volume destroy what is there, unless what uses it is made for that.
@@ -185,20 +213,25 @@ fn fuse(
         Some(directory) => directory.clone(),
         None => free_place(registry, &runtime_place("volumes")?.join(place_name(url, name))),
     };
-    let block_device = !args.no_device && rustix::process::geteuid().is_root();
+    let block_device = is_block_device(args);
     let info = volume.info();
     let options = FuseOptions { mount_point, block_device, read_only: args.read_only, helper: device::helper };
     let mut attachment = attach_fuse(volume, options)?;
-    let device = attachment.device.as_deref();
-    let device_name = device.and_then(|device| DeviceName::give(&info.server, &info.name, device));
-    let kind = Kind::Fuse {
+    let kind = |name: Option<&DeviceName>| Kind::Fuse {
         mount_point: attachment.mount_point().to_owned(),
         made_mount_point: attachment.made_mount_point(),
         file: attachment.file.clone(),
+        file_system: fs::metadata(&attachment.file).ok().map(|file| file.dev()),
         device: attachment.device.clone(),
-        name: device_name.as_ref().map(|name| name.path().to_owned()),
+        name: name.map(|name| name.path().to_owned()),
     };
-    let listing = registry.add(&listed(url, &info.name, kind, telling)?)?;
+    // Before anything else takes time: what is not recorded nobody could remove if this process died meanwhile.
+    let listing = registry.add(&listed(url, &info.name, kind(None), telling)?)?;
+    let device = attachment.device.as_deref();
+    let device_name = device.and_then(|device| DeviceName::give(&info.server, &info.name, device));
+    if device_name.is_some() {
+        listing.update(&listed(url, &info.name, kind(device_name.as_ref()), telling)?)?;
+    }
     let mut shown = attachment.device.as_ref().unwrap_or(&attachment.file).display().to_string();
     if let Some(name) = &device_name {
         let _ = write!(shown, "\nwhose name is {}", name.path().display());
@@ -256,7 +289,8 @@ fn nbd(
         (None, None) => NbdAddress::Unix(runtime_place("nbd")?.join(format!("{}.sock", place_name(url, name)))),
     };
     let info = volume.info();
-    let server = serve_nbd(volume, args.read_only, &address, stop, clients)?;
+    let ended = Latch::new().context("cannot make a socket pair")?;
+    let server = serve_nbd(volume, args.read_only, &address, ended, clients.clone())?;
     let socket = match server.address() {
         NbdAddress::Unix(path) => Some(path.clone()),
         NbdAddress::Tcp(_) => None,
@@ -264,7 +298,22 @@ fn nbd(
     let shown = server.address().to_string();
     let _listing = registry.add(&listed(url, &info.name, Kind::Nbd { socket, url: shown.clone() }, telling)?)?;
     tell(url, &shown)?;
-    Ok(server.wait()?)
+    stop.wait();
+    wait_for_clients(&clients, &shown);
+    Ok(server.stop()?)
+}
+
+/// Who is connected has the volume in use; a second Ctrl-C ends the process instead.
+fn wait_for_clients(clients: &NbdClients, place: &str) {
+    let count = clients.count();
+    if count > 0 {
+        eprintln!(
+            "sanwire: {place} has {count} NBD clients; it is detached as soon as they have gone (Ctrl-C gives it up)"
+        );
+    }
+    while clients.count() > 0 {
+        thread::sleep(DETACH_INTERVAL);
+    }
 }
 
 /// What stands in the list of attachments.

@@ -58,6 +58,7 @@ pub(super) fn to_json(info: &VolumeInfo, url: &Url) -> Value {
     json!({
         "url": url.to_string(),
         "name": *info.name,
+        "identity": identity(info),
         "lun": info.lun.number(),
         "size_bytes": info.size_bytes,
         "block_bytes": info.block_bytes,
@@ -74,6 +75,11 @@ pub(super) fn to_json(info: &VolumeInfo, url: &Url) -> Value {
     })
 }
 
+/// What stays the same of a volume, and is another volume's never: its NAA name, or all that its server calls it.
+pub(super) fn identity(info: &VolumeInfo) -> String {
+    info.naa.map_or_else(|| info.identity.to_string(), |naa| format!("naa.{naa:016x}"))
+}
+
 fn describe(info: &VolumeInfo) -> String {
     let unit = match info.unit {
         WireUnit::Packet(bytes) => format!("packets of up to {bytes} bytes"),
@@ -82,6 +88,7 @@ fn describe(info: &VolumeInfo) -> String {
     let yes_no = |is_so| if is_so { "yes" } else { "no" };
     let rows = [
         ("volume", info.name.to_string()),
+        ("identity", identity(info)),
         ("number", info.lun.to_string()),
         ("size", format!("{} ({} bytes)", Size(info.size_bytes), info.size_bytes)),
         ("block", format!("{} bytes, {} on the medium", info.block_bytes, info.physical_block_bytes)),

@@ -135,6 +135,7 @@ mod tests {
             mount_point: "/m".into(),
             made_mount_point: true,
             file: "/m/disk".into(),
+            file_system: None,
             device: Some("/dev/loop3".into()),
             name: Some("/dev/sanwire/box/disk".into()),
         };

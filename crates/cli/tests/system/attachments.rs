@@ -111,6 +111,42 @@ fn an_exclusive_attachment_is_refused_to_others_until_it_ends_or_is_preempted() 
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// A volume that was made anew has its name, and not its content.
+#[test]
+fn only_the_volume_that_is_meant_is_attached() {
+    let test = "only_the_volume_that_is_meant_is_attached";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut server = Server::start(&world, &["disk=ram:8M"]);
+    let url = Wire::Ip.url("disk");
+    let told: serde_json::Value =
+        serde_json::from_str(&run_ok(world.sanwire(&["info", &url, "--json"]), TIMEOUT)).expect("JSON");
+    let identity = told["identity"].as_str().expect("an identity");
+    Attached::fuse(&world, &url, &["--no-device", "--identity", identity]).detach(&world);
+    assert!(server.stop().success(), "{}", server.log());
+    server.restart();
+    let refused = run(world.sanwire(&["attach", &url, "--identity", identity]), TIMEOUT);
+    assert!(refused.code == Some(1) && refused.stderr.contains("is another volume than it was"), "{}", refused.stderr);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// As a block device that is in use does.
+#[test]
+fn an_nbd_server_that_is_asked_to_end_waits_for_its_clients() {
+    let test = "an_nbd_server_that_is_asked_to_end_waits_for_its_clients";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut server = Server::start(&world, &["disk=ram:8M"]);
+    let mut attached = Attached::nbd(&world, &Wire::Ip.url("disk"));
+    let client = std::os::unix::net::UnixStream::connect(world.scratch.path("nbd.sock")).expect("a client");
+    wait_until("it is counted", TIMEOUT, || {
+        run_ok(world.sanwire(&["status", "--json"]), TIMEOUT).contains("\"nbd_clients\": 1")
+    });
+    attached.ask_to_end();
+    wait_until("it says so", TIMEOUT, || attached.log().contains("has 1 NBD clients; it is detached as soon as"));
+    drop(client);
+    attached.expect_end();
+    assert!(server.stop().success(), "{}", server.log());
+}
+
 /// A service manager, or `detach` after another one that has given up, asks for the same again: that is no reason to lose anything.
 #[test]
 fn who_asks_for_the_end_again_does_not_take_a_volume_away_that_is_in_use() {

@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 pub use self::filter::{EventFilter, EventResult, EventTopic};
 pub use self::happening::Happening;
 use crate::revisions::Revisions;
+use crate::wall_time::written_millis;
 
 /// Events that are kept, but for refusals.
 const KEPT_MAX: usize = 4096;
@@ -98,7 +99,7 @@ impl EventLog {
 
     /// Takes note of something.
     pub(crate) fn note(&self, what: Happening) {
-        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let time = written_millis(SystemTime::now());
         let what = what.bounded();
         match &what {
             Happening::JobBegun { .. } | Happening::JobEnded { .. } => self.0.revisions.jobs_changed(),

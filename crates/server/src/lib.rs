@@ -47,6 +47,7 @@ mod streams;
 #[cfg(test)]
 mod visits;
 mod volumes;
+mod wall_time;
 mod wire;
 mod writes;
 
@@ -74,4 +75,5 @@ pub use pulse::Pulse;
 pub use removal::Removal;
 pub use server::Server;
 pub use sessions::SessionStatus;
+pub use wall_time::{written_millis, written_seconds};
 pub use wire::{Wire, WireError};

@@ -13,6 +13,7 @@ use crate::client_counts::MovedByVolume;
 use crate::counting::{Counted, Uses};
 use crate::front::hyperscsi::clients::Clients;
 use crate::past_uses::Host;
+use crate::wall_time::written_seconds;
 
 /// Volumes that a row names.
 const NAMED_MAX: usize = 16;
@@ -129,7 +130,7 @@ pub(crate) fn rows(
             connections: session.connections,
             volumes: used.len(),
             volume_names: used.into_iter().take(NAMED_MAX).map(str::to_owned).collect(),
-            since: humantime::format_rfc3339_seconds(*since).to_string(),
+            since: written_seconds(*since),
             security: security.clone(),
             paused: session.is_paused,
             commands: session.commands.commands,

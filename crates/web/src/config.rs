@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use sanwire_server::written_seconds;
+
 use crate::accounts::Accounts;
 use crate::address::WebAddress;
 use crate::tls::{CertificateError, Certificates, Tls};
@@ -113,7 +115,7 @@ impl WebConfig {
         match (certificates, wanted.tls()) {
             (Some(certificates), Ok(Some(tls))) => {
                 let is_new = certificates.now().fingerprint != tls.fingerprint;
-                let end = tls.end().map(|end| format!(", until {}", humantime::format_rfc3339_seconds(end)));
+                let end = tls.end().map(|end| format!(", until {}", written_seconds(end)));
                 let end = end.unwrap_or_default();
                 let line = format!("the HTTP API has another certificate{end}: its SHA-256 is {}", tls.fingerprint);
                 if let Some(warning) = tls.warning(SystemTime::now()) {

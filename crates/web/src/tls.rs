@@ -13,7 +13,7 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use sanwire_server::replace_file;
+use sanwire_server::{replace_file, written_seconds};
 
 use crate::certificate;
 
@@ -136,7 +136,7 @@ impl Tls {
     /// What is to be said of its end, if that is near.
     pub(crate) fn warning(&self, now: SystemTime) -> Option<String> {
         let end = self.end()?;
-        let time = humantime::format_rfc3339_seconds(end);
+        let time = written_seconds(end);
         match end.duration_since(now) {
             Ok(left) if left >= WARNED_BEFORE => None,
             Ok(left) => Some(format!(

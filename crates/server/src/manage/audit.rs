@@ -24,6 +24,7 @@ use super::request::Request;
 use super::response::{Answer, Response};
 use crate::front::hyperscsi::clients::text;
 use crate::persist::make_directory_of;
+use crate::wall_time::written_millis;
 
 /// Files of the audit log: the one that is written, and older ones.
 const FILES: u64 = 8;
@@ -133,7 +134,7 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn new(by: &'a Asker, result: &'static str, details: Vec<String>) -> Self {
-        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let time = written_millis(SystemTime::now());
         Line { time, by, request: None, result, details, count: None, unwritten: 0 }
     }
 }

@@ -1,5 +1,6 @@
 //! Changes that take long: each is a job, which others may look at and wait for while it goes on, and for a while after.
 
+use crate::wall_time::written_millis;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -229,7 +230,7 @@ impl Drop for Job {
 }
 
 fn now() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+    written_millis(SystemTime::now())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::kept::{Changes, Configured};
 use crate::revisions::Collection::{Clients, Targets, Volumes};
 use crate::revisions::Revisions;
 use crate::server::View;
+use crate::wall_time::written_seconds;
 
 /// What the manager knows, as it was after the last change, and the way to the rest, as it is now.
 pub(super) struct Looker {
@@ -113,7 +114,7 @@ impl Looker {
             name: self.name.clone(),
             run: Box::new(RunStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                started: humantime::format_rfc3339_seconds(self.began).to_string(),
+                started: written_seconds(self.began),
                 uptime_seconds: self.began.elapsed().unwrap_or_default().as_secs(),
             }),
             revision: self.revision,

@@ -1,5 +1,6 @@
 //! The content of a pool's volumes: snapshots, clones, rollback and deletion, each in steps between which a crash may come.
 
+use crate::wall_time::written_millis;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -86,7 +87,7 @@ impl Pool {
         protected: bool,
         change: impl FnOnce(&mut Catalogue),
     ) -> Result<(), PoolError> {
-        let made = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let made = written_millis(SystemTime::now());
         let mut records = Vec::new();
         for id in ids {
             let path = self.new_path(id);

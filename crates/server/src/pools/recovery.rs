@@ -1,5 +1,6 @@
 //! What a crash has left of a pool is brought to its end, or undone, before any volume of it is opened.
 
+use crate::wall_time::written_millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -93,7 +94,7 @@ impl Found {
                 found.new.insert(id);
             } else if let Some(id) = id(SUFFIX) {
                 let metadata = entry.metadata()?;
-                let made = humantime::format_rfc3339_millis(metadata.modified()?).to_string();
+                let made = written_millis(metadata.modified()?);
                 found.snapshots.insert(id, (metadata.len(), made));
             }
         }

@@ -96,3 +96,45 @@ impl Hashing {
         tokio::task::spawn_blocking(work).await.map_err(|_| Problem::defect("a password could not be looked at"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    #[test]
+    fn a_storm_of_log_ins_stretches_few_passwords_at_a_time_and_lets_few_wait() {
+        let hashing = Hashing::new();
+        let ((begun, has_begun), (go, going)) = (mpsc::channel(), mpsc::channel::<()>());
+        let going = Arc::new(std::sync::Mutex::new(going));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let most = HASHED_MAX + HASHED_WAITING_MAX;
+        let ended = runtime.block_on(async {
+            let all = (0..100).map(|_| {
+                let (begun, going) = (begun.clone(), Arc::clone(&going));
+                hashing.work(move || {
+                    begun.send(()).unwrap();
+                    // Until the sender is gone.
+                    let _ = going.lock().unwrap().recv();
+                })
+            });
+            let watch = thread::spawn(move || {
+                (0..HASHED_MAX).for_each(|_| has_begun.recv().unwrap());
+                let more = has_begun.try_recv().is_ok();
+                drop(go);
+                (more, has_begun.iter().take(most - HASHED_MAX).count())
+            });
+            let ended = join_all(all).await;
+            assert_eq!(watch.join().unwrap(), (false, HASHED_WAITING_MAX));
+            ended
+        });
+        let refused: Vec<_> = ended.iter().filter_map(|ended| ended.as_ref().err()).collect();
+        assert_eq!(refused.len(), 100 - most);
+        assert!(refused.iter().all(|problem| problem.code == "login-too-often"));
+        assert_eq!(runtime.block_on(hashing.work(|| 7)).unwrap(), 7, "and then there is room again");
+    }
+}

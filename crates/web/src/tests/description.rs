@@ -94,6 +94,21 @@ fn the_committed_description_is_that_of_the_program() {
     }
 }
 
+/// A release leaves its description beside the one that is in the making, as `openapi-VERSION.json`.
+#[test]
+fn what_was_released_stays_as_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let new: Value = serde_json::from_slice(&crate::openapi::document().unwrap()).unwrap();
+    let changes = fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
+    let releases = changes.lines().filter_map(|line| line.strip_prefix("## [")?.split_once(']').map(|(name, _)| name));
+    for version in releases.filter(|name| *name != "Unreleased") {
+        let path = root.join(format!("docs/openapi-{version}.json"));
+        let released = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let old = serde_json::from_slice(&released).unwrap();
+        assert_eq!(broken(&old, &new), Vec::<String>::new(), "programs rely on what {version} has promised");
+    }
+}
+
 #[test]
 fn each_resource_is_described_with_its_problems() {
     let document: Value = serde_json::from_slice(&crate::openapi::document().unwrap()).unwrap();

@@ -4,6 +4,8 @@ mod accounts;
 mod description;
 mod http2;
 mod large;
+mod listeners;
+mod names;
 mod odd;
 mod renewal;
 pub(crate) mod requests;

@@ -1,0 +1,42 @@
+//! Times of the host's clock as text. It may say anything: before 1970 on a host whose clock was never set, or after the year 9999, which
+//! RFC 3339 cannot write. Then the nearest time is told that can be written.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The last second of the year 9999.
+const LAST: Duration = Duration::from_secs(253_402_300_799);
+
+/// As in RFC 3339, to the second.
+#[must_use]
+pub fn written_seconds(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(writable(time)).to_string()
+}
+
+/// The same to the millisecond.
+#[must_use]
+pub fn written_millis(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(writable(time)).to_string()
+}
+
+fn writable(time: SystemTime) -> SystemTime {
+    time.clamp(UNIX_EPOCH, UNIX_EPOCH + LAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_clock_says_can_be_written() {
+        for (time, seconds) in [
+            (UNIX_EPOCH - Duration::from_secs(1), "1970-01-01T00:00:00Z"),
+            (UNIX_EPOCH, "1970-01-01T00:00:00Z"),
+            (UNIX_EPOCH + Duration::from_secs(1_795_483_800), "2026-11-24T01:30:00Z"),
+            (UNIX_EPOCH + LAST, "9999-12-31T23:59:59Z"),
+            (UNIX_EPOCH + Duration::from_secs(1 << 40), "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(written_seconds(time), seconds);
+            assert_eq!(written_millis(time), seconds.replace('Z', ".000Z"));
+        }
+    }
+}

@@ -3,11 +3,13 @@
 //! Where udev runs, it makes the link, so that others learn of the name with the device: the rule that the package brings reads what is
 //! noted for the device here. Elsewhere the attachment makes the link itself.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
 
 use crate::loop_device;
 
@@ -15,6 +17,8 @@ use crate::loop_device;
 const NAMES: &str = "/dev/sanwire";
 /// Where a process that names a device says so, for the rule of udev.
 const NOTES: &str = "/run/sanwire/udev";
+/// Locked while a name is given.
+const LOCK: &str = "/run/sanwire/udev/.lock";
 /// It is there where udev runs.
 const UDEV: &str = "/run/udev/control";
 /// How long udev may take; then the link is made here.
@@ -34,6 +38,8 @@ impl DeviceName {
     pub fn give(server: &str, volume: &str, device: &Path) -> Option<DeviceName> {
         let name = format!("{}/{}", part(server), part(volume));
         let link = Path::new(NAMES).join(&name);
+        // Of two that come at the same time the second one sees what the first one has.
+        let _turn = lock().inspect_err(|error| tracing::debug!("{LOCK} cannot be locked: {error}")).ok();
         if let Ok(owner) = link.canonicalize()
             && owner != device
             && loop_device::backing_file(&owner).is_some()
@@ -113,6 +119,14 @@ pub(crate) fn remove(link: &Path, device: &Path) {
         // It stays while other volumes of that server have names.
         let _ = fs::remove_dir(directory);
     }
+}
+
+/// Whoever has it is the only one to give a name, until it is closed.
+fn lock() -> io::Result<File> {
+    fs::create_dir_all(NOTES)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(LOCK)?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
 }
 
 /// What the rule of udev imports.

@@ -43,7 +43,10 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
             Request::ResizeVolume { name: name.clone(), size: size.0.to_string() }
         }
         ManageCommand::EjectVolume { name, force } => Request::EjectVolume { name: name.clone(), force: *force },
-        ManageCommand::LoadVolume { name, store } => Request::LoadVolume { name: name.clone(), store: store.clone() },
+        ManageCommand::LoadVolume { name, store } => {
+            let store = store.as_deref().map(|store| args::medium_for(server, store)).transpose()?;
+            Request::LoadVolume { name: name.clone(), store }
+        }
         ManageCommand::SetVolume { name, security, protected } => Request::SetVolume {
             name: name.clone(),
             security: security.map(|level| level.to_string()),

@@ -32,7 +32,7 @@ pub(crate) use content::{ContentCommand, Switch};
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};
-pub(crate) use manage::{Asked, AskingArgs, ManageArgs, ManageCommand, SettingsArgs, volume_for};
+pub(crate) use manage::{Asked, AskingArgs, ManageArgs, ManageCommand, SettingsArgs, medium_for, volume_for};
 pub(crate) use reach::{Patience, ReachArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use status::StatusArgs;

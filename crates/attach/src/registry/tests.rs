@@ -1,6 +1,5 @@
 use super::*;
 use crate::record::start_time;
-use crate::remains::is_dead_mount;
 use crate::test_volume::{RamVolume, TestDirectory, can_attach, helper};
 use crate::{FuseOptions, Latch, attach_fuse};
 use std::process::{Child, Command};

@@ -81,7 +81,7 @@ pub(crate) struct AttachOptions {
     /// Nobody else writes to the volume while it is attached: a persistent reservation of the type Write Exclusive
     ///
     /// Other hosts may read. It is held while the server is away and through its restarts, and released by detaching. Refused while another client
-    /// has it. All programs of this host count as one client over HyperSCSI.
+    /// has it. Over HyperSCSI all programs with this client's key are one client.
     #[arg(long, conflicts_with = "again")]
     pub(crate) exclusive: bool,
 

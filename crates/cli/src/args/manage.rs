@@ -366,6 +366,27 @@ pub(crate) fn volume_for(server: Asked, text: &str) -> anyhow::Result<String> {
     }
 }
 
+/// A disc for a drive, in the same way.
+pub(crate) fn medium_for(server: Asked, store: &str) -> anyhow::Result<String> {
+    // The store of a volume, whatever its name.
+    const VOLUME: &str = "medium=";
+    let spec: Result<VolumeSpec, SpecError> = format!("{VOLUME}{store},readonly").parse();
+    // What is no store here may be one there: the server says so.
+    let is_relative = spec.is_ok_and(|spec| {
+        let written = spec.to_string();
+        spec.with_absolute_path().to_string() != written
+    });
+    match (is_relative, store.split_once(':')) {
+        (true, Some((kind, path))) if server == Asked::Here => {
+            Ok(format!("{kind}:{}", std::path::absolute(path)?.display()))
+        }
+        (true, _) => Err(misuse(format!(
+            "the path of {store} is relative, and the server is in another directory: give the absolute path that the file has there"
+        ))),
+        (false, _) => Ok(store.to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,6 +401,11 @@ mod tests {
         assert!(volume_for(Asked::Elsewhere, volume).unwrap_err().to_string().contains("is relative"));
         for absolute in ["a=file:/some.img,size=1G", "a=ram:1M"] {
             assert_eq!(volume_for(Asked::Elsewhere, absolute).unwrap(), absolute);
+        }
+        assert_eq!(medium_for(Asked::Here, "file:a.iso").unwrap(), format!("file:{}/a.iso", here.display()));
+        assert!(medium_for(Asked::Elsewhere, "file:a.iso").unwrap_err().to_string().contains("is relative"));
+        for store in ["file:/a.iso", "floppy:1"] {
+            assert_eq!(medium_for(Asked::Elsewhere, store).unwrap(), store);
         }
     }
 }

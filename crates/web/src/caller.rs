@@ -138,9 +138,11 @@ impl Caller {
 fn role_for(request: &Request) -> Role {
     use Request as R;
     match request {
-        R::Start { request } | R::IfRevision { request, .. } | R::Page { request, .. } | R::InPools { request, .. } => {
-            role_for(request)
-        }
+        R::Start { request }
+        | R::DryRun { request }
+        | R::IfRevision { request, .. }
+        | R::Page { request, .. }
+        | R::InPools { request, .. } => role_for(request),
         // It reads the file that says everything; the audit log tells of accounts, too.
         R::Audit(_) | R::WebLogin { .. } | R::Reload { dry_run: false, .. } => Role::Administrator,
         // It reads that file as well, and stretches its passwords.

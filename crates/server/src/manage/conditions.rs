@@ -60,6 +60,7 @@ impl Subject {
             R::SetClient { client, .. } | R::RemoveClient { client, .. } | R::ResetClient { client, .. } => {
                 Subject::Client(client.clone())
             }
+            R::DryRun { request } => Subject::of(request)?,
             R::AddVolume { .. } => Subject::AllVolumes,
             R::AddClient { .. } => Subject::AllClients,
             R::DropClient { client } | R::PauseClient { client } | R::ResumeClient { client } => {

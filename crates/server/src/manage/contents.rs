@@ -164,6 +164,15 @@ impl Manager {
 
     /// Serves a volume no longer, and deletes its content; its snapshots too, if that is said.
     pub(super) fn delete_volume(&mut self, name: &str, force: bool, snapshots: bool) -> Result<Step, ManageError> {
+        let (hold, content) = self.begin_to_delete(name, snapshots)?;
+        if force || content.unit.is_none() {
+            return self.delete_now(content, snapshots, hold);
+        }
+        Ok(self.when_unused(name, Way::Any, move |manager| manager.delete_now(content, snapshots, hold)))
+    }
+
+    /// What of a deletion is refused whoever uses the volume.
+    pub(super) fn begin_to_delete(&self, name: &str, snapshots: bool) -> Result<(Hold, Content), ManageError> {
         let hold = self.busy.hold(name, "being deleted")?;
         if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
             return Err(ManageError::Missing { name: name.to_owned(), reason: missing.reason.clone() });
@@ -173,10 +182,7 @@ impl Manager {
         let of_volume = |served: &str| served.split_once('@').is_some_and(|(volume, _)| volume == name);
         self.check_not_served(&content.pool, of_volume)?;
         content.pool.check_deletion(name, snapshots)?;
-        if force || content.unit.is_none() {
-            return self.delete_now(content, snapshots, hold);
-        }
-        Ok(self.when_unused(name, Way::Any, move |manager| manager.delete_now(content, snapshots, hold)))
+        Ok((hold, content))
     }
 
     /// It is not noted before it is out of service: the note of a volume that stays would delete it some day.

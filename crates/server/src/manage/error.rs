@@ -84,6 +84,9 @@ pub enum ManageError {
     /// There is no session of this number.
     #[error("there is no session {0}: see `sanwire ctl sessions`")]
     NoSuchSession(String),
+    /// What this would do is not known beforehand.
+    #[error("nothing was done: what {0} would do cannot be told beforehand")]
+    NoRehearsal(String),
     /// The asker may change what is in pools only, or in some of them.
     #[error("nothing was changed: {0}")]
     OutsidePools(String),

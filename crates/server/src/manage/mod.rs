@@ -24,6 +24,7 @@ mod page;
 mod pools;
 mod preview;
 mod refusal;
+mod rehearsal;
 mod reload;
 mod request;
 mod resetting;
@@ -39,6 +40,7 @@ mod usage;
 mod volumes;
 mod wanted;
 mod web_login;
+mod wrong_request;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -67,7 +69,7 @@ use self::metrics::PoolsNow;
 use self::metrics::RequestCounts;
 pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
-pub use self::request::{Request, without_values};
+pub use self::request::Request;
 pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
     RemoteStatistics, Response, RunStatus, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
@@ -76,6 +78,7 @@ use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;
 pub use self::web_login::WebLinkError;
 use self::web_login::WebLinks;
+pub use self::wrong_request::without_values;
 use crate::allow::AllowList;
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::Counted;
@@ -267,6 +270,7 @@ impl Manager {
             Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
             Request::IfRevision { revision, request } => self.begin_if(revision, *request),
             Request::InPools { pools, request } => self.begin_in_pools(&pools, *request),
+            Request::DryRun { request } => self.rehearse(*request),
             Request::WebLogin { name } => self.web_login(name.as_deref()).map(Step::Done),
             Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
             Request::Events { since, filter, .. } => {

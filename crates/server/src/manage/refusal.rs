@@ -55,6 +55,7 @@ impl ManageError {
             ManageError::InUse { .. } | ManageError::TakesAway(_) | ManageError::Hides(_) => "volume-in-use",
             ManageError::NoSession(_) | ManageError::NoSuchSession(_) => "session-unknown",
             ManageError::OutsidePools(_) => "not-permitted",
+            ManageError::NoRehearsal(_) => "request-invalid",
             ManageError::WebLink(WebLinkError::Off) => "http-off",
             ManageError::WebLink(WebLinkError::Begun) => "http-begun",
             ManageError::WebLink(WebLinkError::NoUser(_)) => "http-user-unknown",

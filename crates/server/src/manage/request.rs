@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::audit::AuditQuery;
 use super::refusal::Refusal;
+use super::wrong_request::without_values;
 use crate::events::EventFilter;
-use crate::front::hyperscsi::clients::{ClientSettings, NoSecret};
+use crate::front::hyperscsi::clients::ClientSettings;
 use crate::manage::access::PortState;
 
 /// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
@@ -249,6 +250,11 @@ pub enum Request {
         /// What is to be done.
         request: Box<Request>,
     },
+    /// Tell what a change of volumes would do, or why it would be refused, and do nothing.
+    DryRun {
+        /// The change.
+        request: Box<Request>,
+    },
     /// The link by which somebody begins with the HTTP API: once, and for a short time.
     WebLogin {
         /// The user who gets another password by it; without it, the first administrator.
@@ -318,6 +324,7 @@ impl Request {
             Request::Start { request }
             | Request::Page { request, .. }
             | Request::IfRevision { request, .. }
+            | Request::DryRun { request }
             | Request::InPools { request, .. } => request.name(),
             // Its name is what it begins with, however it is written.
             _ => match serde_json::to_value(self) {
@@ -334,8 +341,8 @@ impl Request {
     #[must_use]
     pub fn is_change(&self) -> bool {
         use Request::{
-            Audit, Clients, Events, IfRevision, InPools, Job, Jobs, Metrics, Page, Pools, Reload, Sessions, Snapshots,
-            Start, Statistics, Status,
+            Audit, Clients, DryRun, Events, IfRevision, InPools, Job, Jobs, Metrics, Page, Pools, Reload, Sessions,
+            Snapshots, Start, Statistics, Status,
         };
         match self {
             Reload { dry_run, .. } => !dry_run,
@@ -354,6 +361,7 @@ impl Request {
                     | Events { .. }
                     | Audit(_)
                     | Pools
+                    | DryRun { .. }
                     | Snapshots { .. }
             ),
         }
@@ -368,6 +376,7 @@ impl Request {
             Request::Start { request }
             | Request::Page { request, .. }
             | Request::IfRevision { request, .. }
+            | Request::DryRun { request }
             | Request::InPools { request, .. } => request.names_host_path(),
             Request::AddVolume { volume, .. } => {
                 !volume.parse::<VolumeSpec>().is_ok_and(|volume| volume.pool().is_some())
@@ -376,24 +385,4 @@ impl Request {
             _ => false,
         }
     }
-}
-
-/// What is wrong with a request, without anything that stands in it: that may be a secret in the wrong place, which neither the answer
-/// nor the audit log is to have.
-/// What is wrong with a request, without what stands in it: that may be a secret in the wrong place.
-#[must_use]
-pub fn without_values(error: &serde_json::Error) -> String {
-    // These show the value first, and last what is expected instead, which is the program's own text.
-    const WITH_VALUE: [&str; 5] =
-        ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
-    let text = error.to_string();
-    let is_own = |own: &str| text.starts_with(own);
-    let is_plain =
-        !error.is_data() || ["missing field", "duplicate field", &NoSecret.to_string()].into_iter().any(is_own);
-    if is_plain {
-        return text;
-    }
-    let kind = WITH_VALUE.into_iter().find(|kind| is_own(kind));
-    let expected = kind.and_then(|_| text.rfind(", expected ")).map_or("", |at| &text[at..]);
-    format!("{}{expected}", kind.unwrap_or("invalid value"))
 }

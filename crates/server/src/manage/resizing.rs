@@ -1,10 +1,13 @@
 //! Other sizes of volumes.
 
+use std::sync::Arc;
+
 use sanwire_core::Size;
 use sanwire_device::LogicalUnit;
 use sanwire_store::kind::Place;
 use sanwire_store::{Capabilities, ResizeError, VolumeSpec};
 
+use super::busy::Hold;
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
@@ -14,13 +17,7 @@ use crate::pools::Room;
 impl Manager {
     /// As somebody asks who may not know what the configuration says.
     pub(super) fn resize_by_request(&mut self, name: &str, size: &str) -> Result<Step, ManageError> {
-        let size = size.parse::<Size>().map_err(|_| ManageError::Size(size.to_owned()))?;
-        let hold = self.busy.hold(name, "being resized")?;
-        let (_, disk) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
-        if !may_become(&disk, size.0) {
-            // It says why not. Were that kept first, a crash in between would leave a volume that cannot be opened.
-            disk.resize(size.0).map_err(|source| ManageError::Resize { name: name.to_owned(), source })?;
-        }
+        let (hold, disk, size) = self.begin_to_resize(name, size)?;
         let longer = self.volume_with(name, |volume| with_size(&volume, size.0))?;
         let room = self.target.pools().take_room_of(&longer.spec, size.0)?;
         // A file that was kept to be longer is made so when it is opened: nothing is lost between this and that.
@@ -31,6 +28,22 @@ impl Manager {
             let _hold = hold;
             manager.resized_by_request(&name, resized).map(Step::Done)
         }))
+    }
+
+    /// What of that is refused before anything is kept.
+    pub(super) fn begin_to_resize(
+        &self,
+        name: &str,
+        size: &str,
+    ) -> Result<(Hold, Arc<LogicalUnit>, Size), ManageError> {
+        let size = size.parse::<Size>().map_err(|_| ManageError::Size(size.to_owned()))?;
+        let hold = self.busy.hold(name, "being resized")?;
+        let (_, disk) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        if !may_become(&disk, size.0) {
+            // It says why not. Were that kept first, a crash in between would leave a volume that cannot be opened.
+            disk.resize(size.0).map_err(|source| ManageError::Resize { name: name.to_owned(), source })?;
+        }
+        Ok((hold, disk, size))
     }
 
     fn resized_by_request(&mut self, name: &str, resized: Resized) -> Result<Answer, ManageError> {

@@ -25,9 +25,10 @@ impl Manager {
         use Request as R;
         let check = |place: Place, what: &str| check_place(pools, &place, what);
         match request {
-            R::Start { request } | R::IfRevision { request, .. } | R::InPools { request, .. } => {
-                self.check_in_pools(pools, request)
-            }
+            R::Start { request }
+            | R::DryRun { request }
+            | R::IfRevision { request, .. }
+            | R::InPools { request, .. } => self.check_in_pools(pools, request),
             R::AddVolume { volume, .. } => {
                 let spec: VolumeSpec = volume.parse()?;
                 let spec = self.target.pools().place(spec)?;

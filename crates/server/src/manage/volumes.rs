@@ -32,18 +32,7 @@ impl Manager {
         condition: Option<Condition>,
     ) -> Result<Step, ManageError> {
         let name = spec.name.to_string();
-        let mut hold = self.busy.hold(&name, "being added")?;
-        if self.find(&name).is_some() {
-            return Err(ManageError::Taken(name));
-        }
-        if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
-            return Err(ManageError::Missing { name, reason: missing.reason.clone() });
-        }
-        // Nothing is opened for what is refused then.
-        target.as_deref().map(|target| self.next_unit_of(target)).transpose()?;
-        let spec = self.target.pools().place(spec.with_absolute_path()).map_err(StartError::from)?;
-        let is_protected = spec.protected || self.target.pools().protects(&spec);
-        let spec = spec.with_protected(is_protected);
+        let (mut hold, spec) = self.begin_to_add(spec, target.as_deref())?;
         let lun = Lun::default();
         let new = vec![VolumeConfig { lun, spec, origin: Origin::Management }];
         let coming = self.coming(new, &mut hold)?.pop().ok_or(ManageError::Full)?;
@@ -57,6 +46,27 @@ impl Manager {
             let opened = opened.map_err(|error| manager.name_holder(error))?;
             manager.put_added(coming.volume, opened, target.as_deref(), condition)
         }))
+    }
+
+    /// What of an addition is refused before anything is opened.
+    pub(super) fn begin_to_add(
+        &self,
+        spec: VolumeSpec,
+        target: Option<&str>,
+    ) -> Result<(Hold, VolumeSpec), ManageError> {
+        let name = spec.name.to_string();
+        let hold = self.busy.hold(&name, "being added")?;
+        if self.find(&name).is_some() {
+            return Err(ManageError::Taken(name));
+        }
+        if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
+            return Err(ManageError::Missing { name, reason: missing.reason.clone() });
+        }
+        // Nothing is opened for what is refused then.
+        target.map(|target| self.next_unit_of(target)).transpose()?;
+        let spec = self.target.pools().place(spec.with_absolute_path()).map_err(StartError::from)?;
+        let is_protected = spec.protected || self.target.pools().protects(&spec);
+        Ok((hold, spec.with_protected(is_protected)))
     }
 
     /// Says which volume of this server has a file that is in use, if one has.
@@ -98,7 +108,11 @@ impl Manager {
     }
 
     /// Where a volume is to be besides its HyperSCSI number, for people, and the target that has it then.
-    fn place_of(&self, spec: &VolumeSpec, target: Option<&str>) -> Result<(String, TargetChanges), ManageError> {
+    pub(super) fn place_of(
+        &self,
+        spec: &VolumeSpec,
+        target: Option<&str>,
+    ) -> Result<(String, TargetChanges), ManageError> {
         match target {
             Some(target) => self.as_unit_of(target, &spec.name),
             None if self.is_protected(spec) => Ok(Default::default()),

@@ -42,6 +42,29 @@ struct VolumeChange {
     protected: Option<bool>,
 }
 
+/// Whether it is only told what would be done.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[into_params(parameter_in = Query)]
+struct DryRunQuery {
+    /// Only tell what it would do, or why it would be refused.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// How a volume is changed.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[into_params(parameter_in = Query)]
+struct ChangeQuery {
+    /// Do it also while sessions use it, or when it takes from them what they use.
+    #[serde(default)]
+    force: bool,
+    /// Only tell what it would do, or why it would be refused; of another size only.
+    #[serde(default)]
+    dry_run: bool,
+}
+
 /// Another disc.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -68,8 +91,9 @@ async fn list_volumes(
 /// With `store`, it takes the role administrator where that is no pool: it names a path of the host. With `source` it holds what a snapshot
 /// does, in the pool of that.
 #[utoipa::path(post, path = "/volumes", tag = "volumes", request_body = NewVolume,
-    params(("If-Match" = Option<String>, Header, description = "Only if `collections.volumes` of the server is still this, in quotes.")),
+    params(DryRunQuery, ("If-Match" = Option<String>, Header, description = "Only if `collections.volumes` of the server is still this, in quotes.")),
     responses(
+        (status = 200, description = "It was only told.", body = Changed),
         (status = 201, description = "It is served.", body = Changed),
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
@@ -77,10 +101,14 @@ async fn add_volume(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(volume): Json<NewVolume>,
 ) -> Result<Made, Problem> {
     let name = volume.name.clone();
     let request = volume.request()?;
+    if dry_run {
+        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
+    }
     Ok(Made::resource(app.change(&caller, request, terms).await?, "volumes", &name))
 }
 
@@ -128,7 +156,7 @@ async fn put_volume(
     params(
         ("volume" = String, Path, description = "Its name."),
         ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
-        ForceQuery,
+        ChangeQuery,
     ),
     responses(
         (status = 200, description = "It was changed.", body = Changed),
@@ -139,7 +167,7 @@ async fn change_volume(
     caller: Caller,
     terms: Terms,
     Path(name): Path<String>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(change): Json<VolumeChange>,
 ) -> Result<Made, Problem> {
     let request = match change {
@@ -157,12 +185,17 @@ async fn change_volume(
         }
         _ => return Err(Problem::invalid("give one of size, security, lun and protected")),
     };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+}
+
+/// The request, or that to tell only what it would do.
+fn rehearsed(request: Request, dry_run: bool) -> Request {
+    if dry_run { Request::DryRun { request: Box::new(request) } } else { request }
 }
 
 /// What becomes of a volume.
 #[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[into_params(parameter_in = Query)]
 struct RemovalQuery {
     /// Do it also while sessions use it.
@@ -175,6 +208,9 @@ struct RemovalQuery {
     /// Delete its snapshots with its content; else that is refused when there are any.
     #[serde(default)]
     snapshots: bool,
+    /// Only tell what it would do, or why it would be refused.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// What becomes of the content of a volume.
@@ -206,7 +242,7 @@ async fn remove_volume(
     caller: Caller,
     terms: Terms,
     Path(name): Path<String>,
-    Query(RemovalQuery { force, content, snapshots }): Query<RemovalQuery>,
+    Query(RemovalQuery { force, content, snapshots, dry_run }): Query<RemovalQuery>,
 ) -> Result<Made, Problem> {
     let request = match content {
         ContentFate::Delete => Request::DeleteVolume { name, force, snapshots },
@@ -215,7 +251,7 @@ async fn remove_volume(
         }
         ContentFate::Keep => Request::RemoveVolume { name, force },
     };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// Take the medium out of a drive or a removable volume

@@ -28,6 +28,37 @@ fn with_pool() -> Fixture {
 }
 
 #[test]
+fn a_change_of_a_volume_may_be_only_told() {
+    let web = with_pool();
+    for (method, path, body, wanted) in [
+        (
+            "POST",
+            "/volumes?dry-run=true",
+            r#"{"name":"n","store":"ram:1M"}"#,
+            Request::AddVolume { volume: "n=ram:1M".into(), target: None, renew: false, adopt: false },
+        ),
+        (
+            "PATCH",
+            "/volumes/v0?dry-run=true",
+            r#"{"size":"1G"}"#,
+            Request::ResizeVolume { name: "v0".into(), size: "1G".into() },
+        ),
+        ("DELETE", "/volumes/v0?dry-run=true", "", Request::RemoveVolume { name: "v0".into(), force: false }),
+        (
+            "DELETE",
+            "/volumes/v0?content=delete&dry-run=true&force=true",
+            "",
+            Request::DeleteVolume { name: "v0".into(), force: true, snapshots: false },
+        ),
+    ] {
+        let told = web.ask(method, &format!("/api/v1{path}"), "", body);
+        assert_eq!((told.status, told.header("location")), (200, None), "{method} {path}");
+        let wanted = Request::DryRun { request: Box::new(wanted) };
+        assert_eq!(web.asked().pop(), Some(Request::Start { request: Box::new(wanted) }), "{method} {path}");
+    }
+}
+
+#[test]
 fn each_change_of_content_is_a_request() {
     let web = with_pool();
     let monday = || "v0@monday".to_owned();

@@ -1,0 +1,76 @@
+//! Changes of volumes that are only looked at: they are checked as if they were made, and what they would do is told.
+
+use sanwire_core::Size;
+use sanwire_store::VolumeSpec;
+
+use super::slow::Step;
+use super::usage::Way;
+use super::{Answer, ManageError, Manager, Request};
+use crate::config::{Origin, VolumeConfig};
+
+impl Manager {
+    /// Tells what a change would do, and changes nothing.
+    ///
+    /// # Errors
+    /// Why it would be refused, as far as that is known without opening a store, or that nothing is known of such a change.
+    pub(super) fn rehearse(&mut self, request: Request) -> Result<Step, ManageError> {
+        match request {
+            Request::AddVolume { volume, target, .. } => self.rehearse_addition(volume.parse()?, target.as_deref()),
+            Request::RemoveVolume { name, force } => self.rehearse_removal(&name, force),
+            Request::DeleteVolume { name, force, snapshots } => self.rehearse_deletion(&name, force, snapshots),
+            Request::ResizeVolume { name, size } => self.rehearse_resizing(&name, &size),
+            Request::Reload { reset, .. } => Ok(self.compare(reset)),
+            other => Err(ManageError::NoRehearsal(other.name())),
+        }
+    }
+
+    fn rehearse_addition(&mut self, spec: VolumeSpec, target: Option<&str>) -> Result<Step, ManageError> {
+        let (mut hold, spec) = self.begin_to_add(spec, target)?;
+        let new = vec![VolumeConfig { lun: Default::default(), spec, origin: Origin::Management }];
+        let coming = self.coming(new, &mut hold)?.pop().ok_or(ManageError::Full)?;
+        let spec = &coming.volume.spec;
+        // What it takes there comes back when this is over.
+        let _room =
+            spec.size_bytes().map(|size_bytes| self.target.pools().take_room_of(spec, size_bytes)).transpose()?;
+        let (place, _) = self.place_of(spec, target)?;
+        Ok(told(format!("volume {} would be served{place}, if {} can be opened", spec.name, spec.store_text())))
+    }
+
+    fn rehearse_removal(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(name, "being removed")?;
+        let is_missing = self.kept.missing.iter().any(|missing| *missing.volume.spec.name == *name);
+        let step = told(format!("volume {name} would not be served any more; its content would stay"));
+        if self.find(name).is_none() {
+            return if is_missing { Ok(step) } else { Err(ManageError::NoVolume(name.to_owned())) };
+        }
+        drop(hold);
+        Ok(if force { step } else { self.when_unused(name, Way::Any, |_| Ok(step)) })
+    }
+
+    fn rehearse_deletion(&mut self, name: &str, force: bool, snapshots: bool) -> Result<Step, ManageError> {
+        let (_hold, content) = self.begin_to_delete(name, snapshots)?;
+        let count = content.pool.snapshots(Some(name)).len();
+        let with = if count > 0 { format!(", and its {count} snapshots") } else { String::new() };
+        let step = told(format!("the content of volume {name}{with} would be deleted"));
+        let is_asked = !force && content.unit.is_some();
+        Ok(if is_asked { self.when_unused(name, Way::Any, |_| Ok(step)) } else { step })
+    }
+
+    fn rehearse_resizing(&mut self, name: &str, size: &str) -> Result<Step, ManageError> {
+        let (_hold, disk, size) = self.begin_to_resize(name, size)?;
+        let before = disk.store().geometry().length_bytes;
+        if before == size.0 {
+            return Ok(Step::Done(Answer::Changed(Vec::new())));
+        }
+        let volume = self.volumes.get(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let _room = self.target.pools().take_room_of(&volume.spec, size.0)?;
+        Ok(told(format!("volume {name} would have {size}, and has {}", Size(before))))
+    }
+}
+
+fn told(line: String) -> Step {
+    Step::Done(Answer::Changed(vec![line]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -20,8 +20,10 @@ pub(crate) struct State {
     pub(crate) base: Arc<Source>,
     /// The layers, all of them open.
     pub(crate) sources: BTreeMap<LayerId, Arc<Source>>,
-    /// The volumes that are open.
+    /// The volumes, and snapshots as `VOLUME@SNAPSHOT`, that are open.
     pub(crate) volumes: BTreeMap<String, SnapshotStore>,
+    /// Volumes whose store has failed to make stable what it held while it was opened, which it says only once.
+    pub(crate) untold: BTreeSet<String>,
     /// Layers that were made, and belong to nothing yet.
     pub(crate) prepared: BTreeSet<LayerId>,
     pub(crate) merge: Merging,
@@ -124,7 +126,8 @@ impl State {
         catalogue.is_base_fixed = catalogue.base.is_none() || base.geometry().read_only;
         let (sources, volumes) = (BTreeMap::new(), BTreeMap::new());
         let (base, prepared) = (Source::base(base), BTreeSet::new());
-        State { catalogue, base, sources, volumes, prepared, merge: Merging::Nothing, is_doubtful: false }
+        let untold = BTreeSet::new();
+        State { catalogue, base, sources, volumes, untold, prepared, merge: Merging::Nothing, is_doubtful: false }
     }
 
     pub(crate) fn open(&self, volume: &str) -> Result<SnapshotStore, SnapshotError> {

@@ -19,12 +19,15 @@ mod family;
 mod format;
 mod gate;
 mod index;
+mod kept;
 mod layer;
 mod losses;
 mod map;
 mod merge;
+mod pieces;
 mod shelf;
 mod store;
+mod telling;
 mod tidying;
 mod tree;
 mod turns;
@@ -35,11 +38,13 @@ use serde::{Deserialize, Serialize};
 pub use catalogue::{CatalogueError, Snapshot};
 pub use error::SnapshotError;
 pub use format::Damage;
+pub use kept::Kept;
 pub use layer::Perform;
 pub use merge::Progress;
 pub use shelf::Shelf;
 pub use store::SnapshotStore;
-pub use tree::{Base, Hold, LayerSpace, Origin, Prepared, Tree};
+pub use telling::LayerSpace;
+pub use tree::{Base, Hold, Origin, Prepared, Tree};
 
 /// What tells a layer from all others, for ever: 16 random bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

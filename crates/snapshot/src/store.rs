@@ -17,7 +17,8 @@ use crate::gate::Gate;
 use crate::layer::{Flushes, Perform, Source, Top};
 use crate::losses::{Losses, lost};
 use crate::map::Map;
-use crate::view::{Piece, Table, View};
+use crate::pieces::{cleared, read_pieces};
+use crate::view::{Table, View};
 
 /// A volume made of a base and layers over it.
 ///
@@ -117,6 +118,19 @@ impl SnapshotStore {
         let (view, geometry) = (ArcSwap::from_pointee(view), GrowingGeometry::new(geometry));
         let (gate, lengths, is_stopped) = (Gate::default(), Mutex::default(), AtomicBool::new(false));
         SnapshotStore(Arc::new(Inner { view, geometry, gate, lengths, is_stopped }))
+    }
+
+    /// The same of a snapshot, which is never written.
+    pub(crate) fn of_snapshot(view: View, length_bytes: u64) -> Self {
+        let store = SnapshotStore::new(view);
+        let geometry = Geometry { length_bytes, read_only: true, discards: false, ..store.geometry() };
+        let Ok(inner) = Arc::try_unwrap(store.0) else { unreachable!("nobody else has it yet") };
+        SnapshotStore(Arc::new(Inner { geometry: GrowingGeometry::new(geometry), ..inner }))
+    }
+
+    /// Whether nobody has it but whoever asks.
+    pub(crate) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 
     /// Whether both are the same.
@@ -253,42 +267,6 @@ fn stopped(offset_bytes: u64) -> StoreError {
     StoreError { kind: ErrorKind::Unwritable, offset_bytes, source: Some(source) }
 }
 
-fn cleared(mut buffer: Frame) -> Frame {
-    buffer.fill(0);
-    buffer
-}
-
-/// Reads parts side by side, each into memory of its own, and then puts them together.
-fn read_pieces(pieces: Vec<Piece>, mut buffer: Frame, completions: &CompletionQueue) -> Started {
-    let (mut parts, mut places, mut place) = (Vec::new(), Vec::new(), 0);
-    for Piece { source, offset_bytes, length_bytes } in pieces {
-        // Not longer than the buffer.
-        let length = length_bytes as usize;
-        let range = place..place + length;
-        place += length;
-        let Some(source) = source else {
-            buffer[range].fill(0);
-            continue;
-        };
-        let Some(part) = Frame::zeroed(length) else {
-            return Started::Done(Err(StoreError::new(ErrorKind::Full, offset_bytes)));
-        };
-        let read = |offset_bytes| Request::Read { offset_bytes, buffer: part };
-        parts.push(source.start(offset_bytes, completions, read));
-        places.push(range);
-    }
-    Started::join(parts, completions, move |ends, _| {
-        for (end, range) in ends.into_iter().zip(places) {
-            match end {
-                Ok(Outcome::Read(part)) => buffer[range].copy_from_slice(&part),
-                Ok(_) => {}
-                Err(error) => return Started::Done(Err(error)),
-            }
-        }
-        Started::Done(Ok(Outcome::Read(buffer)))
-    })
-}
-
 impl Store for SnapshotStore {
     fn geometry(&self) -> Geometry {
         self.0.geometry.get()
@@ -300,7 +278,7 @@ impl Store for SnapshotStore {
         let geometry = self.geometry();
         // Longer ranges are many parts.
         let range_max_bytes = Some(Layout::new(geometry.block_bytes).group_bytes());
-        Capabilities { geometry, shares, range_max_bytes, ..top }
+        Capabilities { geometry, shares, range_max_bytes, grows: top.grows && !geometry.read_only, ..top }
     }
 
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
@@ -370,6 +348,9 @@ impl Inner {
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
         let _length = self.resizing();
         self.geometry.check(length_bytes)?;
+        if self.geometry.get().read_only {
+            return Err(ResizeError::Fixed("it is readonly"));
+        }
         let view = self.view.load();
         let top = Arc::clone(&view.table.load().top);
         let Source { store, layout, .. } = &*top.source;

@@ -65,6 +65,16 @@ impl Tree {
             || !catalogue.needless().is_empty()
     }
 
+    /// Whether what is below the last layer of a volume is needed for that alone: then it takes in what is written so far, once a new
+    /// layer has begun ([`Tree::take`] without a name) and [`Tree::tidy`] is asked.
+    #[must_use]
+    pub fn is_foldable(&self, volume: &str) -> bool {
+        let state = self.lock();
+        let top = state.catalogue.volumes.get(volume).copied();
+        let below = top.and_then(|top| state.catalogue.layers.get(&top).copied());
+        below.is_some_and(|below| state.catalogue.sole_child(below) == top)
+    }
+
     /// Puts the last layer of a volume, whose writes are held, into the one below it, if nobody needs that for itself; gives whether that
     /// was so. It takes as long as what was written to the last layer. What is left may be the base alone: the volume is then in its own
     /// store, as if there had been no layers.

@@ -83,17 +83,6 @@ impl Drop for Hold {
     }
 }
 
-/// One layer, as it is told to people.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LayerSpace {
-    /// Which.
-    pub layer: LayerId,
-    /// What it lies on.
-    pub parent: LayerId,
-    /// What it takes, where its store can tell.
-    pub used_bytes: Option<u64>,
-}
-
 impl Tree {
     /// A new family: `volume` is what `base` holds. Without a base it begins with zeroes, and a layer for what is written.
     ///
@@ -166,7 +155,7 @@ impl Tree {
         Ok(Tree { shelf, state: Mutex::new(state) })
     }
 
-    /// The store of a volume. All who ask are given the same.
+    /// The store of a volume. All who ask are given the same, until it is closed.
     ///
     /// # Errors
     /// When there is no such volume, or its layers cannot be read.
@@ -180,10 +169,62 @@ impl Tree {
         let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, &Arc::default(), perform)?;
         let store = SnapshotStore::new(view);
         // What its last layer is now is told from what comes.
-        state.renew(top, &store, perform)?;
+        state.renew(top, &store, perform).inspect_err(|_| _ = state.untold.insert(volume.to_owned()))?;
         self.commit(state, |_| ())?;
+        if state.untold.remove(volume) {
+            // The store has said so, and says it no more: the next flush of a user does.
+            store.written().lose();
+        }
         state.volumes.insert(volume.to_owned(), store.clone());
         Ok(store)
+    }
+
+    /// A volume as it was at a snapshot, for reading only.
+    ///
+    /// # Errors
+    /// When there is no such snapshot, or its layers cannot be read.
+    pub fn view(&self, volume: &str, snapshot: &str, perform: Perform<'_>) -> Result<SnapshotStore, SnapshotError> {
+        let state = &mut *self.lock();
+        let Snapshot { layer, length_bytes, .. } =
+            *state.catalogue.snapshot(volume, snapshot).ok_or(SnapshotError::NoSnapshot)?;
+        let name = format!("{volume}@{snapshot}");
+        if let Some(store) = state.volumes.get(&name) {
+            return Ok(store.clone());
+        }
+        let (base, chain) = (Arc::clone(&state.base), state.chain(layer)?);
+        let view = View::open(base, &chain, state.catalogue.block_bytes, &Arc::default(), perform)?;
+        let store = SnapshotStore::of_snapshot(view, length_bytes);
+        state.volumes.insert(name, store.clone());
+        Ok(store)
+    }
+
+    /// Nobody uses a volume, or a snapshot as `VOLUME@SNAPSHOT`, for now: what is known of it leaves the memory, unless somebody has its
+    /// store still.
+    pub fn close(&self, name: &str) {
+        let volumes = &mut self.lock().volumes;
+        if volumes.get(name).is_some_and(SnapshotStore::is_unused) {
+            volumes.remove(name);
+        }
+    }
+
+    /// Keeps how long the stores of layers are, after a volume has grown: what is cut short again is noticed.
+    ///
+    /// # Errors
+    /// When that cannot be kept.
+    pub fn keep_lengths(&self) -> Result<(), SnapshotError> {
+        self.commit(&mut self.lock(), |_| ())
+    }
+
+    /// Makes stable what a volume has written so far. Who uses it hears of a failure at the next flush.
+    ///
+    /// # Errors
+    /// When it is not open, or its store fails.
+    pub fn flush(&self, volume: &str, perform: Perform<'_>) -> Result<(), SnapshotError> {
+        let (store, top) = {
+            let state = self.lock();
+            (state.open(volume)?, state.catalogue.top(volume)?)
+        };
+        store.flush(perform).map_err(|source| SnapshotError::at(top, source))
     }
 
     /// Holds the writes of a volume. For volumes that are to be consistent with each other all are held before any goes on.
@@ -206,6 +247,11 @@ impl Tree {
         let source = self.make(state, (layer, parent), length_bytes, perform)?;
         state.prepared.insert(layer);
         Ok(Prepared { volume: volume.to_owned(), source, parent })
+    }
+
+    /// A layer that was made is not wanted after all: it goes when the family is tidied, or opened again.
+    pub fn abandon(&self, prepared: Prepared) {
+        self.lock().prepared.remove(&prepared.source.id);
     }
 
     /// Makes a snapshot of a volume whose writes are held: what it holds now stays, and a prepared layer takes what is written from now
@@ -320,31 +366,7 @@ impl Tree {
             catalogue.snapshots.retain(|kept| kept.volume != volume);
         })?;
         state.volumes.remove(volume);
+        state.untold.remove(volume);
         Ok(())
-    }
-
-    /// All snapshots, in the order in which they were made.
-    #[must_use]
-    pub fn snapshots(&self) -> Vec<Snapshot> {
-        self.lock().catalogue.snapshots.clone()
-    }
-
-    /// All volumes.
-    #[must_use]
-    pub fn volumes(&self) -> Vec<String> {
-        self.lock().catalogue.volumes.keys().cloned().collect()
-    }
-
-    /// All layers, with the base, and what each takes.
-    #[must_use]
-    pub fn layers(&self) -> Vec<LayerSpace> {
-        let state = self.lock();
-        let used = |source: &Source| source.store.space().map(|space| space.used_bytes);
-        let base = LayerSpace { layer: LayerId::BASE, parent: LayerId::BASE, used_bytes: used(&state.base) };
-        let of = |(layer, parent): (&LayerId, &LayerId)| {
-            let used_bytes = state.sources.get(layer).and_then(|source| used(source));
-            LayerSpace { layer: *layer, parent: *parent, used_bytes }
-        };
-        std::iter::once(base).chain(state.catalogue.layers.iter().map(of)).collect()
     }
 }

@@ -4,8 +4,10 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sanwire_store::kind::{self, Backing, Likeness, Place, PoolPlace, Rewritten, StoreKind};
-use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, VolumeName, Written};
+use sanwire_store::kind::{
+    self, Backing, ContentOptions, Likeness, Opened, Place, PoolFile, PoolPlace, Rewritten, StoreKind,
+};
+use sanwire_store::{Expectation, OpenError, SpecError, VolumeName, Written};
 
 use crate::file::{FileOptions, FileStore};
 
@@ -25,10 +27,29 @@ pub fn register() {
 
 #[derive(Clone, Debug)]
 struct FileBacking {
-    /// Empty as long as nobody has said which file a pool has for it.
+    /// Empty where a pool has it.
     path: PathBuf,
     options: FileOptions,
     pool: Option<PoolPlace>,
+    /// Where that has it, once somebody has said so.
+    in_pool: Option<PoolFile>,
+}
+
+impl FileBacking {
+    fn path(&self) -> &Path {
+        self.in_pool.as_ref().map_or(&self.path, |file| &file.path)
+    }
+
+    fn open_file(&self, is_locked: bool, expected: Option<&Expectation<'_>>) -> Result<Opened, OpenError> {
+        let options = FileOptions { is_locked, ..self.options.clone() };
+        Ok(match expected {
+            None => (Arc::new(FileStore::open(self.path(), &options)?), None),
+            Some(expected) => {
+                let (store, known) = FileStore::open_volume(self.path(), &options, expected)?;
+                (Arc::new(store), known)
+            }
+        })
+    }
 }
 
 impl PartialEq for FileBacking {
@@ -56,7 +77,12 @@ impl StoreKind for FileKind {
         if written.place().is_empty() {
             return Err(written.is_no_store());
         }
-        Ok(Arc::new(FileBacking { path: written.place().into(), options: options_with_size(written)?, pool: None }))
+        Ok(Arc::new(FileBacking {
+            path: written.place().into(),
+            options: options_with_size(written)?,
+            pool: None,
+            in_pool: None,
+        }))
     }
 }
 
@@ -92,7 +118,8 @@ impl StoreKind for PoolKind {
         }
         let pool = Some(pool).filter(|pool| !pool.is_empty()).map(str::to_owned);
         let place = PoolPlace { pool, snapshot: snapshot.map(str::to_owned) };
-        Ok(Arc::new(FileBacking { path: PathBuf::new(), options: options_with_size(written)?, pool: Some(place) }))
+        let options = options_with_size(written)?;
+        Ok(Arc::new(FileBacking { path: PathBuf::new(), options, pool: Some(place), in_pool: None }))
     }
 }
 
@@ -122,7 +149,7 @@ impl StoreKind for DeviceKind {
 
     fn read(&self, written: &Written<'_>) -> Result<Arc<dyn Backing>, SpecError> {
         let options = FileOptions { only_block_device: true, ..options(written)? };
-        Ok(Arc::new(FileBacking { path: written.place().into(), options, pool: None }))
+        Ok(Arc::new(FileBacking { path: written.place().into(), options, pool: None, in_pool: None }))
     }
 }
 
@@ -145,23 +172,23 @@ fn options(written: &Written<'_>) -> Result<FileOptions, SpecError> {
 }
 
 impl Backing for FileBacking {
-    fn open(&self, expected: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
-        let FileBacking { path, options, pool } = self;
-        if let Some(PoolPlace { pool, .. }) = pool.as_ref().filter(|_| path.as_os_str().is_empty()) {
-            return Err(OpenError::NoPool { pool: pool.clone() });
-        }
-        Ok(match expected {
-            None => (Arc::new(FileStore::open(path, options)?), None),
-            Some(expected) => {
-                let (store, known) = FileStore::open_volume(path, options, expected)?;
-                (Arc::new(store), known)
+    fn open(&self, expected: Option<&Expectation<'_>>) -> Result<Opened, OpenError> {
+        let FileBacking { options, pool, in_pool, .. } = self;
+        match (pool, in_pool) {
+            (Some(PoolPlace { pool, .. }), None) => Err(OpenError::NoPool { pool: pool.clone() }),
+            (_, Some(PoolFile { content: Some(content), .. })) => {
+                let block_bytes = options.block_bytes.unwrap_or(FileOptions::BLOCK_BYTES);
+                let FileOptions { direct, read_only, .. } = *options;
+                let options = ContentOptions { block_bytes, direct, read_only, expected };
+                content.open(&options, &mut |is_locked| self.open_file(is_locked, expected))
             }
-        })
+            _ => self.open_file(false, expected),
+        }
     }
 
     fn place(&self) -> Place<'_> {
         // Where a pool has it only the server knows.
-        if self.path.as_os_str().is_empty() { Place::Nowhere } else { Place::File(&self.path) }
+        if self.path().as_os_str().is_empty() { Place::Nowhere } else { Place::File(self.path()) }
     }
 
     fn compare(&self, other: &dyn Backing) -> Likeness {
@@ -188,9 +215,13 @@ impl Backing for FileBacking {
         self.pool.as_ref()
     }
 
-    fn in_file(&self, path: &Path) -> Option<Arc<dyn Backing>> {
+    fn pool_file(&self) -> Option<&PoolFile> {
+        self.in_pool.as_ref()
+    }
+
+    fn in_file(&self, file: PoolFile) -> Option<Arc<dyn Backing>> {
         self.pool.as_ref()?;
-        Some(Arc::new(FileBacking { path: path.to_owned(), ..self.clone() }))
+        Some(Arc::new(FileBacking { in_pool: Some(file), ..self.clone() }))
     }
 
     fn absolute(&self) -> Option<Rewritten> {

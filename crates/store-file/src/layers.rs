@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sanwire_snapshot::{LayerId, Shelf};
-use sanwire_store::Store;
+use sanwire_store::{OpenError, Store};
 
 use crate::file::{FileOptions, FileStore};
 
@@ -19,6 +19,7 @@ const NEW_CATALOGUE: &str = "catalogue.json.new";
 #[derive(Debug)]
 pub struct LayerDirectory {
     path: PathBuf,
+    direct: bool,
     /// It is locked: nobody else has the directory meanwhile.
     _lock: File,
 }
@@ -29,6 +30,14 @@ impl LayerDirectory {
     /// # Errors
     /// When it cannot be made; [`io::ErrorKind::WouldBlock`]: somebody else has it.
     pub fn new(path: impl Into<PathBuf>) -> io::Result<Self> {
+        LayerDirectory::with_direct(path, false)
+    }
+
+    /// The same; `direct`: its layers are used past the page cache.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_direct(path: impl Into<PathBuf>, direct: bool) -> io::Result<Self> {
         let path = path.into();
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => sync(path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?,
@@ -37,21 +46,27 @@ impl LayerDirectory {
         }
         let lock = File::open(&path)?;
         lock.try_lock()?;
-        Ok(LayerDirectory { path, _lock: lock })
+        Ok(LayerDirectory { path, direct, _lock: lock })
     }
 
     fn file(&self, layer: LayerId) -> PathBuf {
         self.path.join(format!("{layer}.layer"))
     }
+
+    fn open_file(&self, layer: LayerId, size_bytes: Option<u64>) -> io::Result<FileStore> {
+        // Whatever the block of the volume: its own are multiples of this one.
+        let block_bytes = Some(FileOptions::BLOCK_BYTES);
+        let options = FileOptions { size_bytes, block_bytes, direct: self.direct, ..FileOptions::default() };
+        FileStore::open(self.file(layer), &options).map_err(|error| match error {
+            OpenError::Locked { .. } => io::Error::new(io::ErrorKind::WouldBlock, error),
+            OpenError::Io { ref source, .. } => io::Error::new(source.kind(), error),
+            error => io::Error::other(error),
+        })
+    }
 }
 
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
-}
-
-/// Whatever the block of the volume: its own are multiples of this one.
-fn options(size_bytes: Option<u64>) -> FileOptions {
-    FileOptions { size_bytes, block_bytes: Some(512), ..FileOptions::default() }
 }
 
 impl Shelf for LayerDirectory {
@@ -60,7 +75,7 @@ impl Shelf for LayerDirectory {
         if path.try_exists()? {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let store = FileStore::open(&path, &options(Some(length_bytes))).map_err(io::Error::other)?;
+        let store = self.open_file(layer, Some(length_bytes))?;
         // Its length, and its name.
         File::open(&path)?.sync_all()?;
         sync(&self.path)?;
@@ -68,7 +83,7 @@ impl Shelf for LayerDirectory {
     }
 
     fn open(&self, layer: LayerId) -> io::Result<Arc<dyn Store>> {
-        Ok(Arc::new(FileStore::open(self.file(layer), &options(None)).map_err(io::Error::other)?))
+        Ok(Arc::new(self.open_file(layer, None)?))
     }
 
     fn remove(&self, layer: LayerId) -> io::Result<()> {

@@ -8,7 +8,7 @@ mod sized;
 
 use std::any::Any;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::spec::{SpecError, Written};
@@ -79,8 +79,13 @@ pub trait Backing: Any + fmt::Debug + Send + Sync {
         None
     }
 
+    /// Where its pool has it, once the server has said so.
+    fn pool_file(&self) -> Option<&PoolFile> {
+        None
+    }
+
     /// The same in this file, which the pool has for it; `None` of what is in no pool.
-    fn in_file(&self, _path: &Path) -> Option<Arc<dyn Backing>> {
+    fn in_file(&self, _file: PoolFile) -> Option<Arc<dyn Backing>> {
         None
     }
 }
@@ -113,6 +118,43 @@ pub struct PoolPlace {
     /// The snapshot that is there, as `VOLUME@SNAPSHOT`; `None`: the content of the volume itself.
     pub snapshot: Option<String>,
 }
+
+/// Where a pool has a volume.
+#[derive(Clone, Debug)]
+pub struct PoolFile {
+    /// The file by which it is known: that carries its identity, and is locked while it is served.
+    pub path: PathBuf,
+    /// Opens what the volume holds, where that is not just what stands in the file.
+    pub content: Option<Arc<dyn PoolContent>>,
+}
+
+/// What a volume holds that is in a pool.
+pub trait PoolContent: fmt::Debug + Send + Sync {
+    /// Opens it. `file` opens the file by which it is known; `true` where that is locked already.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is another volume.
+    fn open(&self, options: &ContentOptions<'_>, file: &mut OpenFile<'_>) -> Result<Opened, OpenError>;
+}
+
+/// How what a volume holds is opened.
+#[derive(Debug)]
+pub struct ContentOptions<'a> {
+    /// The logical block of the volume.
+    pub block_bytes: u32,
+    /// Past the page cache.
+    pub direct: bool,
+    /// Nothing is written to it.
+    pub read_only: bool,
+    /// Only if it is this one.
+    pub expected: Option<&'a Expectation<'a>>,
+}
+
+/// A store that was opened, and what is to be known of the volume from now on.
+pub type Opened = (Arc<dyn Store>, Option<Known>);
+
+/// Opens a file; `true` where it is locked already.
+pub type OpenFile<'a> = dyn FnMut(bool) -> Result<Opened, OpenError> + 'a;
 
 /// How one thing at the bottom of a volume differs from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -51,7 +51,6 @@ mod raw;
 mod written;
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use sanwire_core::{DeviceType, Protection};
@@ -61,7 +60,7 @@ pub use name::VolumeName;
 pub use raw::SpecError;
 pub use written::Written;
 
-use crate::kind::{Backing, Likeness, Place, PoolPlace, Rewritten};
+use crate::kind::{Backing, Likeness, PoolFile, PoolPlace, Rewritten};
 use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, Over, ReadOnlyLayer, SplitLayer, ThickLayer};
 use crate::{Expectation, Known, OpenError, Patience, Store};
 
@@ -166,9 +165,9 @@ impl VolumeSpec {
         let mut written = self.written.clone();
         written.rewrite(rewritten);
         let spec: VolumeSpec = written.try_into().unwrap_or_else(|_| self.clone());
-        match self.store.backing.place() {
-            Place::File(path) if self.pool().is_some() => spec.in_file(path),
-            _ => spec,
+        match self.store.backing.pool_file() {
+            Some(file) => spec.in_file(file.clone()),
+            None => spec,
         }
     }
 
@@ -180,15 +179,15 @@ impl VolumeSpec {
 
     /// The same volume in the pool of this name, where it has this file.
     #[must_use]
-    pub fn in_pool(self, pool: &str, path: &Path) -> Self {
+    pub fn in_pool(self, pool: &str, file: PoolFile) -> Self {
         let Some(place) = self.pool() else { return self };
         let snapshot = place.snapshot.as_ref().map(|snapshot| format!("/{snapshot}")).unwrap_or_default();
         let store = Some(format!("pool:{pool}{snapshot}"));
-        self.rewritten(Some(Rewritten { store, keys: Vec::new() })).in_file(path)
+        self.rewritten(Some(Rewritten { store, keys: Vec::new() })).in_file(file)
     }
 
-    fn in_file(mut self, path: &Path) -> Self {
-        self.store.backing = self.store.backing.in_file(path).unwrap_or(self.store.backing);
+    fn in_file(mut self, file: PoolFile) -> Self {
+        self.store.backing = self.store.backing.in_file(file).unwrap_or(self.store.backing);
         self
     }
 

@@ -57,6 +57,7 @@ const STATUSES: &[(&str, StatusCode)] = &[
     ("snapshot-name-invalid", StatusCode::UNPROCESSABLE_ENTITY),
     ("snapshot-unknown", StatusCode::NOT_FOUND),
     ("snapshots-impossible", StatusCode::CONFLICT),
+    ("snapshots-too-many", StatusCode::CONFLICT),
     ("state-unreadable", StatusCode::INTERNAL_SERVER_ERROR),
     ("stopping", StatusCode::SERVICE_UNAVAILABLE),
     ("store-silent", StatusCode::SERVICE_UNAVAILABLE),

@@ -26,7 +26,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ("sanwire-remote", &["core", "buffer", "store", "io", "nbd", "initiator"]),
     (
         "sanwire-server",
-        &["core", "buffer", "scsi", "store", "store-file", "device", "engine", "hyperscsi", "iscsi", "io"],
+        &["core", "buffer", "scsi", "store", "store-file", "snapshot", "device", "engine", "hyperscsi", "iscsi", "io"],
     ),
     ("sanwire-web", &["core", "server"]),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),

@@ -55,11 +55,11 @@ pub(crate) struct ServeArgs {
     #[arg(long = "volume", value_name = "NAME=STORE[,KEY[=VALUE]]...")]
     pub(crate) volumes: Vec<VolumeSpec>,
 
-    /// A pool, a directory in which volumes can be without naming a path: NAME=DIRECTORY[,limit=SIZE][,default] (repeatable)
+    /// A pool, a directory in which volumes can be without naming a path: NAME=DIRECTORY[,limit=SIZE][,default][,snapshots=WAY] (repeatable)
     ///
     /// A volume in it is written pool:NAME, or pool: for the default one. The limit is for the sizes of all its volumes together, written
-    /// or not.
-    #[arg(long = "pool", value_name = "NAME=DIRECTORY[,limit=SIZE][,default]")]
+    /// or not. WAY says how snapshots are made: auto (reflink where the file system has it), reflink, layers (on any file system) or none.
+    #[arg(long = "pool", value_name = "NAME=DIRECTORY[,limit=SIZE][,default][,snapshots=WAY]")]
     pub(crate) pools: Vec<PoolConfig>,
 
     /// Serve this volume as another one than before: with the file that is there, or made anew when it is missing (repeatable)

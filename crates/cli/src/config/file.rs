@@ -115,12 +115,14 @@ struct WrittenPool {
     limit: Option<String>,
     #[serde(default)]
     default: bool,
+    snapshots: Option<String>,
 }
 
 impl WrittenPool {
     fn check(pool: &Spanned<WrittenPool>, source: &Source<'_>) -> anyhow::Result<PoolConfig> {
-        let WrittenPool { name, directory, limit, default } = pool.get_ref();
+        let WrittenPool { name, directory, limit, default, snapshots } = pool.get_ref();
         let checked = PoolConfig::new(name, directory.clone(), limit.as_deref(), *default);
+        let checked = checked.and_then(|pool| pool.with_snapshots(snapshots.as_deref().unwrap_or("auto")));
         checked.map_err(|error| source.refuse(Some(pool.span()), &error.to_string()))
     }
 }

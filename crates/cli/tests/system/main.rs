@@ -21,6 +21,7 @@ mod image;
 mod iscsi;
 mod kept;
 mod killed;
+mod layers;
 mod links;
 mod manage;
 mod many;

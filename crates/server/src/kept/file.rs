@@ -41,9 +41,9 @@ pub enum StateError {
     },
     /// A newer program wrote it.
     #[error(
-        "{0}, which keeps {1}, was written by a newer version of Sanwire (format {version}; this one reads up to {VERSION}); nothing \
+        "{0}, which keeps {1}, was written by a newer version of Sanwire (format {version}; this one reads up to {3}); nothing \
          was overwritten. Start that version, or move the file away (mv {0} {0}.newer): then {2}",
-        path.display(), keeps.what, keeps.without
+        path.display(), keeps.what, keeps.without, keeps.version
     )]
     Newer {
         /// Which file.
@@ -75,6 +75,8 @@ pub struct Keeps {
     what: &'static str,
     /// How it is without the file.
     without: &'static str,
+    /// The newest version that is understood.
+    version: u32,
 }
 
 impl Keeps {
@@ -82,26 +84,31 @@ impl Keeps {
     pub(crate) const CHANGES: Keeps = Keeps {
         what: "what was changed by ctl",
         without: "the configuration alone holds, and changes by ctl have to be made again",
+        version: VERSION,
     };
     /// What a pool says of itself.
     pub(crate) const POOL: Keeps = Keeps {
         what: "what there is in a pool",
         without: "what its volumes hold stays as it is, and is found, but not what was said of it",
+        version: VERSION + 1,
     };
     /// Which pools a server has used.
     pub(crate) const POOLS: Keeps = Keeps {
         what: "which pools there were",
         without: "an empty directory, on which a pool's file system is not mounted, is taken for the pool",
+        version: VERSION,
     };
     /// What became of writes that were not flushed.
     pub(crate) const WRITES: Keeps = Keeps {
         what: "whether unflushed writes of a volume may be lost",
         without: "clients that are still there write again what they have not flushed",
+        version: VERSION,
     };
     /// Who has used volumes.
     pub(crate) const USES: Keeps = Keeps {
         what: "who uses which volumes",
         without: "a volume may be taken away from a host that has it mounted and has not come back since the start",
+        version: VERSION,
     };
 }
 
@@ -152,7 +159,7 @@ impl StateFile {
         let (head, body) = (&content[..end], &content[end + 1..]);
         let foreign = |_| damaged("its first line is not one of Sanwire");
         let Version { sanwire: version } = serde_json::from_slice(head).map_err(foreign)?;
-        if version > VERSION {
+        if version > self.keeps.version {
             return Err(StateError::Newer { path: self.path.clone(), keeps: self.keeps, version });
         }
         let Head { sum, .. } = serde_json::from_slice(head).map_err(foreign)?;
@@ -189,7 +196,15 @@ impl StateFile {
     /// # Errors
     /// What the system says; then what was kept still is.
     pub(crate) fn save<T: Serialize>(&self, content: &T) -> io::Result<()> {
-        replace_file(&self.path, &written(content)?)
+        replace_file(&self.path, &written(content, VERSION)?)
+    }
+
+    /// The same for what only programs understand that know the newest version of this file.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn save_newest<T: Serialize>(&self, content: &T) -> io::Result<()> {
+        replace_file(&self.path, &written(content, self.keeps.version)?)
     }
 
     /// Puts what is kept aside, as `PATH.old`, before something else takes its place.
@@ -205,10 +220,10 @@ impl StateFile {
     }
 }
 
-fn written<T: Serialize>(content: &T) -> io::Result<Vec<u8>> {
+fn written<T: Serialize>(content: &T, version: u32) -> io::Result<Vec<u8>> {
     let mut body = serde_json::to_vec_pretty(content)?;
     body.push(b'\n');
-    let mut text = serde_json::to_vec(&Head { sanwire: VERSION, sum: sum_of(&body) })?;
+    let mut text = serde_json::to_vec(&Head { sanwire: version, sum: sum_of(&body) })?;
     text.push(b'\n');
     text.extend(body);
     Ok(text)

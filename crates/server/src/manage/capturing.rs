@@ -1,6 +1,5 @@
 //! What a snapshot or a rollback does while nothing else is done to its volumes: without the manager.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use sanwire_device::LogicalUnit;
 use super::ManageError;
 use super::busy::Hold;
 use super::holding::{Served, Stuck, hold_writes, within};
-use crate::pools::{Pool, PoolError, SnapshotId};
+use crate::pools::{ContentLock, Pool, PoolError, SnapshotId};
 
 /// How long what was written may take to become stable before writes are held.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,28 +32,39 @@ impl Content {
     }
 
     /// Has nobody else open the file of a volume that is not served, as long as this lives.
-    pub(super) fn lock(&self) -> Result<Option<File>, PoolError> {
+    pub(super) fn lock(&self) -> Result<Option<ContentLock>, PoolError> {
         if self.unit.is_some() { Ok(None) } else { self.pool.lock(&self.volume).map(Some) }
     }
 }
 
-/// Makes stable what was written to these volumes, as far as they are not written to meanwhile.
-fn sync(contents: Vec<Content>, hold: &Arc<Hold>) -> Result<(), PoolError> {
-    let silent = contents.first().map(|content| content.volume.clone()).unwrap_or_default();
-    let hold = Arc::clone(hold);
-    let work = move || {
-        // As long as this hangs, nothing else is done to the volume.
+/// Makes stable what was written to these volumes, as far as they are not written to meanwhile, and begins what is to be taken of them.
+fn prepare(taken: &[(Content, SnapshotId)], hold: &Arc<Hold>) -> Result<(), PoolError> {
+    let silent = taken.first().map(|(content, _)| content.volume.clone()).unwrap_or_default();
+    let (work, late, hold) = (taken.to_vec(), taken.to_vec(), Arc::clone(hold));
+    let work =
+        move || work.iter().try_for_each(|(content, id)| content.pool.prepare(id)).inspect_err(|_| discard(&work));
+    // As long as this hangs, nothing else is done to the volumes.
+    let late = move |_| {
         let _hold = hold;
-        contents.iter().try_for_each(|Content { volume, pool, .. }| pool.flush(volume))
+        discard(&late);
     };
-    within(SYNC_TIMEOUT, work, drop).unwrap_or(Err(PoolError::Silent(silent)))
+    within(SYNC_TIMEOUT, work, late).unwrap_or(Err(PoolError::Silent(silent)))
 }
 
-/// Takes what volumes hold. What has not ended in time is no snapshot, and goes when it ends.
+/// The same of one of which nothing is to be taken.
+fn sync(content: &Content, hold: &Arc<Hold>) -> Result<(), PoolError> {
+    let (work, hold) = (content.clone(), Arc::clone(hold));
+    let work = move || work.pool.flush(&work.volume);
+    let late = move |_| drop(hold);
+    within(SYNC_TIMEOUT, work, late).unwrap_or_else(|| Err(PoolError::Silent(content.volume.clone())))
+}
+
+/// Takes what volumes hold, or nothing. What has not ended in time is no snapshot, and goes when it ends.
 fn capture(taken: &[(Content, SnapshotId)], hold: &Arc<Hold>) -> Result<(), PoolError> {
     let silent = taken.first().map(|(content, _)| content.volume.clone()).unwrap_or_default();
     let (work, late, hold) = (taken.to_vec(), taken.to_vec(), Arc::clone(hold));
-    let work = move || work.iter().try_for_each(|(content, id)| content.pool.capture(id));
+    let work =
+        move || work.iter().try_for_each(|(content, id)| content.pool.capture(id)).inspect_err(|_| discard(&work));
     let late = move |_| {
         let _hold = hold;
         discard(&late);
@@ -69,14 +79,15 @@ fn discard(taken: &[(Content, SnapshotId)]) {
 /// Takes snapshots: what volumes have answered for is in them, and when this has ended well, they are stable.
 pub(super) fn take(taken: &[(Content, SnapshotId)], protected: bool, hold: &Arc<Hold>) -> Result<(), PoolError> {
     let _locks = taken.iter().map(|(content, _)| content.lock()).collect::<Result<Vec<_>, _>>()?;
-    sync(taken.iter().map(|(content, _)| content.clone()).collect(), hold)?;
+    prepare(taken, hold)?;
     let served: Vec<Served> = taken.iter().map(|(content, _)| content.served()).collect();
     let since = Instant::now();
-    let held = hold_writes(&served, HOLD_TIMEOUT)?;
+    let held = hold_writes(&served, HOLD_TIMEOUT).inspect_err(|_| discard(taken))?;
     let captured = capture(taken, hold);
     drop(held);
     tracing::debug!("for snapshots of {} volumes writes have waited for {:?}", taken.len(), since.elapsed());
-    captured.and_then(|()| commit(taken, protected)).inspect_err(|_| discard(taken))
+    captured?;
+    commit(taken, protected).inspect_err(|_| discard(taken))
 }
 
 /// All of them, or none: those of a pool at once, and what was done in other pools is undone when one fails.
@@ -143,20 +154,26 @@ impl Rollback {
     }
 
     fn hold(&self, hold: &Arc<Hold>) -> Result<Stuck, PoolError> {
-        sync(vec![self.content.clone()], hold)?;
-        hold_writes(&[self.content.served()], HOLD_TIMEOUT).map(Stuck::new)
+        let kept = self.kept();
+        if kept.is_empty() { sync(&self.content, hold) } else { prepare(&kept, hold) }?;
+        hold_writes(&[self.content.served()], HOLD_TIMEOUT).map(Stuck::new).inspect_err(|_| discard(&kept))
+    }
+
+    /// What it holds now, if that becomes a snapshot.
+    fn kept(&self) -> Vec<(Content, SnapshotId)> {
+        self.keep.iter().map(|keep| (self.content.clone(), keep.clone())).collect()
     }
 
     fn replace(&self, hold: &Arc<Hold>) -> Result<(), ManageError> {
-        let _lock = self.content.lock()?;
-        self.check_unused.as_ref().map_or(Ok(()), |check| check())?;
+        let _lock = self.content.lock().inspect_err(|_| discard(&self.kept()))?;
+        self.check_unused.as_ref().map_or(Ok(()), |check| check()).inspect_err(|_| discard(&self.kept()))?;
         self.begin(hold)?;
         Ok(self.content.pool.roll_back(&self.id)?)
     }
 
     fn begin(&self, hold: &Arc<Hold>) -> Result<(), PoolError> {
         let Rollback { content, id, keep, .. } = self;
-        let kept: Vec<_> = keep.iter().map(|keep| (content.clone(), keep.clone())).collect();
+        let kept = self.kept();
         if !kept.is_empty() {
             capture(&kept, hold)?;
         }

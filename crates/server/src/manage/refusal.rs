@@ -90,7 +90,8 @@ fn of_pool(error: &PoolError) -> &'static str {
     match error {
         PoolError::Full { .. } => "pool-full",
         PoolError::Ambiguous { .. } => "pool-ambiguous",
-        PoolError::NoSharing(_) => "snapshots-impossible",
+        PoolError::NoSharing(_) | PoolError::OtherWay(_) => "snapshots-impossible",
+        PoolError::TooManyLayers { .. } => "snapshots-too-many",
         PoolError::NotInPool(_) => "volume-not-in-pool",
         PoolError::SnapshotName(_) => "snapshot-name-invalid",
         PoolError::SnapshotExists(_) => "snapshot-exists",

@@ -55,12 +55,17 @@ impl Manager {
         target: Option<&str>,
     ) -> Result<(Hold, VolumeSpec), ManageError> {
         let name = spec.name.to_string();
-        let hold = self.busy.hold(&name, "being added")?;
+        let mut hold = self.busy.hold(&name, "being added")?;
         if self.find(&name).is_some() {
             return Err(ManageError::Taken(name));
         }
         if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
             return Err(ManageError::Missing { name, reason: missing.reason.clone() });
+        }
+        let of_snapshot = spec.pool().and_then(|place| place.snapshot.as_ref()?.split_once('@'));
+        if let Some((volume, _)) = of_snapshot.filter(|(volume, _)| *volume != name) {
+            // It is not deleted while it is being opened.
+            hold.add(volume, "having a snapshot served")?;
         }
         // Nothing is opened for what is refused then.
         target.map(|target| self.next_unit_of(target)).transpose()?;

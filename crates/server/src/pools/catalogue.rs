@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
 use sanwire_store::VolumeName;
 use serde::{Deserialize, Serialize};
 
 use super::PoolError;
+use crate::kept::StateFile;
 
 /// What a pool keeps of itself.
 #[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
@@ -28,6 +30,12 @@ pub(super) struct Catalogue {
     pub(super) protected: BTreeSet<String>,
     /// Volumes whose content is just being replaced by that of their snapshot of this name.
     pub(super) rolling_back: BTreeMap<String, String>,
+    /// Snapshots in layers, as `VOLUME@SNAPSHOT`, that are just being taken.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) taking: BTreeSet<String>,
+    /// Volumes that are made of layers, and the family of each. What they hold is not in their files.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) layered: BTreeMap<String, String>,
 }
 
 /// What is known of a snapshot.
@@ -38,9 +46,17 @@ pub(super) struct SnapshotRecord {
     pub(super) size_bytes: u64,
     #[serde(default)]
     pub(super) protected: bool,
+    /// Whether it is made of layers, and no file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) layered: bool,
 }
 
 impl Catalogue {
+    /// Writes it. A program that does not know layers would serve what is below them: it is not to understand this.
+    pub(super) fn save(&self, file: &StateFile) -> io::Result<()> {
+        if self.layered.is_empty() { file.save(self) } else { file.save_newest(self) }
+    }
+
     pub(super) fn snapshot(&self, SnapshotId { volume, name }: &SnapshotId) -> Option<&SnapshotRecord> {
         self.snapshots.get(volume)?.get(name)
     }

@@ -17,6 +17,36 @@ pub struct PoolConfig {
     pub limit_bytes: Option<u64>,
     /// Whether volumes that name no pool are in this one. One that is alone is it anyway.
     pub is_default: bool,
+    /// How snapshots of its volumes are made.
+    pub snapshots: SnapshotWay,
+}
+
+/// How snapshots of the volumes of a pool are made. Those that are there stay as they are made.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum SnapshotWay {
+    /// By files that share their blocks where the file system has that, else not at all.
+    #[default]
+    Auto,
+    /// By files that share their blocks.
+    Reflink,
+    /// By layers over the volume's file.
+    Layers,
+    /// Not at all.
+    None,
+}
+
+impl FromStr for SnapshotWay {
+    type Err = PoolConfigError;
+
+    fn from_str(text: &str) -> Result<Self, PoolConfigError> {
+        match text {
+            "auto" => Ok(SnapshotWay::Auto),
+            "reflink" => Ok(SnapshotWay::Reflink),
+            "layers" => Ok(SnapshotWay::Layers),
+            "none" => Ok(SnapshotWay::None),
+            _ => Err(PoolConfigError::Snapshots(text.to_owned())),
+        }
+    }
 }
 
 /// What is wrong with what was written of a pool.
@@ -26,11 +56,14 @@ pub enum PoolConfigError {
     #[error("'{0}' is no name of a pool: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'")]
     Name(String),
     /// It is not said where it is.
-    #[error("'{0}' is no pool: use NAME=DIRECTORY[,limit=SIZE][,default], with an absolute path")]
+    #[error("'{0}' is no pool: use NAME=DIRECTORY[,limit=SIZE][,default][,snapshots=WAY], with an absolute path")]
     Form(String),
     /// No limit.
     #[error("'{0}' is no limit of a pool: use a size, like 500G")]
     Limit(String),
+    /// No way of making snapshots.
+    #[error("'{0}' is no way to make snapshots in a pool: use auto, reflink, layers or none")]
+    Snapshots(String),
     /// Pools that do not go together.
     #[error("two pools are called {0}: give each a name of its own")]
     Twice(String),
@@ -57,7 +90,15 @@ impl PoolConfig {
             _ => Err(PoolConfigError::Limit(text.to_owned())),
         };
         let limit_bytes = limit.map(size).transpose()?;
-        Ok(PoolConfig { name, directory, limit_bytes, is_default })
+        Ok(PoolConfig { name, directory, limit_bytes, is_default, snapshots: SnapshotWay::default() })
+    }
+
+    /// The same with snapshots made in this way: `auto`, `reflink`, `layers` or `none`.
+    ///
+    /// # Errors
+    /// When it is none of these.
+    pub fn with_snapshots(self, way: &str) -> Result<Self, PoolConfigError> {
+        Ok(PoolConfig { snapshots: way.parse()?, ..self })
     }
 
     /// Whether these go together.
@@ -83,7 +124,7 @@ impl PoolConfig {
     }
 }
 
-/// The form of the command line: `NAME=DIRECTORY[,limit=SIZE][,default]`.
+/// The form of the command line: `NAME=DIRECTORY[,limit=SIZE][,default][,snapshots=WAY]`.
 impl FromStr for PoolConfig {
     type Err = PoolConfigError;
 
@@ -92,15 +133,16 @@ impl FromStr for PoolConfig {
         let (name, rest) = text.split_once('=').ok_or_else(form)?;
         let mut parts = rest.split(',');
         let directory = PathBuf::from(parts.next().unwrap_or_default());
-        let (mut limit, mut is_default) = (None, false);
+        let (mut limit, mut is_default, mut snapshots) = (None, false, None);
         for part in parts {
             match part.split_once('=') {
                 Some(("limit", size)) if limit.is_none() => limit = Some(size),
+                Some(("snapshots", way)) if snapshots.is_none() => snapshots = Some(way),
                 None if part == "default" && !is_default => is_default = true,
                 _ => return Err(form()),
             }
         }
-        PoolConfig::new(name, directory, limit, is_default)
+        PoolConfig::new(name, directory, limit, is_default)?.with_snapshots(snapshots.unwrap_or("auto"))
     }
 }
 

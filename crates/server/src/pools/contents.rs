@@ -2,17 +2,16 @@
 
 use crate::wall_time::written_millis;
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use sanwire_store_file::{mark_records, records_mark};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::catalogue::{Catalogue, SnapshotId, SnapshotRecord};
+use super::layered::Way;
 use super::{Pool, PoolError};
 
 /// A snapshot as it is now.
@@ -38,7 +37,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError`]: there is one, or the pool can take none.
     pub(crate) fn check_new_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
-        self.check_sharing()?;
+        self.way_of(&id.volume)?;
         self.check_whole(&id.volume)?;
         let content = id.to_string();
         let may_be = |catalogue: &Catalogue| catalogue.snapshot(id).is_some() || catalogue.deleting.contains(&content);
@@ -63,11 +62,22 @@ impl Pool {
         self.files().sync(&self.path_of(volume)).map_err(|source| self.failed("flush", volume, source))
     }
 
+    /// The same for a snapshot, with all else that can be done before.
+    pub(crate) fn prepare(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        match self.way_of(&id.volume)? {
+            Way::Reflink => self.flush(&id.volume),
+            Way::Layers => self.prepare_layer(id),
+        }
+    }
+
     /// Takes what a volume holds now. It is no snapshot yet ([`Pool::commit`]).
     pub(crate) fn capture(&self, id: &SnapshotId) -> Result<(), PoolError> {
         let content = id.to_string();
         if is_there(&self.path_of(&content)) {
             return Err(PoolError::SnapshotExists(content));
+        }
+        if self.way_of(&id.volume)? == Way::Layers {
+            return self.capture_layer(id);
         }
         let new = self.new_path(id);
         // One that a crash has left there is nobody's.
@@ -81,7 +91,7 @@ impl Pool {
     }
 
     /// The same together with another change of the catalogue.
-    fn commit_with(
+    pub(super) fn commit_with(
         &self,
         ids: &[SnapshotId],
         protected: bool,
@@ -89,20 +99,33 @@ impl Pool {
     ) -> Result<(), PoolError> {
         let made = written_millis(SystemTime::now());
         let mut records = Vec::new();
-        for id in ids {
+        let (layered, files): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.is_layered(&id.volume));
+        for id in &files {
             let path = self.new_path(id);
             let length = self.files().sync(&path).and_then(|()| std::fs::metadata(&path));
             let size_bytes = length.map_err(|source| self.failed("keep the snapshot", id, source))?.len();
-            records.push((id.clone(), SnapshotRecord { made: made.clone(), size_bytes, protected }));
+            let record = SnapshotRecord { made: made.clone(), size_bytes, protected, layered: false };
+            records.push(((*id).clone(), record));
         }
-        self.sync_directory()?;
+        if !files.is_empty() || layered.is_empty() {
+            self.sync_directory()?;
+        }
+        for id in &layered {
+            let size_bytes = self.layer_bytes(id)?;
+            let record = SnapshotRecord { made: made.clone(), size_bytes, protected, layered: true };
+            records.push(((*id).clone(), record));
+        }
         self.edit(|catalogue| {
-            records.into_iter().for_each(|(id, record)| catalogue.insert(id, record));
+            for (id, record) in records {
+                catalogue.taking.remove(&id.to_string());
+                catalogue.insert(id, record);
+            }
             change(catalogue);
             Ok(())
         })?;
         // From here on they are snapshots, whatever fails.
-        self.unplaced().extend(ids.iter().cloned());
+        layered.iter().for_each(|id| self.end_taking(id));
+        self.unplaced().extend(files.into_iter().cloned());
         if let Err(error) = self.place_snapshots() {
             tracing::warn!("{error}; it is tried again when a snapshot is needed, and at the next start");
         }
@@ -127,9 +150,13 @@ impl Pool {
 
     /// What was taken is not wanted after all: as far as it is no snapshot, and cannot be one at the next start.
     pub(crate) fn discard(&self, ids: &[SnapshotId]) {
-        let ids = ids.iter().filter(|id| !self.may_say(|catalogue| catalogue.snapshot(id).is_some()));
-        // What stays is removed when the pool is opened again.
-        ids.for_each(|id| drop(self.files().remove(&self.new_path(id))));
+        for id in ids.iter().filter(|id| !self.may_say(|catalogue| catalogue.snapshot(id).is_some())) {
+            match self.way_of(&id.volume) {
+                Ok(Way::Layers) => self.discard_layer(id),
+                // What stays is removed when the pool is opened again.
+                _ => drop(self.files().remove(&self.new_path(id))),
+            }
+        }
     }
 
     /// The snapshots of a volume, or of all, by volumes and names.
@@ -156,7 +183,7 @@ impl Pool {
         self.record(id).map(|record| record.size_bytes)
     }
 
-    fn record(&self, id: &SnapshotId) -> Result<SnapshotRecord, PoolError> {
+    pub(super) fn record(&self, id: &SnapshotId) -> Result<SnapshotRecord, PoolError> {
         self.catalogue().snapshot(id).cloned().ok_or_else(|| PoolError::NoSnapshot(id.to_string()))
     }
 
@@ -171,207 +198,6 @@ impl Pool {
         Ok(is_other)
     }
 
-    pub(crate) fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
-        let content = id.to_string();
-        if self.record(id)?.protected {
-            return Err(PoolError::Protected(format!("snapshot {content}")));
-        }
-        self.remove_snapshot(id)
-    }
-
-    /// The same of one that may be protected.
-    pub(crate) fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
-        let content = id.to_string();
-        if self.may_say(|catalogue| catalogue.rolling_back.get(&id.volume) == Some(&id.name)) {
-            return Err(PoolError::RollingBack { volume: id.volume.clone() });
-        }
-        self.place_snapshots()?;
-        self.edit(|catalogue| {
-            catalogue.remove(id);
-            catalogue.deleting.insert(content.clone());
-            Ok(())
-        })?;
-        self.remove(&content)
-    }
-
-    /// Makes the content of a volume that is to be, from a snapshot; whole, or not at all.
-    pub(crate) fn make_clone(&self, id: &SnapshotId, volume: &str) -> Result<(), PoolError> {
-        self.check_sharing()?;
-        self.record(id)?;
-        self.place_snapshots()?;
-        let path = self.path_of(volume);
-        if is_there(&path) {
-            return Err(PoolError::ContentExists { pool: self.name().to_owned(), volume: volume.to_owned() });
-        }
-        self.edit(|catalogue| {
-            catalogue.making.insert(volume.to_owned());
-            Ok(())
-        })?;
-        let copied = self.files().copy(&self.path_of(&id.to_string()), &path).and_then(|()| self.files().sync(&path));
-        let made = copied.map_err(|source| self.failed("make", volume, source)).and_then(|()| self.sync_directory());
-        // What is not noted as being made any more is never removed as half made.
-        made.and_then(|()| self.end_clone(volume, true)).inspect_err(|error| {
-            if !matches!(error, PoolError::Failed { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
-                && let Err(error) = self.end_clone(volume, false)
-            {
-                tracing::warn!("{error}; what was made of volume {volume} is removed at the next start");
-            }
-        })
-    }
-
-    /// What is made for a volume is whole, or is not to be.
-    pub(super) fn end_clone(&self, volume: &str, is_served: bool) -> Result<(), PoolError> {
-        if !is_served {
-            let removed = self.files().remove(&self.path_of(volume)).and_then(|()| self.files().sync(self.directory()));
-            removed.map_err(|source| self.failed("remove", volume, source))?;
-            self.lengths().set(volume, None);
-        }
-        self.edit(|catalogue| {
-            catalogue.making.remove(volume);
-            Ok(())
-        })
-    }
-
-    /// Whether a volume's content can be replaced by a snapshot's.
-    pub(crate) fn check_rollback(&self, id: &SnapshotId) -> Result<(), PoolError> {
-        self.check_sharing()?;
-        self.record(id).map(drop)
-    }
-
-    /// From now on the content of the volume is that of the snapshot, whatever happens before [`Pool::roll_back`] has ended. What it held becomes
-    /// the snapshot `keep`, which was taken.
-    pub(crate) fn begin_rollback(&self, id: &SnapshotId, keep: Option<&SnapshotId>) -> Result<(), PoolError> {
-        let note = |catalogue: &mut Catalogue| {
-            catalogue.rolling_back.insert(id.volume.clone(), id.name.clone());
-        };
-        self.commit_with(keep.map(std::slice::from_ref).unwrap_or_default(), false, note)
-    }
-
-    /// Replaces the content; nothing else writes there.
-    pub(crate) fn roll_back(&self, id: &SnapshotId) -> Result<(), PoolError> {
-        self.place_snapshots()?;
-        let path = self.path_of(&id.volume);
-        if !self.disown_records(&path) {
-            let source = io::Error::other("what is remembered of its writes cannot be taken back");
-            return Err(PoolError::HalfRolledBack { snapshot: id.to_string(), source });
-        }
-        let replaced = self.files().replace(&self.path_of(&id.to_string()), &path);
-        let replaced = replaced.and_then(|()| self.files().sync(&path));
-        replaced.map_err(|source| PoolError::HalfRolledBack { snapshot: id.to_string(), source })?;
-        self.edit(|catalogue| {
-            catalogue.rolling_back.remove(&id.volume);
-            Ok(())
-        })
-    }
-
-    /// What is remembered of writes is true of other content: when the volume is opened next, initiators hear that what they have not
-    /// flushed is lost, and write none of it again.
-    fn disown_records(&self, path: &Path) -> bool {
-        records_mark(path).is_none() || mark_records(path, None)
-    }
-
-    /// Has nobody else open the file of a volume, as long as what this gives lives.
-    ///
-    /// # Errors
-    /// [`PoolError::Locked`]: somebody has.
-    pub(crate) fn lock(&self, volume: &str) -> Result<File, PoolError> {
-        let file = File::open(self.path_of(volume)).map_err(|source| self.failed("open", volume, source))?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => PoolError::Locked(volume.to_owned()),
-            TryLockError::Error(source) => self.failed("lock", volume, source),
-        })?;
-        Ok(file)
-    }
-
-    /// What is noted of a volume that comes is not about what it holds from now on.
-    pub(super) fn drop_notes(&self, volume: &str) -> Result<(), PoolError> {
-        let is_noted = |catalogue: &Catalogue| catalogue.making.contains(volume) || catalogue.deleting.contains(volume);
-        if !self.may_say(is_noted) {
-            return Ok(());
-        }
-        self.edit(|catalogue| {
-            catalogue.making.remove(volume);
-            catalogue.deleting.remove(volume);
-            Ok(())
-        })
-    }
-
-    /// Brings a rollback to its end that has begun and was not ended: before its volume is opened.
-    ///
-    /// # Errors
-    /// [`PoolError`]: what the volume holds is not to be served.
-    pub(super) fn end_rollback(&self, volume: &str) -> Result<(), PoolError> {
-        let name = self.catalogue().rolling_back.get(volume).cloned();
-        name.map_or(Ok(()), |name| self.roll_back(&SnapshotId { volume: volume.to_owned(), name }))
-    }
-
-    /// The content of a volume is neither deleted nor rolled back from now on, also when it is not served; or can be again.
-    pub(crate) fn protect(&self, volume: &str, is_protected: bool) -> Result<(), PoolError> {
-        if self.protects(volume) == is_protected {
-            return Ok(());
-        }
-        self.edit(|catalogue| {
-            match is_protected {
-                true => catalogue.protected.insert(volume.to_owned()),
-                false => catalogue.protected.remove(volume),
-            };
-            Ok(())
-        })
-    }
-
-    pub(crate) fn protects(&self, volume: &str) -> bool {
-        self.catalogue().protected.contains(volume)
-    }
-
-    /// Whether the content of a volume could be deleted.
-    pub(crate) fn check_deletion(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
-        self.catalogue().check_deletion(volume, with_snapshots)
-    }
-
-    /// Notes that the content of a volume is to be deleted, and its snapshots if that is said. It is, when the volume is not served any more.
-    pub(crate) fn begin_to_delete(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
-        self.edit(|catalogue| {
-            catalogue.check_deletion(volume, with_snapshots)?;
-            catalogue.deleting.insert(volume.to_owned());
-            Ok(())
-        })
-    }
-
-    /// It is served on.
-    pub(super) fn keep_after_all(&self, volume: &str) -> Result<(), PoolError> {
-        self.edit(|catalogue| {
-            catalogue.deleting.remove(volume);
-            Ok(())
-        })
-    }
-
-    /// Deletes what was noted: the volume is not served any more.
-    pub(crate) fn delete(&self, volume: &str) -> Result<(), PoolError> {
-        self.place_snapshots()?;
-        let snapshots: Vec<SnapshotId> = self.catalogue().of_volume(volume).map(|(id, _)| id).collect();
-        self.edit(|catalogue| {
-            snapshots.iter().for_each(|id| catalogue.remove(id));
-            catalogue.deleting.extend(snapshots.iter().map(SnapshotId::to_string));
-            catalogue.rolling_back.remove(volume);
-            Ok(())
-        })?;
-        snapshots.iter().try_for_each(|id| self.remove(&id.to_string()))?;
-        self.remove(volume)
-    }
-
-    /// Removes what is noted to be deleted.
-    pub(super) fn remove(&self, content: &str) -> Result<(), PoolError> {
-        let removed = self.files().remove(&self.path_of(content));
-        removed.map_err(|source| self.failed("delete", content, source))?;
-        self.sync_directory()?;
-        self.lengths().set(content, None);
-        self.edit(|catalogue| {
-            catalogue.deleting.remove(content);
-            catalogue.protected.remove(content);
-            Ok(())
-        })
-    }
-
     /// Where a snapshot is before it is one.
     pub(super) fn new_path(&self, id: &SnapshotId) -> PathBuf {
         let mut path = self.path_of(&id.to_string()).into_os_string();
@@ -379,13 +205,13 @@ impl Pool {
         path.into()
     }
 
-    fn sync_directory(&self) -> Result<(), PoolError> {
+    pub(super) fn sync_directory(&self) -> Result<(), PoolError> {
         self.files().sync(self.directory()).map_err(|source| self.failed("flush", "its directory", source))
     }
 }
 
 /// Whether anything has this name, as far as that can be said.
-fn is_there(path: &Path) -> bool {
+pub(super) fn is_there(path: &Path) -> bool {
     path.symlink_metadata().map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |_| true)
 }
 

@@ -75,11 +75,28 @@ pub enum PoolError {
         /// What this one can have.
         largest_bytes: u64,
     },
-    /// Its file system has no reflink.
+    /// It is configured so, or made of files that do not share blocks.
     #[error(
-        "pool {0} can have no snapshots: its file system does not share blocks between files, as XFS and btrfs do; nothing was copied"
+        "pool {0} makes no snapshots: its file system does not share blocks between files, as XFS and btrfs do; nothing was copied. Layers make \
+         them on any file system: snapshots = \"layers\" in the pool's configuration"
     )]
     NoSharing(String),
+    /// A volume of layers and a snapshot that is a file.
+    #[error(
+        "snapshot {0} is a file, and its volume is made of layers by now: clone it, or serve it (pool:POOL/{0},readonly) and copy it"
+    )]
+    OtherWay(String),
+    /// Each layer is an open file.
+    #[error(
+        "there is no room for the snapshot {snapshot}: the volumes of the pool are made of {most} layers, each an open file; delete \
+         snapshots, or allow the server more files (LimitNOFILE= of its service)"
+    )]
+    TooManyLayers {
+        /// Which.
+        snapshot: String,
+        /// How many layers there may be.
+        most: usize,
+    },
     /// It is in no pool.
     #[error("volume {0} is in no pool: only content of pools is deleted, and has snapshots")]
     NotInPool(String),

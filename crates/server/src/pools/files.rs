@@ -1,12 +1,17 @@
 //! What is done to the files of a pool. Tests let each step fail.
 
 use std::fmt::Debug;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate, ioctl_ficlone};
+use sanwire_snapshot::Shelf;
+use sanwire_store_file::LayerDirectory;
 
 use super::catalogue::Catalogue;
 use crate::kept::StateFile;
@@ -42,7 +47,56 @@ pub(super) trait Files: Debug + Send + Sync {
 
     /// Keeps the catalogue, through crashes.
     fn save(&self, file: &StateFile, catalogue: &Catalogue) -> io::Result<()> {
-        file.save(catalogue)
+        catalogue.save(file)
+    }
+
+    /// Makes a directory, for its owner alone, if it is not there.
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => path.parent().map_or(Ok(()), |parent| self.sync(parent)),
+        }
+    }
+
+    /// Makes a file of this length, for its owner alone, that holds nothing. Never over one that is there.
+    fn make(&self, path: &Path, length_bytes: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.set_len(length_bytes)
+    }
+
+    /// Gives a file a second name.
+    fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        fs::hard_link(file, name)
+    }
+
+    /// Removes a directory with all that is in it, if it is there.
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The layers in a directory, which is made and locked; `direct`: past the page cache.
+    fn layers(&self, path: &Path, direct: bool) -> io::Result<Arc<dyn Shelf>> {
+        Ok(Arc::new(layer_directory(path, direct)?))
+    }
+}
+
+/// How long layers are waited for that a process has which was killed: until what it had begun has ended.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The layers in a directory.
+pub(super) fn layer_directory(path: &Path, direct: bool) -> io::Result<LayerDirectory> {
+    let give_up_at = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match LayerDirectory::with_direct(path, direct) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < give_up_at => {
+                thread::sleep(LOCK_INTERVAL);
+            }
+            opened => return opened,
+        }
     }
 }
 

@@ -7,13 +7,20 @@
 mod catalogue;
 mod config;
 mod contents;
+mod deletion;
 mod error;
+mod family;
 mod files;
+mod layered;
+mod overlay;
 mod pool;
 mod recovery;
+mod replacing;
 mod reserve;
 mod room;
+mod shelf;
 mod taken;
+mod tidying;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -26,6 +33,7 @@ pub(crate) use self::catalogue::SnapshotId;
 pub use self::config::{PoolConfig, PoolConfigError};
 pub use self::contents::SnapshotStatus;
 pub use self::error::PoolError;
+pub(crate) use self::layered::ContentLock;
 pub(crate) use self::pool::Pool;
 pub use self::pool::PoolStatus;
 pub(crate) use self::room::Room;
@@ -139,8 +147,8 @@ impl Pools {
         }
         Ok(match pool {
             Some(pool) => {
-                let (name, path) = (pool.name().to_owned(), pool.path_of(&content));
-                spec.in_pool(&name, &path)
+                let name = pool.name().to_owned();
+                spec.in_pool(&name, pool.file_of(&content))
             }
             None => spec,
         })

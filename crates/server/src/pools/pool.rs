@@ -13,8 +13,10 @@ use utoipa::ToSchema;
 
 use super::catalogue::{Catalogue, SnapshotId};
 use super::files::{Files, Reflink};
+use super::layered::OpenFamilies;
 use super::reserve::Reserve;
 use super::room::Lengths;
+use super::tidying::Tidier;
 use super::{PoolConfig, PoolError};
 use crate::kept::{FileLock, Keeps, LockError, StateFile};
 use crate::random;
@@ -48,6 +50,8 @@ pub(crate) struct Pool {
     pub(super) unplaced: Mutex<BTreeSet<SnapshotId>>,
     reserve: Reserve,
     files: Box<dyn Files>,
+    pub(super) families: Mutex<OpenFamilies>,
+    tidier: Tidier,
     /// As long as it is there, no other server uses the directory.
     _lock: FileLock,
 }
@@ -146,6 +150,8 @@ impl Pool {
             unplaced,
             reserve,
             files,
+            families: Mutex::default(),
+            tidier: Tidier::default(),
             _lock: lock,
         };
         pool.recover()?;
@@ -175,6 +181,19 @@ impl Pool {
 
     pub(super) fn files(&self) -> &dyn Files {
         &*self.files
+    }
+
+    pub(super) fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    pub(super) fn tidier(&self) -> &Tidier {
+        &self.tidier
+    }
+
+    /// Whether its file system shares blocks between files.
+    pub(super) fn can_share(&self) -> bool {
+        self.can_share
     }
 
     pub(super) fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
@@ -230,11 +249,6 @@ impl Pool {
 
     pub(super) fn failed(&self, action: &'static str, content: impl Display, source: io::Error) -> PoolError {
         PoolError::Failed { pool: self.name().to_owned(), action, content: content.to_string(), source }
-    }
-
-    /// Whether snapshots can be taken there.
-    pub(super) fn check_sharing(&self) -> Result<(), PoolError> {
-        if self.can_share { Ok(()) } else { Err(PoolError::NoSharing(self.name().to_owned())) }
     }
 
     /// Whether it has this volume, served or not, or this snapshot.

@@ -2,8 +2,13 @@
 
 use crate::wall_time::written_millis;
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::fs;
+use std::io;
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use sanwire_snapshot::{Kept, Snapshot};
 
 use super::catalogue::{Catalogue, SnapshotId, SnapshotRecord};
 use super::{Pool, PoolError};
@@ -16,7 +21,16 @@ impl Pool {
     /// Brings snapshots and rollbacks to their end.
     pub(super) fn recover(&self) -> Result<(), PoolError> {
         let before = self.catalogue().clone();
-        before.deleting.iter().filter(|content| content.contains('@')).try_for_each(|content| self.remove(content))?;
+        self.recover_families().map_err(|source| self.failed("look into", "its layers", source))?;
+        for content in before.deleting.iter().filter(|content| content.contains('@')) {
+            match self.remove(content) {
+                // It is tried again at the next start: layers that cannot be opened are of some volumes only.
+                Err(error) if before.layered.contains_key(content.split('@').next().unwrap_or(content)) => {
+                    tracing::error!("{error}")
+                }
+                removed => removed?,
+            }
+        }
         let found = Found::of(self.directory()).map_err(|source| self.failed("look into", "its directory", source))?;
         let is_committed = |id: &SnapshotId| before.snapshot(id).is_some() && !found.snapshots.contains_key(id);
         for id in &found.new {
@@ -39,6 +53,75 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Directories of layers that nobody needs go. One that nobody knows and that has layers is a family whose pool has lost what was said of it, or
+    /// that was put there: its volumes and snapshots are there again.
+    fn recover_families(&self) -> io::Result<()> {
+        let entries = match fs::read_dir(self.families_directory()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(id) = name.to_str().filter(|_| entry.path().is_dir()) else { continue };
+            if let Err(error) = self.recover_family(id, &entry.path()) {
+                let directory = entry.path();
+                tracing::error!(
+                    "pool {}: {}, of which nothing is known, stays as it is: {error}",
+                    self.name(),
+                    directory.display()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_family(&self, id: &str, path: &Path) -> Result<(), Box<dyn Error>> {
+        let kept = Kept::of(&*self.files().layers(path, false)?)?;
+        let is_known = self.may_say(|catalogue| catalogue.layered.values().any(|of| of == id));
+        let is_empty = kept.as_ref().is_none_or(|kept| !kept.has_layers || kept.volumes.is_empty());
+        if !is_known && is_empty && !(kept.is_none() && has_layers(path)?) {
+            return Ok(self.files().remove_directory(path)?);
+        }
+        let Kept { volumes, snapshots, .. } = kept.ok_or("its catalogue.json is missing")?;
+        let before = self.catalogue().clone();
+        // What is noted is undone; all else that is there is there again.
+        let is_new = |volume: &&String| {
+            before.layered.get(*volume).is_none_or(|of| of != id)
+                && !before.making.contains(*volume)
+                && !before.deleting.contains(*volume)
+        };
+        let volumes: Vec<&String> = volumes.iter().filter(is_new).collect();
+        if let Some(volume) = volumes.iter().find(|volume| before.layered.contains_key(**volume)) {
+            return Err(format!("it has layers of volume {volume}, which has others").into());
+        }
+        let of_snapshot =
+            |snapshot: &Snapshot| SnapshotId { volume: snapshot.volume.clone(), name: snapshot.name.clone() };
+        let snapshots = snapshots.iter().map(|snapshot| (of_snapshot(snapshot), snapshot)).filter(|(id, _)| {
+            let content = id.to_string();
+            let is_noted = before.taking.contains(&content) || before.deleting.contains(&content);
+            before.snapshot(id).is_none() && !is_noted && !before.deleting.contains(&id.volume)
+        });
+        let snapshots: Vec<_> = snapshots.collect();
+        if !volumes.is_empty() || !snapshots.is_empty() {
+            let (pool, directory) = (self.name(), path.display());
+            tracing::warn!(
+                "pool {pool}: in {directory} are {} volumes and {} snapshots that were not known",
+                volumes.len(),
+                snapshots.len()
+            );
+        }
+        Ok(self.edit(|catalogue| {
+            for (id, Snapshot { made_ms, length_bytes: size_bytes, .. }) in &snapshots {
+                let made = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(*made_ms)).to_string();
+                let record = SnapshotRecord { made, size_bytes: *size_bytes, protected: false, layered: true };
+                catalogue.insert(id.clone(), record);
+            }
+            catalogue.layered.extend(volumes.iter().map(|volume| ((*volume).clone(), id.to_owned())));
+            Ok(())
+        })?)
     }
 
     /// Of volumes that were just made or deleted: those that are served are there, and the others are not. Gives those that are gone. What
@@ -67,6 +150,12 @@ impl Pool {
         }
         gone
     }
+}
+
+/// Whether there is a layer in a directory.
+fn has_layers(path: &Path) -> io::Result<bool> {
+    let mut names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path()));
+    names.try_fold(false, |has, path| Ok(has || path?.extension().is_some_and(|end| end == "layer")))
 }
 
 /// The snapshots that are in a directory.
@@ -108,12 +197,14 @@ fn reconcile(catalogue: &mut Catalogue, found: &Found, pool: &str) {
         if catalogue.snapshot(id).is_none() {
             tracing::info!("pool {pool}: the snapshot {id} was put there");
             let (size_bytes, made) = (*size_bytes, made.clone());
-            catalogue.insert(id.clone(), SnapshotRecord { made, size_bytes, protected: false });
+            catalogue.insert(id.clone(), SnapshotRecord { made, size_bytes, protected: false, layered: false });
         }
         let record = catalogue.snapshots.get_mut(&id.volume).and_then(|named| named.get_mut(&id.name));
+        let record = record.filter(|record| !record.layered);
         record.into_iter().for_each(|record| record.size_bytes = *size_bytes);
     }
-    let known = catalogue.snapshots.keys().flat_map(|volume| catalogue.of_volume(volume)).map(|(id, _)| id);
+    let known = catalogue.snapshots.keys().flat_map(|volume| catalogue.of_volume(volume));
+    let known = known.filter(|(_, record)| !record.layered).map(|(id, _)| id);
     let is_there = |id: &SnapshotId| found.snapshots.contains_key(id) || found.new.contains(id);
     let missing: Vec<SnapshotId> = known.filter(|id| !is_there(id)).collect();
     for id in missing {

@@ -23,10 +23,11 @@ impl Pool {
         let mut taken = BTreeMap::<String, SnapshotsTaken>::new();
         for snapshot in self.snapshots(None) {
             let path = self.path_of(&format!("{}@{}", snapshot.volume, snapshot.name));
-            let blocks = fs::metadata(path).map_or(0, |file| file.blocks());
+            let in_file = fs::metadata(path).map(|file| file.blocks() * STAT_BLOCK_BYTES).ok();
+            let bytes = in_file.or_else(|| self.layer_used_bytes(&snapshot.volume, &snapshot.name)).unwrap_or(0);
             let of_volume = taken.entry(snapshot.volume).or_default();
             of_volume.count += 1;
-            of_volume.allocated_bytes += blocks * STAT_BLOCK_BYTES;
+            of_volume.allocated_bytes += bytes;
         }
         taken
     }

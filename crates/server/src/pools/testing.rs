@@ -7,8 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use sanwire_snapshot::{LayerId, Shelf};
+use sanwire_store::Store;
+use sanwire_store_file::LayerDirectory;
+
 use super::catalogue::Catalogue;
-use super::files::{Files, zero_behind};
+use super::files::{Files, layer_directory, zero_behind};
 use super::reserve::RESERVE;
 use crate::kept::StateFile;
 
@@ -117,12 +121,72 @@ impl Files for Copied {
         }
     }
 
+    fn make(&self, path: &Path, length_bytes: u64) -> io::Result<()> {
+        self.step()?;
+        File::create_new(path)?.set_len(length_bytes)
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        fs::create_dir_all(path)
+    }
+
+    fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
+        self.step()?;
+        fs::hard_link(file, name)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        fs::remove_dir_all(path)
+    }
+
+    fn layers(&self, path: &Path, direct: bool) -> io::Result<Arc<dyn Shelf>> {
+        Ok(Arc::new(Stepped { files: self.clone(), layers: layer_directory(path, direct)? }))
+    }
+
     fn save(&self, file: &StateFile, catalogue: &Catalogue) -> io::Result<()> {
         self.step()?;
         let reserved = file.path().with_file_name(RESERVE).metadata().map_or(0, |metadata| metadata.len());
         if self.is_full.load(Ordering::Relaxed) && reserved > 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        file.save(catalogue)
+        catalogue.save(file)
+    }
+}
+
+/// Layers in files, of which some step fails.
+#[derive(Debug)]
+struct Stepped {
+    files: Copied,
+    layers: LayerDirectory,
+}
+
+impl Shelf for Stepped {
+    fn create(&self, layer: LayerId, length_bytes: u64) -> io::Result<Arc<dyn Store>> {
+        self.files.step()?;
+        let made = self.layers.create(layer, length_bytes)?;
+        self.files.step()?;
+        Ok(made)
+    }
+
+    fn open(&self, layer: LayerId) -> io::Result<Arc<dyn Store>> {
+        self.layers.open(layer)
+    }
+
+    fn remove(&self, layer: LayerId) -> io::Result<()> {
+        self.files.step()?;
+        self.layers.remove(layer)
+    }
+
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        self.layers.load()
+    }
+
+    fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
+        self.files.step()?;
+        self.layers.keep(catalogue)?;
+        // It may stand there although it is said that it does not.
+        self.files.step()
     }
 }

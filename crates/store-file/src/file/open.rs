@@ -27,6 +27,13 @@ pub struct FileOptions {
     pub block_bytes: Option<u32>,
     /// Refuse everything but a block device.
     pub only_block_device: bool,
+    /// Whoever opens it has it locked already, by another description.
+    pub is_locked: bool,
+}
+
+impl FileOptions {
+    /// The logical block of files of which none is said.
+    pub const BLOCK_BYTES: u32 = 512;
 }
 
 impl FileStore {
@@ -73,7 +80,9 @@ impl FileStore {
         expected: Option<&Expectation<'_>>,
     ) -> Result<(Self, Option<Known>), OpenError> {
         let Opened { file, is_new, is_block_device } = opened;
-        lock(path, &file, options.read_only)?;
+        if !options.is_locked {
+            lock(path, &file, options.read_only)?;
+        }
         let present = expected.map(|expected| present(path, &file, is_block_device, expected)).transpose()?;
         let (block_bytes, physical_block_bytes) = block_sizes(path, &file, is_block_device, options)?;
         let length_bytes = settle_length(path, &file, is_block_device, options)?;
@@ -203,7 +212,7 @@ fn block_sizes(
     options: &FileOptions,
 ) -> Result<(u32, u32), OpenError> {
     if !is_block_device {
-        let block_bytes = options.block_bytes.unwrap_or(512);
+        let block_bytes = options.block_bytes.unwrap_or(FileOptions::BLOCK_BYTES);
         return Ok((block_bytes, block_bytes.max(4096)));
     }
     let fail = |errno: rustix::io::Errno| OpenError::Io {

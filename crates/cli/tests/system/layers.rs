@@ -1,0 +1,159 @@
+//! Snapshots of volumes in a pool whose file system shares no blocks: by layers, under writes over two wires, and with the server killed.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{Attached, Process, Server, Wire, World, pattern, run_ok, wait_until};
+use crate::manage::{ctl, ctl_ok};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const SIZE: usize = 16 << 20;
+
+/// A server with a pool of layers, on every wire.
+fn serve(world: &World, volumes: &[&str]) -> (Server, PathBuf) {
+    let (socket, directory) = (world.scratch.path("ctl.sock"), world.scratch.path("pool"));
+    fs::create_dir_all(&directory).expect("a directory");
+    let (control, pool) = (socket.display().to_string(), format!("p={},snapshots=layers", directory.display()));
+    let portal = format!("iscsi:{}", crate::harness::SERVER_ADDRESS);
+    let options = ["--allow", "any", "--control", &control, "--pool", &pool, "--wire", &portal];
+    (Server::start_with(world, volumes, &options), socket)
+}
+
+/// What a volume holds, as a client reads it.
+fn content(world: &World, url: &str) -> Vec<u8> {
+    let copy = world.scratch.text("copy.raw");
+    let _ = fs::remove_file(&copy);
+    run_ok(world.sanwire(&["cp", url, &copy]), TIMEOUT);
+    fs::read(&copy).expect("the copy")
+}
+
+/// What a snapshot holds.
+fn of_snapshot(world: &World, socket: &std::path::Path, snapshot: &str) -> Vec<u8> {
+    ctl_ok(socket, &["add-volume", &format!("old=pool:p/{snapshot},readonly")]);
+    let content = content(world, &Wire::Ip.url("old"));
+    ctl_ok(socket, &["remove-volume", "old"]);
+    content
+}
+
+fn fill(world: &World, volume: &str, content: &[u8]) {
+    let image = world.scratch.text("image.raw");
+    fs::write(&image, content).expect("an image");
+    run_ok(world.sanwire(&["cp", "--overwrite", &image, &Wire::Ip.url(volume)]), TIMEOUT);
+}
+
+/// Writes a number to both volumes, to the first one first, as soon as it has been told that the last one stands there.
+fn count(volumes: &[File; 2], reached: &AtomicU64, ends: &AtomicBool) {
+    while !ends.load(Ordering::Relaxed) {
+        let next = reached.load(Ordering::Relaxed) + 1;
+        let mut block = vec![0; 4096];
+        block[..8].copy_from_slice(&next.to_le_bytes());
+        for volume in volumes {
+            volume.write_all_at(&block, 0).and_then(|()| volume.sync_data()).expect("it can be written");
+        }
+        reached.store(next, Ordering::Relaxed);
+    }
+}
+
+fn number(content: &[u8]) -> u64 {
+    u64::from_le_bytes(content[..8].try_into().expect("8 bytes"))
+}
+
+#[test]
+fn snapshots_by_layers_of_two_volumes_are_one_moment_and_are_cloned_and_put_back() {
+    let test = "snapshots_by_layers_of_two_volumes_are_one_moment_and_are_cloned_and_put_back";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let (mut server, socket) = serve(&world, &["a=pool:,size=16M", "b=pool:p,size=16M"]);
+    let first = pattern(5, SIZE);
+    fill(&world, "a", &first);
+    let attached = [Attached::file(&world, &Wire::Ip.url("a")), Attached::file(&world, &Wire::Iscsi.url("b"))];
+    let open = |attached: &Attached| OpenOptions::new().read(true).write(true).open(&attached.place).expect("a file");
+    let files = [open(&attached[0]), open(&attached[1])];
+    let (reached, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    let mut seen = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| count(&files, &reached, &ends));
+        wait_until("both are written", TIMEOUT, || reached.load(Ordering::Relaxed) > 3);
+        for round in 0..6 {
+            let before = reached.load(Ordering::Relaxed);
+            let name = format!("s{round}");
+            let taken = ctl(&socket, &["snapshot", "a,b", &name]);
+            if taken.code != Some(0) {
+                ends.store(true, Ordering::Relaxed);
+                panic!("{}", taken.stderr);
+            }
+            seen.push((name, before));
+            thread::sleep(Duration::from_millis(20 + 7 * round));
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    for (name, before) in &seen[2..5] {
+        let [a, b] = ["a", "b"].map(|volume| of_snapshot(&world, &socket, &format!("{volume}@{name}")));
+        assert_eq!(a[4096..], first[4096..], "{name}");
+        let [a, b] = [number(&a), number(&b)];
+        assert!(b >= *before && (a == b || a == b + 1), "{name}: {a} and {b}, {before} was there");
+    }
+    drop(files);
+    attached.into_iter().for_each(|attached| attached.detach(&world));
+    let last = content(&world, &Wire::Ip.url("a"));
+    wait_until("nobody uses it", TIMEOUT, || ctl(&socket, &["rollback", "a@s0", "--keep", "last"]).code == Some(0));
+    let back = content(&world, &Wire::Iscsi.url("a"));
+    assert!(back == of_snapshot(&world, &socket, "a@s0") && number(&back) < number(&last));
+    ctl_ok(&socket, &["clone", "a@last", "c"]);
+    assert!(content(&world, &Wire::Ethernet.url("c")) == last, "the clone is what it was cloned of");
+    fill(&world, "c", &pattern(6, SIZE));
+    ctl_ok(&socket, &["resize-volume", "c", "17M"]);
+    for name in ["s0", "s3", "s5"] {
+        ctl_ok(&socket, &["delete-snapshot", &format!("a@{name}")]);
+    }
+    assert!(server.stop().success(), "{}", server.log());
+    server.restart();
+    wait_until("it serves again", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
+    assert!(
+        content(&world, &Wire::Ip.url("a")) == back && content(&world, &Wire::Ip.url("c"))[..SIZE] == pattern(6, SIZE)
+    );
+    assert!(of_snapshot(&world, &socket, "a@last") == last);
+    ctl_ok(&socket, &["delete-volume", "a", "--snapshots", "--force"]);
+    assert!(content(&world, &Wire::Ip.url("c"))[..SIZE] == pattern(6, SIZE), "it needs nothing of its source");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_rolls_layers_back_has_the_one_or_the_other() {
+    let test = "a_server_that_is_killed_while_it_rolls_layers_back_has_the_one_or_the_other";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let (mut server, socket) = serve(&world, &["a=pool:p,size=16M"]);
+    let contents = [11, 12].map(|seed| pattern(seed, SIZE));
+    fill(&world, "a", &contents[0]);
+    wait_until("nobody uses it", TIMEOUT, || ctl(&socket, &["snapshot", "a", "first"]).code == Some(0));
+    let mut ends = [0, 0];
+    for round in 0..5 {
+        fill(&world, "a", &contents[1]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        let socket_text = socket.display().to_string();
+        command.args(["ctl", "--socket", &socket_text, "rollback", "a@first", "--force", "--keep"]);
+        command.arg(format!("kept{round}"));
+        let rollback = Process::spawn("rollback", command, world.scratch.path("rollback.log"));
+        thread::sleep(Duration::from_millis(15 * round));
+        server.kill();
+        drop(rollback);
+        server.restart();
+        wait_until("it serves again", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
+        let now = content(&world, &Wire::Ip.url("a"));
+        let which = contents.iter().position(|content| *content == now);
+        let which = which.unwrap_or_else(|| panic!("round {round}: it is neither the one nor the other"));
+        ends[which] += 1;
+        let is_kept = ctl_ok(&socket, &["snapshots", "a"]).contains(&format!("a@kept{round} "));
+        assert_eq!(is_kept, which == 0, "what was there is kept when it is not there any more");
+    }
+    assert!(of_snapshot(&world, &socket, "a@first") == contents[0]);
+    ctl_ok(&socket, &["delete-volume", "a", "--snapshots", "--force"]);
+    let left = fs::read_dir(world.scratch.path("pool/.sanwire-layers")).expect("a directory").count();
+    assert_eq!((ends[0] + ends[1], left), (5, 0));
+    assert!(server.stop().success(), "{}", server.log());
+}

@@ -1,0 +1,376 @@
+//! Volumes made of layers, where the file system of a pool does not share blocks: one, and what was cloned of it.
+//!
+//! A volume has a file in the pool's directory, whatever it holds: that carries its identity, is locked while it is served, and is as long
+//! as the volume. Before its first snapshot it is all that there is. Then a directory of its own has it by a second name, as what is below
+//! all layers, and the layers over it; what the volume holds is there from now on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use sanwire_snapshot::{Base, Kept, LayerId, Origin, Prepared, SnapshotError, SnapshotStore, Tree};
+use sanwire_store_file::blocking::perform;
+use sanwire_store_file::{FileOptions, FileStore};
+
+use super::catalogue::SnapshotId;
+use super::files::Files;
+use super::shelf::{FamilyShelf, Inner, lock};
+use crate::random;
+
+/// What is below all layers has this name, beside them.
+const BASE: &str = "base";
+
+/// What tells it from others: it is where it is.
+const BASE_IDENTITY: &str = "base";
+
+/// How a family is opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FamilyOptions {
+    pub(super) block_bytes: u32,
+    pub(super) direct: bool,
+}
+
+impl Default for FamilyOptions {
+    fn default() -> Self {
+        FamilyOptions { block_bytes: FileOptions::BLOCK_BYTES, direct: false }
+    }
+}
+
+/// One family that is open.
+#[derive(Debug)]
+pub(super) struct Family {
+    pub(super) id: String,
+    pub(super) tree: Tree,
+    shelf: Arc<FamilyShelf>,
+    /// The file below all layers, which is locked: its device and number.
+    base: (u64, u64),
+    /// Snapshots that are about to be taken. Held by whoever makes a new last layer of a volume.
+    changing: Mutex<BTreeMap<SnapshotId, Begun>>,
+    /// Volumes that somebody uses, each one alone; and snapshots, as `VOLUME@SNAPSHOT`, with how many do.
+    used: Mutex<BTreeMap<String, usize>>,
+    /// Whether space may come back once last layers are written no more.
+    is_to_fold: AtomicBool,
+}
+
+/// The use of a volume or snapshot of a family, which stays open as long.
+#[derive(Debug)]
+pub(super) struct Use {
+    family: Arc<Family>,
+    content: String,
+}
+
+impl Use {
+    pub(super) fn family(&self) -> &Family {
+        &self.family
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        let mut used = self.family.used();
+        match used.get_mut(&self.content) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                used.remove(&self.content);
+                self.family.tree.close(&self.content);
+            }
+        }
+    }
+}
+
+/// A snapshot that is about to be taken.
+#[derive(Debug)]
+struct Begun {
+    prepared: Prepared,
+    /// The volume is open until then.
+    store: SnapshotStore,
+}
+
+impl Family {
+    /// A volume that has no snapshot yet, in this file. Its directory is made when it gets one.
+    pub(super) fn of_file(
+        file: &Path,
+        volume: &str,
+        directory: &Path,
+        options: FamilyOptions,
+    ) -> Result<Family, FamilyError> {
+        let id = format!("{:032x}", u128::from_be_bytes(random::bytes::<16>()?));
+        let shelf = Arc::new(FamilyShelf::new(directory.join(&id), Inner::default()));
+        let (base, number) = open_base(file, options)?;
+        let tree = Tree::create(Arc::clone(&shelf) as _, volume, Origin::Base(base), &mut perform)?;
+        Ok(Family::new(id, tree, shelf, number))
+    }
+
+    /// One that was kept.
+    pub(super) fn kept(id: &str, directory: &Path, files: &dyn Files, direct: bool) -> Result<Family, FamilyError> {
+        let path = directory.join(id);
+        if !path.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is not there", path.display())).into());
+        }
+        // Many a device has longer blocks for direct I/O than layers may have.
+        let layers = files.layers(&path, false)?;
+        let Some(Kept { block_bytes, .. }) = Kept::of(&*layers)? else { return Err(SnapshotError::Nothing.into()) };
+        let (base, number) = open_base(&path.join(BASE), FamilyOptions { block_bytes, direct })?;
+        let shelf = Arc::new(FamilyShelf::new(path, Inner::Directory(layers)));
+        let tree = Tree::open(Arc::clone(&shelf) as _, Some(base), &mut perform)?;
+        Ok(Family::new(id.to_owned(), tree, shelf, number))
+    }
+
+    fn new(id: String, tree: Tree, shelf: Arc<FamilyShelf>, base: (u64, u64)) -> Family {
+        Family {
+            id,
+            tree,
+            shelf,
+            base,
+            changing: Mutex::default(),
+            used: Mutex::default(),
+            is_to_fold: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives it a directory, in which `file` is what is below all layers.
+    pub(super) fn settle(&self, file: &Path, files: &dyn Files) -> io::Result<()> {
+        let FamilyShelf { path, inner, .. } = &*self.shelf;
+        let mut inner = lock(inner);
+        let Inner::Memory(kept) = &*inner else { return Ok(()) };
+        let directory = path.parent().unwrap_or(path);
+        files.make_directory(directory)?;
+        let layers = files.layers(path, false)?;
+        match files.link(file, &path.join(BASE)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => layers.keep(kept.as_deref().unwrap_or_default())?,
+        }
+        files.sync(directory)?;
+        *inner = Inner::Directory(layers);
+        Ok(())
+    }
+
+    /// Whether this file is what is below all layers: it is locked as long as the family is open.
+    pub(super) fn has_base(&self, file: &Path) -> bool {
+        fs::metadata(file).is_ok_and(|file| (file.dev(), file.ino()) == self.base)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, BTreeMap<SnapshotId, Begun>> {
+        // It is whole between any two changes.
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn used(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        // It is whole between any two changes.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody else uses the volume as long as this lives. `None`: somebody does, or has begun what has not ended.
+    pub(super) fn begin_use(self: &Arc<Self>, volume: &str) -> Option<Use> {
+        // Who makes a new layer has it open for a moment.
+        let _changing = self.changing();
+        let mut used = self.used();
+        if used.contains_key(volume) {
+            return None;
+        }
+        self.tree.close(volume);
+        match self.tree.hold(volume) {
+            Err(SnapshotError::NoVolume) => {}
+            // It stays open as long as a write has not ended.
+            _ => return None,
+        }
+        used.insert(volume.to_owned(), 1);
+        Some(Use { family: Arc::clone(self), content: volume.to_owned() })
+    }
+
+    /// A snapshot is not forgotten as long as this lives.
+    pub(super) fn begin_view(self: &Arc<Self>, id: &SnapshotId) -> Use {
+        let content = id.to_string();
+        *self.used().entry(content.clone()).or_default() += 1;
+        Use { family: Arc::clone(self), content }
+    }
+
+    /// Does all for a snapshot that can be done before writes are held.
+    pub(super) fn prepare(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        let mut changing = self.changing();
+        changing.remove(id).into_iter().for_each(|begun| self.tree.abandon(begun.prepared));
+        // One that a crash or a failure has left there is nobody's.
+        self.forget(id)?;
+        let begun = self.begin(id)?;
+        changing.insert(id.clone(), begun);
+        drop(changing);
+        Ok(self.tree.flush(&id.volume, &mut perform)?)
+    }
+
+    fn begin(&self, id: &SnapshotId) -> Result<Begun, FamilyError> {
+        let store = self.tree.volume(&id.volume, &mut perform)?;
+        let prepared = self.tree.prepare(&id.volume, new_layer()?, &mut perform)?;
+        Ok(Begun { prepared, store })
+    }
+
+    /// Takes what a volume holds now, which nobody writes.
+    pub(super) fn take(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        let mut changing = self.changing();
+        let begun = changing.remove(id).map_or_else(|| self.begin(id), Ok)?;
+        Ok(self.begin_layer(&id.volume, begun, Some(&id.name))?)
+    }
+
+    fn begin_layer(&self, volume: &str, begun: Begun, name: Option<&str>) -> Result<(), SnapshotError> {
+        let taken = self.tree.hold(volume).and_then(|hold| {
+            hold.wait();
+            let made_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            self.tree.take(begun.prepared, name, made_ms, &hold, &mut perform)
+        });
+        drop(begun.store);
+        self.tree.close(volume);
+        taken
+    }
+
+    /// How long a volume was at a snapshot.
+    pub(super) fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, FamilyError> {
+        let snapshots = self.tree.snapshots();
+        let found = snapshots.iter().find(|snapshot| (&snapshot.volume, &snapshot.name) == (&id.volume, &id.name));
+        Ok(found.ok_or(SnapshotError::NoSnapshot)?.length_bytes)
+    }
+
+    /// What was taken, or is about to be, is not wanted any more.
+    pub(super) fn discard(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        self.changing().remove(id).into_iter().for_each(|begun| self.tree.abandon(begun.prepared));
+        self.forget(id)
+    }
+
+    /// Forgets a snapshot, if there is one.
+    pub(super) fn forget(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        let used = self.used();
+        if used.contains_key(&id.to_string()) {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is being read").into());
+        }
+        // What is known of it is not true of another one of its name.
+        self.tree.close(&id.to_string());
+        match self.tree.forget(&id.volume, &id.name) {
+            Err(SnapshotError::NoSnapshot) => Ok(()),
+            forgotten => {
+                self.is_to_fold.store(true, Ordering::Relaxed);
+                Ok(forgotten?)
+            }
+        }
+    }
+
+    /// Makes a volume what it was at a snapshot; nobody writes it.
+    pub(super) fn roll_back(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        let _changing = self.changing();
+        let _store = self.tree.volume(&id.volume, &mut perform)?;
+        let hold = self.tree.hold(&id.volume)?;
+        hold.wait();
+        self.tree.roll_back((&id.volume, &id.name), new_layer()?, &hold, &mut perform)?;
+        self.is_to_fold.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn clone_volume(&self, id: &SnapshotId, volume: &str) -> Result<(), FamilyError> {
+        Ok(self.tree.clone_volume((&id.volume, &id.name), volume, new_layer()?, &mut perform)?)
+    }
+
+    /// Removes a volume, if there is one.
+    pub(super) fn remove(&self, volume: &str) -> Result<(), FamilyError> {
+        self.changing().retain(|id, _| id.volume != volume);
+        self.is_to_fold.store(true, Ordering::Relaxed);
+        match self.tree.remove(volume) {
+            Err(SnapshotError::NoVolume) => Ok(()),
+            removed => Ok(removed?),
+        }
+    }
+
+    /// Does a part of what gives back space that nobody needs; gives whether something is left.
+    pub(super) fn tidy(&self) -> Result<bool, FamilyError> {
+        if self.is_to_fold.swap(false, Ordering::Relaxed) {
+            self.fold().inspect_err(|_| self.is_to_fold.store(true, Ordering::Relaxed))?;
+        }
+        Ok(self.tree.tidy(&mut perform)?.is_some() && self.has_room()?)
+    }
+
+    /// Whether the file system has room for what is in two layers until one of them goes: others are not to lack it.
+    fn has_room(&self) -> Result<bool, FamilyError> {
+        let space = rustix::fs::statvfs(&self.shelf.path).map_err(io::Error::from)?;
+        let layers = self.tree.layers();
+        let used_bytes =
+            layers.iter().filter(|layer| layer.layer != LayerId::BASE).filter_map(|layer| layer.used_bytes).max();
+        let has_room = space.f_bavail.saturating_mul(space.f_frsize) > used_bytes.unwrap_or(0);
+        if !has_room {
+            tracing::warn!(
+                "layers {}: there is no room to merge what nobody needs: it is tried again after the next deletion, and at the next start",
+                self.id
+            );
+        }
+        Ok(has_room)
+    }
+
+    /// Begins a layer for each volume whose last one can be put into what is below it.
+    fn fold(&self) -> Result<(), FamilyError> {
+        for volume in self.tree.volumes().into_iter().filter(|volume| self.tree.is_foldable(volume)) {
+            let changing = self.changing();
+            if changing.keys().any(|id| id.volume == volume) {
+                // It is about to have one.
+                continue;
+            }
+            let store = self.tree.volume(&volume, &mut perform)?;
+            self.tree.flush(&volume, &mut perform)?;
+            let prepared = self.tree.prepare(&volume, new_layer()?, &mut perform)?;
+            self.begin_layer(&volume, Begun { prepared, store }, None)?;
+        }
+        Ok(())
+    }
+}
+
+/// Files of volumes whose content is in layers have this attribute, where their file system has such.
+const MARK: &str = "user.sanwire.layered";
+
+/// From now on a file does not hold its volume: whatever becomes of what is known of that, it is not served as if it did.
+pub(super) fn mark(file: &Path) -> io::Result<()> {
+    match rustix::fs::setxattr(file, MARK, b"1", XattrFlags::empty()) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether a file says that it does not hold its volume.
+pub(super) fn is_marked(file: &Path) -> bool {
+    rustix::fs::getxattr(file, MARK, &mut [0; 8]).is_ok()
+}
+
+fn new_layer() -> io::Result<LayerId> {
+    random::bytes().map(LayerId)
+}
+
+/// Opens what is below all layers, and locks it.
+fn open_base(
+    file: &Path,
+    FamilyOptions { block_bytes, direct }: FamilyOptions,
+) -> Result<(Base, (u64, u64)), FamilyError> {
+    let options = FileOptions { block_bytes: Some(block_bytes), direct, ..FileOptions::default() };
+    let store = FileStore::open(file, &options)?;
+    let number = fs::metadata(file).map(|file| (file.dev(), file.ino()))?;
+    Ok((Base { store: Arc::new(store), identity: BASE_IDENTITY.to_owned() }, number))
+}
+
+/// Why a family cannot be opened, or changed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FamilyError {
+    #[error(transparent)]
+    Open(#[from] sanwire_store::OpenError),
+    #[error(transparent)]
+    Layers(#[from] SnapshotError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<FamilyError> for io::Error {
+    fn from(error: FamilyError) -> io::Error {
+        match error {
+            FamilyError::Io(error) => error,
+            error => io::Error::other(error),
+        }
+    }
+}

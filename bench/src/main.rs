@@ -18,6 +18,7 @@ mod link;
 mod links;
 mod load;
 mod management;
+mod mounted;
 mod paper;
 mod ping;
 mod process;
@@ -30,6 +31,7 @@ mod scale;
 mod security;
 mod servers;
 mod sessions;
+mod snapshots;
 
 use std::process::ExitCode;
 

@@ -14,13 +14,14 @@ mod shares;
 use anyhow::Result;
 
 use crate::link::{End, Link, SERVER_ADDRESS};
+use crate::mounted::{Device, Mounted};
 use crate::process::{Host, Running};
 use crate::report::Outcome;
 use crate::rounds::{Turn, take_turns};
 use crate::run::Settings;
 use crate::sample::{Row, Sample};
 use crate::servers::{Files, TGT_TARGET, Wire, installed, start_sanwire, start_tgt};
-use disk::{Device, Disk, Mounted};
+use disk::Disk;
 use load::Load;
 use nfs::Nfs;
 

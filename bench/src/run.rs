@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, flood, frozen, hyperscsi, iscsi, links, management, paper, scale, security};
+use crate::{facts, flood, frozen, hyperscsi, iscsi, links, management, paper, scale, security, snapshots};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -33,6 +33,8 @@ enum Part {
     Scale,
     /// What HTTP, scrapes of metrics and a storm of requests cost
     Management,
+    /// How long a snapshot takes and stops writes, and what reads through layers cost
+    Snapshots,
     /// Block reads, file copies and IOzone's accesses as a share of the local disk
     Paper,
 }
@@ -46,7 +48,7 @@ impl Part {
             Part::Links | Part::Frozen => (5, 3.0),
             Part::Flood => (5, 2.0),
             Part::Paper => (3, 1.0),
-            Part::Scale | Part::Management => (1, 0.0),
+            Part::Scale | Part::Management | Part::Snapshots => (1, 0.0),
         }
     }
 
@@ -67,6 +69,7 @@ impl Part {
             Part::Paper => paper::measure(settings, files),
             Part::Scale => scale::measure(settings, files),
             Part::Management => management::measure(settings, files),
+            Part::Snapshots => snapshots::measure(settings, files),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::link::End;
 use crate::load::{MIB, number};
 use crate::process::Host;
 
-use super::disk::Mounted;
+use crate::mounted::Mounted;
 
 /// The file that is copied.
 pub(super) const COPY: &str = "copy.bin";

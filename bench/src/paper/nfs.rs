@@ -13,8 +13,8 @@ use crate::load::MIB;
 use crate::process::{Host, Running};
 use crate::servers::{Files, fill, installed, wait_for};
 
-use super::disk::Mounted;
 use super::load::{COPY, COPY_BYTES, Load, ZONE, ZONE_BYTES, Zone, timed};
+use crate::mounted::Mounted;
 
 const EXPORT: &str = "/bench";
 

@@ -21,6 +21,8 @@ const FINAL: u8 = 0x80;
 const HAS_STATUS: u8 = 0x01;
 /// It sends data.
 const READS: u8 = 0x40;
+/// It takes data.
+const WRITES: u8 = 0x20;
 /// From operational negotiation to full feature phase, at once.
 const TRANSIT_TO_FULL: u8 = 0x87;
 
@@ -65,18 +67,31 @@ impl IscsiSession {
     /// # Errors
     /// When the session is lost.
     pub(crate) fn execute(&mut self, lun: u16, cdb: &[u8], data_in_bytes: u32) -> Result<(u8, Vec<u8>)> {
+        self.exchange(lun, cdb, data_in_bytes, &[])
+    }
+
+    /// Has a unit execute a command with so much data, all of it immediate: no more than a server takes unasked; gives its status.
+    ///
+    /// # Errors
+    /// When the session is lost.
+    pub(crate) fn write(&mut self, lun: u16, cdb: &[u8], data: &[u8]) -> Result<u8> {
+        Ok(self.exchange(lun, cdb, 0, data)?.0)
+    }
+
+    fn exchange(&mut self, lun: u16, cdb: &[u8], data_in_bytes: u32, data_out: &[u8]) -> Result<(u8, Vec<u8>)> {
         let mut header = [0; HEADER_BYTES];
         header[0] = COMMAND;
-        header[1] = FINAL | if data_in_bytes > 0 { READS } else { 0 };
+        header[1] = FINAL | if data_in_bytes > 0 { READS } else { 0 } | if data_out.is_empty() { 0 } else { WRITES };
         header[8] = if lun < 256 { 0 } else { 0x40 } | (lun >> 8) as u8;
         header[9] = lun as u8;
         header[16..20].copy_from_slice(&self.command_number.to_be_bytes());
-        header[20..24].copy_from_slice(&data_in_bytes.to_be_bytes());
+        let length = data_in_bytes.max(data_out.len() as u32);
+        header[20..24].copy_from_slice(&length.to_be_bytes());
         header[24..28].copy_from_slice(&self.command_number.to_be_bytes());
         header[28..32].copy_from_slice(&self.status_number.wrapping_add(1).to_be_bytes());
         header[32..32 + cdb.len()].copy_from_slice(cdb);
         self.command_number = self.command_number.wrapping_add(1);
-        self.send(&mut header, &[])?;
+        self.send(&mut header, data_out)?;
         let mut data = Vec::new();
         loop {
             let (answer, part) = self.receive()?;

@@ -51,15 +51,28 @@ impl ScaleServer {
     /// # Errors
     /// When it does not come up.
     pub(crate) fn start(sanwire: &str, files: &Files, volumes: usize) -> Result<Self> {
+        Self::start_with(sanwire, files, &format!("scale-{volumes}"), |head| configuration(head, volumes))
+    }
+
+    /// Starts one whose configuration is made of what must be in it.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn start_with(
+        sanwire: &str,
+        files: &Files,
+        name: &str,
+        configuration: impl FnOnce(&str) -> Result<String>,
+    ) -> Result<Self> {
         let [iscsi, hyperscsi] =
             [TcpListener::bind(("127.0.0.1", 0))?.local_addr()?, UdpSocket::bind(("127.0.0.1", 0))?.local_addr()?];
         let [config, state, key, control, http] =
-            ["conf", "state", "key", "control", "http"].map(|kind| files.path(&format!("scale-{volumes}.{kind}")));
+            ["conf", "state", "key", "control", "http"].map(|kind| files.path(&format!("{name}.{kind}")));
         let head = format!(
             "name = \"scale\"\nwire = [\"iscsi:{iscsi}\", \"hs-ip:{hyperscsi}\"]\nallow = [\"any\"]\nkey-file = \"{key}\"\n\
              state-directory = \"{state}\"\ncontrol = \"{control}\"\nhttp = [\"unix:{http}\"]\nlog = \"error\"\n"
         );
-        fs::write(&config, configuration(&head, volumes)?)?;
+        fs::write(&config, configuration(&head)?)?;
         let begun = Instant::now();
         let child = Command::new(sanwire)
             .args(["serve", "--config", &config])

@@ -19,8 +19,11 @@ use tokio_rustls::server::TlsStream;
 #[derive(Clone, Default)]
 pub(crate) struct Handshakes {
     turn: Arc<Mutex<()>>,
-    of_networks: Arc<Lock<BTreeMap<Option<IpAddr>, Weak<Mutex<()>>>>>,
+    of_networks: Arc<Lock<Networks>>,
 }
+
+/// Those of the networks that have any.
+type Networks = BTreeMap<Option<IpAddr>, Weak<Mutex<()>>>;
 
 /// The turn of one.
 struct Turn {

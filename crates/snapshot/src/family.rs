@@ -8,6 +8,7 @@ use sanwire_store::{NullStore, Store};
 use crate::catalogue::{Catalogue, LAYERS_MAX};
 use crate::format::{Header, Layout};
 use crate::layer::{Perform, Source};
+use crate::losses::Losses;
 use crate::merge::Merge;
 use crate::store::SnapshotStore;
 use crate::tree::Tree;
@@ -22,8 +23,8 @@ pub(crate) struct State {
     pub(crate) sources: BTreeMap<LayerId, Arc<Source>>,
     /// The volumes, and snapshots as `VOLUME@SNAPSHOT`, that are open.
     pub(crate) volumes: BTreeMap<String, SnapshotStore>,
-    /// Volumes whose store has failed to make stable what it held while it was opened, which it says only once.
-    pub(crate) untold: BTreeSet<String>,
+    /// Last layers of volumes that are not open, of which something may be lost: their stores say so only once.
+    pub(crate) lost: BTreeMap<LayerId, Arc<Losses>>,
     /// Layers that were made, and belong to nothing yet.
     pub(crate) prepared: BTreeSet<LayerId>,
     pub(crate) merge: Merging,
@@ -126,12 +127,25 @@ impl State {
         catalogue.is_base_fixed = catalogue.base.is_none() || base.geometry().read_only;
         let (sources, volumes) = (BTreeMap::new(), BTreeMap::new());
         let (base, prepared) = (Source::base(base), BTreeSet::new());
-        let untold = BTreeSet::new();
-        State { catalogue, base, sources, volumes, untold, prepared, merge: Merging::Nothing, is_doubtful: false }
+        let lost = BTreeMap::new();
+        State { catalogue, base, sources, volumes, lost, prepared, merge: Merging::Nothing, is_doubtful: false }
     }
 
     pub(crate) fn open(&self, volume: &str) -> Result<SnapshotStore, SnapshotError> {
         self.volumes.get(volume).cloned().ok_or(SnapshotError::NoVolume)
+    }
+
+    /// Whether somebody has the store of a volume, or of a snapshot as `VOLUME@SNAPSHOT`.
+    pub(crate) fn is_in_use(&self, name: &str) -> bool {
+        self.volumes.get(name).is_some_and(|store| !store.is_unused())
+    }
+
+    /// A volume is not open any more: what may be lost of it is known all the same.
+    pub(crate) fn remember_losses(&mut self, store: &SnapshotStore) {
+        let top = store.written();
+        if top.has_lost() {
+            self.lost.insert(top.source.id, Arc::clone(&top.losses));
+        }
     }
 
     pub(crate) fn source(&self, layer: LayerId) -> Result<Arc<Source>, SnapshotError> {

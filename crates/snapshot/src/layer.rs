@@ -1,7 +1,7 @@
 //! One layer of a volume: its store, and what it needs while it is written.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sanwire_store::{
     Completion, CompletionQueue, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError, layer::Over,
@@ -214,23 +214,32 @@ pub(crate) struct Top {
     pub(crate) losses: Arc<Losses>,
     /// How many of them were before all that stands here.
     losses_before: u64,
+    is_doubtful: AtomicBool,
 }
 
 impl Top {
     pub(crate) fn new(source: Arc<Source>, map: Option<Map>, losses: &Arc<Losses>) -> Arc<Self> {
         let (losses, losses_before) = (Arc::clone(losses), losses.count());
-        Arc::new(Top { source, map, turns: Turns::default(), losses, losses_before })
+        let (turns, is_doubtful) = (Turns::default(), AtomicBool::new(false));
+        Arc::new(Top { source, map, turns, losses, losses_before, is_doubtful })
+    }
+
+    /// Some of it may be lost since it was in use before.
+    pub(crate) fn doubt(&self) {
+        self.is_doubtful.store(true, Ordering::Release);
     }
 
     /// A flush has failed: what was written since the last one may be lost.
     pub(crate) fn lose(&self) {
-        self.map.iter().for_each(Map::lose);
-        self.losses.add();
+        match &self.map {
+            Some(map) => map.lose(&self.losses),
+            None => self.losses.add(),
+        }
     }
 
     /// Whether one has, so that nobody knows what the medium holds.
     pub(crate) fn has_lost(&self) -> bool {
-        self.losses.count() != self.losses_before
+        self.is_doubtful.load(Ordering::Acquire) || self.losses.count() != self.losses_before
     }
 
     /// Begins to write the map of a group.

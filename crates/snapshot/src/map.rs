@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::format::{Bits, GROUP_BLOCKS};
+use crate::losses::Losses;
 
 /// Changed by ends of writes, and made stable by flushes. It takes 2 KiB for each group in which something was written, and as much
 /// again while that is not stable.
@@ -20,6 +21,30 @@ struct State {
     pages: BTreeMap<u32, Page>,
     /// The groups of which the store does not have all.
     dirty: Vec<u32>,
+}
+
+impl State {
+    fn mark(&mut self, first: u64, count: u64) {
+        let State { pages, dirty } = self;
+        let (mut at, end) = (first, first + count);
+        while at < end {
+            let (group, block) = ((at / GROUP_BLOCKS) as u32, at % GROUP_BLOCKS);
+            let span = (GROUP_BLOCKS - block).min(end - at);
+            let page = pages.entry(group).or_default();
+            at += span;
+            let (block, span) = (block as u32, span as u32);
+            if !page.is_doubtful && page.present.has(block, span) {
+                continue;
+            }
+            if page.stable.is_none() {
+                page.stable = Some(page.present.clone());
+            }
+            page.present.set(block, span);
+            if !std::mem::replace(&mut page.is_dirty, true) {
+                dirty.push(group);
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -43,25 +68,19 @@ impl Map {
 
     /// Blocks have been written.
     pub(crate) fn mark(&self, first: u64, count: u64) {
-        let State { pages, dirty } = &mut *self.lock();
-        let (mut at, end) = (first, first + count);
-        while at < end {
-            let (group, block) = ((at / GROUP_BLOCKS) as u32, at % GROUP_BLOCKS);
-            let span = (GROUP_BLOCKS - block).min(end - at);
-            let page = pages.entry(group).or_default();
-            at += span;
-            let (block, span) = (block as u32, span as u32);
-            if !page.is_doubtful && page.present.has(block, span) {
-                continue;
-            }
-            if page.stable.is_none() {
-                page.stable = Some(page.present.clone());
-            }
-            page.present.set(block, span);
-            if !std::mem::replace(&mut page.is_dirty, true) {
-                dirty.push(group);
-            }
+        self.lock().mark(first, count);
+    }
+
+    /// Blocks have been written since there were so many losses. `false`: there are more, and nothing is marked.
+    #[must_use]
+    pub(crate) fn mark_kept(&self, first: u64, count: u64, (losses, since): (&Losses, u64)) -> bool {
+        let mut state = self.lock();
+        // Whoever loses something says so under this lock.
+        let is_kept = losses.count() == since;
+        if is_kept {
+            state.mark(first, count);
         }
+        is_kept
     }
 
     /// Whether also a block that is seen in this layer is to be marked.
@@ -106,9 +125,10 @@ impl Map {
     }
 
     /// What was written since the last flush may be lost: of blocks that were not here before nothing is told until they are written again.
-    pub(crate) fn lose(&self) {
-        self.is_wary.store(true, Ordering::Release);
+    pub(crate) fn lose(&self, losses: &Losses) {
         let State { pages, dirty } = &mut *self.lock();
+        losses.add();
+        self.is_wary.store(true, Ordering::Release);
         dirty.clear();
         for page in pages.values_mut() {
             (page.is_dirty, page.is_doubtful) = (false, true);
@@ -158,11 +178,13 @@ mod tests {
         let told = map.take_dirty().into_iter().map(|group| (group, map.image(group))).collect::<Vec<_>>();
         told.into_iter().for_each(|(group, image)| map.told(group, image));
         map.mark(1, 1);
-        map.lose();
+        let losses = Losses::default();
+        map.lose(&losses);
+        assert!(!map.mark_kept(1, 1, (&losses, 0)), "it was written before");
         assert_eq!(count(&map), []);
         map.give_back([0]);
         assert_eq!(count(&map), []);
-        map.mark(1, 1);
+        assert!(map.mark_kept(1, 1, (&losses, 1)));
         assert_eq!(count(&map), [(0, 2)]);
     }
 

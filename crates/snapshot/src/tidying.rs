@@ -65,6 +65,12 @@ impl Tree {
             || !catalogue.needless().is_empty()
     }
 
+    /// Whether nobody knows what stands on the shelf: volumes may take no writes before [`Tree::tidy`] has ended well.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.lock().is_doubtful
+    }
+
     /// Whether what is below the last layer of a volume is needed for that alone: then it takes in what is written so far, once a new
     /// layer has begun ([`Tree::take`] without a name) and [`Tree::tidy`] is asked.
     #[must_use]

@@ -166,15 +166,21 @@ impl Tree {
         }
         let top = state.catalogue.top(volume)?;
         let chain = state.chain(top)?;
-        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, &Arc::default(), perform)?;
+        let lost = state.lost.get(&top).cloned();
+        let losses = lost.clone().unwrap_or_default();
+        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, &losses, perform)?;
         let store = SnapshotStore::new(view);
-        // What its last layer is now is told from what comes.
-        state.renew(top, &store, perform).inspect_err(|_| _ = state.untold.insert(volume.to_owned()))?;
-        self.commit(state, |_| ())?;
-        if state.untold.remove(volume) {
-            // The store has said so, and says it no more: the next flush of a user does.
-            store.written().lose();
+        if lost.is_some() {
+            store.written().doubt();
         }
+        // What its last layer is now is told from what comes.
+        let renewed = state.renew(top, &store, perform).and_then(|()| self.commit(state, |_| ()));
+        if let Err(error) = renewed {
+            state.remember_losses(&store);
+            return Err(error);
+        }
+        // Now the store knows it.
+        state.lost.remove(&top);
         state.volumes.insert(volume.to_owned(), store.clone());
         Ok(store)
     }
@@ -201,9 +207,11 @@ impl Tree {
     /// Nobody uses a volume, or a snapshot as `VOLUME@SNAPSHOT`, for now: what is known of it leaves the memory, unless somebody has its
     /// store still.
     pub fn close(&self, name: &str) {
-        let volumes = &mut self.lock().volumes;
-        if volumes.get(name).is_some_and(SnapshotStore::is_unused) {
-            volumes.remove(name);
+        let state = &mut *self.lock();
+        if state.volumes.get(name).is_some_and(SnapshotStore::is_unused)
+            && let Some(store) = state.volumes.remove(name)
+        {
+            state.remember_losses(&store);
         }
     }
 
@@ -345,28 +353,42 @@ impl Tree {
     /// Forgets a snapshot. The space of what only it held comes back by [`Tree::tidy`].
     ///
     /// # Errors
-    /// When there is none, or that cannot be kept.
+    /// When there is none, or it is being read, or that cannot be kept.
     pub fn forget(&self, volume: &str, snapshot: &str) -> Result<(), SnapshotError> {
         let state = &mut *self.lock();
+        self.make_certain(state)?;
+        let view = format!("{volume}@{snapshot}");
+        if state.is_in_use(&view) {
+            return Err(SnapshotError::Busy);
+        }
         state.catalogue.snapshot(volume, snapshot).ok_or(SnapshotError::NoSnapshot)?;
         self.commit(state, |catalogue| {
             catalogue.snapshots.retain(|kept| (&*kept.volume, &*kept.name) != (volume, snapshot));
-        })
+        })?;
+        // Another one of its name holds something else.
+        state.volumes.remove(&view);
+        Ok(())
     }
 
-    /// Removes a volume, which must not be in use, and its snapshots.
+    /// Removes a volume, and its snapshots.
     ///
     /// # Errors
-    /// When there is none, or that cannot be kept.
+    /// When there is none, or somebody uses it or one of its snapshots, or that cannot be kept.
     pub fn remove(&self, volume: &str) -> Result<(), SnapshotError> {
         let state = &mut *self.lock();
-        state.catalogue.top(volume)?;
+        self.make_certain(state)?;
+        let top = state.catalogue.top(volume)?;
+        let snapshots = state.catalogue.snapshots.iter().filter(|kept| kept.volume == volume);
+        let views: Vec<_> = snapshots.map(|kept| format!("{volume}@{}", kept.name)).collect();
+        if state.is_in_use(volume) || views.iter().any(|view| state.is_in_use(view)) {
+            return Err(SnapshotError::Busy);
+        }
         self.commit(state, |catalogue| {
             catalogue.volumes.remove(volume);
             catalogue.snapshots.retain(|kept| kept.volume != volume);
         })?;
-        state.volumes.remove(volume);
-        state.untold.remove(volume);
+        state.volumes.retain(|name, _| name != volume && !views.contains(name));
+        state.lost.remove(&top);
         Ok(())
     }
 }

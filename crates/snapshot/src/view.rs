@@ -113,14 +113,14 @@ impl View {
     pub(crate) fn mark(&self, (top, slot): (&Top, u32), losses: u64, offset_bytes: u64, length_bytes: u64) -> bool {
         let Some(map) = &top.map else { return true };
         let (first, count) = (offset_bytes / self.block_bytes, length_bytes / self.block_bytes);
-        if count > 0 && (map.is_wary() || self.index.run(first, count) != (slot, count)) {
-            if top.losses.count() != losses {
-                return false;
-            }
-            // The map first: who finds the block here need not mark it.
-            map.mark(first, count);
+        if count == 0 || !map.is_wary() && self.index.run(first, count) == (slot, count) {
+            return top.losses.count() == losses;
+        }
+        // The map first: who finds the block here need not mark it.
+        let is_kept = map.mark_kept(first, count, (&top.losses, losses));
+        if is_kept {
             self.index.mark(first, count, slot);
         }
-        true
+        is_kept
     }
 }

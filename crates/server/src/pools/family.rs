@@ -275,7 +275,9 @@ impl Family {
 
     /// Removes a volume, if there is one.
     pub(super) fn remove(&self, volume: &str) -> Result<(), FamilyError> {
-        self.changing().retain(|id, _| id.volume != volume);
+        // Nobody opens it for a moment meanwhile.
+        let mut changing = self.changing();
+        changing.retain(|id, _| id.volume != volume);
         self.is_to_fold.store(true, Ordering::Relaxed);
         match self.tree.remove(volume) {
             Err(SnapshotError::NoVolume) => Ok(()),

@@ -237,9 +237,9 @@ impl Pool {
 
     pub(super) fn roll_back_layer(&self, id: &SnapshotId) -> io::Result<()> {
         let family = self.family(&id.volume, FamilyOptions::default())?;
-        family.roll_back(id)?;
+        let done = family.roll_back(id);
         self.tidier().tidy(&family);
-        Ok(())
+        Ok(done?)
     }
 
     /// What the layer of a snapshot takes, if it is open.
@@ -269,8 +269,9 @@ impl Pool {
         }
         let failed = |error: FamilyError| self.failed("delete", content, error.into());
         let family = self.family(volume, FamilyOptions::default()).map_err(failed)?;
-        id.as_ref().map_or_else(|| family.remove(volume), |id| family.forget(id)).map_err(failed)?;
+        let removed = id.as_ref().map_or_else(|| family.remove(volume), |id| family.forget(id));
         self.tidier().tidy(&family);
+        removed.map_err(failed)?;
         Ok(Some(family))
     }
 

@@ -83,7 +83,7 @@ impl Shelf for FamilyShelf {
         };
         match layers.keep(catalogue) {
             // What makes room, a deletion, is written first.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull && self.reserve.give_up() => {
+            Err(error) if is_full(&error) && self.reserve.give_up() => {
                 let kept = layers.keep(catalogue);
                 self.reserve.take();
                 kept
@@ -91,4 +91,8 @@ impl Shelf for FamilyShelf {
             kept => kept,
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

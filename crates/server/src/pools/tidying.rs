@@ -10,6 +10,9 @@ use super::family::Family;
 /// What is done between two pauses is some tens of MiB: volumes are to go on meanwhile.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How soon it is tried again where volumes take no writes until it is done.
+const AGAIN: Duration = if cfg!(test) { Duration::from_millis(10) } else { Duration::from_secs(1) };
+
 /// One thread for each pool, as long as there is something to do.
 #[derive(Default, Debug)]
 pub(super) struct Tidier(Arc<Shared>);
@@ -17,8 +20,8 @@ pub(super) struct Tidier(Arc<Shared>);
 #[derive(Default, Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// The family that was worked on is let go.
-    let_go: Condvar,
+    /// The family that was worked on is let go, or is not to be worked on any more.
+    changed: Condvar,
 }
 
 #[derive(Default, Debug)]
@@ -54,8 +57,9 @@ impl Tidier {
         let mut state = self.0.lock();
         state.queue.retain(|family| family.id != id);
         state.unwanted = Some(id.to_owned());
+        self.0.changed.notify_all();
         while state.current.as_deref() == Some(id) {
-            state = self.0.let_go.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.unwanted = None;
     }
@@ -66,6 +70,7 @@ impl Drop for Tidier {
         let thread = {
             let mut state = self.0.lock();
             (state.is_over, _) = (true, state.queue.clear());
+            self.0.changed.notify_all();
             state.thread.take()
         };
         // Whoever opens the pool next finds nothing of it in use.
@@ -92,19 +97,36 @@ impl Shared {
         !state.is_over && state.unwanted != state.current
     }
 
+    /// For so long, or until the server ends, or nothing more is to be done to this family.
+    fn wait(&self, most: Duration) {
+        let state = self.lock();
+        let goes_on = |state: &mut State| !state.is_over && state.unwanted != state.current;
+        drop(self.changed.wait_timeout_while(state, most, goes_on));
+    }
+
     fn let_go(&self, family: Arc<Family>) {
         drop(family);
         self.lock().current = None;
-        self.let_go.notify_all();
+        self.changed.notify_all();
     }
 }
 
 fn run(shared: &Shared) {
     while let Some(family) = shared.next() {
+        let mut is_told = false;
         while shared.goes_on() {
             match family.tidy() {
                 Ok(true) => thread::sleep(PAUSE),
                 Ok(false) => break,
+                Err(error) if family.tree.is_doubtful() => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::error!(
+                            "layers {}: volumes take no writes until this can be written: {error}",
+                            family.id
+                        );
+                    }
+                    shared.wait(AGAIN);
+                }
                 Err(error) => {
                     tracing::warn!("layers {}: space that nobody needs is not given back yet: {error}", family.id);
                     break;

@@ -340,3 +340,27 @@ fn a_snapshot_of_the_name_of_one_that_is_gone_is_another_one() {
     take(&pool, &["a@first"]).unwrap();
     assert!(holds(&pool, "a@first", &[3, 4, 9]));
 }
+
+#[test]
+fn a_volume_takes_writes_again_once_its_layers_can_be_kept() {
+    let place = Place::new("doubt");
+    let mut was_stopped = false;
+    for steps in 0..20 {
+        place.fill();
+        let (pool, files) = place.open(ALL);
+        let store = serve(&pool, "a");
+        files.fail_after(steps, 0);
+        let _ = take(&pool, &["a@second"]);
+        let try_write = || {
+            let write = Request::Write { offset_bytes: 0, data: vec![9; BLOCK].into() };
+            blocking::run(&*store, write).is_ok()
+        };
+        was_stopped |= !try_write();
+        files.fail_after(ALL, 0);
+        // Nobody asks for anything.
+        while !try_write() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    assert!(was_stopped);
+}

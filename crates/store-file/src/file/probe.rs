@@ -18,7 +18,11 @@ pub(super) fn discards(file: &File, is_block_device: bool, length_bytes: u64, re
     }
     // Past the end there is nothing to lose, but a file system without holes says so all the same.
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    rustix::fs::fallocate(file, flags, length_bytes, 4096).is_ok()
+    let written = file.metadata().and_then(|metadata| metadata.modified());
+    let discards = rustix::fs::fallocate(file, flags, length_bytes, 4096).is_ok();
+    // It holds what it held, and others tell by its time whether it was written to.
+    let _ = written.and_then(|written| file.set_modified(written));
+    discards
 }
 
 /// `fallocate` on a block device unmaps through write-zeroes, so the queue must have both.
@@ -41,4 +45,21 @@ pub(super) fn direct_block_bytes(file: &File) -> Option<u32> {
     let answer = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let is_known = answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     (is_known && answer.stx_dio_offset_align > 0).then(|| answer.stx_dio_offset_align.max(answer.stx_dio_mem_align))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_only_looked_at_keeps_its_time() {
+        let path = std::env::temp_dir().join(format!("sanwire-probe-{}", std::process::id()));
+        let file = File::create(&path).unwrap();
+        file.set_len(8192).and_then(|()| file.set_modified(SystemTime::UNIX_EPOCH)).unwrap();
+        assert!(discards(&file, false, 8192, false));
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), SystemTime::UNIX_EPOCH);
+        fs::remove_file(path).unwrap();
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::format::crc32c;
 use crate::{LayerId, SnapshotError};
 
 /// The form that this program writes.
@@ -67,12 +68,20 @@ pub enum CatalogueError {
     /// It is none.
     #[error("it is damaged: {0}")]
     Text(#[from] serde_json::Error),
+    /// It is not what was written.
+    #[error("it is damaged: its checksum is wrong")]
+    Sum,
     /// A later version of this program has written it.
     #[error("it has version {0}, and this program knows version {VERSION}: take a newer one")]
     Version(u32),
     /// It contradicts itself.
     #[error("it is damaged: {0}")]
     Contradiction(&'static str),
+}
+
+/// What stands behind the text.
+fn sum_of(text: &[u8]) -> String {
+    format!("\n{:08x}\n", crc32c(text))
 }
 
 impl Catalogue {
@@ -95,9 +104,12 @@ impl Catalogue {
         self.volumes.is_empty() && self.layers.is_empty() && self.snapshots.is_empty()
     }
 
+    /// One line of JSON, and one with its checksum.
     pub(crate) fn encode(&self) -> Vec<u8> {
         // Nothing in it can fail: its keys are texts.
-        serde_json::to_vec(self).unwrap_or_default()
+        let mut text = serde_json::to_vec(self).unwrap_or_default();
+        text.extend(sum_of(&text).into_bytes());
+        text
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CatalogueError> {
@@ -105,11 +117,16 @@ impl Catalogue {
         struct Any {
             version: u32,
         }
-        let Any { version } = serde_json::from_slice(bytes)?;
+        let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+        let (text, sum) = bytes.split_at(end);
+        let Any { version } = serde_json::from_slice(text)?;
         if version != VERSION {
             return Err(CatalogueError::Version(version));
         }
-        let catalogue: Catalogue = serde_json::from_slice(bytes)?;
+        if sum != sum_of(text).as_bytes() {
+            return Err(CatalogueError::Sum);
+        }
+        let catalogue: Catalogue = serde_json::from_slice(text)?;
         catalogue.check().map_or(Ok(catalogue), |what| Err(CatalogueError::Contradiction(what)))
     }
 
@@ -253,5 +270,26 @@ impl Catalogue {
         of_volumes.for_each(|top| *top = lower);
         let of_snapshots = self.snapshots.iter_mut().filter(|snapshot| snapshot.layer == upper);
         of_snapshots.for_each(|snapshot| snapshot.layer = lower);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_damaged_byte_and_no_cut_is_taken_for_what_was_written() {
+        let mut catalogue = Catalogue::new(512, Some("base".into()));
+        catalogue.volumes.insert("v".into(), LayerId::BASE);
+        catalogue.seals.insert(LayerId::BASE, Seal { generation: 0, length_bytes: 4096 });
+        let good = catalogue.encode();
+        assert_eq!(Catalogue::decode(&good).unwrap(), catalogue);
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert!(Catalogue::decode(&bad).is_err() && Catalogue::decode(&good[..at]).is_err(), "{at}");
+        }
+        let newer = br#"{"version":9,"whatever":1}"#;
+        assert!(matches!(Catalogue::decode(newer), Err(CatalogueError::Version(9))));
     }
 }

@@ -241,7 +241,7 @@ fn unseal(sector: &[u8; SECTOR_BYTES], magic: [u8; 8], offset_bytes: u64) -> Res
     }
 }
 
-fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     // The algorithm has 32 bits.
     checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }

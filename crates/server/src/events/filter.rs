@@ -66,6 +66,11 @@ impl Happening {
             Happening::VolumeAdded { .. }
             | Happening::VolumeRemoved { .. }
             | Happening::VolumeResized { .. }
+            | Happening::SnapshotTaken { .. }
+            | Happening::SnapshotDeleted { .. }
+            | Happening::RolledBack { .. }
+            | Happening::Cloned { .. }
+            | Happening::ContentDeleted { .. }
             | Happening::StoreFailing { .. }
             | Happening::StoreWorking { .. } => EventTopic::Volumes,
             Happening::SessionOpened { .. } | Happening::SessionClosed { .. } => EventTopic::Sessions,
@@ -90,6 +95,11 @@ impl Happening {
             Happening::VolumeAdded { volume }
             | Happening::VolumeRemoved { volume }
             | Happening::VolumeResized { volume, .. }
+            | Happening::SnapshotTaken { volume, .. }
+            | Happening::SnapshotDeleted { volume, .. }
+            | Happening::RolledBack { volume, .. }
+            | Happening::Cloned { volume, .. }
+            | Happening::ContentDeleted { volume }
             | Happening::StoreFailing { volume, .. }
             | Happening::StoreWorking { volume, .. } => Some(volume),
             _ => None,

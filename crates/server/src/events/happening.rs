@@ -34,6 +34,41 @@ pub enum Happening {
         /// What it has now.
         size_bytes: u64,
     },
+    /// A snapshot was taken.
+    SnapshotTaken {
+        /// Of which volume.
+        volume: String,
+        /// Its name.
+        snapshot: String,
+    },
+    /// A snapshot was deleted.
+    SnapshotDeleted {
+        /// Of which volume.
+        volume: String,
+        /// Its name.
+        snapshot: String,
+    },
+    /// A volume holds again what it held at a snapshot.
+    RolledBack {
+        /// Which.
+        volume: String,
+        /// The snapshot.
+        snapshot: String,
+    },
+    /// A volume was made of a snapshot.
+    Cloned {
+        /// What was made.
+        volume: String,
+        /// The volume of the snapshot.
+        source: String,
+        /// The snapshot.
+        snapshot: String,
+    },
+    /// What a volume held was deleted, with its snapshots.
+    ContentDeleted {
+        /// Which.
+        volume: String,
+    },
     /// The store of a volume cannot do its work, and commands wait for it.
     StoreFailing {
         /// Of which volume.
@@ -135,6 +170,15 @@ impl fmt::Display for Happening {
             Happening::VolumeResized { volume, size_bytes } => {
                 write!(f, "volume {volume} has {} now", Size(*size_bytes))
             }
+            Happening::SnapshotTaken { volume, snapshot } => write!(f, "snapshot {volume}@{snapshot} is taken"),
+            Happening::SnapshotDeleted { volume, snapshot } => write!(f, "snapshot {volume}@{snapshot} is deleted"),
+            Happening::RolledBack { volume, snapshot } => {
+                write!(f, "volume {volume} holds what the snapshot {volume}@{snapshot} does")
+            }
+            Happening::Cloned { volume, source, snapshot } => {
+                write!(f, "volume {volume} is made of the snapshot {source}@{snapshot}")
+            }
+            Happening::ContentDeleted { volume } => write!(f, "the content of volume {volume} is deleted"),
             Happening::StoreFailing { why, .. } => f.write_str(why),
             Happening::StoreWorking { volume, failed } => {
                 write!(f, "no command waits for the store of {volume} any more; {failed} failed meanwhile")

@@ -1,6 +1,8 @@
 //! What a snapshot or a rollback does while nothing else is done to its volumes: without the manager.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_device::LogicalUnit;
@@ -9,6 +11,7 @@ use super::ManageError;
 use super::busy::Hold;
 use super::holding::{Served, Stuck, hold_writes, within};
 use crate::pools::{ContentLock, Pool, PoolError, SnapshotId};
+use crate::volumes::flush_volume;
 
 /// How long what was written may take to become stable before writes are held.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,6 +34,17 @@ impl Content {
         (self.volume.clone(), self.unit.clone())
     }
 
+    /// Makes stable what was written, by the store that is served: what is lost is told to those who have written it, and to nobody in their
+    /// place.
+    fn flush(&self) -> Result<(), PoolError> {
+        let Some(unit) = self.unit.as_ref().filter(|unit| unit.is_volatile()) else { return Ok(()) };
+        flush_volume(unit, None, false).map_err(|source| self.pool.failed("flush", &self.volume, source))
+    }
+
+    fn prepare(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        self.flush().and_then(|()| self.pool.prepare(id))
+    }
+
     /// Has nobody else open the file of a volume that is not served, as long as this lives.
     pub(super) fn lock(&self) -> Result<Option<ContentLock>, PoolError> {
         if self.unit.is_some() { Ok(None) } else { self.pool.lock(&self.volume).map(Some) }
@@ -41,8 +55,7 @@ impl Content {
 fn prepare(taken: &[(Content, SnapshotId)], hold: &Arc<Hold>) -> Result<(), PoolError> {
     let silent = taken.first().map(|(content, _)| content.volume.clone()).unwrap_or_default();
     let (work, late, hold) = (taken.to_vec(), taken.to_vec(), Arc::clone(hold));
-    let work =
-        move || work.iter().try_for_each(|(content, id)| content.pool.prepare(id)).inspect_err(|_| discard(&work));
+    let work = move || side_by_side(&work, |(content, id)| content.prepare(id)).inspect_err(|_| discard(&work));
     // As long as this hangs, nothing else is done to the volumes.
     let late = move |_| {
         let _hold = hold;
@@ -54,7 +67,7 @@ fn prepare(taken: &[(Content, SnapshotId)], hold: &Arc<Hold>) -> Result<(), Pool
 /// The same of one of which nothing is to be taken.
 fn sync(content: &Content, hold: &Arc<Hold>) -> Result<(), PoolError> {
     let (work, hold) = (content.clone(), Arc::clone(hold));
-    let work = move || work.pool.flush(&work.volume);
+    let work = move || work.flush().and_then(|()| work.pool.flush(&work.volume));
     let late = move |_| drop(hold);
     within(SYNC_TIMEOUT, work, late).unwrap_or_else(|| Err(PoolError::Silent(content.volume.clone())))
 }
@@ -63,13 +76,37 @@ fn sync(content: &Content, hold: &Arc<Hold>) -> Result<(), PoolError> {
 fn capture(taken: &[(Content, SnapshotId)], hold: &Arc<Hold>) -> Result<(), PoolError> {
     let silent = taken.first().map(|(content, _)| content.volume.clone()).unwrap_or_default();
     let (work, late, hold) = (taken.to_vec(), taken.to_vec(), Arc::clone(hold));
-    let work =
-        move || work.iter().try_for_each(|(content, id)| content.pool.capture(id)).inspect_err(|_| discard(&work));
+    let work = move || side_by_side(&work, |(content, id)| content.pool.capture(id)).inspect_err(|_| discard(&work));
     let late = move |_| {
         let _hold = hold;
         discard(&late);
     };
     within(CAPTURE_TIMEOUT, work, late).unwrap_or(Err(PoolError::Silent(silent)))
+}
+
+/// Volumes of which something is taken at a time, at the most.
+const SIDE_BY_SIDE_MAX: usize = 16;
+
+/// Does something of each, several at a time: disks make what some of them need stable together. The first error, once all have ended.
+fn side_by_side<T: Sync>(all: &[T], work: impl Fn(&T) -> Result<(), PoolError> + Sync) -> Result<(), PoolError> {
+    let do_some = &|some: &[T]| some.iter().try_for_each(&work);
+    let mut parts = all.chunks(all.len().div_ceil(SIDE_BY_SIDE_MAX).max(1));
+    let own = parts.next().unwrap_or_default();
+    thread::scope(|scope| {
+        let others: Vec<_> = parts
+            .map(|part| {
+                (part, thread::Builder::new().name("content".into()).spawn_scoped(scope, move || do_some(part)))
+            })
+            .collect();
+        let mut done = do_some(own);
+        for (part, other) in others {
+            // Without a thread it is done here.
+            let ended =
+                other.map_or_else(|_| do_some(part), |other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            done = done.and(ended);
+        }
+        done
+    })
 }
 
 fn discard(taken: &[(Content, SnapshotId)]) {
@@ -180,3 +217,6 @@ impl Rollback {
         content.pool.begin_rollback(id, keep.as_ref()).inspect_err(|_| discard(&kept))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,8 @@ use super::capturing::{Content, Rollback, take};
 use super::slow::{FLUSH_TIMEOUT, Step};
 use super::usage::Way;
 use super::{Answer, ManageError, Manager};
-use crate::pools::{Pool, PoolError, SnapshotId};
+use crate::events::Happening;
+use crate::pools::{Pool, PoolError, Room, SnapshotId};
 use crate::removal::Removal;
 
 impl Manager {
@@ -30,6 +31,29 @@ impl Manager {
         name: &str,
         protected: bool,
     ) -> Result<Step, ManageError> {
+        let (hold, taken) = self.begin_to_take(volumes, name)?;
+        let names = names_of(&taken);
+        let (what, hold) = (format!("taking the snapshot {names}"), Arc::new(hold));
+        let (held, ids) = (Arc::clone(&hold), taken.iter().map(|(_, id)| id.clone()).collect::<Vec<_>>());
+        Ok(Step::slow_awaited(
+            what,
+            move || take(&taken, protected, &held),
+            move |manager, done| {
+                let _hold = hold;
+                done?;
+                let happened = |SnapshotId { volume, name: snapshot }| Happening::SnapshotTaken { volume, snapshot };
+                ids.into_iter().map(happened).for_each(|what| manager.target.events().note(what));
+                Ok(Step::Done(Answer::Changed(vec![format!("snapshot {names} is taken")])))
+            },
+        ))
+    }
+
+    /// What of that is refused before anything is begun.
+    pub(super) fn begin_to_take(
+        &self,
+        volumes: &[String],
+        name: &str,
+    ) -> Result<(Hold, Vec<(Content, SnapshotId)>), ManageError> {
         let mut hold = self.busy.begin();
         let mut taken = Vec::new();
         for volume in volumes {
@@ -38,22 +62,10 @@ impl Manager {
             content.pool.check_new_snapshot(&id)?;
             taken.push((content, id));
         }
-        if taken.is_empty() {
-            return Err(PoolError::SnapshotName(format!("@{name}")).into());
+        match taken.is_empty() {
+            true => Err(PoolError::SnapshotName(format!("@{name}")).into()),
+            false => Ok((hold, taken)),
         }
-        let names: Vec<String> = taken.iter().map(|(_, id)| id.to_string()).collect();
-        let names = names.join(", ");
-        let (what, hold) = (format!("taking the snapshot {names}"), Arc::new(hold));
-        let held = Arc::clone(&hold);
-        Ok(Step::slow_awaited(
-            what,
-            move || take(&taken, protected, &held),
-            move |_, done| {
-                let _hold = hold;
-                done?;
-                Ok(Step::Done(Answer::Changed(vec![format!("snapshot {names} is taken")])))
-            },
-        ))
     }
 
     /// A snapshot is not deleted from now on, or can be again.
@@ -72,18 +84,30 @@ impl Manager {
     }
 
     pub(super) fn delete_snapshot(&mut self, snapshot: &str) -> Result<Step, ManageError> {
-        let (id, pool, hold) = self.hold_snapshot(snapshot, "losing a snapshot")?;
-        self.check_not_served(&pool, |served| served == id.to_string())?;
+        let (id, pool, hold) = self.begin_to_delete_snapshot(snapshot)?;
         let deleted = id.clone();
         Ok(Step::slow_awaited(
             format!("deleting {id}"),
             move || pool.delete_snapshot(&deleted),
-            move |_, done| {
+            move |manager, done| {
                 let _hold = hold;
                 done?;
-                Ok(Step::Done(Answer::Changed(vec![format!("snapshot {id} is deleted")])))
+                let line = format!("snapshot {id} is deleted");
+                let SnapshotId { volume, name: snapshot } = id;
+                manager.target.events().note(Happening::SnapshotDeleted { volume, snapshot });
+                Ok(Step::Done(Answer::Changed(vec![line])))
             },
         ))
+    }
+
+    pub(super) fn begin_to_delete_snapshot(
+        &self,
+        snapshot: &str,
+    ) -> Result<(SnapshotId, Arc<Pool>, Hold), ManageError> {
+        let (id, pool, hold) = self.hold_snapshot(snapshot, "losing a snapshot")?;
+        self.check_not_served(&pool, |served| served == id.to_string())?;
+        pool.check_snapshot_deletion(&id)?;
+        Ok((id, pool, hold))
     }
 
     /// Serves a new volume that holds what a snapshot does.
@@ -93,6 +117,29 @@ impl Manager {
         name: &str,
         target: Option<String>,
     ) -> Result<Step, ManageError> {
+        let BegunClone { hold, id, pool, spec, size_bytes, room } = self.begin_to_clone(snapshot, name)?;
+        let (name, source) = (name.to_owned(), Arc::clone(&pool));
+        let making = (id.clone(), name.clone());
+        let work = move || source.make_clone(&making.0, &making.1);
+        Ok(Step::slow_awaited(format!("cloning {snapshot}"), work, move |manager, made: Result<(), PoolError>| {
+            made?;
+            room.into_iter().for_each(|room| room.settle(size_bytes));
+            // From here on it is a volume that is added, under the same lock.
+            drop(hold);
+            let (events, made) = (manager.target.events().clone(), name.clone());
+            let undo = move || undo_clone(&pool, &name);
+            let done = move || {
+                events.note(Happening::Cloned { volume: made, source: id.volume, snapshot: id.name });
+            };
+            Ok(match manager.add_volume(spec, target, Acceptance::Renewed, None) {
+                Ok(step) => step.done_or_undone(done, undo),
+                Err(error) => Step::undoing(undo, error),
+            })
+        }))
+    }
+
+    /// What of that is refused before anything is made.
+    pub(super) fn begin_to_clone(&self, snapshot: &str, name: &str) -> Result<BegunClone, ManageError> {
         let mut hold = self.busy.hold(name, "being cloned from a snapshot")?;
         if self.find(name).is_some() {
             return Err(ManageError::Taken(name.to_owned()));
@@ -106,25 +153,26 @@ impl Manager {
         let size_bytes = pool.snapshot_bytes(&id)?;
         let spec = self.spec_of_clone(&pool, &id, name, size_bytes)?;
         let room = self.target.pools().take_room_of(&spec, size_bytes)?;
-        let (name, source) = (name.to_owned(), Arc::clone(&pool));
-        let making = name.clone();
-        let work = move || source.make_clone(&id, &making);
-        Ok(Step::slow_awaited(format!("cloning {snapshot}"), work, move |manager, made: Result<(), PoolError>| {
-            made?;
-            room.into_iter().for_each(|room| room.settle(size_bytes));
-            // From here on it is a volume that is added, under the same lock.
-            drop(hold);
-            let added = manager.add_volume(spec, target, Acceptance::Renewed, None);
-            let step = added.inspect_err(|_| undo_clone(&pool, &name))?;
-            Ok(step.ended_by(move |is_served| match is_served {
-                true => {}
-                false => undo_clone(&pool, &name),
-            }))
-        }))
+        Ok(BegunClone { hold, id, pool, spec, size_bytes, room })
     }
 
     /// Replaces the content of a volume by that of its snapshot; what it holds becomes the snapshot `keep`, if that is said.
     pub(super) fn roll_back(&mut self, snapshot: &str, force: bool, keep: Option<&str>) -> Result<Step, ManageError> {
+        let (rollback, hold) = self.begin_to_roll_back(snapshot, force, keep)?;
+        if force || rollback.content.unit.is_none() {
+            return Ok(self.roll_back_now(rollback, hold));
+        }
+        let volume = rollback.id.volume.clone();
+        Ok(self.when_unused(&volume, Way::Any, move |manager| Ok(manager.roll_back_now(rollback, hold))))
+    }
+
+    /// What of that is refused whoever uses the volume, or has not come back to it.
+    pub(super) fn begin_to_roll_back(
+        &self,
+        snapshot: &str,
+        force: bool,
+        keep: Option<&str>,
+    ) -> Result<(Rollback, Hold), ManageError> {
         let (id, pool, hold) = self.hold_snapshot(snapshot, "being rolled back")?;
         let content = self.content(&id.volume)?;
         self.check_unprotected(&id.volume, &pool)?;
@@ -136,17 +184,15 @@ impl Manager {
         }
         let check_unused = if force { None } else { self.check_unused_later(&id.volume) };
         let rollback = Rollback { content, id, keep, check_unused };
-        if force || rollback.content.unit.is_none() {
-            return Ok(self.roll_back_now(rollback, hold));
+        if !force && rollback.content.unit.is_some() {
+            self.check_nobody_lost(&rollback.id.volume)?;
         }
-        let volume = rollback.id.volume.clone();
-        self.check_nobody_lost(&volume)?;
-        Ok(self.when_unused(&volume, Way::Any, move |manager| Ok(manager.roll_back_now(rollback, hold))))
+        Ok((rollback, hold))
     }
 
     fn roll_back_now(&mut self, rollback: Rollback, hold: Hold) -> Step {
         let (snapshot, volume) = (rollback.id.to_string(), rollback.id.volume.clone());
-        let hold = Arc::new(hold);
+        let (hold, name) = (Arc::new(hold), rollback.id.name.clone());
         let held = Arc::clone(&hold);
         // Writes wait since one that could not be ended.
         let waiting = self.stuck.remove(&volume);
@@ -158,6 +204,7 @@ impl Manager {
             }
             done?;
             manager.revise_volume(&volume);
+            manager.target.events().note(Happening::RolledBack { volume: volume.clone(), snapshot: name });
             Ok(Step::Done(Answer::Changed(vec![format!("volume {volume} holds what the snapshot {snapshot} does")])))
         })
     }
@@ -205,7 +252,7 @@ impl Manager {
         hold: Hold,
     ) -> Step {
         let (mut lines, removal) = taken_out;
-        let volume = content.volume.clone();
+        let (volume, name) = (content.volume.clone(), content.volume.clone());
         let state = self.target.state_directory().map(ToOwned::to_owned);
         lines.push(format!("the content of volume {volume} is deleted"));
         let what = format!("deleting the content of {volume}");
@@ -215,20 +262,22 @@ impl Manager {
             let pool = &content.pool;
             let deleted = content.lock().and_then(|_lock| {
                 pool.begin_to_delete(&volume, snapshots)?;
+                // A crash from now on leaves the note, and with that it is forgotten once more.
+                pool.forget(&volume, state.as_deref());
                 pool.delete(&volume)
             });
-            let left = |source| PoolError::NotDeleted { volume: volume.clone(), source: Box::new(source) };
-            deleted.map_err(left).map(|()| pool.forget(&volume, state.as_deref()))
+            deleted.map_err(|source| PoolError::NotDeleted { volume, source: Box::new(source) })
         };
-        Step::slow_awaited(what, work, move |_, done| {
+        Step::slow_awaited(what, work, move |manager, done| {
             let _hold = hold;
             done?;
+            manager.target.events().note(Happening::ContentDeleted { volume: name });
             Ok(Step::Done(Answer::Changed(lines)))
         })
     }
 
     /// Where the content of a volume is: in a pool.
-    fn content(&self, volume: &str) -> Result<Content, ManageError> {
+    pub(super) fn content(&self, volume: &str) -> Result<Content, ManageError> {
         let content = |pool: &Arc<Pool>, unit| Content { volume: volume.to_owned(), pool: Arc::clone(pool), unit };
         if let Some((_, unit)) = self.find(volume) {
             let spec = self.volumes.get(volume).map(|volume| &volume.spec);
@@ -251,7 +300,11 @@ impl Manager {
     }
 
     /// A snapshot, its pool, and its volume, which is not changed meanwhile.
-    fn hold_snapshot(&self, snapshot: &str, what: &'static str) -> Result<(SnapshotId, Arc<Pool>, Hold), ManageError> {
+    pub(super) fn hold_snapshot(
+        &self,
+        snapshot: &str,
+        what: &'static str,
+    ) -> Result<(SnapshotId, Arc<Pool>, Hold), ManageError> {
         let id: SnapshotId = snapshot.parse()?;
         let hold = self.busy.hold(&id.volume, what)?;
         let pool = self.pool_of_snapshot(&id)?;
@@ -294,6 +347,21 @@ impl Manager {
         let spec = volume.spec.clone().with_protected(false).with_size(size_bytes);
         Ok(self.target.pools().place(spec.with_name_and_store(name, &store)?)?)
     }
+}
+
+/// A clone that is to be made.
+pub(super) struct BegunClone {
+    hold: Hold,
+    pub(super) id: SnapshotId,
+    pool: Arc<Pool>,
+    pub(super) spec: VolumeSpec,
+    size_bytes: u64,
+    room: Option<Room>,
+}
+
+/// The snapshots that are taken, for people.
+pub(super) fn names_of(taken: &[(Content, SnapshotId)]) -> String {
+    taken.iter().map(|(_, id)| id.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether it is the content of a volume itself.

@@ -26,7 +26,6 @@ use crate::management_queue::{Content, Letters, QueuedRequest};
 use crate::messages::ShardMessage;
 use crate::pulse::Pulse;
 use crate::revisions::Revisions;
-use crate::server::Server;
 
 /// How long somebody waits at the most for what takes long, before the answer is that it goes on.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -320,15 +319,6 @@ impl ManagementHandle {
     #[must_use]
     pub fn pulse(&self) -> Option<Pulse> {
         self.lock().as_ref().map(|manager| manager.target().pulse())
-    }
-
-    /// The server, which is not managed any more.
-    #[must_use]
-    pub fn end(&self) -> Option<Server> {
-        let manager = self.lock().take();
-        // What was written to volumes that are just being removed becomes stable first.
-        self.0.awaited.wait();
-        manager.map(Manager::into_target)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Manager>> {

@@ -227,11 +227,10 @@ impl Manager {
             Request::SetVolume { name, security: Some(security), protected: None } => {
                 self.secure_by_request(&name, &security)
             }
-            Request::SetVolume { name, security: None, protected: Some(protected) } => {
-                self.protect(&name, protected).map(Step::Done)
-            }
+            Request::SetVolume { name, security: None, protected: Some(protected) } => self.protect(&name, protected),
             Request::SetVolume { .. } => Err(ManageError::OneSetting),
             Request::Pools => Ok(self.pools()),
+            Request::ForgetPool { name } => self.forget_pool(&name).map(Step::Done),
             Request::Snapshots { volume } => self.snapshots(volume.as_deref()).map(Step::Done),
             Request::Snapshot { volumes, name, protected } => self.take_snapshots(&volumes, &name, protected),
             Request::SetSnapshot { snapshot, protected } => self.protect_snapshot(&snapshot, protected),

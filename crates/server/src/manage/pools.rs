@@ -1,27 +1,60 @@
 //! Pools, and what is protected there.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::holding::within;
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
+use crate::pools::{Pool, PoolError, Pools};
+
+/// How long a pool may take to tell how it is.
+const ASK_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a reload waits until a pool has written what is protected.
+const PROTECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Manager {
     /// Asks the file systems of the pools, which may take their time.
     pub(super) fn pools(&self) -> Step {
         let pools = self.target.pools().clone();
-        let ask = move || pools.iter().map(|pool| pool.status(pools.is_default(pool))).collect::<Result<_, _>>();
+        let ask = move || pools.iter().map(|pool| ask(&pools, pool, Pool::status)).collect::<Result<_, _>>();
         Step::slow("looking at the pools", ask, |_, statuses| Ok(Step::Done(Answer::Pools(statuses?))))
     }
 
-    /// From now on the content of a volume is neither deleted nor rolled back, or can be again.
-    pub(super) fn protect(&mut self, name: &str, protected: bool) -> Result<Answer, ManageError> {
-        let _hold = self.busy.hold(name, "being protected")?;
-        let set = |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_protected(protected), ..volume };
-        let spec = self.volume_with(name, |volume| volume)?.spec;
-        // Its pool knows it also when the volume is not served.
-        self.target.pools().protect(&spec, protected)?;
-        if spec.protected == protected {
-            return Ok(Answer::Changed(Vec::new()));
+    /// Nothing is known any more of a pool that the configuration does not name.
+    pub(super) fn forget_pool(&mut self, name: &str) -> Result<Answer, ManageError> {
+        let is_in_it =
+            |volume: &VolumeConfig| volume.spec.pool().is_some_and(|place| place.pool.as_deref() == Some(name));
+        if let Some(missing) = self.kept.missing.iter().find(|missing| is_in_it(&missing.volume)) {
+            let (pool, volume) = (name.to_owned(), missing.volume.spec.name.to_string());
+            return Err(PoolError::Awaited { pool, volume }.into());
         }
+        self.target.pools().forget(name)?;
+        Ok(Answer::Changed(vec![format!("pool {name} is forgotten: its directory is as it was")]))
+    }
+
+    /// From now on the content of a volume is neither deleted nor rolled back, or can be again.
+    pub(super) fn protect(&mut self, name: &str, protected: bool) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(name, "being protected")?;
+        let spec = self.volume_with(name, |volume| volume)?.spec;
+        let (pools, name) = (self.target.pools().clone(), name.to_owned());
+        let of_pool = spec.clone();
+        // Its pool knows it also when the volume is not served.
+        let work = move || pools.protect(&of_pool, protected);
+        Ok(Step::slow("writing the catalogue of the pool", work, move |manager, done| {
+            let _hold = hold;
+            done?;
+            if spec.protected == protected {
+                return Ok(Step::Done(Answer::Changed(Vec::new())));
+            }
+            manager.keep_protection(&name, protected).map(Step::Done)
+        }))
+    }
+
+    fn keep_protection(&mut self, name: &str, protected: bool) -> Result<Answer, ManageError> {
+        let set = |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_protected(protected), ..volume };
         let volume = self.volume_with(name, set)?;
         self.keep_definition(&volume)?;
         self.put_definition(volume);
@@ -36,14 +69,35 @@ impl Manager {
         for (name, protected) in wanted {
             let Some(volume) = self.volumes.get_mut(name) else { continue };
             volume.spec = volume.spec.clone().with_protected(*protected);
-            if let Err(error) = self.target.pools().protect(&volume.spec, *protected) {
-                tracing::error!("{error}");
-            }
+            let (pools, spec, protected) = (self.target.pools().clone(), volume.spec.clone(), *protected);
+            let told = |done: Result<(), PoolError>| done.unwrap_or_else(|error| tracing::error!("{error}"));
+            // Nobody waits for ever for a disk that does not answer.
+            within(PROTECT_TIMEOUT, move || pools.protect(&spec, protected), told).into_iter().for_each(told);
             self.revise_volume(name);
-            lines.push(of_protection(name, *protected));
+            lines.push(of_protection(name, protected));
         }
         lines
     }
+}
+
+/// Asks a pool for something that its file system may never answer. Where some wait already others are refused at
+/// once: few threads wait, however often it is asked.
+///
+/// # Errors
+/// [`PoolError::Hangs`], or why it cannot be told.
+pub(super) fn ask<T: Send + 'static>(
+    pools: &Pools,
+    pool: &Arc<Pool>,
+    what: impl FnOnce(&Pool, bool) -> Result<T, PoolError> + Send + 'static,
+) -> Result<T, PoolError> {
+    let hangs = || PoolError::Hangs(pool.name().to_owned());
+    let asking = pool.begin_to_ask().ok_or_else(hangs)?;
+    let (of_pool, is_default) = (Arc::clone(pool), pools.is_default(pool));
+    let work = move || {
+        let _asking = asking;
+        what(&of_pool, is_default)
+    };
+    within(ASK_TIMEOUT, work, drop).unwrap_or_else(|| Err(hangs()))
 }
 
 fn of_protection(name: &str, protected: bool) -> String {

@@ -89,6 +89,9 @@ impl ManageError {
 fn of_pool(error: &PoolError) -> &'static str {
     match error {
         PoolError::Full { .. } => "pool-full",
+        PoolError::InService(_) | PoolError::Awaited { .. } => "pool-in-use",
+        PoolError::Unknown(_) => "pool-unknown",
+        PoolError::NotForgotten { .. } => "not-kept",
         PoolError::Ambiguous { .. } => "pool-ambiguous",
         PoolError::NoSharing(_) | PoolError::OtherWay(_) => "snapshots-impossible",
         PoolError::TooManyLayers { .. } => "snapshots-too-many",
@@ -101,7 +104,7 @@ fn of_pool(error: &PoolError) -> &'static str {
         PoolError::SnapshotServed { .. } => "snapshot-in-use",
         PoolError::Shorter { .. } => "snapshot-longer",
         PoolError::ContentExists { .. } => "content-exists",
-        PoolError::Silent(_) => "store-silent",
+        PoolError::Silent(_) | PoolError::Hangs(_) => "store-silent",
         PoolError::Failed { .. } | PoolError::HalfTaken { .. } => "pool-failed",
         PoolError::NotDeleted { source, .. } => of_pool(source),
         PoolError::Locked(_) => "volume-in-use",

@@ -137,6 +137,11 @@ pub enum Request {
     },
     /// The directories in which volumes can be without naming a path.
     Pools,
+    /// Forget a pool that the configuration does not name any more.
+    ForgetPool {
+        /// Its name.
+        name: String,
+    },
     /// Give a volume another HyperSCSI number, or make it a unit of an iSCSI target, which is made when there is none.
     MapVolume {
         /// Its name.

@@ -37,6 +37,9 @@ pub(crate) enum Next {
     Then(Then),
 }
 
+/// What is done at the end of a request.
+type End = Box<dyn FnOnce() + Send>;
+
 type Then = Box<dyn FnOnce(&mut Manager) -> Result<Step, ManageError>>;
 
 /// What is found among users that keeps a request from being done.
@@ -75,30 +78,40 @@ impl Step {
         }
     }
 
-    /// Calls `end` when the request is over, with whether it was done.
-    pub(super) fn ended_by(self, end: impl FnOnce(bool) + Send + 'static) -> Step {
-        self.ended_by_boxed(Box::new(end))
+    /// When the request is done, `done` is called; when it is refused after all, `undo` is done first, without the manager.
+    pub(super) fn done_or_undone(
+        self,
+        done: impl FnOnce() + Send + 'static,
+        undo: impl FnOnce() + Send + 'static,
+    ) -> Step {
+        self.ended_by(Box::new(done), Box::new(undo))
     }
 
-    fn ended_by_boxed(self, end: Box<dyn FnOnce(bool) + Send>) -> Step {
+    fn ended_by(self, done: End, undo: End) -> Step {
         let Step::Slow(Slow { what, is_awaited, work }) = self else {
-            end(true);
+            done();
             return self;
         };
         let work = move || match work() {
             Next::Over(result) => {
-                end(result.is_ok());
+                if result.is_ok() {
+                    done()
+                } else {
+                    undo()
+                }
                 Next::Over(result)
             }
             Next::Then(then) => Next::Then(Box::new(move |manager| match then(manager) {
-                Ok(step) => Ok(step.ended_by_boxed(end)),
-                Err(error) => {
-                    end(false);
-                    Err(error)
-                }
+                Ok(step) => Ok(step.ended_by(done, undo)),
+                Err(error) => Ok(Step::undoing(undo, error)),
             })),
         };
         Step::Slow(Slow { what, is_awaited, work: Box::new(work) })
+    }
+
+    /// Undoes what was begun, without the manager, and is refused then.
+    pub(super) fn undoing(undo: impl FnOnce() + Send + 'static, error: ManageError) -> Step {
+        Step::slow_awaited("undoing what was begun", undo, move |_, ()| Err(error))
     }
 
     /// Waits until what was written to a volume that is served no longer is stable, as does the end of the server.

@@ -40,8 +40,11 @@ impl Pool {
         self.way_of(&id.volume)?;
         self.check_whole(&id.volume)?;
         let content = id.to_string();
-        let may_be = |catalogue: &Catalogue| catalogue.snapshot(id).is_some() || catalogue.deleting.contains(&content);
-        if self.may_say(may_be) { Err(PoolError::SnapshotExists(content)) } else { Ok(()) }
+        if self.may_say(|catalogue| catalogue.snapshot(id).is_some()) {
+            Err(PoolError::SnapshotExists(content))
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether a rollback of this volume was begun, or may have been, and is not over.
@@ -64,6 +67,8 @@ impl Pool {
 
     /// The same for a snapshot, with all else that can be done before.
     pub(crate) fn prepare(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        self.check_place()?;
+        self.retry_deletions(&id.volume);
         match self.way_of(&id.volume)? {
             Way::Reflink => self.flush(&id.volume),
             Way::Layers => self.prepare_layer(id),
@@ -73,7 +78,10 @@ impl Pool {
     /// Takes what a volume holds now. It is no snapshot yet ([`Pool::commit`]).
     pub(crate) fn capture(&self, id: &SnapshotId) -> Result<(), PoolError> {
         let content = id.to_string();
-        if is_there(&self.path_of(&content)) {
+        self.check_place()?;
+        // One that is to be deleted would take this one with it.
+        let is_deleted = self.may_say(|catalogue| catalogue.deleting.contains(&content));
+        if is_deleted || is_there(&self.path_of(&content)) {
             return Err(PoolError::SnapshotExists(content));
         }
         if self.way_of(&id.volume)? == Way::Layers {

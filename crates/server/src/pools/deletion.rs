@@ -7,26 +7,48 @@ use super::{Pool, PoolError};
 
 impl Pool {
     pub(crate) fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
-        let content = id.to_string();
-        if self.record(id)?.protected {
-            return Err(PoolError::Protected(format!("snapshot {content}")));
-        }
+        self.check_snapshot_deletion(id)?;
         self.remove_snapshot(id)
+    }
+
+    /// Whether a snapshot may be deleted.
+    pub(crate) fn check_snapshot_deletion(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        match self.record(id)?.protected {
+            true => Err(PoolError::Protected(format!("snapshot {id}"))),
+            false => self.check_not_rolled_back_to(id),
+        }
+    }
+
+    fn check_not_rolled_back_to(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        match self.may_say(|catalogue| catalogue.rolling_back.get(&id.volume) == Some(&id.name)) {
+            true => Err(PoolError::RollingBack { volume: id.volume.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// The same of one that may be protected.
     pub(crate) fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), PoolError> {
         let content = id.to_string();
-        if self.may_say(|catalogue| catalogue.rolling_back.get(&id.volume) == Some(&id.name)) {
-            return Err(PoolError::RollingBack { volume: id.volume.clone() });
-        }
+        self.check_not_rolled_back_to(id)?;
         self.place_snapshots()?;
+        self.retry_deletions(&id.volume);
         self.edit(|catalogue| {
             catalogue.remove(id);
             catalogue.deleting.insert(content.clone());
             Ok(())
         })?;
         self.remove(&content)
+    }
+
+    /// Snapshots of a volume whose deletion was begun and has failed are tried again. Nothing else is done to the volume meanwhile.
+    pub(super) fn retry_deletions(&self, volume: &str) {
+        let begun = self.catalogue().deleting.clone();
+        let of_volume = |content: &&String| content.split_once('@').is_some_and(|(of, _)| of == volume);
+        for content in begun.iter().filter(of_volume) {
+            if let Err(error) = self.remove(content) {
+                tracing::warn!("{error}; it is tried again with the next change of {volume}, and at the next start");
+            }
+        }
     }
 
     /// Has nobody else open the file of a volume, as long as what this gives lives.

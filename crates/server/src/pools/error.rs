@@ -44,19 +44,60 @@ pub enum PoolError {
         /// Where.
         directory: PathBuf,
     },
+    /// Its file system does not answer.
+    #[error(
+        "pool {0}: its file system does not answer: see to the disk or the server on which it is; what is asked of other pools is done"
+    )]
+    Hangs(String),
+    /// What stands at its path is not what was opened.
+    #[error(
+        "pool {pool}: {} is not the directory any more that this server has opened: nothing was changed. Mount its file system again, or \
+         restart the server", directory.display()
+    )]
+    Moved {
+        /// Which.
+        pool: String,
+        /// Where.
+        directory: PathBuf,
+    },
     /// What it keeps of itself cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
     /// A volume that names no pool may be in one that is not configured.
     #[error(
         "volume {volume} is in none of the pools, and the pools {} were configured before and are not any more: configure the one that has \
-         it, or, to have it made anew, name its pool (pool:NAME)", pools.join(", ")
+         it, or, to have it made anew, name its pool (pool:NAME); what is gone for good can be forgotten (sanwire ctl forget-pool NAME)",
+        pools.join(", ")
     )]
     Absent {
         /// Which.
         volume: String,
         /// Those that are not there.
         pools: Vec<String>,
+    },
+    /// It is one of this server.
+    #[error("pool {0} is in use: only one that is not configured any more is forgotten")]
+    InService(String),
+    /// There is none, and was none.
+    #[error("no pool {0} was ever used by this server, or it is forgotten already")]
+    Unknown(String),
+    /// It is still known.
+    #[error("pool {pool} cannot be forgotten: {source}")]
+    NotForgotten {
+        /// Which.
+        pool: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A volume that is to be served is there.
+    #[error(
+        "volume {volume} is to be served from pool {pool}, which is not there: remove it first (sanwire ctl remove-volume {volume})"
+    )]
+    Awaited {
+        /// Which.
+        pool: String,
+        /// The volume.
+        volume: String,
     },
     /// Its volumes would have more than it is to have.
     #[error(
@@ -88,12 +129,12 @@ pub enum PoolError {
     OtherWay(String),
     /// Each layer is an open file.
     #[error(
-        "there is no room for the snapshot {snapshot}: the volumes of the pool are made of {most} layers, each an open file; delete \
-         snapshots, or allow the server more files (LimitNOFILE= of its service)"
+        "there is no room for {content}: volumes are made of {most} layers, each an open file, or of more; delete snapshots or clones, or \
+         allow the server more files (LimitNOFILE= of its service)"
     )]
     TooManyLayers {
-        /// Which.
-        snapshot: String,
+        /// The snapshot or clone.
+        content: String,
         /// How many layers there may be.
         most: usize,
     },

@@ -5,9 +5,7 @@
 //! all layers, and the layers over it; what the volume holds is there from now on.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,20 +13,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use sanwire_snapshot::{Base, Kept, LayerId, Origin, Prepared, SnapshotError, SnapshotStore, Tree};
+use sanwire_snapshot::{Kept, LayerId, Origin, Prepared, SnapshotError, SnapshotStore, Tree};
+use sanwire_store::OpenError;
+use sanwire_store_file::FileOptions;
 use sanwire_store_file::blocking::perform;
-use sanwire_store_file::{FileOptions, FileStore};
 
+use super::base::{BASE, Below};
 use super::catalogue::SnapshotId;
 use super::files::Files;
 use super::shelf::{FamilyShelf, Inner, lock};
 use crate::random;
-
-/// What is below all layers has this name, beside them.
-const BASE: &str = "base";
-
-/// What tells it from others: it is where it is.
-const BASE_IDENTITY: &str = "base";
 
 /// How a family is opened.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +43,8 @@ pub(super) struct Family {
     pub(super) id: String,
     pub(super) tree: Tree,
     shelf: Arc<FamilyShelf>,
-    /// The file below all layers, which is locked: its device and number.
-    base: (u64, u64),
+    /// The file below all layers, which is locked.
+    below: Below,
     /// Snapshots that are about to be taken. Held by whoever makes a new last layer of a volume.
     changing: Mutex<BTreeMap<SnapshotId, Begun>>,
     /// Volumes that somebody uses, each one alone; and snapshots, as `VOLUME@SNAPSHOT`, with how many do.
@@ -103,9 +97,9 @@ impl Family {
     ) -> Result<Family, FamilyError> {
         let id = format!("{:032x}", u128::from_be_bytes(random::bytes::<16>()?));
         let shelf = Arc::new(FamilyShelf::new(directory.join(&id), Inner::default()));
-        let (base, number) = open_base(file, options)?;
+        let (below, base) = Below::of_file(file, &shelf.path, options)?;
         let tree = Tree::create(Arc::clone(&shelf) as _, volume, Origin::Base(base), &mut perform)?;
-        Ok(Family::new(id, tree, shelf, number))
+        Ok(Family::new(id, tree, shelf, below))
     }
 
     /// One that was kept.
@@ -117,18 +111,18 @@ impl Family {
         // Many a device has longer blocks for direct I/O than layers may have.
         let layers = files.layers(&path, false)?;
         let Some(Kept { block_bytes, .. }) = Kept::of(&*layers)? else { return Err(SnapshotError::Nothing.into()) };
-        let (base, number) = open_base(&path.join(BASE), FamilyOptions { block_bytes, direct })?;
+        let (below, base) = Below::kept(&path, FamilyOptions { block_bytes, direct })?;
         let shelf = Arc::new(FamilyShelf::new(path, Inner::Directory(layers)));
         let tree = Tree::open(Arc::clone(&shelf) as _, Some(base), &mut perform)?;
-        Ok(Family::new(id.to_owned(), tree, shelf, number))
+        Ok(Family::new(id.to_owned(), tree, shelf, below))
     }
 
-    fn new(id: String, tree: Tree, shelf: Arc<FamilyShelf>, base: (u64, u64)) -> Family {
+    fn new(id: String, tree: Tree, shelf: Arc<FamilyShelf>, below: Below) -> Family {
         Family {
             id,
             tree,
             shelf,
-            base,
+            below,
             changing: Mutex::default(),
             used: Mutex::default(),
             is_to_fold: AtomicBool::new(false),
@@ -154,7 +148,7 @@ impl Family {
 
     /// Whether this file is what is below all layers: it is locked as long as the family is open.
     pub(super) fn has_base(&self, file: &Path) -> bool {
-        fs::metadata(file).is_ok_and(|file| (file.dev(), file.ino()) == self.base)
+        self.below.is(file)
     }
 
     fn changing(&self) -> MutexGuard<'_, BTreeMap<SnapshotId, Begun>> {
@@ -204,7 +198,13 @@ impl Family {
         Ok(self.tree.flush(&id.volume, &mut perform)?)
     }
 
+    /// Refuses what would have a mixture served, or made.
+    pub(super) fn check_below(&self) -> Result<(), FamilyError> {
+        Ok(self.below.check()?)
+    }
+
     fn begin(&self, id: &SnapshotId) -> Result<Begun, FamilyError> {
+        self.check_below()?;
         let store = self.tree.volume(&id.volume, &mut perform)?;
         let prepared = self.tree.prepare(&id.volume, new_layer()?, &mut perform)?;
         Ok(Begun { prepared, store })
@@ -260,6 +260,7 @@ impl Family {
 
     /// Makes a volume what it was at a snapshot; nobody writes it.
     pub(super) fn roll_back(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        self.check_below()?;
         let _changing = self.changing();
         let _store = self.tree.volume(&id.volume, &mut perform)?;
         let hold = self.tree.hold(&id.volume)?;
@@ -270,6 +271,7 @@ impl Family {
     }
 
     pub(super) fn clone_volume(&self, id: &SnapshotId, volume: &str) -> Result<(), FamilyError> {
+        self.check_below()?;
         Ok(self.tree.clone_volume((&id.volume, &id.name), volume, new_layer()?, &mut perform)?)
     }
 
@@ -287,10 +289,23 @@ impl Family {
 
     /// Does a part of what gives back space that nobody needs; gives whether something is left.
     pub(super) fn tidy(&self) -> Result<bool, FamilyError> {
+        self.check_below()?;
         if self.is_to_fold.swap(false, Ordering::Relaxed) {
             self.fold().inspect_err(|_| self.is_to_fold.store(true, Ordering::Relaxed))?;
         }
-        Ok(self.tree.tidy(&mut perform)?.is_some() && self.has_room()?)
+        if self.tree.tidy(&mut perform)?.is_some() {
+            return self.has_room();
+        }
+        self.seal()?;
+        Ok(false)
+    }
+
+    /// Where there are layers and nothing is to be merged, nobody writes what is below them.
+    fn seal(&self) -> io::Result<()> {
+        match self.tree.layers_count() > 0 && matches!(&*lock(&self.shelf.inner), Inner::Directory(_)) {
+            true => self.below.seal(),
+            false => Ok(()),
+        }
     }
 
     /// Whether the file system has room for what is in two layers until one of them goes: others are not to lack it.
@@ -342,26 +357,20 @@ pub(super) fn is_marked(file: &Path) -> bool {
     rustix::fs::getxattr(file, MARK, &mut [0; 8]).is_ok()
 }
 
-fn new_layer() -> io::Result<LayerId> {
-    random::bytes().map(LayerId)
+/// Whether it does not say so, and could.
+pub(super) fn is_unmarked(file: &Path) -> bool {
+    matches!(rustix::fs::getxattr(file, MARK, &mut [0; 8]), Err(Errno::NODATA))
 }
 
-/// Opens what is below all layers, and locks it.
-fn open_base(
-    file: &Path,
-    FamilyOptions { block_bytes, direct }: FamilyOptions,
-) -> Result<(Base, (u64, u64)), FamilyError> {
-    let options = FileOptions { block_bytes: Some(block_bytes), direct, ..FileOptions::default() };
-    let store = FileStore::open(file, &options)?;
-    let number = fs::metadata(file).map(|file| (file.dev(), file.ino()))?;
-    Ok((Base { store: Arc::new(store), identity: BASE_IDENTITY.to_owned() }, number))
+fn new_layer() -> io::Result<LayerId> {
+    random::bytes().map(LayerId)
 }
 
 /// Why a family cannot be opened, or changed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FamilyError {
     #[error(transparent)]
-    Open(#[from] sanwire_store::OpenError),
+    Open(#[from] OpenError),
     #[error(transparent)]
     Layers(#[from] SnapshotError),
     #[error(transparent)]

@@ -1,15 +1,15 @@
 //! Which volumes of a pool are made of layers, and what is done with those.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use rustix::process::{Resource, getrlimit};
-
 use super::catalogue::{Catalogue, SnapshotId};
 use super::config::SnapshotWay;
+use super::descriptors::{self, check_layers};
 use super::family::{Family, FamilyError, FamilyOptions, Use, is_marked, mark};
 use super::{Pool, PoolError};
 
@@ -179,18 +179,14 @@ impl Pool {
     }
 
     /// Each layer is a file that is open: not all that the process may have are taken by them.
-    fn check_layers(&self, id: &SnapshotId, family: &Arc<Family>) -> Result<(), PoolError> {
+    fn check_layers(&self, content: &dyn Display, family: &Arc<Family>) -> Result<(), PoolError> {
         let others: usize = {
             let open = self.open_families();
             let others = open.kept.values().filter_map(Weak::upgrade).filter(|other| !Arc::ptr_eq(other, family));
             others.map(|other| other.tree.layers_count()).sum()
         };
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let most = usize::try_from(limit / 2).unwrap_or(usize::MAX);
-        match others + family.tree.layers_count() < most {
-            true => Ok(()),
-            false => Err(PoolError::TooManyLayers { snapshot: id.to_string(), most }),
-        }
+        let checked = check_layers(others + family.tree.layers_count(), descriptors::limit());
+        checked.map_err(|most| PoolError::TooManyLayers { content: content.to_string(), most })
     }
 
     pub(super) fn capture_layer(&self, id: &SnapshotId) -> Result<(), PoolError> {
@@ -204,7 +200,8 @@ impl Pool {
     /// The snapshot is there, or is not to be.
     pub(super) fn end_taking(&self, id: &SnapshotId) {
         let family = self.open_families().taking.remove(id);
-        drop(family);
+        // The first one is when the file below is not written any more.
+        family.iter().for_each(|family| self.tidier().tidy(family));
     }
 
     /// How long a volume of layers is.
@@ -253,6 +250,7 @@ impl Pool {
     /// Makes what a new volume holds, but for its file.
     pub(super) fn clone_layer(&self, id: &SnapshotId, volume: &str) -> Result<(), PoolError> {
         let family = self.settled_family(&id.volume)?;
+        self.check_layers(&volume, &family)?;
         self.edit(|catalogue| {
             catalogue.layered.insert(volume.to_owned(), family.id.clone());
             Ok(())
@@ -311,4 +309,4 @@ impl Pool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

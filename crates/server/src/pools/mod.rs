@@ -4,13 +4,16 @@
 //! what its volumes have together, whatever of it is written. All that there is to know of a pool stands in its directory, so that this can
 //! be moved to another host.
 
+mod base;
 mod catalogue;
 mod config;
 mod contents;
 mod deletion;
+mod descriptors;
 mod error;
 mod family;
 mod files;
+mod known;
 mod layered;
 mod overlay;
 mod pool;
@@ -33,6 +36,7 @@ pub(crate) use self::catalogue::SnapshotId;
 pub use self::config::{PoolConfig, PoolConfigError};
 pub use self::contents::SnapshotStatus;
 pub use self::error::PoolError;
+use self::known::Known;
 pub(crate) use self::layered::ContentLock;
 pub(crate) use self::pool::Pool;
 pub use self::pool::PoolStatus;
@@ -47,12 +51,8 @@ pub(crate) struct Pools {
     pools: Arc<BTreeMap<String, Arc<Pool>>>,
     /// Where volumes are that name no pool.
     default: Option<String>,
-    /// Pools of before that are not configured: a volume that names no pool may be in one of these.
-    absent: Arc<BTreeSet<String>>,
+    known: Arc<Known>,
 }
-
-/// Which pools there were, by their names: the identities that stand in their directories.
-type Known = BTreeMap<String, String>;
 
 impl Pools {
     /// Opens all of them; `known` remembers which they are, so that an empty directory, on which a file system is to be mounted, is not
@@ -61,20 +61,14 @@ impl Pools {
     /// # Errors
     /// [`PoolError`]: one cannot be used, or another server uses it.
     pub(crate) fn open(configs: &[PoolConfig], known: Option<&StateFile>) -> Result<Pools, PoolError> {
-        let before = known.map(StateFile::load::<Known>).transpose()?.flatten().unwrap_or_default();
-        let (mut pools, mut now) = (BTreeMap::new(), before.clone());
+        let known = Known::open(known)?;
+        let mut pools = BTreeMap::new();
         for config in configs {
-            let pool = Pool::open(config, before.get(&config.name).map(String::as_str))?;
-            now.insert(config.name.clone(), pool.id().to_owned());
+            let pool = Pool::open(config, known.id_of(&config.name).as_deref())?;
             pools.insert(config.name.clone(), Arc::new(pool));
         }
-        if let Some(file) = known.filter(|_| now != before)
-            && let Err(error) = file.save(&now)
-        {
-            tracing::warn!("{} cannot be written: {error}; pools are not known again", file.path().display());
-        }
-        let absent = Arc::new(now.into_keys().filter(|name| !pools.contains_key(name)).collect());
-        Ok(Pools { pools: Arc::new(pools), default: config::default_of(configs), absent })
+        known.note(pools.iter().map(|(name, pool)| (name.clone(), pool.id().to_owned())));
+        Ok(Pools { pools: Arc::new(pools), default: config::default_of(configs), known: Arc::new(known) })
     }
 
     /// Brings to its end, or undoes, what a crash has left of volumes that were just made or deleted: these are to be served. Nothing is
@@ -117,6 +111,17 @@ impl Pools {
         self.pools.values()
     }
 
+    /// Nothing is known any more of a pool that is not configured: from now on it is taken for one that never was.
+    ///
+    /// # Errors
+    /// [`PoolError`]: it is there, was never known, or that cannot be kept.
+    pub(crate) fn forget(&self, name: &str) -> Result<(), PoolError> {
+        match self.pools.contains_key(name) {
+            true => Err(PoolError::InService(name.to_owned())),
+            false => self.known.forget(name),
+        }
+    }
+
     /// The pool in which a volume is.
     pub(crate) fn of(&self, spec: &VolumeSpec) -> Option<&Arc<Pool>> {
         self.pools.get(spec.pool()?.pool.as_ref()?)
@@ -140,10 +145,9 @@ impl Pools {
             None => self.with_content(&content)?,
         };
         let is_new = pool.is_some_and(|pool| !pool.has(&content));
-        if place_names_no_pool && is_new && !self.absent.is_empty() {
-            // It would be made anew, and empty, while what it holds is there.
-            let (volume, pools) = (content, self.absent.iter().cloned().collect());
-            return Err(PoolError::Absent { volume, pools });
+        if place_names_no_pool && is_new {
+            // It would be made anew, and empty, while what it holds is in one that is not there.
+            self.known.check_all_there(&content)?;
         }
         Ok(match pool {
             Some(pool) => {
@@ -185,6 +189,7 @@ impl Pools {
     /// [`PoolError::Full`].
     pub(crate) fn take_room(&self, spec: &VolumeSpec) -> Result<Option<Room>, PoolError> {
         if let Some(pool) = self.of(spec) {
+            pool.check_place()?;
             pool.place_snapshots()?;
             if spec.pool().is_some_and(|place| place.snapshot.is_none()) {
                 pool.drop_notes(&spec.name)?;

@@ -12,7 +12,7 @@ use sanwire_store::{
 use sanwire_store_file::blocking::perform;
 
 use super::catalogue::SnapshotId;
-use super::family::{FamilyError, FamilyOptions, Use};
+use super::family::{FamilyError, FamilyOptions, Use, is_unmarked, mark};
 use super::layered::Way;
 use super::{Pool, PoolError};
 use crate::records::fnv1a_128;
@@ -74,6 +74,7 @@ fn open_snapshot(
     }
     let at = pool.path_of(&id.to_string());
     let family = pool.family(&id.volume, family_options(options)).map_err(|error| not_opened(&at, error))?;
+    family.check_below().map_err(|error| not_opened(&at, error))?;
     let use_of = family.begin_view(id);
     let store = family.tree.view(&id.volume, &id.name, &mut perform).map_err(|error| not_opened(&at, error.into()))?;
     // Whatever block the volume has: nobody says that of a snapshot.
@@ -98,11 +99,23 @@ fn open_layers(
     if !path.metadata().is_ok_and(|metadata| metadata.len() > 0) {
         // It is made, and is then as any other.
         drop(file(false)?);
+        if pool.is_layered(volume) {
+            mark(&path).map_err(|source| failed(&path.display().to_string(), source))?;
+        }
     }
     // First of all: the kernel tells of what was lost before those that are open then.
     let family = pool.family(volume, family_options(options)).map_err(|error| not_opened(&path, error))?;
+    family.check_below().map_err(|error| not_opened(&path, error))?;
     let use_of = family.begin_use(volume).ok_or_else(|| OpenError::Locked { path: path.clone() })?;
-    let (file, known) = file(family.has_base(&path))?;
+    let has_base = family.has_base(&path);
+    if !has_base && pool.is_layered(volume) && is_unmarked(&path) {
+        tracing::warn!(
+            "{} was put there: it is not what is served, for volume {volume} is made of layers, and goes on as these are; to have what the \
+             file holds, move it elsewhere and serve it as another volume",
+            path.display()
+        );
+    }
+    let (file, known) = file(has_base)?;
     let store = family.tree.volume(volume, &mut perform).map_err(|error| not_opened(&path, error.into()))?;
     let volume = LayeredVolume::new(store, Some(file), use_of, options.block_bytes, &path)?;
     volume.settle_length(&path)?;

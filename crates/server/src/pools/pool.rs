@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,9 @@ const SUFFIX: &str = ".img";
 /// has ended.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// So many wait at a time, at the most, until its file system has told how it is.
+const ASKING_MAX: usize = 4;
+
 /// A pool that this server uses.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -52,6 +56,10 @@ pub(crate) struct Pool {
     files: Box<dyn Files>,
     pub(super) families: Mutex<OpenFamilies>,
     tidier: Tidier,
+    /// Somebody waits for what its file system tells.
+    asked: Arc<()>,
+    /// The directory that was opened: its device and number.
+    place: (u64, u64),
     /// As long as it is there, no other server uses the directory.
     _lock: FileLock,
 }
@@ -102,7 +110,8 @@ impl Pool {
     ) -> Result<Pool, PoolError> {
         let (pool, directory) = (config.name.clone(), config.directory.clone());
         let unusable = |source| PoolError::Directory { pool: pool.clone(), directory: directory.clone(), source };
-        if !fs::metadata(&directory).map_err(unusable)?.is_dir() {
+        let opened = fs::metadata(&directory).map_err(unusable)?;
+        if !opened.is_dir() {
             return Err(unusable(io::ErrorKind::NotADirectory.into()));
         }
         let lock = FileLock::take(&directory.join(LOCK), LOCK_TIMEOUT).map_err(|error| match error {
@@ -152,6 +161,8 @@ impl Pool {
             files,
             families: Mutex::default(),
             tidier: Tidier::default(),
+            asked: Arc::default(),
+            place: place_of(&opened),
             _lock: lock,
         };
         pool.recover()?;
@@ -204,6 +215,7 @@ impl Pool {
     /// Changes the catalogue, through crashes too: in the file first.
     pub(super) fn edit<T>(&self, change: impl FnOnce(&mut Catalogue) -> Result<T, PoolError>) -> Result<T, PoolError> {
         let _editing = self.editing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_place()?;
         let before = self.catalogue().clone();
         let mut changed = before.clone();
         let done = change(&mut changed)?;
@@ -233,6 +245,20 @@ impl Pool {
         Ok(done)
     }
 
+    /// Refuses what would be done somewhere else: where its file system is not mounted any more, or another one is over it.
+    ///
+    /// # Errors
+    /// [`PoolError::Moved`].
+    pub(super) fn check_place(&self) -> Result<(), PoolError> {
+        match fs::metadata(self.directory()) {
+            Ok(now) if place_of(&now) == self.place => Ok(()),
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(self.failed("look at", "its directory", source))
+            }
+            _ => Err(PoolError::Moved { pool: self.name().to_owned(), directory: self.directory().to_owned() }),
+        }
+    }
+
     /// Whether the catalogue says something, or may say so at the next start.
     pub(super) fn may_say(&self, says: impl Fn(&Catalogue) -> bool) -> bool {
         says(&self.catalogue()) || self.doubtful().as_ref().is_some_and(says)
@@ -247,7 +273,7 @@ impl Pool {
         self.lengths().of(volume).unwrap_or(0)
     }
 
-    pub(super) fn failed(&self, action: &'static str, content: impl Display, source: io::Error) -> PoolError {
+    pub(crate) fn failed(&self, action: &'static str, content: impl Display, source: io::Error) -> PoolError {
         PoolError::Failed { pool: self.name().to_owned(), action, content: content.to_string(), source }
     }
 
@@ -267,6 +293,12 @@ impl Pool {
     /// Nothing is remembered of a volume whose content is gone: another one may have its name.
     pub(crate) fn forget(&self, volume: &str, state: Option<&Path>) {
         Record::new(volume, &self.path_of(volume), state).forget();
+    }
+
+    /// Its file system is asked how it is, as long as what this gives lives. `None`: some do, and have no answer yet.
+    pub(crate) fn begin_to_ask(&self) -> Option<Arc<()>> {
+        let asking = Arc::clone(&self.asked);
+        (Arc::strong_count(&self.asked) <= ASKING_MAX + 1).then_some(asking)
     }
 
     /// How it is now. It asks the file system, which may take its time.
@@ -296,6 +328,10 @@ impl Pool {
             reflink: self.can_share,
         })
     }
+}
+
+fn place_of(directory: &Metadata) -> (u64, u64) {
+    (directory.dev(), directory.ino())
 }
 
 /// The volumes whose content is in a directory, with their lengths.

@@ -87,6 +87,7 @@ impl Pool {
 
     /// Replaces the content; nothing else writes there.
     pub(crate) fn roll_back(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        self.check_place()?;
         self.place_snapshots()?;
         let path = self.path_of(&id.volume);
         if !self.disown_records(&path) {

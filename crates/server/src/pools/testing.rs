@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use sanwire_snapshot::{LayerId, Shelf};
 use sanwire_store::Store;
@@ -45,12 +45,44 @@ pub(crate) struct Copied {
     has_failed: Arc<AtomicBool>,
     /// Whether there is no room for the catalogue but what is reserved.
     pub(crate) is_full: Arc<AtomicBool>,
+    pub(crate) hang: Arc<Hang>,
+}
+
+/// Steps that wait, as on a disk that does not answer.
+#[derive(Default, Debug)]
+pub(crate) struct Hang {
+    /// The name of those, and how many of them wait.
+    state: Mutex<(Option<&'static str>, usize)>,
+    changed: Condvar,
+}
+
+impl Hang {
+    /// From now on steps of this name wait; `None`: all go on.
+    pub(crate) fn at(&self, step: Option<&'static str>) {
+        self.state.lock().unwrap().0 = step;
+        self.changed.notify_all();
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().unwrap().1
+    }
+
+    fn pass(&self, step: &'static str) {
+        let mut state = self.state.lock().unwrap();
+        if state.0 != Some(step) {
+            return;
+        }
+        state.1 += 1;
+        state = self.changed.wait_while(state, |(hanging, _)| *hanging == Some(step)).unwrap();
+        state.1 -= 1;
+    }
 }
 
 impl Default for Copied {
     fn default() -> Copied {
-        let (after, has_failed, is_full) = Default::default();
-        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full }
+        let (after, has_failed, is_full, hang) = Default::default();
+        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full, hang }
     }
 }
 
@@ -85,6 +117,7 @@ impl Files for Copied {
     }
 
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.hang.pass("copy");
         self.step()?;
         // It is not whole before all of it is.
         let content = fs::read(from)?;
@@ -94,6 +127,7 @@ impl Files for Copied {
     }
 
     fn replace(&self, from: &Path, onto: &Path) -> io::Result<()> {
+        self.hang.pass("replace");
         self.step()?;
         let content = fs::read(from)?;
         let mut file = OpenOptions::new().write(true).open(onto)?;
@@ -104,6 +138,7 @@ impl Files for Copied {
     }
 
     fn sync(&self, path: &Path) -> io::Result<()> {
+        self.hang.pass("sync");
         self.step()?;
         File::open(path)?.sync_all()
     }
@@ -114,6 +149,7 @@ impl Files for Copied {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        self.hang.pass("remove");
         self.step()?;
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -146,6 +182,7 @@ impl Files for Copied {
     }
 
     fn save(&self, file: &StateFile, catalogue: &Catalogue) -> io::Result<()> {
+        self.hang.pass("save");
         self.step()?;
         let reserved = file.path().with_file_name(RESERVE).metadata().map_or(0, |metadata| metadata.len());
         if self.is_full.load(Ordering::Relaxed) && reserved > 0 {

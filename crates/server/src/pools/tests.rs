@@ -137,3 +137,47 @@ fn pools_that_do_not_go_together_are_refused() {
     }
     assert_eq!(check(&["a=/x,limit=1G,default", "b=/y"]), Ok(()));
 }
+
+#[test]
+fn a_pool_that_is_gone_for_good_is_forgotten_when_that_is_said() {
+    let places = Places::new("forgotten");
+    drop(places.open(&["fast,default", "slow"]).unwrap());
+    let pools = places.open(&["slow"]).unwrap();
+    let new = || "data=pool:,size=1M".parse::<VolumeSpec>().unwrap();
+    assert!(matches!(pools.place(new()), Err(PoolError::Absent { .. })));
+    assert!(matches!(pools.forget("slow"), Err(PoolError::InService(_))));
+    assert!(matches!(pools.forget("never"), Err(PoolError::Unknown(_))));
+    pools.forget("fast").unwrap();
+    assert!(pools.place(new()).is_ok() && matches!(pools.forget("fast"), Err(PoolError::Unknown(_))));
+    drop(pools);
+    assert!(places.open(&["slow"]).unwrap().place(new()).is_ok(), "also at the next start");
+}
+
+#[test]
+fn nothing_is_changed_where_another_directory_is_in_the_pool_s_place() {
+    let places = Places::new("moved");
+    let pools = places.open(&["fast"]).unwrap();
+    let spec = placed(&pools, "data=pool:fast,size=1M");
+    drop(spec.store.open().unwrap());
+    let (here, away) = (places.0.join("fast"), places.0.join("elsewhere"));
+    fs::rename(&here, &away).unwrap();
+    for is_there in [false, true] {
+        if is_there {
+            fs::create_dir(&here).unwrap();
+        }
+        let pool = pools.iter().next().unwrap();
+        let refused = [
+            pools.take_room(&spec).err(),
+            pools.protect(&spec, true).err(),
+            pool.capture(&"data@one".parse().unwrap()).err(),
+            pool.roll_back(&"data@one".parse().unwrap()).err(),
+            pool.begin_to_delete("data", true).err(),
+        ];
+        assert!(refused.iter().all(|error| matches!(error, Some(PoolError::Moved { .. }))), "{refused:?}");
+    }
+    assert_eq!(fs::read_dir(&here).unwrap().count(), 0);
+    fs::remove_dir(&here).unwrap();
+    fs::rename(&away, &here).unwrap();
+    pools.protect(&spec, true).unwrap();
+    assert!(pools.protects(&spec));
+}

@@ -1,6 +1,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::thread;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
@@ -12,6 +13,7 @@ use crate::manage::pools::tests::{add, ask, configured, pool, protect, start, st
 use crate::manage::testing::Kept;
 use crate::manage::{Answer, ManageError, Manager, Request};
 use crate::pools::testing::{ALL, copy_files};
+use crate::records::Record;
 
 fn snapshot(volumes: &[&str], name: &str) -> Request {
     let volumes = volumes.iter().map(|volume| (*volume).to_owned()).collect();
@@ -298,5 +300,83 @@ fn snapshots_in_two_pools_are_all_there_or_none_whichever_step_fails() {
         }
         assert!(left.is_empty(), "{steps}: {left:?}");
     }
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn those_who_watch_are_told_what_happens_to_content() {
+    copy_files();
+    let kept = Kept::new("content-events", &["a=pool:,size=1M", "b=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, snapshot(&["a", "b"], "one")).unwrap();
+    ask(&mut manager, clone("a@one", "c")).unwrap();
+    ask(&mut manager, rollback("a@one", None)).unwrap();
+    ask(&mut manager, delete_snapshot("a@one")).unwrap();
+    ask(&mut manager, delete("c", false)).unwrap();
+    // What is refused has not happened.
+    assert!(ask(&mut manager, delete("b", false)).is_err());
+    let filter = crate::events::EventFilter { topics: vec![crate::events::EventTopic::Volumes], ..Default::default() };
+    let happened = manager.target.events().read(None, &filter, std::time::Duration::ZERO).events;
+    let told: Vec<String> = happened.iter().map(|event| event.what.to_string()).collect();
+    for line in [
+        "snapshot a@one is taken",
+        "snapshot b@one is taken",
+        "volume c is made of the snapshot a@one",
+        "volume a holds what the snapshot a@one does",
+        "snapshot a@one is deleted",
+        "the content of volume c is deleted",
+    ] {
+        assert_eq!(told.iter().filter(|told| *told == line).count(), 1, "{line}: {told:?}");
+    }
+    assert!(told.iter().all(|line| !line.contains("of volume b")), "{told:?}");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_snapshot_whose_deletion_has_failed_can_be_deleted_or_taken_again() {
+    let files = copy_files();
+    let kept = Kept::new("half-deleted", &["a=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+    for steps in 0.. {
+        put(&kept, "a", steps as u8);
+        files.fail_after(steps, ALL);
+        let deleted = ask(&mut manager, delete_snapshot("a@one"));
+        files.fail_after(ALL, ALL);
+        if snapshots(&mut manager).is_empty() {
+            ask(&mut manager, snapshot(&["a"], "one")).unwrap();
+            assert_eq!(first(&kept, "a@one"), steps as u8);
+        }
+        if deleted.is_ok() {
+            break;
+        }
+    }
+    manager.into_target().stop().unwrap();
+    let mut manager = start(&kept).unwrap();
+    assert_eq!(snapshots(&mut manager), ["a@one"], "it is not deleted in place of the one before");
+    manager.into_target().stop().unwrap();
+}
+
+/// Else a crash between the two would have a new volume of that name refused, as one whose file is missing.
+#[test]
+fn what_is_known_of_a_volume_is_forgotten_before_its_content_is_gone() {
+    let files = copy_files();
+    let kept = Kept::new("forgotten-first", &["a=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    let (path, state) = (kept.directory.join("fast/a.img"), kept.directory.join("state"));
+    let is_known = || Record::new("a", &path, Some(&state)).load().is_ok_and(|known| known.is_some());
+    assert!(is_known());
+    files.hang.at(Some("remove"));
+    let was_known = thread::scope(|scope| {
+        let deleting = scope.spawn(|| ask(&mut manager, delete("a", false)));
+        while files.hang.waiting() == 0 && !deleting.is_finished() {
+            thread::yield_now();
+        }
+        let was_known = is_known() || !path.exists();
+        files.hang.at(None);
+        deleting.join().unwrap().unwrap();
+        was_known
+    });
+    assert!(!was_known && !path.exists());
     manager.into_target().stop().unwrap();
 }

@@ -137,6 +137,49 @@ fn a_server_ends_also_while_a_store_does_not_answer() {
 }
 
 #[test]
+fn a_pool_that_hangs_keeps_no_other_request_waiting_and_lets_the_server_end() {
+    let files = crate::pools::testing::copy_files();
+    let kept = Kept::new("hanging-pool", &["a=ram:1M", "p=pool:,size=1M", "q=pool:,size=1M", "r=pool:,size=1M"]);
+    let desk = ManagementHandle::new(super::super::pools::tests::start(&kept).unwrap());
+    let unmap = Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into(), force: false };
+    assert!(matches!(desk.handle(&BY, unmap), Response::Done(_)));
+    let snapshot =
+        |volume: &str| Request::Snapshot { volumes: vec![volume.into()], name: "s".into(), protected: false };
+    assert!(matches!(desk.handle(&BY, snapshot("q")), Response::Done(_)));
+    files.hang.at(Some("save"));
+    let protect = Request::SetVolume { name: "p".into(), security: None, protected: Some(true) };
+    let changes = [protect, Request::DeleteSnapshot { snapshot: "q@s".into() }, snapshot("r")];
+    for (request, progress) in
+        changes.into_iter().zip(["writing the catalogue", "deleting q@s", "taking the snapshot r@s"])
+    {
+        let started = desk.handle(&BY, Request::Start { request: Box::new(request) });
+        assert!(matches!(started, Response::Done(Answer::Job(_))), "{started:?}");
+        job(&desk, progress);
+    }
+    while files.hang.waiting() == 0 {
+        thread::yield_now();
+    }
+    serves_others(&desk);
+    let server = desk.end_within(Duration::ZERO).unwrap();
+    files.hang.at(None);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_pool_that_does_not_tell_how_it_is_is_not_asked_by_ever_more() {
+    let kept = Kept::new("asked-pool", &["a=pool:,size=1M"]);
+    let mut manager = super::super::pools::tests::start(&kept).unwrap();
+    let pool = manager.target().pools().iter().next().cloned().unwrap();
+    let asking: Vec<_> = std::iter::from_fn(|| pool.begin_to_ask()).take(100).collect();
+    assert!(asking.len() < 100);
+    assert_eq!(code(manager.handle(&BY, Request::Pools)), "store-silent");
+    assert!(matches!(manager.handle(&BY, Request::Metrics), Response::Done(_)), "the others are told");
+    drop(asking);
+    assert!(matches!(manager.handle(&BY, Request::Pools), Response::Done(_)));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
 fn who_only_looks_never_waits_for_one_who_changes_something() {
     let kept = Kept::new("looks", &["a=ram:1M"]);
     let desk = desk(&kept);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Family, Labels, Placed, Sample};
-use crate::pools::{PoolStatus, Pools, SnapshotsTaken};
+use crate::manage::pools::ask;
+use crate::pools::{Pool, PoolStatus, Pools, SnapshotsTaken};
 
 /// Pools as they are now.
 #[derive(Default, Debug)]
@@ -13,15 +14,18 @@ pub(in crate::manage) struct PoolsNow {
 }
 
 impl PoolsNow {
-    /// Asks their file systems, which may take their time. What cannot be asked is left out.
+    /// Asks their file systems, which may take their time. What does not answer is left out.
     pub(in crate::manage) fn of(pools: &Pools) -> PoolsNow {
         let mut now = PoolsNow::default();
         for pool in pools.iter() {
-            match pool.status(pools.is_default(pool)) {
-                Ok(status) => now.statuses.push(status),
+            let tell = |pool: &Pool, is_default| Ok((pool.status(is_default)?, pool.snapshots_taken()));
+            match ask(pools, pool, tell) {
+                Ok((status, taken)) => {
+                    now.statuses.push(status);
+                    now.snapshots.extend(taken);
+                }
                 Err(error) => tracing::debug!("a pool has no metrics: {error}"),
             }
-            now.snapshots.extend(pool.snapshots_taken());
         }
         now
     }

@@ -11,19 +11,19 @@ use crate::pools::catalogue::SnapshotId;
 use crate::pools::testing::{ALL, Copied};
 use crate::pools::{Pool, PoolConfig, PoolError};
 
-const BLOCK: usize = 4096;
+pub(in crate::pools) const BLOCK: usize = 4096;
 
 /// A directory with a pool whose snapshots are layers, until the test ends.
-struct Place(PathBuf);
+pub(in crate::pools) struct Place(pub(in crate::pools) PathBuf);
 
 impl Place {
-    fn new(label: &str) -> Place {
+    pub(in crate::pools) fn new(label: &str) -> Place {
         sanwire_store_file::register();
         Place(std::env::temp_dir().join(format!("sanwire-layered-{label}-{}", std::process::id())))
     }
 
     /// Two volumes of three blocks, of which one has a snapshot and holds something else since: `a` is 3, 4, 1 and was 1, 1, 1; `b` is 2, 2, 2.
-    fn fill(&self) {
+    pub(in crate::pools) fn fill(&self) {
         let _ = fs::remove_dir_all(&self.0);
         fs::create_dir_all(&self.0).unwrap();
         fs::write(self.0.join("a.img"), vec![1; 3 * BLOCK]).unwrap();
@@ -36,7 +36,7 @@ impl Place {
     }
 
     /// Opens the pool; so many steps after that the power fails.
-    fn open(&self, steps: usize) -> (Arc<Pool>, Copied) {
+    pub(in crate::pools) fn open(&self, steps: usize) -> (Arc<Pool>, Copied) {
         let config: PoolConfig = format!("p={},snapshots=layers", self.0.display()).parse().unwrap();
         let files = Copied::default();
         let pool = Pool::open_with(&config, None, Box::new(files.clone())).unwrap();
@@ -45,7 +45,7 @@ impl Place {
     }
 
     /// Opens the pool again, and settles it.
-    fn reopen(&self) -> Arc<Pool> {
+    pub(in crate::pools) fn reopen(&self) -> Arc<Pool> {
         let (pool, _) = self.open(ALL);
         pool.settle(|volume| ["a", "b"].contains(&volume));
         pool
@@ -58,11 +58,11 @@ impl Drop for Place {
     }
 }
 
-fn id(text: &str) -> SnapshotId {
+pub(in crate::pools) fn id(text: &str) -> SnapshotId {
     text.parse().unwrap()
 }
 
-fn take(pool: &Pool, names: &[&str]) -> Result<(), PoolError> {
+pub(in crate::pools) fn take(pool: &Pool, names: &[&str]) -> Result<(), PoolError> {
     let ids: Vec<SnapshotId> = names.iter().map(|name| id(name)).collect();
     let taken = ids.iter().try_for_each(|id| pool.prepare(id));
     let taken = taken.and_then(|()| ids.iter().try_for_each(|id| pool.capture(id)));
@@ -74,11 +74,15 @@ fn names(pool: &Pool) -> Vec<String> {
 }
 
 /// The store of a volume or snapshot.
-fn serve(pool: &Arc<Pool>, content: &str) -> Arc<dyn Store> {
+pub(in crate::pools) fn serve(pool: &Arc<Pool>, content: &str) -> Arc<dyn Store> {
     open(pool, content, "").unwrap()
 }
 
-fn open(pool: &Arc<Pool>, content: &str, keys: &str) -> Result<Arc<dyn Store>, sanwire_store::OpenError> {
+pub(in crate::pools) fn open(
+    pool: &Arc<Pool>,
+    content: &str,
+    keys: &str,
+) -> Result<Arc<dyn Store>, sanwire_store::OpenError> {
     let text = match content.contains('@') {
         true => format!("x=pool:p/{content},readonly{keys}"),
         false => format!("{content}=pool:p{keys}"),
@@ -101,7 +105,7 @@ fn bytes(store: &Arc<dyn Store>) -> Vec<u8> {
     blocks.inspect(|block| assert!(block.iter().all(|byte| *byte == block[0]), "torn")).map(|block| block[0]).collect()
 }
 
-fn holds(pool: &Arc<Pool>, content: &str, expected: &[u8]) -> bool {
+pub(in crate::pools) fn holds(pool: &Arc<Pool>, content: &str, expected: &[u8]) -> bool {
     bytes(&serve(pool, content)) == expected
 }
 

@@ -78,9 +78,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::SetAccessState { group, state, target } => {
             Request::SetAccessState { group: *group, state: (*state).into(), target: target.clone() }
         }
-        ManageCommand::Reload { force, dry_run, reset } => {
-            Request::Reload { force: *force, dry_run: *dry_run, reset: *reset }
-        }
+        ManageCommand::Reload { force, reset } => Request::Reload { force: *force, dry_run: false, reset: *reset },
     })
 }
 
@@ -88,6 +86,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
 fn content_request(command: &ContentCommand) -> Request {
     match command {
         ContentCommand::Pools => Request::Pools,
+        ContentCommand::ForgetPool { name } => Request::ForgetPool { name: name.clone() },
         ContentCommand::DeleteVolume { name, force, snapshots } => {
             Request::DeleteVolume { name: name.clone(), force: *force, snapshots: *snapshots }
         }
@@ -177,8 +176,8 @@ fn pursue(
     let is_awaited = matches!(command, ManageCommand::Job { wait: true, .. });
     let request = match terms.if_revision {
         Some(_) if !request.is_change() => return Err(misuse("--if-revision goes with what changes something")),
-        Some(revision) => Request::IfRevision { revision, request: request.into() },
-        None => request,
+        Some(revision) => Request::IfRevision { revision, request: rehearsed(request, terms.dry_run)?.into() },
+        None => rehearsed(request, terms.dry_run)?,
     };
     let request =
         if terms.no_wait && request.is_change() { Request::Start { request: request.into() } } else { request };
@@ -189,6 +188,16 @@ fn pursue(
             Answer::Job(JobStatus { refused: Some(reason), .. }) if is_awaited => anyhow::bail!(reason),
             answer => return Ok(answer),
         }
+    }
+}
+
+/// The request, or that to tell only what it would do.
+fn rehearsed(request: Request, dry_run: bool) -> anyhow::Result<Request> {
+    match request {
+        request if !dry_run => Ok(request),
+        Request::Reload { force, reset, .. } => Ok(Request::Reload { force, dry_run, reset }),
+        request if request.is_change() => Ok(Request::DryRun { request: request.into() }),
+        _ => Err(misuse("--dry-run goes with what changes something")),
     }
 }
 

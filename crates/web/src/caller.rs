@@ -148,6 +148,8 @@ fn role_for(request: &Request) -> Role {
         // It reads that file as well, and stretches its passwords.
         R::Reload { .. } => Role::Operator,
         request if request.names_host_path() => Role::Administrator,
+        // Volumes that name no pool may be made anew then.
+        R::ForgetPool { .. } => Role::Administrator,
         // It gives back what an administrator may have taken away: also the right to manage.
         R::ResetClient { .. } => Role::Administrator,
         // Who manages in band is an administrator.

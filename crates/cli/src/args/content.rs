@@ -16,6 +16,11 @@ pub(crate) enum Switch {
 pub(crate) enum ContentCommand {
     /// Show the pools: directories in which volumes can be without naming a path
     Pools,
+    /// Forget a pool that the configuration does not name any more: what is gone for good
+    ForgetPool {
+        /// The pool's name
+        name: String,
+    },
     /// Delete a volume of a pool with its content, unless clients use it
     DeleteVolume {
         /// The volume's name

@@ -50,6 +50,10 @@ pub(crate) struct AskingArgs {
     #[arg(long, value_name = "NUMBER", global = true)]
     pub(crate) if_revision: Option<u64>,
 
+    /// Only tell what it would do, or why it would be refused: of volumes, snapshots, clients, targets, and of a reload
+    #[arg(long, global = true)]
+    pub(crate) dry_run: bool,
+
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -250,9 +254,6 @@ pub(crate) enum ManageCommand {
         /// Do it also when it takes away volumes that clients use
         #[arg(long)]
         force: bool,
-        /// Only show what differs, and which volumes are in use of those that would go
-        #[arg(long, conflicts_with = "force")]
-        dry_run: bool,
         /// Forget what was changed while the server ran: all is as the configuration says
         #[arg(long)]
         reset: bool,

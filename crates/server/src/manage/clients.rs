@@ -45,8 +45,7 @@ impl Manager {
     }
 
     pub(super) fn add_client(&mut self, id: &str, settings: &ClientSettings, force: bool) -> Result<Step, ManageError> {
-        let id = id.parse().map_err(|_| ClientError::Id(id.to_owned())).map_err(ChangeError::from)?;
-        self.change_client(ClientChange::Add(id, settings.clone()), force, |manager, client| {
+        self.change_client(ClientChange::Add(client_id(id)?, settings.clone()), force, |manager, client| {
             let line = format!("client {} is served: {}", client.shown(), rights(&client));
             manager.changed_of_client(line, &client)
         })
@@ -58,9 +57,7 @@ impl Manager {
         settings: &ClientSettings,
         force: bool,
     ) -> Result<Step, ManageError> {
-        if *settings == ClientSettings::default() {
-            return Err(ChangeError::from(ClientError::NoSettings).into());
-        }
+        check_settings(settings)?;
         let password = match (settings.psk.is_some(), settings.no_password) {
             (false, false) => "",
             _ => "; its password holds from its next handshake on",
@@ -119,6 +116,16 @@ impl Manager {
         force: bool,
         tell: impl FnOnce(&Manager, ClientConfig) -> Answer + Send + 'static,
     ) -> Result<Step, ManageError> {
+        self.when_client_may_change(change, force, |manager, change| manager.change_client_now(change, tell))
+    }
+
+    /// Goes on when a client may be changed so.
+    pub(super) fn when_client_may_change(
+        &mut self,
+        change: ClientChange,
+        force: bool,
+        then: impl FnOnce(&mut Manager, &ClientChange) -> Result<Step, ManageError> + Send + 'static,
+    ) -> Result<Step, ManageError> {
         if let ClientChange::Add(_, settings) | ClientChange::Set(_, settings) = &change
             && settings.psk.is_some()
         {
@@ -127,7 +134,7 @@ impl Manager {
         // What is refused anyhow is refused at once.
         self.target.clients().foresee(change.shown()).map_err(ChangeError::from)?;
         if force {
-            return self.change_client_now(&change, tell);
+            return then(self, &change);
         }
         let foreseen = change.clone();
         let find = move |manager: &Manager, users: &[User]| {
@@ -138,7 +145,7 @@ impl Manager {
             if !taken.is_empty() {
                 return Err(ManageError::Hides(taken.join(", ")));
             }
-            manager.change_client_now(&change, tell)
+            then(manager, &change)
         }))
     }
 
@@ -249,9 +256,18 @@ impl Manager {
     }
 }
 
+pub(super) fn client_id(text: &str) -> Result<ClientId, ChangeError> {
+    text.parse().map_err(|_| ClientError::Id(text.to_owned()).into())
+}
+
+/// Refuses a change of a client that changes nothing.
+pub(super) fn check_settings(settings: &ClientSettings) -> Result<(), ChangeError> {
+    if *settings == ClientSettings::default() { Err(ClientError::NoSettings.into()) } else { Ok(()) }
+}
+
 /// A change of a client that was asked for, until it is made.
 #[derive(Clone)]
-enum ClientChange {
+pub(super) enum ClientChange {
     Add(ClientId, ClientSettings),
     Set(String, ClientSettings),
     Remove(String),
@@ -259,7 +275,7 @@ enum ClientChange {
 }
 
 impl ClientChange {
-    fn shown(&self) -> Change<'_> {
+    pub(super) fn shown(&self) -> Change<'_> {
         match self {
             ClientChange::Add(id, settings) => Change::Add(*id, settings),
             ClientChange::Set(client, settings) => Change::Set(client, settings),

@@ -24,14 +24,24 @@ impl Manager {
         target: Option<&str>,
         force: bool,
     ) -> Result<Step, ManageError> {
-        let hold = self.busy.hold(name, "being mapped")?;
-        let (served_as, _) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
-        let lun = number.map(|number| Lun::new(number).ok_or(ManageError::Lun(number))).transpose()?;
+        let (hold, served_as, lun) = self.begin_to_map(name, number)?;
         match (target, lun) {
             (Some(target), lun) => self.map_to_target(name, target, lun, (force, hold)),
             (None, Some(lun)) => self.renumber(name, (served_as, lun), force, hold),
             (None, None) => Err(ManageError::Where(name.to_owned())),
         }
+    }
+
+    /// What of that is refused whatever the place: the number that it has now, and the one that is wanted.
+    pub(super) fn begin_to_map(
+        &self,
+        name: &str,
+        number: Option<u16>,
+    ) -> Result<(Hold, Lun, Option<Lun>), ManageError> {
+        let hold = self.busy.hold(name, "being mapped")?;
+        let (served_as, _) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let lun = number.map(|number| Lun::new(number).ok_or(ManageError::Lun(number))).transpose()?;
+        Ok((hold, served_as, lun))
     }
 
     fn renumber(&mut self, name: &str, numbers: (Lun, Lun), force: bool, hold: Hold) -> Result<Step, ManageError> {
@@ -99,7 +109,7 @@ impl Manager {
     }
 
     /// The target, which has this volume too, as its next unit when no number is said.
-    fn mapped(&self, volume: &str, target: &IscsiName, lun: Option<Lun>) -> Result<Mapped, ManageError> {
+    pub(super) fn mapped(&self, volume: &str, target: &IscsiName, lun: Option<Lun>) -> Result<Mapped, ManageError> {
         let there = self.target.target_node(target);
         let mut config = there.map_or_else(|| self.new_target(target.clone(), volume), Ok)?;
         let units = &mut config.units;
@@ -161,7 +171,7 @@ impl Manager {
     }
 
     /// The target, which has this volume no longer.
-    fn unmapped(&self, volume: &str, target: &IscsiName) -> Result<TargetChanges, ManageError> {
+    pub(super) fn unmapped(&self, volume: &str, target: &IscsiName) -> Result<TargetChanges, ManageError> {
         let config = self.target.target_node(target).ok_or_else(|| ManageError::NoTarget(target.to_string()))?;
         if config.units.values().all(|unit| unit != volume) {
             return Err(ManageError::NotThere { volume: volume.to_owned(), target: target.to_string() });
@@ -176,11 +186,11 @@ impl Manager {
 }
 
 /// A target as it is to be when a volume is mapped.
-struct Mapped {
+pub(super) struct Mapped {
     config: TargetNodeConfig,
-    lun: Lun,
+    pub(super) lun: Lun,
     /// Whether the volume was a unit of that target already.
-    is_moved: bool,
+    pub(super) is_moved: bool,
 }
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
-//! Changes of volumes that are only looked at: they are checked as if they were made, and what they would do is told.
+//! Changes that are only looked at: they are checked as if they were made, and what they would do is told.
 
 use sanwire_core::Size;
 use sanwire_store::VolumeSpec;
 
+mod clients;
+mod contents;
+mod mapping;
+
+use super::clients::{ClientChange, check_settings, client_id};
 use super::slow::Step;
 use super::usage::Way;
 use super::{Answer, ManageError, Manager, Request};
@@ -19,6 +24,24 @@ impl Manager {
             Request::RemoveVolume { name, force } => self.rehearse_removal(&name, force),
             Request::DeleteVolume { name, force, snapshots } => self.rehearse_deletion(&name, force, snapshots),
             Request::ResizeVolume { name, size } => self.rehearse_resizing(&name, &size),
+            Request::Snapshot { volumes, name, protected } => self.rehearse_snapshots(&volumes, &name, protected),
+            Request::SetSnapshot { snapshot, protected } => self.rehearse_protection(&snapshot, protected),
+            Request::DeleteSnapshot { snapshot } => self.rehearse_deletion_of_snapshot(&snapshot),
+            Request::Clone { snapshot, name, target } => self.rehearse_clone(&snapshot, &name, target.as_deref()),
+            Request::Rollback { snapshot, force, keep } => self.rehearse_rollback(&snapshot, force, keep.as_deref()),
+            Request::MapVolume { name, lun, target, force } => {
+                self.rehearse_mapping(&name, lun, target.as_deref(), force)
+            }
+            Request::UnmapVolume { name, target, force } => self.rehearse_unmapping(&name, &target, force),
+            Request::AddClient { id, settings, force } => {
+                self.rehearse_client(ClientChange::Add(client_id(&id)?, settings), force)
+            }
+            Request::SetClient { client, settings, force } => {
+                check_settings(&settings)?;
+                self.rehearse_client(ClientChange::Set(client, settings), force)
+            }
+            Request::RemoveClient { client, force } => self.rehearse_client(ClientChange::Remove(client), force),
+            Request::ResetClient { client, force } => self.rehearse_client(ClientChange::Reset(client), force),
             Request::Reload { reset, .. } => Ok(self.compare(reset)),
             other => Err(ManageError::NoRehearsal(other.name())),
         }

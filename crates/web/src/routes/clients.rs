@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, ForceQuery, Made, Tagged, unexpected};
+use super::{ChangeQuery, Changed, Made, Tagged, rehearsed, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -56,16 +56,19 @@ async fn list_clients(
 ///
 /// From wherever it comes; also one that was removed. One that may manage the server takes the role administrator.
 #[utoipa::path(post, path = "/clients", tag = "clients", request_body = NewClient,
-    params(("If-Match" = Option<String>, Header, description = "Only if `collections.clients` of the server is still this, in quotes."), ForceQuery),
-    responses((status = 201, description = "It is served.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+    params(("If-Match" = Option<String>, Header, description = "Only if `collections.clients` of the server is still this, in quotes."), ChangeQuery),
+    responses((status = 200, description = "It was only told.", body = Changed), (status = 201, description = "It is served.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn add_client(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(NewClient { id, settings }): Json<NewClient>,
 ) -> Result<Made, Problem> {
     let request = Request::AddClient { id: id.clone(), settings, force };
+    if dry_run {
+        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
+    }
     Ok(Made::resource(app.change(&caller, request, terms).await?, "clients", &id))
 }
 
@@ -88,7 +91,7 @@ async fn client(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<St
     params(
         ("client" = String, Path, description = "Its id or name."),
         ("If-Match" = Option<String>, Header, description = "Only if the client still has this ETag."),
-        ForceQuery,
+        ChangeQuery,
     ),
     responses((status = 200, description = "It was changed.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn change_client(
@@ -96,10 +99,11 @@ async fn change_client(
     caller: Caller,
     terms: Terms,
     Path(client): Path<String>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(settings): Json<ClientSettings>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::SetClient { client, settings, force }, terms).await.map(Made::changed)
+    let request = Request::SetClient { client, settings, force };
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// Serve a client no longer
@@ -109,7 +113,7 @@ async fn change_client(
     params(
         ("client" = String, Path, description = "Its id or name."),
         ("If-Match" = Option<String>, Header, description = "Only if the client still has this ETag."),
-        ForceQuery,
+        ChangeQuery,
     ),
     responses((status = 200, description = "It is not served any more.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn remove_client(
@@ -117,9 +121,10 @@ async fn remove_client(
     caller: Caller,
     terms: Terms,
     Path(client): Path<String>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::RemoveClient { client, force }, terms).await.map(Made::changed)
+    let request = Request::RemoveClient { client, force };
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// Forget what was changed of a client while the server ran
@@ -127,7 +132,7 @@ async fn remove_client(
     params(
         ("client" = String, Path, description = "Its id or name."),
         ("If-Match" = Option<String>, Header, description = "Only if the client still has this ETag."),
-        ForceQuery,
+        ChangeQuery,
     ),
     responses((status = 200, description = "The configuration holds again.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn reset_client(
@@ -135,9 +140,10 @@ async fn reset_client(
     caller: Caller,
     terms: Terms,
     Path(client): Path<String>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::ResetClient { client, force }, terms).await.map(Made::changed)
+    let request = Request::ResetClient { client, force };
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// Let a client or an iSCSI initiator wait

@@ -67,6 +67,34 @@ pub(crate) struct ForceQuery {
     force: bool,
 }
 
+/// How something is changed.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ChangeQuery {
+    /// Do it also while sessions use it, or when it takes from them what they use.
+    #[serde(default)]
+    force: bool,
+    /// Only tell what it would do, or why it would be refused.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Whether it is only told what would be done.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DryRunQuery {
+    /// Only tell what it would do, or why it would be refused.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// The request, or that to tell only what it would do.
+fn rehearsed(request: Request, dry_run: bool) -> Request {
+    if dry_run { Request::DryRun { request: Box::new(request) } } else { request }
+}
+
 /// A resource with its revision as its ETag.
 pub(crate) struct Tagged<T>(pub(crate) u64, pub(crate) T);
 

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use sanwire_server::{Answer, PoolStatus, Request};
+use sanwire_server::{Answer, JobStatus, PoolStatus, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::unexpected;
+use super::{Changed, Made, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
+use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(list_pools)).routes(routes!(pool))
+    OpenApiRouter::new().routes(routes!(list_pools)).routes(routes!(pool, forget_pool))
 }
 
 /// The pools
@@ -40,6 +41,20 @@ async fn pool(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<Stri
         pool.map(axum::Json).ok_or_else(|| Problem::new("pool-unknown", "there is no pool of this name"))
     };
     app.show(&caller, Request::Pools, find).await
+}
+
+/// Forget a pool that the configuration does not name any more
+///
+/// Its directory stays as it is. As long as a pool of before is known and not configured, no volume that names no pool is made anew.
+#[utoipa::path(delete, path = "/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "Its name.")),
+    responses((status = 200, description = "It is forgotten.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn forget_pool(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(name): Path<String>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::ForgetPool { name }, terms).await.map(Made::changed)
 }
 
 fn pools(answer: Answer) -> Result<Vec<PoolStatus>, Problem> {

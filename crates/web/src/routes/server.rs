@@ -8,11 +8,11 @@ use sanwire_server::{
     Answer, Collections, Deviation, GroupStatus, JobStatus, MissingStatus, PortState, Request, Status,
 };
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, Made, Tagged, status, unexpected};
+use super::{Changed, DryRunQuery, Made, Tagged, status, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -73,15 +73,6 @@ struct Reload {
     /// Forget what was changed while the server ran.
     #[serde(default)]
     reset: bool,
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-#[into_params(parameter_in = Query)]
-struct DryRunQuery {
-    /// Only tell what would change.
-    #[serde(default)]
-    dry_run: bool,
 }
 
 /// The server

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, ForceQuery, Made, in_path, unexpected};
+use super::{ChangeQuery, Changed, DryRunQuery, Made, in_path, rehearsed, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -82,7 +82,7 @@ async fn list_snapshots(
 /// Take snapshots of several volumes
 ///
 /// All as they are at one moment.
-#[utoipa::path(post, path = "/snapshots", tag = "snapshots", request_body = NewSnapshots, responses(
+#[utoipa::path(post, path = "/snapshots", tag = "snapshots", request_body = NewSnapshots, params(DryRunQuery), responses(
     (status = 200, description = "They are taken.", body = Changed),
     (status = 202, description = "It goes on as a job.", body = JobStatus),
 ))]
@@ -90,10 +90,11 @@ async fn take_snapshots(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewSnapshots { volumes, name, protected }): Json<NewSnapshots>,
 ) -> Result<Made, Problem> {
     let request = Request::Snapshot { volumes, name, protected };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// The snapshots of a volume
@@ -110,17 +111,21 @@ async fn list_snapshots_of(
 
 /// Take a snapshot of a volume
 #[utoipa::path(post, path = "/volumes/{volume}/snapshots", tag = "snapshots", request_body = NewSnapshot,
-    params(("volume" = String, Path, description = "Its name.")),
-    responses((status = 201, description = "It is taken.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+    params(("volume" = String, Path, description = "Its name."), DryRunQuery),
+    responses((status = 200, description = "It was only told.", body = Changed), (status = 201, description = "It is taken.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn take_snapshot(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path(volume): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewSnapshot { name, protected }): Json<NewSnapshot>,
 ) -> Result<Made, Problem> {
     let collection = format!("volumes/{}/snapshots", in_path(&volume));
     let request = Request::Snapshot { volumes: vec![volume], name: name.clone(), protected };
+    if dry_run {
+        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
+    }
     Ok(Made::resource(app.change(&caller, request, terms).await?, &collection, &name))
 }
 
@@ -143,31 +148,33 @@ async fn snapshot(
 
 /// Protect a snapshot, or not any more
 #[utoipa::path(patch, path = "/volumes/{volume}/snapshots/{snapshot}", tag = "snapshots", request_body = SnapshotChange,
-    params(("volume" = String, Path, description = "Its volume."), ("snapshot" = String, Path, description = "Its name.")),
+    params(("volume" = String, Path, description = "Its volume."), ("snapshot" = String, Path, description = "Its name."), DryRunQuery),
     responses((status = 200, description = "It was changed.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn change_snapshot(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path((volume, name)): Path<(String, String)>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(SnapshotChange { protected }): Json<SnapshotChange>,
 ) -> Result<Made, Problem> {
     let request = Request::SetSnapshot { snapshot: id(&volume, &name), protected };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// Delete a snapshot
 #[utoipa::path(delete, path = "/volumes/{volume}/snapshots/{snapshot}", tag = "snapshots",
-    params(("volume" = String, Path, description = "Its volume."), ("snapshot" = String, Path, description = "Its name.")),
+    params(("volume" = String, Path, description = "Its volume."), ("snapshot" = String, Path, description = "Its name."), DryRunQuery),
     responses((status = 200, description = "It is deleted.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn delete_snapshot(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path((volume, name)): Path<(String, String)>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
     let request = Request::DeleteSnapshot { snapshot: id(&volume, &name) };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// Have a volume hold again what its snapshot does
@@ -175,7 +182,7 @@ async fn delete_snapshot(
     params(
         ("volume" = String, Path, description = "Its name."),
         ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
-        ForceQuery,
+        ChangeQuery,
     ),
     responses((status = 200, description = "It does.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn roll_back(
@@ -183,11 +190,11 @@ async fn roll_back(
     caller: Caller,
     terms: Terms,
     Path(volume): Path<String>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(Rollback { snapshot, keep }): Json<Rollback>,
 ) -> Result<Made, Problem> {
     let request = Request::Rollback { snapshot: id(&volume, &snapshot), force, keep };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// What the management calls a snapshot. No name has an `@`, which is refused there.

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::server::AccessState;
-use super::{Changed, ForceQuery, Made, Tagged, status};
+use super::{ChangeQuery, Changed, Made, Tagged, rehearsed, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -99,7 +99,7 @@ async fn target(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<St
         ("target" = String, Path, description = "Its name."),
         ("lun" = u16, Path, maximum = 65535, description = "The number."),
         ("If-Match" = Option<String>, Header, description = "Only if the target still has this ETag."),
-        ForceQuery,
+        ChangeQuery,
     ),
     responses((status = 200, description = "It is one.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn map_unit(
@@ -107,11 +107,11 @@ async fn map_unit(
     caller: Caller,
     terms: Terms,
     Path((target, lun)): Path<(String, u16)>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(Mapping { volume }): Json<Mapping>,
 ) -> Result<Made, Problem> {
     let request = Request::MapVolume { name: volume, lun: Some(lun), target: Some(target), force };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// Take a logical unit out of a target
@@ -122,7 +122,7 @@ async fn map_unit(
         ("target" = String, Path, description = "Its name."),
         ("lun" = u16, Path, maximum = 65535, description = "The number."),
         ("If-Match" = Option<String>, Header, description = "Only if the target still has this ETag."),
-        ForceQuery,
+        ChangeQuery,
     ),
     responses((status = 200, description = "It is none any more.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn unmap_unit(
@@ -130,7 +130,7 @@ async fn unmap_unit(
     caller: Caller,
     mut terms: Terms,
     Path((target, lun)): Path<(String, u16)>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
     let name = target.clone();
     let known = app.look(&caller, Request::Status, move |answer| find(answer, &name)).await?;
@@ -138,7 +138,8 @@ async fn unmap_unit(
     terms.revision = terms.revision.or(Some(known.revision));
     let unit = known.units.into_iter().find(|unit| unit.lun == lun);
     let unit = unit.ok_or_else(|| Problem::new("mapping-unknown", "the target has no logical unit of this number"))?;
-    app.change(&caller, Request::UnmapVolume { name: unit.volume, target, force }, terms).await.map(Made::changed)
+    let request = Request::UnmapVolume { name: unit.volume, target, force };
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 /// Put the ports of a group into another state, for one target

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::new_volume::{NewVolume, VolumeInPool};
-use super::{Changed, ForceQuery, Made, Tagged, status};
+use super::{ChangeQuery, Changed, DryRunQuery, ForceQuery, Made, Tagged, rehearsed, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -40,29 +40,6 @@ struct VolumeChange {
     lun: Option<u16>,
     /// Whether its content is neither deleted nor rolled back.
     protected: Option<bool>,
-}
-
-/// Whether it is only told what would be done.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-#[into_params(parameter_in = Query)]
-struct DryRunQuery {
-    /// Only tell what it would do, or why it would be refused.
-    #[serde(default)]
-    dry_run: bool,
-}
-
-/// How a volume is changed.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-#[into_params(parameter_in = Query)]
-struct ChangeQuery {
-    /// Do it also while sessions use it, or when it takes from them what they use.
-    #[serde(default)]
-    force: bool,
-    /// Only tell what it would do, or why it would be refused; of another size only.
-    #[serde(default)]
-    dry_run: bool,
 }
 
 /// Another disc.
@@ -186,11 +163,6 @@ async fn change_volume(
         _ => return Err(Problem::invalid("give one of size, security, lun and protected")),
     };
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
-}
-
-/// The request, or that to tell only what it would do.
-fn rehearsed(request: Request, dry_run: bool) -> Request {
-    if dry_run { Request::DryRun { request: Box::new(request) } } else { request }
 }
 
 /// What becomes of a volume.

@@ -50,6 +50,55 @@ fn a_change_of_a_volume_may_be_only_told() {
             "",
             Request::DeleteVolume { name: "v0".into(), force: true, snapshots: false },
         ),
+        (
+            "POST",
+            "/volumes/v0/snapshots?dry-run=true",
+            r#"{"name":"s"}"#,
+            Request::Snapshot { volumes: vec!["v0".into()], name: "s".into(), protected: false },
+        ),
+        (
+            "POST",
+            "/snapshots?dry-run=true",
+            r#"{"volumes":["v0"],"name":"s"}"#,
+            Request::Snapshot { volumes: vec!["v0".into()], name: "s".into(), protected: false },
+        ),
+        (
+            "PATCH",
+            "/volumes/v0/snapshots/s?dry-run=true",
+            r#"{"protected":true}"#,
+            Request::SetSnapshot { snapshot: "v0@s".into(), protected: true },
+        ),
+        ("DELETE", "/volumes/v0/snapshots/s?dry-run=true", "", Request::DeleteSnapshot { snapshot: "v0@s".into() }),
+        (
+            "POST",
+            "/volumes/v0/rollback?dry-run=true&force=true",
+            r#"{"snapshot":"s"}"#,
+            Request::Rollback { snapshot: "v0@s".into(), force: true, keep: None },
+        ),
+        (
+            "POST",
+            "/clients?dry-run=true",
+            r#"{"id":"a1"}"#,
+            Request::AddClient { id: "a1".into(), settings: Default::default(), force: false },
+        ),
+        ("DELETE", "/clients/alice?dry-run=true", "", Request::RemoveClient { client: "alice".into(), force: false }),
+        (
+            "POST",
+            "/clients/alice/reset?dry-run=true",
+            "",
+            Request::ResetClient { client: "alice".into(), force: false },
+        ),
+        (
+            "PUT",
+            "/targets/iqn.2026-11.org.sanwire:a/units/3?dry-run=true",
+            r#"{"volume":"v0"}"#,
+            Request::MapVolume {
+                name: "v0".into(),
+                lun: Some(3),
+                target: Some("iqn.2026-11.org.sanwire:a".into()),
+                force: false,
+            },
+        ),
     ] {
         let told = web.ask(method, &format!("/api/v1{path}"), "", body);
         assert_eq!((told.status, told.header("location")), (200, None), "{method} {path}");

@@ -211,6 +211,14 @@ impl Clients {
         Ok(Prospect::new(before, after, self.local))
     }
 
+    /// Who would be changed, and what that client is then; `None`: not known any more.
+    pub(crate) fn foreseen(&self, change: Change<'_>) -> Result<(ClientId, Option<ClientConfig>), ClientError> {
+        let mut after = Table::clone(&self.table.load());
+        let id = after.apply(change)?;
+        let client = after.get(id).cloned();
+        Ok((id, client))
+    }
+
     /// The units that a client sees, and changes nothing of in a session that is read only; they follow what it may see until [`Clients::leave`].
     pub(crate) fn enter(&self, client: ClientId, peer: Peer, is_read_only: bool) -> Arc<LogicalUnits> {
         self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer, self.local))

@@ -252,15 +252,18 @@ impl Manager {
         hold: Hold,
     ) -> Step {
         let (mut lines, removal) = taken_out;
-        let (volume, name) = (content.volume.clone(), content.volume.clone());
+        let Content { volume, pool, unit } = content;
+        let (name, was_served) = (volume.clone(), unit.is_some());
+        // Its store is open as long as it is there.
+        drop(unit);
         let state = self.target.state_directory().map(ToOwned::to_owned);
         lines.push(format!("the content of volume {volume} is deleted"));
         let what = format!("deleting the content of {volume}");
         let work = move || {
             // What could not be made stable is deleted all the same.
             let _ = removal.map(|removal| removal.wait(FLUSH_TIMEOUT));
-            let pool = &content.pool;
-            let deleted = content.lock().and_then(|_lock| {
+            let lock = (!was_served).then(|| pool.lock(&volume)).transpose();
+            let deleted = lock.and_then(|_lock| {
                 pool.begin_to_delete(&volume, snapshots)?;
                 // A crash from now on leaves the note, and with that it is forgotten once more.
                 pool.forget(&volume, state.as_deref());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Attached, Process, Server, Wire, World, pattern, run_ok, wait_until};
+use crate::harness::{Attached, Process, Server, Wire, World, pattern, run, run_ok, wait_until};
 use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -155,5 +155,95 @@ fn a_server_that_is_killed_while_it_rolls_layers_back_has_the_one_or_the_other()
     ctl_ok(&socket, &["delete-volume", "a", "--snapshots", "--force"]);
     let left = fs::read_dir(world.scratch.path("pool/.sanwire-layers")).expect("a directory").count();
     assert_eq!((ends[0] + ends[1], left), (5, 0));
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// A file system on a device with sectors of 4096 bytes, until the test ends.
+struct LongSectors {
+    device: String,
+    directory: PathBuf,
+}
+
+impl LongSectors {
+    fn new(world: &World) -> LongSectors {
+        let (image, directory) = (world.scratch.path("sectors.img"), world.scratch.path("pool"));
+        File::create(&image).and_then(|file| file.set_len(96 << 20)).expect("an image");
+        let mut attach = Command::new("losetup");
+        attach.args(["--find", "--show", "--sector-size", "4096"]).arg(&image);
+        let device = run_ok(attach, TIMEOUT).trim().to_owned();
+        let mut make = Command::new("mkfs.ext4");
+        make.args(["-q", "-F", &device]);
+        run_ok(make, TIMEOUT);
+        fs::create_dir_all(&directory).expect("a mount point");
+        let mut mount = Command::new("mount");
+        mount.arg(&device).arg(&directory);
+        run_ok(mount, TIMEOUT);
+        LongSectors { device, directory }
+    }
+}
+
+impl Drop for LongSectors {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        unmount.arg("--lazy").arg(&self.directory);
+        run(unmount, TIMEOUT);
+        let mut detach = Command::new("losetup");
+        detach.args(["--detach", &self.device]);
+        run(detach, TIMEOUT);
+    }
+}
+
+#[test]
+fn layers_of_a_volume_past_the_page_cache_are_served_again_also_where_they_began_without_it() {
+    let test = "layers_of_a_volume_past_the_page_cache_are_served_again_also_where_they_began_without_it";
+    let Some(world) = World::new(test, 1500, &["mkfs.ext4", "mount"]) else { return };
+    let _mounted = LongSectors::new(&world);
+    let volumes = ["a=pool:p,size=16M,block=4096,direct", "b=pool:p,size=1M,block=4096,direct"];
+    let (mut server, socket) = serve(&world, &volumes);
+    let content_of_a = pattern(21, SIZE);
+    fill(&world, "a", &content_of_a);
+    wait_until("nobody uses it", TIMEOUT, || ctl(&socket, &["remove-volume", "a"]).code == Some(0));
+    // Nobody says now which blocks it has.
+    ctl_ok(&socket, &["snapshot", "a", "first"]);
+    ctl_ok(&socket, &["snapshot", "b", "first"]);
+    ctl_ok(&socket, &["add-volume", volumes[0]]);
+    fill(&world, "a", &pattern(22, SIZE));
+    server.stop();
+    server.restart();
+    wait_until("it serves again", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
+    assert!(
+        content(&world, &Wire::Ip.url("a")) == pattern(22, SIZE)
+            && content(&world, &Wire::Ip.url("b")).len() == 1 << 20
+    );
+    assert!(of_snapshot(&world, &socket, "a@first") == content_of_a);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn a_host_whose_session_has_ended_writes_nothing_over_a_rollback_when_it_is_back() {
+    let test = "a_host_whose_session_has_ended_writes_nothing_over_a_rollback_when_it_is_back";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let (mut server, socket) = serve(&world, &["a=pool:p,size=16M"]);
+    let attached = Attached::file(&world, &Wire::Ip.url("a"));
+    let file = OpenOptions::new().read(true).write(true).open(&attached.place).expect("a file");
+    let first = pattern(31, SIZE);
+    file.write_all_at(&first, 0).and_then(|()| file.sync_all()).expect("it can be written");
+    ctl_ok(&socket, &["snapshot", "a", "first"]);
+    file.write_all_at(&pattern(32, 1 << 20), 0).expect("it can be written");
+    let id = run_ok(world.sanwire(&["id"]), TIMEOUT).trim().to_owned();
+    // Whoever closes the file, as each new process does, has it written out first: that reaches the server, and is not flushed there.
+    world.cut_link();
+    ctl_ok(&socket, &["drop-client", &id]);
+    wait_until("its session has ended", TIMEOUT, || !ctl_ok(&socket, &["sessions"]).contains(&id));
+    let told = ctl_ok(&socket, &["rollback", "a@first", "--force", "--dry-run"]);
+    assert!(told.contains("would hold what the snapshot a@first does"), "{told}");
+    ctl_ok(&socket, &["rollback", "a@first", "--force"]);
+    world.restore_link();
+    assert!(file.sync_all().is_err(), "it hears that this is lost: {}", attached.log());
+    drop(file);
+    attached.detach(&world);
+    assert!(content(&world, &Wire::Ip.url("a")) == first, "nothing of it is written again");
+    let happened = ctl_ok(&socket, &["events"]);
+    assert!(happened.contains("volume a holds what the snapshot a@first does"), "{happened}");
     assert!(server.stop().success(), "{}", server.log());
 }

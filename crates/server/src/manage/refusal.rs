@@ -93,7 +93,7 @@ fn of_pool(error: &PoolError) -> &'static str {
         PoolError::Unknown(_) => "pool-unknown",
         PoolError::NotForgotten { .. } => "not-kept",
         PoolError::Ambiguous { .. } => "pool-ambiguous",
-        PoolError::NoSharing(_) | PoolError::OtherWay(_) => "snapshots-impossible",
+        PoolError::NoSharing(_) | PoolError::NoLinks(_) | PoolError::OtherWay(_) => "snapshots-impossible",
         PoolError::TooManyLayers { .. } => "snapshots-too-many",
         PoolError::NotInPool(_) => "volume-not-in-pool",
         PoolError::SnapshotName(_) => "snapshot-name-invalid",

@@ -122,6 +122,12 @@ pub enum PoolError {
          them on any file system: snapshots = \"layers\" in the pool's configuration"
     )]
     NoSharing(String),
+    /// What is below layers has two names.
+    #[error(
+        "pool {0} makes no snapshots: its file system gives no file a second name (hard link), as exFAT and some network file systems; move the \
+         pool to ext4, XFS or btrfs"
+    )]
+    NoLinks(String),
     /// A volume of layers and a snapshot that is a file.
     #[error(
         "snapshot {0} is a file, and its volume is made of layers by now: clone it, or serve it (pool:POOL/{0},readonly) and copy it"

@@ -45,6 +45,15 @@ pub(super) trait Files: Debug + Send + Sync {
     /// Whether snapshots can be made there: tried, with two files that are empty.
     fn can_share(&self, directory: &Path) -> bool;
 
+    /// Whether a file there can have a second name, as what is below layers has: tried.
+    fn can_link(&self, directory: &Path) -> bool {
+        let [file, name] = PROBES.map(|name| directory.join(name));
+        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file);
+        let linked = made.and_then(|_| fs::hard_link(&file, &name));
+        [file, name].iter().for_each(|probe| drop(fs::remove_file(probe)));
+        linked.is_ok()
+    }
+
     /// Keeps the catalogue, through crashes.
     fn save(&self, file: &StateFile, catalogue: &Catalogue) -> io::Result<()> {
         catalogue.save(file)

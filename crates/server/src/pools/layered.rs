@@ -50,18 +50,21 @@ impl Pool {
     pub(super) fn way(&self) -> Option<Way> {
         match self.config().snapshots {
             SnapshotWay::Auto | SnapshotWay::Reflink if self.can_share() => Some(Way::Reflink),
-            SnapshotWay::Layers => Some(Way::Layers),
-            SnapshotWay::Auto | SnapshotWay::Reflink | SnapshotWay::None => None,
+            SnapshotWay::Layers if self.can_link() => Some(Way::Layers),
+            SnapshotWay::Auto | SnapshotWay::Reflink | SnapshotWay::Layers | SnapshotWay::None => None,
         }
     }
 
     /// How a snapshot of a volume is made.
     ///
     /// # Errors
-    /// [`PoolError::NoSharing`]: in no way.
+    /// [`PoolError::NoSharing`], [`PoolError::NoLinks`]: in no way.
     pub(super) fn way_of(&self, volume: &str) -> Result<Way, PoolError> {
         let own = self.is_layered(volume).then_some(Way::Layers);
-        own.or(self.way()).ok_or_else(|| PoolError::NoSharing(self.name().to_owned()))
+        own.or(self.way()).ok_or_else(|| match self.config().snapshots {
+            SnapshotWay::Layers => PoolError::NoLinks(self.name().to_owned()),
+            _ => PoolError::NoSharing(self.name().to_owned()),
+        })
     }
 
     /// Where families are.
@@ -266,11 +269,26 @@ impl Pool {
             return Ok(None);
         }
         let failed = |error: FamilyError| self.failed("delete", content, error.into());
-        let family = self.family(volume, FamilyOptions::default()).map_err(failed)?;
+        let family = match self.family(volume, FamilyOptions::default()) {
+            // What cannot be opened goes as a whole, where nobody else needs it.
+            Err(error) if self.goes_with_family(volume) => {
+                tracing::warn!("pool {}: the layers of {volume} go unopened: {error}", self.name());
+                return Ok(None);
+            }
+            family => family.map_err(failed)?,
+        };
         let removed = id.as_ref().map_or_else(|| family.remove(volume), |id| family.forget(id));
         self.tidier().tidy(&family);
         removed.map_err(failed)?;
         Ok(Some(family))
+    }
+
+    /// Whether a volume is being deleted, and so are all others of its family.
+    fn goes_with_family(&self, volume: &str) -> bool {
+        let Catalogue { layered, deleting, .. } = &*self.catalogue();
+        let id = layered.get(volume);
+        let mut family = layered.iter().filter(|(_, of)| Some(*of) == id);
+        family.all(|(member, _)| deleting.contains(member))
     }
 
     /// Removes the directories of families that have no volume any more.

@@ -43,6 +43,7 @@ pub(crate) struct Pool {
     config: PoolConfig,
     id: String,
     can_share: bool,
+    can_link: bool,
     lengths: Mutex<Lengths>,
     file: StateFile,
     catalogue: Mutex<Catalogue>,
@@ -145,12 +146,14 @@ impl Pool {
         let shares = || files.can_share(&config.directory);
         // Where there is no room it cannot be tried.
         let can_share = shares() || reserve.give_up() && shares();
+        let can_link = files.can_link(&config.directory);
         reserve.take();
         let (doubtful, editing, unplaced) = (Mutex::default(), Mutex::default(), Mutex::default());
         let pool = Pool {
             config,
             id,
             can_share,
+            can_link,
             lengths,
             file,
             catalogue,
@@ -205,6 +208,11 @@ impl Pool {
     /// Whether its file system shares blocks between files.
     pub(super) fn can_share(&self) -> bool {
         self.can_share
+    }
+
+    /// Whether a file of its file system can have a second name.
+    pub(super) fn can_link(&self) -> bool {
+        self.can_link
     }
 
     pub(super) fn catalogue(&self) -> MutexGuard<'_, Catalogue> {

@@ -46,6 +46,8 @@ pub(crate) struct Copied {
     /// Whether there is no room for the catalogue but what is reserved.
     pub(crate) is_full: Arc<AtomicBool>,
     pub(crate) hang: Arc<Hang>,
+    /// Whether no file can have a second name.
+    pub(crate) has_no_links: Arc<AtomicBool>,
 }
 
 /// Steps that wait, as on a disk that does not answer.
@@ -81,8 +83,8 @@ impl Hang {
 
 impl Default for Copied {
     fn default() -> Copied {
-        let (after, has_failed, is_full, hang) = Default::default();
-        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full, hang }
+        let (after, has_failed, is_full, hang, has_no_links) = Default::default();
+        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full, hang, has_no_links }
     }
 }
 
@@ -114,6 +116,10 @@ impl Copied {
 impl Files for Copied {
     fn can_share(&self, _directory: &Path) -> bool {
         true
+    }
+
+    fn can_link(&self, _directory: &Path) -> bool {
+        !self.has_no_links.load(Ordering::Relaxed)
     }
 
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -4,9 +4,10 @@ use sanwire_store::RamStore;
 use sanwire_store_file::blocking;
 
 use super::*;
-use crate::pools::Pool;
 use crate::pools::layered::DIRECTORY;
-use crate::pools::layered::tests::{BLOCK, Place, holds, id, open, serve, take};
+use crate::pools::layered::tests::{BLOCK, Place, holds, id, names, open, serve, take};
+use crate::pools::testing::Copied;
+use crate::pools::{Pool, PoolError};
 
 #[test]
 fn what_was_sealed_is_known_again_and_nothing_else_is_taken_for_it() {
@@ -111,4 +112,39 @@ fn a_volume_over_something_else_can_be_deleted() {
     }
     drop(pool);
     assert_eq!(fs::read_dir(place.0.join(DIRECTORY)).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_system_without_second_names_has_no_layers() {
+    let place = Place::new("no-links");
+    place.fill();
+    fs::create_dir_all(place.0.join("other")).unwrap();
+    fs::write(place.0.join("other/a.img"), vec![1; BLOCK]).unwrap();
+    let config = format!("p={},snapshots=layers", place.0.join("other").display()).parse().unwrap();
+    let files = Copied::default();
+    files.has_no_links.store(true, Ordering::Relaxed);
+    let pool = Arc::new(Pool::open_with(&config, None, Box::new(files)).unwrap());
+    assert!(holds(&pool, "a", &[1]), "it is served from its file");
+    assert!(matches!(take(&pool, &["a@one"]), Err(PoolError::NoLinks(_))));
+    drop(pool);
+    let pool = Pool::open_with(&config, None, Box::new(super::super::files::Reflink)).unwrap();
+    assert!(pool.can_link() && !place.0.join("other/.sanwire-probe.a").exists());
+}
+
+#[test]
+fn a_volume_whose_layers_cannot_be_opened_can_be_deleted_when_nobody_else_needs_them() {
+    let place = Place::new("unopened");
+    place.fill();
+    let pool = place.reopen();
+    pool.make_clone(&id("a@first"), "c").unwrap();
+    let directory = pool.families_directory().join(&pool.catalogue().layered["a"]);
+    drop(pool);
+    fs::write(directory.join("catalogue.json"), "damaged").unwrap();
+    let pool = place.reopen();
+    assert!(["a", "c"].iter().all(|volume| open(&pool, volume, "").is_err()) && open(&pool, "b", "").is_ok());
+    let delete = |volume| pool.begin_to_delete(volume, true).and_then(|()| pool.delete(volume));
+    assert!(pool.delete_snapshot(&id("a@first")).is_err());
+    assert!(delete("c").is_err() && directory.exists(), "the other one needs them");
+    assert!(delete("a").and_then(|()| delete("c")).is_ok() && !directory.exists());
+    assert!(!pool.has("a") && !pool.has("c") && names(&pool).is_empty());
 }

@@ -69,7 +69,7 @@ pub(in crate::pools) fn take(pool: &Pool, names: &[&str]) -> Result<(), PoolErro
     taken.and_then(|()| pool.commit(&ids, false)).inspect_err(|_| pool.discard(&ids))
 }
 
-fn names(pool: &Pool) -> Vec<String> {
+pub(in crate::pools) fn names(pool: &Pool) -> Vec<String> {
     pool.snapshots(None).into_iter().map(|snapshot| format!("{}@{}", snapshot.volume, snapshot.name)).collect()
 }
 

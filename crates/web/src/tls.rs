@@ -22,8 +22,10 @@ use crate::certificate;
 #[non_exhaustive]
 pub enum CertificateError {
     /// A file cannot be read.
-    #[error("cannot read the certificate of the HTTP API in {}: {source}", path.display())]
+    #[error("cannot read the {part} of the HTTP API in {}: {source}", path.display())]
     Read {
+        /// What it holds: the certificate or the key.
+        part: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
@@ -94,16 +96,16 @@ impl Certificates {
 impl Tls {
     /// That of the administrator. A key that `is_trusted` may be readable by others as far as its mode says.
     pub(crate) fn load(certificate: &Path, key: &Path, is_trusted: bool) -> Result<Self, CertificateError> {
-        let failed = |path: &Path| {
+        let failed = |part, path: &Path| {
             let path = path.to_owned();
-            move |source| CertificateError::Read { path, source }
+            move |source| CertificateError::Read { part, path, source }
         };
-        let mode = fs::metadata(key).map_err(failed(key))?.permissions().mode();
+        let mode = fs::metadata(key).map_err(failed("key", key))?.permissions().mode();
         if mode & 0o077 != 0 && !is_trusted {
             return Err(CertificateError::Open { path: key.to_owned() });
         }
-        let chain = fs::read(certificate).map_err(failed(certificate))?;
-        let key = fs::read(key).map_err(failed(key))?;
+        let chain = fs::read(certificate).map_err(failed("certificate", certificate))?;
+        let key = fs::read(key).map_err(failed("key", key))?;
         Tls::of(&chain, &key).map_err(|reason| CertificateError::Unfit { path: certificate.to_owned(), reason })
     }
 

@@ -121,6 +121,7 @@ fn every_key_that_there_is_has_a_row() {
         "",
         "[[volume]]\n",
         "[[pool]]\n",
+        "[metrics]\n",
         "[[client]]\n",
         "[[target]]\n",
         "[discovery]\n",
@@ -130,7 +131,7 @@ fn every_key_that_there_is_has_a_row() {
         ROWS.iter().flat_map(|(text, _, _)| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')).collect();
     for table in tables {
         let keys = keys(&scratch, table);
-        assert!(keys.len() > 1, "{table}: {keys:?}");
+        assert!(!keys.is_empty(), "{table}");
         for key in keys {
             assert!(words.contains(key.as_str()), "{table}{key}: add a row to odd_configurations/rows.rs");
         }

@@ -67,7 +67,14 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("http = ['0.0.0.0']\nhttp-plaintext = true"), Warned, "can be read on the way"),
     (with_volume!("http-plaintext = true"), Warned, "http-plaintext has no effect"),
     (with_volume!("http = ['0.0.0.0']\nhttp-key = '/k'"), Refused, "http-certificate and http-key: give both or none"),
-    (with_volume!("http = ['0.0.0.0']\nhttp-key = 'k'\nhttp-certificate = '/c'"), Warned, "http-key: k is relative"),
+    (with_volume!("http = ['0.0.0.0']\nhttp-key = 'k'\nhttp-certificate = '/c'"), Missing, "http-key: k is relative"),
+    (
+        with_volume!("http = ['0.0.0.0']\nhttp-key = '/k'\nhttp-certificate = '/c'"),
+        Missing,
+        "cannot read the key of the HTTP API in /k",
+    ),
+    (with_volume!("announce = ['10.0.0.300']"), Refused, "sanwire.toml:1: "),
+    (with_volume!("announce = ['203.0.113.77']"), Warned, "announce: 203.0.113.77 is no address or interface of this"),
     (with_volume!("http = ['127.0.0.1', '127.0.0.1:5674']"), Refused, "stands in line 1 already"),
     (with_volume!("http-hosts = ['box']"), Warned, "http-hosts has no effect"),
     (with_volume!("http = ['127.0.0.1']\nhttp-hosts = ['http://box:80']"), Refused, "is no name of a host"),
@@ -271,6 +278,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_pool!("directory = 'pool'"), Refused, "sanwire.toml:4: 'p=pool' is no pool: use NAME=DIRECTORY"),
     (with_pool!("directory = 'DIR'\nlimit = '0'"), Refused, "sanwire.toml:4: '0' is no limit of a pool"),
     (with_pool!("directory = 'DIR'\ndefault = 'yes'"), Refused, "sanwire.toml:7: invalid type"),
+    (with_pool!("directory = 'DIR'\nsnapshots = 'zfs'"), Refused, "'zfs' is no way to make snapshots"),
     (with_pool!("directory = 'DIR/none'"), Missing, "mount its file system, or make it"),
     (with_pool!("directory = 'DIR/empty'"), Missing, "it is no directory"),
     (

@@ -65,7 +65,11 @@ fn a_reset_by_ctl_tells_what_it_would_do_takes_nothing_from_clients_and_then_doe
     let options = options.map(str::to_owned);
     let wire = format!("iscsi:127.0.0.1:{port}");
     let mut server = Server::start_on(&scratch, &[&wire], &["disk0=ram:8M", "disk1=ram:8M"], &options);
-    let status = || ctl_ok(&socket, &["status"]);
+    let status = || {
+        let status = ctl_ok(&socket, &["status"]);
+        let (_time, served) = status.split_once('\n').expect("what it serves");
+        served.to_owned()
+    };
     let (before, [dry, reset]) = (status(), [&["reload", "--reset", "--dry-run"][..], &["reload", "--reset"]]);
     assert_eq!(ctl_ok(&socket, dry), "nothing differs\n");
     ctl_ok(&socket, &["add-volume", "disk2=ram:8M"]);

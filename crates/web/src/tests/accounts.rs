@@ -1,5 +1,7 @@
 //! Who is let in, and as what.
 
+use std::time::Instant;
+
 use sanwire_server::{Request, WebLinkError};
 use serde_json::json;
 
@@ -179,8 +181,11 @@ fn users_are_changed_and_the_last_administrator_stays() {
 #[test]
 fn a_storm_of_log_ins_is_refused_and_hurts_nobody() {
     let (web, root) = with_administrator();
+    let begun = Instant::now();
     let codes: Vec<u16> = (0..20).map(|_| log_in(&web, "root", "a wrong one!").status).collect();
-    assert!(codes.iter().filter(|code| **code == 401).count() <= 8, "{codes:?}");
+    // Six at once, and one each ten seconds: on a busy host twenty take that long.
+    let allowed = 7 + begun.elapsed().as_secs() / 10;
+    assert!(codes.iter().filter(|code| **code == 401).count() as u64 <= allowed && codes.contains(&429), "{codes:?}");
     assert_eq!(log_in(&web, "root", PASSWORD).code(), (429, "login-too-often".into()));
     assert_eq!(web.ask_by_tcp("GET", "/api/v1/volumes", &root, "").status, 200, "who is logged in goes on");
 }

@@ -9,7 +9,6 @@ mod window;
 
 pub use server::{NbdClients, NbdError, NbdServer, serve_nbd};
 pub use socket::NbdAddress;
-pub(crate) use socket::remove_dead_socket;
 
 #[cfg(test)]
 mod tests;

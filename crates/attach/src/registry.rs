@@ -348,7 +348,10 @@ fn remove_remains(record: &Record) -> Result<(), LoopError> {
                 let _ = fs::remove_dir(mount_point);
             }
         }
-        Kind::Nbd { socket: Some(socket), .. } => crate::nbd::remove_dead_socket(socket),
+        Kind::Nbd { socket: Some(socket), .. } => {
+            // At the worst an attachment at this place takes it away.
+            let _ = sanwire_io::unix::remove_dead(socket);
+        }
         Kind::Nbd { socket: None, .. } => {}
     }
     Ok(())

@@ -7,15 +7,15 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem;
 use std::net::Shutdown;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::net::sockopt::socket_peercred;
+use sanwire_io::unix::{self, ListenError, SocketPlace};
 use sanwire_server::{Answer, Asker, ManagementHandle, REQUEST_MAX_BYTES, Request};
 
 use crate::administration;
@@ -37,7 +37,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The server's end. Dropping it takes the socket away.
 pub(crate) struct ControlSocket {
-    path: PathBuf,
+    _place: SocketPlace,
 }
 
 impl ControlSocket {
@@ -47,41 +47,20 @@ impl ControlSocket {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         }
-        remove_stale(path)?;
-        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {shown}"))?;
-        let socket = ControlSocket { path: path.to_owned() };
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .with_context(|| format!("cannot close {shown} to others"))?;
+        let (listener, place) = unix::listen(path).map_err(|error| match error {
+            ListenError::Answered => misuse(format!(
+                "a server is managed by {shown} already: give this one another --name or --control PATH"
+            )),
+            ListenError::NoSocket => {
+                misuse(format!("{shown} is there and is no socket: choose another --control PATH"))
+            }
+            ListenError::Io(error) => anyhow::Error::new(error).context(format!("cannot listen at {shown}")),
+        })?;
         thread::Builder::new()
             .name("control".into())
             .spawn(move || serve(&listener, move |by, line| Ok(serde_json::to_vec(&desk.handle_json(by, line))?)))
             .context("cannot start a thread for the control socket")?;
-        Ok(socket)
-    }
-}
-
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        // Nothing is lost when it stays: the next server takes it away.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// A socket that nobody answers at was left by a server that was killed.
-fn remove_stale(path: &Path) -> anyhow::Result<()> {
-    match UnixStream::connect(path) {
-        Ok(_) => Err(misuse(format!(
-            "a server is managed by {} already: give this one another --name or --control PATH",
-            path.display()
-        ))),
-        // What is no socket refuses connections too: it stays, and listening there fails.
-        Err(_) if fs::symlink_metadata(path).is_ok_and(|there| !there.file_type().is_socket()) => {
-            Err(misuse(format!("{} is there and is no socket: choose another --control PATH", path.display())))
-        }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).with_context(|| format!("cannot remove the old {}", path.display()))
-        }
-        Err(_) => Ok(()),
+        Ok(ControlSocket { _place: place })
     }
 }
 
@@ -238,6 +217,8 @@ pub(crate) fn ask(path: &Path, request: &Request) -> anyhow::Result<Answer> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     /// A socket where each is answered with what it asked.
@@ -271,18 +252,6 @@ mod tests {
         assert_eq!(answer(&path, "asked\n"), "asked\n");
         assert!(is_open(&silent) && is_open(&slow), "they still have time");
         fs::remove_file(&path).unwrap();
-    }
-
-    #[test]
-    fn only_a_socket_that_nobody_answers_at_is_removed() {
-        let path = std::env::temp_dir().join(format!("sanwire-control-stale-{}", std::process::id()));
-        fs::write(&path, "precious").unwrap();
-        assert!(remove_stale(&path).unwrap_err().to_string().contains("is no socket"));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-        fs::remove_file(&path).unwrap();
-        drop(UnixListener::bind(&path).unwrap());
-        remove_stale(&path).unwrap();
-        assert!(!path.exists(), "it was dead");
     }
 
     #[test]

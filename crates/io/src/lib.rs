@@ -35,6 +35,7 @@ mod streams;
 mod sys;
 pub mod tcp;
 mod udp;
+pub mod unix;
 mod waker;
 
 pub use clock::{Clock, process_time, thread_time};

@@ -29,7 +29,6 @@ mod patient;
 mod places;
 mod problem;
 mod routes;
-mod socket;
 mod tls;
 mod web;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
+use sanwire_io::unix::{self, SocketPlace};
 use sanwire_server::WebLinkError;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
@@ -18,7 +19,6 @@ use crate::config::WebConfig;
 use crate::limits::THREADS_MAX;
 use crate::listen::Connections;
 use crate::management::Desk;
-use crate::socket::{self, Socket};
 use crate::tls::{CertificateError, Certificates, DAY};
 
 /// What [`stand_back`] adds to a thread's niceness.
@@ -72,7 +72,7 @@ pub struct Web {
     accounts: Arc<Accounts>,
     app: Arc<App>,
     /// Sockets that are to go at the end.
-    sockets: Vec<Socket>,
+    sockets: Vec<SocketPlace>,
 }
 
 enum Listener {
@@ -197,8 +197,9 @@ impl Web {
                 Ok(Listener::Tcp(listener, tls))
             }
             WebAddress::Unix(path) => {
-                let (listener, socket) = socket::open(path).map_err(failed)?;
-                self.sockets.push(socket);
+                let (listener, place) = unix::listen(path).map_err(|error| failed(error.into()))?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                self.sockets.push(place);
                 self.places.push((address.clone(), false));
                 Ok(Listener::Unix(listener))
             }

@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
         "sanwire-server",
         &["core", "buffer", "scsi", "store", "store-file", "snapshot", "device", "engine", "hyperscsi", "iscsi", "io"],
     ),
-    ("sanwire-web", &["core", "server"]),
+    ("sanwire-web", &["core", "io", "server"]),
     ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-top", &["core", "server"]),

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
+
+use sanwire_io::unix::{self, SocketPlace};
 
 /// A client that takes no answers for so long is dropped: they hold buffers that others wait for.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,7 +35,7 @@ impl fmt::Display for NbdAddress {
 /// A listening socket. Dropping it removes a unix socket's file.
 #[derive(Debug)]
 pub(super) enum Listener {
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketPlace),
     Tcp(TcpListener),
 }
 
@@ -42,12 +43,9 @@ impl Listener {
     pub(super) fn bind(address: &NbdAddress) -> io::Result<Self> {
         let listener = match address {
             NbdAddress::Unix(path) => {
-                remove_dead_socket(path);
-                let listener = UnixListener::bind(path)?;
+                let (listener, place) = unix::listen(path)?;
                 listener.set_nonblocking(true)?;
-                let bound = Listener::Unix(listener, path.clone());
-                std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
-                return Ok(bound);
+                return Ok(Listener::Unix(listener, place));
             }
             NbdAddress::Tcp(address) => TcpListener::bind(address)?,
         };
@@ -57,7 +55,7 @@ impl Listener {
 
     pub(super) fn address(&self) -> io::Result<NbdAddress> {
         Ok(match self {
-            Listener::Unix(_, path) => NbdAddress::Unix(path.clone()),
+            Listener::Unix(_, place) => NbdAddress::Unix(place.path().to_owned()),
             Listener::Tcp(listener) => NbdAddress::Tcp(listener.local_addr()?),
         })
     }
@@ -91,22 +89,6 @@ impl AsFd for Listener {
             Listener::Unix(listener, _) => listener.as_fd(),
             Listener::Tcp(listener) => listener.as_fd(),
         }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Removes what a server that died left at the path, and nothing else.
-pub(crate) fn remove_dead_socket(path: &Path) {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        let _ = std::fs::remove_file(path);
     }
 }
 

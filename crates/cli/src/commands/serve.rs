@@ -24,6 +24,7 @@ use self::web::WebNow;
 use crate::args::{LogLevel, ServeArgs};
 use crate::config::{FileClient, ServeConfig, Wire};
 use crate::control::ControlSocket;
+use crate::failure::Misuse;
 use crate::{control, keys, log, output, service, signals};
 
 /// Volumes, and units of targets, that are named when the server starts: people read that.
@@ -141,16 +142,23 @@ fn reload(desk: &ManagementHandle) {
     }
 }
 
-/// A server can be served without being managed, unless somebody has asked for it.
+/// A server can serve without being managed, unless somebody has asked for it, or another server of its name is managed here: clients
+/// could not tell the two apart either.
 fn open_control(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result<Option<ControlSocket>> {
     if let Some(path) = &config.control {
         return ControlSocket::open(path, desk.clone()).map(Some);
     }
-    let opened = control::socket_of(&config.name).and_then(|path| ControlSocket::open(&path, desk.clone()));
-    opened.map(Some).or_else(|error| {
+    let unmanaged = |error: anyhow::Error| {
         tracing::warn!("`sanwire ctl` will not reach this server: {error:#}");
         Ok(None)
-    })
+    };
+    match control::socket_of(&config.name) {
+        Err(error) => unmanaged(error),
+        Ok(path) => match ControlSocket::open(&path, desk.clone()) {
+            Err(error) if !error.is::<Misuse>() => unmanaged(error),
+            opened => opened.map(Some),
+        },
+    }
 }
 
 /// The server that the configuration means. Keys are read and made here.

@@ -174,6 +174,26 @@ fn a_volume_whose_file_is_missing_is_not_served_as_an_empty_one() {
 }
 
 #[test]
+fn two_servers_of_one_name_are_not_managed_on_one_host() {
+    let scratch = Scratch::new();
+    let serve = |state: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        let wire = format!("hs-ip:127.0.0.1:{}", port());
+        command.args(["serve", "--name", "box", "--allow", "any", "--volume", "disk=ram:1M", "--wire", &wire]);
+        command.env("XDG_STATE_HOME", scratch.path(state)).env("RUNTIME_DIRECTORY", scratch.path("run"));
+        command
+    };
+    let mut first = Process::spawn("server", serve("first"), scratch.path("first.log"));
+    first.wait_for("\n  on ", TIMEOUT);
+    let refused = run(serve("second"), TIMEOUT);
+    let reason = "run/serve-box.sock already: give this one another --name or --control PATH";
+    assert!(refused.code == Some(2) && refused.stderr.contains(reason), "{}", refused.stderr);
+    first.kill();
+    let mut second = Process::spawn("server", serve("second"), scratch.path("second.log"));
+    second.wait_for("\n  on ", TIMEOUT);
+}
+
+#[test]
 fn what_a_client_may_do_changes_while_others_go_on() {
     let scratch = Scratch::new();
     let port = port();

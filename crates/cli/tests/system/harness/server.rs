@@ -58,8 +58,6 @@ impl Server {
     pub fn start_beside(world: &World, name: &str, interface: &str, volumes: &[&str], options: &[&str]) -> Server {
         let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
         command.args(["serve", "--name", name, "--wire", &format!("hs-eth:{interface}")]).args(options);
-        // The usual socket is named after the server, and there may be two of one name.
-        command.arg("--control").arg(world.scratch.path("beside.sock"));
         for volume in volumes {
             command.args(["--volume", volume]);
         }
@@ -104,12 +102,12 @@ impl Server {
 
     fn spawn(command: &Command, state: &std::path::Path, log: std::path::PathBuf) -> Server {
         let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
-        let make = Remake {
-            program: text(command.get_program()),
-            arguments: command.get_args().map(text).collect(),
-            state: state.to_owned(),
-            log,
-        };
+        let mut arguments: Vec<String> = command.get_args().map(text).collect();
+        // The usual socket is named after the server, and tests at the same time have servers of one name.
+        if !arguments.iter().any(|argument| argument == "--control") {
+            arguments.extend(["--control".to_owned(), log.with_extension("control").display().to_string()]);
+        }
+        let make = Remake { program: text(command.get_program()), arguments, state: state.to_owned(), log };
         let mut process = make.process();
         process.wait_for("\n  on ", START_TIMEOUT);
         Server { process, make }

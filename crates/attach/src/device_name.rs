@@ -1,7 +1,7 @@
 //! Names of block devices that stay the same: `/dev/sanwire/SERVER/VOLUME`.
 //!
 //! Where udev runs, it makes the link, so that others learn of the name with the device: the rule that the package brings reads what is
-//! noted for the device here. Elsewhere the attachment makes the link itself.
+//! noted here for the device over that file. Elsewhere the attachment makes the link itself.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -30,12 +30,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub struct DeviceName {
     link: PathBuf,
     device: PathBuf,
+    file: PathBuf,
 }
 
 impl DeviceName {
-    /// Names a block device after its server and volume; `None` when another device has that name, or it cannot be given.
+    /// Names a block device over this file after its server and volume; `None` when another device has that name, or it cannot be given.
     #[must_use]
-    pub fn give(server: &str, volume: &str, device: &Path) -> Option<DeviceName> {
+    pub fn give(server: &str, volume: &str, device: &Path, file: &Path) -> Option<DeviceName> {
         let name = format!("{}/{}", part(server), part(volume));
         let link = Path::new(NAMES).join(&name);
         // Of two that come at the same time the second one sees what the first one has.
@@ -47,8 +48,8 @@ impl DeviceName {
             tracing::info!("{} is the name of {} already", link.display(), owner.display());
             return None;
         }
-        let given = DeviceName { link, device: device.to_owned() };
-        let noted = note(device).map(|path| write(&path, &line(&name)));
+        let given = DeviceName { link, device: device.to_owned(), file: file.to_owned() };
+        let noted = note(device, file).map(|path| write(&path, &line(&name)));
         if matches!(noted, Some(Ok(()))) && Path::new(UDEV).exists() {
             given.ask_udev();
         }
@@ -97,19 +98,22 @@ impl DeviceName {
 
 impl Drop for DeviceName {
     fn drop(&mut self) {
-        remove(&self.link, &self.device);
+        remove(&self.link, &self.device, &self.file);
     }
 }
 
-/// Takes the name of a device away, as far as it still is that.
-pub(crate) fn remove(link: &Path, device: &Path) {
+/// Takes the name of a device over a file away, as far as it still is that.
+pub(crate) fn remove(link: &Path, device: &Path, file: &Path) {
     // The kernel may have given the device to another attachment meanwhile.
     let is_ours = |note: &PathBuf| {
         let name = link.strip_prefix(NAMES).unwrap_or(link).display();
         fs::read_to_string(note).is_ok_and(|noted| noted == line(&name.to_string()))
     };
-    if let Some(note) = note(device).filter(is_ours) {
-        let _ = fs::remove_file(note);
+    if let Some(note) = note(device, file).filter(is_ours) {
+        let _ = fs::remove_file(&note);
+        let above = note.ancestors().skip(1).take_while(|directory| *directory != Path::new(NOTES));
+        // Each as far as it is empty then.
+        let _ = above.map(fs::remove_dir).find(Result::is_err);
     }
     if link.canonicalize().is_ok_and(|owner| owner != device) {
         return;
@@ -134,8 +138,9 @@ fn line(name: &str) -> String {
     format!("SANWIRE_NAME={name}\n")
 }
 
-fn note(device: &Path) -> Option<PathBuf> {
-    Some(Path::new(NOTES).join(device.file_name()?))
+/// The path names the file, too: the kernel gives a loop device's number to others, over files that have no name.
+fn note(device: &Path, file: &Path) -> Option<PathBuf> {
+    Some(Path::new(NOTES).join(device.file_name()?).join(file.strip_prefix("/").ok()?))
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
@@ -153,6 +158,17 @@ fn part(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the rule that the package brings puts it together.
+    #[test]
+    fn a_note_is_for_one_device_over_one_file() {
+        let rule = include_str!("../../../packaging/udev/60-sanwire.rules");
+        let (_, import) = rule.split_once("IMPORT{file}=\"").expect("what it reads");
+        let (path, _) = import.split_once('"').expect("its end");
+        let file = Path::new("/run/sanwire/volumes/disk/disk");
+        let path = path.replace("$kernel", "loop3").replace("$attr{loop/backing_file}", &file.to_string_lossy());
+        assert_eq!(note(Path::new("/dev/loop3"), file), Some(PathBuf::from(path)));
+    }
 
     #[test]
     fn no_name_leads_elsewhere() {

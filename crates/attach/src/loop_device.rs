@@ -205,6 +205,8 @@ pub(crate) fn backing_file(device: &Path) -> Option<PathBuf> {
 pub(crate) fn backing_file_system(device: &Path) -> Option<u64> {
     let mut command = Command::new("losetup");
     let told = run(command.args(["--list", "--noheadings", "--raw", "--output", "BACK-MAJ:MIN"]).arg(device)).ok()?;
+    // The column is padded, and losetup escapes the padding.
+    let told = told.replace("\\x20", "");
     let (major, minor) = told.trim().split_once(':')?;
     Some(rustix::fs::makedev(major.trim().parse().ok()?, minor.trim().parse().ok()?))
 }

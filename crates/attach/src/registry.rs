@@ -337,7 +337,7 @@ fn remove_remains(record: &Record) -> Result<(), LoopError> {
             if let (Some(name), Some(device)) = (name, device.as_deref())
                 && (is_dead_mount(mount_point) || is_left(&device) || loop_device::backing_file(device).is_none())
             {
-                device_name::remove(name, device);
+                device_name::remove(name, device, file);
             }
             if !remove_dead_mount(mount_point, None)?
                 && let Some(device) = device.as_deref().filter(is_left)

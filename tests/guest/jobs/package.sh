@@ -121,12 +121,30 @@ spoiled() {
     sed -i '$d' /etc/sanwire/sanwire.toml
 }
 
+# renumbered: a device of the number that a killed attachment had, over another file, does not get the name.
+renumbered() {
+    local attached device
+    sanwire attach hs+ip://127.0.0.1/data --password-file /etc/sanwire/password > /root/attached 2>&1 &
+    attached=$!
+    within 20 test -e /dev/sanwire/box/data
+    device=$(readlink -f /dev/sanwire/box/data)
+    kill -9 $attached
+    losetup -d "$device"
+    truncate -s 1M /root/other.img
+    within 20 losetup "$device" /root/other.img
+    udevadm settle
+    [ ! -e /dev/sanwire/box/data ] || fail "$(ls -lR /dev/sanwire /run/sanwire/udev)"
+    losetup -d "$device"
+    sanwire ls
+}
+
 # remove: what is attached is in the way; then what runs ends, and what was kept stays.
 remove() {
     refuse 'volumes are attached by sanwire-attach@data.service' dpkg -r sanwire
     umount $FILES
     systemctl disable --now $UNIT
     [ ! -e /dev/sanwire/box/data ] || fail "$(ls -lR /dev/sanwire)"
+    renumbered
     dpkg -r sanwire
     ! systemctl is-active sanwire.service || fail 'the server runs'
     [ -s /var/lib/sanwire/volumes/data.img ] && [ -s /var/lib/sanwire/server/server.key ] && [ -s /etc/sanwire/attach.toml ]

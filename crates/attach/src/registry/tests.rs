@@ -207,6 +207,38 @@ fn what_a_killed_process_attached_is_taken_away() {
     assert!(!is_there(&directory));
 }
 
+/// What is looked at from another mount name space: a file that is not there, under a device that is.
+#[test]
+fn a_device_over_a_later_file_at_the_same_place_is_left_alone() {
+    if !can_attach(true) {
+        return;
+    }
+    let (directory, registry) = registry_of("registry-later");
+    let file = directory.path().canonicalize().unwrap().join("volume");
+    fs::write(&file, [0; 1 << 20]).unwrap();
+    let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
+    let device = PathBuf::from(String::from_utf8(made.stdout).unwrap().trim());
+    let here = std::os::unix::fs::MetadataExt::dev(&fs::metadata(&file).unwrap());
+    fs::remove_file(&file).unwrap();
+    let mount_point = directory.path().join("mount");
+    let clean = |file_system| {
+        let kind = Kind::Fuse {
+            mount_point: mount_point.clone(),
+            made_mount_point: false,
+            file: file.clone(),
+            file_system: Some(file_system),
+            device: Some(device.clone()),
+            name: None,
+        };
+        let dead = Record { pid_started: 0, kind, ..nbd(std::process::id(), "volume") };
+        std::mem::forget(registry.add(&dead).unwrap());
+        assert_eq!(registry.clean().unwrap(), [dead]);
+        loop_device::backing_file(&device)
+    };
+    assert_eq!(clean(here + 1).as_deref(), Some(&*file), "it is a living attachment's");
+    assert_eq!(clean(here), None);
+}
+
 #[test]
 fn a_killed_attachment_that_no_list_has_is_in_nobodys_way() {
     if !can_attach(true) {

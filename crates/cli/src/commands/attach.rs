@@ -228,7 +228,7 @@ fn fuse(
     // Before anything else takes time: what is not recorded nobody could remove if this process died meanwhile.
     let listing = registry.add(&listed(url, &info.name, kind(None), telling)?)?;
     let device = attachment.device.as_deref();
-    let device_name = device.and_then(|device| DeviceName::give(&info.server, &info.name, device));
+    let device_name = device.and_then(|device| DeviceName::give(&info.server, &info.name, device, &attachment.file));
     if device_name.is_some() {
         listing.update(&listed(url, &info.name, kind(device_name.as_ref()), telling)?)?;
     }

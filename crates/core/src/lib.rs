@@ -6,6 +6,7 @@
 
 mod deadlines;
 mod device_type;
+mod durations;
 mod headway;
 mod id;
 pub mod limits;
@@ -21,6 +22,7 @@ mod time;
 
 pub use deadlines::{Alarm, Deadlines};
 pub use device_type::DeviceType;
+pub use durations::Durations;
 pub use headway::{HEADWAY_PERIOD, Headway};
 pub use id::{ClientId, Lun, NexusId, ParseClientIdError};
 pub use net::{LinkId, MacAddress, ParseMacAddressError, Path, Peer, source};

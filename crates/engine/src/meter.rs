@@ -1,17 +1,15 @@
 //! What is measured of commands: plain numbers of one shard, which are added up with those of others.
 
-mod durations;
 mod operation;
 mod outcome;
 
 use std::time::Duration;
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Instant, Lun};
+use sanwire_core::{Durations, Instant, Lun};
 use sanwire_device::LogicalUnits;
 use sanwire_scsi::{Reply, Task};
 
-pub use self::durations::Durations;
 pub use self::operation::Operation;
 pub use self::outcome::FailureKind;
 use self::outcome::Outcome;

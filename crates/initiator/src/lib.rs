@@ -25,7 +25,8 @@ pub use looker::{ConnectionLook, Looker};
 pub use options::{ClientOptions, IscsiOptions, Links};
 pub use pauser::Pauser;
 pub use queue::{
-    AllocatedRun, Completer, Notify, Op, OpCounts, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX, VolumeLooker,
+    AllocatedRun, Completer, Notify, Op, OpClass, OpCounts, OpDurations, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX,
+    VolumeLooker,
 };
 pub use session::table::HS_IP_PORT;
 pub use session::{Failure, Found, FoundLink, LinkStatus, discover, targets};

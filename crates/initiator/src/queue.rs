@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::volume::VolumeError;
-pub use counts::{OpCounts, VolumeLooker};
+pub use counts::{OpClass, OpCounts, OpDurations, VolumeLooker};
+use counts::{Timekeeper, Timer};
 pub use operation::{AllocatedRun, OpKind, OpOutput};
 pub(crate) use turns::{Ticket, Turns};
 
@@ -37,12 +38,22 @@ pub struct Op {
 
 /// The answer's way back to the future that waits for it. Dropped unused, it answers [`VolumeError::Closed`].
 #[derive(Debug)]
-pub struct Completer(Option<Arc<Slot>>);
+pub struct Completer {
+    slot: Option<Arc<Slot>>,
+    timer: Option<Timer>,
+}
 
 impl Completer {
     /// Stores the result and wakes the future that waits for it. If that was dropped, so is the result.
     pub fn complete(mut self, result: Result<OpOutput, VolumeError>) {
-        if let Some(slot) = self.0.take() {
+        self.end(result);
+    }
+
+    fn end(&mut self, result: Result<OpOutput, VolumeError>) {
+        if let Some(timer) = self.timer.take() {
+            timer.stop();
+        }
+        if let Some(slot) = self.slot.take() {
             slot.fill(result);
         }
     }
@@ -50,9 +61,7 @@ impl Completer {
 
 impl Drop for Completer {
     fn drop(&mut self) {
-        if let Some(slot) = self.0.take() {
-            slot.fill(Err(VolumeError::Closed));
-        }
+        self.end(Err(VolumeError::Closed));
     }
 }
 
@@ -114,6 +123,7 @@ pub struct OpQueue(Arc<Channel>);
 /// What both ends share.
 pub(crate) struct Channel {
     ops: Mutex<Ops>,
+    durations: Timekeeper,
     full: Turns,
     sleeping: AtomicBool,
     /// What is to be stable at once is written and flushed.
@@ -136,6 +146,7 @@ impl OpQueue {
     pub fn new(notify: Notify) -> Self {
         OpQueue(Arc::new(Channel {
             ops: Mutex::default(),
+            durations: Timekeeper::default(),
             full: Turns::default(),
             sleeping: AtomicBool::new(false),
             lacks_fua: AtomicBool::new(false),
@@ -256,7 +267,8 @@ impl Channel {
         let kind = kind.take()?;
         ops.counts.note(&kind);
         let slot = Arc::new(Slot(Mutex::new(SlotState::Pending(None))));
-        ops.queue.push_back(Op { kind, completer: Completer(Some(Arc::clone(&slot))) });
+        let completer = Completer { slot: Some(Arc::clone(&slot)), timer: self.durations.start(&kind) };
+        ops.queue.push_back(Op { kind, completer });
         drop(ops);
         self.wake_driver();
         Some(Ok(slot))

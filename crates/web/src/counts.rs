@@ -10,11 +10,9 @@ use axum::extract::{MatchedPath, State};
 use axum::http::Request;
 use axum::middleware::Next;
 use axum::response::Response;
+use sanwire_core::Durations;
 
 use crate::app::App;
-
-/// Bounds of the histogram, in seconds.
-const BOUNDS: [f64; 8] = [0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0];
 
 /// The methods that are told apart: strangers make up others.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
@@ -34,13 +32,6 @@ struct Counted {
     log_ins: BTreeMap<&'static str, u64>,
 }
 
-#[derive(Clone, Default)]
-struct Durations {
-    /// Up to each bound, and longer.
-    counts: [u64; BOUNDS.len() + 1],
-    sum: Duration,
-}
-
 /// Counts a request, and how long it took until its answer began.
 pub(crate) async fn count(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
@@ -54,10 +45,7 @@ pub(crate) async fn count(State(app): State<Arc<App>>, request: Request<Body>, n
 impl Counts {
     fn note(&self, route: String, method: &'static str, status: u16, took: Duration) {
         let mut counts = self.lock();
-        let durations = counts.durations.entry(route.clone()).or_default();
-        let place = BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(BOUNDS.len());
-        durations.counts[place] += 1;
-        durations.sum += took;
+        counts.durations.entry(route.clone()).or_default().note(took);
         *counts.requests.entry((route, method, status)).or_default() += 1;
     }
 
@@ -100,14 +88,8 @@ impl Counted {
         if !self.durations.is_empty() {
             family(text, name, "histogram", "Time until the answer to an HTTP request began")?;
         }
-        for (route, Durations { counts, sum }) in &self.durations {
-            let mut up_to = 0;
-            for (bound, count) in BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]).zip(counts) {
-                up_to += count;
-                writeln!(text, "{name}_bucket{{le=\"{bound}\",route=\"{route}\"}} {up_to}")?;
-            }
-            writeln!(text, "{name}_count{{route=\"{route}\"}} {up_to}")?;
-            writeln!(text, "{name}_sum{{route=\"{route}\"}} {}", sum.as_secs_f64())?;
+        for (route, durations) in &self.durations {
+            durations.write_histogram(text, name, &format!("route=\"{route}\""))?;
         }
         if !self.log_ins.is_empty() {
             family(text, "sanwire_http_logins", "counter", "Log-ins by HTTP")?;

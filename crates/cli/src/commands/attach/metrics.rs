@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_core::Outages;
-use sanwire_initiator::{Volume, VolumeLooker};
+use sanwire_initiator::{OpClass, Volume, VolumeLooker};
 
 /// How long who asks may take for its question, and again for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -38,12 +38,12 @@ impl Watched {
         let (counts, lost) = self.looker.look();
         let is_up = lost.is_none() && !self.outages.is_gone();
         let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let labels = format!("{{volume=\"{}\",server=\"{}\"}}", escaped(&self.volume), escaped(&self.server));
+        let labels = format!("volume=\"{}\",server=\"{}\"", escaped(&self.volume), escaped(&self.server));
         let mut text = String::new();
         let mut tell = |name: &str, kind: &str, help: &str, value: &str| {
             let suffix = if kind == "counter" { "_total" } else { "" };
             // Writing into a string does not fail.
-            let _ = write!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}\n{name}{suffix}{labels} {value}\n");
+            let _ = write!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}\n{name}{suffix}{{{labels}}} {value}\n");
         };
         let mut counter = |name, help, value: &dyn ToString| tell(name, "counter", help, &value.to_string());
         let lasted = self.outages.lasted().as_secs_f64();
@@ -53,6 +53,16 @@ impl Watched {
         counter("sanwire_attachment_read_bytes", "Bytes that were asked for by reads", &counts.read_bytes);
         counter("sanwire_attachment_written_bytes", "Bytes that writes have given", &counts.written_bytes);
         tell("sanwire_attachment_up", "gauge", "Whether the server is there", if is_up { "1" } else { "0" });
+        let name = "sanwire_attachment_command_duration_seconds";
+        let _ = write!(text, "# HELP {name} Time from an operation to its result.\n# TYPE {name} histogram\n");
+        for (class, durations) in self.looker.durations().iter() {
+            let operation = match class {
+                OpClass::Read => "read",
+                OpClass::Write => "write",
+                OpClass::Other => "other",
+            };
+            let _ = durations.write_histogram(&mut text, name, &format!("{labels},operation=\"{operation}\""));
+        }
         text + "# EOF\n"
     }
 }
@@ -117,6 +127,7 @@ fn answer(mut stream: TcpStream, text: &dyn Fn() -> String) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parking::block_on;
     use crate::test_volume;
 
     #[test]
@@ -133,6 +144,9 @@ mod tests {
         assert!(is_told("up", 0) && is_told("outages_total", 1));
         outages.end();
         assert!(is_told("up", 1) && !is_told("outage_seconds_total", 0), "{}", watched.text());
+        block_on(volume.flush()).unwrap();
+        let flushed = "sanwire_attachment_command_duration_seconds_count{volume=\"disk\",server=\"memory\",operation=\"other\"} 1";
+        assert!(watched.text().lines().any(|line| line == flushed), "{}", watched.text());
     }
 
     fn ask(at: SocketAddr, request: &str) -> String {

@@ -3,14 +3,11 @@
 use std::fmt::{self, Write};
 use std::rc::Rc;
 
-use sanwire_engine::Durations;
+use sanwire_core::Durations;
 use serde::{Deserialize, Serialize};
 
 /// Bits of an item's number below that of its family.
 const PLACE_BITS: u32 = 46;
-
-/// Microseconds in a second.
-const SECOND_US: f64 = 1e6;
 
 /// Of one name, all that was counted.
 #[derive(Debug)]
@@ -98,7 +95,7 @@ impl Sample {
             Sample::Seconds(seconds) => writeln!(text, "{name}_total{labels} {seconds}"),
             Sample::Gauge(value) => writeln!(text, "{name}{labels} {value}"),
             Sample::SecondsNow(seconds) => writeln!(text, "{name}{labels} {seconds}"),
-            Sample::Durations(durations) => write_histogram(text, name, labels, durations),
+            Sample::Durations(durations) => durations.write_histogram(text, name, labels.0),
         }
     }
 }
@@ -111,17 +108,6 @@ impl fmt::Display for Braced<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, "{{{}}}", self.0) }
     }
-}
-
-fn write_histogram(text: &mut String, name: &str, labels: Braced<'_>, durations: &Durations) -> fmt::Result {
-    let (count, sum) = (durations.count(), durations.sum_us as f64 / SECOND_US);
-    let comma = if labels.0.is_empty() { "" } else { "," };
-    for (bound_us, count) in durations.up_to() {
-        let bound = bound_us as f64 / SECOND_US;
-        writeln!(text, "{name}_bucket{{le=\"{bound}\"{comma}{}}} {count}", labels.0)?;
-    }
-    writeln!(text, "{name}_bucket{{le=\"+Inf\"{comma}{}}} {count}", labels.0)?;
-    writeln!(text, "{name}_count{labels} {count}\n{name}_sum{labels} {sum}")
 }
 
 /// Metrics as text, in items. Pages of different answers belong together, whatever has come or gone between them: an item has the same

@@ -1,5 +1,6 @@
 //! How long commands have taken: a histogram with four places for each power of two.
 
+use std::fmt::{self, Write};
 use std::time::Duration;
 
 /// Places for each power of two: what is read from it is exact to 25 % at the most.
@@ -30,7 +31,8 @@ impl Default for Durations {
 }
 
 impl Durations {
-    pub(super) fn note(&mut self, duration: Duration) {
+    /// Counts one more.
+    pub fn note(&mut self, duration: Duration) {
         let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         self.sum_us = self.sum_us.saturating_add(us);
         self.max_us = self.max_us.max(us);
@@ -77,6 +79,23 @@ impl Durations {
     }
 }
 
+impl Durations {
+    /// Writes them as a histogram of OpenMetrics, in seconds; `labels` are as they stand between the braces.
+    ///
+    /// # Errors
+    /// That of the writer.
+    pub fn write_histogram(&self, text: &mut impl Write, name: &str, labels: &str) -> fmt::Result {
+        let seconds = |us: u64| us as f64 / 1e6;
+        let (comma, braced) = if labels.is_empty() { ("", String::new()) } else { (",", format!("{{{labels}}}")) };
+        for (bound_us, count) in self.up_to() {
+            writeln!(text, "{name}_bucket{{le=\"{}\"{comma}{labels}}} {count}", seconds(bound_us))?;
+        }
+        let (count, sum) = (self.count(), seconds(self.sum_us));
+        writeln!(text, "{name}_bucket{{le=\"+Inf\"{comma}{labels}}} {count}")?;
+        writeln!(text, "{name}_count{braced} {count}\n{name}_sum{braced} {sum}")
+    }
+}
+
 fn place_of(us: u64) -> usize {
     if us < PARTS as u64 {
         return us as usize;
@@ -116,6 +135,25 @@ mod tests {
             }
         }
         assert_eq!((place_of((1 << 22) - 1), place_of(1 << 22), place_of(u64::MAX)), (PLACES - 1, PLACES, PLACES));
+    }
+
+    #[test]
+    fn a_histogram_ends_with_all_that_were_noted_and_their_sum() {
+        let mut durations = Durations::default();
+        [20_000, 5_000_000].iter().for_each(|us| durations.note(Duration::from_micros(*us)));
+        let written = |labels| {
+            let mut text = String::new();
+            durations.write_histogram(&mut text, "x_seconds", labels).unwrap();
+            text
+        };
+        let plain = written("");
+        assert_eq!(plain.lines().count(), 22);
+        assert!(plain.starts_with("x_seconds_bucket{le=\"0.000016\"} 0\n"), "{plain}");
+        assert!(plain.ends_with("x_seconds_bucket{le=\"+Inf\"} 2\nx_seconds_count 2\nx_seconds_sum 5.02\n"), "{plain}");
+        let labelled = written("volume=\"a\"");
+        for line in ["x_seconds_bucket{le=\"0.032768\",volume=\"a\"} 1", "x_seconds_count{volume=\"a\"} 2"] {
+            assert!(labelled.lines().any(|own| own == line), "{line}\n{labelled}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use sanwire_server::{Answer, Asker, ManagementHandle, REQUEST_MAX_BYTES, Request
 use crate::administration;
 use crate::failure::misuse;
 
-pub(crate) use places::{find_socket, socket_of};
+pub(crate) use places::{find_socket, is_any_here, socket_of};
 
 /// How long one who has connected may take to ask.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);

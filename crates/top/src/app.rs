@@ -26,11 +26,20 @@ pub enum Screen {
     Shards,
     /// What has happened.
     Events,
+    /// The attachments of this host.
+    Attachments,
+    /// Their links.
+    Paths,
 }
 
 impl Screen {
-    /// All of them, by the keys 1 to 5.
-    pub const ALL: [Screen; 5] = [Screen::Volumes, Screen::Clients, Screen::Links, Screen::Shards, Screen::Events];
+    /// Those of a server, by the keys 1 to 5.
+    pub const OF_SERVER: &[Screen] = &[Screen::Volumes, Screen::Clients, Screen::Links, Screen::Shards, Screen::Events];
+
+    /// Those of a host with attachments, by the keys 1 and 2.
+    pub const OF_HOST: &[Screen] = &[Screen::Attachments, Screen::Paths];
+
+    const COUNT: usize = Screen::OF_SERVER.len() + Screen::OF_HOST.len();
 
     /// Its name.
     #[must_use]
@@ -38,9 +47,10 @@ impl Screen {
         match self {
             Screen::Volumes => "volumes",
             Screen::Clients => "clients",
-            Screen::Links => "links",
+            Screen::Links | Screen::Paths => "links",
             Screen::Shards => "shards",
             Screen::Events => "events",
+            Screen::Attachments => "attachments",
         }
     }
 }
@@ -62,9 +72,10 @@ pub struct App {
     /// What is shown while it is held: a newer sample waits.
     newer: Option<Sample>,
     happened: VecDeque<Event>,
+    pub(crate) screens: &'static [Screen],
     pub(crate) screen: Screen,
     /// The column by which each screen is sorted.
-    sorted_by: [usize; Screen::ALL.len()],
+    sorted_by: [usize; Screen::COUNT],
     pub(crate) filter: String,
     pub(crate) is_typing: bool,
     pub(crate) is_held: bool,
@@ -77,18 +88,29 @@ pub struct App {
 }
 
 impl App {
-    /// Two samples, the first of them earlier.
+    /// Two samples of a server, the first of them earlier.
     #[must_use]
     pub fn new(before: Sample, after: Sample) -> App {
+        App::with(Screen::OF_SERVER, before, after)
+    }
+
+    /// Two samples of the attachments of this host, the first of them earlier.
+    #[must_use]
+    pub fn of_host(before: Sample, after: Sample) -> App {
+        App::with(Screen::OF_HOST, before, after)
+    }
+
+    fn with(screens: &'static [Screen], before: Sample, after: Sample) -> App {
         let happened = before.events.iter().chain(&after.events).cloned().collect();
         App {
             before,
             after,
             newer: None,
             happened,
-            screen: Screen::Volumes,
+            screens,
+            screen: screens[0],
             // What is busiest stands first; shards and links by their names.
-            sorted_by: [1, 1, 0, 0, 0],
+            sorted_by: [1, 1, 0, 0, 0, 1, 0],
             filter: String::new(),
             is_typing: false,
             is_held: false,
@@ -128,9 +150,11 @@ impl App {
         match key.code {
             KeyCode::Char('q') => return Next::End,
             KeyCode::Esc if self.detail.take().is_none() => self.filter.clear(),
-            KeyCode::Char(digit @ '1'..='5') => {
-                self.screen = Screen::ALL[digit as usize - '1' as usize];
-                (self.chosen, self.detail) = (0, None);
+            KeyCode::Char(digit @ '1'..='9') => {
+                if let Some(screen) = self.screens.get(digit as usize - '1' as usize) {
+                    self.screen = *screen;
+                    (self.chosen, self.detail) = (0, None);
+                }
             }
             KeyCode::Char('s') => {
                 let columns = self.table().columns.len();
@@ -195,24 +219,32 @@ impl App {
             Screen::Links => between.links(),
             Screen::Shards => between.shards(),
             Screen::Events => events(self.happened.iter()),
+            Screen::Attachments => between.attachments(),
+            Screen::Paths => between.paths(),
         }
     }
 
     /// All screens, for programs: an array of objects for each.
     #[must_use]
     pub fn json(&self) -> Value {
-        let tables = Screen::ALL.map(|screen| (screen.name().to_owned(), self.whole(screen).json()));
+        let tables = self.tables().map(|(name, table)| (name.to_owned(), table.json()));
         let numbers = &self.after.numbers;
-        let mut all = json!({ "server": numbers.server, "version": numbers.version });
+        let mut all = match self.is_of_server() {
+            true => json!({ "server": numbers.server, "version": numbers.version }),
+            false => json!({}),
+        };
         if let Some(fields) = all.as_object_mut() {
             fields.extend(tables);
         }
         all
     }
 
-    /// One screen, for people without a terminal.
-    #[must_use]
-    pub fn rows(&self, screen: Screen) -> Table {
-        self.whole(screen)
+    /// All screens, by their names.
+    pub fn tables(&self) -> impl Iterator<Item = (&'static str, Table)> {
+        self.screens.iter().map(|screen| (screen.name(), self.whole(*screen)))
+    }
+
+    pub(crate) fn is_of_server(&self) -> bool {
+        self.screens == Screen::OF_SERVER
     }
 }

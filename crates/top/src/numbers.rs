@@ -5,17 +5,21 @@ use std::time::Duration;
 
 use sanwire_server::{Event, SessionStatus};
 
-/// What a server has said of itself at one moment.
-#[derive(Clone, Debug)]
+use crate::attachments::Attachment;
+
+/// What a server, or the attachments of a host, have said of themselves at one moment.
+#[derive(Clone, Default, Debug)]
 pub struct Sample {
     /// When, since whatever moment: only differences count.
     pub at: Duration,
-    /// What it has counted.
+    /// What the server has counted.
     pub numbers: Numbers,
     /// Its sessions.
     pub sessions: Vec<SessionStatus>,
     /// The events since the sample before.
     pub events: Vec<Event>,
+    /// The attachments of this host.
+    pub attachments: Vec<Attachment>,
 }
 
 /// What a server has counted until now.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sanwire_server::{Event, SessionStatus};
 
+use crate::attachments::{Attachment, Path};
 use crate::numbers::{LinkNumbers, Sample, ShardNumbers, VolumeNumbers, WireNumbers, quantile};
 use crate::table::{Cell, Column, Row, Table};
 
@@ -32,6 +33,16 @@ const LINKS: &[Column] = columns![
 const SHARDS: &[Column] = columns![
     "SHARD" "shard", "BUSY" "busy", "SESSIONS" "sessions", "MEMORY USED" "memory_used_bytes", "FREE" "memory_free_bytes",
     "DROPPED/S" "dropped_per_second",
+];
+
+const ATTACHMENTS: &[Column] = columns![
+    "ATTACHMENT" "url", "IOPS" "operations_per_second", "READ" "read_bytes_per_second", "WRITTEN" "written_bytes_per_second",
+    "P50" "p50_seconds", "P99" "p99_seconds", "STATE" "state", "AWAY FOR" "away_seconds", "AS" "place", "WHY" "why",
+];
+
+const PATHS: &[Column] = columns![
+    "LINK" "link", "STATE" "state", "RATE" "bytes_per_second", "PACKETS/S" "packets_per_second",
+    "RESENT/S" "resent_packets_per_second", "TIMEOUTS/S" "timeouts_per_second", "ROUND TRIP" "round_trip_seconds",
 ];
 
 const EVENTS: &[Column] = columns!["TIME" "time", "EVENT" "event"];
@@ -151,6 +162,52 @@ impl Between<'_> {
             Cell::known(now.round_trip_seconds, Cell::Seconds),
             Cell::Count(session.connections as f64),
         ])
+    }
+
+    pub(crate) fn attachments(self) -> Table {
+        let none = Attachment::default();
+        let row = |now: &Attachment| {
+            let was = self.attached_before(now).unwrap_or(&none);
+            let time = |share| Cell::known(quantile(&was.buckets, &now.buckets, share), Cell::Seconds);
+            Row(vec![
+                Cell::Text(now.url.clone()),
+                Cell::Count(self.rate(was.operations, now.operations)),
+                Cell::BytesPerSecond(self.rate(was.read_bytes, now.read_bytes)),
+                Cell::BytesPerSecond(self.rate(was.written_bytes, now.written_bytes)),
+                time(0.5),
+                time(0.99),
+                Cell::Text(now.state.clone()),
+                Cell::known(now.away_seconds, Cell::Seconds),
+                Cell::Text(now.place.clone()),
+                Cell::Text(now.why.clone()),
+            ])
+        };
+        Table { columns: ATTACHMENTS, rows: self.after.attachments.iter().map(row).collect() }
+    }
+
+    fn attached_before(&self, now: &Attachment) -> Option<&Attachment> {
+        self.before.attachments.iter().find(|was| (&was.url, &was.place) == (&now.url, &now.place))
+    }
+
+    pub(crate) fn paths(self) -> Table {
+        let none = Path::default();
+        let rows = self.after.attachments.iter().flat_map(|attachment| {
+            let before = self.attached_before(attachment).map_or(&[][..], |was| &was.paths);
+            attachment.paths.iter().map(move |now| (attachment, before, now))
+        });
+        let row = |(attachment, before, now): (&Attachment, &[Path], &Path)| {
+            let was = before.iter().find(|was| was.peer == now.peer).unwrap_or(&none);
+            Row(vec![
+                Cell::Text(format!("{} at {}", attachment.url, now.peer)),
+                Cell::Text(now.state.clone()),
+                Cell::BytesPerSecond(now.bytes_per_second),
+                Cell::Count(self.rate(was.packets, now.packets)),
+                Cell::Count(self.rate(was.resent, now.resent)),
+                Cell::Count(self.rate(was.timeouts, now.timeouts)),
+                Cell::known(now.round_trip_seconds, Cell::Seconds),
+            ])
+        };
+        Table { columns: PATHS, rows: rows.map(row).collect() }
     }
 
     pub(crate) fn shards(self) -> Table {

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{self, Paragraph, TableState};
 use sanwire_core::text::printable;
 
-use crate::app::{App, Screen};
+use crate::app::App;
 use crate::table::Table;
 
 /// Cells between two columns.
@@ -33,9 +33,9 @@ impl App {
 
     fn head(&self) -> Vec<Line<'_>> {
         let numbers = &self.after.numbers;
-        let screens = (1..).zip(Screen::ALL).flat_map(|(digit, screen)| {
+        let screens = (1..).zip(self.screens).flat_map(|(digit, screen)| {
             let style =
-                if screen == self.screen { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+                if *screen == self.screen { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
             [Span::styled(format!("{digit} {}", screen.name()), style), Span::raw("  ")]
         });
         let state = match (&self.trouble, self.is_held) {
@@ -43,9 +43,14 @@ impl App {
             (None, true) => "  held".to_owned(),
             (None, false) => String::new(),
         };
-        let name = Span::styled(printable(&numbers.server).into_owned(), Style::new().add_modifier(Modifier::BOLD));
-        let (sessions, volumes) = (self.after.sessions.len(), numbers.volumes.len());
-        let rest = format!("  version {}  {volumes} volumes, {sessions} sessions{state}", numbers.version);
+        let (name, rest) = if self.is_of_server() {
+            let (sessions, volumes) = (self.after.sessions.len(), numbers.volumes.len());
+            let rest = format!("  version {}  {volumes} volumes, {sessions} sessions{state}", numbers.version);
+            (printable(&numbers.server).into_owned(), rest)
+        } else {
+            (format!("{} attachments of this host", self.after.attachments.len()), state)
+        };
+        let name = Span::styled(name, Style::new().add_modifier(Modifier::BOLD));
         vec![Line::from(vec![name, Span::raw(rest)]), Line::from(screens.collect::<Vec<_>>())]
     }
 

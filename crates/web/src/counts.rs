@@ -120,8 +120,8 @@ mod tests {
         let text = counts.text(3, Some(UNIX_EPOCH + Duration::from_secs(1_900_000_000)));
         for line in [
             "sanwire_http_requests_total{route=\"/api/v1/volumes/{volume}\",method=\"GET\",code=\"200\"} 2",
-            "sanwire_http_request_duration_seconds_bucket{le=\"0.001\",route=\"/api/v1/volumes/{volume}\"} 1",
-            "sanwire_http_request_duration_seconds_bucket{le=\"0.064\",route=\"/api/v1/volumes/{volume}\"} 2",
+            "sanwire_http_request_duration_seconds_bucket{le=\"0.001024\",route=\"/api/v1/volumes/{volume}\"} 1",
+            "sanwire_http_request_duration_seconds_bucket{le=\"0.065536\",route=\"/api/v1/volumes/{volume}\"} 2",
             "sanwire_http_request_duration_seconds_bucket{le=\"+Inf\",route=\"/api/v1/volumes/{volume}\"} 3",
             "sanwire_http_request_duration_seconds_sum{route=\"/api/v1/volumes/{volume}\"} 20.051",
             "sanwire_http_logins_total{result=\"refused\"} 1",

@@ -14,7 +14,8 @@ use crate::config::ServerName;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Keys: 1 volumes, 2 clients, 3 links, 4 shards, 5 events; s sorts by the next column, / filters, Enter shows all of \
-                  a row, p holds, q ends.\n\nExamples:\n  sanwire top\n  sanwire top hs+ip://storage\n  sanwire top --once --json"
+                  a row, p holds, q ends. Of attachments: 1 attachments, 2 links.\n\nExamples:\n  sanwire top\n  sanwire top hs+ip://storage\n  \
+                  sanwire top --attachments\n  sanwire top --once --json"
 )]
 pub(crate) struct TopArgs {
     /// A server that this client may manage, over HyperSCSI [default: the server that runs on this host]
@@ -27,6 +28,10 @@ pub(crate) struct TopArgs {
     /// The socket of a server that was started with --control PATH
     #[arg(long, value_name = "PATH", conflicts_with = "url")]
     pub(crate) socket: Option<PathBuf>,
+
+    /// What this host has attached, instead of a server [default where no server runs]
+    #[arg(long, conflicts_with_all = ["url", "server", "socket"])]
+    pub(crate) attachments: bool,
 
     /// How often the server is asked, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use sanwire_attach::{NbdClients, Record, Registry};
-use sanwire_core::Size;
-use sanwire_initiator::{Looker, VolumeLooker};
+use sanwire_core::{Durations, Size};
+use sanwire_initiator::{Looker, OpDurations, VolumeLooker};
 use serde_json::{Value, json};
 
 use super::device;
@@ -44,9 +44,24 @@ pub(super) fn teller(
             "operations": counts.operations,
             "read_bytes": counts.read_bytes,
             "written_bytes": counts.written_bytes,
+            "durations": durations(&volume.durations()),
             "nbd_clients": clients.as_ref().map(NbdClients::count),
         })
     }
+}
+
+/// How many operations took less than each bound in seconds; the last one, with all of them, has none.
+fn durations(of_classes: &OpDurations) -> Vec<(Option<f64>, u64)> {
+    let mut all = Durations::default();
+    of_classes.iter().for_each(|(_, durations)| all.add(durations));
+    let bounded = all.up_to().map(|(bound_us, count)| (Some(bound_us as f64 / 1e6), count));
+    bounded.chain([(None, all.count())]).collect()
+}
+
+/// What the attachments of this host tell of themselves now, for programs.
+pub(super) fn of_this_host() -> anyhow::Result<Vec<Value>> {
+    let records = Registry::open(device::helper)?.list()?;
+    Ok(records.iter().map(|record| joined(record, told(record))).collect())
 }
 
 /// Shows how the attachments of this host are.

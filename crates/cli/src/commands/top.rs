@@ -7,37 +7,45 @@ use std::time::{Duration, Instant};
 use sanwire_server::{Answer, EventFilter, Request};
 use sanwire_top::ratatui;
 use sanwire_top::ratatui::crossterm::event::{self, Event as Input, KeyEventKind};
-use sanwire_top::{App, Next, Numbers, Sample, Screen, Table};
+use sanwire_top::{App, Attachment, Next, Numbers, Sample, Table};
 
-use super::manage;
+use super::{manage, status};
 use crate::args::TopArgs;
 use crate::connect::Connection;
 use crate::failure::misuse;
 use crate::{control, output};
 
+/// Asks a server.
+type Ask<'a> = dyn Fn(&Request) -> anyhow::Result<Answer> + 'a;
+
 /// Where samples come from.
 struct Source<'a> {
-    ask: &'a dyn Fn(&Request) -> anyhow::Result<Answer>,
+    /// A server; or this host, for its attachments.
+    ask: Option<&'a Ask<'a>>,
     begun: Instant,
     /// The last event that was told.
     cursor: Option<String>,
 }
 
-/// Shows what a server does.
+/// Shows what a server does, or the attachments of this host.
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
-    match &args.url {
-        Some(url) => {
-            let connection = Connection::open_to_manage(url, &args.reach)?;
-            show(args, &|request| manage::ask(&connection, request))
-        }
-        None => {
-            let socket = args.socket.clone().map_or_else(|| control::find_socket(args.server.as_ref()), Ok)?;
-            show(args, &|request| control::ask(&socket, request))
-        }
+    if let Some(url) = &args.url {
+        let connection = Connection::open_to_manage(url, &args.reach)?;
+        return show(args, Some(&|request| manage::ask(&connection, request)));
     }
+    let names_a_server = args.server.is_some() || args.socket.is_some();
+    if args.attachments || (!names_a_server && !control::is_any_here() && has_attachments()) {
+        return show(args, None);
+    }
+    let socket = args.socket.clone().map_or_else(|| control::find_socket(args.server.as_ref()), Ok)?;
+    show(args, Some(&|request| control::ask(&socket, request)))
 }
 
-fn show(args: &TopArgs, ask: &dyn Fn(&Request) -> anyhow::Result<Answer>) -> anyhow::Result<()> {
+fn has_attachments() -> bool {
+    status::of_this_host().is_ok_and(|attachments| !attachments.is_empty())
+}
+
+fn show(args: &TopArgs, ask: Option<&Ask<'_>>) -> anyhow::Result<()> {
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if !(args.once || is_terminal) {
         return Err(misuse("this is no terminal: use `--once`, or `--once --json`"));
@@ -45,12 +53,13 @@ fn show(args: &TopArgs, ask: &dyn Fn(&Request) -> anyhow::Result<Answer>) -> any
     let mut source = Source { ask, begun: Instant::now(), cursor: None };
     let before = source.sample()?;
     thread::sleep(args.interval.min(FIRST_MAX));
-    let app = App::new(before, source.sample()?);
+    let after = source.sample()?;
+    let app = if ask.is_some() { App::new(before, after) } else { App::of_host(before, after) };
     if args.json {
         return Ok(output::print(&format!("{:#}\n", app.json()))?);
     }
     if args.once {
-        let tables = Screen::ALL.map(|screen| format!("{}\n{}", screen.name(), plain(&app.rows(screen))));
+        let tables: Vec<_> = app.tables().map(|(name, table)| format!("{name}\n{}", plain(&table))).collect();
         return Ok(output::print(&tables.join("\n"))?);
     }
     let mut terminal = ratatui::try_init()?;
@@ -91,14 +100,19 @@ fn watch(
 
 impl Source<'_> {
     fn sample(&mut self) -> anyhow::Result<Sample> {
+        let Some(ask) = self.ask else {
+            let attachments = status::of_this_host()?.iter().map(Attachment::of).collect();
+            return Ok(Sample { at: self.begun.elapsed(), attachments, ..Sample::default() });
+        };
         let other = || anyhow::anyhow!("the server's answer cannot be read: is it another version?");
-        let Answer::Metrics(metrics) = (self.ask)(&Request::Metrics)? else { return Err(other()) };
+        let Answer::Metrics(metrics) = ask(&Request::Metrics)? else { return Err(other()) };
         let at = self.begun.elapsed();
-        let Answer::Sessions(sessions) = (self.ask)(&Request::Sessions)? else { return Err(other()) };
+        let Answer::Sessions(sessions) = ask(&Request::Sessions)? else { return Err(other()) };
         let request = Request::Events { since: self.cursor.clone(), filter: EventFilter::default(), wait: false };
-        let Answer::Events(told) = (self.ask)(&request)? else { return Err(other()) };
+        let Answer::Events(told) = ask(&request)? else { return Err(other()) };
         self.cursor = Some(told.cursor);
-        Ok(Sample { at, numbers: Numbers::parse(metrics.as_str()), sessions, events: told.events })
+        let numbers = Numbers::parse(metrics.as_str());
+        Ok(Sample { at, numbers, sessions, events: told.events, ..Sample::default() })
     }
 }
 

@@ -25,6 +25,12 @@ pub(crate) fn find_socket(name: Option<&ServerName>) -> anyhow::Result<PathBuf> 
     choose(sockets_in(&[directory.join("server"), directory.clone()]), name, &directory)
 }
 
+/// Whether any server of this user runs on this host, as far as sockets tell.
+pub(crate) fn is_any_here() -> bool {
+    runtime_directory("--socket PATH")
+        .is_ok_and(|directory| !sockets_in(&[directory.join("server"), directory]).is_empty())
+}
+
 /// Servers by their names, with their sockets.
 fn sockets_in(places: &[PathBuf]) -> Vec<(String, PathBuf)> {
     let entries = places.iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());

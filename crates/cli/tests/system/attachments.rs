@@ -38,6 +38,11 @@ fn an_entry_is_attached_once_and_its_device_has_a_name() {
     let device = first.log().lines().find(|line| line.starts_with("/dev/loop")).expect("a device").to_owned();
     let name = format!("/dev/sanwire/{SERVER_NAME}/{volume}");
     assert_eq!(Path::new(&name).canonicalize().expect("its name"), Path::new(&device), "{}", first.log());
+    let shown = run_ok(world.sanwire(&["top", "--attachments", "--once", "--json"]), TIMEOUT);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    let all = shown["attachments"].as_array().expect("an array");
+    let ours = all.iter().find(|attachment| attachment["place"] == name.as_str()).expect("the one by its name");
+    assert!(ours["url"] == url.as_str() && ours["state"] == "live" && ours["p99_seconds"].is_null(), "{ours}");
     let refused = run(world.sanwire(&["attach", &Wire::Ethernet.url(&volume)]), TIMEOUT);
     let reason = format!("is attached on this host already as {device}");
     assert!(refused.code == Some(1) && refused.stderr.contains(&reason), "{}", refused.stderr);

@@ -4,8 +4,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use sanwire_server::{Event, Happening, SessionStatus};
+use serde_json::{Value, json};
 
-use crate::{App, Next, Numbers, Sample};
+use crate::{App, Attachment, Next, Numbers, Sample};
 
 fn metrics(commands: u64, busy: f64) -> Numbers {
     let text = format!(
@@ -58,6 +59,7 @@ fn sample(second: u64, commands: u64) -> Sample {
         numbers: metrics(commands, second as f64 / 4.0),
         sessions: vec![session(commands)],
         events: vec![event],
+        attachments: Vec::new(),
     }
 }
 
@@ -139,18 +141,47 @@ fn what_is_held_stays_until_it_goes_on_with_the_newest() {
 
 #[test]
 fn nothing_that_is_too_narrow_or_empty_ends_it() {
-    let nothing = |second| Sample {
-        at: Duration::from_secs(second),
-        numbers: Numbers::default(),
-        sessions: Vec::new(),
-        events: Vec::new(),
-    };
-    for (mut app, width) in [(app(), 1), (app(), 7), (App::new(nothing(1), nothing(1)), 80)] {
+    let nothing = |second| Sample { at: Duration::from_secs(second), ..Sample::default() };
+    let empty = [App::new(nothing(1), nothing(1)), App::of_host(nothing(1), nothing(1))].map(|app| (app, 80));
+    for (mut app, width) in [(app(), 1), (app(), 7)].into_iter().chain(empty) {
         for keys in ["1j\n\n", "2s/x\n", "3jj", "4\n", "5p"] {
             press(&mut app, keys);
             screen(&app, width);
         }
     }
+}
+
+#[test]
+fn a_host_sees_what_its_attachments_do_and_their_links() {
+    let told = |operations: u64| {
+        json!({
+            "url": "hs+ip://box/disk", "device": "/dev/loop3", "name": "/dev/sanwire/box/disk", "state": "waiting",
+            "away_seconds": 12.5, "why": null, "operations": operations, "read_bytes": operations * 4096, "written_bytes": 0,
+            "durations": [[0.001, operations], [null, operations]],
+            "links": [{ "peer": "10.0.0.1:5674", "state": "live", "round_trip_us": 200, "sent_packets": operations }],
+        })
+    };
+    let sample = |second, operations| Sample {
+        at: Duration::from_secs(second),
+        attachments: vec![Attachment::of(&told(operations))],
+        ..Sample::default()
+    };
+    let mut app = App::of_host(sample(1, 1000), sample(3, 3000));
+    let lines = screen(&app, 160);
+    assert!(lines[0].starts_with("1 attachments of this host") && lines[1].starts_with("1 attachments  2 links"));
+    assert!(
+        lines[3].starts_with("hs+ip://box/disk  1000   3.9 MiB/s  0 B/s    500.0µs  990.0µs  waiting  12.5s"),
+        "{lines:#?}"
+    );
+    assert!(lines[3].contains("/dev/sanwire/box/disk"), "{lines:#?}");
+    press(&mut app, "2");
+    let lines = screen(&app, 160);
+    assert!(lines[3].starts_with("hs+ip://box/disk at 10.0.0.1:5674  live") && lines[3].contains("1000"), "{lines:#?}");
+    press(&mut app, "3");
+    assert_eq!(screen(&app, 160)[1], lines[1], "there is no third one");
+    let told = app.json();
+    assert_eq!((&told["attachments"][0]["p50_seconds"], &told["server"]), (&0.0005.into(), &Value::Null));
+    assert_eq!(told["links"][0]["round_trip_seconds"], 0.0002);
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl App {
             let rest = format!("  version {}  {volumes} volumes, {sessions} sessions{state}", numbers.version);
             (printable(&numbers.server).into_owned(), rest)
         } else {
-            (format!("{} attachments of this host", self.after.attachments.len()), state)
+            (format!("attachments of this host: {}", self.after.attachments.len()), state)
         };
         let name = Span::styled(name, Style::new().add_modifier(Modifier::BOLD));
         vec![Line::from(vec![name, Span::raw(rest)]), Line::from(screens.collect::<Vec<_>>())]

@@ -44,7 +44,9 @@ struct Watched {
     _far: Server,
     server: Server,
     http: u16,
-    _loads: [Process; 2],
+    /// Where the attachment tells its metrics.
+    attachment: u16,
+    _loads: [Process; 3],
 }
 
 fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
@@ -60,11 +62,14 @@ fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
             format!("--http=127.0.0.1:{http}"),
             // With a certificate.
             format!("--http=0.0.0.0:{}", port()),
-            format!("--pool=fast={}", scratch.text("pool")),
+            format!("--pool=fast={},snapshots=layers", scratch.text("pool")),
+            format!("--control={}", scratch.text("control")),
             format!("--key-file={}", scratch.text("server.key")),
             format!("--state-directory={}", scratch.text("state")),
         ],
     );
+    let snapshot = ["ctl", "snapshot", "pooled@monday", "--socket", &scratch.text("control")];
+    run_ok(sanwire(scratch, &snapshot), TIMEOUT);
     let url = format!("hs+ip://127.0.0.1:{near_port}");
     fs::write(scratch.path("image"), [1; 4096]).expect("an image");
     let broken = sanwire(scratch, &["cp", &scratch.text("image"), &format!("{url}/bad")]);
@@ -79,21 +84,26 @@ fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
         "600",
     ];
     let start = |label, arguments: &[&str]| Process::spawn(label, sanwire(scratch, arguments), scratch.path(label));
-    Watched { _far: far, server, http, _loads: [start("load", &load), start("load of iSCSI", &iscsi)] }
+    let (attachment, socket) = (port(), scratch.text("nbd.sock"));
+    let metrics = format!("127.0.0.1:{attachment}");
+    let attach = ["attach", &format!("{url}/pooled"), "--as", "nbd", "--socket", &socket, "--metrics", &metrics];
+    let loads = [start("load", &load), start("load of iSCSI", &iscsi), start("attach", &attach)];
+    Watched { _far: far, server, http, attachment, _loads: loads }
 }
 
-/// A Prometheus that reads from this port once a second.
+/// A Prometheus that reads from these ports once a second.
 struct Prometheus {
     _process: Process,
     port: u16,
 }
 
 impl Prometheus {
-    fn start(scratch: &Scratch, target: u16) -> Prometheus {
+    fn start(scratch: &Scratch, targets: [u16; 2]) -> Prometheus {
         let (port, rules) = (port(), packaging("prometheus/rules.yml"));
+        let [server, attachment] = targets;
         let config = format!(
             "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{rules:?}]\n\
-             scrape_configs: [{{job_name: sanwire, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}]\n"
+             scrape_configs: [{{job_name: sanwire, static_configs: [{{targets: ['127.0.0.1:{server}', '127.0.0.1:{attachment}']}}]}}]\n"
         );
         fs::write(scratch.path("prometheus.yml"), config).expect("a configuration");
         let mut command = Command::new("prometheus");
@@ -123,8 +133,7 @@ impl Prometheus {
     }
 }
 
-/// The expressions of the dashboard and of the rules. Comparisons give a result whether or not they hold. Snapshots are left out: not
-/// every file system has them.
+/// The expressions of the dashboard and of the rules. Comparisons give a result whether or not they hold.
 fn shipped_expressions() -> BTreeSet<String> {
     let dashboard = fs::read_to_string(packaging("grafana/sanwire.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&dashboard).expect("JSON");
@@ -144,7 +153,7 @@ fn shipped_expressions() -> BTreeSet<String> {
         }
         expression
     };
-    all.into_iter().filter(|expression| !expression.contains("snapshot")).map(ready).collect()
+    all.into_iter().map(ready).collect()
 }
 
 #[test]
@@ -155,7 +164,7 @@ fn every_expression_that_is_shipped_gives_a_result_in_a_real_prometheus() {
     }
     let (scratch, far) = (Scratch::new(), Scratch::new());
     let mut watched = watched(&scratch, &far);
-    let prometheus = Prometheus::start(&scratch, watched.http);
+    let prometheus = Prometheus::start(&scratch, [watched.http, watched.attachment]);
     wait_until("Prometheus answers", TIMEOUT, || prometheus.get("/api/v1/targets").is_some());
     wait_until("the server was read several times", TIMEOUT, || {
         let scrapes =
@@ -163,7 +172,8 @@ fn every_expression_that_is_shipped_gives_a_result_in_a_real_prometheus() {
         scrapes.first().and_then(|row| row["value"][1].as_str()?.parse().ok()).is_some_and(|count: u32| count > 3)
     });
     let targets = prometheus.get("/api/v1/targets").expect("an answer");
-    assert_eq!(targets["data"]["activeTargets"][0]["lastError"], "", "{targets}");
+    let targets = targets["data"]["activeTargets"].as_array().expect("targets");
+    assert!(targets.len() == 2 && targets.iter().all(|target| target["lastError"] == ""), "{targets:?}");
     let mut empty = shipped_expressions();
     wait_until("every expression gives a result", TIMEOUT, || {
         empty.retain(|expression| prometheus.query(expression).is_empty());

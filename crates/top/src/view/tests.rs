@@ -168,9 +168,9 @@ fn a_host_sees_what_its_attachments_do_and_their_links() {
     };
     let mut app = App::of_host(sample(1, 1000), sample(3, 3000));
     let lines = screen(&app, 160);
-    assert!(lines[0].starts_with("1 attachments of this host") && lines[1].starts_with("1 attachments  2 links"));
+    assert!(lines[0] == "attachments of this host: 1" && lines[1].starts_with("1 attachments  2 links"));
     assert!(
-        lines[3].starts_with("hs+ip://box/disk  1000   3.9 MiB/s  0 B/s    500.0µs  990.0µs  waiting  12.5s"),
+        lines[3].starts_with("hs+ip://box/disk  1000   3.9 MiB/s  0 B/s     500.0µs  990.0µs  waiting  12.5s"),
         "{lines:#?}"
     );
     assert!(lines[3].contains("/dev/sanwire/box/disk"), "{lines:#?}");

@@ -104,7 +104,7 @@ impl Server {
         let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
         let mut arguments: Vec<String> = command.get_args().map(text).collect();
         // The usual socket is named after the server, and tests at the same time have servers of one name.
-        if !arguments.iter().any(|argument| argument == "--control") {
+        if !arguments.iter().any(|argument| argument.starts_with("--control")) {
             arguments.extend(["--control".to_owned(), log.with_extension("control").display().to_string()]);
         }
         let make = Remake { program: text(command.get_program()), arguments, state: state.to_owned(), log };

@@ -124,7 +124,7 @@ fn every_event_and_every_reason_is_documented() {
     let api: Value = serde_json::from_str(&document("openapi.json")).unwrap();
     let told: BTreeMap<String, BTreeSet<String>> = rows(&output, "What has happened: `events`")
         .into_iter()
-        .map(|[event, keys]| (event.into_iter().collect::<String>(), keys))
+        .flat_map(|[events, keys]| events.into_iter().map(move |event| (event, keys.clone())))
         .collect();
     for event in api["components"]["schemas"]["Happening"]["oneOf"].as_array().unwrap() {
         let mut keys = keys_of(&event["properties"]);

@@ -68,7 +68,7 @@ fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
             format!("--state-directory={}", scratch.text("state")),
         ],
     );
-    let snapshot = ["ctl", "snapshot", "pooled@monday", "--socket", &scratch.text("control")];
+    let snapshot = ["ctl", "snapshot", "pooled", "monday", "--socket", &scratch.text("control")];
     run_ok(sanwire(scratch, &snapshot), TIMEOUT);
     let url = format!("hs+ip://127.0.0.1:{near_port}");
     fs::write(scratch.path("image"), [1; 4096]).expect("an image");

@@ -63,7 +63,7 @@ fn write(store: &dyn Store, offset_bytes: u64, data: Vec<u8>) {
 }
 
 fn open(shelf: &Arc<Memory>) -> Result<(Tree, SnapshotStore), SnapshotError> {
-    let tree = Tree::open(Arc::clone(shelf) as _, None, &mut kernel)?;
+    let tree = Tree::open(Arc::clone(shelf) as _, None)?;
     let store = tree.volume("v", &mut kernel)?;
     Ok((tree, store))
 }

@@ -232,13 +232,15 @@ impl Catalogue {
         self.volumes.values().copied().chain(of_snapshots).chain(base).collect()
     }
 
-    /// A layer that can be merged, as it is written no more, into the one below it that nobody needs for itself: the lower, the upper.
-    pub(crate) fn mergeable(&self) -> Option<(LayerId, LayerId)> {
-        let needed = self.needed();
+    /// Layers that can be merged, as they are written no more, into those below them that nobody needs for themselves: the lower, the
+    /// upper.
+    pub(crate) fn mergeable(&self) -> Vec<(LayerId, LayerId)> {
+        let (needed, tops) = (self.needed(), self.volumes.values().copied().collect::<BTreeSet<_>>());
         let is_one = |(lower, (count, upper)): &(LayerId, (u32, LayerId))| {
-            *count == 1 && !needed.contains(lower) && !self.is_top(*upper)
+            *count == 1 && !needed.contains(lower) && !tops.contains(upper)
         };
-        self.families().into_iter().find(is_one).map(|(lower, (_, upper))| (lower, upper))
+        let pairs = self.families().into_iter().filter(is_one);
+        pairs.map(|(lower, (_, upper))| (lower, upper)).collect()
     }
 
     /// Layers that nobody needs.

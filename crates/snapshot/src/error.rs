@@ -85,6 +85,22 @@ pub enum SnapshotError {
         "a flush of the volume has failed, so nobody knows what its store holds on the medium: copy the volume to another one, and use that"
     )]
     Unsure,
+    /// A flush of a layer has failed: it is written once more before there is a snapshot of it.
+    #[error("a flush of the volume has failed, and what may be lost is being written once more: try again in a while")]
+    Unsettled,
+    /// Writes were given back before it was done.
+    #[error("writes have waited too long for it, so nothing was changed: try again")]
+    Late,
+    /// There is no space to merge layers.
+    #[error(
+        "{available_bytes} bytes are available, which is too little to merge layer {upper} into what is below it: make some room"
+    )]
+    NoRoom {
+        /// Which layer.
+        upper: LayerId,
+        /// How much there is.
+        available_bytes: u64,
+    },
     /// A chain has an end.
     #[error("there are {LAYERS_MAX} layers: remove snapshots first")]
     TooMany,

@@ -1,33 +1,44 @@
 //! What a family of volumes is at a time, and how a change of it is made to last.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use sanwire_store::{NullStore, Store};
 
-use crate::catalogue::{Catalogue, LAYERS_MAX};
+use crate::catalogue::{Catalogue, LAYERS_MAX, Seal};
 use crate::format::{Header, Layout};
 use crate::layer::{Perform, Source};
 use crate::losses::Losses;
 use crate::merge::Merge;
+use crate::opening::Reading;
 use crate::store::SnapshotStore;
+use crate::telling::Told;
 use crate::tree::Tree;
 use crate::view::View;
 use crate::{LayerId, SnapshotError};
 
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) catalogue: Catalogue,
+    pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) base: Arc<Source>,
-    /// The layers, all of them open.
+    /// The layers that are open.
     pub(crate) sources: BTreeMap<LayerId, Arc<Source>>,
-    /// The volumes, and snapshots as `VOLUME@SNAPSHOT`, that are open.
+    /// The volumes, and snapshots as `VOLUME@SNAPSHOT`, that are open; and those that are being opened.
     pub(crate) volumes: BTreeMap<String, SnapshotStore>,
-    /// Last layers of volumes that are not open, of which something may be lost: their stores say so only once.
+    pub(crate) opening: BTreeSet<String>,
+    /// Others have it, too, who read which blocks layers have.
+    pub(crate) reading: Reading,
+    /// Blocks are being moved from one layer to another.
+    pub(crate) is_moving: bool,
+    /// Of what is not used any more: who is reading still.
+    pub(crate) epochs: Vec<Weak<()>>,
+    /// Layers of which something may be lost, and that are not the last one of a volume that is open: their stores say so only once.
     pub(crate) lost: BTreeMap<LayerId, Arc<Losses>>,
     /// Layers that were made, and belong to nothing yet.
     pub(crate) prepared: BTreeSet<LayerId>,
     pub(crate) merge: Merging,
+    /// Layers that could not be opened to be merged.
+    pub(crate) unusable: BTreeSet<LayerId>,
     /// Another catalogue may stand on the shelf: nothing is changed before this one stands there again.
     pub(crate) is_doubtful: bool,
 }
@@ -53,12 +64,9 @@ impl Tree {
     /// [`Tree::make_certain`].
     pub(crate) fn commit(&self, state: &mut State, change: impl FnOnce(&mut Catalogue)) -> Result<(), SnapshotError> {
         self.make_certain(state)?;
-        let mut next = state.catalogue.clone();
+        let mut next = Catalogue::clone(&state.catalogue);
         change(&mut next);
-        next.seals = next
-            .sealed()
-            .map(|layer| Ok((layer, state.source(layer)?.seal())))
-            .collect::<Result<_, SnapshotError>>()?;
+        next.seals = next.sealed().map(|layer| state.seal(layer)).collect::<Result<_, _>>()?;
         if let Err(source) = self.shelf.keep(&next.encode()) {
             if self.shelf.keep(&state.catalogue.encode()).is_err() {
                 state.is_doubtful = true;
@@ -67,8 +75,16 @@ impl Tree {
             }
             return Err(SnapshotError::Keep(source));
         }
-        state.catalogue = next;
+        state.catalogue = Arc::new(next);
+        self.tell(state);
         Ok(())
+    }
+
+    /// Has those who only look see what is now.
+    pub(crate) fn tell(&self, state: &State) {
+        let sources = state.sources.iter().map(|(layer, source)| (*layer, Arc::downgrade(source))).collect();
+        let base = Arc::clone(&state.base);
+        self.told.store(Arc::new(Told { catalogue: Arc::clone(&state.catalogue), base, sources }));
     }
 
     /// Has what is known here stand on the shelf, if something else may. Before that nothing is copied or removed either: what was not
@@ -125,10 +141,28 @@ impl Tree {
 impl State {
     pub(crate) fn new(mut catalogue: Catalogue, base: Arc<dyn Store>) -> Self {
         catalogue.is_base_fixed = catalogue.base.is_none() || base.geometry().read_only;
-        let (sources, volumes) = (BTreeMap::new(), BTreeMap::new());
-        let (base, prepared) = (Source::base(base), BTreeSet::new());
-        let lost = BTreeMap::new();
-        State { catalogue, base, sources, volumes, lost, prepared, merge: Merging::Nothing, is_doubtful: false }
+        State {
+            catalogue: Arc::new(catalogue),
+            base: Source::base(base),
+            sources: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            opening: BTreeSet::new(),
+            reading: Reading::default(),
+            is_moving: false,
+            epochs: Vec::new(),
+            lost: BTreeMap::new(),
+            prepared: BTreeSet::new(),
+            merge: Merging::Nothing,
+            unusable: BTreeSet::new(),
+            is_doubtful: false,
+        }
+    }
+
+    /// What a layer is at least: as it is, if it is open.
+    fn seal(&self, layer: LayerId) -> Result<(LayerId, Seal), SnapshotError> {
+        let kept = self.catalogue.seals.get(&layer).copied();
+        let seal = self.source(layer).map(|source| source.seal()).or_else(|missing| kept.ok_or(missing))?;
+        Ok((layer, seal))
     }
 
     pub(crate) fn open(&self, volume: &str) -> Result<SnapshotStore, SnapshotError> {
@@ -137,7 +171,22 @@ impl State {
 
     /// Whether somebody has the store of a volume, or of a snapshot as `VOLUME@SNAPSHOT`.
     pub(crate) fn is_in_use(&self, name: &str) -> bool {
-        self.volumes.get(name).is_some_and(|store| !store.is_unused())
+        self.opening.contains(name) || self.volumes.get(name).is_some_and(|store| !store.is_unused())
+    }
+
+    /// Nobody uses it any more: what is known of it leaves the memory, with the layers that only it has used.
+    pub(crate) fn close(&mut self, name: &str) {
+        if let Some(store) = self.volumes.remove(name) {
+            self.remember_losses(&store);
+            self.retire(&store.0.view.load());
+        }
+        self.sources.retain(|_, source| Arc::strong_count(source) > 1);
+    }
+
+    /// A view is not used by new requests any more.
+    pub(crate) fn retire(&mut self, view: &View) {
+        self.epochs.retain(|epoch| epoch.strong_count() > 0);
+        self.epochs.push(view.epoch());
     }
 
     /// A volume is not open any more: what may be lost of it is known all the same.
@@ -155,46 +204,21 @@ impl State {
         }
     }
 
-    /// Makes stable what a volume, whose writes are held, has written. If a flush has failed since its last layer began, its store may
-    /// show what the medium does not hold: all that the map says is there is written once more. Other blocks may be seen there that
-    /// nobody counts on: from now on they hold what is below.
-    pub(crate) fn settle_losses(
-        &self,
-        volume: &str,
-        store: &SnapshotStore,
-        perform: Perform<'_>,
-    ) -> Result<(), SnapshotError> {
+    /// Whether somebody reads which blocks layers have.
+    pub(crate) fn is_read(&self) -> bool {
+        Arc::strong_count(&self.reading) > 1
+    }
+
+    /// Whether something of what a volume holds may be lost.
+    pub(crate) fn has_lost(&self, volume: &str) -> Result<bool, SnapshotError> {
         let top = self.catalogue.top(volume)?;
-        // Nothing is written to it any more: what it was before is another one.
-        self.renew(top, store, perform)?;
-        if !store.written().has_lost() {
-            return Ok(());
+        let of_top = self.volumes.get(volume).is_some_and(|store| store.written().has_lost());
+        let chain = self.catalogue.chain(top).ok_or(SnapshotError::TooMany)?;
+        match of_top || self.lost.contains_key(&top) {
+            // It is too much to be written once more.
+            true if top == LayerId::BASE => Err(SnapshotError::Unsure),
+            has_lost => Ok(has_lost || chain.iter().any(|layer| self.lost.contains_key(layer))),
         }
-        let losses = store.losses();
-        if top == LayerId::BASE {
-            return Err(SnapshotError::Unsure);
-        }
-        let mut again = self.begin_merge(top, top, &losses, perform)?;
-        while !again.step(perform)? {}
-        let (base, chain) = (Arc::clone(&self.base), self.chain(top)?);
-        let view = View::open(base, &chain, self.catalogue.block_bytes, &losses, perform)?;
-        store.0.view.store(Arc::new(view));
-        Ok(())
-    }
-
-    /// Makes stable what was written to the last layer of a volume, as one that is told from what it was before.
-    pub(crate) fn renew(&self, top: LayerId, store: &SnapshotStore, perform: Perform<'_>) -> Result<(), SnapshotError> {
-        let source = self.source(top)?;
-        let generation = source.write_generation(perform)?;
-        store.flush(perform).map_err(|source| SnapshotError::at(top, source))?;
-        source.has_generation(generation);
-        Ok(())
-    }
-
-    /// The layers up to this one, without the base.
-    pub(crate) fn chain(&self, last: LayerId) -> Result<Vec<Arc<Source>>, SnapshotError> {
-        let chain = self.catalogue.chain(last).ok_or(SnapshotError::TooMany)?;
-        chain.into_iter().map(|layer| self.source(layer)).collect()
     }
 }
 

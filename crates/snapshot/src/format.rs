@@ -6,8 +6,9 @@
 //!
 //! Data lies by place: a block's is where its number says, whether it was written or not, so that what was written together is read
 //! together, and stores that are sparse take no space for the rest. A map is eight sectors of 512 bytes, each a record of its own with
-//! a checksum. A store does a sector wholly or not at all, whatever happens to the power, and bits are only ever set: so whichever
-//! sectors of a map that was being written are old, all of it can be read, and says nothing that was not true before.
+//! a checksum. A store does a sector wholly or not at all, whatever happens to the power. Bits are set when their data is stable, and
+//! cleared only where it is stable elsewhere, too: so whichever sectors of a map that was being written are old, all of it can be read,
+//! and says nothing that is not true.
 
 use crc_fast::{CrcAlgorithm, checksum};
 
@@ -58,6 +59,11 @@ impl Bits {
     /// Sets the bits that the other one has.
     pub(crate) fn unite(&mut self, other: &Bits) {
         self.0.iter_mut().zip(&*other.0).for_each(|(word, other)| *word |= other);
+    }
+
+    /// Clears the bits that the other one has.
+    pub(crate) fn remove(&mut self, other: &Bits) {
+        self.0.iter_mut().zip(&*other.0).for_each(|(word, other)| *word &= !other);
     }
 
     /// The first run of set bits from `from` on: where it begins, and how long it is.

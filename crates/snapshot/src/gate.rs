@@ -55,10 +55,10 @@ impl Gate {
         self.state.load(Ordering::Acquire) & !HELD == 0
     }
 
-    /// Waits until none is.
-    pub(crate) fn wait_until_quiet(&self) {
+    /// Waits until none is, or writes begin again and `is_over`.
+    pub(crate) fn wait_until_quiet(&self, is_over: impl Fn() -> bool) {
         let mut waiting = self.waiting();
-        while !self.is_quiet() {
+        while !self.is_quiet() && !is_over() {
             waiting = self.ended.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -70,6 +70,7 @@ impl Gate {
             self.state.fetch_and(!HELD, Ordering::AcqRel);
             std::mem::take(&mut *waiting)
         };
+        self.ended.notify_all();
         waiting.into_iter().for_each(|completer| completer.complete(Ok(Outcome::Done)));
     }
 
@@ -91,7 +92,7 @@ mod tests {
         assert!(!gate.enter() && !gate.is_quiet());
         let pending = gate.wait(&queue);
         gate.leave();
-        gate.wait_until_quiet();
+        gate.wait_until_quiet(|| false);
         assert!(queue.take().is_empty());
         gate.release();
         assert_eq!(queue.take().first().map(|(pending, _)| *pending), pending);

@@ -129,19 +129,51 @@ impl Source {
         }
     }
 
-    /// Begins a request for bytes of the volume that lie side by side; `make` is told where they are.
-    pub(crate) fn start(
+    /// Begins a request for bytes of the volume that lie side by side; `make` is told where they are. If they are in a layer, `kept` is
+    /// dropped when it has ended.
+    pub(crate) fn start<T: Send + Sync + 'static>(
         &self,
         offset_bytes: u64,
-        completions: &CompletionQueue,
+        (completions, kept): (&CompletionQueue, T),
         make: impl FnOnce(u64) -> Request,
     ) -> Started {
         let at = self.at(offset_bytes);
         let started = self.store.start(make(at), completions);
-        if at == offset_bytes {
+        if self.layout.is_none() {
             return started;
         }
-        started.then(completions, move |end, _| Started::Done(end.map_err(|error| moved(error, at, offset_bytes))))
+        started.then(completions, move |end, _| {
+            drop(kept);
+            Started::Done(end.map_err(|error| moved(error, at, offset_bytes)))
+        })
+    }
+
+    /// What it takes, where its store can tell.
+    pub(crate) fn used_bytes(&self) -> Option<u64> {
+        self.store.space().map(|space| space.used_bytes)
+    }
+
+    /// Makes zeroes of some bytes of the store, and gives back their space where it can.
+    pub(crate) fn clear(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        perform: Perform<'_>,
+    ) -> Result<(), SnapshotError> {
+        let clear = match self.store.geometry().discards {
+            true => Request::Discard { offset_bytes, length_bytes },
+            false => Request::WriteZeroes { offset_bytes, length_bytes },
+        };
+        self.run(clear, perform).map(drop)
+    }
+
+    /// Says of a group that these blocks are no longer here. They have to be stable elsewhere, and nobody looks for them here.
+    pub(crate) fn clear_map(&self, group: u32, gone: &Bits, perform: Perform<'_>) -> Result<(), SnapshotError> {
+        let Some(layout) = self.layout else { return Ok(()) };
+        let mut left = self.read_map(group, perform)?;
+        left.remove(gone);
+        let data = encode_map(self.id, group, &left).into();
+        self.run(Request::Write { offset_bytes: layout.map_at(group), data }, perform).map(drop)
     }
 
     /// Tells of each group in which the layer has something.

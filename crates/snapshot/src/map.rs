@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use sanwire_store::{Completer, CompletionQueue};
+
 use crate::format::{Bits, GROUP_BLOCKS};
 use crate::losses::Losses;
+use crate::reserving::Place;
 
 /// Changed by ends of writes, and made stable by flushes. It takes 2 KiB for each group in which something was written, and as much
 /// again while that is not stable.
@@ -21,11 +24,13 @@ struct State {
     pages: BTreeMap<u32, Page>,
     /// The groups of which the store does not have all.
     dirty: Vec<u32>,
+    /// Groups for whose pages room is being taken, and who waits for that.
+    taking: BTreeMap<u32, Vec<Completer>>,
 }
 
 impl State {
     fn mark(&mut self, first: u64, count: u64) {
-        let State { pages, dirty } = self;
+        let State { pages, dirty, .. } = self;
         let (mut at, end) = (first, first + count);
         while at < end {
             let (group, block) = ((at / GROUP_BLOCKS) as u32, at % GROUP_BLOCKS);
@@ -61,7 +66,7 @@ impl Map {
     /// The map as the store shows it.
     pub(crate) fn new(groups: impl IntoIterator<Item = (u32, Bits)>) -> Self {
         let page = |(group, present)| (group, Page { present, is_doubtful: true, ..Page::default() });
-        let state = State { pages: groups.into_iter().map(page).collect(), dirty: Vec::new() };
+        let state = State { pages: groups.into_iter().map(page).collect(), ..State::default() };
         let is_wary = AtomicBool::new(!state.pages.is_empty());
         Map { state: Mutex::new(state), is_wary }
     }
@@ -83,6 +88,44 @@ impl Map {
         is_kept
     }
 
+    /// Whether there is room for the page of a group; if there is none, and nobody is taking it, whoever asks is to take it, and to say
+    /// when that has ended.
+    pub(crate) fn place(&self, group: u32, completions: &CompletionQueue) -> Place {
+        let State { pages, taking, .. } = &mut *self.lock();
+        if pages.contains_key(&group) {
+            return Place::There;
+        }
+        let Some(waiting) = taking.get_mut(&group) else {
+            taking.insert(group, Vec::new());
+            return Place::Missing;
+        };
+        let (pending, completer) = completions.pend();
+        waiting.push(completer);
+        Place::Coming(pending)
+    }
+
+    /// Gives who has waited for that.
+    pub(crate) fn end_taking(&self, group: u32, is_taken: bool) -> Vec<Completer> {
+        let State { pages, taking, .. } = &mut *self.lock();
+        if is_taken {
+            pages.entry(group).or_default();
+        }
+        taking.remove(&group).unwrap_or_default()
+    }
+
+    /// Whether there is a page for a group.
+    pub(crate) fn has(&self, group: u32) -> bool {
+        self.lock().pages.contains_key(&group)
+    }
+
+    /// Whether there are more blocks than so many.
+    pub(crate) fn has_more_than(&self, blocks: u64) -> bool {
+        let state = self.lock();
+        let mut counts = state.pages.values().map(|page| page.present.count());
+        let within = |sum: u64, count: u64| Some(sum + count).filter(|sum| *sum <= blocks);
+        counts.try_fold(0, within).is_none()
+    }
+
     /// Whether also a block that is seen in this layer is to be marked.
     pub(crate) fn is_wary(&self) -> bool {
         self.is_wary.load(Ordering::Acquire)
@@ -95,7 +138,7 @@ impl Map {
 
     /// They were not told after all.
     pub(crate) fn give_back(&self, groups: impl IntoIterator<Item = u32>) {
-        let State { pages, dirty } = &mut *self.lock();
+        let State { pages, dirty, .. } = &mut *self.lock();
         for group in groups {
             // What was lost is not to be told any more.
             if let Some(page) = pages.get_mut(&group).filter(|page| page.stable.is_some()) {
@@ -126,7 +169,7 @@ impl Map {
 
     /// What was written since the last flush may be lost: of blocks that were not here before nothing is told until they are written again.
     pub(crate) fn lose(&self, losses: &Losses) {
-        let State { pages, dirty } = &mut *self.lock();
+        let State { pages, dirty, .. } = &mut *self.lock();
         losses.add();
         self.is_wary.store(true, Ordering::Release);
         dirty.clear();

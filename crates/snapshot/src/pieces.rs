@@ -1,9 +1,11 @@
 //! Reads of what lies in several layers.
 
+use std::sync::Arc;
+
 use sanwire_buffer::Frame;
 use sanwire_store::{CompletionQueue, ErrorKind, Outcome, Request, Started, StoreError};
 
-use crate::view::Piece;
+use crate::view::{Piece, Table};
 
 pub(crate) fn cleared(mut buffer: Frame) -> Frame {
     buffer.fill(0);
@@ -11,7 +13,11 @@ pub(crate) fn cleared(mut buffer: Frame) -> Frame {
 }
 
 /// Reads parts side by side, each into memory of its own, and then puts them together.
-pub(crate) fn read_pieces(pieces: Vec<Piece>, mut buffer: Frame, completions: &CompletionQueue) -> Started {
+pub(crate) fn read_pieces(
+    (table, pieces): (Arc<Table>, Vec<Piece>),
+    mut buffer: Frame,
+    completions: &CompletionQueue,
+) -> Started {
     let (mut parts, mut places, mut place) = (Vec::new(), Vec::new(), 0);
     for Piece { source, offset_bytes, length_bytes } in pieces {
         // Not longer than the buffer.
@@ -26,7 +32,7 @@ pub(crate) fn read_pieces(pieces: Vec<Piece>, mut buffer: Frame, completions: &C
             return Started::Done(Err(StoreError::new(ErrorKind::Full, offset_bytes)));
         };
         let read = |offset_bytes| Request::Read { offset_bytes, buffer: part };
-        parts.push(source.start(offset_bytes, completions, read));
+        parts.push(source.start(offset_bytes, (completions, Arc::clone(&table)), read));
         places.push(range);
     }
     Started::join(parts, completions, move |ends, _| {

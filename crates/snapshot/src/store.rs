@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use sanwire_buffer::{Frame, Slice, Slices};
+use sanwire_buffer::{Frame, Slices};
 use sanwire_store::{
     Allocation, Capabilities, Completion, CompletionQueue, ErrorKind, Geometry, GrowingGeometry, Outcome, RemoteCount,
     Request, ResizeError, Space, Started, Store, StoreError,
 };
 
 use crate::LayerId;
-use crate::format::Layout;
+use crate::format::{GROUP_BLOCKS, Layout};
 use crate::gate::Gate;
 use crate::layer::{Flushes, Perform, Source, Top};
 use crate::losses::{Losses, lost};
@@ -70,6 +70,33 @@ impl Change {
         Change { pass, view, top, slot, losses, range }
     }
 
+    /// Takes room for what is to be said of it.
+    fn reserve(&self, completions: &CompletionQueue) -> Started {
+        let (first, count) = self.view.blocks(self.range);
+        // Of what is there already something was said.
+        if count == 0 || self.view.index.run(first, count) == (self.slot, count) {
+            return Started::Done(Ok(Outcome::Done));
+        }
+        let groups = ((first / GROUP_BLOCKS) as u32, ((first + count - 1) / GROUP_BLOCKS) as u32 + 1);
+        self.top.reserve(groups, completions)
+    }
+
+    fn perform(self, request: Request, completions: &CompletionQueue) -> Started {
+        match request {
+            Request::Write { data, .. } => self.begin(completions, |offset_bytes, from, length_bytes| {
+                let from = from as usize;
+                Request::Write { offset_bytes, data: data.slice(from..from + length_bytes as usize) }
+            }),
+            Request::Discard { .. } => {
+                self.begin(completions, |offset_bytes, _, length_bytes| Request::Discard { offset_bytes, length_bytes })
+            }
+            _ => self.begin(completions, |offset_bytes, _, length_bytes| Request::WriteZeroes {
+                offset_bytes,
+                length_bytes,
+            }),
+        }
+    }
+
     fn end(self, end: Completion) -> Started {
         let Change { pass, view, top, slot, losses, range: (offset_bytes, length_bytes) } = self;
         let is_kept = end.is_err() || view.mark((&top, slot), losses, offset_bytes, length_bytes);
@@ -81,7 +108,8 @@ impl Change {
     fn begin(self, completions: &CompletionQueue, make: impl Fn(u64, u64, u64) -> Request) -> Started {
         let (offset_bytes, length_bytes) = self.range;
         let source = Arc::clone(&self.top.source);
-        let part = |from: u64, length: u64| source.start(offset_bytes + from, completions, |at| make(at, from, length));
+        let part =
+            |from: u64, length: u64| source.start(offset_bytes + from, (completions, ()), |at| make(at, from, length));
         if source.reach_bytes(offset_bytes) >= length_bytes {
             return part(0, length_bytes).then(completions, move |end, _| self.end(end));
         }
@@ -184,9 +212,10 @@ impl SnapshotStore {
         view.table.store(Arc::new(table));
     }
 
-    /// Bytes of memory that it takes to know where blocks are: 64 MiB for each TiB in which something was written since the first
-    /// layer, 32 MiB for each that was written since the last (for blocks of 4096 bytes; with those of 512 it is 256 MiB),
-    /// and 8 bytes for each run of blocks that is shorter than 64 KiB.
+    /// Bytes of memory that it takes to know where blocks are, whatever was written. For each TiB in which something was written since
+    /// the first layer: 64 MiB, and where blocks of several layers lie side by side 32 MiB for two layers, and up to 512 MiB for
+    /// hundreds. For each that was written since the last layer: 32 MiB, and as much again until that is flushed. With blocks of
+    /// 512 bytes all but the first is eight times as much.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let view = self.0.view.load();
@@ -197,13 +226,13 @@ impl SnapshotStore {
     fn read(&self, offset_bytes: u64, buffer: Frame, completions: &CompletionQueue) -> Started {
         let view = self.0.view.load();
         let length_bytes = buffer.len() as u64;
-        let piece = view.piece(offset_bytes, length_bytes);
+        let (table, piece) = view.piece(offset_bytes, length_bytes);
         if piece.length_bytes < length_bytes {
             return read_pieces(view.pieces(offset_bytes, length_bytes), buffer, completions);
         }
         match piece.source {
             Some(source) => {
-                source.start(offset_bytes, completions, |offset_bytes| Request::Read { offset_bytes, buffer })
+                source.start(offset_bytes, (completions, table), |offset_bytes| Request::Read { offset_bytes, buffer })
             }
             None => Started::Done(Ok(Outcome::Read(cleared(buffer)))),
         }
@@ -214,32 +243,32 @@ impl SnapshotStore {
         if self.0.is_stopped.load(Ordering::Acquire) {
             return Started::Done(Err(stopped(range.0)));
         }
-        match request {
-            Request::Write { data, .. } => write(Change::new(pass, range), &data, completions),
-            Request::Discard { .. } => Change::new(pass, range)
-                .begin(completions, |offset_bytes, _, length_bytes| Request::Discard { offset_bytes, length_bytes }),
-            Request::WriteZeroes { .. } => {
-                Change::new(pass, range).begin(completions, |offset_bytes, _, length_bytes| Request::WriteZeroes {
-                    offset_bytes,
-                    length_bytes,
-                })
-            }
-            _ => {
-                let top = self.written();
-                top.flush(completions).then(completions, move |end, _| {
-                    drop(pass);
-                    Started::Done(top.losses.tell(end))
-                })
-            }
+        if let Request::Flush = request {
+            let top = self.written();
+            return top.flush(completions).then(completions, move |end, _| {
+                drop(pass);
+                Started::Done(top.losses.tell(end))
+            });
         }
+        let change = Change::new(pass, range);
+        let reserved = change.reserve(completions);
+        if let Started::Done(Ok(_)) = reserved {
+            return change.perform(request, completions);
+        }
+        reserved.then(completions, move |end, completions| match end {
+            Ok(_) => change.perform(request, completions),
+            failed => Started::Done(failed),
+        })
     }
 
     fn allocation(&self, offset_bytes: u64, length_bytes: u64, completions: &CompletionQueue) -> Started {
-        let piece = self.0.view.load().piece(offset_bytes, length_bytes);
+        let (table, piece) = self.0.view.load().piece(offset_bytes, length_bytes);
         let length_bytes = piece.length_bytes;
         match piece.source {
-            Some(source) => source
-                .start(offset_bytes, completions, |offset_bytes| Request::Allocation { offset_bytes, length_bytes }),
+            Some(source) => source.start(offset_bytes, (completions, table), |offset_bytes| Request::Allocation {
+                offset_bytes,
+                length_bytes,
+            }),
             None => Started::Done(Ok(Outcome::Allocated(Allocation { is_mapped: false, length_bytes }))),
         }
     }
@@ -251,13 +280,6 @@ impl SnapshotStore {
     fn base(&self) -> Option<Arc<Source>> {
         self.0.view.load().table.load().slots.first().cloned()
     }
-}
-
-fn write(change: Change, data: &Slice, completions: &CompletionQueue) -> Started {
-    change.begin(completions, |offset_bytes, from, length_bytes| {
-        let from = from as usize;
-        Request::Write { offset_bytes, data: data.slice(from..from + length_bytes as usize) }
-    })
 }
 
 fn stopped(offset_bytes: u64) -> StoreError {
@@ -311,7 +333,7 @@ impl Store for SnapshotStore {
 
     fn share(&self, offset_bytes: u64, length_bytes: usize) -> Option<Slices> {
         offset_bytes.checked_add(length_bytes as u64).filter(|end| *end <= self.0.geometry.get().length_bytes)?;
-        let piece = self.0.view.load().piece(offset_bytes, length_bytes as u64);
+        let (_table, piece) = self.0.view.load().piece(offset_bytes, length_bytes as u64);
         if piece.length_bytes != length_bytes as u64 {
             return None;
         }
@@ -360,8 +382,7 @@ impl Inner {
             top.lose();
         }
         resized?;
-        let block_bytes = self.geometry.get().block_bytes;
-        view.index.grow(Layout::new(block_bytes).groups(length_bytes));
+        view.grow(length_bytes);
         self.geometry.grow(length_bytes);
         Ok(())
     }

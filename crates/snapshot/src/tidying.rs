@@ -7,51 +7,99 @@ use crate::layer::{Perform, Top};
 use crate::losses::Losses;
 use crate::map::Map;
 use crate::merge::{Merge, Progress};
-use crate::tree::{Hold, Tree};
+use crate::tree::Tree;
 use crate::{LayerId, SnapshotError};
 
 impl Tree {
-    /// Does a part of what is to be done after snapshots were forgotten, volumes rolled back or removed: some 64 MiB are copied at the
-    /// most. Gives how far the merge is; `None`: nothing is left to do. What was broken off, by a crash too, goes on when it is asked again.
+    /// Does a part of what is to be done after snapshots were forgotten, volumes rolled back or removed, or a flush has failed: some 64 MiB
+    /// are copied at the most. Gives how far the merge is; `None`: nothing is left to do. What was broken off, by a crash too, goes on when
+    /// it is asked again.
     ///
     /// # Errors
-    /// When a layer fails; or [`SnapshotError::Busy`], while somebody else is at it.
+    /// When a layer fails: one that cannot be opened or read is left alone from then on, until something else is forgotten.
+    /// [`SnapshotError::NoRoom`]: there is no space, for now. [`SnapshotError::Busy`]: somebody else is at it, or reads layers.
     pub fn tidy(&self, perform: Perform<'_>) -> Result<Option<Progress>, SnapshotError> {
-        let mut merge = {
+        let Some(mut merge) = self.next_merge(perform)? else { return Ok(None) };
+        let stepped = self.step(&mut merge, perform);
+        let state = &mut *self.lock();
+        state.merge = Merging::Nothing;
+        let progress = merge.progress();
+        match stepped {
+            Ok(true) if state.is_to_be(&merge) && state.is_read() => {
+                state.merge = Merging::Begun(merge);
+                return Err(SnapshotError::Busy);
+            }
+            Ok(true) if state.is_to_be(&merge) => self.end_merge(state, &merge)?,
+            Ok(true) => {}
+            Ok(false) => state.merge = Merging::Begun(merge),
+            Err(error @ (SnapshotError::NoRoom { .. } | SnapshotError::Busy)) => {
+                state.merge = Merging::Begun(merge);
+                return Err(error);
+            }
+            // What was copied may be lost: it begins anew.
+            Err(error) => {
+                state.leave_alone(&error);
+                return Err(error);
+            }
+        }
+        Ok(Some(progress))
+    }
+
+    /// The merge that goes on, or is to begin.
+    fn next_merge(&self, perform: Perform<'_>) -> Result<Option<Merge>, SnapshotError> {
+        let (lower, upper) = {
             let state = &mut *self.lock();
             self.make_certain(state)?;
             self.remove_needless(state)?;
             match std::mem::replace(&mut state.merge, Merging::Busy) {
                 Merging::Busy => return Err(SnapshotError::Busy),
-                Merging::Begun(merge) if state.is_to_be(&merge) => merge,
-                _ => {
-                    state.merge = Merging::Nothing;
-                    let Some((lower, upper)) = state.catalogue.mergeable() else { return Ok(None) };
-                    let merge = state.begin_merge(lower, upper, &Arc::default(), perform)?;
-                    state.merge = Merging::Busy;
-                    merge
-                }
+                Merging::Begun(merge) if state.is_to_be(&merge) => return Ok(Some(merge)),
+                _ => {}
             }
+            let Some(next) = state.next_to_merge() else {
+                state.merge = Merging::Nothing;
+                return Ok(None);
+            };
+            next
         };
-        // The volumes go on, and so may all else that is asked of the family.
-        let stepped = merge.step(perform);
-        let state = &mut *self.lock();
-        state.merge = Merging::Nothing;
-        let progress = merge.progress();
-        match stepped {
-            Ok(true) if state.is_to_be(&merge) => {
-                let (lower, upper) = (merge.lower, merge.upper);
-                self.commit(state, |catalogue| catalogue.merged(lower, upper))?;
-                let source = state.source(lower)?;
-                state.volumes.values().for_each(|store| store.redirect(upper, &source));
-                self.remove_needless(state)?;
-            }
-            Ok(true) => {}
-            Ok(false) => state.merge = Merging::Begun(merge),
-            // What was copied may be lost: it begins anew.
-            Err(error) => return Err(error),
+        let begun = self.begin_merge((lower, upper), perform);
+        if let Err(error) = &begun {
+            let state = &mut *self.lock();
+            state.merge = Merging::Nothing;
+            state.leave_alone(error);
         }
-        Ok(Some(progress))
+        begun.map(Some)
+    }
+
+    fn begin_merge(&self, (lower, upper): (LayerId, LayerId), perform: Perform<'_>) -> Result<Merge, SnapshotError> {
+        let from = self.source(upper, perform)?;
+        let target = self.target(lower, &Arc::default(), perform)?;
+        Merge::begin(target, from, self.lock().catalogue.block_bytes, perform)
+    }
+
+    /// A layer into which another one is put.
+    pub(crate) fn target(
+        &self,
+        layer: LayerId,
+        losses: &Arc<Losses>,
+        perform: Perform<'_>,
+    ) -> Result<Arc<Top>, SnapshotError> {
+        let source = self.source(layer, perform)?;
+        let mut groups = Vec::new();
+        source.read_maps(perform, |group, bits| groups.push((group, bits)))?;
+        let map = source.layout.is_some().then(|| Map::new(groups));
+        Ok(Top::new(source, map, losses))
+    }
+
+    fn end_merge(&self, state: &mut State, merge: &Merge) -> Result<(), SnapshotError> {
+        let (lower, upper) = (merge.lower, merge.upper);
+        if lower == upper {
+            state.lost.remove(&upper);
+            return Ok(());
+        }
+        self.commit(state, |catalogue| catalogue.merged(lower, upper))?;
+        state.volumes.values().for_each(|store| store.redirect(upper, &merge.target.source));
+        self.remove_needless(state)
     }
 
     /// Whether [`Tree::tidy`] has something to do.
@@ -59,10 +107,8 @@ impl Tree {
     pub fn is_untidy(&self) -> bool {
         let state = self.lock();
         let catalogue = &state.catalogue;
-        state.is_doubtful
-            || !catalogue.doomed.is_empty()
-            || catalogue.mergeable().is_some()
-            || !catalogue.needless().is_empty()
+        let is_clean = catalogue.doomed.is_empty() && catalogue.needless().is_empty();
+        state.is_doubtful || !is_clean || state.next_to_merge().is_some()
     }
 
     /// Whether nobody knows what stands on the shelf: volumes may take no writes before [`Tree::tidy`] has ended well.
@@ -71,51 +117,8 @@ impl Tree {
         self.lock().is_doubtful
     }
 
-    /// Whether what is below the last layer of a volume is needed for that alone: then it takes in what is written so far, once a new
-    /// layer has begun ([`Tree::take`] without a name) and [`Tree::tidy`] is asked.
-    #[must_use]
-    pub fn is_foldable(&self, volume: &str) -> bool {
-        let state = self.lock();
-        let top = state.catalogue.volumes.get(volume).copied();
-        let below = top.and_then(|top| state.catalogue.layers.get(&top).copied());
-        below.is_some_and(|below| state.catalogue.sole_child(below) == top)
-    }
-
-    /// Puts the last layer of a volume, whose writes are held, into the one below it, if nobody needs that for itself; gives whether that
-    /// was so. It takes as long as what was written to the last layer. What is left may be the base alone: the volume is then in its own
-    /// store, as if there had been no layers.
-    ///
-    /// # Errors
-    /// When a layer fails: then nothing has changed.
-    pub fn settle(&self, volume: &str, hold: &Hold, perform: Perform<'_>) -> Result<bool, SnapshotError> {
-        let state = &mut *self.lock();
-        self.make_certain(state)?;
-        let upper = state.catalogue.top(volume)?;
-        let Some(lower) = state.catalogue.layers.get(&upper).copied() else { return Ok(false) };
-        if state.catalogue.sole_child(lower) != Some(upper) {
-            return Ok(false);
-        }
-        let store = hold.of(&state.open(volume)?)?;
-        // A merge that was begun has read of layers that are now written again.
-        match std::mem::take(&mut state.merge) {
-            Merging::Busy => {
-                state.merge = Merging::Busy;
-                return Err(SnapshotError::Busy);
-            }
-            _ => hold.wait(),
-        }
-        let _length = store.0.resizing();
-        state.settle_losses(volume, store, perform)?;
-        let mut merge = state.begin_merge(lower, upper, &store.losses(), perform)?;
-        while !merge.step(perform)? {}
-        self.commit(state, |catalogue| catalogue.merged(lower, upper))?;
-        store.settle(&merge.target);
-        self.remove_needless(state)?;
-        Ok(true)
-    }
-
     /// Removes layers that nobody needs. One that cannot be removed is tried again later.
-    fn remove_needless(&self, state: &mut State) -> Result<(), SnapshotError> {
+    pub(crate) fn remove_needless(&self, state: &mut State) -> Result<(), SnapshotError> {
         if !state.catalogue.needless().is_empty() {
             self.commit(state, |catalogue| catalogue.doom())?;
         }
@@ -127,29 +130,48 @@ impl Tree {
             }
         };
         // The catalogue that is kept still has them, until it is kept again: they are looked for once more then.
-        catalogue.doomed.retain(removed);
+        Arc::make_mut(catalogue).doomed.retain(removed);
+        self.tell(state);
         Ok(())
     }
 }
 
 impl State {
     /// Whether the two layers of a merge are still to become one.
-    fn is_to_be(&self, merge: &Merge) -> bool {
-        self.catalogue.sole_child(merge.lower) == Some(merge.upper) && !self.catalogue.is_top(merge.upper)
+    pub(crate) fn is_to_be(&self, merge: &Merge) -> bool {
+        match merge.lower == merge.upper {
+            true => self.is_to_be_settled(merge.upper),
+            false => self.catalogue.sole_child(merge.lower) == Some(merge.upper) && !self.catalogue.is_top(merge.upper),
+        }
     }
 
-    /// Begins to put a layer into another one; into itself, what it has is written once more.
-    pub(crate) fn begin_merge(
-        &self,
-        lower: LayerId,
-        upper: LayerId,
-        losses: &Arc<Losses>,
-        perform: Perform<'_>,
-    ) -> Result<Merge, SnapshotError> {
-        let (lower, upper) = (self.source(lower)?, self.source(upper)?);
-        let mut groups = Vec::new();
-        lower.read_maps(perform, |group, bits| groups.push((group, bits)))?;
-        let map = lower.layout.is_some().then(|| Map::new(groups));
-        Merge::begin(Top::new(Arc::clone(&lower), map, losses), upper, self.catalogue.block_bytes, perform)
+    /// Whether something of a layer that is not written any more may be lost.
+    fn is_to_be_settled(&self, layer: LayerId) -> bool {
+        let is_written = self.catalogue.is_top(layer) || !self.catalogue.layers.contains_key(&layer);
+        !is_written && self.lost.contains_key(&layer)
+    }
+
+    /// First what may be lost is written once more. Then what gives back space soonest: the smallest upper layer.
+    fn next_to_merge(&self) -> Option<(LayerId, LayerId)> {
+        let is_usable = |layer: &LayerId| !self.unusable.contains(layer);
+        let lost = self.lost.keys().filter(|layer| is_usable(layer) && self.is_to_be_settled(**layer));
+        let used_bytes = |upper: &LayerId| self.sources.get(upper).and_then(|source| source.used_bytes());
+        let usable =
+            self.catalogue.mergeable().into_iter().filter(|(lower, upper)| is_usable(lower) && is_usable(upper));
+        let smallest = || usable.min_by_key(|(_, upper)| used_bytes(upper).unwrap_or(u64::MAX));
+        lost.map(|layer| (*layer, *layer)).next().or_else(smallest)
+    }
+
+    /// A layer that cannot be used keeps none but those from merging that have to do with it.
+    fn leave_alone(&mut self, error: &SnapshotError) {
+        match error {
+            SnapshotError::Open { layer, .. }
+            | SnapshotError::Damaged { layer, .. }
+            | SnapshotError::Missing { layer } => _ = self.unusable.insert(*layer),
+            SnapshotError::Store { layer, source } if source.kind == sanwire_store::ErrorKind::Unreadable => {
+                self.unusable.insert(*layer);
+            }
+            _ => {}
+        }
     }
 }

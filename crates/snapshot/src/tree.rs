@@ -1,14 +1,17 @@
 //! Volumes that have layers in common, and what is done with them: snapshots, clones, rollback, removal.
 
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex};
 
+use arc_swap::ArcSwap;
 use sanwire_store::Store;
 
 use crate::catalogue::{Catalogue, Snapshot};
-use crate::family::{State, empty, lengthen};
-use crate::layer::{Perform, Source};
+use crate::family::{State, empty};
+use crate::hold::Hold;
+use crate::layer::Perform;
 use crate::store::SnapshotStore;
-use crate::view::View;
+use crate::telling::Told;
 use crate::{LayerId, Shelf, SnapshotError};
 
 /// A family of volumes: one, and what was cloned of it, over one base.
@@ -19,6 +22,11 @@ use crate::{LayerId, Shelf, SnapshotError};
 pub struct Tree {
     pub(crate) shelf: Arc<dyn Shelf>,
     pub(crate) state: Mutex<State>,
+    /// Nobody reads which blocks layers have, or moves any, or opens a volume, who has before.
+    pub(crate) changed: Condvar,
+    /// Held by who opens a layer.
+    pub(crate) opening: Mutex<()>,
+    pub(crate) told: ArcSwap<Told>,
 }
 
 /// What is below all layers of a family.
@@ -44,43 +52,6 @@ pub enum Origin {
         /// The layer.
         layer: LayerId,
     },
-}
-
-/// A layer that was made, and belongs to nothing yet.
-#[derive(Debug)]
-pub struct Prepared {
-    volume: String,
-    source: Arc<Source>,
-    parent: LayerId,
-}
-
-/// The writes of a volume are held until this is dropped.
-#[derive(Debug)]
-#[must_use = "writes are held only as long as it is there"]
-pub struct Hold(SnapshotStore);
-
-impl Hold {
-    /// Whether those that had begun have ended.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.0.0.gate.is_quiet()
-    }
-
-    /// The store of this volume, if it is its writes that are held.
-    pub(crate) fn of(&self, store: &SnapshotStore) -> Result<&SnapshotStore, SnapshotError> {
-        if self.0.is(store) { Ok(&self.0) } else { Err(SnapshotError::Busy) }
-    }
-
-    /// Waits until they have.
-    pub fn wait(&self) {
-        self.0.0.gate.wait_until_quiet();
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.0.0.gate.release();
-    }
 }
 
 impl Tree {
@@ -109,7 +80,7 @@ impl Tree {
             }
             catalogue.doomed = kept.doomed;
         }
-        let tree = Tree { shelf, state: Mutex::new(State::new(catalogue, base)) };
+        let tree = Tree::of(shelf, State::new(catalogue, base));
         let own = |layer| move |catalogue: &mut Catalogue| _ = catalogue.volumes.insert(volume.to_owned(), layer);
         match first {
             None => tree.commit(&mut tree.lock(), own(LayerId::BASE))?,
@@ -126,8 +97,8 @@ impl Tree {
     /// Opens a family that was kept. `base` is that with which it began; `None` where it began with zeroes.
     ///
     /// # Errors
-    /// When a layer cannot be opened, or the catalogue is not there or damaged.
-    pub fn open(shelf: Arc<dyn Shelf>, base: Option<Base>, perform: Perform<'_>) -> Result<Self, SnapshotError> {
+    /// When the catalogue is not there or damaged, or the base is another one. Layers are opened when they are needed.
+    pub fn open(shelf: Arc<dyn Shelf>, base: Option<Base>) -> Result<Self, SnapshotError> {
         let kept = shelf.load().map_err(SnapshotError::Load)?.ok_or(SnapshotError::Nothing)?;
         let catalogue = Catalogue::decode(&kept)?;
         let block_bytes = catalogue.block_bytes;
@@ -140,78 +111,27 @@ impl Tree {
             return Err(SnapshotError::OtherBase);
         }
         let mut state = State::new(catalogue, base);
-        for layer in state.catalogue.layers.keys() {
-            let seal = *state.catalogue.seals.get(layer).ok_or(SnapshotError::Missing { layer: *layer })?;
-            let store = shelf.open(*layer).map_err(|source| SnapshotError::Open { layer: *layer, source })?;
-            state.sources.insert(*layer, Source::open(store, *layer, (block_bytes, seal), perform)?);
-        }
         // What was read may not be there for good, and layers that another catalogue needs would be removed.
         shelf.keep(&state.catalogue.encode()).map_err(SnapshotError::Keep)?;
-        for layer in std::mem::take(&mut state.catalogue.doomed) {
-            if shelf.remove(layer).is_err() {
-                state.catalogue.doomed.insert(layer);
-            }
-        }
-        Ok(Tree { shelf, state: Mutex::new(state) })
+        let catalogue = Arc::make_mut(&mut state.catalogue);
+        catalogue.doomed.retain(|layer| shelf.remove(*layer).is_err());
+        Ok(Tree::of(shelf, state))
     }
 
-    /// The store of a volume. All who ask are given the same, until it is closed.
-    ///
-    /// # Errors
-    /// When there is no such volume, or its layers cannot be read.
-    pub fn volume(&self, volume: &str, perform: Perform<'_>) -> Result<SnapshotStore, SnapshotError> {
-        let state = &mut *self.lock();
-        if let Some(store) = state.volumes.get(volume) {
-            return Ok(store.clone());
-        }
-        let top = state.catalogue.top(volume)?;
-        let chain = state.chain(top)?;
-        let lost = state.lost.get(&top).cloned();
-        let losses = lost.clone().unwrap_or_default();
-        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, &losses, perform)?;
-        let store = SnapshotStore::new(view);
-        if lost.is_some() {
-            store.written().doubt();
-        }
-        // What its last layer is now is told from what comes.
-        let renewed = state.renew(top, &store, perform).and_then(|()| self.commit(state, |_| ()));
-        if let Err(error) = renewed {
-            state.remember_losses(&store);
-            return Err(error);
-        }
-        // Now the store knows it.
-        state.lost.remove(&top);
-        state.volumes.insert(volume.to_owned(), store.clone());
-        Ok(store)
-    }
-
-    /// A volume as it was at a snapshot, for reading only.
-    ///
-    /// # Errors
-    /// When there is no such snapshot, or its layers cannot be read.
-    pub fn view(&self, volume: &str, snapshot: &str, perform: Perform<'_>) -> Result<SnapshotStore, SnapshotError> {
-        let state = &mut *self.lock();
-        let Snapshot { layer, length_bytes, .. } =
-            *state.catalogue.snapshot(volume, snapshot).ok_or(SnapshotError::NoSnapshot)?;
-        let name = format!("{volume}@{snapshot}");
-        if let Some(store) = state.volumes.get(&name) {
-            return Ok(store.clone());
-        }
-        let (base, chain) = (Arc::clone(&state.base), state.chain(layer)?);
-        let view = View::open(base, &chain, state.catalogue.block_bytes, &Arc::default(), perform)?;
-        let store = SnapshotStore::of_snapshot(view, length_bytes);
-        state.volumes.insert(name, store.clone());
-        Ok(store)
+    fn of(shelf: Arc<dyn Shelf>, state: State) -> Tree {
+        let (catalogue, base) = (Arc::clone(&state.catalogue), Arc::clone(&state.base));
+        let told = ArcSwap::from_pointee(Told { catalogue, base, sources: BTreeMap::new() });
+        let (changed, opening) = (Condvar::new(), Mutex::default());
+        Tree { shelf, state: Mutex::new(state), changed, opening, told }
     }
 
     /// Nobody uses a volume, or a snapshot as `VOLUME@SNAPSHOT`, for now: what is known of it leaves the memory, unless somebody has its
     /// store still.
     pub fn close(&self, name: &str) {
         let state = &mut *self.lock();
-        if state.volumes.get(name).is_some_and(SnapshotStore::is_unused)
-            && let Some(store) = state.volumes.remove(name)
-        {
-            state.remember_losses(&store);
+        if state.volumes.get(name).is_some_and(SnapshotStore::is_unused) {
+            state.close(name);
+            self.tell(state);
         }
     }
 
@@ -241,92 +161,7 @@ impl Tree {
     /// When it is not open, or somebody else holds them.
     pub fn hold(&self, volume: &str) -> Result<Hold, SnapshotError> {
         let store = self.lock().open(volume)?;
-        if store.0.gate.hold() { Ok(Hold(store)) } else { Err(SnapshotError::Busy) }
-    }
-
-    /// Makes a layer for [`Tree::take`], while the volume goes on.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn prepare(&self, volume: &str, layer: LayerId, perform: Perform<'_>) -> Result<Prepared, SnapshotError> {
-        let state = &mut *self.lock();
-        let parent = state.catalogue.top(volume)?;
-        let length_bytes = state.open(volume)?.geometry().length_bytes;
-        let source = self.make(state, (layer, parent), length_bytes, perform)?;
-        state.prepared.insert(layer);
-        Ok(Prepared { volume: volume.to_owned(), source, parent })
-    }
-
-    /// A layer that was made is not wanted after all: it goes when the family is tidied, or opened again.
-    pub fn abandon(&self, prepared: Prepared) {
-        self.lock().prepared.remove(&prepared.source.id);
-    }
-
-    /// Makes a snapshot of a volume whose writes are held: what it holds now stays, and a prepared layer takes what is written from now
-    /// on. Without a name it is only the beginning of a layer.
-    ///
-    /// # Errors
-    /// When it cannot be made: then nothing has changed.
-    pub fn take(
-        &self,
-        prepared: Prepared,
-        name: Option<&str>,
-        made_ms: u64,
-        hold: &Hold,
-        perform: Perform<'_>,
-    ) -> Result<(), SnapshotError> {
-        let state = &mut *self.lock();
-        let Prepared { volume, source, parent } = prepared;
-        state.prepared.remove(&source.id);
-        let store = hold.of(&state.open(&volume)?)?;
-        if state.catalogue.top(&volume)? != parent {
-            return Err(SnapshotError::Busy);
-        }
-        if name.is_some_and(|name| state.catalogue.snapshot(&volume, name).is_some()) {
-            return Err(SnapshotError::Exists);
-        }
-        hold.wait();
-        // A volume that grew meanwhile would have an index that does not know of it.
-        let _length = store.0.resizing();
-        state.settle_losses(&volume, store, perform)?;
-        let length_bytes = store.geometry().length_bytes;
-        lengthen(&source, length_bytes)?;
-        self.adopt(state, &source, parent, |catalogue| {
-            if let Some(name) = name {
-                let (volume, name) = (volume.clone(), name.to_owned());
-                catalogue.snapshots.push(Snapshot { volume, name, made_ms, length_bytes, layer: parent });
-            }
-            catalogue.volumes.insert(volume, source.id);
-        })?;
-        store.begin_layer(source);
-        Ok(())
-    }
-
-    /// Makes a volume what it was at a snapshot, while its writes are held. Later snapshots of it stay.
-    ///
-    /// # Errors
-    /// When it cannot be done: then nothing has changed.
-    pub fn roll_back(
-        &self,
-        (volume, snapshot): (&str, &str),
-        layer: LayerId,
-        hold: &Hold,
-        perform: Perform<'_>,
-    ) -> Result<(), SnapshotError> {
-        let state = &mut *self.lock();
-        let parent = state.catalogue.snapshot(volume, snapshot).ok_or(SnapshotError::NoSnapshot)?.layer;
-        let store = state.open(volume)?;
-        hold.of(&store)?;
-        hold.wait();
-        let _length = store.0.resizing();
-        let source = self.make(state, (layer, parent), store.geometry().length_bytes, perform)?;
-        // Before it is decided: what may fail then would leave the volume between the two.
-        let mut chain = state.chain(parent)?;
-        chain.push(Arc::clone(&source));
-        let view = View::open(Arc::clone(&state.base), &chain, state.catalogue.block_bytes, &store.losses(), perform)?;
-        self.adopt(state, &source, parent, |catalogue| _ = catalogue.volumes.insert(volume.to_owned(), layer))?;
-        store.0.view.store(Arc::new(view));
-        Ok(())
+        Hold::new(store).ok_or(SnapshotError::Busy)
     }
 
     /// Makes another volume of a snapshot. They share what neither of them has written since.
@@ -366,7 +201,8 @@ impl Tree {
             catalogue.snapshots.retain(|kept| (&*kept.volume, &*kept.name) != (volume, snapshot));
         })?;
         // Another one of its name holds something else.
-        state.volumes.remove(&view);
+        state.close(&view);
+        state.unusable.clear();
         Ok(())
     }
 
@@ -387,8 +223,9 @@ impl Tree {
             catalogue.volumes.remove(volume);
             catalogue.snapshots.retain(|kept| kept.volume != volume);
         })?;
-        state.volumes.retain(|name, _| name != volume && !views.contains(name));
+        views.iter().map(String::as_str).chain([volume]).for_each(|name| state.close(name));
         state.lost.remove(&top);
+        state.unusable.clear();
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
 //! Where the blocks of one volume are: the stores of its layers, and the index of its blocks.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 
-use crate::format::{GROUP_BLOCKS, Layout};
+use crate::format::{Bits, GROUP_BLOCKS, Layout};
 use crate::index::Index;
 use crate::layer::{Perform, Source, Top};
 use crate::losses::Losses;
@@ -16,7 +16,7 @@ use crate::{LayerId, SnapshotError};
 pub(crate) struct View {
     block_bytes: u64,
     pub(crate) index: Index,
-    /// To be loaded after the index was asked: each slot that is found there has its place here by then.
+    /// To be loaded before the index is asked: a slot that has no place here is of a layer that has begun since.
     pub(crate) table: ArcSwap<Table>,
 }
 
@@ -28,6 +28,8 @@ pub(crate) struct Table {
     pub(crate) top: Arc<Top>,
     /// What the top has this slot.
     pub(crate) top_slot: u32,
+    /// As long as somebody has it, requests may be under way for blocks that have been moved since.
+    pub(crate) epoch: Arc<()>,
 }
 
 /// Part of a range: bytes that lie side by side in one store.
@@ -45,11 +47,26 @@ impl Table {
         let place = |source: &Arc<Source>| Arc::clone(if source.id == upper { lower } else { source });
         Table { slots: self.slots.iter().map(place).collect(), ..self.clone() }
     }
+
+    /// The slots of a layer.
+    fn of(&self, layer: LayerId) -> impl Iterator<Item = u32> {
+        (0u32..).zip(&self.slots).filter(move |(_, source)| source.id == layer).map(|(slot, _)| slot)
+    }
 }
 
 impl View {
     pub(crate) fn block_bytes(&self) -> u32 {
         self.block_bytes as u32
+    }
+
+    /// The volume has this length now.
+    pub(crate) fn grow(&self, length_bytes: u64) {
+        self.index.grow(Layout::new(self.block_bytes()).groups(length_bytes));
+    }
+
+    /// The first block of a range of bytes, and how many there are.
+    pub(crate) fn blocks(&self, (offset_bytes, length_bytes): (u64, u64)) -> (u64, u64) {
+        (offset_bytes / self.block_bytes, length_bytes / self.block_bytes)
     }
 
     /// A volume of these layers over a base; the last one is written, or the base where there is none.
@@ -77,34 +94,75 @@ impl View {
             })?;
         }
         let map = top.layout.is_some().then(|| Map::new(kept));
-        let table = Table { slots, top: Top::new(top, map, losses), top_slot: layers.len() as u32 };
+        let top = Top::new(top, map, losses);
+        let table = Table { slots, top, top_slot: layers.len() as u32, epoch: Arc::default() };
         Ok(View { block_bytes: block_bytes.into(), index, table: ArcSwap::from_pointee(table) })
     }
 
-    /// The first part of a range.
-    pub(crate) fn piece(&self, offset_bytes: u64, length_bytes: u64) -> Piece {
-        let (slot, blocks) = self.index.run(offset_bytes / self.block_bytes, length_bytes / self.block_bytes);
-        let source = self.table.load().slots.get(slot as usize).cloned();
-        let reach_bytes = source.as_ref().map_or(0, |source| source.reach_bytes(offset_bytes));
-        let run_bytes = (blocks * self.block_bytes).min(length_bytes);
-        match source {
-            Some(source) if reach_bytes > 0 => {
-                Piece { source: Some(source), offset_bytes, length_bytes: run_bytes.min(reach_bytes) }
+    /// The first part of a range. It stays where it is as long as its table is there.
+    pub(crate) fn piece(&self, offset_bytes: u64, length_bytes: u64) -> (Arc<Table>, Piece) {
+        loop {
+            // The table first: what is moved from now on, is moved back by nobody who has it.
+            let table = self.table.load_full();
+            if let Some(piece) = self.piece_by(&table, offset_bytes, length_bytes) {
+                return (table, piece);
             }
-            _ => Piece { source: None, offset_bytes, length_bytes: run_bytes },
         }
     }
 
     /// All parts of a range.
-    pub(crate) fn pieces(&self, offset_bytes: u64, length_bytes: u64) -> Vec<Piece> {
-        let (mut pieces, end_bytes) = (Vec::new(), offset_bytes + length_bytes);
-        let mut next = offset_bytes;
-        while next < end_bytes {
-            let piece = self.piece(next, end_bytes - next);
-            next += piece.length_bytes;
-            pieces.push(piece);
+    pub(crate) fn pieces(&self, offset_bytes: u64, length_bytes: u64) -> (Arc<Table>, Vec<Piece>) {
+        loop {
+            let table = self.table.load_full();
+            let (mut pieces, end_bytes, mut next) = (Vec::new(), offset_bytes + length_bytes, offset_bytes);
+            while let Some(piece) = self.piece_by(&table, next, end_bytes - next) {
+                next += piece.length_bytes;
+                pieces.push(piece);
+                if next == end_bytes {
+                    return (table, pieces);
+                }
+            }
         }
-        pieces
+    }
+
+    /// `None`: the table does not know of a layer that has begun since.
+    fn piece_by(&self, table: &Table, offset_bytes: u64, length_bytes: u64) -> Option<Piece> {
+        let (slot, blocks) = self.index.run(offset_bytes / self.block_bytes, length_bytes / self.block_bytes);
+        let source = table.slots.get(slot as usize)?;
+        let reach_bytes = source.reach_bytes(offset_bytes);
+        let run_bytes = (blocks * self.block_bytes).min(length_bytes);
+        Some(match reach_bytes {
+            0 => Piece { source: None, offset_bytes, length_bytes: run_bytes },
+            _ => Piece { source: Some(Arc::clone(source)), offset_bytes, length_bytes: run_bytes.min(reach_bytes) },
+        })
+    }
+
+    /// Whether a layer is one of them.
+    pub(crate) fn has(&self, layer: LayerId) -> bool {
+        self.table.load().of(layer).next().is_some()
+    }
+
+    /// Blocks of one layer are in another one, too, and are looked for there from now on. As long as what this gives is there, somebody
+    /// may still be reading the former.
+    pub(crate) fn move_to(&self, (upper, lower): (LayerId, LayerId), moved: &[(u32, Bits)]) -> Option<Weak<()>> {
+        let table = self.table.load_full();
+        let to = table.of(lower).next()?;
+        for from in table.of(upper) {
+            for (group, bits) in moved {
+                let first = u64::from(*group) * GROUP_BLOCKS;
+                bits.runs().for_each(|(block, count)| {
+                    self.index.move_to(first + u64::from(block), count.into(), (from, to));
+                });
+            }
+        }
+        let epoch = Arc::downgrade(&table.epoch);
+        self.table.store(Arc::new(Table { epoch: Arc::default(), ..Table::clone(&table) }));
+        Some(epoch)
+    }
+
+    /// The same for a view that is not used any more.
+    pub(crate) fn epoch(&self) -> Weak<()> {
+        Arc::downgrade(&self.table.load().epoch)
     }
 
     /// The top has these bytes, in this slot: they were written since there were so many losses. `false`: they may be among what was
@@ -112,7 +170,7 @@ impl View {
     #[must_use]
     pub(crate) fn mark(&self, (top, slot): (&Top, u32), losses: u64, offset_bytes: u64, length_bytes: u64) -> bool {
         let Some(map) = &top.map else { return true };
-        let (first, count) = (offset_bytes / self.block_bytes, length_bytes / self.block_bytes);
+        let (first, count) = self.blocks((offset_bytes, length_bytes));
         if count == 0 || !map.is_wary() && self.index.run(first, count) == (slot, count) {
             return top.losses.count() == losses;
         }

@@ -36,11 +36,11 @@ struct Moody {
     maps: Mutex<Vec<Deed>>,
     waiting: Mutex<Vec<Completer>>,
     flushes_begun: AtomicU32,
-    /// Called when its first map has been read so many times more.
+    /// Called at the next flush.
     meanwhile: Mutex<Option<Meanwhile>>,
 }
 
-struct Meanwhile(u32, Box<dyn FnOnce() + Send>);
+struct Meanwhile(Box<dyn FnOnce() + Send>);
 
 impl std::fmt::Debug for Meanwhile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -61,9 +61,6 @@ impl Moody {
     }
 }
 
-/// How often the map is read for a snapshot after a failed flush; the last time for the index that is used from then on.
-const MAP_READS: u32 = 4;
-
 fn next(deeds: &Mutex<Vec<Deed>>) -> Deed {
     let mut deeds = deeds.lock().unwrap();
     if deeds.is_empty() { Deed::Well } else { deeds.remove(0) }
@@ -82,15 +79,10 @@ impl Store for Moody {
         let deed = match &request {
             Request::Flush => {
                 self.flushes_begun.fetch_add(1, Ordering::Relaxed);
-                next(&self.flushes)
-            }
-            Request::Read { offset_bytes: 4096, .. } => {
-                let mut meanwhile = self.meanwhile.lock().unwrap();
-                meanwhile.iter_mut().for_each(|Meanwhile(left, _)| *left -= 1);
-                if let Some(Meanwhile(_, act)) = meanwhile.take_if(|Meanwhile(left, _)| *left == 0) {
+                if let Some(Meanwhile(act)) = self.meanwhile.lock().unwrap().take() {
                     act();
                 }
-                Deed::Well
+                next(&self.flushes)
             }
             Request::Write { data, .. } if data.starts_with(b"SANWLMAP") => next(&self.maps),
             _ => Deed::Well,
@@ -176,6 +168,18 @@ fn snapshot(tree: &Tree, name: &str, layer: u64) -> Result<(), SnapshotError> {
     tree.take(prepared, Some(name), 0, &hold, &mut kernel)
 }
 
+/// As before a snapshot when a flush has failed.
+fn write_again(tree: &Tree, layer: u64) -> Result<(), SnapshotError> {
+    assert!(matches!(snapshot(tree, "s", layer), Err(SnapshotError::Unsettled)));
+    let prepared = tree.prepare("v", id(layer + 1), &mut kernel)?;
+    let hold = tree.hold("v")?;
+    tree.take(prepared, None, 0, &hold, &mut kernel)?;
+    drop(hold);
+    assert!(matches!(snapshot(tree, "s", layer + 2), Err(SnapshotError::Unsettled)));
+    while tree.tidy(&mut kernel)?.is_some() {}
+    Ok(())
+}
+
 #[test]
 fn a_flush_that_fails_for_a_snapshot_fails_the_next_one_of_a_user() {
     let (shelf, tree, store) = family(100);
@@ -183,7 +187,8 @@ fn a_flush_that_fails_for_a_snapshot_fails_the_next_one_of_a_user() {
     shelf.layer(1).flushes.lock().unwrap().push(Deed::Fail(ErrorKind::Unwritable));
     assert!(matches!(snapshot(&tree, "s", 2), Err(SnapshotError::Store { .. })));
     assert_eq!((flush(&store), flush(&store)), (Err(ErrorKind::Unwritable), Ok(())));
-    snapshot(&tree, "s", 3).unwrap();
+    write_again(&tree, 3).unwrap();
+    snapshot(&tree, "s", 9).unwrap();
     write(&store, 1, 2);
     assert_eq!((flush(&store), read(&store, 1)), (Ok(()), 2));
 }
@@ -197,10 +202,17 @@ fn what_a_snapshot_holds_after_a_failed_flush_was_written_once_more() {
     shelf.layer(1).flushes.lock().unwrap().push(Deed::Fail(ErrorKind::Unwritable));
     assert_eq!(flush(&store), Err(ErrorKind::Unwritable));
     // What fails while it is written again is no snapshot either.
-    shelf.layer(1).flushes.lock().unwrap().extend([Deed::Well, Deed::Fail(ErrorKind::Unwritable)]);
-    assert!(matches!(snapshot(&tree, "s", 2), Err(SnapshotError::Store { .. })));
-    snapshot(&tree, "s", 3).unwrap();
-    assert_eq!((flush(&store), read(&store, 1)), (Err(ErrorKind::Unwritable), 2));
+    shelf.layer(1).flushes.lock().unwrap().extend([
+        Deed::Well,
+        Deed::Well,
+        Deed::Well,
+        Deed::Fail(ErrorKind::Unwritable),
+    ]);
+    assert!(matches!(write_again(&tree, 2), Err(SnapshotError::Store { .. })));
+    assert!(matches!(snapshot(&tree, "s", 8), Err(SnapshotError::Unsettled)));
+    while tree.tidy(&mut kernel).unwrap().is_some() {}
+    snapshot(&tree, "s", 9).unwrap();
+    assert_eq!((flush(&store), read(&store, 1)), (Ok(()), 2));
 }
 
 #[test]
@@ -240,9 +252,6 @@ fn one_flush_at_a_time_is_at_a_layer_s_store() {
 fn a_volume_that_grows_while_a_snapshot_is_taken_keeps_what_is_written_there() {
     let (shelf, tree, store) = family(100);
     write(&store, 1, 1);
-    flush(&store).unwrap();
-    shelf.layer(1).flushes.lock().unwrap().push(Deed::Fail(ErrorKind::Unwritable));
-    assert_eq!(flush(&store), Err(ErrorKind::Unwritable));
     let prepared = tree.prepare("v", id(2), &mut kernel).unwrap();
     let hold = tree.hold("v").unwrap();
     let growing = {
@@ -253,7 +262,7 @@ fn a_volume_that_grows_while_a_snapshot_is_taken_keeps_what_is_written_there() {
             thread::sleep(Duration::from_millis(50));
             sender.send(grower).unwrap();
         };
-        *shelf.layer(1).meanwhile.lock().unwrap() = Some(Meanwhile(MAP_READS, Box::new(act)));
+        *shelf.layer(1).meanwhile.lock().unwrap() = Some(Meanwhile(Box::new(act)));
         growing
     };
     tree.take(prepared, Some("s"), 0, &hold, &mut kernel).unwrap();
@@ -264,7 +273,7 @@ fn a_volume_that_grows_while_a_snapshot_is_taken_keeps_what_is_written_there() {
     flush(&store).unwrap();
     assert_eq!(read(&store, GROUP_BLOCKS + 50), 7);
     drop((store, tree));
-    let tree = Tree::open(shelf, None, &mut kernel).unwrap();
+    let tree = Tree::open(shelf, None).unwrap();
     assert_eq!(read(&tree.volume("v", &mut kernel).unwrap(), GROUP_BLOCKS + 50), 7);
 }
 
@@ -292,7 +301,7 @@ fn a_volume_takes_no_writes_while_nobody_knows_where_they_would_be_at_the_next_s
     write(&store, 1, 2);
     assert_eq!((flush(&store), read(&store, 1)), (Ok(()), 2));
     drop((store, tree));
-    let tree = Tree::open(shelf, None, &mut kernel).unwrap();
+    let tree = Tree::open(shelf, None).unwrap();
     assert_eq!((tree.snapshots(), read(&tree.volume("v", &mut kernel).unwrap(), 1)), (vec![], 2));
 }
 
@@ -303,9 +312,9 @@ fn what_may_have_been_kept_is_made_certain_before_layers_are_removed() {
     drop((store, tree));
     shelf.failing.lock().unwrap().push(true);
     let count = || shelf.layers.lock().unwrap().len();
-    assert!(matches!(Tree::open(Arc::clone(&shelf) as _, None, &mut kernel), Err(SnapshotError::Keep(_))));
+    assert!(matches!(Tree::open(Arc::clone(&shelf) as _, None), Err(SnapshotError::Keep(_))));
     assert_eq!(count(), 2);
-    Tree::open(Arc::clone(&shelf) as _, None, &mut kernel).unwrap();
+    Tree::open(Arc::clone(&shelf) as _, None).unwrap();
     assert_eq!(count(), 1);
 }
 
@@ -317,7 +326,7 @@ fn a_family_is_made_once_and_one_that_was_half_made_again() {
     // The layer is made, and then the volume cannot be.
     let failing = Arc::new(FailsLater { shelf: Arc::clone(&shelf), left: AtomicU32::new(1) });
     assert!(matches!(Tree::create(failing, "v", origin(1), &mut kernel), Err(SnapshotError::Keep(_))));
-    let opened = Tree::open(Arc::clone(&shelf) as _, None, &mut kernel).unwrap();
+    let opened = Tree::open(Arc::clone(&shelf) as _, None).unwrap();
     assert!(matches!(opened.volume("v", &mut kernel), Err(SnapshotError::NoVolume)), "nothing takes its writes");
     drop(opened);
     let tree = create(2).unwrap();
@@ -366,7 +375,7 @@ fn layers_that_were_cut_or_are_older_and_another_base_are_refused() {
     snapshot(&tree, "s", 2).unwrap();
     let older = copy(&shelf.layer(2).ram);
     drop((store, tree));
-    let open = || Tree::open(Arc::clone(&shelf) as _, None, &mut kernel);
+    let open = || Tree::open(Arc::clone(&shelf) as _, None);
     let volume = || open().and_then(|tree| tree.volume("v", &mut kernel));
     assert_eq!(read(&volume().unwrap(), 1), 1);
 
@@ -375,14 +384,14 @@ fn layers_that_were_cut_or_are_older_and_another_base_are_refused() {
         shelf.layers.lock().unwrap().insert(id(layer), Arc::new(Moody { ram, ..moody }))
     };
     let now = put(2, older).unwrap();
-    assert!(matches!(open(), Err(SnapshotError::Damaged { source: Damage::Older, .. })));
+    assert!(matches!(volume(), Err(SnapshotError::Damaged { source: Damage::Older, .. })));
     let shorter = RamStore::new(now.ram.geometry().length_bytes - BLOCK, BLOCK as u32);
     let header = Request::Write { offset_bytes: 0, data: bytes(&now.ram, BLOCK as usize).into() };
     sanwire_store::run(&shorter, header, kernel).unwrap();
     put(2, shorter);
-    assert!(matches!(open(), Err(SnapshotError::Damaged { source: Damage::Cut { .. }, .. })));
+    assert!(matches!(volume(), Err(SnapshotError::Damaged { source: Damage::Cut { .. }, .. })));
     let other = Moody::new(100 * BLOCK);
-    let with_base = Tree::open(Arc::clone(&shelf) as _, Some(common::base(&other)), &mut kernel);
+    let with_base = Tree::open(Arc::clone(&shelf) as _, Some(common::base(&other)));
     assert!(matches!(with_base, Err(SnapshotError::OtherBase)));
 
     shelf.layers.lock().unwrap().insert(id(2), now);
@@ -394,7 +403,7 @@ fn another_base_or_one_that_was_cut_is_refused() {
     let (shelf, base) = (Arc::new(MoodyShelf::default()), Moody::new(100 * BLOCK));
     let origin = Origin::Base(common::base(&base));
     drop(Tree::create(Arc::clone(&shelf) as _, "v", origin, &mut kernel).unwrap());
-    let open = |base: Option<Base>| Tree::open(Arc::clone(&shelf) as _, base, &mut kernel).map(drop);
+    let open = |base: Option<Base>| Tree::open(Arc::clone(&shelf) as _, base).map(drop);
     let other = Base { identity: "other".to_owned(), ..common::base(&base) };
     for refused in [None, Some(other), Some(common::base(&Moody::new(99 * BLOCK)))] {
         assert!(matches!(open(refused), Err(SnapshotError::OtherBase)));
@@ -430,10 +439,8 @@ fn what_was_lost_before_a_volume_was_closed_is_not_in_a_snapshot_of_later() {
     tree.close("v");
     let store = tree.volume("v", &mut kernel).unwrap();
     assert_eq!(flush(&store), Ok(()), "a user has heard of it");
-    // All of it is to be written once more: as that fails, there is no snapshot.
-    shelf.layer(1).flushes.lock().unwrap().extend([Deed::Well, Deed::Fail(ErrorKind::Unwritable)]);
-    assert!(matches!(snapshot(&tree, "s", 2), Err(SnapshotError::Store { .. })));
-    snapshot(&tree, "s", 3).unwrap();
+    write_again(&tree, 2).unwrap();
+    snapshot(&tree, "s", 9).unwrap();
 }
 
 #[test]
@@ -452,4 +459,89 @@ fn a_snapshot_that_is_read_is_not_forgotten_and_the_next_of_its_name_is_another_
     assert_eq!(read(&tree.view("v", "s", &mut kernel).unwrap(), 1), 2);
     drop(store);
     tree.remove("v").unwrap();
+}
+
+#[test]
+fn a_damaged_layer_keeps_none_but_its_volume_from_opening_and_can_be_removed() {
+    let (shelf, tree, store) = family(100);
+    write(&store, 1, 1);
+    snapshot(&tree, "s", 2).unwrap();
+    write(&store, 1, 2);
+    flush(&store).unwrap();
+    tree.clone_volume(("v", "s"), "c", id(3), &mut kernel).unwrap();
+    tree.clone_volume(("v", "s"), "d", id(4), &mut kernel).unwrap();
+    drop((store, tree));
+    // Its header is gone.
+    let header = Request::Write { offset_bytes: 0, data: vec![0; BLOCK as usize].into() };
+    sanwire_store::run(&shelf.layer(3).ram, header, kernel).unwrap();
+    let tree = Tree::open(Arc::clone(&shelf) as _, None).unwrap();
+    assert!(matches!(tree.volume("c", &mut kernel), Err(SnapshotError::Damaged { .. })));
+    let [v, d] = ["v", "d"].map(|volume| read(&tree.volume(volume, &mut kernel).unwrap(), 1));
+    assert_eq!((v, d), (2, 1));
+    tree.remove("c").unwrap();
+    while tree.tidy(&mut kernel).unwrap().is_some() {}
+    assert_eq!(shelf.layers.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn a_layer_that_cannot_be_merged_keeps_no_others_from_it() {
+    let (shelf, tree, store) = family(100);
+    for (number, name) in (2..).zip(["a", "b", "c", "d", "e"]) {
+        write(&store, number, number);
+        snapshot(&tree, name, number).unwrap();
+    }
+    // Layers are 1 (a), 2 (b), 3 (c), 4 (d), 5 (e), 6. That of b cannot be opened.
+    drop((store, tree));
+    let damaged = shelf.layers.lock().unwrap().insert(id(2), Moody::new(100 * BLOCK)).unwrap();
+    let tree = Tree::open(Arc::clone(&shelf) as _, None).unwrap();
+    ["a", "c", "d"].iter().for_each(|name| tree.forget("v", name).unwrap());
+    assert!(tree.tidy(&mut kernel).is_err());
+    while tree.tidy(&mut kernel).unwrap().is_some() {}
+    assert_eq!(tree.layers_count(), 4, "c and d are in e's layer");
+    shelf.layers.lock().unwrap().insert(id(2), damaged);
+    tree.forget("v", "b").unwrap();
+    while tree.tidy(&mut kernel).unwrap().is_some() {}
+    assert_eq!(tree.layers_count(), 2);
+    let store = tree.volume("v", &mut kernel).unwrap();
+    assert!((2..7).all(|number| read(&store, number) == number));
+}
+
+#[test]
+fn writes_that_were_held_too_long_are_given_back_and_nothing_is_taken() {
+    let (shelf, tree, store) = family(100);
+    write(&store, 1, 1);
+    let prepared = tree.prepare("v", id(2), &mut kernel).unwrap();
+    let hold = tree.hold("v").unwrap();
+    let release = hold.release();
+    let written = Arc::new(Mutex::new(false));
+    let act = {
+        let (store, written) = (store.clone(), Arc::clone(&written));
+        move || {
+            release.give_back();
+            write(&store, 1, 2);
+            *written.lock().unwrap() = true;
+        }
+    };
+    // While the flush for the snapshot takes its time.
+    *shelf.layer(1).meanwhile.lock().unwrap() = Some(Meanwhile(Box::new(act)));
+    assert!(matches!(tree.take(prepared, Some("s"), 0, &hold, &mut kernel), Err(SnapshotError::Late)));
+    assert!(*written.lock().unwrap());
+    drop(hold);
+    assert_eq!((tree.snapshots(), read(&store, 1)), (vec![], 2));
+    snapshot(&tree, "s", 3).unwrap();
+}
+
+#[test]
+fn who_looks_at_a_family_does_not_wait_for_who_changes_it() {
+    let (shelf, tree, store) = family(100);
+    write(&store, 1, 1);
+    snapshot(&tree, "s", 2).unwrap();
+    let seen = Arc::new(Mutex::new(None));
+    let act = {
+        let (tree, seen) = (Arc::clone(&tree), Arc::clone(&seen));
+        move || *seen.lock().unwrap() = Some((tree.snapshots().len(), tree.layers().len(), tree.used_bytes("v", "s")))
+    };
+    *shelf.layer(2).meanwhile.lock().unwrap() = Some(Meanwhile(Box::new(act)));
+    snapshot(&tree, "t", 3).unwrap();
+    assert!(matches!(*seen.lock().unwrap(), Some((1, 3, _))));
 }

@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use sanwire_snapshot::{LayerId, Shelf};
 use sanwire_store::{OpenError, Store};
 
@@ -14,6 +16,9 @@ use crate::file::{FileOptions, FileStore};
 /// What says how the layers belong together.
 const CATALOGUE: &str = "catalogue.json";
 const NEW_CATALOGUE: &str = "catalogue.json.new";
+
+/// What is written to a layer as soon as it is there.
+const HEADER_BYTES: u64 = 4096;
 
 /// A directory that has a sparse file for each layer, `ID.layer`, and their catalogue. What is made there is for its owner only.
 #[derive(Debug)]
@@ -76,8 +81,16 @@ impl Shelf for LayerDirectory {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let store = self.open_file(layer, Some(length_bytes))?;
-        // Its length, and its name.
-        File::open(&path)?.sync_all()?;
+        // Its length, and its name; and room for what it says first.
+        let file = OpenOptions::new().write(true).open(&path)?;
+        match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, HEADER_BYTES.min(length_bytes)) {
+            Err(Errno::OPNOTSUPP) | Ok(()) => file.sync_all()?,
+            Err(errno) => {
+                drop(store);
+                let _ = fs::remove_file(&path);
+                return Err(errno.into());
+            }
+        }
         sync(&self.path)?;
         Ok(Arc::new(store))
     }
@@ -102,11 +115,17 @@ impl Shelf for LayerDirectory {
     }
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
+        let path = self.path.join(CATALOGUE);
+        if fs::read(&path).is_ok_and(|kept| kept == catalogue) {
+            // Whoever wrote it may not have made it stable.
+            File::open(&path)?.sync_all()?;
+            return sync(&self.path);
+        }
         let new = self.path.join(NEW_CATALOGUE);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(catalogue)?;
         file.sync_all()?;
-        fs::rename(new, self.path.join(CATALOGUE))?;
+        fs::rename(new, path)?;
         sync(&self.path)
     }
 }
@@ -159,7 +178,7 @@ mod tests {
 
     fn opened(scratch: &Scratch) -> Result<Tree, SnapshotError> {
         let shelf = LayerDirectory::new(&scratch.0).map_err(SnapshotError::Load)?;
-        Tree::open(Arc::new(shelf), None, &mut blocking::perform)
+        Tree::open(Arc::new(shelf), None)
     }
 
     #[test]
@@ -194,7 +213,8 @@ mod tests {
         assert_eq!(tree.tidy(&mut blocking::perform).unwrap(), None);
         // The last one is written, and merged only when it is asked for.
         tree.volume("v", &mut blocking::perform).unwrap();
-        assert!(tree.settle("v", &tree.hold("v").unwrap(), &mut blocking::perform).unwrap());
+        let settling = tree.prepare_settle("v", &mut blocking::perform).unwrap().unwrap();
+        tree.settle(settling, &tree.hold("v").unwrap(), &mut blocking::perform).unwrap();
         assert_eq!(byte(&tree.volume("v", &mut blocking::perform).unwrap(), GIB / 2), 2);
         let files = fs::read_dir(&scratch.0).unwrap().count();
         assert_eq!((files, tree.layers().len()), (2, 2), "a layer and the catalogue");

@@ -64,11 +64,19 @@ fn prepare(taken: &[(Content, SnapshotId)], hold: &Arc<Hold>) -> Result<(), Pool
     within(SYNC_TIMEOUT, work, late).unwrap_or(Err(PoolError::Silent(silent)))
 }
 
-/// The same of one of which nothing is to be taken.
-fn sync(content: &Content, hold: &Arc<Hold>) -> Result<(), PoolError> {
-    let (work, hold) = (content.clone(), Arc::clone(hold));
-    let work = move || work.flush().and_then(|()| work.pool.flush(&work.volume));
-    let late = move |_| drop(hold);
+/// The same of one that is to be rolled back: what is to be read for that is read, while it is written.
+fn prepare_rollback(content: &Content, id: &SnapshotId, hold: &Arc<Hold>) -> Result<(), PoolError> {
+    let (work, late, hold) = ((content.clone(), id.clone()), (content.clone(), id.clone()), Arc::clone(hold));
+    let work = move || {
+        let (content, id) = &work;
+        content.flush()?;
+        content.pool.flush(&content.volume)?;
+        if content.unit.is_some() { content.pool.prepare_rollback(id) } else { Ok(()) }
+    };
+    let late = move |_| {
+        let _hold = hold;
+        late.0.pool.forget_rollback(&late.1);
+    };
     within(SYNC_TIMEOUT, work, late).unwrap_or_else(|| Err(PoolError::Silent(content.volume.clone())))
 }
 
@@ -81,7 +89,10 @@ fn capture(taken: &[(Content, SnapshotId)], hold: &Arc<Hold>) -> Result<(), Pool
         let _hold = hold;
         discard(&late);
     };
-    within(CAPTURE_TIMEOUT, work, late).unwrap_or(Err(PoolError::Silent(silent)))
+    within(CAPTURE_TIMEOUT, work, late).unwrap_or_else(|| {
+        taken.iter().for_each(|(content, id)| content.pool.give_up(id));
+        Err(PoolError::Silent(silent))
+    })
 }
 
 /// Volumes of which something is taken at a time, at the most.
@@ -173,6 +184,12 @@ pub(super) struct Rollback {
 impl Rollback {
     /// Does it; gives, when it has begun and could not be ended, what has writes wait.
     pub(super) fn run(&self, waiting: Option<Stuck>, hold: &Arc<Hold>) -> (Result<(), ManageError>, Option<Stuck>) {
+        let done = self.try_to_run(waiting, hold);
+        self.content.pool.forget_rollback(&self.id);
+        done
+    }
+
+    fn try_to_run(&self, waiting: Option<Stuck>, hold: &Arc<Hold>) -> (Result<(), ManageError>, Option<Stuck>) {
         let held = match waiting.map_or_else(|| self.hold(hold), Ok) {
             Ok(held) => held,
             Err(error) => return (Err(error.into()), None),
@@ -192,7 +209,10 @@ impl Rollback {
 
     fn hold(&self, hold: &Arc<Hold>) -> Result<Stuck, PoolError> {
         let kept = self.kept();
-        if kept.is_empty() { sync(&self.content, hold) } else { prepare(&kept, hold) }?;
+        if !kept.is_empty() {
+            prepare(&kept, hold)?;
+        }
+        prepare_rollback(&self.content, &self.id, hold).inspect_err(|_| discard(&kept))?;
         hold_writes(&[self.content.served()], HOLD_TIMEOUT).map(Stuck::new).inspect_err(|_| discard(&kept))
     }
 

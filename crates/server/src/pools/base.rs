@@ -76,6 +76,11 @@ impl Below {
     pub(super) fn seal(&self) -> io::Result<()> {
         self.seal.put(&self.directory.join(BASE))
     }
+
+    /// From now on a volume may be written there.
+    pub(super) fn unseal(&self) -> io::Result<()> {
+        self.seal.take_off()
+    }
 }
 
 fn number_of(file: &Metadata) -> (u64, u64) {
@@ -198,7 +203,7 @@ struct Guard(Arc<Seal>);
 
 impl Layer for Guard {
     fn start(&self, request: Request, below: &Arc<dyn Store>, completions: &CompletionQueue) -> Started {
-        // Below layers only a merge writes, on a thread that may wait.
+        // As long as it is there, only a merge writes, on a thread that may wait.
         if request.is_write()
             && self.0.is_there.load(Ordering::Acquire)
             && let Err(error) = self.0.take_off()

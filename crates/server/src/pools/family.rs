@@ -7,13 +7,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use sanwire_snapshot::{Kept, LayerId, Origin, Prepared, SnapshotError, SnapshotStore, Tree};
+use sanwire_snapshot::{Kept, LayerId, Origin, Prepared, Release, Rollback, SnapshotError, SnapshotStore, Tree};
 use sanwire_store::OpenError;
 use sanwire_store_file::FileOptions;
 use sanwire_store_file::blocking::perform;
@@ -23,6 +21,8 @@ use super::catalogue::SnapshotId;
 use super::files::Files;
 use super::shelf::{FamilyShelf, Inner, lock};
 use crate::random;
+
+mod taking;
 
 /// How a family is opened.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +49,12 @@ pub(super) struct Family {
     changing: Mutex<BTreeMap<SnapshotId, Begun>>,
     /// Volumes that somebody uses, each one alone; and snapshots, as `VOLUME@SNAPSHOT`, with how many do.
     used: Mutex<BTreeMap<String, usize>>,
-    /// Whether space may come back once last layers are written no more.
-    is_to_fold: AtomicBool,
+    /// What was read for rollbacks before writes are held.
+    rollbacks: Mutex<BTreeMap<SnapshotId, (Rollback, SnapshotStore)>>,
+    /// What ends the holds of volumes, as long as there are any.
+    holds: Mutex<BTreeMap<String, Release>>,
+    /// Held by whoever merges layers, or says that nobody does.
+    tidying: Mutex<()>,
 }
 
 /// The use of a volume or snapshot of a family, which stays open as long.
@@ -113,7 +117,7 @@ impl Family {
         let Some(Kept { block_bytes, .. }) = Kept::of(&*layers)? else { return Err(SnapshotError::Nothing.into()) };
         let (below, base) = Below::kept(&path, FamilyOptions { block_bytes, direct })?;
         let shelf = Arc::new(FamilyShelf::new(path, Inner::Directory(layers)));
-        let tree = Tree::open(Arc::clone(&shelf) as _, Some(base), &mut perform)?;
+        let tree = Tree::open(Arc::clone(&shelf) as _, Some(base))?;
         Ok(Family::new(id.to_owned(), tree, shelf, below))
     }
 
@@ -125,7 +129,9 @@ impl Family {
             below,
             changing: Mutex::default(),
             used: Mutex::default(),
-            is_to_fold: AtomicBool::new(false),
+            rollbacks: Mutex::default(),
+            holds: Mutex::default(),
+            tidying: Mutex::default(),
         }
     }
 
@@ -186,46 +192,9 @@ impl Family {
         Use { family: Arc::clone(self), content }
     }
 
-    /// Does all for a snapshot that can be done before writes are held.
-    pub(super) fn prepare(&self, id: &SnapshotId) -> Result<(), FamilyError> {
-        let mut changing = self.changing();
-        changing.remove(id).into_iter().for_each(|begun| self.tree.abandon(begun.prepared));
-        // One that a crash or a failure has left there is nobody's.
-        self.forget(id)?;
-        let begun = self.begin(id)?;
-        changing.insert(id.clone(), begun);
-        drop(changing);
-        Ok(self.tree.flush(&id.volume, &mut perform)?)
-    }
-
     /// Refuses what would have a mixture served, or made.
     pub(super) fn check_below(&self) -> Result<(), FamilyError> {
         Ok(self.below.check()?)
-    }
-
-    fn begin(&self, id: &SnapshotId) -> Result<Begun, FamilyError> {
-        self.check_below()?;
-        let store = self.tree.volume(&id.volume, &mut perform)?;
-        let prepared = self.tree.prepare(&id.volume, new_layer()?, &mut perform)?;
-        Ok(Begun { prepared, store })
-    }
-
-    /// Takes what a volume holds now, which nobody writes.
-    pub(super) fn take(&self, id: &SnapshotId) -> Result<(), FamilyError> {
-        let mut changing = self.changing();
-        let begun = changing.remove(id).map_or_else(|| self.begin(id), Ok)?;
-        Ok(self.begin_layer(&id.volume, begun, Some(&id.name))?)
-    }
-
-    fn begin_layer(&self, volume: &str, begun: Begun, name: Option<&str>) -> Result<(), SnapshotError> {
-        let taken = self.tree.hold(volume).and_then(|hold| {
-            hold.wait();
-            let made_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-            self.tree.take(begun.prepared, name, made_ms, &hold, &mut perform)
-        });
-        drop(begun.store);
-        self.tree.close(volume);
-        taken
     }
 
     /// How long a volume was at a snapshot.
@@ -233,12 +202,6 @@ impl Family {
         let snapshots = self.tree.snapshots();
         let found = snapshots.iter().find(|snapshot| (&snapshot.volume, &snapshot.name) == (&id.volume, &id.name));
         Ok(found.ok_or(SnapshotError::NoSnapshot)?.length_bytes)
-    }
-
-    /// What was taken, or is about to be, is not wanted any more.
-    pub(super) fn discard(&self, id: &SnapshotId) -> Result<(), FamilyError> {
-        self.changing().remove(id).into_iter().for_each(|begun| self.tree.abandon(begun.prepared));
-        self.forget(id)
     }
 
     /// Forgets a snapshot, if there is one.
@@ -251,23 +214,8 @@ impl Family {
         self.tree.close(&id.to_string());
         match self.tree.forget(&id.volume, &id.name) {
             Err(SnapshotError::NoSnapshot) => Ok(()),
-            forgotten => {
-                self.is_to_fold.store(true, Ordering::Relaxed);
-                Ok(forgotten?)
-            }
+            forgotten => Ok(forgotten?),
         }
-    }
-
-    /// Makes a volume what it was at a snapshot; nobody writes it.
-    pub(super) fn roll_back(&self, id: &SnapshotId) -> Result<(), FamilyError> {
-        self.check_below()?;
-        let _changing = self.changing();
-        let _store = self.tree.volume(&id.volume, &mut perform)?;
-        let hold = self.tree.hold(&id.volume)?;
-        hold.wait();
-        self.tree.roll_back((&id.volume, &id.name), new_layer()?, &hold, &mut perform)?;
-        self.is_to_fold.store(true, Ordering::Relaxed);
-        Ok(())
     }
 
     pub(super) fn clone_volume(&self, id: &SnapshotId, volume: &str) -> Result<(), FamilyError> {
@@ -280,7 +228,6 @@ impl Family {
         // Nobody opens it for a moment meanwhile.
         let mut changing = self.changing();
         changing.retain(|id, _| id.volume != volume);
-        self.is_to_fold.store(true, Ordering::Relaxed);
         match self.tree.remove(volume) {
             Err(SnapshotError::NoVolume) => Ok(()),
             removed => Ok(removed?),
@@ -289,55 +236,23 @@ impl Family {
 
     /// Does a part of what gives back space that nobody needs; gives whether something is left.
     pub(super) fn tidy(&self) -> Result<bool, FamilyError> {
+        let _tidying = self.tidying();
         self.check_below()?;
-        if self.is_to_fold.swap(false, Ordering::Relaxed) {
-            self.fold().inspect_err(|_| self.is_to_fold.store(true, Ordering::Relaxed))?;
-        }
-        if self.tree.tidy(&mut perform)?.is_some() {
-            return self.has_room();
-        }
-        self.seal()?;
-        Ok(false)
+        Ok(self.tree.tidy(&mut perform)?.is_some())
     }
 
     /// Where there are layers and nothing is to be merged, nobody writes what is below them.
-    fn seal(&self) -> io::Result<()> {
-        match self.tree.layers_count() > 0 && matches!(&*lock(&self.shelf.inner), Inner::Directory(_)) {
+    pub(super) fn seal(&self) -> io::Result<()> {
+        let _tidying = self.tidying();
+        let is_kept = matches!(&*lock(&self.shelf.inner), Inner::Directory(_));
+        match is_kept && self.tree.layers_count() > 0 && !self.tree.is_untidy() {
             true => self.below.seal(),
             false => Ok(()),
         }
     }
 
-    /// Whether the file system has room for what is in two layers until one of them goes: others are not to lack it.
-    fn has_room(&self) -> Result<bool, FamilyError> {
-        let space = rustix::fs::statvfs(&self.shelf.path).map_err(io::Error::from)?;
-        let layers = self.tree.layers();
-        let used_bytes =
-            layers.iter().filter(|layer| layer.layer != LayerId::BASE).filter_map(|layer| layer.used_bytes).max();
-        let has_room = space.f_bavail.saturating_mul(space.f_frsize) > used_bytes.unwrap_or(0);
-        if !has_room {
-            tracing::warn!(
-                "layers {}: there is no room to merge what nobody needs: it is tried again after the next deletion, and at the next start",
-                self.id
-            );
-        }
-        Ok(has_room)
-    }
-
-    /// Begins a layer for each volume whose last one can be put into what is below it.
-    fn fold(&self) -> Result<(), FamilyError> {
-        for volume in self.tree.volumes().into_iter().filter(|volume| self.tree.is_foldable(volume)) {
-            let changing = self.changing();
-            if changing.keys().any(|id| id.volume == volume) {
-                // It is about to have one.
-                continue;
-            }
-            let store = self.tree.volume(&volume, &mut perform)?;
-            self.tree.flush(&volume, &mut perform)?;
-            let prepared = self.tree.prepare(&volume, new_layer()?, &mut perform)?;
-            self.begin_layer(&volume, Begun { prepared, store }, None)?;
-        }
-        Ok(())
+    fn tidying(&self) -> MutexGuard<'_, ()> {
+        self.tidying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

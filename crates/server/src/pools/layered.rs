@@ -200,6 +200,28 @@ impl Pool {
         family.take(id).map_err(|error| self.failed("take the snapshot", id, error.into()))
     }
 
+    /// What is taken takes too long: the writes of its volume go on.
+    pub(crate) fn give_up(&self, id: &SnapshotId) {
+        let family = self.open_families().taking.get(id).cloned();
+        family.into_iter().for_each(|family| family.give_up(&id.volume));
+    }
+
+    /// Does all for a rollback that can be done before writes are held.
+    pub(crate) fn prepare_rollback(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        if !self.record(id)?.layered {
+            return Ok(());
+        }
+        let family = self.settled_family(&id.volume)?;
+        family.prepare_rollback(id).map_err(|error| self.failed("prepare to roll back to", id, error.into()))
+    }
+
+    /// A rollback has come about, or is not to.
+    pub(crate) fn forget_rollback(&self, id: &SnapshotId) {
+        let Some(family) = self.catalogue().layered.get(&id.volume).cloned() else { return };
+        let family = self.open_families().kept.get(&family).and_then(Weak::upgrade);
+        family.into_iter().for_each(|family| family.end_rollback(id));
+    }
+
     /// The snapshot is there, or is not to be.
     pub(super) fn end_taking(&self, id: &SnapshotId) {
         let family = self.open_families().taking.remove(id);

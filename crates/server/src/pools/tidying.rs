@@ -5,10 +5,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::family::Family;
+use sanwire_snapshot::SnapshotError;
+
+use super::family::{Family, FamilyError};
 
 /// What is done between two pauses is some tens of MiB: volumes are to go on meanwhile.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How soon it is tried again where there was no space, or a write has hung.
+const LATER: Duration = Duration::from_secs(10);
+
+/// How often a volume gets a new last layer, so that the one before is merged, until somebody asks again.
+const FOLDS_MAX: u32 = 64;
 
 /// How soon it is tried again where volumes take no writes until it is done.
 const AGAIN: Duration = if cfg!(test) { Duration::from_millis(10) } else { Duration::from_secs(1) };
@@ -104,35 +112,101 @@ impl Shared {
         drop(self.changed.wait_timeout_while(state, most, goes_on));
     }
 
-    fn let_go(&self, family: Arc<Family>) {
-        drop(family);
-        self.lock().current = None;
+    fn let_go(&self, family: Arc<Family>, is_left: bool) {
+        let mut state = self.lock();
+        if is_left && !state.is_over && state.unwanted != state.current {
+            state.queue.push_back(family);
+        } else {
+            // Others may ask for what it holds.
+            drop(state);
+            drop(family);
+            state = self.lock();
+        }
+        state.current = None;
+        drop(state);
         self.changed.notify_all();
     }
 }
 
+/// What there is to do for a family after a step.
+enum Next {
+    Go(Duration),
+    /// Others first.
+    Later(Duration),
+    Done,
+}
+
 fn run(shared: &Shared) {
     while let Some(family) = shared.next() {
-        let mut is_told = false;
-        while shared.goes_on() {
-            match family.tidy() {
-                Ok(true) => thread::sleep(PAUSE),
-                Ok(false) => break,
-                Err(error) if family.tree.is_doubtful() => {
-                    if !std::mem::replace(&mut is_told, true) {
-                        tracing::error!(
-                            "layers {}: volumes take no writes until this can be written: {error}",
-                            family.id
-                        );
-                    }
-                    shared.wait(AGAIN);
+        let mut work = Work { family: &family, folds_left: FOLDS_MAX, is_told: false };
+        let is_left = loop {
+            if !shared.goes_on() {
+                break false;
+            }
+            match work.step() {
+                Next::Go(pause) => shared.wait(pause),
+                Next::Later(pause) => {
+                    shared.wait(pause);
+                    break true;
                 }
-                Err(error) => {
-                    tracing::warn!("layers {}: space that nobody needs is not given back yet: {error}", family.id);
-                    break;
+                Next::Done => break false,
+            }
+        };
+        shared.let_go(family, is_left);
+    }
+}
+
+struct Work<'a> {
+    family: &'a Family,
+    folds_left: u32,
+    is_told: bool,
+}
+
+impl Work<'_> {
+    fn step(&mut self) -> Next {
+        let id = &self.family.id;
+        match self.tidy() {
+            Ok(true) => Next::Go(PAUSE),
+            Ok(false) => Next::Done,
+            // Somebody reads layers, or changes them.
+            Err(FamilyError::Layers(SnapshotError::Busy)) => Next::Go(PAUSE),
+            // A write hangs.
+            Err(FamilyError::Layers(SnapshotError::Late)) => Next::Later(LATER),
+            Err(error) if self.family.tree.is_doubtful() => {
+                if !std::mem::replace(&mut self.is_told, true) {
+                    tracing::error!("layers {id}: volumes take no writes until this can be written: {error}");
                 }
+                Next::Go(AGAIN)
+            }
+            Err(error @ FamilyError::Layers(SnapshotError::NoRoom { .. })) => {
+                tracing::warn!("layers {id}: {error}; it is tried again every {} s", LATER.as_secs());
+                Next::Later(LATER)
+            }
+            Err(error) => {
+                tracing::warn!("layers {id}: space that nobody needs is not given back yet: {error}");
+                // Others of the family are not concerned.
+                if self.family.tree.is_untidy() && !std::mem::replace(&mut self.is_told, true) {
+                    return Next::Go(AGAIN);
+                }
+                Next::Done
             }
         }
-        shared.let_go(family);
+    }
+
+    /// Does a part; gives whether something is left.
+    fn tidy(&mut self) -> Result<bool, FamilyError> {
+        let family = self.family;
+        if family.tidy()? {
+            return Ok(true);
+        }
+        let foldable = family.tree.volumes().into_iter().find(|volume| family.tree.is_foldable(volume));
+        // A volume that is written faster than it is folded has its last layer for longer.
+        let Some(volume) = foldable.filter(|_| self.folds_left > 0) else {
+            family.seal()?;
+            return Ok(false);
+        };
+        self.folds_left -= 1;
+        family.fold_volume(&volume)?;
+        Ok(true)
     }
 }

@@ -32,6 +32,7 @@ impl World {
                 self.machine.set_life(self.random.range(0..=20), self.plan.faults);
                 Ok(false)
             }
+            Err(SnapshotError::NoRoom { .. } | SnapshotError::Unsettled) => Ok(false),
             // The base is never written once more as a whole.
             Err(SnapshotError::NoSnapshot | SnapshotError::TooMany | SnapshotError::Unsure) => Ok(false),
             Err(error) => Err(text(error)),
@@ -48,6 +49,8 @@ impl World {
             return Ok(());
         }
         let (volume, layer, name) = (self.any_volume(), self.fresh(), format!("s{}", self.next));
+        // Without a name it is only another layer; first such a one, when something may be lost.
+        let is_named = !self.tree().is_unsettled(&volume).unwrap_or(true) && self.random.chance(700_000);
         self.machine.set_quick(true);
         let prepared = self.tree().prepare(&volume, layer, &mut kernel);
         self.machine.set_quick(false);
@@ -66,14 +69,16 @@ impl World {
         }
         self.machine.set_quick(true);
         let frozen = self.models[&volume].freeze();
-        let done = self.tree().take(prepared, Some(&name), 0, &hold, &mut kernel);
+        let done = self.tree().take(prepared, Some(&*name).filter(|_| is_named), 0, &hold, &mut kernel);
         drop(hold);
         if self.judge(done)? {
             let model = self.models.get_mut(&volume).expect("it has one");
             let now = model.now(0, u64::MAX);
             model.flushed(&now);
-            self.snapshots.insert((volume, name), frozen);
-        } else if self.is_in_doubt() {
+            if is_named {
+                self.snapshots.insert((volume, name), frozen);
+            }
+        } else if self.is_in_doubt() && is_named {
             self.doubt = Some(Doubt::Snapshot((volume, name), frozen));
         }
         self.machine.set_quick(false);
@@ -104,9 +109,11 @@ impl World {
         }
         let layer = self.fresh();
         self.machine.set_quick(true);
-        let hold = self.tree().hold(&key.0).map_err(text)?;
-        let done = self.tree().roll_back((&key.0, &key.1), layer, &hold, &mut kernel);
-        drop(hold);
+        let tree = self.tree();
+        let done = tree.prepare_rollback((&key.0, &key.1), layer, &mut kernel).and_then(|rollback| {
+            let hold = tree.hold(&key.0)?;
+            tree.roll_back(rollback, &hold)
+        });
         let model = self.grown(&key.0, &frozen);
         if self.judge(done)? {
             self.models.insert(key.0, model);
@@ -145,10 +152,16 @@ impl World {
             return Ok(());
         }
         self.machine.set_quick(true);
-        let hold = self.tree().hold(&volume).map_err(text)?;
-        let done = self.tree().settle(&volume, &hold, &mut kernel).map(drop);
-        drop(hold);
-        self.judge(done).map(drop)
+        let done = self.try_to_settle(&volume);
+        self.judge(done.map(drop)).map(drop)
+    }
+
+    /// Whether the last layer of a volume was put into the one below it.
+    pub(super) fn try_to_settle(&self, volume: &str) -> Result<bool, SnapshotError> {
+        let tree = self.tree();
+        let Some(settling) = tree.prepare_settle(volume, &mut kernel)? else { return Ok(false) };
+        let hold = tree.hold(volume)?;
+        tree.settle(settling, &hold, &mut kernel).map(|()| true)
     }
 
     pub(super) fn grow(&mut self) -> Outcome<()> {

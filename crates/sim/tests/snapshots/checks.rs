@@ -132,9 +132,7 @@ impl World {
         }
         self.machine.set_quick(true);
         while self.tree().tidy(&mut kernel).map_err(text)?.is_some() {}
-        let hold = self.tree().hold("a").map_err(text)?;
-        while self.tree().settle("a", &hold, &mut kernel).map_err(text)? {}
-        drop(hold);
+        while self.try_to_settle("a").map_err(text)? {}
         let model = self.models["a"].clone();
         for (sector, version) in self.read("a", &model)? {
             model.may_show(&model.now(sector, 1), sector, version)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sanwire_snapshot::{LayerId, Shelf};
 use sanwire_store::{
     Allocation, Capabilities, Completer, Completion, CompletionQueue, ErrorKind, Geometry, Outcome, Request,
-    ResizeError, Started, Store, StoreError,
+    ResizeError, Space, Started, Store, StoreError,
 };
 
 use sanwire_sim::random::Random;
@@ -24,6 +24,8 @@ pub struct Faults {
     pub lost_flushes_per_million: u32,
     /// How many of a million writes find no space.
     pub full_per_million: u32,
+    /// Whether little space is available, and how much changes.
+    pub is_tight: bool,
     /// How many of a million changes of a catalogue, or of a length, fail; the former may be made all the same.
     pub unkept_per_million: u32,
 }
@@ -300,6 +302,13 @@ impl Store for SectorDisk {
             }
         }
         Started::Done(self.machine.perform(&self.sectors, request))
+    }
+
+    fn space(&self) -> Option<Space> {
+        let state = &mut *self.machine.lock();
+        let available_bytes = state.random.choose(&[0, 20 << 10, 100 << 10, 300 << 10, 1 << 40]);
+        let used_bytes = self.sectors.lock().shown.len() as u64 * SECTOR_BYTES as u64;
+        Some(Space { used_bytes, available_bytes: state.faults.is_tight.then_some(available_bytes) })
     }
 
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {

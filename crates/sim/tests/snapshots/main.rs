@@ -16,7 +16,7 @@ fn plan(random: &mut Random) -> Plan {
     Plan {
         life_operations: random.choose(&[50, 300, 1500]),
         lives: 6,
-        faults: Faults::default(),
+        faults: Faults { is_tight: random.chance(700_000), ..Faults::default() },
         block_bytes: random.choose(&[512, 4096]),
         has_base: random.chance(700_000),
     }
@@ -30,23 +30,23 @@ fn snapshots_survive_a_loss_of_power_at_any_operation() {
 #[test]
 fn what_a_failed_flush_loses_is_what_was_not_flushed() {
     run_seeds("snapshots", 200, |seed| {
-        let faults = Faults { lost_flushes_per_million: 100_000, ..Faults::default() };
-        run(Plan { faults, ..plan(&mut plan_random(2, seed)) }, seed)
+        let plan = plan(&mut plan_random(2, seed));
+        run(Plan { faults: Faults { lost_flushes_per_million: 100_000, ..plan.faults }, ..plan }, seed)
     });
 }
 
 #[test]
 fn layers_that_find_no_space_lose_nothing() {
     run_seeds("snapshots", 150, |seed| {
-        let faults = Faults { full_per_million: 50_000, ..Faults::default() };
-        run(Plan { faults, ..plan(&mut plan_random(3, seed)) }, seed)
+        let plan = plan(&mut plan_random(3, seed));
+        run(Plan { faults: Faults { full_per_million: 50_000, ..plan.faults }, ..plan }, seed)
     });
 }
 
 #[test]
 fn changes_that_may_have_been_kept_lose_nothing() {
     run_seeds("snapshots", 150, |seed| {
-        let faults = Faults { unkept_per_million: 50_000, ..Faults::default() };
-        run(Plan { faults, ..plan(&mut plan_random(4, seed)) }, seed)
+        let plan = plan(&mut plan_random(4, seed));
+        run(Plan { faults: Faults { unkept_per_million: 50_000, ..plan.faults }, ..plan }, seed)
     });
 }

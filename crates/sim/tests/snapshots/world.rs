@@ -150,7 +150,7 @@ impl World {
 
     pub(super) fn reopen(&mut self) -> Outcome<()> {
         let base = self.base.as_ref().map(below);
-        let tree = Tree::open(Arc::clone(&self.shelf) as _, base, &mut kernel).map_err(text)?;
+        let tree = Tree::open(Arc::clone(&self.shelf) as _, base).map_err(text)?;
         for volume in tree.volumes() {
             tree.volume(&volume, &mut kernel).map_err(text)?;
         }

@@ -18,7 +18,7 @@ pub struct Memory {
 
 impl Shelf for Memory {
     fn create(&self, layer: LayerId, length_bytes: u64) -> io::Result<Arc<dyn Store>> {
-        let store = Arc::new(RamStore::new(length_bytes, BLOCK as u32));
+        let store = Arc::new(RamStore::new(length_bytes, 512));
         self.layers.lock().unwrap().insert(layer, Arc::clone(&store));
         Ok(store)
     }
@@ -63,6 +63,7 @@ pub fn content(version: u64) -> Vec<u8> {
     version.to_le_bytes().repeat(BLOCK as usize / 8)
 }
 
+#[allow(dead_code, reason = "not all tests write what is flushed")]
 pub fn write(store: &dyn Store, block: u64, version: u64) {
     let request = Request::Write { offset_bytes: block * BLOCK, data: content(version).into() };
     sanwire_store::run(store, request, kernel).unwrap();

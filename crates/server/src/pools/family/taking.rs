@@ -1,0 +1,179 @@
+//! Snapshots and rollbacks of a family, and what has a volume begin another last layer.
+
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sanwire_snapshot::{Hold, Release, Rollback, SnapshotError, SnapshotStore};
+use sanwire_store_file::blocking::perform;
+
+use super::{Begun, Family, FamilyError, new_layer};
+use crate::pools::catalogue::SnapshotId;
+
+/// So many parts of some 64 MiB are written once more for a snapshot that is asked for; if there are more, it is refused.
+const PARTS_AT_ONCE: usize = 8;
+
+/// How long writes may wait for those before them where nobody has asked for it.
+const QUIET_MAX_MS: u32 = 500;
+
+impl Family {
+    /// Does all for a snapshot that can be done before writes are held.
+    pub(in crate::pools) fn prepare(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        self.check_below()?;
+        let mut changing = self.changing();
+        changing.remove(id).into_iter().for_each(|begun| self.tree.abandon(begun.prepared));
+        // One that a crash or a failure has left there is nobody's.
+        self.forget(id)?;
+        let store = self.tree.volume(&id.volume, &mut perform)?;
+        if self.tree.is_unsettled(&id.volume)? {
+            drop(changing);
+            self.write_again(&id.volume, store)?;
+            changing = self.changing();
+        }
+        let begun = self.begin(id)?;
+        changing.insert(id.clone(), begun);
+        drop(changing);
+        Ok(self.tree.flush(&id.volume, &mut perform)?)
+    }
+
+    /// Has what a failed flush may have lost written once more. Much of it is left to the background.
+    fn write_again(&self, volume: &str, store: SnapshotStore) -> Result<(), FamilyError> {
+        let prepared = self.tree.prepare(volume, new_layer()?, &mut perform)?;
+        self.begin_layer(volume, Begun { prepared, store: store.clone() }, None)?;
+        for _ in 0..PARTS_AT_ONCE {
+            if !self.tree.is_unsettled(volume)? {
+                return Ok(());
+            }
+            self.tidy()?;
+        }
+        drop(store);
+        Err(SnapshotError::Unsettled.into())
+    }
+
+    fn begin(&self, id: &SnapshotId) -> Result<Begun, FamilyError> {
+        self.check_below()?;
+        let store = self.tree.volume(&id.volume, &mut perform)?;
+        let prepared = self.tree.prepare(&id.volume, new_layer()?, &mut perform)?;
+        Ok(Begun { prepared, store })
+    }
+
+    /// Takes what a volume holds now, which nobody writes.
+    pub(in crate::pools) fn take(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        let mut changing = self.changing();
+        let begun = changing.remove(id).map_or_else(|| self.begin(id), Ok)?;
+        Ok(self.begin_layer(&id.volume, begun, Some(&id.name))?)
+    }
+
+    fn begin_layer(&self, volume: &str, begun: Begun, name: Option<&str>) -> Result<(), SnapshotError> {
+        let hold = if name.is_some() { self.tree.hold(volume) } else { self.hold_briefly(volume) };
+        let taken = hold.and_then(|hold| {
+            self.holds().insert(volume.to_owned(), hold.release());
+            let made_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            self.tree.take(begun.prepared, name, made_ms, &hold, &mut perform)
+        });
+        self.holds().remove(volume);
+        drop(begun.store);
+        self.tree.close(volume);
+        taken
+    }
+
+    /// Holds writes for something that nobody waits for: those under way are waited for only if they end soon.
+    fn hold_briefly(&self, volume: &str) -> Result<Hold, SnapshotError> {
+        let hold = self.tree.hold(volume)?;
+        for _ in 0..QUIET_MAX_MS {
+            if hold.is_quiet() {
+                return Ok(hold);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Err(SnapshotError::Late)
+    }
+
+    /// What writes of a volume are held for takes too long: they go on, unless it is about to be done.
+    pub(in crate::pools) fn give_up(&self, volume: &str) {
+        self.holds().get(volume).into_iter().for_each(Release::give_back);
+    }
+
+    fn holds(&self) -> MutexGuard<'_, BTreeMap<String, Release>> {
+        // It is whole between any two changes.
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts what was written to a volume into the layer below its last one, at once if that is little, and else by a new last layer.
+    pub(in crate::pools) fn fold_volume(&self, volume: &str) -> Result<(), FamilyError> {
+        let changing = self.changing();
+        if changing.keys().any(|id| id.volume == volume) {
+            // It is about to have a new last layer.
+            return Ok(());
+        }
+        let store = self.tree.volume(volume, &mut perform)?;
+        self.tree.flush(volume, &mut perform)?;
+        // What is below all layers may hold the volume again.
+        self.below.unseal()?;
+        let settling = match self.tree.prepare_settle(volume, &mut perform) {
+            Err(SnapshotError::Unsettled) => None,
+            settling => settling?,
+        };
+        let folded = match settling {
+            Some(settling) => {
+                self.hold_briefly(volume).and_then(|hold| self.tree.settle(settling, &hold, &mut perform))
+            }
+            None => {
+                let prepared = self.tree.prepare(volume, new_layer()?, &mut perform)?;
+                return Ok(self.begin_layer(volume, Begun { prepared, store }, None)?);
+            }
+        };
+        drop(store);
+        self.tree.close(volume);
+        Ok(folded?)
+    }
+
+    /// What was taken, or is about to be, is not wanted any more.
+    pub(in crate::pools) fn discard(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        self.changing().remove(id).into_iter().for_each(|begun| self.tree.abandon(begun.prepared));
+        self.forget(id)
+    }
+
+    /// Does all for a rollback that can be done before writes are held.
+    pub(in crate::pools) fn prepare_rollback(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        self.check_below()?;
+        let store = self.tree.volume(&id.volume, &mut perform)?;
+        let rollback = self.tree.prepare_rollback((&id.volume, &id.name), new_layer()?, &mut perform)?;
+        let before = self.rollbacks().insert(id.clone(), (rollback, store));
+        before.into_iter().for_each(|(rollback, _)| self.tree.abandon(rollback.into_prepared()));
+        Ok(())
+    }
+
+    /// A rollback that was prepared has come about, or is not to.
+    pub(in crate::pools) fn end_rollback(&self, id: &SnapshotId) {
+        if let Some((rollback, store)) = self.rollbacks().remove(id) {
+            self.tree.abandon(rollback.into_prepared());
+            drop(store);
+            self.tree.close(&id.volume);
+        }
+    }
+
+    fn rollbacks(&self) -> MutexGuard<'_, BTreeMap<SnapshotId, (Rollback, SnapshotStore)>> {
+        // It is whole between any two changes.
+        self.rollbacks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a volume what it was at a snapshot; nobody writes it.
+    pub(in crate::pools) fn roll_back(&self, id: &SnapshotId) -> Result<(), FamilyError> {
+        let _changing = self.changing();
+        if !self.rollbacks().contains_key(id) {
+            self.prepare_rollback(id)?;
+        }
+        let hold = match self.tree.hold(&id.volume) {
+            Ok(hold) => hold,
+            Err(error) => {
+                self.end_rollback(id);
+                return Err(error.into());
+            }
+        };
+        let prepared = self.rollbacks().remove(id);
+        let (rollback, _store) = prepared.ok_or(SnapshotError::Busy)?;
+        Ok(self.tree.roll_back(rollback, &hold)?)
+    }
+}

@@ -33,10 +33,11 @@ const TIMED_TESTS: [&str; 7] =
     ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 10] = [
+const PURE_CRATES: [&str; 11] = [
     "sanwire-core",
     "sanwire-buffer",
     "sanwire-scsi",
+    "sanwire-ata",
     "sanwire-store",
     "sanwire-snapshot",
     "sanwire-device",

@@ -9,10 +9,11 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 24] = [
+const ALLOWED: [(&str, &[&str]); 25] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
+    ("sanwire-ata", &["core", "buffer", "scsi"]),
     ("sanwire-store", &["core", "buffer"]),
     ("sanwire-store-file", &["core", "buffer", "store", "snapshot"]),
     ("sanwire-snapshot", &["buffer", "store"]),

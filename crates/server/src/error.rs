@@ -106,10 +106,20 @@ fn hint(wire: &Wire, source: &io::Error) -> String {
             "; raw Ethernet needs root or the capability CAP_NET_RAW (`setcap cap_net_raw+ep sanwire`)".into()
         }
         (Some(_), io::ErrorKind::AddrInUse) => wire.port_advice(),
-        (Some(_), io::ErrorKind::AddrNotAvailable) => "; this host does not have that address".into(),
-        (Some(_), io::ErrorKind::PermissionDenied) => {
-            "; ports below 1024 take root or the capability CAP_NET_BIND_SERVICE: choose another one".into()
-        }
+        (Some(_), _) => listening_advice(source).into(),
         _ => String::new(),
+    }
+}
+
+/// What to do when an address and port cannot be listened at, to be said behind the error; empty where that is not known.
+#[must_use]
+pub fn listening_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program listens there: choose another port",
+        io::ErrorKind::AddrNotAvailable => "; this host does not have that address",
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 take root or the capability CAP_NET_BIND_SERVICE: choose another one"
+        }
+        _ => "",
     }
 }

@@ -55,7 +55,7 @@ pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
 pub use announce::{AnnounceRule, AnnounceRuleError, Announced};
 pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
-pub use error::StartError;
+pub use error::{StartError, listening_advice};
 pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening};
 pub use front::hyperscsi::clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,

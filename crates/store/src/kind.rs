@@ -64,6 +64,11 @@ pub trait Backing: Any + fmt::Debug + Send + Sync {
         None
     }
 
+    /// The memory of this process that it takes when all of it is written.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
     /// How the same with another size is written, if it says one.
     fn resized(&self, _size_bytes: u64) -> Option<Rewritten> {
         None

@@ -31,6 +31,7 @@ pub use counts::{ErrorCounts, RemoteCount, RemoteCounter, RemoteRequest};
 pub use course::{Course, Layered, Operation};
 pub use error::{Access, ErrorKind, StoreError};
 pub use expectation::{Acceptance, Expectation, Known, VOLUME_MARK};
+pub use memory::overcommitted;
 pub use null::NullStore;
 pub use open_error::OpenError;
 pub use ram::RamStore;

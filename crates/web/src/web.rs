@@ -33,7 +33,7 @@ const END_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
     /// It cannot listen.
-    #[error("cannot listen for HTTP on {address}: {source}")]
+    #[error("cannot listen for HTTP on {address}: {source}{}", advice(address, source))]
     Listen {
         /// Where.
         address: WebAddress,
@@ -58,6 +58,13 @@ pub enum WebError {
     /// The description of the API cannot be written.
     #[error("cannot describe the HTTP API: {0}")]
     Document(#[from] serde_json::Error),
+}
+
+fn advice(address: &WebAddress, source: &io::Error) -> &'static str {
+    match address {
+        WebAddress::Tcp(_) => sanwire_server::listening_advice(source),
+        WebAddress::Unix(_) => "",
+    }
 }
 
 /// A server's API. It ends when this is dropped.

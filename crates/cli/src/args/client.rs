@@ -126,6 +126,10 @@ pub(crate) struct DiscoverArgs {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) time: Duration,
 
+    /// Show security, wire, largest packet, and links, too
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -83,7 +83,10 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
     let outages = connection.outages();
     if let Some(address) = args.metrics {
         let serving = metrics::serve(address, Watched::new(&volume, Arc::clone(&outages)));
-        serving.with_context(|| format!("cannot tell metrics at {address}"))?;
+        serving.map_err(|error| {
+            let advice = sanwire_server::listening_advice(&error);
+            anyhow::Error::from(error).context(format!("cannot tell metrics at {address}{advice}"))
+        })?;
     }
     let shown = url.to_string();
     outages.watch(move |is_gone| match is_gone {

@@ -81,7 +81,8 @@ pub(crate) fn run(args: &DiscoverArgs) -> anyhow::Result<()> {
         let told: Vec<_> = found.iter().map(|(seen, volumes)| tell(seen, volumes)).collect();
         return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&told)?))?);
     }
-    Ok(output::print(&describe(&found))?)
+    let (table, problems) = describe(&found, args.wide);
+    Ok(output::print(&(table + &problems))?)
 }
 
 /// Asks on every link or host that is meant. A place that cannot be asked is told of, unless it is the only one.
@@ -242,8 +243,8 @@ fn tell<'a>(seen: &'a Seen, volumes: &'a Volumes) -> Told<'a> {
     }
 }
 
-/// A line for each volume, and for each server that shows none; below them, why.
-fn describe(found: &[(&Seen, &Volumes)]) -> String {
+/// A line for each volume, and for each server that shows none; and why those show none. `wide` also shows how it is reached.
+fn describe(found: &[(&Seen, &Volumes)], wide: bool) -> (String, String) {
     let none = || "-".to_owned();
     let mut rows = Vec::new();
     let mut problems = String::new();
@@ -252,17 +253,8 @@ fn describe(found: &[(&Seen, &Volumes)]) -> String {
             let links: Vec<String> = seen.links.iter().map(Link::describe).collect();
             let packet = seen.links.first().and_then(|link| link.packet_max_bytes);
             let packet = packet.map_or_else(none, |bytes| bytes.to_string());
-            [
-                seen.name.clone(),
-                volume,
-                size,
-                mode,
-                security,
-                seen.wire().into(),
-                packet,
-                links.join(", "),
-                url.to_string(),
-            ]
+            let links = links.join(", ");
+            [seen.name.clone(), volume, size, mode, url.to_string(), security, seen.wire().into(), packet, links]
         };
         match volumes {
             Ok(volumes) if !volumes.is_empty() => rows.extend(volumes.iter().map(|volume| {
@@ -278,8 +270,12 @@ fn describe(found: &[(&Seen, &Volumes)]) -> String {
             }
         }
     }
-    let head = ["SERVER", "VOLUME", "SIZE", "MODE", "SECURITY", "WIRE", "PACKET", "LINKS", "URL"];
-    output::table(head, &rows) + &problems
+    let head = ["SERVER", "VOLUME", "SIZE", "MODE", "URL", "SECURITY", "WIRE", "PACKET", "LINKS"];
+    if wide {
+        return (output::table(head, &rows), problems);
+    }
+    let narrow: Vec<_> = rows.into_iter().map(|[server, volume, size, mode, url, ..]| [server, volume, size, mode, url]).collect();
+    (output::table(["SERVER", "VOLUME", "SIZE", "MODE", "URL"], &narrow), problems)
 }
 
 #[cfg(test)]
@@ -332,13 +328,16 @@ mod tests {
         let (open, shut) = (seen(&[link("a", 1), link("b", 2)]), seen(&[link("a", 3)]));
         let volumes = Ok(vec![test_volume::info(1 << 30, 4096)]);
         let refused = Err("the passwords differ".to_owned());
-        let text = describe(&[(&open, &volumes), (&shut, &refused)]);
+        let shown = |wide| describe(&[(&open, &volumes), (&shut, &refused)], wide);
+        let (text, problems) = shown(true);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         let links = ["a", "02:00:00:00:00:01,", "b", "02:00:00:00:00:02"];
-        assert_eq!(lines[1][..5], ["box", "disk", "1", "GiB", "rw"], "{text}");
-        assert_eq!(lines[1][8..12], links, "{text}");
-        assert_eq!(lines[2], ["box", "-", "-", "-", "-", "HS/eth", "1500", "a", "02:00:00:00:00:03", "hs+eth://a/box"]);
-        assert_eq!(lines[3].join(" "), "hs+eth://a/box: the passwords differ");
+        assert_eq!(lines[1][..6], ["box", "disk", "1", "GiB", "rw", "hs+eth://a/box/disk"], "{text}");
+        assert!(lines[1].ends_with(&links), "{text}");
+        assert_eq!(lines[2], ["box", "-", "-", "-", "hs+eth://a/box", "-", "HS/eth", "1500", "a", "02:00:00:00:00:03"]);
+        assert_eq!(problems, "hs+eth://a/box: the passwords differ\n");
+        let (narrow, _) = shown(false);
+        assert!(narrow.lines().nth(1).is_some_and(|line| line.ends_with("rw    hs+eth://a/box/disk")), "{narrow}");
         let told = serde_json::to_value(tell(&shut, &refused)).unwrap();
         assert_eq!((&told["problem"], &told["volumes"]), (&"the passwords differ".into(), &Value::Array(vec![])));
         let told = serde_json::to_value(tell(&open, &volumes)).unwrap();

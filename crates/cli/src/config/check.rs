@@ -1,7 +1,8 @@
 //! What a start would miss on this host. Nothing is opened, made or bound for it but a socket at a port that the kernel chooses.
 
+use std::fmt::Display;
 use std::fs::{self, Metadata};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use rustix::fs::{Access, access};
 use sanwire_server::PoolConfig;
 use sanwire_store::VolumeSpec;
 use sanwire_store::kind::Place;
+use sanwire_web::WebAddress;
 
 use super::ServeConfig;
 use crate::keys;
@@ -24,6 +26,7 @@ impl ServeConfig {
         lines.extend(self.key_file.exists().then(|| key(&self.key_file)).flatten());
         lines.extend(self.secret_file.as_deref().and_then(key));
         lines.extend(self.clients.iter().filter_map(|client| client.key_file().and_then(key)));
+        lines.extend(self.web.addresses.iter().filter_map(http));
         lines.extend(self.web.look().err().map(|error| error.to_string()));
         lines
     }
@@ -54,9 +57,17 @@ fn wire(wire: &super::Wire) -> Option<String> {
         return (!is_there)
             .then(|| format!("{wire}: this host has no interface {interface}: `ip link` lists those it has"));
     }
-    let ip = wire.address()?.ip();
+    missing_address(wire, wire.address()?.ip())
+}
+
+fn http(address: &WebAddress) -> Option<String> {
+    let WebAddress::Tcp(place) = address else { return None };
+    missing_address(&format!("http {address}"), place.ip())
+}
+
+fn missing_address(of: &dyn Display, ip: IpAddr) -> Option<String> {
     let error = UdpSocket::bind(SocketAddr::new(ip, 0)).err()?;
-    Some(format!("{wire}: this host cannot listen at {ip} ({error}): `ip address` lists its addresses"))
+    Some(format!("{of}: this host cannot listen at {ip} ({error}): `ip address` lists its addresses"))
 }
 
 fn volume(volume: &VolumeSpec) -> Option<String> {

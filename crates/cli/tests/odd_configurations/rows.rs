@@ -76,6 +76,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("announce = ['10.0.0.300']"), Refused, "sanwire.toml:1: "),
     (with_volume!("announce = ['203.0.113.77']"), Warned, "announce: 203.0.113.77 is no address or interface of this"),
     (with_volume!("http = ['127.0.0.1', '127.0.0.1:5674']"), Refused, "stands in line 1 already"),
+    (with_volume!("http = ['192.0.2.1']\nhttp-plaintext = true"), Missing, "this host cannot listen at 192.0.2.1"),
     (with_volume!("http-hosts = ['box']"), Warned, "http-hosts has no effect"),
     (with_volume!("http = ['127.0.0.1']\nhttp-hosts = ['http://box:80']"), Refused, "is no name of a host"),
     (with_volume!("compression = 'maybe'"), Refused, "sanwire.toml:1: "),
@@ -169,7 +170,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     ),
     // Volumes.
     (volume!("store = 'tape:1'"), Refused, "sanwire.toml:1: 'tape:1' is no store"),
-    (volume!("store = 'ram:0'"), Refused, "sanwire.toml:1: "),
+    (volume!("store = 'ram:0'"), Refused, "sanwire.toml:1: invalid size '0': use at least one block, like ram:10G"),
     (volume!("store = 'ram:1M'\nspeed = 3"), Refused, "sanwire.toml:4: unknown field `speed`"),
     (
         volume!("store = 'ram:1M'\n[[volume]]\nname = 'a'\nstore = 'ram:1M'"),

@@ -49,7 +49,7 @@ fn disks_of_another_make_are_found_and_described() {
     ]);
     let _tgt = start(&world, &told);
     let host = format!("iscsi://{SERVER_ADDRESS}");
-    let found = sanwire(&world, &["discover", &host]);
+    let found = sanwire(&world, &["discover", "--wide", &host]);
     assert!(found.contains(&url("")) && found.contains("64 MiB") && found.contains(":3260"), "{found}");
     assert!(found.contains("-of-others: authentication failed"), "{found}");
     // Unit 0 is a controller, and the other target takes only its own.

@@ -53,9 +53,10 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
 
     let found = discover(&world, &["--interface", ethernet, "--password-file", &password]);
     assert_eq!(volumes(&found[1]), ["c"], "{found:?}");
-    let table = run_ok(world.sanwire(&["discover", "--time", "5", "--interface", ethernet]), TIMEOUT);
+    let table = run_ok(world.sanwire(&["discover", "--wide", "--time", "5", "--interface", ethernet]), TIMEOUT);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[1][..6], ["box", "a-one", "8", "MiB", "rw", "aes-256-gcm"], "{table}");
+    let one = ["box", "a-one", "8", "MiB", "rw", "hs+eth://br0/box/a-one", "aes-256-gcm"];
+    assert_eq!(lines[1][..7], one, "{table}");
     assert_eq!(lines[2][..5], ["box", "a-two", "16", "MiB", "ro"], "{table}");
     assert_eq!(lines[3][..2], ["crate", "-"], "{table}");
     assert!(table.contains("hs+eth://br0/crate: ") && table.contains("the passwords differ"), "{table}");

@@ -56,7 +56,8 @@ impl Manager {
         let _room =
             spec.size_bytes().map(|size_bytes| self.target.pools().take_room_of(spec, size_bytes)).transpose()?;
         let (place, _) = self.place_of(spec, target)?;
-        Ok(told(format!("volume {} would be served{place}, if {} can be opened", spec.name, spec.store_text())))
+        let line = format!("volume {} would be served{place}, if {} can be opened", spec.name, spec.store_text());
+        Ok(Step::Done(self.warned_of_memory(Answer::Changed(vec![line]), spec)))
     }
 
     fn rehearse_removal(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {

@@ -52,6 +52,7 @@ impl Manager {
         let mut lines = lines.inspect_err(|_| self.keep_served())?;
         let longer = self.volume_with(name, |volume| with_size(&volume, size_bytes))?;
         let must_have_size = must_have_size(&longer.spec);
+        lines.extend(self.memory_warning(&longer.spec).filter(|_| !lines.is_empty()));
         self.put_definition(longer);
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_size(size_bytes));

@@ -65,6 +65,25 @@ fn volumes_come_grow_and_go_while_the_server_runs() {
 }
 
 #[test]
+fn who_adds_more_memory_than_the_machine_has_is_told() {
+    let mut manager = manager(&[], &[]);
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kibibytes: u64 = meminfo.lines().next().and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap();
+    let add = |name: &str| {
+        let volume = format!("{name}=ram:{}K", kibibytes / 4 * 4);
+        Request::AddVolume { volume, target: None, renew: false, adopt: false }
+    };
+    let is_warned = |lines: &[String]| lines.iter().any(|line| line.starts_with("the ram: volumes may take "));
+    assert!(!is_warned(&changed(&mut manager, add("a"))));
+    // A machine may have as much of swap space again.
+    let more = ["b", "c", "d"].map(|name| changed(&mut manager, add(name)));
+    assert!(more.iter().any(|lines| is_warned(lines)), "{more:?}");
+    let rehearsed = changed(&mut manager, Request::DryRun { request: Box::new(add("e")) });
+    assert!(is_warned(&rehearsed), "{rehearsed:?}");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
 fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_in_the_clear() {
     let in_the_clear = |volumes: &[&str], clear: &'static [&'static str]| {
         let mut config = config(volumes);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanwire_core::{Lun, Protection};
 use sanwire_scsi::IscsiName;
 use sanwire_store::kind::Place;
-use sanwire_store::{Acceptance, OpenError, VolumeSpec};
+use sanwire_store::{Acceptance, OpenError, VolumeSpec, overcommitted};
 
 use super::busy::Hold;
 use super::conditions::Condition;
@@ -109,7 +109,24 @@ impl Manager {
         if let Err(error) = self.serve_targets(targets) {
             return Ok(self.take_back(opened, error));
         }
-        Ok(Step::Done(self.changed(format!("volume {} is served{place}", spec.name))))
+        let lines = self.changed(format!("volume {} is served{place}", spec.name));
+        Ok(Step::Done(self.warned_of_memory(lines, &spec)))
+    }
+
+    /// These lines, and what is to be said of memory.
+    pub(super) fn warned_of_memory(&self, answer: Answer, volume: &VolumeSpec) -> Answer {
+        let Answer::Changed(mut lines) = answer else { return answer };
+        lines.extend(self.memory_warning(volume));
+        Answer::Changed(lines)
+    }
+
+    /// What is to be said when this volume is one of those in memory that this machine cannot hold together.
+    pub(super) fn memory_warning(&self, volume: &VolumeSpec) -> Option<String> {
+        if volume.store.backing.memory_bytes() == 0 {
+            return None;
+        }
+        let others = self.volumes.values().map(|other| &other.spec).filter(|other| other.name != volume.name);
+        overcommitted(others.chain([volume]))
     }
 
     /// Where a volume is to be besides its HyperSCSI number, for people, and the target that has it then.

@@ -90,6 +90,10 @@ impl Backing for SizedBacking {
         Some(self.size_bytes)
     }
 
+    fn memory_bytes(&self) -> u64 {
+        if self.word == RAM.words[0] { self.size_bytes } else { 0 }
+    }
+
     fn resized(&self, size_bytes: u64) -> Option<Rewritten> {
         Some(Rewritten { store: Some(format!("{}:{size_bytes}", self.word)), keys: Vec::new() })
     }

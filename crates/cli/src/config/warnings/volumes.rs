@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use rustix::system::sysinfo;
-use sanwire_core::{Protection, Size};
-use sanwire_store::VolumeSpec;
-use sanwire_store::kind::Place;
+use sanwire_core::Protection;
+use sanwire_store::{VolumeSpec, overcommitted};
 
 use super::ServeConfig;
 
@@ -13,7 +11,7 @@ pub(super) fn warnings(config: &ServeConfig) -> Vec<String> {
     if config.volumes.is_empty() {
         return vec!["no volume is configured: write [[volume]], or add one with `sanwire ctl add-volume`".into()];
     }
-    let mut lines: Vec<String> = memory(config).into_iter().collect();
+    let mut lines: Vec<String> = overcommitted(&config.volumes).into_iter().collect();
     let in_targets: BTreeSet<&str> = match config.has_iscsi() {
         true => config
             .targets
@@ -35,25 +33,6 @@ pub(super) fn warnings(config: &ServeConfig) -> Vec<String> {
         lines.extend(idle_keys(config, volume));
     }
     lines
-}
-
-/// Memory volumes that the machine cannot hold all together.
-fn memory(config: &ServeConfig) -> Option<String> {
-    let in_memory = config.volumes.iter().filter(|volume| volume.store.backing.place() == Place::Memory);
-    let asked_bytes = in_memory
-        .filter(|volume| volume.to_string().split_once('=').is_some_and(|(_, store)| store.starts_with("ram:")))
-        .filter_map(VolumeSpec::size_bytes)
-        .fold(0_u64, u64::saturating_add);
-    let machine = sysinfo();
-    let unit_bytes = u64::from(machine.mem_unit);
-    let had_bytes = (machine.totalram.saturating_add(machine.totalswap)).saturating_mul(unit_bytes);
-    (asked_bytes > had_bytes).then(|| {
-        format!(
-            "the ram: volumes may take {}, and this machine has {} with its swap space: writes will fail before they are full",
-            Size(asked_bytes),
-            Size(had_bytes)
-        )
-    })
 }
 
 /// A volume that is encrypted on one wire, and readable on another.

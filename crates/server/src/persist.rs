@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Puts `content` in the place of the file: written beside, made stable, and renamed, so that a crash leaves the old one or
 /// the new one. Its directory, below one that is there, is made when it is missing.
@@ -31,8 +31,7 @@ fn replace_file_by_steps(
     mut before: impl FnMut(Step) -> io::Result<()>,
 ) -> io::Result<()> {
     let directory = make_directory_of(path)?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
+    let beside = beside(path);
     before(Step::Create)?;
     // One that a crash has left there may be open to others.
     match fs::remove_file(&beside) {
@@ -48,6 +47,18 @@ fn replace_file_by_steps(
     fs::rename(&beside, path)?;
     before(Step::SyncDirectory)?;
     File::open(directory)?.sync_all()
+}
+
+/// Removes what a crash has left of a replacement, as far as that can be done. Only for who alone replaces that file.
+pub(crate) fn remove_unfinished(path: &Path) {
+    let _ = fs::remove_file(beside(path));
+}
+
+/// Where the new content of a file is before it is that file's.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    beside.into()
 }
 
 /// The content of the file, if there is one.

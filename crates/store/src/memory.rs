@@ -42,7 +42,7 @@ mod tests {
     fn volumes_count_together_and_zeroes_take_no_memory() {
         let half = total_bytes().unwrap() / 2 + (1 << 20);
         let volume = |text: String| text.parse::<VolumeSpec>().unwrap();
-        let [a, b, zeroes] = [format!("a=ram:{half}"), format!("b=ram:{half}"), "c=null:1E".into()].map(volume);
+        let [a, b, zeroes] = [format!("a=ram:{half}"), format!("b=ram:{half}"), "c=null:100T".into()].map(volume);
         assert_eq!(overcommitted([&a, &zeroes]), None);
         assert!(overcommitted([&a, &b]).unwrap().starts_with("the ram: volumes may take "));
     }

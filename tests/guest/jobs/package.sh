@@ -20,6 +20,51 @@ install() {
     [ "$(stat -c '%U %a' /var/lib/sanwire /run/sanwire | sort -u)" = "root 755" ]
 }
 
+# wires: what the unit takes away is in the way of nothing: each wire, stores of several kinds, snapshots, HTTP.
+wires() {
+    local disk url name
+    ip link add near type veth peer name far
+    ip link set near up
+    ip link set far up
+    truncate -s 8M /root/disk.img
+    disk=$(losetup --find --show /root/disk.img)
+    mkdir -p /etc/systemd/system/sanwire.service.d
+    printf '[Service]\nSupplementaryGroups=disk\n' > /etc/systemd/system/sanwire.service.d/wires.conf
+    cp /etc/sanwire/sanwire.toml /root/sanwire.toml
+    {
+        echo 'name = "box"'
+        echo 'wire = ["hs-ip:127.0.0.1", "hs-eth:near", "iscsi:127.0.0.1"]'
+        echo 'allow = ["any"]'
+        echo 'engine = "io-uring"'
+        echo 'http = ["127.0.0.1:8090"]'
+        printf '[[pool]]\nname = "p"\ndirectory = "/var/lib/sanwire/volumes"\nsnapshots = "layers"\n'
+        printf '[[volume]]\nname = "pooled"\nstore = "pool:p"\nsize = "8M"\n'
+        printf '[[volume]]\nname = "direct"\nstore = "file:/var/lib/sanwire/volumes/direct"\nsize = "8M"\ndirect = true\n'
+        printf '[[volume]]\nname = "disk"\nstore = "%s"\n' "$disk"
+        printf '[[volume]]\nname = "memory"\nstore = "ram:8M"\n'
+    } > /etc/sanwire/sanwire.toml
+    systemctl daemon-reload
+    systemctl restart sanwire.service || fail "$(journalctl -u sanwire --no-pager)"
+    for name in pooled direct disk memory; do
+        for url in hs+ip://127.0.0.1/$name hs+eth://far/box/$name iscsi://127.0.0.1/iqn.2026-11.org.sanwire:$name/0; do
+            head -c 8388608 /dev/urandom > /root/content
+            sanwire cp /root/content $url
+            sanwire cp --overwrite $url /root/copy
+            cmp /root/content /root/copy
+            [ $name != pooled ] || sanwire ctl snapshot pooled s$(sanwire ctl snapshots | wc -l)
+        done
+    done
+    expect '^sanwire_volume_info.*"pooled"' busybox wget -q -O - http://127.0.0.1:8090/metrics
+    ! journalctl -u sanwire --no-pager | grep -E 'EPERM|not permitted' || fail "$(journalctl -u sanwire --no-pager)"
+    systemctl stop sanwire.service
+    losetup -d "$disk"
+    rm -r /etc/systemd/system/sanwire.service.d /var/lib/sanwire/volumes/* /var/lib/sanwire/volumes/.s* /var/lib/sanwire/server/*
+    mv /root/sanwire.toml /etc/sanwire/sanwire.toml
+    ip link del near
+    systemctl daemon-reload
+    systemctl start sanwire.service
+}
+
 # serve: two volumes, with a password that the service manager hands over.
 serve() {
     (umask 077 && echo 'correct horse' > /etc/sanwire/password)

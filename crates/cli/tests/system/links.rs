@@ -158,7 +158,7 @@ fn a_replaced_interface_is_opened_again_for_all_shards_together() {
         .collect();
     let told = || {
         let mut ctl = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
-        ctl.args(["ctl", "--socket"]).arg(world.scratch.path("beside.sock")).args(["statistics", "--json"]);
+        ctl.args(["ctl", "--socket"]).arg(world.scratch.path("beside.control")).args(["statistics", "--json"]);
         serde_json::from_str::<Value>(&run_ok(ctl, TIMEOUT)).expect("JSON")["statistics"].clone()
     };
     let at = |address: &str| {

@@ -201,8 +201,9 @@ fn a_server_that_is_killed_while_it_rolls_back_has_the_one_or_the_other() {
         assert_eq!(xfs.content("a@first"), contents[0]);
         let is_kept = ctl_ok(&socket, &["snapshots", "a"]).contains(&format!("a@kept{round} "));
         assert_eq!(is_kept, which == 0, "what was there is kept when it is not there any more");
-        let left = fs::read_dir(&xfs.0).expect("the pool").map(|entry| entry.expect("an entry").file_name());
-        assert!(left.into_iter().all(|name| Path::new(&name).extension().is_none_or(|end| end != "new")));
+        let names = fs::read_dir(&xfs.0).expect("the pool").map(|entry| entry.expect("an entry").file_name());
+        let left: Vec<_> = names.filter(|name| Path::new(name).extension().is_some_and(|end| end == "new")).collect();
+        assert!(left.is_empty(), "round {round}: {left:?}");
     }
     assert_eq!(ends[0] + ends[1], 8);
     ctl_ok(&socket, &["delete-volume", "a", "--snapshots", "--force"]);

@@ -20,6 +20,7 @@ use super::room::Lengths;
 use super::tidying::Tidier;
 use super::{PoolConfig, PoolError};
 use crate::kept::{FileLock, Keeps, LockError, StateFile};
+use crate::persist::remove_unfinished;
 use crate::random;
 use crate::records::Record;
 
@@ -119,6 +120,7 @@ impl Pool {
             LockError::Held { holder } => PoolError::InUse { pool: pool.clone(), directory: directory.clone(), holder },
             LockError::Io(source) => unusable(source),
         })?;
+        remove_unfinished(&directory.join(CATALOGUE));
         let file = StateFile::new(directory.join(CATALOGUE), Keeps::POOL);
         let catalogue = match (file.load::<Catalogue>()?, known) {
             (Some(catalogue), known) if known.is_none_or(|known| known == catalogue.id) => catalogue,

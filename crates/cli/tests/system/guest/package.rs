@@ -38,6 +38,7 @@ fn the_package_serves_and_attaches_over_a_restart_and_is_upgraded_under_load() {
     newer(&package, &shared);
     let Some(mut guest) = Guest::boot_with_systemd(&world, test, &shared) else { return };
     guest.run("package", &["install", "/host/first.deb"], LIMIT);
+    guest.run("package", &["wires"], LIMIT);
     guest.run("package", &["serve"], LIMIT);
     guest.run("package", &["attach"], LIMIT);
     guest.restart();

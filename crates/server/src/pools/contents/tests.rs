@@ -263,6 +263,17 @@ fn a_catalogue_that_was_moved_away_is_made_anew_where_there_is_content() {
 }
 
 #[test]
+fn a_catalogue_that_was_half_written_goes_at_the_next_start() {
+    let place = Place::new("half");
+    place.fill();
+    drop(place.open(ALL).unwrap());
+    let half = place.0.join(".sanwire-pool.json.new");
+    fs::write(&half, "{").unwrap();
+    place.open(ALL).unwrap();
+    assert!(!half.exists());
+}
+
+#[test]
 fn a_catalogue_that_may_have_been_written_is_told_as_uncertain_until_it_is_written_again() {
     let place = Place::new("uncertain");
     place.fill();

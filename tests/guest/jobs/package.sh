@@ -48,7 +48,7 @@ wires() {
     for name in pooled direct disk memory; do
         for url in hs+ip://127.0.0.1/$name hs+eth://far/box/$name iscsi://127.0.0.1/iqn.2026-11.org.sanwire:$name/0; do
             head -c 8388608 /dev/urandom > /root/content
-            sanwire cp /root/content $url
+            sanwire cp --overwrite /root/content $url
             sanwire cp --overwrite $url /root/copy
             cmp /root/content /root/copy
             [ $name != pooled ] || sanwire ctl snapshot pooled s$(sanwire ctl snapshots | wc -l)

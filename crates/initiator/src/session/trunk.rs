@@ -98,10 +98,14 @@ impl Trunk {
 
     /// What people call a link: the interface, and the server's address there.
     pub(super) fn name_of(&self, ports: &Ports, path: Path) -> String {
-        let interface = self.interface_of(ports, path.link).unwrap_or_else(|| "?".to_owned());
-        match path.peer {
-            Peer::Udp(address) => format!("{interface} ({})", address.ip()),
-            Peer::Ethernet(address) => format!("{interface} ({address})"),
+        let address = match path.peer {
+            Peer::Udp(address) => address.ip().to_string(),
+            Peer::Ethernet(address) => address.to_string(),
+        };
+        // Over IP the kernel may send by any interface.
+        match self.interface_of(ports, path.link) {
+            Some(interface) => format!("{interface} ({address})"),
+            None => format!("to {address}"),
         }
     }
 

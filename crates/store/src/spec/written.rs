@@ -69,8 +69,11 @@ impl Written<'_> {
     pub(crate) fn size_at_place(&self) -> Result<(u64, u32), SpecError> {
         let block_bytes = self.block_bytes.unwrap_or(512);
         let size_bytes = parse_size(self.place).filter(|size| *size >= u64::from(block_bytes));
-        let is_no_size =
-            || SpecError::Value { key: "size", value: self.place.to_owned(), expected: "at least one block, like ram:10G" };
+        let is_no_size = || SpecError::Value {
+            key: "size",
+            value: self.place.to_owned(),
+            expected: "at least one block, like ram:10G",
+        };
         Ok((size_bytes.ok_or_else(is_no_size)?, block_bytes))
     }
 

@@ -51,8 +51,8 @@ pub(super) struct Family {
     used: Mutex<BTreeMap<String, usize>>,
     /// What was read for rollbacks before writes are held.
     rollbacks: Mutex<BTreeMap<SnapshotId, (Rollback, SnapshotStore)>>,
-    /// What ends the holds of volumes, as long as there are any.
-    holds: Mutex<BTreeMap<String, Release>>,
+    /// What ends the holds for snapshots that are being taken; `None`: one is not to begin any more.
+    holds: Mutex<BTreeMap<SnapshotId, Option<Release>>>,
     /// Held by whoever merges layers, or says that nobody does.
     tidying: Mutex<()>,
 }

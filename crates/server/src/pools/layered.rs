@@ -203,7 +203,7 @@ impl Pool {
     /// What is taken takes too long: the writes of its volume go on.
     pub(crate) fn give_up(&self, id: &SnapshotId) {
         let family = self.open_families().taking.get(id).cloned();
-        family.into_iter().for_each(|family| family.give_up(&id.volume));
+        family.into_iter().for_each(|family| family.give_up(id));
     }
 
     /// Does all for a rollback that can be done before writes are held.

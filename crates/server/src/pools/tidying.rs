@@ -210,3 +210,6 @@ impl Work<'_> {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests;

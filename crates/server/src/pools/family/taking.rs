@@ -22,6 +22,7 @@ impl Family {
     pub(in crate::pools) fn prepare(&self, id: &SnapshotId) -> Result<(), FamilyError> {
         self.check_below()?;
         let mut changing = self.changing();
+        self.holds().remove(id);
         changing.remove(id).into_iter().for_each(|begun| self.tree.abandon(begun.prepared));
         // One that a crash or a failure has left there is nobody's.
         self.forget(id)?;
@@ -62,17 +63,17 @@ impl Family {
     pub(in crate::pools) fn take(&self, id: &SnapshotId) -> Result<(), FamilyError> {
         let mut changing = self.changing();
         let begun = changing.remove(id).map_or_else(|| self.begin(id), Ok)?;
-        Ok(self.begin_layer(&id.volume, begun, Some(&id.name))?)
+        let taken = self.begin_layer(&id.volume, begun, Some(id));
+        self.holds().remove(id);
+        Ok(taken?)
     }
 
-    fn begin_layer(&self, volume: &str, begun: Begun, name: Option<&str>) -> Result<(), SnapshotError> {
-        let hold = if name.is_some() { self.tree.hold(volume) } else { self.hold_briefly(volume) };
+    fn begin_layer(&self, volume: &str, begun: Begun, id: Option<&SnapshotId>) -> Result<(), SnapshotError> {
+        let hold = id.map_or_else(|| self.hold_briefly(volume), |id| self.hold_for(id));
         let taken = hold.and_then(|hold| {
-            self.holds().insert(volume.to_owned(), hold.release());
             let made_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-            self.tree.take(begun.prepared, name, made_ms, &hold, &mut perform)
+            self.tree.take(begun.prepared, id.map(|id| &*id.name), made_ms, &hold, &mut perform)
         });
-        self.holds().remove(volume);
         drop(begun.store);
         self.tree.close(volume);
         taken
@@ -90,12 +91,21 @@ impl Family {
         Err(SnapshotError::Late)
     }
 
-    /// What writes of a volume are held for takes too long: they go on, unless it is about to be done.
-    pub(in crate::pools) fn give_up(&self, volume: &str) {
-        self.holds().get(volume).into_iter().for_each(Release::give_back);
+    /// Holds writes for a snapshot, until it is taken or given up.
+    fn hold_for(&self, id: &SnapshotId) -> Result<Hold, SnapshotError> {
+        let hold = self.tree.hold(&id.volume)?;
+        match self.holds().insert(id.clone(), Some(hold.release())) {
+            Some(None) => Err(SnapshotError::Late),
+            _ => Ok(hold),
+        }
     }
 
-    fn holds(&self) -> MutexGuard<'_, BTreeMap<String, Release>> {
+    /// A snapshot takes too long: writes go on, unless it is about to be there. If it has not begun, it does not.
+    pub(in crate::pools) fn give_up(&self, id: &SnapshotId) {
+        self.holds().entry(id.clone()).or_default().iter().for_each(Release::give_back);
+    }
+
+    fn holds(&self) -> MutexGuard<'_, BTreeMap<SnapshotId, Option<Release>>> {
         // It is whole between any two changes.
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,6 +142,7 @@ impl Family {
     /// What was taken, or is about to be, is not wanted any more.
     pub(in crate::pools) fn discard(&self, id: &SnapshotId) -> Result<(), FamilyError> {
         self.changing().remove(id).into_iter().for_each(|begun| self.tree.abandon(begun.prepared));
+        self.holds().remove(id);
         self.forget(id)
     }
 

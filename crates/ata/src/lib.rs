@@ -6,7 +6,7 @@
 mod command;
 mod identify;
 mod place;
-mod smart;
+pub mod smart;
 mod task_file;
 pub mod trim;
 

@@ -5,7 +5,7 @@ pub const DATA_BYTES: usize = 512;
 
 /// What SMART READ DATA answers: no attributes, no self-tests, no logs.
 #[must_use]
-pub(crate) fn data() -> Vec<u8> {
+pub fn data() -> Vec<u8> {
     // Off-line collection never began (362), the last self-test passed or none was run (363), nothing can be asked for (367, 370).
     let mut data = vec![0; DATA_BYTES];
     seal(&mut data);
@@ -19,8 +19,8 @@ pub(crate) fn seal(data: &mut [u8]) {
     }
 }
 
-/// Whether the sum of all bytes is zero.
-pub(crate) fn is_sealed(data: &[u8]) -> bool {
+/// Whether the sum of all bytes is zero, as it is where nothing was damaged.
+pub fn is_sealed(data: &[u8]) -> bool {
     data.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0
 }
 

@@ -37,7 +37,7 @@ pub fn parameters(ranges: &[Extent]) -> Vec<u8> {
 ///
 /// # Errors
 /// A range reaches past the end: then none of them is to be trimmed.
-pub(crate) fn checked(data: &[u8], disk_sectors: u64) -> Result<Vec<Extent>, u64> {
+pub fn checked(data: &[u8], disk_sectors: u64) -> Result<Vec<Extent>, u64> {
     let mut list: Vec<Extent> = Vec::new();
     for range in ranges(data) {
         let end = range.lba + u64::from(range.blocks);

@@ -64,12 +64,12 @@ impl Store for Sparse {
         let (offset_bytes, length_bytes) = request.range_bytes();
         let range = offset_bytes / BLOCK..(offset_bytes + length_bytes).div_ceil(BLOCK);
         let has = &mut *self.has.lock().unwrap();
+        let is_filling = matches!(request, Request::Write { .. } | Request::WriteZeroes { .. });
+        let mut fits = |page| !has.insert(page) || self.pages.take() || !has.remove(&page);
+        if is_filling && !range.clone().all(&mut fits) {
+            return Started::Done(Err(StoreError::new(ErrorKind::Full, offset_bytes)));
+        }
         match &request {
-            Request::Write { .. } | Request::WriteZeroes { .. } => {
-                if !range.into_iter().all(|page| !has.insert(page) || self.pages.take() || !has.remove(&page)) {
-                    return Started::Done(Err(StoreError::new(ErrorKind::Full, offset_bytes)));
-                }
-            }
             Request::Discard { .. } => {
                 let gone = range.into_iter().filter(|page| has.remove(page)).count();
                 self.pages.free.fetch_add(gone as u64, Ordering::Relaxed);

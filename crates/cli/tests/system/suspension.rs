@@ -21,7 +21,7 @@ fn a_copy_that_is_stopped_goes_on_over_the_same_connection() {
     let (image, back, socket) =
         (world.scratch.text("image.raw"), world.scratch.text("back.raw"), world.scratch.text("ctl.sock"));
     let mut server =
-        Server::start_with(&world, &["disk=ram:32M,delay=read:300ms"], &["--allow", "any", "--control", &socket]);
+        Server::start_with(&world, &["disk=ram:32M,delay=read:1s"], &["--allow", "any", "--control", &socket]);
     let url = Wire::Ethernet.url("disk");
     fs::write(&image, pattern(11, 32 << 20)).expect("an image");
     run_ok(world.sanwire(&["cp", &image, &url]), TIMEOUT);

@@ -107,7 +107,7 @@ attach() {
 
 # again: the host has restarted, in order, and has its files.
 again() {
-    within 60 mountpoint -q $FILES
+    within 150 mountpoint -q $FILES
     [ "$(findmnt -n -o SOURCE $FILES)" = "$(readlink -f /dev/sanwire/box/data)" ] || fail "$(findmnt $FILES)"
     (cd $FILES/files && sha256sum --quiet -c /root/sums)
     local order
@@ -171,12 +171,12 @@ renumbered() {
     local attached device
     sanwire attach hs+ip://127.0.0.1/data --password-file /etc/sanwire/password > /root/attached 2>&1 &
     attached=$!
-    within 20 test -e /dev/sanwire/box/data
+    within 60 test -e /dev/sanwire/box/data
     device=$(readlink -f /dev/sanwire/box/data)
     kill -9 $attached
     losetup -d "$device"
     truncate -s 1M /root/other.img
-    within 20 losetup "$device" /root/other.img
+    within 60 losetup "$device" /root/other.img
     udevadm settle
     [ ! -e /dev/sanwire/box/data ] || fail "$(ls -lR /dev/sanwire /run/sanwire/udev)"
     losetup -d "$device"

@@ -206,6 +206,10 @@ impl Backing for FileBacking {
         self.options.size_bytes
     }
 
+    fn check_length(&self, length_bytes: u64) -> Result<(), OpenError> {
+        self.options.check_length(self.path(), length_bytes)
+    }
+
     fn resized(&self, size_bytes: u64) -> Option<Rewritten> {
         self.options.size_bytes?;
         Some(Rewritten { store: None, keys: vec![("size", size_bytes.to_string()), ("grow", true.to_string())] })

@@ -64,6 +64,14 @@ pub trait Backing: Any + fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether what has this length now can be opened as it is written, by its size and its blocks.
+    ///
+    /// # Errors
+    /// What opening it would say.
+    fn check_length(&self, _length_bytes: u64) -> Result<(), OpenError> {
+        Ok(())
+    }
+
     /// The memory of this process that it takes when all of it is written.
     fn memory_bytes(&self) -> u64 {
         0

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
+use sanwire_core::DeviceType;
 use sanwire_server::PoolConfig;
 use sanwire_store::VolumeSpec;
 use sanwire_store::kind::Place;
@@ -73,7 +74,10 @@ fn missing_address(of: &dyn Display, ip: IpAddr) -> Option<String> {
 fn volume(volume: &VolumeSpec) -> Option<String> {
     let Place::File(path) = volume.store.backing.place() else { return None };
     let reason = match fs::metadata(path) {
-        Ok(metadata) => unusable(volume, path, &metadata)?,
+        Ok(metadata) => match unusable(volume, path, &metadata) {
+            Some(reason) => reason,
+            None => return misfit(volume, &metadata),
+        },
         Err(_) if volume.size_bytes().is_some() => unmakable(path)?,
         Err(error) => format!("{error}; give it size=, and it is made"),
     };
@@ -87,6 +91,15 @@ fn unusable(volume: &VolumeSpec, path: &Path, metadata: &Metadata) -> Option<Str
     let wanted = if volume.store.read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
     let error = access(path, wanted).err()?;
     Some(format!("{error}; this user needs to read{} it", if volume.store.read_only { "" } else { " and write" }))
+}
+
+/// Why a file cannot be served with the length that it has.
+fn misfit(volume: &VolumeSpec, metadata: &Metadata) -> Option<String> {
+    if !metadata.is_file() || volume.device_type == DeviceType::Optical {
+        return None;
+    }
+    let error = volume.store.backing.check_length(metadata.len()).err()?;
+    Some(format!("volume {}: {error}", volume.name))
 }
 
 /// Why a file that is missing cannot be made.

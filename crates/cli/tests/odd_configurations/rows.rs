@@ -202,6 +202,10 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (volume!("store = 'file:DIR/none/absent.img'\nsize = '1M'"), Missing, "it cannot be made in "),
     (volume!("store = 'file:DIR'"), Missing, "it is neither a file nor a block device"),
     (volume!("store = 'file:DIR/disk.img'\ngrow = true"), Refused, "grow"),
+    (volume!("store = 'file:DIR/disk.img'\nsize = '1K'"), Warned, "disk.img has 4 KiB, more than the 1 KiB of size="),
+    (volume!("store = 'file:DIR/disk.img'\nsize = '1M'"), Missing, "disk.img has 4 KiB (4096 bytes), not the 1 MiB"),
+    (volume!("store = 'file:DIR/password'"), Missing, "password has 18 bytes, which is not a positive multiple of the"),
+    (volume!("store = 'ram:10GB'"), Refused, "'10GB': use a size with a unit of 1024"),
     (volume!("store = 'file:disk.img'\nsize = '1M'"), Warned, "volume a: store: disk.img is relative"),
     (
         volume!("store = 'file:DIR/disk.img'\n[[volume]]\nname = 'b'\nstore = 'file:DIR/disk.img'"),

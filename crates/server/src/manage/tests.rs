@@ -244,7 +244,10 @@ fn a_file_that_has_grown_is_not_forgotten_in_the_configuration() {
     let resize = |name: &str, size: &str| Request::ResizeVolume { name: name.into(), size: size.into() };
     let lines = changed(&mut manager, resize("a", "2M"));
     assert_eq!(lines[0], "volume a has 2 MiB now, 1 MiB before");
-    assert!(lines[1].starts_with("this server keeps no changes: update `size` in the configuration now"), "{lines:?}");
+    assert!(
+        lines[1].starts_with("this server keeps no changes: update `size` in the configuration now, which says less"),
+        "{lines:?}"
+    );
     assert_eq!(changed(&mut manager, resize("a", "2M")), [""; 0]);
     assert_eq!(changed(&mut manager, resize("b", "2M")).len(), 1);
     manager.into_target().stop().unwrap();

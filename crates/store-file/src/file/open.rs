@@ -15,7 +15,7 @@ use super::{FileStore, probe};
 /// How to open a [`FileStore`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FileOptions {
-    /// The length. A file that is absent or empty becomes a sparse file of this length; another one must have it.
+    /// The length. A file that is absent or empty becomes a sparse file of this length; another one must have it, or be longer.
     pub size_bytes: Option<u64>,
     /// Let `size_bytes` make an existing file longer. Nothing ever makes it shorter.
     pub grow: bool,
@@ -86,9 +86,7 @@ impl FileStore {
         let present = expected.map(|expected| present(path, &file, is_block_device, expected)).transpose()?;
         let (block_bytes, physical_block_bytes) = block_sizes(path, &file, is_block_device, options)?;
         let length_bytes = settle_length(path, &file, is_block_device, options)?;
-        if length_bytes == 0 || !length_bytes.is_multiple_of(u64::from(block_bytes)) {
-            return Err(OpenError::Blocks { path: path.into(), length_bytes, block_bytes });
-        }
+        check_blocks(path, length_bytes, block_bytes)?;
         // Before anything is made stable: the kernel tells of what is lost those that are open then.
         let direct = options.direct.then(|| open_direct(path, &file, options, block_bytes)).transpose()?;
         let known = expected.zip(present).map(|(expected, present)| {
@@ -231,20 +229,47 @@ fn settle_length(path: &Path, file: &File, is_block_device: bool, options: &File
     let fail = |action| move |source| OpenError::Io { path: path.into(), action, source };
     // A block device's metadata says zero; its end says the truth.
     let is_bytes = (&*file).seek(SeekFrom::End(0)).map_err(fail("ask the length of"))?;
+    let length_bytes = wanted_length(path, is_bytes, is_block_device, options)?;
+    if length_bytes > is_bytes {
+        file.set_len(length_bytes).map_err(fail("set the length of"))?;
+    }
+    Ok(length_bytes)
+}
+
+/// The length with which what has this one is served. A file that is longer than was asked for keeps its length: nothing is cut, and a
+/// size that was not corrected after the file grew keeps nobody from it.
+fn wanted_length(path: &Path, is_bytes: u64, is_block_device: bool, options: &FileOptions) -> Result<u64, OpenError> {
     let Some(wanted_bytes) = options.size_bytes.filter(|wanted| *wanted != is_bytes) else { return Ok(is_bytes) };
     let advice = if is_block_device {
         "leave size= out, a block device has the size it has"
+    } else if wanted_bytes < is_bytes {
+        return Ok(is_bytes);
     } else if options.read_only {
         "leave size= out"
-    } else if wanted_bytes < is_bytes {
-        "a file is never cut; give its size or leave size= out"
     } else if is_bytes > 0 && !options.grow {
         "add grow to make it longer, or leave size= out"
     } else {
-        file.set_len(wanted_bytes).map_err(fail("set the length of"))?;
         return Ok(wanted_bytes);
     };
     Err(OpenError::Size { path: path.into(), is_bytes, wanted_bytes, advice })
+}
+
+fn check_blocks(path: &Path, length_bytes: u64, block_bytes: u32) -> Result<(), OpenError> {
+    if length_bytes == 0 || !length_bytes.is_multiple_of(u64::from(block_bytes)) {
+        return Err(OpenError::Blocks { path: path.into(), length_bytes, block_bytes });
+    }
+    Ok(())
+}
+
+impl FileOptions {
+    /// Whether a regular file of this length can be opened so.
+    ///
+    /// # Errors
+    /// What opening it would say of its length.
+    pub(crate) fn check_length(&self, path: &Path, length_bytes: u64) -> Result<(), OpenError> {
+        let length_bytes = wanted_length(path, length_bytes, false, self)?;
+        check_blocks(path, length_bytes, self.block_bytes.unwrap_or(FileOptions::BLOCK_BYTES))
+    }
 }
 
 /// A second handle on the very same file, past the page cache.

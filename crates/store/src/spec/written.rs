@@ -72,7 +72,11 @@ impl Written<'_> {
         let is_no_size = || SpecError::Value {
             key: "size",
             value: self.place.to_owned(),
-            expected: "at least one block, like ram:10G",
+            expected: if parse_size(self.place).is_some() || self.place.bytes().all(|byte| byte.is_ascii_digit()) {
+                "at least one block, like ram:10G"
+            } else {
+                "a size with a unit of 1024, like ram:10G or ram:10GiB"
+            },
         };
         Ok((size_bytes.ok_or_else(is_no_size)?, block_bytes))
     }

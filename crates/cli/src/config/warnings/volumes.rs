@@ -1,8 +1,10 @@
 //! Volumes that nobody reaches, and keys of theirs that have no effect.
 
 use std::collections::BTreeSet;
+use std::fs;
 
-use sanwire_core::Protection;
+use sanwire_core::{Protection, Size};
+use sanwire_store::kind::Place;
 use sanwire_store::{VolumeSpec, overcommitted};
 
 use super::ServeConfig;
@@ -29,10 +31,23 @@ pub(super) fn warnings(config: &ServeConfig) -> Vec<String> {
                 "volume {name}: nobody reaches it: it is a unit of no iSCSI target, and there is no wire of HyperSCSI"
             ));
         }
+        lines.extend(longer(volume));
         lines.extend(exposed(config, volume, &in_targets));
         lines.extend(idle_keys(config, volume));
     }
     lines
+}
+
+/// A volume whose file has grown, and not its size in the configuration.
+fn longer(volume: &VolumeSpec) -> Option<String> {
+    let (Place::File(path), Some(size_bytes)) = (volume.store.backing.place(), volume.size_bytes()) else {
+        return None;
+    };
+    let is_bytes = fs::metadata(path).ok()?.len();
+    (is_bytes > size_bytes).then(|| {
+        let (name, path, size, is) = (&volume.name, path.display(), Size(size_bytes), Size(is_bytes));
+        format!("volume {name}: {path} has {is}, more than the {size} of size=: it is served as long as it is; nothing is cut")
+    })
 }
 
 /// A volume that is encrypted on one wire, and readable on another.

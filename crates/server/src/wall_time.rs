@@ -18,6 +18,13 @@ pub fn written_millis(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(writable(time)).to_string()
 }
 
+/// The same of so many milliseconds after the beginning of 1970, whatever a file or a clock has said.
+#[must_use]
+pub(crate) fn written_unix_millis(millis: u64) -> String {
+    // What a time cannot hold is later than what can be written.
+    written_millis(UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH + LAST))
+}
+
 fn writable(time: SystemTime) -> SystemTime {
     time.clamp(UNIX_EPOCH, UNIX_EPOCH + LAST)
 }
@@ -37,6 +44,13 @@ mod tests {
         ] {
             assert_eq!(written_seconds(time), seconds);
             assert_eq!(written_millis(time), seconds.replace('Z', ".000Z"));
+        }
+        for (millis, written) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_795_483_800_001, "2026-11-24T01:30:00.001Z"),
+            (u64::MAX, "9999-12-31T23:59:59.000Z"),
+        ] {
+            assert_eq!(written_unix_millis(millis), written);
         }
     }
 }

@@ -102,7 +102,7 @@ fn moment_of(text: &str) -> anyhow::Result<String> {
     let at = at.ok_or_else(|| {
         misuse(format!("'{text}' is no moment: use 2026-11-23, 2026-11-23T18:00:00Z, 2h or a cursor"))
     })?;
-    Ok(humantime::format_rfc3339_millis(at).to_string())
+    Ok(sanwire_server::written_millis(at))
 }
 
 /// Prints what has happened, and what happens, until that fails or nobody reads it.
@@ -183,6 +183,7 @@ mod tests {
             assert_eq!((query.since, query.from.as_deref()), (None, Some("2026-11-23T00:00:00.000Z")), "{moment}");
         }
         assert!(audit_query(&args("2h")).unwrap().from.is_some_and(|from| from.starts_with("20")));
+        assert_eq!(audit_query(&args("60years")).unwrap().from.as_deref(), Some("1970-01-01T00:00:00.000Z"));
         assert!(audit_query(&args("yesterday")).unwrap_err().to_string().contains("use 2026-11-23"));
     }
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use sanwire_core::Size;
 use sanwire_initiator::Server;
+use sanwire_server::written_seconds;
 use serde_json::json;
 
 use crate::args::{CpArgs, CpEnd};
@@ -180,7 +181,7 @@ fn begin(args: &CpArgs, interrupted: Option<Interrupted>, must_compare: bool) ->
         }
         return Ok(None);
     };
-    let (done, at) = (Size(done_bytes), humantime::format_rfc3339_seconds(at));
+    let (done, at) = (Size(done_bytes), written_seconds(at));
     if !args.resume {
         let hint = if obstacle.is_none() { "--resume goes on with it, without it" } else { "now" };
         eprintln!(

@@ -76,7 +76,7 @@ impl Journal {
         } else {
             None
         };
-        let at = UNIX_EPOCH + Duration::from_secs(record.at_seconds);
+        let at = UNIX_EPOCH.checked_add(Duration::from_secs(record.at_seconds))?;
         Some(Interrupted { done_bytes: record.done_bytes, at, obstacle })
     }
 

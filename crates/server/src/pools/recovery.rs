@@ -1,12 +1,11 @@
 //! What a crash has left of a pool is brought to its end, or undone, before any volume of it is opened.
 
-use crate::wall_time::written_millis;
+use crate::wall_time::{written_millis, written_unix_millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
 
 use sanwire_snapshot::{Kept, Snapshot};
 
@@ -115,7 +114,7 @@ impl Pool {
         }
         Ok(self.edit(|catalogue| {
             for (id, Snapshot { made_ms, length_bytes: size_bytes, .. }) in &snapshots {
-                let made = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(*made_ms)).to_string();
+                let made = written_unix_millis(*made_ms);
                 let record = SnapshotRecord { made, size_bytes: *size_bytes, protected: false, layered: true };
                 catalogue.insert(id.clone(), record);
             }

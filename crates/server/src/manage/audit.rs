@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -320,7 +320,13 @@ impl Shared {
             rotate(&self.path)?;
             file = open(&self.path)?;
         }
-        file.write_all(line.as_bytes())?;
+        let begun = file.metadata()?.len();
+        let ending = if is_torn(&self.path, begun) { "\n" } else { "" };
+        if let Err(error) = file.write_all(format!("{ending}{line}").as_bytes()) {
+            // Nothing of it is to be there; where that fails too, the next one ends it.
+            let _ = file.set_len(begun);
+            return Err(error);
+        }
         file.sync_data()
     }
 
@@ -338,6 +344,14 @@ fn open(path: &Path) -> io::Result<File> {
         File::open(directory)?.sync_all()?;
     }
     Ok(file)
+}
+
+/// Whether a crash, or a full disk, has left a line without its end: the next one would be taken for the rest of it.
+fn is_torn(path: &Path, file_bytes: u64) -> bool {
+    let mut last = *b"\n";
+    let mut read = |end| File::open(path)?.read_exact_at(&mut last, end);
+    let is_known = file_bytes.checked_sub(1).is_some_and(|end| read(end).is_ok());
+    is_known && last != *b"\n"
 }
 
 /// The file with this number: the one that is written has 0, the oldest the highest.

@@ -46,6 +46,23 @@ fn a_log_that_has_become_long_is_put_aside_and_the_oldest_goes() {
 }
 
 #[test]
+fn what_is_left_of_a_line_hides_no_later_one() {
+    let log = log("torn");
+    let by = Asker::Process { uid: 1, pid: 1 };
+    let note = |what: &str| log.note(&by, None, &Response::Done(Answer::Changed(vec![what.to_owned()]))).wait();
+    note("first");
+    let file = OpenOptions::new().write(true).open(&log.0.path).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 5).unwrap();
+    note("second");
+    note("third");
+    let text = fs::read_to_string(&log.0.path).unwrap();
+    let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let details: Vec<Value> = whole.map(|line| line["details"][0].clone()).collect();
+    assert_eq!(details, ["second", "third"]);
+    remove(&log);
+}
+
+#[test]
 fn what_a_request_says_cannot_turn_or_hide_what_is_read() {
     let log = log("turned");
     let by = Asker::Stranger { address: "10.0.0.1:1".into() };

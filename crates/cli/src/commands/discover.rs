@@ -1,5 +1,6 @@
 //! `sanwire discover`.
 
+use std::net::ToSocketAddrs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -155,6 +156,25 @@ fn shown(place: &HyperScsiServer, name: &str, links: &[FoundLink], is_only: bool
     }
 }
 
+/// Where a target is: at the portal that was asked, if it is one of the target's, and else at the first of these.
+fn portal(asked: &IscsiServer, addresses: &[(String, u16)]) -> IscsiServer {
+    let portals =
+        addresses.iter().filter_map(|(address, _)| match format!("iscsi://{address}").parse::<Url>().ok()?.server {
+            Server::Iscsi(portal) => Some((portal.host, portal.port)),
+            Server::HyperScsi(_) => None,
+        });
+    let portals: Vec<(String, u16)> = portals.collect();
+    let Some(first) = portals.first() else { return asked.clone() };
+    let at = (&*asked.host, asked.port).to_socket_addrs().into_iter().flatten();
+    let known: Vec<(String, u16)> = at.map(|at| (at.ip().to_string(), at.port())).collect();
+    let is_asked = |portal: &(String, u16)| *portal == (asked.host.clone(), asked.port) || known.contains(portal);
+    if portals.iter().any(is_asked) {
+        return asked.clone();
+    }
+    let (host, port) = first.clone();
+    IscsiServer { host, port, ..asked.clone() }
+}
+
 impl Link {
     fn new(link: &FoundLink) -> Self {
         Link {
@@ -180,7 +200,7 @@ impl Seen {
             addresses => addresses.iter().map(|(address, _)| link(address)).collect(),
         };
         let name = target.name.to_string();
-        let server = Server::Iscsi(IscsiServer { target: Some(target.name), ..host.clone() });
+        let server = Server::Iscsi(IscsiServer { target: Some(target.name), ..portal(host, &target.addresses) });
         Seen { name, server, links, options: options.clone() }
     }
 
@@ -313,6 +333,21 @@ mod tests {
         assert_eq!(shown_on_ethernet("b/../x", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
         assert_eq!(shown_on_ethernet("02:00:00:00:00:09", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
         assert_eq!(shown_on_ethernet("\u{1b}[2J", &[link("a", 1)], true), "hs+eth://a/02:00:00:00:00:01");
+    }
+
+    #[test]
+    fn a_target_is_at_a_portal_of_its_own() {
+        let asked: Url = "iscsi://host@127.0.0.1:3261".parse().unwrap();
+        let Server::Iscsi(asked) = asked.server else { panic!("iSCSI") };
+        let at = |addresses: &[&str]| {
+            let addresses: Vec<_> = addresses.iter().map(|address| ((*address).to_owned(), 1)).collect();
+            portal(&asked, &addresses).to_string()
+        };
+        assert_eq!(at(&["127.0.0.2:3261", "127.0.0.1:3261"]), "iscsi://host@127.0.0.1:3261", "where it was found");
+        assert_eq!(at(&["127.0.0.2:3262"]), "iscsi://host@127.0.0.2:3262", "another portal of the host");
+        assert_eq!(at(&["127.0.0.1"]), "iscsi://host@127.0.0.1", "another port of the same address");
+        assert_eq!(at(&["[::1]:3261", "box:1"]), "iscsi://host@[::1]:3261");
+        assert_eq!((at(&[]), at(&["a b"])), (asked.to_string(), asked.to_string()), "nothing that could be used");
     }
 
     #[test]

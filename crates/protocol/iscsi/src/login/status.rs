@@ -73,7 +73,9 @@ impl LoginStatus {
             LoginStatus::AuthorizationFailure => {
                 "this initiator may not use it; have the initiator's name or user allowed at the target"
             }
-            LoginStatus::NotFound => "it has no target of this name for us; `discover` lists those it has",
+            LoginStatus::NotFound => {
+                "it has no target of this name for us at this portal; `sanwire discover iscsi://HOST` lists those it has, and where"
+            }
             LoginStatus::Removed => "the target was taken away",
             LoginStatus::UnsupportedVersion => "it speaks another version of iSCSI",
             LoginStatus::TooManyConnections => "the session has too many connections",

@@ -17,6 +17,9 @@ use crate::app::App;
 /// The methods that are told apart: strangers make up others.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
+/// How an attempt to log in may end.
+const LOG_INS: [&str; 3] = ["done", "refused", "too-often"];
+
 /// What stands for all that is none of the resources.
 const NO_ROUTE: &str = "none";
 
@@ -28,7 +31,8 @@ pub(crate) struct Counts(Mutex<Counted>);
 struct Counted {
     /// By route, method and status.
     requests: BTreeMap<(String, &'static str, u16), u64>,
-    durations: BTreeMap<String, Durations>,
+    /// By route and method.
+    durations: BTreeMap<(String, &'static str), Durations>,
     log_ins: BTreeMap<&'static str, u64>,
 }
 
@@ -45,7 +49,7 @@ pub(crate) async fn count(State(app): State<Arc<App>>, request: Request<Body>, n
 impl Counts {
     fn note(&self, route: String, method: &'static str, status: u16, took: Duration) {
         let mut counts = self.lock();
-        counts.durations.entry(route.clone()).or_default().note(took);
+        counts.durations.entry((route.clone(), method)).or_default().note(took);
         *counts.requests.entry((route, method, status)).or_default() += 1;
     }
 
@@ -88,17 +92,17 @@ impl Counted {
         if !self.durations.is_empty() {
             family(text, name, "histogram", "Time until the answer to an HTTP request began")?;
         }
-        for (route, durations) in &self.durations {
-            durations.write_histogram(text, name, &format!("route=\"{route}\""))?;
+        for ((route, method), durations) in &self.durations {
+            durations.write_histogram(text, name, &format!("route=\"{route}\",method=\"{method}\""))?;
         }
-        if !self.log_ins.is_empty() {
-            family(text, "sanwire_http_logins", "counter", "Log-ins by HTTP")?;
-        }
-        for (result, count) in &self.log_ins {
+        family(text, "sanwire_http_logins", "counter", "Log-ins by HTTP")?;
+        // From the first scrape on: a counter that appears later has lost its first increase.
+        for result in LOG_INS {
+            let count = self.log_ins.get(result).copied().unwrap_or_default();
             writeln!(text, "sanwire_http_logins_total{{result=\"{result}\"}} {count}")?;
         }
-        family(text, "sanwire_event_subscribers", "gauge", "Who listens to events by HTTP")?;
-        writeln!(text, "sanwire_event_subscribers {listeners}")
+        family(text, "sanwire_http_event_listeners", "gauge", "Who listens to events by HTTP")?;
+        writeln!(text, "sanwire_http_event_listeners {listeners}")
     }
 }
 
@@ -120,12 +124,13 @@ mod tests {
         let text = counts.text(3, Some(UNIX_EPOCH + Duration::from_secs(1_900_000_000)));
         for line in [
             "sanwire_http_requests_total{route=\"/api/v1/volumes/{volume}\",method=\"GET\",code=\"200\"} 2",
-            "sanwire_http_request_duration_seconds_bucket{le=\"0.001024\",route=\"/api/v1/volumes/{volume}\"} 1",
-            "sanwire_http_request_duration_seconds_bucket{le=\"0.065536\",route=\"/api/v1/volumes/{volume}\"} 2",
-            "sanwire_http_request_duration_seconds_bucket{le=\"+Inf\",route=\"/api/v1/volumes/{volume}\"} 3",
-            "sanwire_http_request_duration_seconds_sum{route=\"/api/v1/volumes/{volume}\"} 20.051",
+            "sanwire_http_request_duration_seconds_bucket{le=\"0.001024\",route=\"/api/v1/volumes/{volume}\",method=\"GET\"} 1",
+            "sanwire_http_request_duration_seconds_bucket{le=\"0.065536\",route=\"/api/v1/volumes/{volume}\",method=\"GET\"} 2",
+            "sanwire_http_request_duration_seconds_bucket{le=\"+Inf\",route=\"/api/v1/volumes/{volume}\",method=\"GET\"} 3",
+            "sanwire_http_request_duration_seconds_sum{route=\"/api/v1/volumes/{volume}\",method=\"GET\"} 20.051",
             "sanwire_http_logins_total{result=\"refused\"} 1",
-            "sanwire_event_subscribers 3",
+            "sanwire_http_logins_total{result=\"done\"} 0",
+            "sanwire_http_event_listeners 3",
             "sanwire_http_certificate_expires_timestamp_seconds 1900000000",
         ] {
             assert!(text.lines().any(|own| own == line), "{line}\n{text}");

@@ -2,6 +2,7 @@
 
 mod foreign;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -68,7 +69,13 @@ fn a_server_is_managed_over_http() {
     assert_eq!(ask("POST", "/server/reload?dry-run=true", "", "{}").0, 200);
 
     assert_eq!((anonymous("/healthz").0, anonymous("/readyz").0, anonymous("/api/v1/volumes").0), (200, 200, 401));
-    assert!(anonymous("/metrics").2.ends_with("# EOF\n"));
+    let metrics = anonymous("/metrics").2;
+    assert!(metrics.ends_with("# EOF\n"));
+    // What the server, HTTP and the system tell is one text: no family is there twice, and no sample.
+    let names = metrics.lines().map(|line| line.rsplit_once(' ').map_or(line, |(name, _)| name));
+    let mut known = BTreeSet::new();
+    let twice: Vec<&str> = names.filter(|line| !line.starts_with("# HELP") && !known.insert(*line)).collect();
+    assert!(twice.is_empty() && known.len() > 100, "{twice:?}");
     assert_eq!(anonymous("/openapi.json").json()["info"]["title"], "Sanwire");
     let audit = std::fs::read_to_string(scratch.audit_log()).expect("the audit log");
     assert!(audit.contains("add-volume") && audit.contains(&format!("\"pid\":{}", std::process::id())), "{audit}");

@@ -202,7 +202,7 @@ fn what_http_does_is_in_the_metrics() {
         "sanwire_http_requests_total{route=\"none\",method=\"other\",code=\"404\"} 1",
         "sanwire_http_logins_total{result=\"done\"} 1",
         "sanwire_http_logins_total{result=\"refused\"} 2",
-        "sanwire_event_subscribers 0",
+        "sanwire_http_event_listeners 0",
     ] {
         assert!(text.lines().any(|own| own == line), "{line}\n{text}");
     }

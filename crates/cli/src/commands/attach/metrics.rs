@@ -1,9 +1,10 @@
 //! How an attachment is, as text for Prometheus: `attach --metrics ADDR:PORT`.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -78,16 +79,21 @@ pub(super) fn serve(address: SocketAddr, watched: Watched) -> io::Result<()> {
 fn serve_text(listener: TcpListener, text: impl Fn() -> String + Send + Sync + 'static) -> io::Result<()> {
     let text = Arc::new(text);
     let serve = move || {
+        let mut askers = Askers::default();
         for stream in listener.incoming() {
-            let is_crowded = Arc::strong_count(&text) > ASKERS_MAX;
             match stream {
-                Ok(stream) if !is_crowded => {
+                Ok(mut stream) => {
+                    let Some(place) = askers.enter(&stream) else { continue };
                     let text = Arc::clone(&text);
-                    // Who is not answered asks again.
-                    let answer = move || drop(answer(stream, &*text));
+                    let answer = move || {
+                        // Who is not answered asks again.
+                        let _ = answer(&mut stream, &*text);
+                        // That is the end also for the handle that is kept of it.
+                        let _ = stream.shutdown(Shutdown::Both);
+                        drop(place);
+                    };
                     let _ = thread::Builder::new().name("scrape".into()).spawn(answer);
                 }
-                Ok(_) => {}
                 // The process is short of something.
                 Err(_) => thread::sleep(PATIENCE),
             }
@@ -96,7 +102,26 @@ fn serve_text(listener: TcpListener, text: impl Fn() -> String + Send + Sync + '
     thread::Builder::new().name("metrics".into()).spawn(serve).map(drop)
 }
 
-fn answer(mut stream: TcpStream, text: &dyn Fn() -> String) -> io::Result<()> {
+/// Those who ask and are not answered yet, the oldest first.
+#[derive(Default)]
+struct Askers(VecDeque<(TcpStream, Weak<()>)>);
+
+impl Askers {
+    /// Gives one more a place for as long as the value lives. Where there are too many, the oldest goes: it is silent, or takes nothing,
+    /// for an answer takes no time.
+    fn enter(&mut self, stream: &TcpStream) -> Option<Arc<()>> {
+        self.0.retain(|(_, place)| place.strong_count() > 0);
+        if self.0.len() >= ASKERS_MAX {
+            let (oldest, _) = self.0.pop_front()?;
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        let place = Arc::new(());
+        self.0.push_back((stream.try_clone().ok()?, Arc::downgrade(&place)));
+        Some(place)
+    }
+}
+
+fn answer(stream: &mut TcpStream, text: &dyn Fn() -> String) -> io::Result<()> {
     let (until, mut head) = (Instant::now() + PATIENCE, Vec::new());
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         let left = until.saturating_duration_since(Instant::now());
@@ -162,8 +187,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         serve_text(listener, || "x 1\n# EOF\n".to_owned()).unwrap();
-        // One place for each who asks below: that of the first is free some time after its answer.
-        let _silent: Vec<_> = (0..ASKERS_MAX - 2).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let _silent: Vec<_> = (0..2 * ASKERS_MAX).map(|_| TcpStream::connect(at).unwrap()).collect();
         let told = ask(at, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(told.starts_with("HTTP/1.1 200 OK\r\n") && told.ends_with("\r\n\r\nx 1\n# EOF\n"), "{told}");
         assert!(ask(at, "GET /secret HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));

@@ -351,7 +351,7 @@ impl Driver {
             let state = match &self.link {
                 ConnectionState::Down(_) => "I/O works again; requests that failed in between are not repeated",
                 _ if resumed => "the session goes on",
-                _ => "connected again with a new session; commands without an answer are given again",
+                _ => "reconnected with a new session; outstanding commands are retried",
             };
             tracing::warn!("server {} is back after {:.1} s: {state}", server.name, lost_at.elapsed().as_secs_f32());
         }

@@ -122,7 +122,10 @@ fn show_deviations(deviations: &[Deviation]) -> String {
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
     let row = |deviation: &Deviation| {
         let Deviation { resource, name, configured, now } = deviation;
-        [resource.clone(), name.clone(), shown(configured), shown(now)]
+        // `-` would look as if `allow` still counted for it.
+        let is_removed_client = resource == "client" && now.is_none();
+        let now = if is_removed_client { "removed: refused, whatever allow says".to_owned() } else { shown(now) };
+        [resource.clone(), name.clone(), shown(configured), now]
     };
     let rows: Vec<_> = deviations.iter().map(row).collect();
     output::table(["CHANGED BY CTL", "NAME", "CONFIGURED", "NOW"], &rows)
@@ -147,7 +150,7 @@ pub(super) fn state_name(state: Option<PortState>) -> &'static str {
 fn show_clients(clients: &[ClientStatus]) -> String {
     let rows: Vec<_> = clients
         .iter()
-        .map(|ClientStatus { client, has_password, addresses, .. }| {
+        .map(|ClientStatus { client, has_password, addresses, origin, .. }| {
             let mode = if client.read_only { "ro" } else { "rw" };
             let rights = if client.manage { format!("{mode},manage") } else { mode.to_owned() };
             let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
@@ -155,6 +158,7 @@ fn show_clients(clients: &[ClientStatus]) -> String {
             [
                 client.id.to_string(),
                 client.name.clone(),
+                origin_name(*origin).to_owned(),
                 rights,
                 volumes.join(","),
                 if *has_password { "own" } else { "server's" }.to_owned(),
@@ -171,6 +175,7 @@ fn show_clients(clients: &[ClientStatus]) -> String {
     let head = [
         "CLIENT",
         "NAME",
+        "SOURCE",
         "MAY",
         "VOLUMES",
         "PASSWORD",

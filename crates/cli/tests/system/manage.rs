@@ -293,8 +293,12 @@ fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
         text.lines().filter(|line| !lasts(line)).collect::<Vec<_>>().join("\n")
     });
     assert_eq!(inband, outside, "one implementation behind both");
+    let top = alice.run(&["top", &url, "--once", "--json"]).stdout;
+    let top: Value = serde_json::from_str(&top).expect("JSON");
+    assert!(top["volumes"].as_array().is_some_and(|volumes| volumes.len() > 1), "{top:#}");
+    assert!(mallory.run(&["top", &url, "--once"]).stderr.contains("may not manage"));
     let statistics = ctl_ok(&socket, &["statistics", "--json"]);
-    assert!(statistics.contains("\"management_without_permission\": 4"), "{statistics}");
+    assert!(statistics.contains("\"management_without_permission\": 5"), "{statistics}");
     alice.run(&["manage", &url, "set-client", "alice", "--manage=false"]);
     assert!(alice.run(&["manage", &url, "status"]).stderr.contains("may not manage"), "at once");
     assert!(bench.wait(TIMEOUT).success(), "{}", bench.log());

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::harness::{Process, Scratch, Server, is_installed, port, run, run_ok, skip, wait_until};
@@ -243,6 +244,50 @@ fn an_administrator_sees_who_does_what_and_who_has_changed_what() {
     let piped = run(sanwire(&scratch, &["top", "--socket", &socket]), TIMEOUT);
     assert!(piped.code == Some(2) && piped.stderr.contains("--once"), "{piped:?}");
     top_in_a_terminal(&scratch, &socket);
+}
+
+/// Over either wire, from its first line in the log to its last.
+#[test]
+fn a_session_has_one_number_in_the_log_the_events_and_the_list() {
+    let scratch = Scratch::new();
+    let (hyperscsi, iscsi, socket) = (port(), port(), scratch.text("control"));
+    let wires = [format!("hs-ip:127.0.0.1:{hyperscsi}"), format!("iscsi:127.0.0.1:{iscsi}")];
+    let options = ["--control".into(), socket.clone(), "--key-file".into(), scratch.text("server.key")];
+    let server = Server::start_on(&scratch, &[&wires[0], &wires[1]], &["a=ram:8M"], &options);
+    let ctl = |arguments: &[&str]| {
+        let arguments: Vec<&str> = ["ctl"].iter().chain(arguments).chain(&["--socket", &socket]).copied().collect();
+        run_ok(sanwire(&scratch, &arguments), TIMEOUT)
+    };
+    let sessions = || {
+        let told: Value = serde_json::from_str(&ctl(&["sessions", "--json"])).expect("JSON");
+        told["sessions"].as_array().expect("a list").clone()
+    };
+    let urls =
+        [format!("hs+ip://127.0.0.1:{hyperscsi}/a"), format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:a/0")];
+    for (url, wire) in urls.iter().zip(["hyperscsi", "iscsi"]) {
+        let load = sanwire(&scratch, &["bench", url, "--time", "600"]);
+        let mut load = Process::spawn("load", load, scratch.path(&format!("{wire}.log")));
+        wait_until("its session is told", TIMEOUT, || sessions().len() == 1);
+        let session = sessions().remove(0);
+        let number = session["id"].as_str().expect("a number").to_owned();
+        for key in ["address", "security", "since", "wire"] {
+            assert!(session[key].as_str().is_some_and(|value| !value.is_empty()), "{key}: {session:#}");
+        }
+        load.signal(Signal::TERM);
+        load.wait(TIMEOUT);
+        wait_until("it is over", TIMEOUT, || sessions().is_empty());
+        let log = server.log();
+        let is_of_it = |line: &&str| {
+            let mut words = line.split([' ', ',', ':']).filter(|word| !word.is_empty());
+            words.by_ref().any(|word| word == "session") && words.next() == Some(&*number)
+        };
+        let lines: Vec<&str> = log.lines().filter(is_of_it).collect();
+        let (first, last) = (lines.first().expect("a line"), lines.last().expect("a line"));
+        assert!(first.contains("connected from") && last.contains("disconnected after"), "{wire}: {lines:#?}");
+        let events = ctl(&["events", "--topic", "sessions", "--json"]);
+        let told = events.lines().filter(|line| line.contains(&format!("\"session\":\"{number}\""))).count();
+        assert_eq!(told, 2, "{wire}: {events}");
+    }
 }
 
 /// Looks at the screens as a person would, and ends by `q`.

@@ -77,7 +77,10 @@ pub struct ServerInfo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
     /// Nobody answered, or nobody who may be meant.
-    #[error("no server answered; it may be down, not reachable, or not configured to serve this client")]
+    #[error(
+        "no server answered; it may be down, not reachable, or not configured to serve this client: `sanwire id` prints the id that its \
+         `allow` or a `[[client]]` must name"
+    )]
     NoAnswer,
     /// The server refused the handshake.
     #[error(

@@ -16,7 +16,10 @@ const EXIT_STATUS: [(&str, &str); 4] = [
     ("0", "It is done."),
     ("1", "Something failed while working; stderr says what."),
     ("2", "The command line, or a file of the configuration, is wrong. Nothing was opened or changed."),
-    ("130, 143", "A second SIGINT or SIGTERM ended it before it was done."),
+    (
+        "130, 143",
+        "SIGINT or SIGTERM ended it before it was done: serve by the second one, attach by a SIGINT after the first, others by the first.",
+    ),
 ];
 
 const ENVIRONMENT: [(&str, &str); 7] = [

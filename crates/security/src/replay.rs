@@ -6,20 +6,28 @@ const WORDS: usize = (SPAN / 64) as usize;
 
 /// A window over packet numbers that moves up with the highest number taken.
 #[derive(Debug)]
-pub(super) struct ReplayWindow {
+pub struct ReplayWindow {
     /// One above the highest number taken.
     end: u64,
     /// One bit for each number of the span below `end`, in a ring.
     taken: [u64; WORDS],
 }
 
+impl Default for ReplayWindow {
+    fn default() -> Self {
+        ReplayWindow::new()
+    }
+}
+
 impl ReplayWindow {
-    pub(super) fn new() -> Self {
+    /// No number was taken.
+    #[must_use]
+    pub fn new() -> Self {
         ReplayWindow { end: 0, taken: [0; WORDS] }
     }
 
     /// Whether the number is new.
-    pub(super) fn is_new(&self, number: u64) -> bool {
+    pub fn is_new(&self, number: u64) -> bool {
         if number >= self.end {
             // The last number cannot be counted past; no honest peer comes to it.
             return number < u64::MAX;
@@ -28,7 +36,7 @@ impl ReplayWindow {
     }
 
     /// Notes the number of a packet that [`ReplayWindow::is_new`] and was authentic.
-    pub(super) fn note(&mut self, number: u64) {
+    pub fn note(&mut self, number: u64) {
         if number >= self.end {
             if number - self.end >= SPAN {
                 self.taken = [0; WORDS];

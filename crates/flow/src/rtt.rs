@@ -11,7 +11,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 
 /// The smoothed round trip and its variation (RFC 6298 2), with the backoff of the timer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RoundTrip {
+pub struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
     backoff: u32,
@@ -19,7 +19,7 @@ pub(super) struct RoundTrip {
 
 impl RoundTrip {
     /// Takes a sample of a packet that was sent once.
-    pub(super) fn sample(&mut self, sample: Duration) {
+    pub fn sample(&mut self, sample: Duration) {
         match self.smoothed {
             None => {
                 self.smoothed = Some(sample);
@@ -33,29 +33,29 @@ impl RoundTrip {
     }
 
     /// Something was acknowledged: the path works.
-    pub(super) fn progress(&mut self) {
+    pub fn progress(&mut self) {
         self.backoff = 0;
     }
 
     /// The timer ran out: wait longer next time. Gives how often it has run out in a row.
-    pub(super) fn back_off(&mut self) -> u32 {
+    pub fn back_off(&mut self) -> u32 {
         self.backoff = (self.backoff + 1).min(10);
         self.backoff
     }
 
     /// How long to wait from now.
-    pub(super) fn timeout(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         (self.calm_timeout() * (1 << self.backoff)).min(TIMEOUT_MAX)
     }
 
     /// The same without backoff.
-    pub(super) fn calm_timeout(&self) -> Duration {
+    pub fn calm_timeout(&self) -> Duration {
         let base = self.smoothed.map_or(TIMEOUT_INITIAL, |smoothed| smoothed + self.variation * 4);
         base.clamp(TIMEOUT_MIN, TIMEOUT_MAX)
     }
 
     /// The smoothed round trip, once there is one.
-    pub(super) fn smoothed(&self) -> Option<Duration> {
+    pub fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 }

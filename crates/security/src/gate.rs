@@ -14,9 +14,8 @@ use sanwire_core::quota::{
 };
 use sanwire_core::{ClientId, Instant, Peer};
 
-use super::cookie::{Asker, Cookies};
+use crate::cookie::{Asker, Cookie, Cookies};
 use crate::keys::Randomness;
-use crate::wire::setup::Cookie;
 
 /// Of the burst of all handshakes with a cookie: what is kept for networks that have begun few lately.
 const RESERVE_FOR_RESTED: u32 = 64;
@@ -33,7 +32,7 @@ const RESTED: Quota =
 
 /// Who wants to begin a handshake, as far as can be told before the peer has authenticated: anybody can claim any client's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub enum Standing {
     /// Nobody that the server knows.
     Stranger,
     /// A client that it lists, or has a session of.
@@ -82,7 +81,7 @@ struct Begun {
 
 /// What becomes of a handshake that somebody wants to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Passage {
+pub enum Passage {
     /// It begins.
     Open,
     /// The peer has to bring back this cookie first.
@@ -92,7 +91,7 @@ pub(super) enum Passage {
 }
 
 /// Lets handshakes begin.
-pub(super) struct Gate {
+pub struct Gate {
     unproven: Limiter,
     proven: Limiter,
     /// Those that have begun some lately: no more than all together may.
@@ -116,7 +115,7 @@ impl Default for Gate {
 
 impl Gate {
     /// Somebody wants to begin a handshake.
-    pub(super) fn pass(
+    pub fn pass(
         &mut self,
         asker: Asker,
         cookie: Option<&Cookie>,
@@ -167,7 +166,7 @@ impl Gate {
     }
 
     /// How its quotas are used.
-    pub(super) fn usages(&self) -> [Usage; 4] {
+    pub fn usages(&self) -> [Usage; 4] {
         let usage = Usage::refused;
         let [network, address] = self.refused;
         let (network, address) = (usage(&HANDSHAKES_OF_NETWORK, network), usage(&HANDSHAKES_OF_ADDRESS, address));

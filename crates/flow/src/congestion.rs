@@ -31,14 +31,14 @@ const CAUTIOUS_DIVISOR: f64 = 4.0;
 const DELAY_MAX: Duration = Duration::from_millis(50);
 
 /// How many acknowledgements a flow wants in each round trip: so often it sends a burst.
-pub(super) const BURSTS_PER_WINDOW: u64 = 3;
+pub const BURSTS_PER_WINDOW: u64 = 3;
 
 /// The round trip of an empty path is the least of the last one or two such periods.
 const BASE_PERIOD: Duration = Duration::from_secs(10);
 
 /// The window of a link, and how it came about.
 #[derive(Debug)]
-pub(super) struct Congestion {
+pub struct Congestion {
     packet_bytes: f64,
     /// As many as the weight says: their windows together are the link's.
     flows: Vec<Flow>,
@@ -90,19 +90,22 @@ impl Base {
 
 /// Packets of a link that were acknowledged together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Acknowledged {
-    pub(super) bytes: u64,
+pub struct Acknowledged {
+    /// How much they are.
+    pub bytes: u64,
     /// The newest transmission among them, and the one that will be next.
-    pub(super) order: u64,
-    pub(super) next_order: u64,
-    pub(super) round_trip: Option<Duration>,
+    pub order: u64,
+    /// The order of the next transmission.
+    pub next_order: u64,
+    /// How long the newest of them took, if it was sent once.
+    pub round_trip: Option<Duration>,
     /// What was under way before.
-    pub(super) in_flight_bytes: u64,
+    pub in_flight_bytes: u64,
 }
 
 impl Congestion {
     /// For packets of at most `packet_bytes`.
-    pub(super) fn new(packet_bytes: usize) -> Self {
+    pub fn new(packet_bytes: usize) -> Self {
         let packet_bytes = packet_bytes as f64;
         Congestion {
             packet_bytes,
@@ -115,7 +118,7 @@ impl Congestion {
     }
 
     /// The path takes larger packets.
-    pub(super) fn set_packet_bytes(&mut self, packet_bytes: usize) {
+    pub fn set_packet_bytes(&mut self, packet_bytes: usize) {
         self.packet_bytes = packet_bytes as f64;
         let count = self.flows.len() as f64;
         for flow in &mut self.flows {
@@ -125,7 +128,7 @@ impl Congestion {
     }
 
     /// From now on it takes as much as so many of weight 1 would.
-    pub(super) fn set_weight(&mut self, weight: u16) {
+    pub fn set_weight(&mut self, weight: u16) {
         let count = usize::from(weight.max(1));
         if count != self.flows.len() {
             let part = Flow::part(&self.flows, count as f64);
@@ -133,7 +136,8 @@ impl Congestion {
         }
     }
 
-    pub(super) fn weight(&self) -> u64 {
+    /// As how many of weight 1 it counts.
+    pub fn weight(&self) -> u64 {
         self.flows.len() as u64
     }
 
@@ -142,12 +146,12 @@ impl Congestion {
     }
 
     /// Bytes that may be under way.
-    pub(super) fn window_bytes(&self) -> u64 {
+    pub fn window_bytes(&self) -> u64 {
         self.window() as u64
     }
 
     /// Something was acknowledged.
-    pub(super) fn acknowledged(&mut self, acknowledged: &Acknowledged, now: Instant) {
+    pub fn acknowledged(&mut self, acknowledged: &Acknowledged, now: Instant) {
         if let Some(sample) = acknowledged.round_trip {
             self.base.note(sample, now);
             self.round.samples += 1;
@@ -169,7 +173,7 @@ impl Congestion {
     }
 
     /// The least round trip of late.
-    pub(super) fn base(&self) -> Option<Duration> {
+    pub fn base(&self) -> Option<Duration> {
         self.base.get()
     }
 
@@ -238,7 +242,7 @@ impl Congestion {
 
     /// A packet is lost that was transmitted as `order`; `next_order` will be next. Of one round trip all losses of a flow are one.
     /// Gives the flow, for [`Congestion::was_late`], and whether the loss tells something new.
-    pub(super) fn lost(&mut self, order: u64, next_order: u64) -> (u16, bool) {
+    pub fn lost(&mut self, order: u64, next_order: u64) -> (u16, bool) {
         let of = self.flow_of(order);
         let is_new = self.flows.get_mut(of).is_some_and(|flow| flow.lost(order, next_order, self.packet_bytes));
         if is_new {
@@ -248,7 +252,7 @@ impl Congestion {
     }
 
     /// A packet has arrived that was taken for lost.
-    pub(super) fn was_late(&mut self, order: u64, flow: u16) {
+    pub fn was_late(&mut self, order: u64, flow: u16) {
         if let Some(flow) = self.flows.get_mut(usize::from(flow)) {
             flow.was_late(order);
         }
@@ -276,13 +280,13 @@ impl Congestion {
     }
 
     /// Nothing was sent for long: what the window was found by may be past, and it would leave all at once (RFC 5681 4.1).
-    pub(super) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         let window_bytes = initial(self.packet_bytes) / self.flows.len() as f64;
         self.flows.iter_mut().for_each(|flow| flow.restart(window_bytes));
     }
 
     /// Twice in a row nothing was acknowledged in time.
-    pub(super) fn collapse(&mut self) {
+    pub fn collapse(&mut self) {
         if self.window() > self.packet_bytes {
             self.shrink();
             let part = self.packet_bytes / self.flows.len() as f64;

@@ -41,15 +41,17 @@ struct Record {
 
 /// A client with a handshake under way.
 #[derive(Clone, Copy)]
-pub(super) struct Who {
-    pub(super) peer: Peer,
-    pub(super) client: ClientId,
+pub struct Who {
+    /// Where its packets come from.
+    pub peer: Peer,
+    /// Who it says it is.
+    pub client: ClientId,
     /// The server lists it, or has a session of it.
-    pub(super) is_known: bool,
+    pub is_known: bool,
 }
 
 /// Who gave wrong passwords lately, oldest first.
-pub(super) struct Throttle {
+pub struct Throttle {
     clients: VecDeque<Entry>,
     addresses: BTreeMap<Peer, Record>,
     /// How many of both are remembered; a flood pushes out the oldest.
@@ -78,7 +80,7 @@ impl Default for Throttle {
 
 impl Throttle {
     /// Whether a handshake has to wait.
-    pub(super) fn is_too_early(&mut self, who: Who, now: Instant) -> bool {
+    pub fn is_too_early(&mut self, who: Who, now: Instant) -> bool {
         let Who { peer, client, is_known } = who;
         let mut own = self.clients.iter().filter(|entry| entry.is_of(peer, client));
         if own.any(|entry| now < entry.waits_until) {
@@ -96,7 +98,7 @@ impl Throttle {
     }
 
     /// An attempt came too early; whether nothing of it did before.
-    pub(super) fn is_first(&mut self, attempt: u64) -> bool {
+    pub fn is_first(&mut self, attempt: u64) -> bool {
         if self.early.contains(&attempt) {
             return false;
         }
@@ -108,7 +110,7 @@ impl Throttle {
     }
 
     /// The client gave a wrong password.
-    pub(super) fn failed(&mut self, Who { peer, client, is_known }: Who, now: Instant) {
+    pub fn failed(&mut self, Who { peer, client, is_known }: Who, now: Instant) {
         self.clients.retain(|entry| now.saturating_since(entry.waits_until) < FORGIVEN_AFTER);
         let known = self.clients.iter().position(|entry| entry.is_of(peer, client));
         let failures = known.and_then(|index| self.clients.remove(index)).map_or(0, |entry| entry.failures) + 1;
@@ -138,14 +140,14 @@ impl Throttle {
     }
 
     /// How its quotas are used.
-    pub(super) fn usages(&self) -> [Usage; 4] {
+    pub fn usages(&self) -> [Usage; 4] {
         let [of_network, of_all] = self.refused;
         let (all, network) = (Usage::refused(&GUESSES, of_all), Usage::refused(&GUESSES_OF_NETWORK, of_network));
         [all, network, self.of_clients.usage(), self.of_networks.usage()]
     }
 
     /// The client has shown that it knows the password.
-    pub(super) fn forgive(&mut self, peer: Peer, client: ClientId) {
+    pub fn forgive(&mut self, peer: Peer, client: ClientId) {
         self.clients.retain(|entry| !entry.is_of(peer, client));
     }
 }

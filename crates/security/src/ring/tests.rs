@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::handshake::tests::shake;
-use crate::wire::live::NewKeys;
-use crate::wire::packet::PREFIX_BYTES;
+
+/// Bytes before a body that are covered too.
+const PREFIX_BYTES: usize = 24;
 
 const KEYED: [Protection; 4] =
     [Protection::Hash, Protection::Aes128Gcm, Protection::ChaCha20Poly1305, Protection::Aes256Gcm];

@@ -7,30 +7,56 @@ mod rekey;
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
-use sanwire_core::Instant;
+use sanwire_core::{Instant, Protection};
 use zeroize::Zeroizing;
 
 use self::rekey::{Answered, Asked};
 use crate::keys::KeyError;
-use crate::wire::Protection;
-use crate::wire::packet::{EPOCHS, HeaderKey, Sealed, TAG_BYTES};
+use crate::{HeaderKey, TAG_BYTES};
 
 /// What the keys of a direction are made of.
 pub type Secret = Zeroizing<[u8; 32]>;
+
+/// Key epochs that packets tell apart.
+pub const EPOCHS: u8 = 16;
+
+/// The parts of a protected packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed<'a> {
+    /// What stands before the body.
+    pub prefix: &'a [u8],
+    /// The body without its tag.
+    pub body: &'a [u8],
+    /// Both together.
+    pub all: &'a [u8],
+    /// The tag.
+    pub tag: &'a [u8],
+}
+
+/// One end's part in an exchange for new keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewKeys {
+    /// The generation of keys that comes of it.
+    pub epoch: u64,
+    /// An X25519 public key that is used for nothing else.
+    pub public: [u8; 32],
+}
 
 /// The label of every key; the protection's number follows, 0 for that of the headers.
 const LABEL: &[u8] = b"sanwire hyperscsi ";
 
 /// What one direction of a generation is used for, before new keys are asked for; at twice as much it is used no more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
+pub struct Limits {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of them.
+    pub bytes: u64,
 }
 
 impl Limits {
     /// Far below what wears the ciphers out (AES-GCM: 2^64 blocks at 2^-32, with nonces that never come again).
-    pub(crate) const USUAL: Limits = Limits { packets: 1 << 32, bytes: 1 << 40 };
+    pub const USUAL: Limits = Limits { packets: 1 << 32, bytes: 1 << 40 };
 }
 
 /// The keys of one direction in one generation.
@@ -96,9 +122,11 @@ fn expand(secret: &Secret, protection: Protection, key: &mut [u8]) -> Result<(),
 /// The keys of both directions' unprotected packets. They keep nothing secret, and no packet number comes twice, so they hold
 /// as long as the connection.
 #[derive(Debug)]
-pub(crate) struct HeaderKeys {
-    pub(crate) outward: HeaderKey,
-    pub(crate) inward: HeaderKey,
+pub struct HeaderKeys {
+    /// Of what we send.
+    pub outward: HeaderKey,
+    /// Of what we receive.
+    pub inward: HeaderKey,
 }
 
 fn header_key(secret: &Secret) -> Result<HeaderKey, KeyError> {
@@ -115,8 +143,9 @@ struct Generation {
 }
 
 /// The keys of one connection, seen from one end.
-pub(crate) struct KeyRing {
-    pub(crate) headers: HeaderKeys,
+pub struct KeyRing {
+    /// The keys of unprotected packets.
+    pub headers: HeaderKeys,
     limits: Limits,
     current: Generation,
     /// The one before, and until when it is received.
@@ -129,7 +158,7 @@ pub(crate) struct KeyRing {
 
 impl KeyRing {
     /// The ring after the handshake: what we send and what we receive under.
-    pub(crate) fn new(outward: Secret, inward: Secret) -> Result<Self, KeyError> {
+    pub fn new(outward: Secret, inward: Secret) -> Result<Self, KeyError> {
         let headers = HeaderKeys { outward: header_key(&outward)?, inward: header_key(&inward)? };
         let current = Generation { epoch: 0, outward: Direction::new(outward), inward: Direction::new(inward) };
         let limits = Limits::USUAL;
@@ -137,12 +166,12 @@ impl KeyRing {
     }
 
     /// Whether the keys have been used so much that new ones should be asked for.
-    pub(crate) fn is_worn(&self) -> bool {
+    pub fn is_worn(&self) -> bool {
         !(self.current.outward.is_within(self.limits) && self.current.inward.is_within(self.limits))
     }
 
     /// Whether packets of this generation have arrived.
-    pub(crate) fn is_confirmed(&self) -> bool {
+    pub fn is_confirmed(&self) -> bool {
         self.current.epoch == 0 || self.current.inward.packets > 0
     }
 
@@ -158,13 +187,13 @@ impl KeyRing {
     }
 
     /// The epoch to send under, as the prefix names it.
-    pub(crate) fn epoch(&self) -> u8 {
+    pub fn epoch(&self) -> u8 {
         self.current.nibble()
     }
 
     /// Encrypts a packet, whose prefix is covered too: the body in place, and behind it `more`, which becomes `sealed`, its
     /// ciphertext and the tag. A number is used once only.
-    pub(crate) fn seal(
+    pub fn seal(
         &mut self,
         protection: Protection,
         number: u64,
@@ -178,14 +207,14 @@ impl KeyRing {
     }
 
     /// The tag of a packet that everybody may read.
-    pub(crate) fn hash(&mut self, number: u64, packet: &[u8]) -> Result<[u8; TAG_BYTES], KeyError> {
+    pub fn hash(&mut self, number: u64, packet: &[u8]) -> Result<[u8; TAG_BYTES], KeyError> {
         let key = self.outward(packet.len())?.key(Protection::Hash)?;
         let tag = key.seal_in_place_separate_tag(nonce(number), Aad::from(packet), &mut []).map_err(|_| KeyError)?;
         tag.as_ref().try_into().map_err(|_| KeyError)
     }
 
     /// Verifies a packet and gives its body: decrypted into `plain`, or as it came when it was not encrypted.
-    pub(crate) fn open<'a>(
+    pub fn open<'a>(
         &mut self,
         protection: Protection,
         epoch: u8,

@@ -10,9 +10,8 @@ use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use sanwire_core::Instant;
 use zeroize::Zeroizing;
 
-use super::{Direction, Generation, KeyRing, Secret};
+use super::{Direction, Generation, KeyRing, NewKeys, Secret};
 use crate::keys::{KeyError, exchange, public};
-use crate::wire::live::NewKeys;
 
 /// How long the generation before is received.
 const OLD_KEYS: Duration = Duration::from_secs(5);
@@ -31,7 +30,7 @@ pub(super) struct Answered {
 
 impl KeyRing {
     /// The server's request for new keys: the one that waits for its answer, else one with the private key of `draw`.
-    pub(crate) fn ask(&mut self, draw: impl FnOnce() -> [u8; 32]) -> Result<NewKeys, KeyError> {
+    pub fn ask(&mut self, draw: impl FnOnce() -> [u8; 32]) -> Result<NewKeys, KeyError> {
         if self.asked.is_none() {
             let private = Zeroizing::new(draw());
             let request = NewKeys { epoch: self.current.epoch + 1, public: public(&private)? };
@@ -41,12 +40,12 @@ impl KeyRing {
     }
 
     /// Whether a request of ours has no answer yet.
-    pub(crate) fn is_asking(&self) -> bool {
+    pub fn is_asking(&self) -> bool {
         self.asked.is_some()
     }
 
     /// The client's answer has arrived: the next packets are sent under the new keys. `false`: it was not asked for (any more).
-    pub(crate) fn take_answer(&mut self, answer: NewKeys, now: Instant) -> Result<bool, KeyError> {
+    pub fn take_answer(&mut self, answer: NewKeys, now: Instant) -> Result<bool, KeyError> {
         let Some(asked) = self.asked.take_if(|asked| asked.request.epoch == answer.epoch) else { return Ok(false) };
         let shared = exchange(&asked.private, &answer.public)?;
         let next = self.current.next(&shared);
@@ -55,11 +54,7 @@ impl KeyRing {
     }
 
     /// The client's answer to a request; the same request has the same answer. `None` when it is not the next in order.
-    pub(crate) fn answer(
-        &mut self,
-        request: NewKeys,
-        draw: impl FnOnce() -> [u8; 32],
-    ) -> Result<Option<NewKeys>, KeyError> {
+    pub fn answer(&mut self, request: NewKeys, draw: impl FnOnce() -> [u8; 32]) -> Result<Option<NewKeys>, KeyError> {
         if let Some(answered) = self.answered.as_ref().filter(|answered| answered.request == request) {
             return Ok(Some(answered.answer));
         }
@@ -80,12 +75,12 @@ impl KeyRing {
     }
 
     /// When the generation before is forgotten.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.previous.as_ref().map(|(_, until)| *until)
     }
 
     /// Time has passed.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         self.previous.take_if(|(_, until)| *until <= now);
     }
 }

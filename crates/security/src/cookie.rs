@@ -13,14 +13,16 @@ use sanwire_core::{ClientId, Instant, Path, Peer};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::keys::Randomness;
-use crate::wire::setup::Cookie;
+
+/// By what a peer shows that it receives what is sent to its address.
+pub type Cookie = [u8; 16];
 
 /// How long a secret makes cookies; they are good for as long again.
 const MAKES_FOR: Duration = Duration::from_secs(10);
 
 /// Makes and checks cookies.
 #[derive(Default)]
-pub(super) struct Cookies {
+pub struct Cookies {
     current: Option<Secret>,
     former: Option<Secret>,
 }
@@ -32,22 +34,25 @@ struct Secret {
 
 /// Who asks for what.
 #[derive(Clone, Copy)]
-pub(super) struct Asker {
-    pub(super) path: Path,
-    pub(super) client: ClientId,
-    pub(super) attempt: u64,
+pub struct Asker {
+    /// Where the request came from.
+    pub path: Path,
+    /// As whom.
+    pub client: ClientId,
+    /// The attempt that it belongs to.
+    pub attempt: u64,
 }
 
 impl Cookies {
     /// The cookie of this attempt.
-    pub(super) fn make(&mut self, asker: Asker, random: &mut Randomness, now: Instant) -> Cookie {
+    pub fn make(&mut self, asker: Asker, random: &mut Randomness, now: Instant) -> Cookie {
         self.renew(now);
         let secret = self.current.get_or_insert_with(|| Secret { key: random.key(), since: now });
         secret.cookie(asker)
     }
 
     /// Whether we made this cookie for this attempt lately.
-    pub(super) fn is_ours(&mut self, cookie: &Cookie, asker: Asker, now: Instant) -> bool {
+    pub fn is_ours(&mut self, cookie: &Cookie, asker: Asker, now: Instant) -> bool {
         self.renew(now);
         let mut secrets = self.current.iter().chain(&self.former);
         secrets.any(|secret| verify_slices_are_equal(&secret.cookie(asker), cookie).is_ok())

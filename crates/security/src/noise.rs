@@ -6,9 +6,9 @@ use aws_lc_rs::digest::{self, SHA256};
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use zeroize::Zeroizing;
 
+use crate::TAG_BYTES;
 use crate::keys::KeyError;
 use crate::ring::Secret;
-use crate::wire::packet::TAG_BYTES;
 
 const NAME: &[u8; 28] = b"Noise_XX_25519_AESGCM_SHA256";
 

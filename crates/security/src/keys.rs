@@ -35,7 +35,7 @@ impl Identity {
     }
 
     /// A key for this purpose, which nobody else has and which is the same each time the server starts.
-    pub(crate) fn key_for(&self, purpose: &[u8]) -> [u8; 16] {
+    pub fn key_for(&self, purpose: &[u8]) -> [u8; 16] {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(purpose);
         context.update(&*self.private);
@@ -44,7 +44,8 @@ impl Identity {
         key
     }
 
-    pub(crate) fn private(&self) -> &[u8; 32] {
+    /// The private key.
+    pub fn private(&self) -> &[u8; 32] {
         &self.private
     }
 
@@ -62,7 +63,7 @@ impl std::fmt::Debug for Identity {
 }
 
 /// The id of the client with this public key: the first half of its SHA-256.
-pub(crate) fn client_id(public: &[u8]) -> ClientId {
+pub fn client_id(public: &[u8]) -> ClientId {
     let hash = digest::digest(&digest::SHA256, public);
     let mut id = [0; 16];
     id.copy_from_slice(&hash.as_ref()[..16]);
@@ -70,14 +71,14 @@ pub(crate) fn client_id(public: &[u8]) -> ClientId {
 }
 
 /// The X25519 public key of a private one.
-pub(crate) fn public(private: &[u8; 32]) -> Result<[u8; 32], KeyError> {
+pub fn public(private: &[u8; 32]) -> Result<[u8; 32], KeyError> {
     let private = PrivateKey::from_private_key(&X25519, private).map_err(|_| KeyError)?;
     let public = private.compute_public_key().map_err(|_| KeyError)?;
     public.as_ref().try_into().map_err(|_| KeyError)
 }
 
 /// RFC 7748 6.1: a public key of small order, which would give zeroes, is refused.
-pub(crate) fn exchange(private: &[u8; 32], public: &[u8; 32]) -> Result<Zeroizing<[u8; 32]>, KeyError> {
+pub fn exchange(private: &[u8; 32], public: &[u8; 32]) -> Result<Zeroizing<[u8; 32]>, KeyError> {
     let private = PrivateKey::from_private_key(&X25519, private).map_err(|_| KeyError)?;
     agree(&private, UnparsedPublicKey::new(&X25519, public), KeyError, |shared| {
         let mut secret = Zeroizing::new([0; 32]);
@@ -111,21 +112,25 @@ impl Randomness {
         Randomness(ChaCha20Rng::from_seed(seed))
     }
 
-    pub(crate) fn u64(&mut self) -> u64 {
+    /// A number.
+    pub fn u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    pub(crate) fn u32(&mut self) -> u32 {
+    /// A number.
+    pub fn u32(&mut self) -> u32 {
         self.0.next_u32()
     }
 
-    pub(crate) fn bytes(&mut self) -> [u8; 32] {
+    /// A key of 32 bytes.
+    pub fn bytes(&mut self) -> [u8; 32] {
         let mut bytes = [0; 32];
         self.0.fill_bytes(&mut bytes);
         bytes
     }
 
-    pub(crate) fn key(&mut self) -> [u8; 16] {
+    /// A key of 16 bytes.
+    pub fn key(&mut self) -> [u8; 16] {
         let mut key = [0; 16];
         self.0.fill_bytes(&mut key);
         key

@@ -10,15 +10,14 @@ use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use sanwire_core::ClientId;
 use zeroize::Zeroizing;
 
+use crate::TAG_BYTES;
 use crate::cpace::{Party, Share, SharedKey};
 use crate::keys::{Identity, KeyError, Psk, Randomness, client_id, exchange, public};
 use crate::noise::{self, Symmetric, extract};
 use crate::ring::{KeyRing, Secret};
-use crate::wire::packet::TAG_BYTES;
-use crate::wire::setup::{Mark, Proof, Refusal, SecondStep};
 
 /// The longest Noise message that either end takes, in bytes.
-pub(crate) const NOISE_MAX_BYTES: usize = 512;
+pub const NOISE_MAX_BYTES: usize = 512;
 
 const KEY_BYTES: usize = 32;
 
@@ -28,9 +27,26 @@ const SEALED_KEY_BYTES: usize = KEY_BYTES + TAG_BYTES;
 /// What the mark of a second step is made with, beside what both ends come to.
 const MARK: &[u8] = b"sanwire second step";
 
+/// By what a server shows that it is itself which refuses a third step.
+pub type Proof = [u8; 16];
+
+/// By what a server shows who knows its key that a second step is its own, and of this connection.
+pub type Mark = [u8; 16];
+
+/// Second step of the handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SecondStep<'a> {
+    /// The connection that will be.
+    pub connection: u32,
+    /// Noise message 2; its payload is a share of CPace and what the server says.
+    pub noise: &'a [u8],
+    /// Covers the others.
+    pub mark: Mark,
+}
+
 /// By what a server proves, and its client sees, that a third step is refused by who has made the second one: the key of nobody else,
 /// and of no other handshake.
-pub(crate) struct RefusalKey(hmac::Key);
+pub struct RefusalKey(hmac::Key);
 
 impl RefusalKey {
     fn new(state: &Symmetric) -> Self {
@@ -38,23 +54,23 @@ impl RefusalKey {
         RefusalKey(hmac::Key::new(HMAC_SHA256, &*secret))
     }
 
-    /// The proof that this third step is refused.
-    pub(crate) fn prove(&self, refusal: Refusal, third: &[u8]) -> Proof {
+    /// The proof that this third step is refused, for the reason with this number.
+    pub fn prove(&self, refusal: u8, third: &[u8]) -> Proof {
         let mut context = hmac::Context::with_key(&self.0);
-        context.update(&[refusal as u8]);
+        context.update(&[refusal]);
         context.update(third);
         first_half(context.sign().as_ref())
     }
 
     /// Whether it is that.
-    pub(crate) fn is_proven(&self, refusal: Refusal, third: &[u8], proof: &Proof) -> bool {
+    pub fn is_proven(&self, refusal: u8, third: &[u8], proof: &Proof) -> bool {
         verify_slices_are_equal(&self.prove(refusal, third), proof).is_ok()
     }
 }
 
 /// By what a client sees that a second step is of a server whose key it knows, before it reads it: who does not know that key can
 /// neither make one nor test one.
-pub(crate) struct MarkKey(Secret);
+pub struct MarkKey(Secret);
 
 impl MarkKey {
     fn new(shared: &Secret) -> Self {
@@ -66,7 +82,7 @@ impl MarkKey {
     }
 
     /// Whether the server has made this second step.
-    pub(crate) fn has_marked(&self, SecondStep { connection, noise, mark }: SecondStep<'_>) -> bool {
+    pub fn has_marked(&self, SecondStep { connection, noise, mark }: SecondStep<'_>) -> bool {
         verify_slices_are_equal(&self.mark(connection, noise), &mark).is_ok()
     }
 }
@@ -93,12 +109,12 @@ impl Secrets {
     }
 
     /// The client's keys.
-    pub(crate) fn of_client(self) -> Result<KeyRing, KeyError> {
+    pub fn of_client(self) -> Result<KeyRing, KeyError> {
         KeyRing::new(self.from_client, self.from_server)
     }
 
     /// The server's keys.
-    pub(crate) fn of_server(self) -> Result<KeyRing, KeyError> {
+    pub fn of_server(self) -> Result<KeyRing, KeyError> {
         KeyRing::new(self.from_server, self.from_client)
     }
 }
@@ -129,7 +145,7 @@ impl Initiator {
     }
 
     /// By what second steps of the server with this key are known.
-    pub(crate) fn mark_key(&self, server: &[u8; 32]) -> Result<MarkKey, KeyError> {
+    pub fn mark_key(&self, server: &[u8; 32]) -> Result<MarkKey, KeyError> {
         exchange(&self.ephemeral, server).map(|shared| MarkKey::new(&shared))
     }
 
@@ -170,7 +186,7 @@ pub struct Met {
 
 impl Met {
     /// By what it refuses a third step.
-    pub(crate) fn refusal_key(&self) -> RefusalKey {
+    pub fn refusal_key(&self) -> RefusalKey {
         RefusalKey::new(&self.state)
     }
 
@@ -255,12 +271,12 @@ impl Responder {
     }
 
     /// The first step that it answers.
-    pub(crate) fn first(&self) -> &[u8; 32] {
+    pub fn first(&self) -> &[u8; 32] {
         &self.first
     }
 
     /// By what a third step is refused.
-    pub(crate) fn refusal_key(&self) -> RefusalKey {
+    pub fn refusal_key(&self) -> RefusalKey {
         RefusalKey::new(&self.state)
     }
 

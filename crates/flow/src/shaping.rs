@@ -14,7 +14,7 @@ const SECOND_NANOS: u64 = 1_000_000_000;
 
 /// When the next packet may go. A packet that finds the bucket not empty may take more than is in it: the next one waits for that.
 #[derive(Debug)]
-pub(crate) struct Shaper {
+pub struct Shaper {
     burst: Duration,
     cap_bytes_per_second: Option<u64>,
     free_at: Option<Instant>,
@@ -30,11 +30,12 @@ impl Default for Shaper {
 
 impl Shaper {
     /// For what comes in: only who keeps to no cap finds it shut.
-    pub(crate) fn inward() -> Self {
+    pub fn inward() -> Self {
         Shaper { burst: BURST_INWARD, ..Shaper::default() }
     }
 
-    pub(crate) fn set_cap(&mut self, bytes_per_second: Option<u64>) {
+    /// Caps the rate, as if nothing had been sent before.
+    pub fn set_cap(&mut self, bytes_per_second: Option<u64>) {
         let cap = bytes_per_second.filter(|cap| *cap > 0);
         if self.cap_bytes_per_second != cap {
             *self = Shaper { burst: self.burst, cap_bytes_per_second: cap, ..Shaper::default() };
@@ -43,7 +44,7 @@ impl Shaper {
 
     /// As [`Shaper::set_cap`], for one that who is bound by it may have changed at will: what was taken too much is still to be
     /// paid, at the new rate, and what was used of a burst is used.
-    pub(crate) fn change_cap(&mut self, bytes_per_second: Option<u64>, now: Instant) {
+    pub fn change_cap(&mut self, bytes_per_second: Option<u64>, now: Instant) {
         let before = self.cap_bytes_per_second.zip(self.free_at);
         self.set_cap(bytes_per_second);
         if let (Some((before, free_at)), Some(after)) = (before, self.cap_bytes_per_second) {
@@ -54,23 +55,23 @@ impl Shaper {
     }
 
     /// When a packet that waits may go.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.free_at.filter(|_| self.waits)
     }
 
     /// Time has passed: nobody waits for a time that is over. What waited may be gone, acknowledged or given up.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         self.waits &= self.free_at.is_some_and(|at| at > now);
     }
 
     /// Whether a packet may go now; if not, it waits.
-    pub(crate) fn is_free(&mut self, now: Instant) -> bool {
+    pub fn is_free(&mut self, now: Instant) -> bool {
         self.waits = self.free_at.is_some_and(|at| at > now);
         !self.waits
     }
 
     /// A packet has gone.
-    pub(crate) fn sent(&mut self, bytes: usize, now: Instant) {
+    pub fn sent(&mut self, bytes: usize, now: Instant) {
         let Some(cap) = self.cap_bytes_per_second else { return };
         let nanos = (bytes as u64).saturating_mul(SECOND_NANOS).div_ceil(cap);
         // What was saved up is paid first: the time is behind the clock by as much.

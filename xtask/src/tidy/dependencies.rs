@@ -37,7 +37,23 @@ const ALLOWED: [(&str, &[&str]); 28] = [
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-top", &["core", "server"]),
     ("sanwire-testing", &[]),
-    ("sanwire-sim", &["core", "buffer", "scsi", "store", "store-file", "device", "engine", "hyperscsi", "iscsi"]),
+    (
+        "sanwire-sim",
+        &[
+            "core",
+            "buffer",
+            "scsi",
+            "ata",
+            "security",
+            "store",
+            "store-file",
+            "device",
+            "engine",
+            "hyperscsi",
+            "hdsp",
+            "iscsi",
+        ],
+    ),
     (
         "sanwire",
         &[

@@ -137,6 +137,7 @@ fn server(plan: &Plan, memory: &Region, random: &mut Random) -> Server {
         keep_alive: Duration::from_millis(500),
         linger: Duration::from_secs(600),
         sessions_max: 16,
+        sessions_of_client_max: 4,
         batch_packets: random.choose(&[1, 8, 256]),
         memory: memory.clone(),
         directory: Box::new(Door { clients, disk }),

@@ -189,6 +189,11 @@ impl Channel {
         self.outgoing.push(piece, now);
     }
 
+    /// Commands or answers of which not every packet was sent.
+    pub(crate) fn queued(&self) -> usize {
+        self.outgoing.queued()
+    }
+
     /// Sends a control packet, unless very many wait.
     pub(crate) fn control(&mut self, class: Class, operation: Vec<u8>) {
         if self.controls.len() < CONTROLS_MAX {

@@ -58,6 +58,8 @@ struct Sent {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     queue: VecDeque<Piece>,
+    /// Commands and answers that end in the queue.
+    queued: usize,
     sent: BTreeMap<Place, Sent>,
     again: BTreeSet<Place>,
     next: Place,
@@ -80,6 +82,7 @@ impl Outgoing {
     pub(crate) fn new(packet_bytes: usize, window_packets: u32, group_packets: u16) -> Self {
         Outgoing {
             queue: VecDeque::new(),
+            queued: 0,
             sent: BTreeMap::new(),
             again: BTreeSet::new(),
             next: (0, 0),
@@ -99,8 +102,14 @@ impl Outgoing {
     }
 
     pub(crate) fn push(&mut self, piece: Piece, now: Instant) {
+        self.queued += usize::from(piece.flags.last);
         self.queue.push_back(piece);
         self.query_at.get_or_insert(now + self.round_trip.timeout());
+    }
+
+    /// Commands or answers of which not every packet was sent.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued
     }
 
     /// How long an answer takes, once that is known.
@@ -164,6 +173,7 @@ impl Outgoing {
             return None;
         }
         let mut piece = self.queue.pop_front()?;
+        self.queued -= usize::from(piece.flags.last);
         let place = self.next;
         self.in_flight_bytes += bytes;
         // It has to be known before the next piece is: a packet is never changed.

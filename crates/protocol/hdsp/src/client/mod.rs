@@ -15,7 +15,7 @@ use sanwire_security::keys::Randomness;
 use self::orders::{Ended, Orders};
 use self::seek::{Candidate, Seek};
 pub use self::types::{ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
-use crate::channel::{Channel, Heard, Piece, Rejected, Setup};
+use crate::channel::{Channel, Heard, Piece, Rejected, Setup, data_bytes};
 use crate::counters::Counters;
 use crate::wire::connection::{RELEASE, RELEASED, SessionName, Step};
 use crate::wire::offer::{Agreement, ClientOffer, Terms};
@@ -222,16 +222,26 @@ impl Client {
         }
         let accepted = self.seek.as_mut().and_then(|seek| seek.accepted(path, raw, now));
         match accepted.and_then(|(candidate, operation)| Some((candidate, Agreement::read(&operation).ok()?))) {
+            Some((candidate, agreement)) if !self.can_keep(&candidate, &agreement) => self.counters.violations += 1,
             Some((candidate, agreement)) => self.connected(candidate, agreement, now),
             None => self.counters.unknown_connection += 1,
         }
+    }
+
+    /// Whether an agreement is within what we have offered.
+    fn can_keep(&self, candidate: &Candidate, agreement: &Agreement) -> bool {
+        let Terms { packet_max_bytes, window_packets, group_packets } = self.offer(candidate.path).terms;
+        agreement.window_packets <= window_packets
+            && agreement.group_packets <= group_packets
+            && agreement.data_bytes <= data_bytes(packet_max_bytes, agreement.disk_type)
+            && agreement.protection >= self.config.protection
     }
 
     fn connected(&mut self, candidate: Candidate, agreement: Agreement, now: Instant) {
         let Candidate { path, header, key, offer, guard, .. } = candidate;
         let header = Header { disk_type: agreement.disk_type, disk_address: agreement.disk_address, ..header };
         let keep_alive = Duration::from_millis(u64::from(offer.keep_alive_ms).clamp(10, 60_000));
-        let protection = agreement.protection.max(self.config.protection);
+        let protection = agreement.protection;
         let mut guard = guard;
         guard.set_protection(protection);
         let channel = Channel::new(Setup { path, header, guard, agreement, keep_alive }, now);

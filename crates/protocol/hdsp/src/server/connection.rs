@@ -306,7 +306,11 @@ impl Server {
             }
         };
         pieces.into_iter().for_each(|piece| connection.channel.send(piece, now));
-        self.wake(port);
+        // Of what was not sent whole its client has no answer: it has given more commands than it may.
+        match connection.channel.queued() > COMMANDS_MAX.into() {
+            true => self.violation(port, now),
+            false => self.wake(port),
+        }
     }
 }
 

@@ -344,9 +344,15 @@ impl Server {
             Some(session) if session.name.epoch == proven.session.epoch && session.disk.address != disk.address => {
                 Err(ErrorCode::NoSuchDisk)
             }
-            None if self.sessions.len() >= self.config.sessions_max => Err(ErrorCode::Full),
+            None if self.is_full(proven.session.client) => Err(ErrorCode::Full),
             _ => Ok(disk),
         }
+    }
+
+    /// Whether there is no place for another session, of this client.
+    fn is_full(&self, client: ClientId) -> bool {
+        let own = self.names.range((client, 0)..=(client, u64::MAX)).count();
+        self.sessions.len() >= self.config.sessions_max || own >= self.config.sessions_of_client_max
     }
 
     fn refuse(&mut self, path: Path, header: Header, attempt: u64, reason: ErrorCode, proof: Proof) {

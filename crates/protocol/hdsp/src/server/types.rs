@@ -84,6 +84,8 @@ pub struct ServerConfig {
     pub linger: Duration,
     /// Sessions, at the most.
     pub sessions_max: usize,
+    /// Sessions of one client.
+    pub sessions_of_client_max: usize,
     /// M: packets of writes that are held before they are written.
     pub batch_packets: u32,
     /// Where received data is put.

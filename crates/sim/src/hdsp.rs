@@ -6,5 +6,6 @@
 mod attacker;
 mod disk;
 mod initiator;
+mod participants;
 pub mod plan;
 pub mod world;

@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sanwire_buffer::{Packet, Region};
-use sanwire_core::{ClientId, Instant, LinkId, MacAddress, NexusId, Path, Peer};
-use sanwire_hdsp::{
-    Client, ClientConfig, CommandHandle, Directory, Disk as ServedDisk, LinkLimits, Request, Server, ServerConfig,
-    ServerEvent, Wanted,
-};
-use sanwire_security::keys::Identity;
+use sanwire_core::{Instant, MacAddress, NexusId, Path, Peer};
+use sanwire_hdsp::{CommandHandle, Request, Server, ServerEvent};
 
 use super::attacker::Attacker;
 use super::disk::{Deed, Disk};
 use super::initiator::Initiator;
+use super::participants::{SERVER, initiator, mac_of, path, server};
 use super::plan::{Fault, HEALED_AFTER, Plan};
 use crate::model::{Model, Range};
 use crate::random::Random;
@@ -21,39 +18,11 @@ use crate::world::Outcome;
 
 const BLOCKS: u64 = 256;
 
-const SERVER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
-
 /// All must be answered so long after everything is healed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A world in which so much happens stands still.
 const STEPS_MAX: u64 = 3_000_000;
-
-const PSK: [u8; 32] = [9; 32];
-
-fn mac_of(client: usize) -> MacAddress {
-    MacAddress([2, 0, 0, 0, 1, client as u8])
-}
-
-fn path(mac: MacAddress) -> Path {
-    Path { link: LinkId(0), peer: Peer::Ethernet(mac) }
-}
-
-/// Who may connect: all clients of the world, and nobody else.
-struct Door {
-    clients: Vec<ClientId>,
-    disk: ServedDisk,
-}
-
-impl Directory for Door {
-    fn permits(&self, _: Peer, client: Option<ClientId>) -> bool {
-        client.is_none_or(|client| self.clients.contains(&client))
-    }
-
-    fn disk(&self, _: ClientId, wanted: Wanted<'_>) -> Option<ServedDisk> {
-        (wanted == Wanted::Named("v") || wanted == Wanted::At(self.disk.address)).then_some(self.disk)
-    }
-}
 
 enum Event {
     /// A packet arrives at the server (nobody) or at a client.
@@ -114,39 +83,6 @@ pub struct World {
     cut_until: Instant,
     is_healed: bool,
     packets: u64,
-}
-
-fn identity(number: u8) -> Identity {
-    Identity::from_private([number; 32]).expect("any bytes are a private key")
-}
-
-fn server(plan: &Plan, memory: &Region, random: &mut Random) -> Server {
-    let clients = (0..plan.clients).map(|client| identity(10 + client as u8).client_id()).collect();
-    let disk = ServedDisk { address: 3, disk_type: plan.disk_type, protection: plan.protection };
-    let mut instance = [0; 16];
-    instance.copy_from_slice(&random.seed()[..16]);
-    Server::new(ServerConfig {
-        name: "vault".to_owned(),
-        identity: identity(1),
-        psk: PSK,
-        instance,
-        links: vec![limits(plan)],
-        group_packets: plan.group_packets,
-        write_room_bytes: 256 << 10,
-        transfer_max_bytes: 1 << 20,
-        keep_alive: Duration::from_millis(500),
-        linger: Duration::from_secs(600),
-        sessions_max: 16,
-        sessions_of_client_max: 4,
-        batch_packets: random.choose(&[1, 8, 256]),
-        memory: memory.clone(),
-        directory: Box::new(Door { clients, disk }),
-        seed: random.seed(),
-    })
-}
-
-fn limits(plan: &Plan) -> LinkLimits {
-    LinkLimits { packet_max_bytes: plan.packet_max_bytes, window_packets: plan.window_packets }
 }
 
 impl World {
@@ -437,23 +373,4 @@ impl World {
         };
         self.at(delay, event);
     }
-}
-
-fn initiator(plan: &Plan, client: usize, random: &mut Random) -> Initiator {
-    let config = ClientConfig {
-        identity: identity(10 + client as u8),
-        psk: PSK,
-        server_name: if random.chance(500_000) { "vault".to_owned() } else { String::new() },
-        server_key: random.chance(500_000).then(|| *identity(1).public()),
-        volume: if random.chance(500_000) { "v".to_owned() } else { String::new() },
-        disk_address: 3,
-        disk_type: sanwire_hdsp::wire::DiskType::Any,
-        protection: sanwire_core::Protection::Checksum,
-        links: vec![limits(plan)],
-        places: vec![path(MacAddress::BROADCAST)],
-        group_packets: plan.group_packets,
-        patience: plan.patience,
-        seed: random.seed(),
-    };
-    Initiator::new(Client::new(config, Instant::ZERO), plan, random.fork())
 }

@@ -1,5 +1,6 @@
 //! Both ends in one thread, without a network: who gets in, what is refused, and what strangers cost.
 
+mod dissection;
 mod world;
 
 use std::time::Duration;

@@ -105,6 +105,7 @@ impl Initiator {
         let is_good = match outcome {
             Outcome::Ata(registers) => registers.is_success(),
             Outcome::Scsi { status, .. } => *status == 0,
+            Outcome::TooLong => return Err(format!("{:?} is too long", given.deed)),
             Outcome::Lost => {
                 // It may be done still.
                 self.lost += 1;

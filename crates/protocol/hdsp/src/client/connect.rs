@@ -35,7 +35,12 @@ impl Client {
         let mut guard = guard;
         guard.set_protection(protection);
         let channel = Channel::new(Setup { path, header, guard, agreement, keep_alive }, now);
-        self.live = Some(Live { channel, agreement, write_room_bytes: offer.write_room_bytes });
+        self.live = Some(Live {
+            channel,
+            agreement,
+            write_room_bytes: offer.write_room_bytes,
+            transfer_max_bytes: offer.transfer_max_bytes,
+        });
         self.seek = None;
         let info = ServerInfo {
             name: offer.name,

@@ -26,6 +26,7 @@ struct Live {
     channel: Channel,
     agreement: Agreement,
     write_room_bytes: u32,
+    transfer_max_bytes: u32,
 }
 
 /// The client's end of its session.
@@ -96,10 +97,12 @@ impl Client {
 
     fn give(&mut self, now: Instant) {
         let Some(live) = &mut self.live else { return };
+        let too_long = self.orders.take_longer(live.transfer_max_bytes);
         let said = self.seek.as_ref().and_then(|seek| seek.said);
         while let Some(pieces) = self.orders.give(live.write_room_bytes, live.agreement.data_bytes, said) {
             pieces.into_iter().for_each(|piece| live.channel.send(piece, now));
         }
+        self.tell(too_long);
     }
 
     /// The disk is the same as before the server forgot us: what may be repeated is given again, and the rest is lost.
@@ -165,8 +168,8 @@ impl Client {
         };
         let mut plain = std::mem::take(&mut self.plain);
         let taken = live.channel.open(packet, &mut plain, now).and_then(|(pdu, opened)| {
-            let ended = self.orders.take(&pdu, &opened)?;
-            if live.channel.took(&pdu, now) { Ok(ended) } else { Err(Rejected::Violation) }
+            // First, so that no command ends of which nobody is told.
+            if live.channel.took(&pdu, now) { self.orders.take(&pdu, &opened) } else { Err(Rejected::Violation) }
         });
         self.plain = plain;
         match taken {

@@ -86,6 +86,17 @@ impl Orders {
         Ok(id)
     }
 
+    /// Takes out what waits and has more data than this.
+    pub(super) fn take_longer(&mut self, transfer_max_bytes: u32) -> Vec<Ended> {
+        let is_longer = |order: &Order| order.data.as_ref().map_or(0, Slices::len) > transfer_max_bytes as usize;
+        let mut ended = Vec::new();
+        while let Some(place) = self.queue.iter().position(|(_, order)| is_longer(order)) {
+            let taken = self.queue.remove(place);
+            ended.extend(taken.map(|(id, order)| (id, Outcome::TooLong, order.room)));
+        }
+        ended
+    }
+
     /// Gives the next command that waits, if there are a number and room for it.
     ///
     /// A server may learn late what was said of the commands up to `said`: numbers do not come near to those again before it has.
@@ -235,8 +246,12 @@ impl Given {
         };
         let end = offset.saturating_add(opened.data.len());
         if !opened.data.is_empty() {
-            let room = self.order.room.as_mut().and_then(|room| room.get_mut(offset..end));
-            room.ok_or(Rejected::Violation)?.copy_from_slice(opened.data);
+            let Some(room) = self.order.room.as_mut().and_then(|room| room.get_mut(offset..end)) else {
+                // It was not asked for so much: another connection would bring the same.
+                (self.total, self.outcome) = (Some(self.received), Some(Outcome::Lost));
+                return Ok(());
+            };
+            room.copy_from_slice(opened.data);
             self.received += opened.data.len();
         }
         if pdu.flags.last {

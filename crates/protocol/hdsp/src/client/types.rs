@@ -94,8 +94,10 @@ pub enum Outcome {
         /// The sense data.
         sense: Vec<u8>,
     },
-    /// Nobody knows whether it was executed: the server has forgotten, or is gone.
+    /// Nobody knows whether it was executed: the server has forgotten, or is gone, or its answer makes no sense.
     Lost,
+    /// It was not given: it has more data than the server takes ([`ServerInfo::transfer_max_bytes`]).
+    TooLong,
 }
 
 /// A server that has accepted us.

@@ -152,16 +152,18 @@ impl Server {
         }
         if let Some(challenge) = self.half_opens.repeat(path, &header, request) {
             self.send_packet(path, challenge);
-        } else if self.connections.values().any(|connection| connection.first == request.noise) {
-            // The client hears that it is accepted when it repeats its proof.
-            self.counters.duplicates += 1;
         } else if self.is_too_early(path, request.session.client, now) {
             match self.throttle.is_first(request.attempt) {
                 true => self.counters.throttled += 1,
                 false => self.counters.duplicates += 1,
             }
-        } else if self.may_begin(path, header, request, now) && self.challenge(path, header, request, now).is_err() {
-            self.counters.not_authentic += 1;
+        } else if self.may_begin(path, header, request, now) {
+            if self.connections.values().any(|connection| connection.first == request.noise) {
+                // The client hears that it is accepted when it repeats its proof.
+                self.counters.duplicates += 1;
+            } else if self.challenge(path, header, request, now).is_err() {
+                self.counters.not_authentic += 1;
+            }
         }
     }
 

@@ -180,6 +180,17 @@ fn commands_that_would_reach_other_sectors_are_not_given() {
 }
 
 #[test]
+fn what_the_server_cannot_take_and_what_does_not_fit_ends_by_itself() {
+    let mut world = World::new(Habits::default());
+    let write = TaskFile::long(command_code::WRITE_DMA_EXT, 0, 2049, [0; 6], DEVICE_LBA);
+    let long = order(sanwire_hdsp::Command::Ata(write), Some(vec![0; 2049 * 512]), None);
+    assert_eq!(world.ends(long).0, Outcome::TooLong);
+    let short_room = sanwire_hdsp::Order { room: sanwire_buffer::Frame::zeroed(1024), ..read(DiskType::Sata, 0, 5) };
+    assert_eq!(world.ends(short_room).0, Outcome::Lost);
+    assert!(matches!(world.ends(read(DiskType::Sata, 0, 5)).0, Outcome::Ata(_)), "the connection goes on");
+}
+
+#[test]
 fn either_end_releases() {
     let mut world = World::new(Habits::default());
     world.wait(Duration::from_millis(100));

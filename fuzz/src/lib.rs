@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod hdsp;
 pub mod impostor;
 pub mod login;
 pub mod steps;

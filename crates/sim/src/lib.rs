@@ -1,5 +1,5 @@
 //! The test world: both ends of a protocol and a real logical unit, between them a [`world::Wire`] that loses, doubles,
-//! delays, damages and cuts ([`hyperscsi`]: packets, [`iscsi`]: streams), behind them a disk that is slow, fails and loses its
+//! delays, damages and cuts ([`hyperscsi`]: packets, [`iscsi`]: streams; [`hdsp`] has a world of its own), behind them a disk that is slow, fails and loses its
 //! cache; all of it from one seed, on a clock that jumps.
 //!
 //! [`world::World::live`] takes a [`plan::Plan`] through its life and compares all that clients see with the reference
@@ -16,6 +16,7 @@ pub mod content;
 pub mod disk;
 pub mod engine;
 pub mod executor;
+pub mod hdsp;
 pub mod hearing;
 pub mod hyperscsi;
 pub mod iscsi;

@@ -9,17 +9,20 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 25] = [
+const ALLOWED: [(&str, &[&str]); 28] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
     ("sanwire-ata", &["core", "buffer", "scsi"]),
+    ("sanwire-security", &["core"]),
+    ("sanwire-flow", &["core"]),
     ("sanwire-store", &["core", "buffer"]),
     ("sanwire-store-file", &["core", "buffer", "store", "snapshot"]),
     ("sanwire-snapshot", &["buffer", "store"]),
     ("sanwire-device", &["core", "buffer", "scsi", "store"]),
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),
-    ("sanwire-hyperscsi", &["core", "buffer", "scsi"]),
+    ("sanwire-hyperscsi", &["core", "buffer", "scsi", "security", "flow"]),
+    ("sanwire-hdsp", &["core", "buffer", "ata", "security", "flow"]),
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),
     ("sanwire-io", &["core", "buffer", "store", "store-file"]),
@@ -34,7 +37,23 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-top", &["core", "server"]),
     ("sanwire-testing", &[]),
-    ("sanwire-sim", &["core", "buffer", "scsi", "store", "store-file", "device", "engine", "hyperscsi", "iscsi"]),
+    (
+        "sanwire-sim",
+        &[
+            "core",
+            "buffer",
+            "scsi",
+            "ata",
+            "security",
+            "store",
+            "store-file",
+            "device",
+            "engine",
+            "hyperscsi",
+            "hdsp",
+            "iscsi",
+        ],
+    ),
     (
         "sanwire",
         &[

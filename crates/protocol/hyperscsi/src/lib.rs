@@ -12,21 +12,18 @@ mod channel;
 mod client;
 mod compression;
 mod counters;
-mod cpace;
-/// The handshake by itself, for programs that break the rules to test an end.
-#[doc(hidden)]
-pub mod handshake;
-mod keys;
-mod noise;
 mod option_exchange;
 mod options;
 mod receipts;
-mod ring;
 mod server;
 mod succession;
 pub mod wire;
 
 use sanwire_core::Peer;
+/// The handshake by itself, for programs that break the rules to test an end.
+#[doc(hidden)]
+pub use sanwire_security::handshake;
+use sanwire_security::{keys, ring};
 
 pub use channel::{LinkStatus, Recovery};
 pub use client::{

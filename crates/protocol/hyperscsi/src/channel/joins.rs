@@ -198,6 +198,9 @@ mod tests {
     use super::super::messages::Message;
     use super::super::{Recovery, Setup};
     use super::*;
+    use crate::handshake::{Initiator, Responder, SecondStep};
+    use crate::keys::{Identity, Randomness};
+    use crate::ring::KeyRing;
     use crate::wire::flow::{Ack, AckKind, Window};
     use crate::wire::{Protection, Tag};
 
@@ -207,11 +210,21 @@ mod tests {
         Path { link: LinkId(link), peer: Peer::Udp(([127, 0, 0, 1], u16::from(link)).into()) }
     }
 
+    /// The keys of a client after a handshake.
+    fn ring() -> KeyRing {
+        let (mut random, psk) = (Randomness::new([9; 32]), [3; 32]);
+        let [client, server] = [[1; 32], [2; 32]].map(|private| Identity::from_private(private).unwrap());
+        let (initiator, first) = Initiator::new(b"", &mut random).unwrap();
+        let (_, noise, mark) = Responder::new((&server, &psk), b"", &first, (1, b""), &mut random).unwrap();
+        let met = initiator.read(SecondStep { connection: 1, noise: &noise, mark }).unwrap();
+        met.answer((&client, &psk), b"", &mut random).unwrap().1.of_client().unwrap()
+    }
+
     fn channel(now: Instant) -> Channel {
         Channel::new(Setup {
             path: path(0),
             connection: 1,
-            ring: crate::handshake::tests::shake([3; 32], [3; 32]).unwrap().0,
+            ring: ring(),
             floor: Protection::Checksum,
             data_opcode: Opcode::HcbeRequest,
             window: Window::fitting(64),

@@ -5,13 +5,12 @@ mod watch;
 use std::time::Duration;
 
 use sanwire_core::{Instant, Path};
+use sanwire_flow::{Acknowledged, BURSTS_PER_WINDOW, Congestion, RoundTrip};
 
 use self::watch::State;
-use super::congestion::{Acknowledged, BURSTS_PER_WINDOW, Congestion};
 use super::probe::Prober;
 use super::queries::Queries;
 use super::reorder::{Loss, REORDER_PACKETS, Reordering};
-use super::rtt::RoundTrip;
 pub(crate) use super::sizes::{Capacity, Sizes};
 
 /// What was found out about a way is trusted for so long after it was last used (RFC 5681 4.1; RFC 6298 2.4): no timeout is longer.

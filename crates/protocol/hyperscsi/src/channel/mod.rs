@@ -6,7 +6,6 @@
 
 mod agreed;
 mod build;
-mod congestion;
 mod control;
 mod drive;
 mod incoming;
@@ -19,10 +18,7 @@ mod probe;
 mod queries;
 mod receive;
 mod reorder;
-mod replay;
-mod rtt;
 mod send;
-mod shaping;
 mod sizes;
 
 use std::collections::VecDeque;
@@ -42,11 +38,11 @@ use self::pauses::Pauses;
 use self::receive::Received;
 use self::send::Outgoing;
 pub use self::send::Recovery;
-pub(crate) use self::shaping::Shaper;
 use crate::compression::Compressor;
 use crate::ring::KeyRing;
 use crate::wire::flow::{Snr, Window, Windows};
 use crate::wire::{Opcode, Protection};
+pub(crate) use sanwire_flow::Shaper;
 
 /// A data packet that was transmitted this often, to a peer that is heard, is too large for the path by now.
 const TRANSMISSIONS_MAX: u8 = 12;

@@ -5,8 +5,8 @@
 
 use sanwire_buffer::{Head, Packet, Slice};
 use sanwire_core::Instant;
+use sanwire_security::ReplayWindow;
 
-use super::replay::ReplayWindow;
 use crate::keys::KeyError;
 use crate::option_exchange::{Floors, Former};
 use crate::ring::KeyRing;

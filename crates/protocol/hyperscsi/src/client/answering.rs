@@ -104,7 +104,7 @@ impl Answering {
     /// Whether it is the server of the second step that refuses our third one.
     pub(super) fn is_proven(&self, refusal: Refusal, proof: Option<&Proof>) -> bool {
         let third = RawPacket::read(&self.packet.head).map(|packet| packet.body);
-        third.is_ok_and(|third| proof.is_some_and(|proof| self.refusal_key.is_proven(refusal, third, proof)))
+        third.is_ok_and(|third| proof.is_some_and(|proof| self.refusal_key.is_proven(refusal as u8, third, proof)))
     }
 
     /// An unauthenticated hint that the server does not go on. A server that accepts us says so just as soon.

@@ -1,12 +1,12 @@
 //! From the third step of a handshake to an accepted connection (HyperSCSI 5.1).
 
 use sanwire_core::{ClientId, Instant, NexusId, Path};
+use sanwire_security::Who;
 
 use super::connection::Connection;
 use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
-use super::throttle::Who;
 use super::{SecurityEvent, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::handshake::{Misread, Secrets};
@@ -49,7 +49,8 @@ impl Server {
         };
         if let Some(refused) = &half_open.refused {
             // Of another one anybody may be the sender: whoever has guessed says the same again.
-            let proof = (refused == body).then(|| half_open.responder.refusal_key().prove(Refusal::NotAuthentic, body));
+            let proof =
+                (refused == body).then(|| half_open.responder.refusal_key().prove(Refusal::NotAuthentic as u8, body));
             self.counters.duplicates += 1;
             if proof.is_some() {
                 self.refuse(path, prefix, Refusal::NotAuthentic, proof);
@@ -70,14 +71,14 @@ impl Server {
         if !self.config.admission.permits(path.peer, Some(client)) {
             self.note_stranger(path, client, now);
         } else if !self.make_place(Applicant { client, session: half_open.session, host: path.peer.host() }) {
-            let proof = half_open.responder.refusal_key().prove(Refusal::Full, body);
+            let proof = half_open.responder.refusal_key().prove(Refusal::Full as u8, body);
             self.tally.handshakes.full += 1;
             self.refuse(path, prefix, Refusal::Full, Some(proof));
         } else {
             match OptionExchange::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes)
             {
                 Err(_) => {
-                    let proof = half_open.responder.refusal_key().prove(Refusal::Options, body);
+                    let proof = half_open.responder.refusal_key().prove(Refusal::Options as u8, body);
                     self.tally.handshakes.conflicts += 1;
                     self.note_offence(SecurityEvent::Conflict, Some(client), path, now);
                     self.refuse(path, prefix, Refusal::Options, Some(proof));
@@ -121,7 +122,7 @@ impl Server {
             }
             Err(Misread::Guess { by }) => {
                 half_open.refused = Some(body.to_vec());
-                let proof = half_open.responder.refusal_key().prove(Refusal::NotAuthentic, body);
+                let proof = half_open.responder.refusal_key().prove(Refusal::NotAuthentic as u8, body);
                 let who = self.guesser(path, client, by);
                 if self.throttle.is_too_early(who, now) {
                     self.note_too_early(prefix.number);

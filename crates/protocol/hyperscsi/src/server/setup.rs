@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use sanwire_buffer::{Head, Packet};
 use sanwire_core::{ClientId, Instant, NexusId, Path};
+use sanwire_security::{Asker, Passage, Standing, Who};
 
-use super::cookie::Asker;
-use super::gate::{Passage, Standing};
 use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
-use super::throttle::Who;
 use super::{LinkLimits, SecurityEvent, Server};
 use crate::handshake::Responder;
 use crate::keys::KeyError;

@@ -8,6 +8,7 @@ mod forgers;
 mod guesses;
 mod handshakes;
 mod memory;
+mod offers;
 mod pauses;
 mod places;
 mod receipts;

@@ -10,6 +10,8 @@
 //! DISCONNECT    1 byte kind: 16
 //! ```
 
+pub use sanwire_security::ring::NewKeys;
+
 use super::options::Options;
 use super::{Malformed, Reader};
 
@@ -18,26 +20,15 @@ const FAREWELL: u8 = 17;
 const NEW_KEYS: u8 = 18;
 const OPTIONS: u8 = 19;
 
-/// One end's half of the exchange that makes new keys.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NewKeys {
-    /// The generation of keys that comes of it.
-    pub epoch: u64,
-    /// An X25519 public key that is used for nothing else.
-    pub public: [u8; 32],
+fn read_keys(mut reader: Reader<'_>) -> Result<NewKeys, Malformed> {
+    Ok(NewKeys { epoch: reader.u64()?, public: reader.array()? })
 }
 
-impl NewKeys {
-    fn read(mut reader: Reader<'_>) -> Result<NewKeys, Malformed> {
-        Ok(NewKeys { epoch: reader.u64()?, public: reader.array()? })
-    }
-
-    fn write(self) -> Vec<u8> {
-        let mut out = vec![NEW_KEYS];
-        out.extend_from_slice(&self.epoch.to_be_bytes());
-        out.extend_from_slice(&self.public);
-        out
-    }
+fn write_keys(keys: NewKeys) -> Vec<u8> {
+    let mut out = vec![NEW_KEYS];
+    out.extend_from_slice(&keys.epoch.to_be_bytes());
+    out.extend_from_slice(&keys.public);
+    out
 }
 
 /// The options of an end, from now on.
@@ -86,7 +77,7 @@ impl LiveRequest {
         match reader.u8()? {
             KEEP_ALIVE => Ok(LiveRequest::KeepAlive { nonce: reader.u64()? }),
             FAREWELL => Ok(LiveRequest::Farewell),
-            NEW_KEYS => NewKeys::read(reader).map(LiveRequest::NewKeys),
+            NEW_KEYS => read_keys(reader).map(LiveRequest::NewKeys),
             OPTIONS => NewOptions::read(reader).map(LiveRequest::Options),
             _ => Err(Malformed::Field("kind of ADN_REQUEST")),
         }
@@ -98,7 +89,7 @@ impl LiveRequest {
         match self {
             LiveRequest::KeepAlive { nonce } => write_keep_alive(*nonce),
             LiveRequest::Farewell => vec![FAREWELL],
-            LiveRequest::NewKeys(keys) => keys.write(),
+            LiveRequest::NewKeys(keys) => write_keys(*keys),
             LiveRequest::Options(options) => {
                 let mut out = vec![OPTIONS];
                 options.write(&mut out);
@@ -136,7 +127,7 @@ impl LiveReply {
         let mut reader = Reader::new(body);
         match reader.u8()? {
             KEEP_ALIVE => Ok(LiveReply::KeepAlive { nonce: reader.u64()? }),
-            NEW_KEYS => NewKeys::read(reader).map(LiveReply::NewKeys),
+            NEW_KEYS => read_keys(reader).map(LiveReply::NewKeys),
             OPTIONS => Ok(LiveReply::Options { change: reader.u32()?, options: NewOptions::read(reader)? }),
             _ => Err(Malformed::Field("kind of ADN_REPLY")),
         }
@@ -147,7 +138,7 @@ impl LiveReply {
     pub fn write(&self) -> Vec<u8> {
         match self {
             LiveReply::KeepAlive { nonce } => write_keep_alive(*nonce),
-            LiveReply::NewKeys(keys) => keys.write(),
+            LiveReply::NewKeys(keys) => write_keys(*keys),
             LiveReply::Options { change, options } => {
                 let mut out = vec![OPTIONS];
                 out.extend_from_slice(&change.to_be_bytes());

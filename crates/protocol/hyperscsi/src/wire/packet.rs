@@ -13,15 +13,12 @@
 //!     24        body; protected: followed by a tag of 16 bytes, with bytes 0-23 as associated data
 //! ```
 
-use std::fmt;
-use std::hash::Hasher;
-
 use crc_fast::{CrcAlgorithm, Digest};
 use sanwire_buffer::Head;
-use siphasher::sip::SipHasher24;
-use zeroize::Zeroizing;
 
 pub use sanwire_core::Protection;
+pub use sanwire_security::ring::{EPOCHS, Sealed};
+pub use sanwire_security::{HeaderKey, TAG_BYTES};
 
 use super::header::{HEADER_BYTES, Header};
 use super::{Malformed, Reader, command};
@@ -34,9 +31,6 @@ pub const OVERHEAD_BYTES: usize = PREFIX_BYTES + command::FRAGMENT_BYTES;
 
 /// Bytes of the prefix that a checksum covers.
 pub const COVERED_BYTES: usize = 20;
-
-/// Bytes of the tag that a protected body ends with.
-pub const TAG_BYTES: usize = 16;
 
 /// Bytes that a protection adds to a body.
 #[must_use]
@@ -57,39 +51,6 @@ pub struct Prefix {
     pub connection: u32,
     /// Which packet.
     pub number: u64,
-}
-
-/// Key epochs that the prefix tells apart.
-pub const EPOCHS: u8 = 16;
-
-/// What only the two ends of a connection know, for one direction: with it the checksum of an unprotected packet tells who
-/// made its header, though not who made its data.
-///
-/// The checksum of data can be computed by anybody. So what steers the connection (prefix, fragment fields, message head: all
-/// but the data) goes through SipHash-2-4 under this key, and the low 32 bits of the result are added to the CRC32C, modulo 2.
-#[derive(Clone)]
-pub struct HeaderKey(Zeroizing<[u8; 16]>);
-
-impl HeaderKey {
-    /// The key of one direction.
-    #[must_use]
-    pub fn new(key: &[u8; 16]) -> Self {
-        HeaderKey(Zeroizing::new(*key))
-    }
-
-    /// The code of a header: of the bytes of the prefix that a checksum covers, and of the body up to its data.
-    fn code(&self, covered: &[u8], body: &[u8]) -> u32 {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
-        hasher.write(covered);
-        hasher.write(&body[..command::header_bytes(body)]);
-        hasher.finish() as u32
-    }
-}
-
-impl fmt::Debug for HeaderKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HeaderKey")
-    }
 }
 
 impl Prefix {
@@ -164,7 +125,8 @@ impl<'a> RawPacket<'a> {
     pub fn checksum_holds(&self, key: Option<&HeaderKey>) -> bool {
         let covered = &self.bytes[..COVERED_BYTES];
         self.prefix.protection == Protection::Checksum
-            && checksum(covered, &[self.body]) ^ key.map_or(0, |key| key.code(covered, self.body)) == self.checksum
+            && checksum(covered, &[self.body]) ^ key.map_or(0, |key| header_code(key, covered, self.body))
+                == self.checksum
     }
 
     /// A protected packet: the prefix, what follows it, and the tag over both.
@@ -187,24 +149,16 @@ impl<'a> RawPacket<'a> {
     }
 }
 
-/// The parts of a protected packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Sealed<'a> {
-    /// What stands before the body.
-    pub prefix: &'a [u8],
-    /// The body without its tag.
-    pub body: &'a [u8],
-    /// Both together.
-    pub all: &'a [u8],
-    /// The tag.
-    pub tag: &'a [u8],
+/// The code of a header: of the bytes of the prefix that a checksum covers, and of the body up to its data.
+fn header_code(key: &HeaderKey, covered: &[u8], body: &[u8]) -> u32 {
+    key.code([covered, &body[..command::header_bytes(body)]])
 }
 
 /// Fills in the checksum of a packet whose head starts with a written prefix and has all that is not data.
 pub fn put_checksum(key: Option<&HeaderKey>, head: &mut Head, payload: &[u8]) {
     let bytes = head.as_mut_slice();
     let (covered, body) = (&bytes[..COVERED_BYTES], &bytes[PREFIX_BYTES..]);
-    let sum = checksum(covered, &[body, payload]) ^ key.map_or(0, |key| key.code(covered, body));
+    let sum = checksum(covered, &[body, payload]) ^ key.map_or(0, |key| header_code(key, covered, body));
     bytes[COVERED_BYTES..PREFIX_BYTES].copy_from_slice(&sum.to_be_bytes());
 }
 
@@ -286,13 +240,5 @@ mod tests {
     #[test]
     fn outside_a_connection_it_is_plain_crc32c() {
         assert_eq!(checksum(b"1234", &[b"56789"]), 0xe306_9283);
-    }
-
-    /// Key and message of the example in appendix A of "SipHash: a fast short-input PRF" (Aumasson, Bernstein 2012).
-    #[test]
-    fn the_code_is_siphash_2_4() {
-        let key = HeaderKey::new(&std::array::from_fn(|at| at as u8));
-        let message: [u8; 15] = std::array::from_fn(|at| at as u8);
-        assert_eq!(key.code(&message[..4], &message[4..]), 0xa129_ca61_49be_45e5_u64 as u32);
     }
 }

@@ -17,6 +17,8 @@
 //! A discovery is padded so that no answer is longer than what asked: a forged sender address amplifies nothing.
 
 use sanwire_core::ClientId;
+pub use sanwire_security::Cookie;
+pub use sanwire_security::handshake::{Mark, Proof, SecondStep};
 
 use super::reader::write_text;
 use super::{Malformed, Reader};
@@ -40,26 +42,6 @@ pub const NAME_MAX_BYTES: usize = 64;
 pub fn steering_word(client: ClientId) -> u32 {
     let [first, second, third, fourth, ..] = client.0;
     u32::from_be_bytes([first, second, third, fourth])
-}
-
-/// By what a client shows that it receives what is sent to its address: see [`AdnRequest::Cookie`].
-pub type Cookie = [u8; 16];
-
-/// By what a server shows that it is itself which refuses a third step: see [`AdnRequest::Refusal`].
-pub type Proof = [u8; 16];
-
-/// By what a server shows who knows its key that a second step is its own, and of this connection: see [`SecondStep`].
-pub type Mark = [u8; 16];
-
-/// Second step of the handshake.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SecondStep<'a> {
-    /// The connection that will be.
-    pub connection: u32,
-    /// Noise message 2; its payload is a share of CPace and an [`Offer`].
-    pub noise: &'a [u8],
-    /// Covers the others.
-    pub mark: Mark,
 }
 
 /// Bytes of the first Noise message.

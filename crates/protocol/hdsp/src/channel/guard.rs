@@ -1,0 +1,146 @@
+//! Guarding packets: who made them, and that each is taken once.
+//!
+//! A packet with data is sealed under its group and serial number. It is never changed: what is sent again is the same bytes, so no
+//! number seals two things. Control packets are counted, and a window takes each once.
+
+use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_core::{Instant, Protection};
+use sanwire_security::keys::KeyError;
+use sanwire_security::ring::{KeyRing, Sealed};
+use sanwire_security::{ReplayWindow, TAG_BYTES};
+
+use super::Rejected;
+use crate::wire::pcu::{CRC_BYTES, PCU_BYTES, RawPcu, crc};
+use crate::wire::pdu::PDU_BYTES;
+use crate::wire::{Pcu, Pdu};
+
+/// All packets are of the first keys of a connection: one that is worn gives way to a new one.
+const EPOCH: u8 = 0;
+
+/// Control packets of a connection, at the most; half of them are enough to wear it.
+const NUMBERS_MAX: u32 = u32::MAX;
+
+/// Bytes behind the data of a packet.
+pub(crate) const fn code_bytes(protection: Protection) -> usize {
+    if matches!(protection, Protection::Checksum) { CRC_BYTES } else { TAG_BYTES }
+}
+
+/// What guards the packets of a connection, seen from one end.
+pub(crate) struct Guard {
+    ring: KeyRing,
+    protection: Protection,
+    next_number: u32,
+    replay: ReplayWindow,
+}
+
+/// What lies behind the header of a packet with data.
+pub(crate) struct Opened<'a> {
+    /// Upper bytes of registers, a CDB, or sense data.
+    pub(crate) before: &'a [u8],
+    /// Data.
+    pub(crate) data: &'a [u8],
+}
+
+impl Guard {
+    pub(crate) fn new(ring: KeyRing, protection: Protection) -> Self {
+        Guard { ring, protection, next_number: 0, replay: ReplayWindow::new() }
+    }
+
+    /// How packets with data are guarded from now on: before the first one is sent.
+    pub(crate) fn set_protection(&mut self, protection: Protection) {
+        self.protection = protection;
+    }
+
+    /// Whether another connection is to take the place of this one: its keys have guarded much.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.ring.is_worn() || self.next_number > NUMBERS_MAX / 2
+    }
+
+    /// A packet with data, and what stands before it; `None` when the library refuses to seal it.
+    pub(crate) fn seal_pdu(&mut self, pdu: &Pdu, before: &[u8], data: Option<&Slice>) -> Option<Packet> {
+        let header = pdu.write();
+        let data = data.map_or(&[][..], |data| data);
+        let mut head = Head::new();
+        head.extend(&header);
+        match self.protection {
+            Protection::Checksum | Protection::Hash => {
+                let mut bytes = Vec::with_capacity(PDU_BYTES + before.len() + data.len() + TAG_BYTES);
+                [&header, before, data].into_iter().for_each(|part| bytes.extend_from_slice(part));
+                if self.protection == Protection::Hash {
+                    let tag = self.ring.hash(pdu.number(), &bytes).ok()?;
+                    bytes.extend_from_slice(&tag);
+                } else {
+                    let code = crc(&[&bytes]) ^ self.ring.headers.outward.code([&header, before]);
+                    bytes.extend_from_slice(&code.to_be_bytes());
+                }
+                Some(Packet { head: bytes.into(), payload: None })
+            }
+            sealing => {
+                let mut before = before.to_vec();
+                let mut sealed = vec![0; data.len() + TAG_BYTES];
+                self.ring.seal(sealing, pdu.number(), &header, &mut before, data, &mut sealed).ok()?;
+                head.extend(&before);
+                Some(Packet { head, payload: Some(sealed.into()) })
+            }
+        }
+    }
+
+    /// What lies behind the header of a received packet: decrypted into `plain`, or as it came.
+    pub(crate) fn open_pdu<'a>(
+        &mut self,
+        pdu: &Pdu,
+        packet: &'a [u8],
+        plain: &'a mut Vec<u8>,
+        now: Instant,
+    ) -> Result<Opened<'a>, Rejected> {
+        let body = pdu.body();
+        let end = PDU_BYTES + body.before_bytes + body.data_bytes;
+        let (all, rest) = packet.split_at_checked(end).ok_or(Rejected::Malformed)?;
+        let code = rest.get(..code_bytes(self.protection)).ok_or(Rejected::Malformed)?;
+        let (header, content) = all.split_at(PDU_BYTES);
+        let content = match self.protection {
+            Protection::Checksum => {
+                let own = self.ring.headers.inward.code([header, &content[..body.before_bytes]]);
+                let is_good = code == (crc(&[all]) ^ own).to_be_bytes();
+                if is_good { Ok(content) } else { Err(KeyError) }
+            }
+            protection => {
+                let sealed = Sealed { prefix: header, body: content, all, tag: code };
+                self.ring.open(protection, EPOCH, pdu.number(), sealed, plain, now)
+            }
+        };
+        let (before, data) = content.map_err(|_| Rejected::NotAuthentic)?.split_at(body.before_bytes);
+        Ok(Opened { before, data })
+    }
+
+    /// A control packet; the number in `pcu` is set here. `None` when there is no number left, or the library refuses.
+    pub(crate) fn seal_pcu(&mut self, pcu: Pcu, operation: &[u8]) -> Option<Packet> {
+        let number = self.next_number;
+        self.next_number = number.checked_add(1)?;
+        let pcu = Pcu { is_sealed: true, number, ..pcu };
+        let (header, mut body) = (pcu.write(operation.len()), operation.to_vec());
+        let mut tag = [0; TAG_BYTES];
+        self.ring.seal(Protection::STRONGEST, pcu.nonce(), &header, &mut body, &[], &mut tag).ok()?;
+        let mut head = Head::new();
+        [&header, &body[..], &tag].into_iter().for_each(|part| head.extend(part));
+        Some(Packet { head, payload: None })
+    }
+
+    /// The operation of a received control packet, if it is authentic and has not come before.
+    pub(crate) fn open_pcu(&mut self, raw: &RawPcu<'_>, now: Instant) -> Result<Vec<u8>, Rejected> {
+        if !raw.pcu.is_sealed {
+            return Err(Rejected::NotAuthentic);
+        }
+        let number = u64::from(raw.pcu.number);
+        if !self.replay.is_new(number) {
+            return Err(Rejected::Duplicate);
+        }
+        debug_assert_eq!(raw.covered.len(), PCU_BYTES);
+        let sealed = Sealed { prefix: raw.covered, body: raw.operation, all: raw.all, tag: raw.code };
+        let mut plain = Vec::new();
+        let opened = self.ring.open(Protection::STRONGEST, EPOCH, raw.pcu.nonce(), sealed, &mut plain, now);
+        let operation = opened.map_err(|_| Rejected::NotAuthentic)?.to_vec();
+        self.replay.note(number);
+        Ok(operation)
+    }
+}

@@ -1,0 +1,132 @@
+//! From a challenge to a connection, and what is said of those that do not come about.
+
+use std::time::Duration;
+
+use sanwire_core::{Instant, Path};
+use sanwire_security::handshake::SecondStep;
+
+use super::seek::Candidate;
+use super::types::{ClientEvent, ServerInfo};
+use super::{Client, Live};
+use crate::channel::{Channel, Setup, data_bytes};
+use crate::wire::connection::Step;
+use crate::wire::offer::{Agreement, ClientOffer, Terms};
+use crate::wire::pcu::RawPcu;
+use crate::wire::{ErrorCode, Header};
+
+/// A hint that the server does not know the connection begins an attempt no sooner than this after another one.
+const HINT_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Client {
+    /// Whether an agreement is within what we have offered.
+    pub(super) fn can_keep(&self, candidate: &Candidate, agreement: &Agreement) -> bool {
+        let Terms { packet_max_bytes, window_packets, group_packets } = self.offer(candidate.path).terms;
+        agreement.window_packets <= window_packets
+            && agreement.group_packets <= group_packets
+            && agreement.data_bytes <= data_bytes(packet_max_bytes, agreement.disk_type)
+            && agreement.protection >= self.config.protection
+    }
+
+    pub(super) fn connected(&mut self, candidate: Candidate, agreement: Agreement, now: Instant) {
+        let Candidate { path, header, key, offer, guard, .. } = candidate;
+        let header = Header { disk_type: agreement.disk_type, disk_address: agreement.disk_address, ..header };
+        let keep_alive = Duration::from_millis(u64::from(offer.keep_alive_ms).clamp(10, 60_000));
+        let protection = agreement.protection;
+        let mut guard = guard;
+        guard.set_protection(protection);
+        let channel = Channel::new(Setup { path, header, guard, agreement, keep_alive }, now);
+        self.live = Some(Live {
+            channel,
+            agreement,
+            write_room_bytes: offer.write_room_bytes,
+            transfer_max_bytes: offer.transfer_max_bytes,
+        });
+        self.seek = None;
+        let info = ServerInfo {
+            name: offer.name,
+            key,
+            instance: offer.instance,
+            path,
+            disk_type: agreement.disk_type,
+            disk_address: agreement.disk_address,
+            protection,
+            transfer_max_bytes: offer.transfer_max_bytes,
+        };
+        self.events.push_back(ClientEvent::Connected(info));
+        let is_forgotten = self.was_connected && !agreement.is_known;
+        self.was_connected = true;
+        if is_forgotten {
+            self.events.push_back(ClientEvent::Forgotten);
+        }
+        let pieces = self.orders.again(is_forgotten, agreement.data_bytes);
+        self.send(pieces, now);
+        self.give(now);
+    }
+
+    fn offer(&self, path: Path) -> ClientOffer {
+        let link = self.config.links.get(usize::from(path.link.0)).copied();
+        let link = link.unwrap_or(crate::LinkLimits { packet_max_bytes: 1500, window_packets: 32 });
+        ClientOffer {
+            terms: Terms {
+                packet_max_bytes: link.packet_max_bytes,
+                window_packets: link.window_packets.max(1),
+                group_packets: self.config.group_packets,
+            },
+            protection: self.config.protection,
+            disk_type: self.config.disk_type,
+            disk_address: self.config.disk_address,
+            volume: self.config.volume.clone(),
+            waiting: self.orders.waiting(),
+        }
+    }
+
+    pub(super) fn handle_open(&mut self, path: Path, header: Header, raw: &RawPcu<'_>, now: Instant) {
+        let Ok(step) = Step::read(raw.operation) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let offer = self.offer(path);
+        match step {
+            Step::Challenge { attempt, mark, noise } => {
+                let Some(seek) = &mut self.seek else { return };
+                let second = SecondStep { connection: header.connection(), noise, mark };
+                let proof =
+                    seek.challenged((&self.config, &offer), (path, header), (attempt, second), &mut self.random);
+                self.loose.extend(proof.map(|proof| (path, proof)));
+            }
+            Step::Cookie { attempt, cookie } => {
+                let request =
+                    self.seek.as_mut().and_then(|seek| seek.bring_back(attempt, cookie, &self.config.server_name));
+                self.loose.extend(request.map(|request| (path, request)));
+            }
+            Step::Refusal { proof, .. } => self.refused(path, header, proof.as_ref(), now),
+            Step::Request(_) | Step::Proof { .. } => self.counters.malformed += 1,
+        }
+    }
+
+    fn refused(&mut self, path: Path, header: Header, proof: Option<&[u8; 16]>, now: Instant) {
+        if let Some(reason) = self.seek.as_mut().and_then(|seek| seek.refused((path, header), proof)) {
+            if reason == ErrorCode::UnknownConnection {
+                // Another session has taken the place of this one.
+                self.begin_anew();
+            }
+            self.events.push_back(ClientEvent::Refused(reason));
+            return;
+        }
+        let is_of = self.live.as_ref().is_some_and(|live| live.channel.is_of(path, &header));
+        let is_new = self.hinted_at.is_none_or(|at| now.saturating_since(at) >= HINT_INTERVAL);
+        if is_of && is_new && self.seek.is_none() && header.error == Some(ErrorCode::UnknownConnection) {
+            // Anybody can have said so: the connection stays until there is another one.
+            self.hinted_at = Some(now);
+            self.begin_seek(now);
+        }
+    }
+
+    /// This session is over: all commands are lost, and the next ones are of another session.
+    pub(super) fn begin_anew(&mut self) {
+        self.abandon();
+        self.orders.renumber();
+        self.session.epoch += 1;
+        self.was_connected = false;
+    }
+}

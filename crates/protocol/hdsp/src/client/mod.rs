@@ -1,0 +1,302 @@
+//! The client's end: one session with one disk, through connections that come and go.
+
+mod connect;
+mod orders;
+mod seek;
+mod types;
+
+use std::collections::VecDeque;
+
+use sanwire_buffer::Packet;
+use sanwire_core::{Instant, Path};
+use sanwire_security::keys::Randomness;
+
+use self::orders::{Ended, Orders};
+use self::seek::Seek;
+pub use self::types::{ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
+use crate::channel::{Channel, Heard, Piece, Rejected};
+use crate::counters::Counters;
+use crate::wire::connection::{RELEASE, RELEASED, SessionName};
+use crate::wire::offer::Agreement;
+use crate::wire::pcu::RawPcu;
+use crate::wire::{Class, Header, PacketType};
+
+/// A connection that lives.
+struct Live {
+    channel: Channel,
+    agreement: Agreement,
+    write_room_bytes: u32,
+    transfer_max_bytes: u32,
+}
+
+/// The client's end of its session.
+pub struct Client {
+    config: ClientConfig,
+    random: Randomness,
+    session: SessionName,
+    port: u16,
+    live: Option<Live>,
+    seek: Option<Seek>,
+    /// Since when there is no connection.
+    lost_at: Instant,
+    /// This session has had one.
+    was_connected: bool,
+    hinted_at: Option<Instant>,
+    orders: Orders,
+    loose: VecDeque<(Path, Packet)>,
+    events: VecDeque<ClientEvent>,
+    counters: Counters,
+    is_closed: bool,
+    plain: Vec<u8>,
+}
+
+impl Client {
+    /// A client that begins to seek its server.
+    #[must_use]
+    pub fn new(config: ClientConfig, now: Instant) -> Self {
+        let mut random = Randomness::new(config.seed);
+        let session = SessionName { client: config.identity.client_id(), run: random.u64(), epoch: 0 };
+        let port = (random.u32() as u16).max(1);
+        let mut client = Client {
+            config,
+            random,
+            session,
+            port,
+            live: None,
+            seek: None,
+            lost_at: now,
+            was_connected: false,
+            hinted_at: None,
+            orders: Orders::default(),
+            loose: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            is_closed: false,
+            plain: Vec::new(),
+        };
+        client.begin_seek(now);
+        client
+    }
+
+    fn begin_seek(&mut self, now: Instant) {
+        if !self.is_closed {
+            // The library refuses no key that we draw; if it did, the next attempt would draw another.
+            self.seek = Seek::new(&self.config, (self.session, self.port), &mut self.random, now).ok();
+        }
+    }
+
+    /// Gives a command. It waits for a connection, for as long as the client has patience.
+    ///
+    /// # Errors
+    /// [`OrderError`] for one that cannot be given.
+    pub fn order(&mut self, order: Order, now: Instant) -> Result<CommandId, OrderError> {
+        let id = self.orders.order(order)?;
+        self.give(now);
+        Ok(id)
+    }
+
+    fn give(&mut self, now: Instant) {
+        let Some(live) = &mut self.live else { return };
+        let too_long = self.orders.take_longer(live.transfer_max_bytes);
+        let said = self.seek.as_ref().and_then(|seek| seek.said);
+        while let Some(pieces) = self.orders.give(live.write_room_bytes, live.agreement.data_bytes, said) {
+            pieces.into_iter().for_each(|piece| live.channel.send(piece, now));
+        }
+        self.tell(too_long);
+    }
+
+    /// The disk is the same as before the server forgot us: what may be repeated is given again, and the rest is lost.
+    pub fn resume(&mut self, now: Instant) {
+        let data_bytes = self.live.as_ref().map_or(512, |live| live.agreement.data_bytes);
+        let (pieces, ended) = self.orders.resume(data_bytes);
+        self.tell(ended);
+        self.send(pieces, now);
+        self.give(now);
+    }
+
+    /// The disk is another one: all commands are lost.
+    pub fn abandon(&mut self) {
+        let ended = self.orders.fail();
+        self.tell(ended);
+    }
+
+    fn send(&mut self, pieces: Vec<Piece>, now: Instant) {
+        if let Some(live) = &mut self.live {
+            pieces.into_iter().for_each(|piece| live.channel.send(piece, now));
+        }
+    }
+
+    fn tell(&mut self, ended: Vec<Ended>) {
+        let events = ended.into_iter().map(|(id, outcome, data)| ClientEvent::Ended { id, outcome, data });
+        self.events.extend(events);
+    }
+
+    /// Releases the connection. All commands are lost.
+    pub fn close(&mut self) {
+        self.farewell(RELEASE);
+        (self.is_closed, self.live, self.seek) = (true, None, None);
+        self.abandon();
+    }
+
+    fn farewell(&mut self, operation: u8) {
+        let Some(live) = &mut self.live else { return };
+        if let Some(packet) = live.channel.seal(Class::Connection, &[operation]) {
+            self.loose.push_back((live.channel.path, packet));
+        }
+    }
+
+    /// A packet has come.
+    pub fn handle_input(&mut self, path: Path, packet: &[u8], now: Instant) {
+        match Header::read(packet) {
+            Ok(header) if !header.from_server || header.client_port != self.port => self.counters.malformed += 1,
+            Ok(header) if header.packet_type == PacketType::Pdu => self.handle_pdu(path, header, packet, now),
+            Ok(header) => match RawPcu::read(packet) {
+                Ok(raw) if raw.pcu.is_sealed => self.handle_sealed(path, &raw, now),
+                Ok(raw) if raw.is_whole() && raw.pcu.class == Class::Connection => {
+                    self.handle_open(path, header, &raw, now);
+                }
+                _ => self.counters.malformed += 1,
+            },
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    fn handle_pdu(&mut self, path: Path, header: Header, packet: &[u8], now: Instant) {
+        let Some(live) = self.live.as_mut().filter(|live| live.channel.is_of(path, &header)) else {
+            self.counters.unknown_connection += 1;
+            return;
+        };
+        let mut plain = std::mem::take(&mut self.plain);
+        let taken = live.channel.open(packet, &mut plain, now).and_then(|(pdu, opened)| {
+            // First, so that no command ends of which nobody is told.
+            if live.channel.took(&pdu, now) { self.orders.take(&pdu, &opened) } else { Err(Rejected::Violation) }
+        });
+        self.plain = plain;
+        match taken {
+            Ok(ended) => {
+                self.tell(ended.into_iter().collect());
+                self.give(now);
+            }
+            Err(rejected) => self.reject(rejected, now),
+        }
+    }
+
+    fn reject(&mut self, rejected: Rejected, now: Instant) {
+        match rejected {
+            Rejected::Malformed => self.counters.malformed += 1,
+            Rejected::NotAuthentic => self.counters.not_authentic += 1,
+            Rejected::Duplicate => self.counters.duplicates += 1,
+            Rejected::NoMemory => self.counters.no_memory += 1,
+            Rejected::Violation => {
+                self.counters.violations += 1;
+                self.lose(now);
+            }
+        }
+    }
+
+    /// There is no connection any more.
+    fn lose(&mut self, now: Instant) {
+        if self.live.take().is_some() {
+            self.lost_at = now;
+            self.events.push_back(ClientEvent::Disconnected);
+        }
+        if self.seek.is_none() {
+            self.begin_seek(now);
+        }
+    }
+
+    fn handle_sealed(&mut self, path: Path, raw: &RawPcu<'_>, now: Instant) {
+        let header = raw.pcu.header;
+        if let Some(live) = self.live.as_mut().filter(|live| live.channel.is_of(path, &header)) {
+            match live.channel.handle_control(raw, now) {
+                Ok(Heard::Release) => {
+                    self.farewell(RELEASED);
+                    self.lose(now);
+                }
+                // It says again that we are accepted: our proof has come twice.
+                Ok(Heard::Nothing | Heard::Arrived(_) | Heard::Accepted(_) | Heard::Released) => {}
+                Err(rejected) => self.reject(rejected, now),
+            }
+            return;
+        }
+        let accepted = self.seek.as_mut().and_then(|seek| seek.accepted(path, raw, now));
+        match accepted.and_then(|(candidate, operation)| Some((candidate, Agreement::read(&operation).ok()?))) {
+            Some((candidate, agreement)) if !self.can_keep(&candidate, &agreement) => self.counters.violations += 1,
+            Some((candidate, agreement)) => self.connected(candidate, agreement, now),
+            None => self.counters.unknown_connection += 1,
+        }
+    }
+
+    /// What there is to tell.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    /// The next packet, and where it goes.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {
+        if let Some(loose) = self.loose.pop_front() {
+            return Some(loose);
+        }
+        if let Some(seek) = &mut self.seek {
+            self.loose.extend(seek.poll(&self.config.places, now));
+        }
+        if let Some(loose) = self.loose.pop_front() {
+            return Some(loose);
+        }
+        let live = self.live.as_mut()?;
+        let packet = live.channel.poll_transmit(now)?;
+        Some((live.channel.path, packet))
+    }
+
+    /// When [`Client::handle_timeout`] is to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let live = self.live.as_ref().and_then(|live| live.channel.poll_timeout());
+        let seek = self.seek.as_ref().map(Seek::poll_timeout);
+        live.into_iter().chain(seek).chain(self.impatient_at()).min()
+    }
+
+    fn impatient_at(&self) -> Option<Instant> {
+        let waits = self.live.is_none() && !self.orders.is_empty();
+        waits.then_some(self.lost_at + self.config.patience)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(live) = &mut self.live {
+            let is_alive = live.channel.handle_timeout(now);
+            let is_worn = live.channel.is_worn();
+            if !is_alive {
+                self.lose(now);
+            } else if is_worn && self.seek.is_none() {
+                self.begin_seek(now);
+            }
+        }
+        if self.impatient_at().is_some_and(|at| at <= now) {
+            self.lost_at = now;
+            self.begin_anew();
+            self.begin_seek(now);
+        }
+        if let Some(seek) = self.seek.as_ref().filter(|seek| seek.is_over(now)) {
+            // A hint that was wrong: the server goes on.
+            let goes_on = |live: &Live| live.channel.heard_at() > seek.begun_at && !live.channel.is_worn();
+            match self.live.as_ref().is_some_and(goes_on) {
+                true => self.seek = None,
+                false => self.begin_seek(now),
+            }
+            self.give(now);
+        }
+    }
+
+    /// What was dropped.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Whether there is a connection.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.live.is_some()
+    }
+}

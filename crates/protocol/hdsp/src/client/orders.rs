@@ -1,0 +1,277 @@
+//! Commands of a client: their numbers, and what becomes of them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sanwire_ata::{Registers, TaskFile, status};
+use sanwire_buffer::{Frame, Slices};
+
+use super::types::{Command, CommandId, Order, OrderError, Outcome};
+use crate::channel::{Opened, Piece, Rejected};
+use crate::pieces;
+use crate::wire::Pdu;
+use crate::wire::offer::{COMMANDS_MAX, Waiting};
+use crate::wire::pdu::{Fields, SECTOR_BYTES};
+
+/// Commands that are given, at the most, while a server may still be told of those before.
+const SAID_SPAN: u16 = 1 << 14;
+
+/// A command with a number.
+#[derive(Debug)]
+struct Given {
+    id: CommandId,
+    order: Order,
+    /// Bytes of the answer that are here, and how many there are.
+    received: usize,
+    total: Option<usize>,
+    outcome: Option<Outcome>,
+    /// It is held until it is known whether the disk is the same.
+    is_held: bool,
+}
+
+/// An ended command.
+pub(super) type Ended = (CommandId, Outcome, Option<Frame>);
+
+/// All commands that are not answered.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    given: BTreeMap<u16, Given>,
+    queue: VecDeque<(CommandId, Order)>,
+    oldest: u16,
+    next: u16,
+    next_id: u64,
+    written_bytes: u64,
+    /// Only probes are given.
+    pub(super) is_held: bool,
+}
+
+impl Order {
+    /// Whether it is one that can be given.
+    fn check(&self) -> Result<(), OrderError> {
+        let data_bytes = self.data.as_ref().map_or(0, Slices::len);
+        match &self.command {
+            Command::Scsi(cdb) if cdb.is_empty() || cdb.len() > 255 => Err(OrderError::Data),
+            _ if self.data.is_some() && data_bytes == 0 => Err(OrderError::Data),
+            Command::Scsi(_) => Ok(()),
+            Command::Ata(task_file) => {
+                let sectors = data_bytes.div_ceil(SECTOR_BYTES) as u64;
+                if !data_bytes.is_multiple_of(SECTOR_BYTES) || self.data.is_some() && !says(task_file, sectors) {
+                    return Err(OrderError::Data);
+                }
+                let end = task_file.lba + sectors.max(task_file.count.into());
+                let is_short = end <= 1 << 24 && task_file.device & 0x0f == 0 && task_file.features <= 0xff;
+                let fits = if task_file.is_long { end <= 1 << 48 } else { is_short && task_file.count <= 0xff };
+                if fits { Ok(()) } else { Err(OrderError::Address) }
+            }
+        }
+    }
+}
+
+/// Whether a command that writes is of so many sectors; zero stands for the most there can be. With data there is no room for the
+/// upper byte of FEATURES.
+fn says(task_file: &TaskFile, sectors: u64) -> bool {
+    let count_max: u64 = if task_file.is_long { 65_536 } else { 256 };
+    sectors <= count_max && sectors % count_max == u64::from(task_file.count) && task_file.features <= 0xff
+}
+
+impl Orders {
+    /// Takes an order.
+    pub(super) fn order(&mut self, order: Order) -> Result<CommandId, OrderError> {
+        order.check()?;
+        self.next_id += 1;
+        let id = CommandId(self.next_id);
+        match order.is_probe {
+            true => self.queue.push_front((id, order)),
+            false => self.queue.push_back((id, order)),
+        }
+        Ok(id)
+    }
+
+    /// Takes out what waits and has more data than this.
+    pub(super) fn take_longer(&mut self, transfer_max_bytes: u32) -> Vec<Ended> {
+        let is_longer = |order: &Order| order.data.as_ref().map_or(0, Slices::len) > transfer_max_bytes as usize;
+        let mut ended = Vec::new();
+        while let Some(place) = self.queue.iter().position(|(_, order)| is_longer(order)) {
+            let taken = self.queue.remove(place);
+            ended.extend(taken.map(|(id, order)| (id, Outcome::TooLong, order.room)));
+        }
+        ended
+    }
+
+    /// Gives the next command that waits, if there are a number and room for it.
+    ///
+    /// A server may learn late what was said of the commands up to `said`: numbers do not come near to those again before it has.
+    pub(super) fn give(&mut self, write_room_bytes: u32, data_bytes: u16, said: Option<u16>) -> Option<Vec<Piece>> {
+        let (_, order) = self.queue.front()?;
+        let bytes = order.data.as_ref().map_or(0, Slices::len) as u64;
+        let has_room = self.written_bytes == 0 || self.written_bytes + bytes <= write_room_bytes.into();
+        let is_far = said.is_some_and(|said| self.next.wrapping_sub(said) >= SAID_SPAN);
+        let has_number = self.next.wrapping_sub(self.oldest) < COMMANDS_MAX && !is_far;
+        if self.is_held && !order.is_probe || !(has_room || bytes == 0) || !has_number {
+            return None;
+        }
+        let (id, order) = self.queue.pop_front()?;
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        self.written_bytes += bytes;
+        let given = Given { id, order, received: 0, total: None, outcome: None, is_held: false };
+        let pieces = given.pieces(number, data_bytes);
+        self.given.insert(number, given);
+        Some(pieces)
+    }
+
+    /// What the client waits for.
+    pub(super) fn waiting(&self) -> Waiting {
+        Waiting::new(self.oldest, self.next, self.given.keys().copied())
+    }
+
+    /// Whether anything was given, or waits to be.
+    pub(super) fn is_empty(&self) -> bool {
+        self.given.is_empty() && self.queue.is_empty()
+    }
+
+    /// The numbers of what was given, the oldest first.
+    fn numbers(&self) -> Vec<u16> {
+        let mut numbers: Vec<u16> = self.given.keys().copied().collect();
+        numbers.sort_by_key(|number| number.wrapping_sub(self.oldest));
+        numbers
+    }
+
+    /// There is a new connection: all that was given is given again. If the server has forgotten it, it is held first.
+    pub(super) fn again(&mut self, is_forgotten: bool, data_bytes: u16) -> Vec<Piece> {
+        self.is_held |= is_forgotten;
+        let mut pieces = Vec::new();
+        for number in self.numbers() {
+            let Some(given) = self.given.get_mut(&number) else { continue };
+            (given.received, given.total, given.outcome) = (0, None, None);
+            given.is_held |= is_forgotten && !given.order.is_probe;
+            if !given.is_held {
+                pieces.extend(given.pieces(number, data_bytes));
+            }
+        }
+        pieces
+    }
+
+    /// The disk is the same: what may be repeated is, and the rest is lost.
+    pub(super) fn resume(&mut self, data_bytes: u16) -> (Vec<Piece>, Vec<Ended>) {
+        self.is_held = false;
+        let (mut pieces, mut ended) = (Vec::new(), Vec::new());
+        for number in self.numbers() {
+            match self.given.get_mut(&number).filter(|given| given.is_held) {
+                Some(given) if given.order.may_repeat => {
+                    given.is_held = false;
+                    pieces.extend(given.pieces(number, data_bytes));
+                }
+                Some(_) => ended.extend(self.end(number, Outcome::Lost)),
+                None => {}
+            }
+        }
+        (pieces, ended)
+    }
+
+    /// All that was given is lost, and what waits as well.
+    pub(super) fn fail(&mut self) -> Vec<Ended> {
+        self.is_held = false;
+        let mut ended: Vec<Ended> = Vec::new();
+        for number in self.numbers() {
+            ended.extend(self.end(number, Outcome::Lost));
+        }
+        ended.extend(self.queue.drain(..).map(|(id, order)| (id, Outcome::Lost, order.room)));
+        ended
+    }
+
+    /// Numbers begin anew: for a session of which no server knows.
+    pub(super) fn renumber(&mut self) {
+        debug_assert!(self.given.is_empty());
+        (self.oldest, self.next) = (0, 0);
+    }
+
+    fn end(&mut self, number: u16, outcome: Outcome) -> Option<Ended> {
+        let given = self.given.remove(&number)?;
+        self.written_bytes -= given.order.data.as_ref().map_or(0, Slices::len) as u64;
+        while self.oldest != self.next && !self.given.contains_key(&self.oldest) {
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+        Some((given.id, outcome, given.order.room))
+    }
+
+    /// A packet of an answer. Gives the command that it ends.
+    pub(super) fn take(&mut self, pdu: &Pdu, opened: &Opened<'_>) -> Result<Option<Ended>, Rejected> {
+        let Some(given) = self.given.get_mut(&pdu.command) else { return Ok(None) };
+        given.take(pdu, opened)?;
+        if given.total != Some(given.received) {
+            return Ok(None);
+        }
+        let Some(outcome) = given.outcome.take() else { return Ok(None) };
+        let total = given.received;
+        if let Some(room) = &mut given.order.room {
+            room.truncate(total);
+        }
+        Ok(self.end(pdu.command, outcome))
+    }
+}
+
+impl Given {
+    fn pieces(&self, number: u16, data_bytes: u16) -> Vec<Piece> {
+        let (order, data_bytes) = (&self.order, data_bytes.into());
+        match &order.command {
+            Command::Ata(task_file) => {
+                pieces::ata_command((number, task_file), order.data.as_ref(), (data_bytes, !order.more))
+            }
+            Command::Scsi(cdb) => {
+                let room_bytes = order.room.as_ref().map_or(0, |room| room.len()) as u32;
+                pieces::scsi_command((number, cdb), order.data.as_ref(), room_bytes, data_bytes)
+            }
+        }
+    }
+
+    fn take(&mut self, pdu: &Pdu, opened: &Opened<'_>) -> Result<(), Rejected> {
+        let (offset, outcome) = match (&pdu.fields, &self.order.command) {
+            (Fields::Ata(register), Command::Ata(task_file)) => {
+                let sectors = register.lba.checked_sub(task_file.lba);
+                if opened.data.is_empty() {
+                    // A failure, perhaps after data: none of that counts.
+                    self.received = 0;
+                    (0, Outcome::Ata(registers(register, task_file)))
+                } else {
+                    let sectors =
+                        sectors.and_then(|sectors| usize::try_from(sectors).ok()).ok_or(Rejected::Violation)?;
+                    (sectors.saturating_mul(SECTOR_BYTES), Outcome::Ata(registers(register, task_file)))
+                }
+            }
+            (Fields::Scsi(scsi), Command::Scsi(_)) => {
+                let outcome = Outcome::Scsi { status: scsi.status, sense: opened.before.to_vec() };
+                (scsi.offset_bytes as usize, outcome)
+            }
+            _ => return Err(Rejected::Violation),
+        };
+        let end = offset.saturating_add(opened.data.len());
+        if !opened.data.is_empty() {
+            let Some(room) = self.order.room.as_mut().and_then(|room| room.get_mut(offset..end)) else {
+                // It was not asked for so much: another connection would bring the same.
+                (self.total, self.outcome) = (Some(self.received), Some(Outcome::Lost));
+                return Ok(());
+            };
+            room.copy_from_slice(opened.data);
+            self.received += opened.data.len();
+        }
+        if pdu.flags.last {
+            self.total = Some(end);
+            self.outcome = Some(outcome);
+        }
+        Ok(())
+    }
+}
+
+/// The registers of an answer. Those of one with data say where that belongs; the command has succeeded.
+fn registers(register: &crate::wire::Register, task_file: &TaskFile) -> Registers {
+    if register.code & status::DRQ != 0 {
+        return Registers { status: register.code & !status::DRQ, ..Registers::success(task_file) };
+    }
+    Registers {
+        status: register.code,
+        error: register.feature as u8,
+        count: register.count,
+        lba: register.lba,
+        device: task_file.device,
+    }
+}

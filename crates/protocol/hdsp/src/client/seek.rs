@@ -1,0 +1,216 @@
+//! How a client finds its server and proves who it is.
+//!
+//! Anybody on the link can answer. So several challenges are answered, each by a proof that says nothing to who lacks the password;
+//! only a server that has it can seal that it accepts.
+
+use std::time::Duration;
+
+use sanwire_buffer::Packet;
+use sanwire_core::{Instant, Path};
+use sanwire_security::Cookie;
+use sanwire_security::handshake::{Initiator, MarkKey, Proof, RefusalKey, SecondStep};
+use sanwire_security::keys::{KeyError, Randomness};
+
+use super::types::ClientConfig;
+use crate::channel::Guard;
+use crate::server::loose;
+use crate::wire::connection::{Request, SessionName, Step};
+use crate::wire::offer::{ClientOffer, ServerOffer};
+use crate::wire::pcu::RawPcu;
+use crate::wire::{Class, DiskType, ErrorCode, Header, PacketType};
+
+/// An attempt lasts so long; then another one begins, with new keys.
+const LIFETIME: Duration = Duration::from_secs(2);
+
+const AGAIN_FIRST: Duration = Duration::from_millis(50);
+const AGAIN_MAX: Duration = Duration::from_millis(500);
+
+/// Challenges of one attempt that are answered.
+const CANDIDATES_MAX: usize = 4;
+
+/// Challenges of one attempt that are looked at where the server's key is not known.
+const CHALLENGES_MAX: u32 = 16;
+
+/// Cookies of one attempt that are brought back.
+const COOKIES_MAX: u32 = 16;
+
+/// A server whose challenge was answered.
+pub(super) struct Candidate {
+    pub(super) path: Path,
+    pub(super) header: Header,
+    pub(super) key: [u8; 32],
+    pub(super) offer: ServerOffer,
+    pub(super) guard: Guard,
+    refusal_key: RefusalKey,
+    third: Vec<u8>,
+    proof: Packet,
+}
+
+/// One attempt.
+pub(super) struct Seek {
+    attempt: u64,
+    session: SessionName,
+    initiator: Initiator,
+    mark_key: Option<MarkKey>,
+    request: Vec<u8>,
+    first: [u8; 32],
+    client_port: u16,
+    pub(super) begun_at: Instant,
+    /// The next number, as the first of the proofs says.
+    pub(super) said: Option<u16>,
+    again_at: Instant,
+    interval: Duration,
+    challenges: u32,
+    cookies: u32,
+    pub(super) candidates: Vec<Candidate>,
+}
+
+fn header(client_port: u16, server_port: u16) -> Header {
+    Header {
+        from_server: false,
+        error: None,
+        packet_type: PacketType::Pcu,
+        disk_type: DiskType::Any,
+        disk_address: 0,
+        server_port,
+        client_port,
+    }
+}
+
+impl Seek {
+    pub(super) fn new(
+        config: &ClientConfig,
+        (session, client_port): (SessionName, u16),
+        random: &mut Randomness,
+        now: Instant,
+    ) -> Result<Self, KeyError> {
+        let attempt = random.u64().max(1);
+        let mut request = Request { attempt, session, server_name: &config.server_name, noise: [0; 32], cookie: None };
+        let (initiator, noise) = Initiator::new(&request.prologue(client_port), random)?;
+        let first: [u8; 32] = noise.try_into().map_err(|_| KeyError)?;
+        request.noise = first;
+        let mark_key = config.server_key.as_ref().map(|key| initiator.mark_key(key)).transpose()?;
+        Ok(Seek {
+            attempt,
+            session,
+            initiator,
+            mark_key,
+            request: Step::Request(request).write(),
+            first,
+            client_port,
+            begun_at: now,
+            said: None,
+            again_at: now,
+            interval: AGAIN_FIRST,
+            challenges: 0,
+            cookies: 0,
+            candidates: Vec::new(),
+        })
+    }
+
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now.saturating_since(self.begun_at) >= LIFETIME
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.again_at.min(self.begun_at + LIFETIME)
+    }
+
+    /// What is to be sent now.
+    pub(super) fn poll(&mut self, places: &[Path], now: Instant) -> Vec<(Path, Packet)> {
+        if self.again_at > now {
+            return Vec::new();
+        }
+        self.again_at = now + self.interval;
+        self.interval = (self.interval * 2).min(AGAIN_MAX);
+        let request = loose(header(self.client_port, 0), Class::Connection, &self.request);
+        let mut packets: Vec<_> = places.iter().map(|path| (*path, request.clone())).collect();
+        packets.extend(self.candidates.iter().map(|candidate| (candidate.path, candidate.proof.clone())));
+        packets
+    }
+
+    /// A server wants a cookie back.
+    pub(super) fn bring_back(&mut self, attempt: u64, cookie: Cookie, server_name: &str) -> Option<Packet> {
+        if attempt != self.attempt || self.cookies == COOKIES_MAX {
+            return None;
+        }
+        self.cookies += 1;
+        let request = Request { attempt, session: self.session, server_name, noise: self.first, cookie: Some(cookie) };
+        Some(loose(header(self.client_port, 0), Class::Connection, &Step::Request(request).write()))
+    }
+
+    /// A server, or somebody, answers the request. Gives the proof to send.
+    pub(super) fn challenged(
+        &mut self,
+        (config, offer): (&ClientConfig, &ClientOffer),
+        (path, theirs): (Path, Header),
+        (attempt, second): (u64, SecondStep<'_>),
+        random: &mut Randomness,
+    ) -> Option<Packet> {
+        if attempt != self.attempt || theirs.client_port != self.client_port {
+            return None;
+        }
+        let is_same =
+            |candidate: &&Candidate| candidate.path == path && candidate.header.server_port == theirs.server_port;
+        if let Some(candidate) = self.candidates.iter().find(is_same) {
+            return Some(candidate.proof.clone());
+        }
+        let is_known = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
+        let may_look = self.mark_key.is_none() && self.challenges < CHALLENGES_MAX || is_known;
+        if self.candidates.len() == CANDIDATES_MAX || !may_look {
+            return None;
+        }
+        self.challenges += 1;
+        let candidate = self.answer((config, offer), (path, theirs.server_port), second, random).ok()?;
+        self.said.get_or_insert(offer.waiting.next);
+        let proof = candidate.proof.clone();
+        self.candidates.push(candidate);
+        Some(proof)
+    }
+
+    fn answer(
+        &self,
+        (config, offer): (&ClientConfig, &ClientOffer),
+        (path, server_port): (Path, u16),
+        second: SecondStep<'_>,
+        random: &mut Randomness,
+    ) -> Result<Candidate, KeyError> {
+        let met = self.initiator.read(second)?;
+        let theirs = ServerOffer::read(&met.payload).map_err(|_| KeyError)?;
+        if config.server_key.is_some_and(|key| key != met.server) {
+            return Err(KeyError);
+        }
+        let (key, refusal_key) = (met.server, met.refusal_key());
+        let (third, secrets) = met.answer((&config.identity, &config.psk), &offer.write(), random)?;
+        let header = header(self.client_port, server_port);
+        let step = Step::Proof { attempt: self.attempt, client: self.session.client, noise: &third };
+        let proof = loose(header, Class::Connection, &step.write());
+        let guard = Guard::new(secrets.of_client()?, config.protection);
+        Ok(Candidate { path, header, key, offer: theirs, guard, refusal_key, third, proof })
+    }
+
+    /// A server refuses. The reason, if it is one whose challenge was answered; it is no candidate any more.
+    pub(super) fn refused(&mut self, (path, theirs): (Path, Header), proof: Option<&Proof>) -> Option<ErrorCode> {
+        let (reason, proof) = (theirs.error?, proof?);
+        let place = self.candidates.iter().position(|candidate| {
+            candidate.path == path
+                && candidate.header.server_port == theirs.server_port
+                && candidate.refusal_key.is_proven(reason as u8, &candidate.third, proof)
+        })?;
+        self.candidates.swap_remove(place);
+        Some(reason)
+    }
+
+    /// A sealed packet that may say that a candidate accepts us: its operation, and the candidate.
+    pub(super) fn accepted(&mut self, path: Path, raw: &RawPcu<'_>, now: Instant) -> Option<(Candidate, Vec<u8>)> {
+        let header = raw.pcu.header;
+        for place in 0..self.candidates.len() {
+            let candidate = &mut self.candidates[place];
+            let is_of = candidate.path == path && candidate.header.server_port == header.server_port;
+            if is_of && let Ok(operation) = candidate.guard.open_pcu(raw, now) {
+                return Some((self.candidates.swap_remove(place), operation));
+            }
+        }
+        None
+    }
+}

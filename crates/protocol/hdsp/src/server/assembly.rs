@@ -1,0 +1,168 @@
+//! Commands whose packets are coming. Each packet has its place already, so this only knows when all are there.
+
+use sanwire_ata::{DEVICE_LBA, TaskFile};
+use sanwire_buffer::{Region, Slice};
+
+use super::types::Request;
+use crate::channel::Opened;
+use crate::wire::Pdu;
+use crate::wire::pdu::{Fields, Register, SECTOR_BYTES};
+
+/// Sectors of one command, at the most.
+const SECTORS_MAX: u64 = 65_536;
+
+/// Why a packet is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// It comes again.
+    NoMemory,
+    /// The client breaks the rules.
+    Violation,
+}
+
+/// A command that is whole.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) request: Request,
+    /// S: what is held of writes goes to the disk.
+    pub(super) sync: bool,
+    /// In how many packets it came.
+    pub(super) packets: u32,
+}
+
+/// What has come of a command that writes.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    kind: Kind,
+    /// In sectors, of SCSI in bytes.
+    start: Option<u64>,
+    end: Option<u64>,
+    pieces: Vec<(u64, Slice)>,
+    have: u64,
+    sync: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    Ata {
+        code: u8,
+        feature: u8,
+        is_long: bool,
+    },
+    /// The CDB, once it is there.
+    Scsi(Option<Vec<u8>>),
+}
+
+/// A request that came in one packet and writes nothing.
+pub(super) fn single(pdu: &Pdu, opened: &Opened<'_>) -> Result<Whole, Refused> {
+    if !(pdu.flags.first && pdu.flags.last) {
+        return Err(Refused::Violation);
+    }
+    let request = match &pdu.fields {
+        Fields::Ata(register) => Request::Ata { task_file: task_file(register), data: Vec::new() },
+        Fields::Scsi(scsi) if scsi.length_bytes == 0 && scsi.before_bytes > 0 => {
+            Request::Scsi { cdb: opened.before.to_vec(), data: Vec::new(), room_bytes: scsi.offset_bytes }
+        }
+        Fields::Scsi(_) => return Err(Refused::Violation),
+    };
+    Ok(Whole { request, sync: pdu.flags.sync, packets: 1 })
+}
+
+fn task_file(register: &Register) -> TaskFile {
+    let &Register { feature, count, code, lba, is_long } = register;
+    let [b0, b1, b2, b3, b4, b5, ..] = lba.to_le_bytes();
+    match is_long {
+        true => TaskFile::long(code, feature, count, [b0, b1, b2, b3, b4, b5], DEVICE_LBA),
+        false => TaskFile::short(code, feature as u8, count as u8, [b0, b1, b2], DEVICE_LBA),
+    }
+}
+
+impl Assembly {
+    /// Of the command that this packet is of.
+    pub(super) fn new(pdu: &Pdu) -> Self {
+        let kind = match &pdu.fields {
+            Fields::Ata(Register { code, feature, is_long, .. }) => {
+                Kind::Ata { code: *code, feature: *feature as u8, is_long: *is_long }
+            }
+            Fields::Scsi(_) => Kind::Scsi(None),
+        };
+        Assembly { kind, start: None, end: None, pieces: Vec::new(), have: 0, sync: false }
+    }
+
+    /// Takes a packet, which is new. True: it was the last one that was missing.
+    pub(super) fn take(
+        &mut self,
+        pdu: &Pdu,
+        opened: &Opened<'_>,
+        memory: &Region,
+        transfer_max_bytes: u32,
+    ) -> Result<bool, Refused> {
+        let (at, length, unit_bytes) = self.place(pdu)?;
+        let have = self.have + length;
+        let bytes = have.saturating_mul(unit_bytes);
+        if length == 0 || bytes > transfer_max_bytes.into() || bytes.div_ceil(SECTOR_BYTES as u64) > SECTORS_MAX {
+            return Err(Refused::Violation);
+        }
+        let mut frame = memory.frame(opened.data.len()).ok_or(Refused::NoMemory)?;
+        frame.copy_from_slice(opened.data);
+        self.pieces.push((at, frame.freeze()));
+        self.have = have;
+        if pdu.flags.first && self.start.replace(at).is_some() {
+            return Err(Refused::Violation);
+        }
+        if pdu.flags.last && self.end.replace(at + length).is_some() {
+            return Err(Refused::Violation);
+        }
+        if let (Kind::Scsi(cdb), true) = (&mut self.kind, pdu.flags.first) {
+            *cdb = Some(opened.before.to_vec());
+        }
+        self.sync |= pdu.flags.sync;
+        let Some((start, end)) = self.start.zip(self.end) else { return Ok(false) };
+        Ok(end.checked_sub(start).ok_or(Refused::Violation)? == self.have)
+    }
+
+    /// Where the packet's data belongs, and in what that is counted.
+    fn place(&self, pdu: &Pdu) -> Result<(u64, u64, u64), Refused> {
+        match (&pdu.fields, &self.kind) {
+            (Fields::Ata(register), Kind::Ata { code, feature, is_long }) => {
+                let is_same = (register.code, register.feature as u8, register.is_long) == (*code, *feature, *is_long);
+                let place = (register.lba, register.count.into(), SECTOR_BYTES as u64);
+                if is_same { Ok(place) } else { Err(Refused::Violation) }
+            }
+            (Fields::Scsi(scsi), Kind::Scsi(_)) if pdu.flags.first == (scsi.before_bytes > 0) => {
+                Ok((scsi.offset_bytes.into(), scsi.length_bytes.into(), 1))
+            }
+            _ => Err(Refused::Violation),
+        }
+    }
+
+    /// The command, which is whole.
+    pub(super) fn finish(mut self) -> Result<Whole, Refused> {
+        self.pieces.sort_unstable_by_key(|(at, _)| *at);
+        let start = self.start.ok_or(Refused::Violation)?;
+        let unit = if matches!(self.kind, Kind::Ata { .. }) { SECTOR_BYTES } else { 1 };
+        let mut next = start;
+        for (at, piece) in &self.pieces {
+            // One lies over another, and some place has none.
+            if *at != next {
+                return Err(Refused::Violation);
+            }
+            next += (piece.len() / unit) as u64;
+        }
+        let packets = self.pieces.len() as u32;
+        let data = self.pieces.into_iter().map(|(_, piece)| piece).collect();
+        let request = match self.kind {
+            Kind::Scsi(cdb) if start == 0 => Request::Scsi { cdb: cdb.ok_or(Refused::Violation)?, data, room_bytes: 0 },
+            Kind::Scsi(_) => return Err(Refused::Violation),
+            Kind::Ata { code, feature, is_long } => {
+                if !is_long && self.have > 256 {
+                    return Err(Refused::Violation);
+                }
+                let (feature, count) = (feature.into(), self.have as u16 & if is_long { u16::MAX } else { 0xff });
+                let register = Register { feature, count, code, lba: start, is_long };
+                Request::Ata { task_file: task_file(&register), data }
+            }
+        };
+        Ok(Whole { request, sync: self.sync, packets })
+    }
+}

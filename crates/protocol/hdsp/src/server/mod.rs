@@ -1,0 +1,212 @@
+//! The server's end: who has a connection, what their commands are, and what they are answered.
+
+mod assembly;
+mod batch;
+mod connection;
+mod handshake;
+mod session;
+mod types;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sanwire_buffer::Packet;
+use sanwire_core::quota::{HINTS, LOOSE_PACKETS, Limiter};
+use sanwire_core::{ClientId, Deadlines, Instant, NexusId, Path};
+use sanwire_security::keys::Randomness;
+use sanwire_security::{Gate, Throttle};
+
+use self::connection::{Connection, Executing};
+use self::handshake::HalfOpens;
+pub(crate) use self::handshake::loose;
+use self::session::Session;
+pub use self::types::{Answer, CommandHandle, Directory, Disk, LinkLimits, Request, ServerConfig, ServerEvent, Wanted};
+use crate::counters::Counters;
+use crate::wire::pcu::RawPcu;
+use crate::wire::{Header, PacketType};
+
+/// What has deadlines.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    Connection(u16),
+    Session(NexusId),
+}
+
+/// The server's end of all its connections.
+pub struct Server {
+    config: ServerConfig,
+    random: Randomness,
+    gate: Gate,
+    throttle: Throttle,
+    hints: Limiter,
+    half_opens: HalfOpens,
+    connections: BTreeMap<u16, Connection>,
+    sessions: BTreeMap<NexusId, Session>,
+    /// Sessions by their clients and runs.
+    names: BTreeMap<(ClientId, u64), NexusId>,
+    executing: BTreeMap<CommandHandle, Executing>,
+    deadlines: Deadlines<Key>,
+    /// Connections that have something to send, perhaps.
+    awake: VecDeque<u16>,
+    loose: VecDeque<(Path, Packet)>,
+    events: VecDeque<ServerEvent>,
+    counters: Counters,
+    next_nexus: u64,
+    next_handle: u64,
+    is_closed: bool,
+    /// Memory for what is decrypted.
+    plain: Vec<u8>,
+}
+
+impl Server {
+    /// A server without clients.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        Server {
+            random: Randomness::new(config.seed),
+            config,
+            gate: Gate::default(),
+            throttle: Throttle::default(),
+            hints: Limiter::new(&HINTS),
+            half_opens: HalfOpens::default(),
+            connections: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            names: BTreeMap::new(),
+            executing: BTreeMap::new(),
+            deadlines: Deadlines::default(),
+            awake: VecDeque::new(),
+            loose: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            next_nexus: 0,
+            next_handle: 0,
+            is_closed: false,
+            plain: Vec::new(),
+        }
+    }
+
+    /// A packet has come.
+    pub fn handle_input(&mut self, path: Path, packet: &[u8], now: Instant) {
+        match Header::read(packet) {
+            // What servers send is for clients.
+            Ok(header) if header.from_server => self.counters.malformed += 1,
+            Ok(header) if header.packet_type == PacketType::Pdu => self.handle_pdu(path, header, packet, now),
+            Ok(_) => match RawPcu::read(packet) {
+                Ok(raw) if raw.pcu.is_sealed => self.handle_sealed(path, &raw, now),
+                Ok(raw) => self.handle_open(path, &raw, now),
+                Err(_) => self.counters.malformed += 1,
+            },
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    /// From now on connections of this session take so much: W, N, and a rate in bytes for each second (0: any).
+    pub fn change_flow(&mut self, nexus: NexusId, window_packets: u32, group_packets: u16, rate: u64, now: Instant) {
+        let port = self.sessions.get(&nexus).and_then(|session| session.connection);
+        if let Some((port, connection)) = port.and_then(|port| Some((port, self.connections.get_mut(&port)?))) {
+            connection.channel.change(window_packets.max(1), group_packets.clamp(1, 256), rate, now);
+            self.wake(port);
+        }
+    }
+
+    fn send_packet(&mut self, path: Path, packet: Packet) {
+        if (self.loose.len() as u64) < LOOSE_PACKETS.limit {
+            self.loose.push_back((path, packet));
+        }
+    }
+
+    /// A connection has something to send, perhaps.
+    fn wake(&mut self, port: u16) {
+        if let Some(connection) = self.connections.get_mut(&port).filter(|connection| !connection.is_awake) {
+            connection.is_awake = true;
+            self.awake.push_back(port);
+        }
+    }
+
+    /// Notes when something is due of a session.
+    fn watch(&mut self, nexus: NexusId) {
+        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        let over_at = session.connection.is_none().then(|| session.orphaned_at + self.config.linger);
+        if let Some(at) = session.batch.due_at().into_iter().chain(over_at).min() {
+            self.deadlines.note(Key::Session(nexus), &mut session.alarm, at);
+        }
+    }
+
+    /// What there is to tell.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.events.pop_front()
+    }
+
+    /// The next packet, and where it goes.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {
+        if let Some(loose) = self.loose.pop_front() {
+            return Some(loose);
+        }
+        while let Some(port) = self.awake.pop_front() {
+            let Some(connection) = self.connections.get_mut(&port) else { continue };
+            connection.is_awake = false;
+            if let Some(packet) = connection.channel.poll_transmit(now) {
+                connection.is_awake = true;
+                self.awake.push_back(port);
+                return Some((connection.channel.path, packet));
+            }
+            if let Some(at) = connection.channel.poll_timeout() {
+                self.deadlines.note(Key::Connection(port), &mut connection.alarm, at);
+            }
+        }
+        None
+    }
+
+    /// When [`Server::handle_timeout`] is to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.next_at().into_iter().chain(self.half_opens.poll_timeout()).min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.half_opens.expire(now);
+        for (key, at) in self.deadlines.take_due(now) {
+            match key {
+                Key::Connection(port) => {
+                    let Some(connection) = self.connections.get_mut(&port) else { continue };
+                    if !connection.alarm.rings(at) {
+                        continue;
+                    }
+                    match connection.channel.handle_timeout(now) {
+                        true => self.wake(port),
+                        false => self.disconnect(port, now),
+                    }
+                }
+                Key::Session(nexus) => self.session_due(nexus, at, now),
+            }
+        }
+    }
+
+    fn session_due(&mut self, nexus: NexusId, at: Instant, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        if !session.alarm.rings(at) {
+            return;
+        }
+        let is_held_long = session.batch.due_at().is_some_and(|at| at <= now);
+        let is_over = session.connection.is_none() && session.orphaned_at + self.config.linger <= now;
+        if is_held_long {
+            self.release_batch(nexus);
+        }
+        if is_over {
+            self.close_session(nexus);
+        }
+        self.watch(nexus);
+    }
+
+    /// What was dropped.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+}

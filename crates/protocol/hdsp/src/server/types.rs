@@ -1,0 +1,175 @@
+//! What a server is made of, and what it tells and is told.
+
+use std::time::Duration;
+
+use sanwire_ata::{Registers, TaskFile};
+use sanwire_buffer::{Region, Slice, Slices};
+use sanwire_core::{ClientId, NexusId, Path, Peer, Protection};
+use sanwire_security::keys::{Identity, Psk};
+
+use crate::wire::DiskType;
+use crate::wire::discovery::Instance;
+
+/// What a link of a server can take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkLimits {
+    /// The largest packet, in bytes: the MTU of the interface.
+    pub packet_max_bytes: u16,
+    /// W: packets that it has room for.
+    pub window_packets: u32,
+}
+
+/// A disk as a client may use it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disk {
+    /// By which packets name it.
+    pub address: u8,
+    /// Which commands it takes.
+    pub disk_type: DiskType,
+    /// How its data is guarded at least.
+    pub protection: Protection,
+}
+
+/// Which disk a client wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted<'a> {
+    /// By its name.
+    Named(&'a str),
+    /// By its address.
+    At(u8),
+}
+
+/// Who may connect, and what is there for whom. What it says may change at any time.
+pub trait Directory: Send {
+    /// Whether a client may connect. It is asked with the address alone where no client has named itself.
+    fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool;
+
+    /// Whether this very client is listed: it does not wait when others guess passwords.
+    fn is_listed(&self, client: ClientId) -> bool {
+        let _ = client;
+        false
+    }
+
+    /// The secret that this client must know instead of the server's.
+    fn psk(&self, client: ClientId) -> Option<Psk> {
+        let _ = client;
+        None
+    }
+
+    /// A disk that this client may use.
+    fn disk(&self, client: ClientId, wanted: Wanted<'_>) -> Option<Disk>;
+}
+
+/// How a server is configured.
+pub struct ServerConfig {
+    /// Its name, by which clients seek it.
+    pub name: String,
+    /// Its key.
+    pub identity: Identity,
+    /// The secret that clients must know.
+    pub psk: Psk,
+    /// Drawn when the server starts.
+    pub instance: Instance,
+    /// Its links, by their numbers.
+    pub links: Vec<LinkLimits>,
+    /// N: packets of a group, to begin with.
+    pub group_packets: u16,
+    /// Data of writes that a session may have without answer.
+    pub write_room_bytes: u32,
+    /// Data of a command, at the most.
+    pub transfer_max_bytes: u32,
+    /// Who is silent for so long is asked; after four times as long he is gone.
+    pub keep_alive: Duration,
+    /// How long a session without a connection is kept.
+    pub linger: Duration,
+    /// Sessions, at the most.
+    pub sessions_max: usize,
+    /// Sessions of one client.
+    pub sessions_of_client_max: usize,
+    /// M: packets of writes that are held before they are written.
+    pub batch_packets: u32,
+    /// Where received data is put.
+    pub memory: Region,
+    /// Who may connect.
+    pub directory: Box<dyn Directory>,
+    /// Of all chance.
+    pub seed: [u8; 32],
+}
+
+/// A command, or several writes that are one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommandHandle(pub(super) u64);
+
+/// What is to be executed.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// A command of an ATA disk.
+    Ata {
+        /// Its registers.
+        task_file: TaskFile,
+        /// What it writes, in order.
+        data: Vec<Slice>,
+    },
+    /// A command of a SCSI disk.
+    Scsi {
+        /// The command.
+        cdb: Vec<u8>,
+        /// What it writes, in order.
+        data: Vec<Slice>,
+        /// How much it may read, in bytes.
+        room_bytes: u32,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Of a command of an ATA disk.
+    Ata {
+        /// Its registers.
+        registers: Registers,
+        /// What was read: whole sectors.
+        data: Option<Slices>,
+    },
+    /// Of a command of a SCSI disk.
+    Scsi {
+        /// Its status.
+        status: u8,
+        /// Its sense data, 252 bytes at the most.
+        sense: Vec<u8>,
+        /// What was read.
+        data: Option<Slices>,
+    },
+}
+
+/// What the server tells.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// A client has a session.
+    SessionOpened {
+        /// By which its commands are known.
+        nexus: NexusId,
+        /// Whose.
+        client: ClientId,
+        /// From where.
+        path: Path,
+        /// Which disk it uses.
+        disk: Disk,
+    },
+    /// A session is over. Its commands end by themselves, and their answers are for nobody.
+    SessionClosed {
+        /// Which.
+        nexus: NexusId,
+    },
+    /// Execute this and call [`super::Server::reply`].
+    Command {
+        /// For the reply.
+        handle: CommandHandle,
+        /// Who asks.
+        nexus: NexusId,
+        /// Which disk.
+        disk_address: u8,
+        /// What to do.
+        request: Request,
+    },
+}

@@ -1,0 +1,33 @@
+//! Wire formats: what every byte of an HDSP packet means. `docs/protocols/hdsp.md` draws them. All fields are big-endian.
+
+pub mod connection;
+pub mod discovery;
+pub mod flow;
+pub mod header;
+pub mod live;
+pub mod offer;
+pub mod pcu;
+pub mod pdu;
+mod reader;
+
+pub use header::{DiskType, ErrorCode, Header, PacketType};
+pub use pcu::{Class, Pcu};
+pub use pdu::{Pdu, Register};
+pub(crate) use reader::{Reader, put_text};
+
+/// The longest name of a server or volume, in bytes.
+pub const NAME_MAX_BYTES: usize = 64;
+
+/// Why bytes from the network are no packet of ours. Such packets are dropped and counted, never answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Malformed {
+    /// Shorter than the fields that it must have.
+    #[error("the packet ends inside a field")]
+    Truncated,
+    /// A version that we do not speak.
+    #[error("version {0} is not spoken here")]
+    Version(u8),
+    /// A field has a value that the format does not allow.
+    #[error("the field `{0}` has a value that is not allowed")]
+    Field(&'static str),
+}

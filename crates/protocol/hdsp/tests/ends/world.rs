@@ -1,0 +1,228 @@
+//! A server with a disk and a client, and a link on which nothing is lost.
+
+use std::time::Duration;
+
+use sanwire_ata::{DEVICE_LBA, Registers, TaskFile, command_code};
+use sanwire_buffer::{Frame, Region, Slice, Slices};
+use sanwire_core::{ClientId, Instant, LinkId, MacAddress, Path, Peer, Protection};
+use sanwire_hdsp::wire::DiskType;
+use sanwire_hdsp::{
+    Answer, Client, ClientConfig, ClientEvent, Command, CommandHandle, Directory, Disk, LinkLimits, Order, Outcome,
+    Request, Server, ServerConfig, ServerEvent, Wanted,
+};
+use sanwire_security::keys::Identity;
+
+/// What is unusual in a world.
+#[derive(Clone, Copy)]
+pub struct Habits {
+    pub protection: Protection,
+    pub disk_type: DiskType,
+    pub wanted: DiskType,
+    pub client_psk: [u8; 32],
+    pub volume: &'static str,
+    /// The client is.
+    pub is_listed: bool,
+    /// Everybody may connect.
+    pub is_open: bool,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Habits {
+            protection: Protection::Hash,
+            disk_type: DiskType::Sata,
+            wanted: DiskType::Any,
+            client_psk: [9; 32],
+            volume: "v",
+            is_listed: true,
+            is_open: false,
+        }
+    }
+}
+
+struct Door {
+    client: Option<ClientId>,
+    is_open: bool,
+    disk: Disk,
+}
+
+impl Directory for Door {
+    fn permits(&self, _: Peer, client: Option<ClientId>) -> bool {
+        self.is_open || client.is_none() || client == self.client
+    }
+
+    fn disk(&self, _: ClientId, wanted: Wanted<'_>) -> Option<Disk> {
+        (wanted == Wanted::Named("v")).then_some(self.disk)
+    }
+}
+
+/// The station with this number.
+pub fn path(station: u8) -> Path {
+    Path { link: LinkId(0), peer: Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, station])) }
+}
+
+pub struct World {
+    pub server: Server,
+    pub client: Client,
+    pub now: Instant,
+    /// All packets that were sent.
+    pub sent: Vec<Vec<u8>>,
+    /// What the server was to execute.
+    pub asked: Vec<(CommandHandle, Request)>,
+    /// Whether it is executed.
+    pub executes: bool,
+    done: usize,
+    content: Vec<u8>,
+}
+
+impl World {
+    pub fn new(habits: Habits) -> Self {
+        let [client, server] = [[1; 32], [2; 32]].map(|private| Identity::from_private(private).unwrap());
+        let limits = vec![LinkLimits { packet_max_bytes: 1500, window_packets: 64 }];
+        let disk = Disk { address: 3, disk_type: habits.disk_type, protection: habits.protection };
+        let listed = habits.is_listed.then(|| client.client_id());
+        let server = Server::new(ServerConfig {
+            name: "vault".into(),
+            identity: server,
+            psk: [9; 32],
+            instance: [1; 16],
+            links: limits.clone(),
+            group_packets: 32,
+            write_room_bytes: 1 << 20,
+            transfer_max_bytes: 1 << 20,
+            keep_alive: Duration::from_secs(1),
+            linger: Duration::from_secs(60),
+            sessions_max: 8,
+            sessions_of_client_max: 4,
+            batch_packets: 256,
+            memory: Region::new(8 << 20).unwrap(),
+            directory: Box::new(Door { client: listed, is_open: habits.is_open, disk }),
+            seed: [3; 32],
+        });
+        let config = ClientConfig {
+            identity: client,
+            psk: habits.client_psk,
+            server_name: "vault".into(),
+            server_key: None,
+            volume: habits.volume.into(),
+            disk_address: 0,
+            disk_type: habits.wanted,
+            protection: Protection::Checksum,
+            links: limits,
+            places: vec![path(0)],
+            group_packets: 32,
+            patience: Duration::from_secs(30),
+            seed: [4; 32],
+        };
+        let now = Instant::ZERO + Duration::from_secs(1);
+        World {
+            server,
+            client: Client::new(config, now),
+            now,
+            sent: Vec::new(),
+            asked: Vec::new(),
+            executes: true,
+            done: 0,
+            content: vec![0; 1 << 20],
+        }
+    }
+
+    /// Lets time pass, and gives what the client tells.
+    pub fn wait(&mut self, time: Duration) -> Vec<ClientEvent> {
+        let (until, mut events) = (self.now + time, Vec::new());
+        loop {
+            while self.exchange() {}
+            events.extend(std::iter::from_fn(|| self.client.poll_event()));
+            let next = self.client.poll_timeout().into_iter().chain(self.server.poll_timeout()).min();
+            let Some(at) = next.filter(|at| *at <= until) else { break };
+            self.now = self.now.max(at);
+            self.client.handle_timeout(self.now);
+            self.server.handle_timeout(self.now);
+        }
+        self.now = until;
+        events
+    }
+
+    fn exchange(&mut self) -> bool {
+        let mut is_any = false;
+        while let Some((to, packet)) = self.client.poll_transmit(self.now) {
+            let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+            assert!(to == path(0) && bytes.len() <= 1500);
+            self.server.handle_input(path(1), &bytes, self.now);
+            self.sent.push(bytes);
+            is_any = true;
+        }
+        while let Some(event) = self.server.poll_event() {
+            if let ServerEvent::Command { handle, request, .. } = event {
+                self.asked.push((handle, request));
+            }
+        }
+        while self.executes && self.done < self.asked.len() {
+            let (handle, request) = self.asked[self.done].clone();
+            self.done += 1;
+            let (answer, may_repeat) = self.execute(&request);
+            self.server.reply(handle, &answer, may_repeat, self.now);
+        }
+        while let Some((to, packet)) = self.server.poll_transmit(self.now) {
+            let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+            if to == path(1) {
+                self.client.handle_input(path(0), &bytes, self.now);
+                self.sent.push(bytes);
+            }
+            is_any = true;
+        }
+        is_any
+    }
+
+    fn execute(&mut self, request: &Request) -> (Answer, bool) {
+        let (lba, blocks, data) = match request {
+            Request::Ata { task_file, data } => (task_file.lba, u64::from(task_file.count), data),
+            Request::Scsi { cdb, data, .. } => (u64::from(cdb[1]), u64::from(cdb[2]), data),
+        };
+        let place = &mut self.content[lba as usize * 512..(lba + blocks) as usize * 512];
+        let written: Vec<u8> = data.iter().flat_map(|piece| piece.to_vec()).collect();
+        let read = written.is_empty().then(|| Slices::from(Slice::from(place.to_vec())));
+        if read.is_none() {
+            place.copy_from_slice(&written);
+        }
+        let may_repeat = read.is_some();
+        let answer = match request {
+            Request::Ata { task_file, .. } => Answer::Ata { registers: Registers::success(task_file), data: read },
+            Request::Scsi { .. } => Answer::Scsi { status: 0, sense: Vec::new(), data: read },
+        };
+        (answer, may_repeat)
+    }
+
+    /// What comes of a command, and what it reads.
+    pub fn ends(&mut self, order: Order) -> (Outcome, Option<Vec<u8>>) {
+        self.client.order(order, self.now).unwrap();
+        let events = self.wait(Duration::from_secs(1));
+        let ended = events.into_iter().find_map(|event| match event {
+            ClientEvent::Ended { outcome, data, .. } => Some((outcome, data.map(|data| data.to_vec()))),
+            _ => None,
+        });
+        ended.expect("it ends")
+    }
+}
+
+pub fn order(command: Command, data: Option<Vec<u8>>, room: Option<usize>) -> Order {
+    let data = data.map(|data| Slices::from(Slice::from(data)));
+    let room = room.and_then(Frame::zeroed);
+    Order { command, data, room, more: false, may_repeat: true, is_probe: false }
+}
+
+fn command(disk_type: DiskType, code: u8, lba: u64, blocks: u64) -> Command {
+    match disk_type {
+        DiskType::Scsi => Command::Scsi(vec![code, lba as u8, blocks as u8, 0, 0, 0]),
+        _ => Command::Ata(TaskFile::long(code, 0, blocks as u16, [lba as u8, 0, 0, 0, 0, 0], DEVICE_LBA)),
+    }
+}
+
+pub fn write(disk_type: DiskType, lba: u64, data: &[u8]) -> Order {
+    let command = command(disk_type, command_code::WRITE_DMA_EXT, lba, data.len() as u64 / 512);
+    order(command, Some(data.to_vec()), None)
+}
+
+pub fn read(disk_type: DiskType, lba: u64, blocks: u64) -> Order {
+    order(command(disk_type, command_code::READ_DMA_EXT, lba, blocks), None, Some(blocks as usize * 512))
+}

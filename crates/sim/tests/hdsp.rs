@@ -1,0 +1,107 @@
+//! Thousands of seeds of HDSP, by what goes wrong.
+
+use std::time::Duration;
+
+use sanwire_core::Protection;
+use sanwire_sim::hdsp::plan::{Fault, LinkPlan, Plan};
+use sanwire_sim::hdsp::world::World;
+use sanwire_sim::random::Random;
+use sanwire_sim::seeds::{plan_random, run_seeds};
+use sanwire_sim::world::Outcome;
+
+fn bad_link(random: &mut Random) -> LinkPlan {
+    LinkPlan {
+        loss_per_million: random.choose(&[0, 1_000, 20_000, 100_000, 300_000]),
+        duplicate_per_million: random.choose(&[0, 10_000, 200_000]),
+        damage_per_million: random.choose(&[0, 10_000]),
+        jitter_us: random.choose(&[0, 10, 1_000, 20_000]),
+    }
+}
+
+/// Moments at which something happens.
+fn faults(random: &mut Random, draw: impl Fn(&mut Random) -> Fault) -> Vec<(Duration, Fault)> {
+    (0..random.range(1..=4)).map(|_| (random.micros(0..=2_500_000), draw(random))).collect()
+}
+
+fn lives(plan: Plan) -> Outcome<()> {
+    let (commands, clients) = (u64::from(plan.commands), plan.clients as u64);
+    let seen = World::new(plan).live()?;
+    match seen.ended == commands * clients {
+        true => Ok(()),
+        false => Err(format!("{} of {} commands ended", seen.ended, commands * clients)),
+    }
+}
+
+#[test]
+fn calm() {
+    run_seeds("calm", 200, |seed| lives(Plan::calm(seed, &mut plan_random(100, seed))));
+}
+
+#[test]
+fn loss() {
+    run_seeds("loss", 500, |seed| {
+        let mut random = plan_random(101, seed);
+        lives(Plan { link: bad_link(&mut random), ..Plan::calm(seed, &mut random) })
+    });
+}
+
+#[test]
+fn cuts() {
+    run_seeds("cuts", 300, |seed| {
+        let mut random = plan_random(102, seed);
+        let faults = faults(&mut random, |random| Fault::Cut { micros: random.range(1_000..=4_000_000) });
+        lives(Plan { link: bad_link(&mut random), faults, ..Plan::calm(seed, &mut random) })
+    });
+}
+
+#[test]
+fn restarts() {
+    run_seeds("restarts", 300, |seed| {
+        let mut random = plan_random(103, seed);
+        let faults = faults(&mut random, |random| Fault::Restart { loses_power: random.chance(500_000) });
+        let error_per_million = random.choose(&[0, 50_000]);
+        lives(Plan { link: bad_link(&mut random), faults, error_per_million, ..Plan::calm(seed, &mut random) })
+    });
+}
+
+#[test]
+fn attacks() {
+    run_seeds("attacks", 300, |seed| {
+        let mut random = plan_random(104, seed);
+        // Without authentication of data, an attacker on the link can change data.
+        let protection = random.choose(&Protection::ALL[1..]);
+        let link = if random.chance(500_000) { bad_link(&mut random) } else { LinkPlan::default() };
+        lives(Plan { link, protection, is_attacked: true, ..Plan::calm(seed, &mut random) })
+    });
+}
+
+/// Clients that lose patience: what they gave may be done or not, and what is said afterwards is true.
+#[test]
+fn impatience() {
+    run_seeds("impatience", 300, |seed| {
+        let mut random = plan_random(105, seed);
+        let draw = |random: &mut Random| match random.chance(500_000) {
+            true => Fault::Cut { micros: random.range(1_000..=4_000_000) },
+            false => Fault::Restart { loses_power: random.chance(300_000) },
+        };
+        let faults = faults(&mut random, draw);
+        let patience = random.micros(300_000..=3_000_000);
+        lives(Plan { link: bad_link(&mut random), faults, patience, ..Plan::calm(seed, &mut random) })
+    });
+}
+
+/// Everything at once.
+#[test]
+fn storms() {
+    run_seeds("storms", 500, |seed| {
+        let mut random = plan_random(106, seed);
+        let draw = |random: &mut Random| match random.chance(500_000) {
+            true => Fault::Cut { micros: random.range(1_000..=2_000_000) },
+            false => Fault::Restart { loses_power: random.chance(300_000) },
+        };
+        let faults = faults(&mut random, draw);
+        let protection = random.choose(&Protection::ALL[1..]);
+        let (link, error_per_million) = (bad_link(&mut random), random.choose(&[0, 50_000]));
+        lives(Plan { link, faults, protection, error_per_million, is_attacked: true, ..Plan::calm(seed, &mut random) })
+    });
+}

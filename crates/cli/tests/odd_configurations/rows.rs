@@ -108,7 +108,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (
         with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['02:00:5e:10:00:01', 'any']"),
         Warned,
-        "allow: 02:00:5e:10:00:01 names nobody here, since it takes an hs-eth: wire",
+        "allow: 02:00:5e:10:00:01 names nobody here, since it takes an hs-eth: or aoe: wire",
     ),
     (
         with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['fe80::/10', '10.0.0.0/8']"),

@@ -2,6 +2,7 @@
 
 mod counters;
 mod nexus;
+mod recent;
 mod server;
 mod types;
 

@@ -6,6 +6,7 @@ use sanwire_ata::{Drive, Execution};
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, MacAddress, NexusId, Path};
 
+use super::recent::{Mark, Recent};
 use crate::wire::{Address, AtaHeader, Header};
 
 /// A station at a target.
@@ -18,6 +19,8 @@ pub(super) struct Nexus {
     /// Its share of the memory.
     pub(super) memory: Region,
     pub(super) commands: BTreeMap<u64, Running>,
+    /// The writes that it has given a moment ago.
+    pub(super) recent: Recent,
     pub(super) used_at: Instant,
 }
 
@@ -27,6 +30,8 @@ pub(super) struct Running {
     pub(super) header: Header,
     pub(super) ata: AtaHeader,
     pub(super) execution: Execution,
+    /// Of what changes the medium: by which it is known when it comes twice.
+    pub(super) mark: Option<Mark>,
 }
 
 impl Nexus {

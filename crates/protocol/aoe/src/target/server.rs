@@ -12,6 +12,7 @@ use sanwire_scsi::{Reply, Status, Task};
 
 use super::counters::Counters;
 use super::nexus::{Nexus, Running};
+use super::recent::{Mark, Recent};
 use super::types::{TargetConfig, TargetEvent};
 use crate::shelves::Entry;
 use crate::wire::{self, ATA_BYTES, Address, AtaHeader, Config, ConfigOrder, Header, SECTOR_BYTES, WireError, command};
@@ -162,6 +163,11 @@ impl Target {
             self.counters.repeated += 1;
             return;
         }
+        let mark = changes_medium(&task_file).then(|| Mark::of(header.tag, &argument[..ATA_BYTES + data_bytes]));
+        if let Some(answer) = mark.and_then(|mark| nexus.recent.answer(mark, now)) {
+            self.counters.repeated += 1;
+            return self.send(path, &header.response(header.address), &answer.to_bytes(), None);
+        }
         if nexus.commands.len() >= usize::from(self.config.buffers) {
             self.counters.beyond_window += 1;
             return;
@@ -181,7 +187,7 @@ impl Target {
                 }
             },
         };
-        self.begin(id, Message { path, header, ata }, task_file, data, now);
+        self.begin(id, Message { path, header, ata, mark }, task_file, data, now);
     }
 
     fn begin(&mut self, id: NexusId, message: Message, task_file: TaskFile, data: Option<Slice>, now: Instant) {
@@ -189,8 +195,8 @@ impl Target {
         let (execution, step) = Execution::begin(task_file, data, &mut nexus.drive);
         let number = self.next_command;
         self.next_command += 1;
-        let Message { path, header, ata } = message;
-        nexus.commands.insert(number, Running { path, header, ata, execution });
+        let Message { path, header, ata, mark } = message;
+        nexus.commands.insert(number, Running { path, header, ata, execution, mark });
         self.go_on(id, number, step, now);
     }
 
@@ -215,8 +221,8 @@ impl Target {
         self.next_nexus += self.config.nexuses.1;
         let memory = self.config.memory.share(GUARANTEED_BYTES);
         self.events.push_back(TargetEvent::Opened { nexus: id, path, address, memory: memory.clone() });
-        let (drive, commands) = (Drive::default(), BTreeMap::new());
-        self.nexuses.insert(id, Nexus { id, station, address, lun, drive, memory, commands, used_at: now });
+        let (drive, commands, recent) = (Drive::default(), BTreeMap::new(), Recent::default());
+        self.nexuses.insert(id, Nexus { id, station, address, lun, drive, memory, commands, recent, used_at: now });
         self.by_station.insert((station, address), id);
         self.tend_at.get_or_insert(now + IDLE_MAX);
         Some(id)
@@ -256,11 +262,14 @@ impl Target {
             Step::Ask(ask) => self.ask(id, number, ask),
             Step::Later(ask) => drop(self.later.insert((now + BUSY_WAIT, number), (id, ask))),
             Step::Done(Answer { registers, data }) => {
-                let Some(running) = self.nexuses.get_mut(&id).and_then(|nexus| nexus.commands.remove(&number)) else {
-                    return;
-                };
-                let Running { path, header, ata, .. } = running;
-                self.send(path, &header.response(header.address), &ata.response(&registers).to_bytes(), data);
+                let Some(nexus) = self.nexuses.get_mut(&id) else { return };
+                let Some(running) = nexus.commands.remove(&number) else { return };
+                let Running { path, header, ata, mark, .. } = running;
+                let answer = ata.response(&registers);
+                if let Some(mark) = mark.filter(|_| registers.is_success()) {
+                    nexus.recent.add(mark, answer, now);
+                }
+                self.send(path, &header.response(header.address), &answer.to_bytes(), data);
             }
         }
     }
@@ -343,6 +352,13 @@ struct Message {
     path: Path,
     header: Header,
     ata: AtaHeader,
+    mark: Option<Mark>,
+}
+
+/// Whether a command must not be obeyed once more after others.
+fn changes_medium(task_file: &TaskFile) -> bool {
+    let command = Command::parse(task_file);
+    matches!(command, Some(Command::Write { .. } | Command::Trim { .. } | Command::Zero { .. }))
 }
 
 /// How much data comes with a command, in bytes.

@@ -165,6 +165,19 @@ fn no_more_is_under_way_than_is_announced_and_nothing_twice() {
 }
 
 #[test]
+fn a_write_that_comes_twice_is_done_once() {
+    let mut world = World::new();
+    let write = |data: u8| ata(9, 0x41, 0x34, 1, 5, &[data; 512]);
+    let first = world.give(0, HOST, &write(1));
+    let first = first.last().cloned();
+    world.keeps = true;
+    assert_eq!(world.give(0, HOST, &write(1)).last().cloned(), first, "answered from memory");
+    assert!(world.kept.is_empty());
+    world.give(0, HOST, &write(2));
+    assert_eq!(world.kept.len(), 1, "a tag alone says nothing");
+}
+
+#[test]
 fn a_unit_that_is_busy_is_asked_again() {
     let mut world = World::new();
     world.give(0, HOST, &ata(0, 0x40, 0x24, 1, 0, &[]));

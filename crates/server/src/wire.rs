@@ -266,6 +266,7 @@ mod tests {
             ("iscsi:10.0.0.1", "iscsi:10.0.0.1:3260"),
             ("iscsi:[::1],1", "iscsi:[::1]:3260"),
             ("iscsi:[::]:99,2", "iscsi:[::]:99,2"),
+            ("aoe:eth0", "aoe:eth0"),
         ] {
             assert_eq!(text.parse::<Wire>().unwrap().to_string(), canonical);
         }
@@ -274,7 +275,9 @@ mod tests {
     #[test]
     fn refusals_say_what_to_write() {
         for (text, part) in [
-            ("eth0", "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0) or iscsi:ADDR[:3260]"),
+            ("eth0", "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0), iscsi:ADDR[:3260]"),
+            ("eth0", " or aoe:IF (like aoe:eth0)"),
+            ("aoe:", "'' is no network interface"),
             ("tcp:1.2.3.4", "'tcp:1.2.3.4' is no wire"),
             ("hs-eth:", "'' is no network interface"),
             ("hs-eth:much-too-long-name", "is no network interface"),

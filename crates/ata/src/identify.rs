@@ -27,6 +27,8 @@ pub struct IdentifyDevice {
     pub physical_sector_exponent: u8,
     /// 0001h: it does not rotate; 0000h: not said; else rotations per minute.
     pub rotation_rate: u16,
+    /// Its name among all disks.
+    pub world_wide_name: Option<u64>,
     /// The sectors of a block of READ and WRITE MULTIPLE as they are set; zero: these commands are off.
     pub multiple: u8,
     /// The multiword DMA mode that is set, if any is.
@@ -96,6 +98,7 @@ const FLUSH: u16 = 1 << 12;
 const FLUSH_EXT: u16 = 1 << 13;
 /// Words 84 and 87.
 const FORCED_WRITES: u16 = 1 << 6;
+const WORLD_WIDE_NAME: u16 = 1 << 8;
 /// Word 69.
 const DETERMINISTIC_AFTER_TRIM: u16 = 1 << 14;
 const ZEROES_AFTER_TRIM: u16 = 1 << 5;
@@ -162,8 +165,14 @@ impl IdentifyDevice {
             | bit(self.abilities.has_flush_ext, FLUSH_EXT);
         words[83] = VALID | commands;
         words[86] = 0x8000 | commands; // words 119 and 120 count
-        words[84] = VALID | bit(self.abilities.has_forced_writes, FORCED_WRITES);
+        words[84] = VALID
+            | bit(self.abilities.has_forced_writes, FORCED_WRITES)
+            | bit(self.world_wide_name.is_some(), WORLD_WIDE_NAME);
         words[87] = words[84];
+        for (at, word) in words[108..112].iter_mut().enumerate() {
+            // The upper word is the first.
+            *word = self.world_wide_name.map_or(0, |name| (name >> (48 - 16 * at)) as u16);
+        }
         (words[119], words[120]) = (VALID, VALID);
         if let Some(trim) = self.trim {
             words[69] = bit(trim.reads_zeroes, DETERMINISTIC_AFTER_TRIM | ZEROES_AFTER_TRIM);
@@ -226,6 +235,8 @@ impl IdentifyDevice {
                 0
             },
             rotation_rate: word(217),
+            world_wide_name: (counts(87) && word(87) & WORLD_WIDE_NAME != 0)
+                .then(|| (108..112).fold(0, |name, at| name << 16 | u64::from(word(at)))),
             multiple: if multiple & 0x0100 != 0 { multiple as u8 } else { 0 },
             dma_mode: (0..=2).find(|mode| word(63) & (0x0100 << mode) != 0),
             abilities: Abilities {

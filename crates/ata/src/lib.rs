@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod drive;
+mod host;
 mod identify;
 mod place;
 pub mod smart;
@@ -11,6 +13,8 @@ mod task_file;
 pub mod trim;
 
 pub use command::{Command, Feature, Smart, TransferMode, code as command_code};
+pub use drive::{Answer, Ask, Drive, Execution, Facts, Step};
+pub use host::{Host, Plan, Told, Work};
 pub use identify::{Abilities, IDENTIFY_BYTES, IdentifyDevice, IdentifyError, Trim};
 pub use place::{Chs, Place};
 pub use task_file::{DEVICE_LBA, Registers, SECTORS_OF_28_BITS, TaskFile, error, status};

@@ -199,6 +199,7 @@ impl Volumes {
         let volumes = join(in_file, given);
         check_names(&volumes)?;
         check_places(&volumes)?;
+        check_shelves(&volumes)?;
         // Who writes a file says what is served.
         if !volumes.is_empty() || has_file {
             return Ok(Volumes { volumes, origins, make_directory: None });
@@ -287,6 +288,21 @@ fn accepted(
         }
     }
     Ok(accepted)
+}
+
+/// Refuses two volumes at one address.
+fn check_shelves(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
+    for (index, volume) in volumes.iter().enumerate() {
+        let is_same = |other: &&VolumeSpec| volume.aoe.is_some() && other.aoe == volume.aoe;
+        if let (Some(at), Some(other)) = (volume.aoe, volumes[..index].iter().find(is_same)) {
+            let (first, second) = (&other.name, &volume.name);
+            return Err(misuse(format!(
+                "the volumes {first} and {second} both are at shelf {} and slot {}: give one another slot",
+                at.shelf, at.slot
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn check_wires(wires: &[Wire]) -> anyhow::Result<()> {

@@ -171,6 +171,9 @@ fn reach_options(args: &ReachArgs, server: &Server) -> anyhow::Result<ClientOpti
         (_, None) => {}
         (Server::HyperScsi(_), Some(path)) => options.psk = keys::psk(&read_password(path)?)?,
         (Server::Iscsi(_), Some(path)) => options.iscsi.secret = Some(chap_secret(path)?),
+        (Server::Aoe(_), Some(_)) => {
+            return Err(misuse(format!("{server}: AoE has no passwords: leave --password-file out")));
+        }
     }
     if let (Server::HyperScsi(_), Some(path)) = (server, &args.secret_file) {
         options.psk = keys::secret(path)?;
@@ -205,12 +208,15 @@ pub(crate) fn check_protocol(args: &ClientArgs, server: &Server) -> anyhow::Resu
         ("--lock-media", args.lock_media),
         ("--links", args.reach.links.0 != Links::default()),
     ];
-    let (given, other) = match server {
-        Server::HyperScsi(_) => (&of_iscsi[..], "iSCSI"),
-        Server::Iscsi(_) => (&of_hyperscsi[..], "HyperSCSI"),
+    let of_others = match server {
+        Server::HyperScsi(_) => vec![(&of_iscsi[..], "iSCSI")],
+        Server::Iscsi(_) => vec![(&of_hyperscsi[..], "HyperSCSI")],
+        Server::Aoe(_) => vec![(&of_iscsi[..], "iSCSI"), (&of_hyperscsi[..], "HyperSCSI")],
     };
-    match given.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => {
+    let mut given =
+        of_others.into_iter().flat_map(|(options, other)| options.iter().map(move |option| (option, other)));
+    match given.find(|((_, is_given), _)| *is_given) {
+        Some(((option, _), other)) => {
             Err(misuse(format!("{option} is for {other}, and {server} speaks something else: leave it out")))
         }
         None => Ok(()),

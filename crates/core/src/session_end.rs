@@ -11,6 +11,8 @@ pub enum SessionEnd {
     Lost,
     /// The client has begun another one in its place.
     Replaced,
+    /// The client has not used it for long, and has nothing there that it would miss.
+    Idle,
     /// The server has ended it: an administrator wanted that, its target is gone, or the server stops.
     Dropped,
 }
@@ -21,6 +23,7 @@ impl fmt::Display for SessionEnd {
             SessionEnd::Closed => "closed by the client",
             SessionEnd::Lost => "connection lost",
             SessionEnd::Replaced => "replaced by a new session of the client",
+            SessionEnd::Idle => "not used any more",
             SessionEnd::Dropped => "dropped by the server",
         })
     }

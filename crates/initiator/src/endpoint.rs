@@ -58,13 +58,15 @@ pub enum ConnectError {
         failure: Failure,
     },
     /// Only HyperSCSI carries management.
-    #[error("{server} cannot be managed over iSCSI: use its hs+ip:// or hs+eth:// URL, or `sanwire ctl` on its host")]
+    #[error(
+        "{server} cannot be managed over iSCSI or AoE: use its hs+ip:// or hs+eth:// URL, or `sanwire ctl` on its host"
+    )]
     NotManaged {
         /// The server.
         server: String,
     },
-    /// The URL names a host only.
-    #[error("{host} names no target: add /TARGET (`sanwire ls {host}` lists them)")]
+    /// The URL names a host, or an Ethernet, only.
+    #[error("{host} names no target: add one (`sanwire ls {host}` lists them)")]
     NoTarget {
         /// The URL.
         host: String,
@@ -143,11 +145,11 @@ impl Endpoint {
     pub(crate) fn open(server: &HyperScsiServer, options: &ClientOptions) -> Result<Endpoint, ConnectError> {
         match server {
             HyperScsiServer::Ethernet { interface: Some(interface), server: Station::Mac(mac) } => {
-                Endpoint::ethernet(std::slice::from_ref(interface), *mac, RING_BYTES_DEFAULT)
+                Endpoint::ethernet(std::slice::from_ref(interface), ETHERTYPE, *mac, RING_BYTES_DEFAULT)
             }
             HyperScsiServer::Ethernet { server: station, .. } => {
                 let interfaces = session::locate(server, options)?;
-                Endpoint::ethernet(&interfaces, station.address(), RING_BYTES_DEFAULT)
+                Endpoint::ethernet(&interfaces, ETHERTYPE, station.address(), RING_BYTES_DEFAULT)
             }
             HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port, &options.name_servers),
         }
@@ -162,20 +164,26 @@ impl Endpoint {
         const RING_BYTES: usize = 1 << 20;
         match server {
             HyperScsiServer::Ethernet { interface, server } => {
-                let interfaces = match interface {
-                    Some(interface) => vec![interface.clone()],
-                    None => ethernets()?,
-                };
-                Endpoint::ethernet(&interfaces, server.address(), RING_BYTES)
+                Endpoint::ethernet(&meant(interface.as_deref())?, ETHERTYPE, server.address(), RING_BYTES)
             }
             HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port, &options.name_servers),
         }
     }
 
-    fn ethernet(interfaces: &[String], mac: MacAddress, ring_bytes: usize) -> Result<Endpoint, ConnectError> {
+    /// Opens ports towards everybody on an Ethernet, or on all of them, by a protocol that has no names.
+    pub(crate) fn of_stations(interface: Option<&str>, ethertype: u16) -> Result<Endpoint, ConnectError> {
+        Endpoint::ethernet(&meant(interface)?, ethertype, MacAddress::BROADCAST, RING_BYTES_DEFAULT)
+    }
+
+    fn ethernet(
+        interfaces: &[String],
+        ethertype: u16,
+        mac: MacAddress,
+        ring_bytes: usize,
+    ) -> Result<Endpoint, ConnectError> {
         let peer = Peer::Ethernet(mac);
         let doors = interfaces.iter().map(|interface| {
-            let door = Door::Ethernet { interface: interface.clone(), ethertype: ETHERTYPE, ring_bytes };
+            let door = Door::Ethernet { interface: interface.clone(), ethertype, ring_bytes };
             (Ok(door), peer, format!("raw Ethernet on {interface}"))
         });
         Endpoint::through(doors, |source| match source.kind() {
@@ -230,6 +238,11 @@ impl Station {
             Station::Name(_) => MacAddress::BROADCAST,
         }
     }
+}
+
+/// This interface, or all Ethernets.
+fn meant(interface: Option<&str>) -> Result<Vec<String>, ConnectError> {
+    interface.map_or_else(ethernets, |interface| Ok(vec![interface.to_owned()]))
 }
 
 /// The interfaces that are an Ethernet and up; those with a carrier first.

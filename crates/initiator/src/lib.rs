@@ -28,7 +28,7 @@ pub use queue::{
     AllocatedRun, Completer, Notify, Op, OpClass, OpCounts, OpDurations, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX,
     VolumeLooker,
 };
-pub use session::table::HS_IP_PORT;
-pub use session::{Failure, Found, FoundLink, LinkStatus, discover, targets};
-pub use url::{HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
+pub use session::table::{AoeAddress, HS_IP_PORT};
+pub use session::{AoeTarget, Failure, Found, FoundLink, LinkStatus, aoe_targets, discover, targets};
+pub use url::{AoeServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
 pub use volume::{BufferPool, InfoCell, Volume, VolumeError, VolumeInfo, WireUnit};

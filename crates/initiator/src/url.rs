@@ -1,5 +1,5 @@
-//! Where a volume is, as people write it: `hs+ip://HOST[:5674]/VOLUME`, `hs+eth://[IF]/SERVER/VOLUME` or
-//! `iscsi://[USER@]HOST[:3260]/TARGET/LUN`.
+//! Where a volume is, as people write it: `hs+ip://HOST[:5674]/VOLUME`, `hs+eth://[IF]/SERVER/VOLUME`,
+//! `iscsi://[USER@]HOST[:3260]/TARGET/LUN` or `aoe://[IF]/SHELF.SLOT`.
 
 mod parser;
 
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use sanwire_core::MacAddress;
 use sanwire_scsi::IscsiName;
 
-use crate::session::table::{HS_IP_PORT, ISCSI_PORT, SCHEMES, Scheme};
+use crate::session::table::{AoeAddress, HS_IP_PORT, ISCSI_PORT, SCHEMES, Scheme};
 use crate::volume::VolumeInfo;
 pub(crate) use parser::Parser;
 
@@ -29,6 +29,17 @@ pub enum Server {
     HyperScsi(HyperScsiServer),
     /// By iSCSI.
     Iscsi(IscsiServer),
+    /// By ATA over Ethernet.
+    Aoe(AoeServer),
+}
+
+/// An AoE target, or all that there are on an Ethernet. A target has one volume, which is called as it is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct AoeServer {
+    /// Our network interface; `None`: every Ethernet on which the target is found.
+    pub interface: Option<String>,
+    /// Its shelf and slot; without them, all that are there are meant.
+    pub address: Option<AoeAddress>,
 }
 
 /// A server that speaks HyperSCSI.
@@ -126,6 +137,7 @@ impl Url {
         let name = match &self.server {
             Server::HyperScsi(_) => volume.name.to_string(),
             Server::Iscsi(_) => volume.lun.to_string(),
+            Server::Aoe(_) => volume.name.to_string(),
         };
         Url { server: self.server.clone(), volume: Some(name) }
     }
@@ -139,6 +151,7 @@ impl Url {
             Server::HyperScsi(_) => "/VOLUME",
             Server::Iscsi(IscsiServer { target: Some(_), .. }) => "/LUN",
             Server::Iscsi(_) => "/TARGET/LUN",
+            Server::Aoe(_) => "/SHELF.SLOT",
         };
         self.volume.as_deref().ok_or_else(|| UrlError::NoVolume { url: self.to_string(), missing })
     }
@@ -181,7 +194,9 @@ impl fmt::Display for Url {
     /// The canonical text, which parses to the same URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.server.fmt(f)?;
-        self.volume.iter().try_for_each(|volume| write!(f, "/{volume}"))
+        // The target's own URL is that of its volume.
+        let volume = self.volume.iter().filter(|_| !matches!(self.server, Server::Aoe(_)));
+        volume.into_iter().try_for_each(|volume| write!(f, "/{volume}"))
     }
 }
 
@@ -191,7 +206,16 @@ impl fmt::Display for Server {
         match self {
             Server::HyperScsi(server) => server.fmt(f),
             Server::Iscsi(server) => server.fmt(f),
+            Server::Aoe(server) => server.fmt(f),
         }
+    }
+}
+
+impl fmt::Display for AoeServer {
+    /// The URL of the target, or of the Ethernet.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "aoe://{}", self.interface.as_deref().unwrap_or_default())?;
+        self.address.iter().try_for_each(|address| write!(f, "/{address}"))
     }
 }
 

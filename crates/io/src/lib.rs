@@ -42,6 +42,7 @@ pub use clock::{Clock, process_time, thread_time};
 pub use packet::{PacketPort, RING_BYTES_DEFAULT};
 pub use poller::{Poller, Ready};
 pub use port::{BATCH_PACKETS, LocalAddress, Port, PortCounters};
+pub use steering::STEERING_OFFSET_BYTES;
 pub use streams::Interest;
 pub use udp::UdpPort;
 pub use waker::Waker;

@@ -1,7 +1,7 @@
 //! Spreading the packets of one address over several shards, in the kernel.
 //!
-//! The big-endian u32 at byte 8 of every packet, modulo the number of shards, is the index of the shard that gets it; packets too
-//! short for that go to shard 0. The kernel numbers shards by the order in which their sockets join, and while some are not there
+//! The big-endian u32 at byte 8 of every packet (where a protocol has nothing of use there, at another one), modulo the number of
+//! shards, is the index of the shard that gets it; packets too short for that go to shard 0. The kernel numbers shards by the order in which their sockets join, and while some are not there
 //! it gives their packets to others. So the sockets of all shards are opened together, in the order of the shards, and hear
 //! nothing before all are there.
 //!
@@ -16,8 +16,8 @@ use libc::{c_int, sock_filter, sock_fprog};
 
 use crate::sys;
 
-/// Where the steering word lies in every packet.
-pub(crate) const STEERING_OFFSET_BYTES: usize = 8;
+/// Where the steering word lies in every packet, as a rule.
+pub const STEERING_OFFSET_BYTES: usize = 8;
 
 /// The word that chooses the shard of a packet made of these parts; `None` when it is too short to have one.
 pub(crate) fn steering_word(head: &[u8], payload: &[u8]) -> Option<[u8; 4]> {
@@ -35,10 +35,10 @@ pub(crate) fn join_fanout(socket: BorrowedFd<'_>, group: u16) -> io::Result<()> 
     sys::set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &(u32::from(group) | mode << 16))
 }
 
-/// Gives the group of a packet socket the rule that chooses among so many shards.
-pub(crate) fn choose_in_fanout(socket: BorrowedFd<'_>, shards: u32) -> io::Result<()> {
+/// Gives the group of a packet socket the rule that chooses among so many shards by the word at this byte.
+pub(crate) fn choose_in_fanout(socket: BorrowedFd<'_>, word_at: usize, shards: u32) -> io::Result<()> {
     // The kernel runs it with the packet at its network header, whatever precedes that.
-    let offset = libc::SKF_NET_OFF.cast_unsigned() + STEERING_OFFSET_BYTES as u32;
+    let offset = libc::SKF_NET_OFF.cast_unsigned() + word_at as u32;
     attach(socket, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, choice(offset, shards))
 }
 

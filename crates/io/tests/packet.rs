@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Head, Packet};
 use sanwire_core::{MacAddress, Peer};
-use sanwire_io::{BATCH_PACKETS, Clock, PacketPort, Poller, Port, RING_BYTES_DEFAULT, Waker, interface};
+use sanwire_io::{
+    BATCH_PACKETS, Clock, PacketPort, Poller, Port, RING_BYTES_DEFAULT, STEERING_OFFSET_BYTES, Waker, interface,
+};
 
 const ETHERTYPE: u16 = 0x88b5;
 const OTHER_ETHERTYPE: u16 = 0x88b6;
@@ -65,7 +67,8 @@ impl Hosts {
     }
 
     fn open_shards(&self, host: usize, shards: u32, group: u16) -> Vec<Port> {
-        let open = || PacketPort::open_shards("wire", ETHERTYPE, RING_BYTES_DEFAULT, shards, group);
+        let open =
+            || PacketPort::open_shards("wire", ETHERTYPE, RING_BYTES_DEFAULT, (STEERING_OFFSET_BYTES, shards), group);
         self.on(host, open).unwrap().into_iter().map(Port::from).collect()
     }
 

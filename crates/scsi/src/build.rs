@@ -124,6 +124,12 @@ pub fn write_same_16(extent: Extent, unmap: bool, no_data: bool) -> Cdb {
     sixteen(code::WRITE_SAME_16, u8::from(unmap) << 3 | u8::from(no_data), extent)
 }
 
+/// VERIFY (16) without data: the blocks only have to be readable.
+#[must_use]
+pub fn verify_16(extent: Extent) -> Cdb {
+    sixteen(code::VERIFY_16, 0, extent)
+}
+
 /// UNMAP with a parameter list of this length (see [`crate::unmap_parameters`]).
 #[must_use]
 pub fn unmap(parameter_bytes: u16) -> Cdb {

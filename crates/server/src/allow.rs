@@ -93,6 +93,19 @@ impl AllowList {
         self.0.iter().any(|rule| rule.permits(peer, client))
     }
 
+    /// Whether the station at this address may be served, of which nothing else is known. `is_local` is as for [`AllowList::permits`].
+    #[must_use]
+    pub fn permits_station(&self, station: MacAddress, is_local: bool) -> bool {
+        if self.0.is_empty() {
+            return is_local;
+        }
+        self.0.iter().any(|rule| match rule {
+            AllowRule::Any => true,
+            AllowRule::Mac(mac) => *mac == station,
+            AllowRule::Prefix(_) | AllowRule::Client(_) | AllowRule::Initiator(_) => false,
+        })
+    }
+
     /// Whether the iSCSI initiator of this name at this address may be served. `is_local` is as for [`AllowList::permits`].
     #[must_use]
     pub fn permits_initiator(&self, name: &IscsiName, address: IpAddr, is_local: bool) -> bool {

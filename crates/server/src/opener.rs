@@ -105,7 +105,8 @@ impl Opener {
             (Some((interface, ethertype)), _) => {
                 // Another group each time: the former one is bound to the interface that is gone.
                 let group = group(std::process::id(), self.number, round);
-                let ports = PacketPort::open_shards(interface, ethertype, self.ring_bytes, shards, group)?;
+                let steering = (self.wire.word_at().unwrap_or_default(), shards);
+                let ports = PacketPort::open_shards(interface, ethertype, self.ring_bytes, steering, group)?;
                 Ok(ports.into_iter().map(Port::from).collect())
             }
             (None, Some(address)) if shards == 1 => UdpPort::open(address).map(|port| vec![port.into()]),

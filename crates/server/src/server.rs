@@ -10,8 +10,8 @@ mod portals;
 pub(crate) use self::grounds::Grounds;
 pub(crate) use self::looking::View;
 pub(crate) use self::opener::VolumeOpener;
-use self::opening::add_volumes;
 pub(crate) use self::opening::{MissingVolume, note_units};
+use self::opening::{add_volumes, refuse_in_the_clear};
 use self::portals::listeners;
 
 use std::io;
@@ -24,7 +24,6 @@ use std::thread::JoinHandle;
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
-use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_io::{Port, Waker};
 
@@ -33,10 +32,10 @@ use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::events::EventLog;
 use crate::flushing::flush_all;
+use crate::front::aoe::addresses::Addresses;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
-use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
-use crate::front::iscsi::target_table::TargetChanges;
+use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::{self, FrontParts, LoginService};
 use crate::kept::StateLock;
 use crate::link::LinkPort;
@@ -64,6 +63,7 @@ pub struct Server {
     /// Requests to manage the server, for who manages it.
     letters: Mutex<Option<Letters>>,
     levels: Arc<ProtectionTable>,
+    addresses: Arc<Addresses>,
     slots: Slots,
     exports: Arc<TargetNodes>,
     /// Held while the targets change.
@@ -161,6 +161,7 @@ impl Server {
     ) -> Result<Prepared<P>, StartError> {
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
         let missing = add_volumes(&units, &levels, &mut config, &pools, may_be_missing)?;
+        let addresses = Addresses::open(&config, &units, &levels)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
         if let Some(path) = &config.audit_log {
             AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
@@ -182,6 +183,7 @@ impl Server {
             clients: Arc::new(clients),
             letters: Mutex::new(Some(letters)),
             levels,
+            addresses: Arc::new(addresses),
             slots,
             exports,
             changing: Mutex::default(),
@@ -253,6 +255,8 @@ impl Server {
             clients: &self.clients,
             levels: &self.levels,
             targets: &self.exports,
+            addresses: &self.addresses,
+            units: &self.units,
             instance: self.instance,
             inbox: &start.inbox,
             home: &self.shards[index as usize],
@@ -378,20 +382,6 @@ impl ShardPlace {
             Ok(ShardPlace { memory, waker, mailbox, mail })
         };
         (0..shards).map(place).collect()
-    }
-}
-
-/// iSCSI protects nothing that it carries. Only units that come are looked at.
-fn refuse_in_the_clear(
-    (targets, changes): (&TargetNodes, &TargetChanges),
-    units: &LogicalUnits,
-    level: impl Fn(Lun, &str) -> Protection,
-) -> Result<(), TargetNodeError> {
-    let is_protected =
-        |volume: &str| units.find_named(volume).is_some_and(|(lun, _)| level(lun, volume) > Protection::Checksum);
-    match targets.table().new_units(changes).into_iter().find(|(_, volume)| is_protected(volume)) {
-        Some((target, volume)) => Err(TargetNodeError::Protected { target: target.clone(), volume: volume.to_owned() }),
-        None => Ok(()),
     }
 }
 

@@ -25,13 +25,17 @@ pub(crate) struct WireKind {
     pub(crate) front: u8,
     /// Who else may have taken its port.
     pub(crate) listener: &'static str,
+    /// Whether those who use it are clients with ids.
+    pub(crate) is_for_clients: bool,
+    /// Whether volumes have addresses of their own there.
+    pub(crate) has_shelves: bool,
 }
 
 /// What a wire goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carrier {
-    /// Packets on raw Ethernet.
-    Ethernet { ethertype: u16 },
+    /// Packets on raw Ethernet; the word at byte `word_at` says which shard they are for.
+    Ethernet { ethertype: u16, word_at: usize },
     /// Packets over UDP; the port is that for which none is said.
     Datagrams { port: u16 },
     /// Connections over TCP, in portal groups.
@@ -110,9 +114,30 @@ impl Wire {
     /// The EtherType of its packets, on raw Ethernet.
     pub(crate) fn ethertype(&self) -> Option<u16> {
         match self.kind.carrier {
-            Carrier::Ethernet { ethertype } => Some(ethertype),
+            Carrier::Ethernet { ethertype, .. } => Some(ethertype),
             Carrier::Datagrams { .. } | Carrier::Streams { .. } => None,
         }
+    }
+
+    /// Where its packets say which shard they are for, on raw Ethernet.
+    pub(crate) fn word_at(&self) -> Option<usize> {
+        match self.kind.carrier {
+            Carrier::Ethernet { word_at, .. } => Some(word_at),
+            Carrier::Datagrams { .. } | Carrier::Streams { .. } => None,
+        }
+    }
+
+    /// Whether those who use it are clients with ids, who show who they are and guard what they send: whatever holds for clients holds
+    /// there.
+    #[must_use]
+    pub fn is_for_clients(&self) -> bool {
+        self.kind.is_for_clients
+    }
+
+    /// Whether its targets are found by their addresses, for which volumes have keys.
+    #[must_use]
+    pub fn has_shelves(&self) -> bool {
+        self.kind.has_shelves
     }
 
     /// The place of its front end in each shard.
@@ -241,6 +266,7 @@ mod tests {
             ("iscsi:10.0.0.1", "iscsi:10.0.0.1:3260"),
             ("iscsi:[::1],1", "iscsi:[::1]:3260"),
             ("iscsi:[::]:99,2", "iscsi:[::]:99,2"),
+            ("aoe:eth0", "aoe:eth0"),
         ] {
             assert_eq!(text.parse::<Wire>().unwrap().to_string(), canonical);
         }
@@ -249,7 +275,9 @@ mod tests {
     #[test]
     fn refusals_say_what_to_write() {
         for (text, part) in [
-            ("eth0", "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0) or iscsi:ADDR[:3260]"),
+            ("eth0", "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0), iscsi:ADDR[:3260]"),
+            ("eth0", " or aoe:IF (like aoe:eth0)"),
+            ("aoe:", "'' is no network interface"),
             ("tcp:1.2.3.4", "'tcp:1.2.3.4' is no wire"),
             ("hs-eth:", "'' is no network interface"),
             ("hs-eth:much-too-long-name", "is no network interface"),

@@ -40,5 +40,5 @@ pub use request::{
 };
 pub use resize::{GrowingGeometry, ResizeError};
 pub use run::run;
-pub use spec::{SpecError, StoreSpec, VolumeName, VolumeSpec, Written};
+pub use spec::{ShelfSlot, SpecError, StoreSpec, VolumeName, VolumeSpec, Written};
 pub use unavailable_policy::{Patience, Retry};

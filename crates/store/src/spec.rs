@@ -34,6 +34,7 @@
 //! | `removable` | volumes only: initiators can eject and load the medium |
 //! | `security=LEVEL` | volumes only: how HyperSCSI guards it: `none`, `hash`, `aes-128-gcm`, `aes-256-gcm`, `chacha20-poly1305` |
 //! | `compression=off` | volumes only: HyperSCSI never compresses its data; `allowed`: with clients with whom that is agreed on |
+//! | `shelf=N`, `slot=N` | volumes only: where it is for ATA over Ethernet; both or none |
 //! | `when-full=error\|wait:TIME` | volumes only: whether commands that find no space fail, or wait for some so long at the most |
 //! | `when-gone=error\|wait:TIME` | volumes only: the same for a store that is gone, and may come back |
 //! | `protected` | volumes only: its content is neither deleted nor rolled back |
@@ -81,6 +82,8 @@ pub struct VolumeSpec {
     pub security: Option<Protection>,
     /// Whether HyperSCSI may compress its data, with clients with whom that is agreed on.
     pub compressible: bool,
+    /// Where it is for ATA over Ethernet; `None`: at an address that the server chooses and keeps.
+    pub aoe: Option<ShelfSlot>,
     /// How long its commands wait for a store that cannot do its work now.
     pub patience: Patience,
     /// Whether its content is neither deleted nor rolled back.
@@ -89,14 +92,33 @@ pub struct VolumeSpec {
     written: raw::RawVolume,
 }
 
+/// An address of ATA over Ethernet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShelfSlot {
+    /// The shelf, from 0 to 4094.
+    pub shelf: u16,
+    /// The slot, from 0 to 254.
+    pub slot: u8,
+}
+
 impl PartialEq for VolumeSpec {
     fn eq(&self, other: &Self) -> bool {
-        let VolumeSpec { name, device_type, store, removable, security, compressible, patience, protected, written: _ } =
-            self;
+        let VolumeSpec {
+            name,
+            device_type,
+            store,
+            removable,
+            security,
+            compressible,
+            aoe,
+            patience,
+            protected,
+            written: _,
+        } = self;
         (name, device_type, protected) == (&other.name, &other.device_type, &other.protected)
             && *store == other.store
             && (removable, security, compressible) == (&other.removable, &other.security, &other.compressible)
-            && *patience == other.patience
+            && (aoe, patience) == (&other.aoe, &other.patience)
     }
 }
 

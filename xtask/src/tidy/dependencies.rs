@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 28] = [
+const ALLOWED: [(&str, &[&str]); 29] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -25,15 +25,29 @@ const ALLOWED: [(&str, &[&str]); 28] = [
     ("sanwire-hdsp", &["core", "buffer", "ata", "security", "flow"]),
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),
+    ("sanwire-aoe", &["core", "buffer", "scsi", "ata"]),
     ("sanwire-io", &["core", "buffer", "store", "store-file"]),
     ("sanwire-rbd", &["buffer", "store"]),
     ("sanwire-remote", &["core", "buffer", "store", "io", "nbd", "initiator"]),
     (
         "sanwire-server",
-        &["core", "buffer", "scsi", "store", "store-file", "snapshot", "device", "engine", "hyperscsi", "iscsi", "io"],
+        &[
+            "core",
+            "buffer",
+            "scsi",
+            "store",
+            "store-file",
+            "snapshot",
+            "device",
+            "engine",
+            "hyperscsi",
+            "iscsi",
+            "aoe",
+            "io",
+        ],
     ),
     ("sanwire-web", &["core", "io", "server"]),
-    ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "io"]),
+    ("sanwire-initiator", &["core", "buffer", "scsi", "hyperscsi", "iscsi", "aoe", "io"]),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-top", &["core", "server"]),
     ("sanwire-testing", &[]),
@@ -52,6 +66,7 @@ const ALLOWED: [(&str, &[&str]); 28] = [
             "hyperscsi",
             "hdsp",
             "iscsi",
+            "aoe",
         ],
     ),
     (

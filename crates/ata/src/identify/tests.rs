@@ -15,6 +15,7 @@ fn disk() -> IdentifyDevice {
         sector_bytes: 512,
         physical_sector_exponent: 3,
         rotation_rate: 1,
+        world_wide_name: Some(0x3123_4567_89ab_cdef),
         multiple: 8,
         dma_mode: Some(2),
         abilities: Abilities {
@@ -47,8 +48,9 @@ fn the_words_are_those_of_the_standard() {
     assert_eq!((words[60], words[61]), (0xffff, 0x0fff), "more than 28 bits reach");
     assert_eq!(words[63], 0x0407);
     assert_eq!((words[69], words[105], words[169]), (0x4020, 8, 1));
-    assert_eq!((words[82], words[83], words[84]), (0x0029, 0x7400, 0x4040));
-    assert_eq!((words[85], words[86], words[87]), (0x0029, 0xb400, 0x4040));
+    assert_eq!((words[82], words[83], words[84]), (0x0029, 0x7400, 0x4140));
+    assert_eq!((words[85], words[86], words[87]), (0x0029, 0xb400, 0x4140));
+    assert_eq!(words[108..112], [0x3123, 0x4567, 0x89ab, 0xcdef]);
     assert_eq!(words[100..104], [0x6789, 0x2345, 0x0001, 0]);
     assert_eq!((words[106], words[117], words[118], words[209]), (0x6003, 0, 0, 0x4000));
     assert_eq!(words[119] & 0x0004, 0, "no WRITE UNCORRECTABLE EXT");
@@ -166,12 +168,12 @@ proptest! {
     fn what_is_told_is_read(
         serial in "[!-~]{0,20}", model in "[!-~][ -~]{0,38}[!-~]", sectors in 1_u64..1 << 48, is_large: bool,
         exponent in 0_u8..16, multiple in 0_u8..=16, dma_mode in prop::option::of(0_u8..3), flags: [bool; 4],
-        smart: Option<bool>, write_cache: Option<bool>, trim: Option<(u16, bool)>,
+        smart: Option<bool>, write_cache: Option<bool>, trim: Option<(u16, bool)>, world_wide_name: Option<u64>,
     ) {
         let [has_flush, has_flush_ext, has_forced_writes, has_dma] = flags;
         let disk = IdentifyDevice {
             serial, model, sectors, sector_bytes: if is_large { 4096 } else { 512 }, physical_sector_exponent: exponent,
-            multiple, dma_mode,
+            multiple, dma_mode, world_wide_name,
             abilities: Abilities {
                 has_48_bit_addresses: true, has_flush, has_flush_ext, has_forced_writes, has_dma, smart, write_cache,
             },

@@ -76,7 +76,7 @@ pub(crate) struct ServeArgs {
     #[arg(long = "adopt", value_name = "NAME")]
     pub(crate) adopted: Vec<VolumeName>,
 
-    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674] or iscsi:ADDR[:3260][,GROUP] (repeatable)
+    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674], iscsi:ADDR[:3260][,GROUP] or aoe:IF (repeatable)
     ///
     /// Over iSCSI each volume is unit 0 of a target iqn.2026-11.org.sanwire:NAME, unless the file has targets.
     #[arg(long = "wire", value_name = "WIRE")]

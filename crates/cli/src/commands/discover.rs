@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use sanwire_core::Size;
 use sanwire_core::text::printable;
 use sanwire_initiator::{
-    Client, ClientOptions, FoundLink, HyperScsiServer, IscsiServer, Server, Station, Url, VolumeInfo, discover, targets,
+    AoeTarget, Client, ClientOptions, FoundLink, HyperScsiServer, IscsiServer, Server, Station, Url, VolumeInfo,
+    aoe_targets, discover, targets,
 };
 use sanwire_iscsi::DiscoveredTarget;
 use serde::Serialize;
@@ -119,6 +120,10 @@ fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
             });
             Ok(seen.collect())
         }
+        Server::Aoe(place) => {
+            let targets = aoe_targets(place, args.time)?;
+            Ok(targets.into_iter().map(|target| Seen::aoe(target, &options)).collect())
+        }
         Server::Iscsi(host) => {
             let targets = targets(host, &options)?;
             Ok(targets.into_iter().map(|target| Seen::target(host, target, &options)).collect())
@@ -161,7 +166,7 @@ fn portal(asked: &IscsiServer, addresses: &[(String, u16)]) -> IscsiServer {
     let portals =
         addresses.iter().filter_map(|(address, _)| match format!("iscsi://{address}").parse::<Url>().ok()?.server {
             Server::Iscsi(portal) => Some((portal.host, portal.port)),
-            Server::HyperScsi(_) => None,
+            Server::HyperScsi(_) | Server::Aoe(_) => None,
         });
     let portals: Vec<(String, u16)> = portals.collect();
     let Some(first) = portals.first() else { return asked.clone() };
@@ -204,6 +209,13 @@ impl Seen {
         Seen { name, server, links, options: options.clone() }
     }
 
+    fn aoe(target: AoeTarget, options: &ClientOptions) -> Self {
+        let packet_max_bytes = Some(target.packet_max_bytes);
+        let link = Link { interface: target.server.interface.clone(), address: target.station, packet_max_bytes };
+        let name = target.server.address.map(|address| address.to_string()).unwrap_or_default();
+        Seen { name, server: Server::Aoe(target.server), links: vec![link], options: options.clone() }
+    }
+
     /// What this client may see there, if that is found out by then.
     fn volumes(&self, end: Instant) -> Volumes {
         let left = end.saturating_duration_since(Instant::now());
@@ -232,6 +244,7 @@ impl Seen {
             Server::HyperScsi(HyperScsiServer::Ethernet { .. }) => "HS/eth",
             Server::HyperScsi(HyperScsiServer::Ip { .. }) => "HS/IP",
             Server::Iscsi(_) => "iSCSI",
+            Server::Aoe(_) => "AoE",
         }
     }
 }

@@ -1,9 +1,11 @@
 //! `sanwire ls`.
 
+use std::time::Duration;
+
 use sanwire_attach::{Kind, Record, Registry};
 use sanwire_core::Size;
 use sanwire_core::text::printable;
-use sanwire_initiator::{IscsiServer, Server, Url, VolumeInfo, targets};
+use sanwire_initiator::{AoeServer, IscsiServer, Server, Url, VolumeInfo, aoe_targets, targets};
 use sanwire_iscsi::DiscoveredTarget;
 use serde_json::{Value, json};
 
@@ -52,13 +54,22 @@ fn volumes(url: &Url, client: &ClientArgs, json: bool) -> anyhow::Result<String>
     Ok(volume_table(&volumes))
 }
 
-/// The server, or each target of an iSCSI host.
+/// How long targets on an Ethernet have to say that they are there.
+const AOE_TIME: Duration = Duration::from_secs(1);
+
+/// The server, or each target of an iSCSI host, or on an Ethernet.
 fn servers(server: &Server, client: &ClientArgs) -> anyhow::Result<Vec<Server>> {
     match server {
         Server::Iscsi(host) if host.target.is_none() => {
             let targets = targets(host, &options(client, server)?)?;
             let of_target = |target: DiscoveredTarget| IscsiServer { target: Some(target.name), ..host.clone() };
             Ok(targets.into_iter().map(|target| Server::Iscsi(of_target(target))).collect())
+        }
+        Server::Aoe(ethernet @ AoeServer { address: None, .. }) => {
+            let mut servers: Vec<_> = aoe_targets(ethernet, AOE_TIME)?.into_iter().map(|found| found.server).collect();
+            // A target may answer by several stations.
+            servers.dedup();
+            Ok(servers.into_iter().map(Server::Aoe).collect())
         }
         _ => Ok(vec![server.clone()]),
     }

@@ -250,7 +250,7 @@ fn welcome(program: &str, config: &ServeConfig) -> String {
 
 /// What those commands need besides, where HyperSCSI clients must know a secret.
 fn secret_option(config: &ServeConfig) -> &'static str {
-    let is_hyperscsi = config.wires.first().is_none_or(|wire| wire.portal().is_none());
+    let is_hyperscsi = config.wires.first().is_none_or(Wire::is_for_clients);
     match (&config.secret_file, &config.password) {
         (Some(_), _) if is_hyperscsi => " --secret-file FILE",
         (None, Some(_)) if is_hyperscsi => " --password-file FILE",
@@ -279,6 +279,9 @@ fn urls(config: &ServeConfig) -> (String, String) {
     let server = server_url(config, &wire);
     let first = if wire.portal().is_some() {
         target_urls(config).into_iter().next().unwrap_or_else(|| format!("{server}/TARGET/LUN"))
+    } else if wire.has_shelves() {
+        let said = config.volumes.first().and_then(|volume| volume.aoe);
+        said.map_or_else(|| format!("{server}/SHELF.SLOT"), |at| format!("{server}/{}.{}", at.shelf, at.slot))
     } else {
         config.volumes.first().map_or_else(|| format!("{server}/VOLUME"), |volume| format!("{server}/{}", volume.name))
     };
@@ -290,6 +293,7 @@ fn server_url(config: &ServeConfig, wire: &Wire) -> String {
     let (scheme, name) = (wire.scheme(), config.name.as_str());
     match wire.address().zip(wire.usual_port()) {
         Some((address, port)) => format!("{scheme}://{}", client_address(own_address(address), port)),
+        None if wire.has_shelves() => format!("{scheme}://INTERFACE"),
         None => format!("{scheme}://INTERFACE/{name}"),
     }
 }

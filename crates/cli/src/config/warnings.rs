@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use sanwire_store::kind::Place;
 
 use super::file::FileConfig;
-use super::{ServeArgs, ServeConfig};
+use super::{ServeArgs, ServeConfig, Wire};
 
 /// What the finished configuration does not show any more: what was written, and where.
 #[derive(Debug, Default)]
@@ -85,7 +85,12 @@ pub(super) fn warnings(config: &ServeConfig, written: &Written) -> Vec<String> {
 impl ServeConfig {
     /// Whether it serves HyperSCSI, over Ethernet or IP.
     fn has_hyperscsi(&self) -> bool {
-        self.wires.iter().any(|wire| wire.portal().is_none())
+        self.wires.iter().any(Wire::is_for_clients)
+    }
+
+    /// Whether it serves ATA over Ethernet.
+    fn has_aoe(&self) -> bool {
+        self.wires.iter().any(Wire::has_shelves)
     }
 
     /// Whether it serves iSCSI.

@@ -108,7 +108,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (
         with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['02:00:5e:10:00:01', 'any']"),
         Warned,
-        "allow: 02:00:5e:10:00:01 names nobody here, since it takes an hs-eth: wire",
+        "allow: 02:00:5e:10:00:01 names nobody here, since it takes an hs-eth: or aoe: wire",
     ),
     (
         with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['fe80::/10', '10.0.0.0/8']"),
@@ -216,6 +216,32 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
         concat!("wire = ['iscsi:127.0.0.1']\nallow = ['any']\n", volume!("store = 'ram:1M'\ncompression = 'off'")),
         Warned,
         "volume a: compression has no effect",
+    ),
+    // Addresses for AoE.
+    (volume!("store = 'ram:1M'\nshelf = 4095\nslot = 1"), Refused, "invalid shelf '4095': use a number from 0 to 4094"),
+    (volume!("store = 'ram:1M'\nshelf = 1\nslot = 255"), Refused, "invalid slot '255': use a number from 0 to 254"),
+    (volume!("store = 'ram:1M'\nshelf = 1"), Refused, "an address has both: give it a slot, too"),
+    (volume!("store = 'ram:1M'\nslot = 1"), Refused, "an address has both: give it a shelf, too"),
+    (
+        volume!("store = 'ram:1M'\nshelf = 1\nslot = 1\n[[volume]]\nname = 'b'\nstore = 'ram:1M'\nshelf = 1\nslot = 1"),
+        Refused,
+        "the volumes a and b both are at shelf 1 and slot 1",
+    ),
+    (volume!("store = 'ram:1M'\nshelf = 1\nslot = 1"), Warned, "volume a: shelf has no effect: no aoe: wire is served"),
+    (
+        concat!("wire = ['aoe:lo']\nallow = ['any']\n", volume!("store = 'ram:1M'")),
+        Warned,
+        "aoe:lo: AoE guards nothing",
+    ),
+    (
+        concat!("wire = ['aoe:lo']\nallow = ['10.0.0.0/8', 'ID']\n", volume!("store = 'ram:1M'")),
+        Warned,
+        "aoe:lo: nobody is served there: no rule in `allow` is a MAC address or any",
+    ),
+    (
+        concat!("wire = ['aoe:lo']\nallow = ['any']\n", volume!("store = 'ram:1M'\nsecurity = 'hash'")),
+        Warned,
+        "volume a: not served over AoE: its security is hash",
     ),
     // Clients.
     (on_ip!("[[client]]\nid = 'alice'"), Refused, "'alice' is no id of a client"),

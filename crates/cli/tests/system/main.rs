@@ -3,6 +3,7 @@
 //! It takes root and the usual tools of a Linux host. What cannot run here says so on a line that begins with `SKIPPED`.
 #![forbid(unsafe_code)]
 
+mod aoe;
 mod attachments;
 mod capture;
 mod conformance;

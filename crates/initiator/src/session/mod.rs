@@ -39,6 +39,7 @@ macro_rules! pass_to_protocol {
     };
 }
 
+mod aoe;
 mod configs;
 mod discover;
 pub(crate) mod hyperscsi;
@@ -62,6 +63,8 @@ use sanwire_scsi::{Cdb, CommandSet, Features, Status};
 
 use crate::volume::WireUnit;
 
+pub(crate) use aoe::Aoe;
+pub use aoe::{AoeTarget, aoe_targets};
 pub(crate) use discover::locate;
 pub use discover::{Found, FoundLink, discover};
 pub(crate) use hyperscsi::HyperScsi;

@@ -3,17 +3,18 @@
 
 use std::sync::Arc;
 
+pub use sanwire_aoe::Address as AoeAddress;
 use sanwire_core::Instant;
 pub(crate) use sanwire_hyperscsi::ETHERTYPE;
 use sanwire_hyperscsi::UDP_PORT;
 use sanwire_io::Waker;
 pub(crate) use sanwire_iscsi::ISCSI_PORT;
 
-use super::{HyperScsi, Iscsi, Lookup, Session};
+use super::{Aoe, HyperScsi, Iscsi, Lookup, Session};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
 use crate::resolve::Service;
-use crate::url::{HyperScsiServer, IscsiServer, Parser, Server, Url, UrlError};
+use crate::url::{AoeServer, HyperScsiServer, IscsiServer, Parser, Server, Url, UrlError};
 
 /// The UDP port of HyperSCSI over IP when the URL names none.
 pub const HS_IP_PORT: u16 = UDP_PORT;
@@ -29,6 +30,8 @@ pub(crate) const IP_SHAPE: &str = "hs+ip://HOST[:5674]/VOLUME";
 pub(crate) const ETHERNET_SHAPE: &str = "hs+eth://[IF]/SERVER/VOLUME";
 pub(crate) const ISCSI_SHAPE: &str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
 
+pub(crate) const AOE_SHAPE: &str = "aoe://[IF]/SHELF.SLOT";
+
 /// How URLs of one wire are read.
 pub(crate) struct Scheme {
     /// What stands before `://`.
@@ -39,10 +42,11 @@ pub(crate) struct Scheme {
 }
 
 /// Those that there are.
-pub(crate) const SCHEMES: [Scheme; 3] = [
+pub(crate) const SCHEMES: [Scheme; 4] = [
     Scheme { name: "hs+ip", shape: IP_SHAPE, parse: |parser, rest| parser.ip(rest) },
     Scheme { name: "hs+eth", shape: ETHERNET_SHAPE, parse: |parser, rest| parser.ethernet(rest) },
     Scheme { name: "iscsi", shape: ISCSI_SHAPE, parse: |parser, rest| parser.iscsi(rest) },
+    Scheme { name: "aoe", shape: AOE_SHAPE, parse: |parser, rest| parser.aoe(rest) },
 ];
 
 /// A session that seeks its server.
@@ -64,7 +68,13 @@ pub(crate) fn open(
     match server {
         Server::HyperScsi(server) => open_hyperscsi(server, options, waker, now),
         Server::Iscsi(server) => open_iscsi(server, options, waker, now),
+        Server::Aoe(server) => open_aoe(server, options, now),
     }
+}
+
+fn open_aoe(server: &AoeServer, options: &ClientOptions, now: Instant) -> Result<Opened, ConnectError> {
+    let session = Box::new(Aoe::open(server, options, now)?);
+    Ok(Opened { session, wire: Arc::from("AoE"), is_named_by_lun: false })
 }
 
 fn open_hyperscsi(

@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use sanwire_core::Lun;
 use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
 
-use super::{HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
-use crate::session::table::{ETHERNET_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE};
+use super::{AoeServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
+use crate::session::table::{AOE_SHAPE, ETHERNET_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE};
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -35,20 +35,35 @@ impl<'a> Parser<'a> {
 
     pub(crate) fn ethernet(&self, rest: &str) -> Result<Url, UrlError> {
         let mut parts = rest.split('/');
-        let interface = parts.next().unwrap_or_default();
-        let is_interface =
-            |text: &str| text.len() <= INTERFACE_NAME_MAX_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if !is_interface(interface) {
-            let expected = "its name as `ip link` shows it, like eth0, or nothing for all of them";
-            return Err(self.part(interface, "network interface", expected));
-        }
-        let interface = Some(interface.to_owned()).filter(|interface| !interface.is_empty());
+        let interface = self.interface(parts.next().unwrap_or_default())?;
         let server = match parts.next().filter(|server| !server.is_empty()) {
             None => return Err(self.shape("no server", ETHERNET_SHAPE)),
             Some(text) => self.station(text)?,
         };
         let volume = self.volume(&mut parts, ETHERNET_SHAPE)?;
         Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ethernet { interface, server }), volume })
+    }
+
+    /// An interface by its name, or none.
+    fn interface(&self, text: &str) -> Result<Option<String>, UrlError> {
+        if text.len() > INTERFACE_NAME_MAX_BYTES || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let expected = "its name as `ip link` shows it, like eth0, or nothing for all of them";
+            return Err(self.part(text, "network interface", expected));
+        }
+        Ok(Some(text.to_owned()).filter(|interface| !interface.is_empty()))
+    }
+
+    pub(crate) fn aoe(&self, rest: &str) -> Result<Url, UrlError> {
+        let mut parts = rest.split('/');
+        let interface = self.interface(parts.next().unwrap_or_default())?;
+        let text = parts.next().filter(|address| !address.is_empty());
+        if parts.next().is_some() {
+            return Err(self.shape("a part too many", AOE_SHAPE));
+        }
+        let expected = "a shelf from 0 to 4094, a point and a slot from 0 to 254, like 7.3";
+        let parse = |text: &str| text.parse().map_err(|_| self.part(text, "AoE address", expected));
+        let address = text.map(parse).transpose()?;
+        Ok(Url { server: Server::Aoe(AoeServer { interface, address }), volume: text.map(ToOwned::to_owned) })
     }
 
     pub(crate) fn iscsi(&self, rest: &str) -> Result<Url, UrlError> {

@@ -32,8 +32,12 @@ fn errors_say_what_is_expected() {
     for (text, part) in [
         (
             "disk0",
-            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME or iscsi://[USER@]HOST[:3260]/TARGET/LUN",
+            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME, iscsi://[USER@]HOST[:3260]/TARGET/LUN or aoe://[IF]/SHELF.SLOT",
         ),
+        ("aoe://eth0/7", "'7' in 'aoe://eth0/7' is no AoE address: expected a shelf from 0 to 4094"),
+        ("aoe://eth0/7.255", "is no AoE address"),
+        ("aoe://eth0/7.3/0", "has a part too many: expected aoe://[IF]/SHELF.SLOT"),
+        ("aoe://interface-too-long/7.3", "is no network interface"),
         ("nfs://a/b", "'nfs://a/b' is no volume URL"),
         ("iscsi://a/b", "'b' in 'iscsi://a/b' is no iSCSI target: expected a name like iqn."),
         ("iscsi://a/iqn.2026-11.org.sanwire:d/16384", "is no LUN: expected a number from 0 to 16383"),
@@ -92,6 +96,20 @@ fn iscsi_urls_name_user_target_and_lun() {
     for text in ["iscsi://box", "iscsi://bob@box/iqn.2001-04.com.example", "iscsi://10.0.0.1/eui.0123456789abcdef/0"] {
         assert_eq!(text.parse::<Url>().unwrap().to_string(), text);
     }
+}
+
+#[test]
+fn an_aoe_target_is_its_volume() {
+    let url: Url = "aoe://eth0/7.3".parse().unwrap();
+    let Server::Aoe(AoeServer { interface, address }) = &url.server else { panic!("AoE") };
+    assert_eq!((interface.as_deref(), address.map(|at| (at.shelf, at.slot))), (Some("eth0"), Some((7, 3))));
+    assert_eq!(url.volume(), Ok("7.3"));
+    for text in ["aoe://eth0/7.3", "aoe:///0.0", "aoe://eth0", "aoe://"] {
+        let url: Url = text.parse().unwrap();
+        assert_eq!((url.to_string().as_str(), url.to_string().parse()), (text, Ok(url)));
+    }
+    let message = "aoe://eth0".parse::<Url>().unwrap().volume().unwrap_err().to_string();
+    assert!(message.contains("add /SHELF.SLOT (`sanwire ls aoe://eth0` lists them)"), "{message}");
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl PacketPort {
         Ok(port)
     }
 
-    /// Opens a port for each of so many shards, in their order: the big-endian u32 at byte 8 of a packet, modulo `shards`, says
+    /// Opens a port for each of so many shards, in their order: the big-endian u32 at byte `word_at` of a packet, modulo `shards`, says
     /// whose it is; packets too short for that go to shard 0. None hears anything before all are there. `group` is a number that
     /// nobody else on this host uses for one interface and EtherType.
     ///
@@ -73,7 +73,7 @@ impl PacketPort {
         interface: &str,
         ethertype: u16,
         ring_bytes: usize,
-        shards: u32,
+        (word_at, shards): (usize, u32),
         group: u16,
     ) -> io::Result<Vec<Self>> {
         let interface = ethernet(interface)?;
@@ -86,7 +86,7 @@ impl PacketPort {
             ports.push(port);
         }
         if let Some(port) = ports.last() {
-            steering::choose_in_fanout(port.as_fd(), shards)?;
+            steering::choose_in_fanout(port.as_fd(), word_at, shards)?;
         }
         ports.iter().try_for_each(|port| steering::undeafen(port.as_fd()))?;
         Ok(ports)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sanwire_core::ClientId;
+use sanwire_core::{ClientId, MacAddress};
 
 use crate::bytes::u16_at;
 
@@ -20,6 +20,9 @@ const WITH_ISID: u8 = 0x40;
 /// What our TransportIDs of protocol identifier Fh begin with, after the header.
 const HYPERSCSI: &[u8; 4] = b"HSCS";
 
+/// The same of stations that show nothing but their address on an Ethernet.
+const STATION: &[u8; 4] = b"EMAC";
+
 const HEADER_BYTES: usize = 4;
 /// ADDITIONAL LENGTH is at least so much for iSCSI, and exactly so much for HyperSCSI.
 const LEAST_BYTES: usize = 20;
@@ -27,7 +30,8 @@ const LEAST_BYTES: usize = 20;
 /// The name of an initiator port, in one spelling: two are equal when they mean the same port.
 ///
 /// HyperSCSI, of which no standard speaks here, has protocol identifier Fh (no specific protocol) and the fixed length
-/// of 24 bytes: `0F 00 00 14`, the letters `HSCS`, and the 16 bytes of the client's id.
+/// of 24 bytes: `0F 00 00 14`, the letters `HSCS`, and the 16 bytes of the client's id. So have stations of an Ethernet, with the letters
+/// `EMAC`, their address and zeroes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransportId(Arc<[u8]>);
 
@@ -43,6 +47,16 @@ impl TransportId {
         let mut bytes = vec![NO_SPECIFIC_PROTOCOL, 0, 0, LEAST_BYTES as u8];
         bytes.extend(HYPERSCSI);
         bytes.extend(client.0);
+        TransportId(bytes.into())
+    }
+
+    /// The port of a station that is known by its Ethernet address alone.
+    #[must_use]
+    pub fn station(mac: MacAddress) -> Self {
+        let mut bytes = vec![NO_SPECIFIC_PROTOCOL, 0, 0, LEAST_BYTES as u8];
+        bytes.extend(STATION);
+        bytes.extend(mac.0);
+        bytes.resize(HEADER_BYTES + LEAST_BYTES, 0);
         TransportId(bytes.into())
     }
 
@@ -86,7 +100,13 @@ impl TransportId {
                 let (name, isid) = iscsi_text(body)?.split_once(ISID_SEPARATOR)?;
                 TransportId::iscsi_port(name, parse_isid(isid)?).ok()?
             }
-            0x0f => TransportId::hyperscsi(ClientId(body.strip_prefix(HYPERSCSI)?.try_into().ok()?)),
+            0x0f => match body.split_first_chunk::<4>()? {
+                (HYPERSCSI, id) => TransportId::hyperscsi(ClientId(id.try_into().ok()?)),
+                (STATION, [a, b, c, d, e, f, rest @ ..]) if *rest == [0; 10] => {
+                    TransportId::station(MacAddress([*a, *b, *c, *d, *e, *f]))
+                }
+                _ => return None,
+            },
             _ => return None,
         };
         Some((id, rest))
@@ -139,8 +159,13 @@ impl fmt::Display for TransportId {
         if self.is_iscsi() {
             return write!(f, "initiator {}", String::from_utf8_lossy(self.name()));
         }
-        f.write_str("client ")?;
         let id = self.0.get(HEADER_BYTES + HYPERSCSI.len()..).unwrap_or_default();
+        if self.0.get(HEADER_BYTES..).is_some_and(|body| body.starts_with(STATION))
+            && let Some(mac) = id.first_chunk()
+        {
+            return write!(f, "station {}", MacAddress(*mac));
+        }
+        f.write_str("client ")?;
         id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -194,6 +219,17 @@ mod tests {
 
     const NAME: &str = "iqn.2026-11.org.example:a";
     const ISID: [u8; 6] = [0x40, 0, 0x12, 0xab, 0, 1];
+
+    #[test]
+    fn a_station_is_known_by_its_address() {
+        let station = TransportId::station(MacAddress([2, 0, 0, 0, 0, 9]));
+        assert_eq!(station.as_bytes()[..14], [0x0f, 0, 0, 20, b'E', b'M', b'A', b'C', 2, 0, 0, 0, 0, 9]);
+        assert_eq!((TransportId::parse(station.as_bytes()), station.is_device()), (Some(station.clone()), false));
+        assert_eq!(station.to_string(), "station 02:00:00:00:00:09");
+        let mut longer = station.as_bytes().to_vec();
+        longer[20] = 1;
+        assert_eq!(TransportId::parse(&longer), None, "its spelling is one");
+    }
 
     #[test]
     fn ports_have_the_bytes_of_the_standard() {

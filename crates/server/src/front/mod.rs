@@ -1,12 +1,12 @@
 //! What a shard knows of a wire: a front end.
 //!
-//! A front end joins one protocol's server to the shard. The shard drives all of them alike and names none; what a protocol says and
-//! does is known only in its folder here. After every call that lets a front end go on, the shard drains its events, then what it has
-//! to send, and then reads its timeout.
+//! A front end joins one protocol's server to the shard, which drives all of them alike and names none; what a protocol says and does is known
+//! only in its folder here. After every call that lets one go on, the shard drains its events, then what it has to send, then reads its timeout.
 //!
 //! What a front end sends and receives goes by one of two carriers, which belong to the shard: packets by the ports of
 //! [`crate::link::Links`] ([`DatagramEnd`]), bytes by the connections of [`crate::streams::Streams`] ([`StreamEnd`]).
 
+pub(crate) mod aoe;
 mod fronts;
 pub(crate) mod hyperscsi;
 pub(crate) mod iscsi;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
+use sanwire_device::LogicalUnits;
+use sanwire_io::STEERING_OFFSET_BYTES;
 
-use super::{FrontBuilder, LoginService, hyperscsi, iscsi};
+use super::{FrontBuilder, LoginService, aoe, hyperscsi, iscsi};
 use crate::config::ServerConfig;
 use crate::error::StartError;
+use crate::front::aoe::addresses::Addresses;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::link::PortTerms;
@@ -26,6 +29,8 @@ pub(crate) struct FrontParts<'a> {
     pub(crate) clients: &'a Arc<Clients>,
     pub(crate) levels: &'a Arc<ProtectionTable>,
     pub(crate) targets: &'a Arc<TargetNodes>,
+    pub(crate) addresses: &'a Arc<Addresses>,
+    pub(crate) units: &'a Arc<LogicalUnits>,
     /// Which run of the server this is.
     pub(crate) instance: u64,
     /// Where requests to manage the server go.
@@ -37,21 +42,25 @@ pub(crate) struct FrontParts<'a> {
 type Open = fn(&FrontParts<'_>) -> Result<FrontBuilder, StartError>;
 
 /// By their places in each shard.
-const FRONTS: [Open; 2] = [hyperscsi::open, iscsi::open];
+const FRONTS: [Open; 3] = [hyperscsi::open, iscsi::open, aoe::open];
 
 /// The place of HyperSCSI.
 const HYPERSCSI: u8 = 0;
 /// The place of iSCSI.
 const ISCSI: u8 = 1;
+/// The place of ATA over Ethernet.
+const AOE: u8 = 2;
 
 /// The wires: their words on the command line and in the configuration, their schemes in URLs, and what they go by.
-pub(crate) static WIRES: [WireKind; 3] = [
+pub(crate) static WIRES: [WireKind; 4] = [
     WireKind {
         word: "hs-eth",
         scheme: "hs+eth",
-        carrier: Carrier::Ethernet { ethertype: hyperscsi::ETHERTYPE },
+        carrier: Carrier::Ethernet { ethertype: hyperscsi::ETHERTYPE, word_at: STEERING_OFFSET_BYTES },
         front: HYPERSCSI,
         listener: "server",
+        is_for_clients: true,
+        has_shelves: false,
     },
     WireKind {
         word: "hs-ip",
@@ -59,6 +68,8 @@ pub(crate) static WIRES: [WireKind; 3] = [
         carrier: Carrier::Datagrams { port: hyperscsi::UDP_PORT },
         front: HYPERSCSI,
         listener: "server",
+        is_for_clients: true,
+        has_shelves: false,
     },
     WireKind {
         word: "iscsi",
@@ -66,6 +77,17 @@ pub(crate) static WIRES: [WireKind; 3] = [
         carrier: Carrier::Streams { port: iscsi::PORT },
         front: ISCSI,
         listener: "target",
+        is_for_clients: false,
+        has_shelves: false,
+    },
+    WireKind {
+        word: "aoe",
+        scheme: "aoe",
+        carrier: Carrier::Ethernet { ethertype: aoe::ETHERTYPE, word_at: aoe::WORD_AT },
+        front: AOE,
+        listener: "target",
+        is_for_clients: false,
+        has_shelves: true,
     },
 ];
 

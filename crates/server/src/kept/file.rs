@@ -104,6 +104,12 @@ impl Keeps {
         without: "clients that are still there write again what they have not flushed",
         version: VERSION,
     };
+    /// At which addresses of ATA over Ethernet volumes are that say none themselves.
+    pub(crate) const SHELVES: Keeps = Keeps {
+        what: "which AoE addresses volumes have",
+        without: "those that are not written in the configuration may be others than before",
+        version: VERSION,
+    };
     /// Who has used volumes.
     pub(crate) const USES: Keeps = Keeps {
         what: "who uses which volumes",

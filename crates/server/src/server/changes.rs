@@ -152,6 +152,7 @@ impl Server {
         put_among(&self.units, volumes).inspect_err(|_| new.iter().for_each(|volume| self.levels.clear(volume.lun)))?;
         self.slots.take(&slots);
         self.clients.follow_volumes(&luns);
+        new.iter().for_each(|volume| self.addresses.serve(volume, &self.units));
         Ok(())
     }
 
@@ -178,6 +179,7 @@ impl Server {
         if !there.is_empty() {
             self.post(|| ShardMessage::VolumesRemoved);
         }
+        there.iter().for_each(|lun| self.addresses.remove(*lun));
         // Last: as long as clients find a volume, it demands what it did.
         removed.iter().for_each(|(lun, _)| self.levels.clear(*lun));
         let begin = |(lun, disk)| (lun, Removal::begin(disk, self.state_directory.clone()));
@@ -197,6 +199,9 @@ impl Server {
         self.levels.copy(from, to);
         let added = self.units.change(&[from], vec![(to, disk)]);
         self.clients.follow_volumes(&[from, to]);
+        if added.is_ok() {
+            self.addresses.renumber(from, to);
+        }
         self.levels.clear(if added.is_ok() { from } else { to });
         added.map(|()| true)
     }
@@ -243,6 +248,7 @@ impl Server {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_out_of_the_clear(spec)?;
         self.levels.set(lun, spec);
+        self.addresses.secured(lun, spec, &self.units);
         self.terms_changed();
         Ok(())
     }

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_store::OpenError;
 
 use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::error::StartError;
-use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::front::iscsi::directory::TargetNodes;
+use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
+use crate::front::iscsi::target_table::TargetChanges;
 use crate::pools::Pools;
 use crate::protection_table::ProtectionTable;
 use crate::volumes::{Batch, Opening};
@@ -82,5 +84,19 @@ pub(crate) fn note_units(missing: &mut [MissingVolume], exports: &[TargetNodeCon
             let units = by_name.get_mut(volume.as_str()).into_iter();
             units.for_each(|units| units.push((export.name.to_string(), *lun)));
         }
+    }
+}
+
+/// iSCSI protects nothing that it carries. Only units that come are looked at.
+pub(super) fn refuse_in_the_clear(
+    (targets, changes): (&TargetNodes, &TargetChanges),
+    units: &LogicalUnits,
+    level: impl Fn(Lun, &str) -> Protection,
+) -> Result<(), TargetNodeError> {
+    let is_protected =
+        |volume: &str| units.find_named(volume).is_some_and(|(lun, _)| level(lun, volume) > Protection::Checksum);
+    match targets.table().new_units(changes).into_iter().find(|(_, volume)| is_protected(volume)) {
+        Some((target, volume)) => Err(TargetNodeError::Protected { target: target.clone(), volume: volume.to_owned() }),
+        None => Ok(()),
     }
 }

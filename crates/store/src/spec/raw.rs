@@ -7,7 +7,7 @@ use std::str::FromStr;
 use sanwire_core::{DeviceType, Size};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{StoreSpec, VolumeSpec, Written};
+use super::{ShelfSlot, StoreSpec, VolumeSpec, Written};
 use crate::Patience;
 use crate::kind::{self, Place, Rewritten};
 use crate::layer::parse_time;
@@ -66,13 +66,15 @@ pub enum SpecError {
 }
 
 /// The keys that volumes of all kinds have.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 15] = [
     "type",
     "block",
     "readonly",
     "removable",
     "security",
     "compression",
+    "shelf",
+    "slot",
     "when-full",
     "when-gone",
     "protected",
@@ -247,6 +249,16 @@ impl RawVolume {
         Ok(Patience { full: of("when-full")?, gone: of("when-gone")? })
     }
 
+    fn to_shelf_slot(&self) -> Result<Option<ShelfSlot>, SpecError> {
+        let shelf =
+            self.single("shelf", "a number from 0 to 4094", |text| text.parse().ok().filter(|shelf| *shelf < 0xfff))?;
+        let slot =
+            self.single("slot", "a number from 0 to 254", |text| text.parse().ok().filter(|slot| *slot < 0xff))?;
+        refuse(shelf.is_some() && slot.is_none(), "shelf", "an address has both: give it a slot, too")?;
+        refuse(slot.is_some() && shelf.is_none(), "slot", "an address has both: give it a shelf, too")?;
+        Ok(shelf.zip(slot).map(|(shelf, slot)| ShelfSlot { shelf, slot }))
+    }
+
     fn to_store(&self, device_type: DeviceType) -> Result<StoreSpec, SpecError> {
         let block_bytes = self.single("block", "512 or 4096", |text| match text.parse() {
             Ok(block @ (512 | 4096)) => Some(block),
@@ -289,6 +301,7 @@ impl TryFrom<RawVolume> for VolumeSpec {
         let device_type = raw.single("type", DeviceType::EXPECTED, DeviceType::from_word)?.unwrap_or_default();
         let (name, store, patience) = (raw.name.parse()?, raw.to_store(device_type)?, raw.to_patience()?);
         let protected = raw.flag("protected")?;
+        let aoe = raw.to_shelf_slot()?;
         Ok(VolumeSpec {
             name,
             device_type,
@@ -296,6 +309,7 @@ impl TryFrom<RawVolume> for VolumeSpec {
             removable,
             security,
             compressible,
+            aoe,
             patience,
             protected,
             written: raw,

@@ -36,6 +36,16 @@ fn unserved(config: &ServeConfig, wire: &Wire) -> Option<String> {
         return unserved_portal(config, wire);
     }
     let rules = config.allow.rules();
+    if wire.has_shelves() {
+        let is_served = rules.iter().any(|rule| serves(rule, wire));
+        return Some(match is_served {
+            true => format!(
+                "{wire}: AoE guards nothing: whoever can send frames there with a MAC address that is allowed reads and writes the \
+                 volumes; use it on an Ethernet that is yours alone"
+            ),
+            false => format!("{wire}: nobody is served there: no rule in `allow` is a MAC address or any"),
+        });
+    }
     let has_clients = !config.clients.is_empty();
     let is_served = has_clients || rules.iter().any(|rule| serves(rule, wire));
     match wire.interface() {
@@ -85,7 +95,7 @@ fn serves(rule: &AllowRule, wire: &Wire) -> bool {
     match (rule, wire.address()) {
         (AllowRule::Any, _) => true,
         (AllowRule::Mac(_), address) => address.is_none(),
-        (AllowRule::Client(_), _) => !is_iscsi,
+        (AllowRule::Client(_), _) => wire.is_for_clients(),
         (AllowRule::Initiator(_), _) => is_iscsi,
         (AllowRule::Prefix(_), None) => false,
         // IPv4 also comes to a socket of IPv6 that is bound to no address.
@@ -99,7 +109,7 @@ fn serves(rule: &AllowRule, wire: &Wire) -> bool {
 fn takes(rule: &AllowRule) -> &'static str {
     match rule {
         AllowRule::Any => "a wire",
-        AllowRule::Mac(_) => "an hs-eth: wire",
+        AllowRule::Mac(_) => "an hs-eth: or aoe: wire",
         AllowRule::Client(_) => "a wire of HyperSCSI (hs-eth: or hs-ip:)",
         AllowRule::Initiator(_) => "an iscsi: wire",
         AllowRule::Prefix(prefix) if prefix.is_ipv4() => "a wire at an IPv4 address",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use sanwire_core::{Protection, Size};
+use sanwire_core::{DeviceType, Protection, Size};
 use sanwire_store::kind::Place;
 use sanwire_store::{VolumeSpec, overcommitted};
 
@@ -26,12 +26,16 @@ pub(super) fn warnings(config: &ServeConfig) -> Vec<String> {
     };
     for volume in &config.volumes {
         let name = &volume.name;
-        if !config.has_hyperscsi() && !in_targets.contains(&**name) {
+        let by_aoe = not_by_aoe(config, volume);
+        if !config.has_hyperscsi() && !in_targets.contains(&**name) && (!config.has_aoe() || by_aoe.is_some()) {
             lines.push(format!(
                 "volume {name}: nobody reaches it: it is a unit of no iSCSI target, and there is no wire of HyperSCSI"
             ));
         }
         lines.extend(longer(volume));
+        lines.extend(
+            by_aoe.filter(|_| config.has_aoe()).map(|why| format!("volume {name}: not served over AoE: {why}")),
+        );
         lines.extend(exposed(config, volume, &in_targets));
         lines.extend(idle_keys(config, volume));
     }
@@ -48,6 +52,15 @@ fn longer(volume: &VolumeSpec) -> Option<String> {
         let (name, path, size, is) = (&volume.name, path.display(), Size(size_bytes), Size(is_bytes));
         format!("volume {name}: {path} has {is}, more than the {size} of size=: it is served as long as it is; nothing is cut")
     })
+}
+
+/// Why a volume is none for AoE, as far as its description shows.
+fn not_by_aoe(config: &ServeConfig, volume: &VolumeSpec) -> Option<String> {
+    let security = volume.security.unwrap_or(config.security);
+    if volume.device_type == DeviceType::Optical {
+        return Some("it is an optical drive, and AoE has only disks".into());
+    }
+    (security > Protection::Checksum).then(|| format!("its security is {security}, and AoE guards nothing"))
 }
 
 /// A volume that is encrypted on one wire, and readable on another.
@@ -71,6 +84,9 @@ fn idle_keys(config: &ServeConfig, volume: &VolumeSpec) -> Vec<String> {
         if !volume.compressible {
             has_no_effect("compression", "no wire of HyperSCSI is served");
         }
+    }
+    if volume.aoe.is_some() && !config.has_aoe() {
+        has_no_effect("shelf", "no aoe: wire is served");
     }
     if store.read_only && store.thick {
         has_no_effect("thick", "a volume that is readonly gives no space back");

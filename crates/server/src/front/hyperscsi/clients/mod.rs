@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use sanwire_core::{ClientId, Lun, Peer};
+use sanwire_core::{ClientId, Lun, MacAddress, Peer};
 use sanwire_device::LogicalUnits;
 use sanwire_io::interface::{Watch, watch};
 
@@ -367,6 +367,13 @@ impl Clients {
     pub(crate) fn memory_weight(&self, client: ClientId, priority: u8) -> u32 {
         let weight = self.table.load().get(client).map_or(1, |client| client.weight);
         u32::from(weight) * (u32::from(priority) + 1)
+    }
+
+    /// Whether a station is served that shows nothing but its address: rules that name it, or everybody, are needed.
+    pub(crate) fn permits_station(&self, station: MacAddress) -> bool {
+        let table = self.table.load();
+        let is_local = table.allow.rules().is_empty() && self.local.contains(Peer::Ethernet(station));
+        table.allow.permits_station(station, is_local)
     }
 
     /// Whether a client is served.

@@ -1,0 +1,216 @@
+//! ATA over Ethernet: our target with the tools of others, our client with a target of another make, and both with each other.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::{Attached, Process, Server, World, pattern, run, run_ok, wait_until};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What both ends have on their files.
+const CONTENT_BYTES: usize = 3 << 20;
+
+/// Serves these volumes by AoE to the client's station.
+fn serve(world: &World, volumes: &[&str]) -> Server {
+    let wire = format!("aoe:{}", world.interface());
+    Server::start_with(world, volumes, &["--wire", &wire, "--allow", world.client_mac()])
+}
+
+/// What `sanwire` says to this.
+#[track_caller]
+fn sanwire(world: &World, arguments: &[&str]) -> String {
+    run_ok(world.sanwire(arguments), TIMEOUT)
+}
+
+fn url(world: &World, address: &str) -> String {
+    format!("aoe://{}/{address}", world.interface())
+}
+
+/// Where programs for administrators are, whatever the path says.
+fn tool(name: &str) -> String {
+    let places = ["/usr/sbin", "/sbin", "/usr/bin"].map(|place| format!("{place}/{name}"));
+    places.into_iter().find(|place| Path::new(place).exists()).unwrap_or_else(|| name.to_owned())
+}
+
+/// Copies content to a target and back, and compares.
+fn copy_and_compare(world: &World, address: &str, seed: u64) {
+    let (image, back) = (world.scratch.path("image"), world.scratch.path("back"));
+    let content = pattern(seed, CONTENT_BYTES);
+    fs::write(&image, &content).expect("an image");
+    drop(fs::remove_file(&back));
+    sanwire(world, &["cp", "--overwrite", &image.display().to_string(), &url(world, address)]);
+    sanwire(world, &["cp", &url(world, address), &back.display().to_string()]);
+    let read = fs::read(&back).expect("a copy");
+    assert!(read[..CONTENT_BYTES] == content, "what was read is what was written");
+}
+
+#[test]
+fn tools_of_others_find_and_ask_an_aoe_target() {
+    let test = "tools_of_others_find_and_ask_an_aoe_target";
+    let Some(world) = World::new(test, 1500, &["aoeping", "aoecfg"]) else { return };
+    let mut server = serve(&world, &["disk=ram:8M,shelf=7,slot=3", "other=ram:4M"]);
+    let ask = |program: &str, arguments: &[&str]| {
+        let mut command = world.on_client(tool(program));
+        command.args(arguments);
+        run_ok(command, TIMEOUT)
+    };
+    let found = ask("aoeping", &["-v", "7", "3", world.interface()]);
+    assert!(found.contains("found e7.3") && found.contains("config query response"), "{found}");
+    // The second volume has the second number.
+    ask("aoeping", &["1", "1", world.interface()]);
+    ask("aoecfg", &["-c", "set", "-s", "ours", "7", "3", world.interface()]);
+    let told = ask("aoecfg", &["7", "3", world.interface()]);
+    assert!(told.contains("ours"), "{told}");
+    let log = server.log();
+    assert!(log.contains("AoE guards nothing") && log.contains("volume disk is the AoE target 7.3"), "{log}");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn aoe_volumes_are_found_copied_to_and_read() {
+    let test = "aoe_volumes_are_found_copied_to_and_read";
+    for (mtu, packet) in [(1500, "1500"), (9000, "9000")] {
+        let Some(world) = World::new(test, mtu, &[]) else { return };
+        let store = world.scratch.path("disk.img");
+        let disk = format!("disk=file:{},size=16M,shelf=7,slot=3", store.display());
+        let mut server = serve(&world, &[&disk, "large=ram:4M,block=4096", "secret=ram:4M,security=aes-128-gcm"]);
+        let everywhere = format!("aoe://{}", world.interface());
+        let listed = sanwire(&world, &["ls", &everywhere]);
+        assert!(
+            listed.contains(&url(&world, "7.3")) && listed.lines().count() == 2,
+            "only what may be served: {listed}"
+        );
+        let found = sanwire(&world, &["discover", &everywhere]);
+        assert!(found.contains("7.3") && found.contains("16 MiB"), "{found}");
+        let told = sanwire(&world, &["info", "aoe:///7.3"]);
+        assert!(told.contains(&format!("packets of up to {packet} bytes")) && told.contains("16 MiB"), "{told}");
+        copy_and_compare(&world, "7.3", 1);
+        let stored = fs::read(&store).expect("the store");
+        assert!(stored[..CONTENT_BYTES] == pattern(1, CONTENT_BYTES), "a copy is flushed");
+        let log = server.log();
+        for name in ["large", "secret"] {
+            assert!(log.contains(&format!("volume {name} is not served over AoE")), "{log}");
+        }
+        assert!(server.stop().success(), "{}", server.log());
+    }
+}
+
+#[test]
+fn frames_are_lost_and_an_aoe_server_killed_without_an_error() {
+    let test = "frames_are_lost_and_an_aoe_server_killed_without_an_error";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let store = world.scratch.path("disk.img");
+    let mut server = serve(&world, &[&format!("disk=file:{},size=16M,shelf=7,slot=3", store.display())]);
+    world.lose(5);
+    copy_and_compare(&world, "7.3", 2);
+    let lost = world.lose_nothing();
+    assert!(lost.iter().all(|lost| *lost > 20), "{lost:?} frames were lost");
+    let image = world.scratch.path("image").display().to_string();
+    let copying = thread::scope(|scope| {
+        let copying = scope
+            .spawn(|| run(world.sanwire(&["cp", "--overwrite", "--wait", "60", &image, &url(&world, "7.3")]), TIMEOUT));
+        thread::sleep(Duration::from_millis(150));
+        server.kill();
+        thread::sleep(Duration::from_millis(500));
+        server.restart();
+        copying.join().expect("a copy")
+    });
+    assert_eq!(copying.code, Some(0), "{copying:?}");
+    let stored = fs::read(&store).expect("the store");
+    assert!(stored[..CONTENT_BYTES] == pattern(2, CONTENT_BYTES));
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn who_is_not_allowed_finds_no_aoe_target() {
+    let Some(world) = World::new("who_is_not_allowed_finds_no_aoe_target", 1500, &[]) else { return };
+    let wire = format!("aoe:{}", world.interface());
+    for rule in ["02:00:5e:77:00:99", "10.77.0.0/16"] {
+        let mut server = Server::start_with(&world, &["disk=ram:8M"], &["--wire", &wire, "--allow", rule]);
+        let ran = run(world.sanwire(&["info", &url(&world, "1.0"), "--wait", "1"]), TIMEOUT);
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stderr.contains("no AoE target answered"), "{}", ran.stderr);
+        assert!(server.stop().success(), "{}", server.log());
+    }
+}
+
+#[test]
+fn aoe_addresses_that_were_chosen_are_kept_over_restarts() {
+    let test = "aoe_addresses_that_were_chosen_are_kept_over_restarts";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut server = serve(&world, &["first=ram:4M", "second=ram:5M", "said=ram:6M,shelf=1,slot=2"]);
+    assert!(sanwire(&world, &["info", &url(&world, "1.1")]).contains("5 MiB"));
+    assert!(server.stop().success(), "{}", server.log());
+    // Their numbers are others now, and a new one takes no address that was somebody's.
+    let mut server = serve(&world, &["second=ram:5M", "new=ram:7M", "first=ram:4M"]);
+    for (address, size) in [("1.0", "4 MiB"), ("1.1", "5 MiB"), ("1.2", "7 MiB")] {
+        let told = sanwire(&world, &["info", &url(&world, address)]);
+        assert!(told.contains(size), "{address}: {told}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn an_aoe_volume_is_attached_as_a_file() {
+    let Some(world) = World::new("an_aoe_volume_is_attached_as_a_file", 9000, &["fusermount3"]) else { return };
+    let mut server = serve(&world, &["disk=ram:8M,shelf=7,slot=3"]);
+    let attached = Attached::file(&world, &url(&world, "7.3"));
+    let content = pattern(9, 1 << 20);
+    let file = fs::OpenOptions::new().read(true).write(true).open(&attached.place).expect("the attached file");
+    file.write_all_at(&content, 4096).expect("it is written");
+    file.sync_all().expect("it is flushed");
+    let mut read = vec![0; content.len()];
+    file.read_exact_at(&mut read, 4096).expect("it is read");
+    assert!(read == content);
+    drop(file);
+    attached.detach(&world);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn our_client_uses_vblade() {
+    let Some(world) = World::new("our_client_uses_vblade", 1500, &["vblade"]) else { return };
+    let store = world.scratch.path("disk.img");
+    fs::File::create(&store).and_then(|file| file.set_len(16 << 20)).expect("a store");
+    let mut command: Command = world.on_server(tool("vblade"));
+    command.args(["-m", world.client_mac(), "7", "3", world.interface()]).arg(&store);
+    let mut vblade = Process::spawn("vblade", command, world.scratch.path("vblade.log"));
+    let everywhere = format!("aoe://{}", world.interface());
+    wait_until("vblade answers", TIMEOUT, || sanwire(&world, &["ls", &everywhere]).contains("7.3"));
+    copy_and_compare(&world, "7.3", 3);
+    assert!(vblade.is_alive(), "{}", vblade.log());
+    vblade.signal(Signal::TERM);
+    vblade.wait(TIMEOUT);
+}
+
+#[test]
+fn wireshark_reads_aoe() {
+    let Some(world) = World::new("wireshark_reads_aoe", 1500, &["tcpdump", "tshark"]) else { return };
+    let mut server = serve(&world, &["disk=ram:8M,shelf=7,slot=3"]);
+    let file = world.scratch.path("aoe.pcap");
+    let mut command = world.on_client("tcpdump");
+    command.args(["-i", world.interface(), "-U", "-w"]).arg(&file).arg("ether proto 0x88a2");
+    let mut tcpdump = Process::spawn("tcpdump", command, world.scratch.path("tcpdump.log"));
+    tcpdump.wait_for("listening on", TIMEOUT);
+    copy_and_compare(&world, "7.3", 4);
+    tcpdump.signal(Signal::INT);
+    tcpdump.wait(TIMEOUT);
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-r"]).arg(&file).args(["-T", "fields"]);
+    for field in ["aoe.cmd", "aoe.major", "aoe.minor", "_ws.malformed"] {
+        tshark.args(["-e", field]);
+    }
+    let read = run_ok(tshark, TIMEOUT);
+    let packets: Vec<Vec<&str>> = read.lines().map(|line| line.split('\t').collect()).collect();
+    assert!(packets.len() > 2 * CONTENT_BYTES / 1024, "{} packets", packets.len());
+    assert!(packets.iter().all(|packet| packet[3].is_empty()), "none is malformed");
+    let is_command = |packet: &&Vec<&str>| matches!(packet[0], "0" | "0x00") && packet[2].ends_with('3');
+    assert!(packets.iter().filter(is_command).count() > CONTENT_BYTES / 1024, "{:?}", packets.last());
+    assert!(server.stop().success(), "{}", server.log());
+}

@@ -1,0 +1,158 @@
+//! Finding a target, and finding it again.
+
+use sanwire_ata::{Host, IdentifyDevice};
+use sanwire_buffer::{Head, Packet};
+use sanwire_core::{Instant, LinkId, MacAddress, Path, Peer};
+
+use super::machine::{Client, OWN_TAG, PROBES_MAX, SEEK_EVERY, State};
+use super::types::{ClientEvent, Failure, Place};
+use super::window::Window;
+use crate::wire::{self, Address, AtaHeader, Config, ConfigOrder, Header, command};
+
+/// Sectors of one command where a target says none.
+const SECTORS_UNSAID: u8 = 2;
+
+/// Sectors that are written together without reading a part of a page, or of a physical sector, first.
+const SECTORS_TOGETHER: u8 = 8;
+
+/// A question to targets which of them are there.
+#[must_use]
+pub fn question(address: Address, tag: u32) -> Packet {
+    let header = Header::request(address, command::CONFIG, tag);
+    let argument = Config::query(ConfigOrder::Read, &[]).to_bytes();
+    Packet { head: wire::head(&header, &argument, 0), payload: None }
+}
+
+/// A target that has answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Where it is.
+    pub address: Address,
+    /// Sectors of one command.
+    pub sectors: u8,
+    /// Commands that it takes before it has answered any.
+    pub buffers: u16,
+    /// What its owner has written there.
+    pub config: Vec<u8>,
+    /// By which the question was known.
+    pub tag: u32,
+}
+
+/// Reads the answer to [`question`].
+#[must_use]
+pub fn found(bytes: &[u8]) -> Option<Found> {
+    let (header, argument) = Header::parse(bytes)?;
+    let is_answer = header.is_response && header.error.is_none() && header.command == command::CONFIG;
+    let config = Config::parse(argument).filter(|_| is_answer && header.address.is_one())?;
+    let sectors = if config.sectors == 0 { SECTORS_UNSAID } else { config.sectors };
+    let (address, tag) = (header.address, header.tag);
+    Some(Found { address, sectors, buffers: config.buffers.max(1), config: config.string.to_vec(), tag })
+}
+
+impl Client {
+    /// Asks for the target on every link.
+    pub(super) fn seek(&mut self, now: Instant) {
+        let tag = self.tag();
+        self.probe_tag = Some(tag);
+        for (link, _) in self.config.links.clone() {
+            let path = Path { link, peer: Peer::Ethernet(MacAddress::BROADCAST) };
+            self.outbox.push_back((path, question(self.config.address, tag)));
+        }
+        self.ask_at = Some(now + SEEK_EVERY);
+    }
+
+    /// Asks the target whether it is there.
+    pub(super) fn probe(&mut self, place: Place) {
+        let tag = self.tag();
+        self.outbox.push_back((place.path, question(self.config.address, tag)));
+    }
+
+    /// Asks a target what it is.
+    pub(super) fn identify(&mut self, place: Place, now: Instant) {
+        let tag = self.tag();
+        self.probe_tag = Some(tag);
+        self.probes_left = self.probes_left.saturating_sub(1);
+        let header = Header::request(self.config.address, command::ATA, tag);
+        if let Some(ata) = AtaHeader::of(&Host::identify(), false) {
+            let head: Head = wire::head(&header, &ata.to_bytes(), 0);
+            self.outbox.push_back((place.path, Packet { head, payload: None }));
+        }
+        self.ask_at = Some(now + SEEK_EVERY);
+    }
+
+    /// A target has said that it is there.
+    pub(super) fn announced(&mut self, path: Path, found: &Found, now: Instant) {
+        match self.state {
+            State::Seeking => {
+                let Some(place) = self.place_of(path, found) else { return };
+                (self.state, self.probes_left) = (State::Identifying(place), PROBES_MAX);
+                self.heard_at = now;
+                self.identify(place, now);
+            }
+            // It says so unasked when it has been started: it may be another disk by now.
+            State::Up(place) if place.path == path && found.tag & OWN_TAG == 0 => {
+                self.probes_left = PROBES_MAX;
+                self.identify(place, now);
+            }
+            State::Up(_) | State::Identifying(_) | State::Over => {}
+        }
+    }
+
+    /// Where a target is that was found: with as much in one message as it and the link take.
+    fn place_of(&self, path: Path, found: &Found) -> Option<Place> {
+        let link = |(link, _): &&(LinkId, usize)| *link == path.link;
+        let (_, packet_max_bytes) = self.config.links.iter().find(link)?;
+        let sectors = wire::sectors_of(*packet_max_bytes).min(found.sectors);
+        let whole = if sectors >= SECTORS_TOGETHER { sectors / SECTORS_TOGETHER * SECTORS_TOGETHER } else { sectors };
+        (whole > 0).then_some(Place { path, sectors: whole.into(), buffers: found.buffers })
+    }
+
+    /// The target has said what it is.
+    pub(super) fn identified(&mut self, data: &[u8], now: Instant) {
+        let disk = match IdentifyDevice::parse(data) {
+            Ok(disk) if disk.sector_bytes as usize == wire::SECTOR_BYTES => disk,
+            Ok(disk) => {
+                let bytes = disk.sector_bytes;
+                return self.unusable(format!("the target's sectors have {bytes} bytes; over AoE they must have 512"));
+            }
+            Err(error) => return self.unusable(error.to_string()),
+        };
+        match self.state {
+            State::Identifying(place) => {
+                self.host = Host::new(&self.config.address.to_string(), disk);
+                self.connected(place, now);
+            }
+            // It is the same, or it has to be looked at.
+            State::Up(_) if self.host.as_ref().is_some_and(|host| *host.disk() == disk) => {}
+            State::Up(_) => self.lose(now),
+            State::Seeking | State::Over => {}
+        }
+    }
+
+    fn unusable(&mut self, what: String) {
+        if matches!(self.state, State::Identifying(_)) && !self.was_up {
+            self.end(Failure::NoDisk(what));
+        }
+    }
+
+    fn connected(&mut self, place: Place, now: Instant) {
+        self.state = State::Up(place);
+        self.window = Window::new(place.buffers);
+        (self.was_up, self.heard_at) = (true, now);
+        (self.probe_tag, self.ask_at, self.patience_ends) = (None, None, None);
+        // Whether it is what it was before the layer above sees first, if it wants to.
+        let is_held = self.holds_after_restart;
+        self.orders.values_mut().for_each(|order| order.is_held = is_held);
+        self.queue = if is_held { Default::default() } else { self.orders.keys().copied().collect() };
+        self.events.push_back(ClientEvent::Connected(place));
+    }
+
+    /// The target is away: it is sought, and what was under way begins anew when it is back.
+    pub(super) fn lose(&mut self, now: Instant) {
+        self.recall();
+        self.state = State::Seeking;
+        (self.host, self.ask_at) = (None, Some(now));
+        self.patience_ends = self.config.reconnect_patience.map(|patience| now + patience);
+        self.events.push_back(ClientEvent::Lost);
+    }
+}

@@ -1,0 +1,241 @@
+//! The targets of a server by their addresses, with what initiators have set of them: shared by all shards.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use sanwire_core::{Lun, MacAddress};
+
+use crate::wire::{
+    Address, Config, ConfigOrder, Directive, MaskError, MaskOrder, MaskRequest, Reserve, ReserveOrder, WireError,
+};
+
+/// Stations in the mask of a target at the most: what one answer has room for.
+const MASKS_MAX: usize = 255;
+
+/// What is at an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Slot {
+    lun: Lun,
+    config: Vec<u8>,
+    /// Who may use it; nobody: everybody.
+    masks: Vec<MacAddress>,
+    /// Who has it for himself; nobody: it is free.
+    reserved: Vec<MacAddress>,
+}
+
+/// The targets that there are.
+#[derive(Debug, Default)]
+pub struct Shelves(RwLock<BTreeMap<Address, Slot>>);
+
+/// Whether a station may give commands to a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// It may, to this unit.
+    Open(Lun),
+    /// Another station has reserved it.
+    Reserved,
+    /// There is no such target for it.
+    Absent,
+}
+
+impl Shelves {
+    /// Serves a unit at an address from now on; what was set of a target that was there before is forgotten.
+    pub fn put(&self, address: Address, lun: Lun) {
+        let slot = Slot { lun, config: Vec::new(), masks: Vec::new(), reserved: Vec::new() };
+        self.write().insert(address, slot);
+    }
+
+    /// Serves the unit of a number no longer.
+    pub fn remove(&self, lun: Lun) {
+        self.write().retain(|_, slot| slot.lun != lun);
+    }
+
+    /// A unit has another number from now on.
+    pub fn renumber(&self, from: Lun, to: Lun) {
+        self.write().values_mut().filter(|slot| slot.lun == from).for_each(|slot| slot.lun = to);
+    }
+
+    /// The address of a unit.
+    #[must_use]
+    pub fn address_of(&self, lun: Lun) -> Option<Address> {
+        self.read().iter().find(|(_, slot)| slot.lun == lun).map(|(address, _)| *address)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn list(&self) -> Vec<(Address, Lun)> {
+        self.read().iter().map(|(address, slot)| (*address, slot.lun)).collect()
+    }
+
+    /// Whether there is a target at the address, whoever may use it.
+    #[must_use]
+    pub fn has(&self, address: Address) -> bool {
+        self.read().contains_key(&address)
+    }
+
+    /// Whether a station may give commands to a target.
+    #[must_use]
+    pub fn entry(&self, address: Address, station: MacAddress) -> Entry {
+        match self.read().get(&address) {
+            Some(slot) if !slot.is_open_to(station) => Entry::Absent,
+            Some(slot) if !slot.reserved.is_empty() && !slot.reserved.contains(&station) => Entry::Reserved,
+            Some(slot) => Entry::Open(slot.lun),
+            None => Entry::Absent,
+        }
+    }
+
+    /// Those that a station may use and that a request for this address is for.
+    #[must_use]
+    pub fn covered(&self, by: Address, station: MacAddress) -> Vec<Address> {
+        let shelves = self.read();
+        if by.is_one() {
+            return shelves.get(&by).filter(|slot| slot.is_open_to(station)).map(|_| by).into_iter().collect();
+        }
+        let covered = shelves.iter().filter(|(own, slot)| by.covers(**own) && slot.is_open_to(station));
+        covered.map(|(own, _)| *own).collect()
+    }
+
+    /// The config string of a target after a query, or a refusal; `None`: it does not answer.
+    pub(crate) fn configure(&self, address: Address, query: &Config<'_>) -> Option<Result<Vec<u8>, WireError>> {
+        let Some(order) = query.order() else { return Some(Err(WireError::BadArgument)) };
+        let mut shelves = self.write();
+        let config = &mut shelves.get_mut(&address)?.config;
+        match order {
+            ConfigOrder::Read => {}
+            ConfigOrder::Test if *config != query.string => return None,
+            ConfigOrder::TestPrefix if !config.starts_with(query.string) => return None,
+            ConfigOrder::Test | ConfigOrder::TestPrefix => {}
+            ConfigOrder::Set if !config.is_empty() => return Some(Err(WireError::ConfigPresent)),
+            ConfigOrder::Set | ConfigOrder::ForceSet => *config = query.string.to_vec(),
+        }
+        Some(Ok(config.clone()))
+    }
+
+    /// The list of stations that may use a target after a request, and why it was not changed. All of the changes are made, or none.
+    pub(crate) fn mask(&self, address: Address, request: &MaskRequest) -> Option<(Vec<MacAddress>, Option<MaskError>)> {
+        let mut shelves = self.write();
+        let masks = &mut shelves.get_mut(&address)?.masks;
+        if request.order == MaskOrder::Read {
+            return Some((masks.clone(), None));
+        }
+        let mut changed = masks.clone();
+        for directive in &request.directives {
+            match directive {
+                Directive::Add(mac) if !changed.contains(mac) => changed.push(*mac),
+                Directive::Delete(mac) => changed.retain(|known| known != mac),
+                Directive::Add(_) | Directive::Nothing => {}
+            }
+        }
+        if changed.len() > MASKS_MAX {
+            return Some((masks.clone(), Some(MaskError::Full)));
+        }
+        *masks = changed;
+        Some((masks.clone(), None))
+    }
+
+    /// Who has a target after a request of a station; a refusal where somebody else has it.
+    pub(crate) fn reserve(
+        &self,
+        address: Address,
+        station: MacAddress,
+        request: &Reserve,
+    ) -> Option<Result<Vec<MacAddress>, WireError>> {
+        let mut shelves = self.write();
+        let reserved = &mut shelves.get_mut(&address)?.reserved;
+        let is_foreign = !reserved.is_empty() && !reserved.contains(&station);
+        match request.order {
+            ReserveOrder::Read => {}
+            ReserveOrder::Set if is_foreign => return Some(Err(WireError::Reserved)),
+            ReserveOrder::Set | ReserveOrder::ForceSet => reserved.clone_from(&request.stations),
+        }
+        Some(Ok(reserved.clone()))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Address, Slot>> {
+        // Each change is whole: nobody leaves it half made.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<Address, Slot>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn is_open_to(&self, station: MacAddress) -> bool {
+        self.masks.is_empty() || self.masks.contains(&station)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+    const OTHER: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+    const ADDRESS: Address = Address { shelf: 7, slot: 3 };
+
+    fn shelves() -> Shelves {
+        let shelves = Shelves::default();
+        shelves.put(ADDRESS, Lun::new(5).unwrap());
+        shelves
+    }
+
+    #[test]
+    fn a_target_is_found_by_its_address_and_by_that_of_all() {
+        let (shelves, lun) = (shelves(), Lun::new(5).unwrap());
+        assert_eq!(shelves.entry(ADDRESS, HOST), Entry::Open(lun));
+        assert_eq!(shelves.entry(Address { shelf: 7, slot: 4 }, HOST), Entry::Absent);
+        shelves.put(Address { shelf: 9, slot: 0 }, Lun::new(6).unwrap());
+        assert_eq!(shelves.covered(Address::EVERY, HOST).len(), 2);
+        assert_eq!(shelves.covered(Address { shelf: 7, slot: 0xff }, HOST), [ADDRESS]);
+        shelves.renumber(lun, Lun::new(8).unwrap());
+        assert_eq!(shelves.address_of(Lun::new(8).unwrap()), Some(ADDRESS));
+        shelves.remove(Lun::new(8).unwrap());
+        assert!(!shelves.has(ADDRESS));
+    }
+
+    #[test]
+    fn who_is_not_in_the_mask_finds_nothing() {
+        let shelves = shelves();
+        let edit = |directives| MaskRequest { order: MaskOrder::Edit, directives };
+        assert_eq!(shelves.mask(ADDRESS, &edit(vec![Directive::Add(HOST)])), Some((vec![HOST], None)));
+        assert!(shelves.covered(Address::EVERY, OTHER).is_empty());
+        assert_eq!(shelves.entry(ADDRESS, OTHER), Entry::Absent);
+        let many = (0..=255).map(|last| Directive::Add(MacAddress([4, 0, 0, 0, 0, last]))).collect();
+        assert_eq!(shelves.mask(ADDRESS, &edit(many)), Some((vec![HOST], Some(MaskError::Full))), "none is added");
+        assert_eq!(shelves.mask(ADDRESS, &edit(vec![Directive::Delete(HOST)])), Some((vec![], None)));
+        assert!(matches!(shelves.entry(ADDRESS, OTHER), Entry::Open(_)));
+    }
+
+    #[test]
+    fn a_reservation_keeps_others_out_until_it_is_released_or_forced() {
+        let shelves = shelves();
+        let set = |order, stations: &[MacAddress]| Reserve { order, stations: stations.to_vec() };
+        let own = set(ReserveOrder::Set, &[HOST]);
+        assert_eq!(shelves.reserve(ADDRESS, HOST, &own), Some(Ok(vec![HOST])));
+        assert_eq!(
+            (shelves.entry(ADDRESS, OTHER), shelves.entry(ADDRESS, HOST) == Entry::Reserved),
+            (Entry::Reserved, false)
+        );
+        let other = set(ReserveOrder::Set, &[OTHER]);
+        assert_eq!(shelves.reserve(ADDRESS, OTHER, &other), Some(Err(WireError::Reserved)));
+        assert_eq!(shelves.reserve(ADDRESS, OTHER, &set(ReserveOrder::Read, &[])), Some(Ok(vec![HOST])));
+        let forced = set(ReserveOrder::ForceSet, &[OTHER]);
+        assert_eq!(shelves.reserve(ADDRESS, OTHER, &forced), Some(Ok(vec![OTHER])));
+        assert_eq!(shelves.reserve(ADDRESS, OTHER, &set(ReserveOrder::Set, &[])), Some(Ok(vec![])));
+        assert!(matches!(shelves.entry(ADDRESS, HOST), Entry::Open(_)));
+    }
+
+    #[test]
+    fn a_config_string_is_set_once_unless_it_is_forced() {
+        let shelves = shelves();
+        let ask = |order, string: &[u8]| shelves.configure(ADDRESS, &Config::query(order, string));
+        assert_eq!(ask(ConfigOrder::Set, b"ours"), Some(Ok(b"ours".to_vec())));
+        assert_eq!(ask(ConfigOrder::Set, b"theirs"), Some(Err(WireError::ConfigPresent)));
+        assert_eq!((ask(ConfigOrder::Test, b"our"), ask(ConfigOrder::TestPrefix, b"ot")), (None, None));
+        assert_eq!(ask(ConfigOrder::TestPrefix, b"our"), Some(Ok(b"ours".to_vec())));
+        assert_eq!(ask(ConfigOrder::ForceSet, b""), Some(Ok(vec![])));
+        assert_eq!(ask(ConfigOrder::Read, b"whatever"), Some(Ok(vec![])));
+    }
+}

@@ -1,0 +1,11 @@
+//! The target's end: units served at addresses, on any number of links.
+
+mod counters;
+mod nexus;
+mod recent;
+mod server;
+mod types;
+
+pub use counters::Counters;
+pub use server::Target;
+pub use types::{TargetConfig, TargetEvent};

@@ -1,0 +1,383 @@
+//! The target itself: messages in, tasks for units out; replies in, messages out.
+
+mod queries;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use sanwire_ata::{Answer, Ask, Command, Drive, Execution, Registers, Step, TaskFile, error};
+use sanwire_buffer::{Packet, Slice, Slices};
+use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
+use sanwire_scsi::{Reply, Status, Task};
+
+use super::counters::Counters;
+use super::nexus::{Nexus, Running};
+use super::recent::{Mark, Recent};
+use super::types::{TargetConfig, TargetEvent};
+use crate::shelves::Entry;
+use crate::wire::{self, ATA_BYTES, Address, AtaHeader, Config, ConfigOrder, Header, SECTOR_BYTES, WireError, command};
+
+/// What the firmware field of config answers says.
+const FIRMWARE: u16 = 0x0100;
+
+/// A unit that was busy is asked again after this.
+const BUSY_WAIT: Duration = Duration::from_millis(5);
+
+/// Stations without commands are forgotten after this, if they have set nothing.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+
+/// Stations at targets, at the most; the one that was idle for the longest time gives way.
+const NEXUSES_MAX: usize = 4096;
+
+/// Messages that wait to be sent at the most; more are lost, as on a link.
+const OUTBOX_MAX: usize = 16_384;
+
+/// Memory that each station has, whatever others have: the sectors of its window.
+const GUARANTEED_BYTES: usize = 256 << 10;
+
+/// The target's end.
+pub struct Target {
+    config: TargetConfig,
+    nexuses: BTreeMap<NexusId, Nexus>,
+    by_station: BTreeMap<(MacAddress, Address), NexusId>,
+    next_nexus: u64,
+    next_command: u64,
+    /// Commands of units that were busy.
+    later: BTreeMap<(Instant, u64), (NexusId, Ask)>,
+    /// When idle stations are looked for.
+    tend_at: Option<Instant>,
+    events: VecDeque<TargetEvent>,
+    outbox: VecDeque<(Path, Packet)>,
+    counters: Counters,
+    /// Who was told not to be allowed.
+    told: BTreeSet<MacAddress>,
+}
+
+impl Target {
+    /// A target.
+    #[must_use]
+    pub fn new(config: TargetConfig) -> Target {
+        let next_nexus = config.nexuses.0;
+        let mut target = Target {
+            config,
+            nexuses: BTreeMap::new(),
+            by_station: BTreeMap::new(),
+            next_nexus,
+            next_command: 0,
+            later: BTreeMap::new(),
+            tend_at: None,
+            events: VecDeque::new(),
+            outbox: VecDeque::new(),
+            counters: Counters::default(),
+            told: BTreeSet::new(),
+        };
+        if target.config.announces {
+            target.announce();
+        }
+        target
+    }
+
+    /// Tells everybody on every link which targets there are, so that initiators go on with them without waiting.
+    fn announce(&mut self) {
+        for (address, _) in self.config.shelves.list() {
+            for link in 0..self.config.links.len() {
+                let path = Path { link: LinkId(link as u8), peer: Peer::Ethernet(MacAddress::BROADCAST) };
+                let header = Header::request(address, command::CONFIG, 0);
+                self.configure(path, &header, address, &Config::query(ConfigOrder::Read, &[]));
+            }
+        }
+    }
+
+    /// What was not taken.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The stations, with how many commands of each are under way.
+    pub fn stations(&self) -> impl Iterator<Item = (NexusId, usize)> + '_ {
+        self.nexuses.values().map(|nexus| (nexus.id, nexus.commands.len()))
+    }
+
+    /// The largest packet of a link has changed.
+    pub fn set_link(&mut self, link: usize, packet_max_bytes: usize) {
+        if let Some(known) = self.config.links.get_mut(link) {
+            *known = packet_max_bytes;
+        }
+    }
+
+    /// Takes a message.
+    pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
+        let Peer::Ethernet(station) = path.peer else { return };
+        let Some((header, argument)) = Header::parse(bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if header.is_response {
+            return;
+        }
+        if !(self.config.admission)(station) {
+            return self.turn_away(path, station);
+        }
+        if header.version != 1 {
+            self.counters.other_version += 1;
+            let covered = self.config.shelves.covered(header.address, station);
+            return covered.into_iter().for_each(|own| self.refuse(path, &header, own, WireError::Version));
+        }
+        if header.command == command::ATA {
+            return self.take_ata(path, station, header, argument, now);
+        }
+        for own in self.config.shelves.covered(header.address, station) {
+            self.obey(path, station, &header, own, argument);
+        }
+    }
+
+    /// Takes an ATA command. What is wrong with it is told by ATA's registers: initiators take no notice of AoE's own errors here, and
+    /// give the command again until they think that the target is gone.
+    fn take_ata(&mut self, path: Path, station: MacAddress, header: Header, argument: &[u8], now: Instant) {
+        let Some((ata, data)) = AtaHeader::parse(argument) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let lun = match self.config.shelves.entry(header.address, station) {
+            Entry::Open(lun) => lun,
+            Entry::Reserved => {
+                self.counters.reserved += 1;
+                return self.fail(path, &header, &ata);
+            }
+            Entry::Absent => return,
+        };
+        let task_file = ata.task_file();
+        let data_bytes = data_out_bytes(&task_file);
+        let max_bytes = usize::from(self.sectors_of(path)) * SECTOR_BYTES;
+        if data_bytes.max(data_in_bytes(&task_file)) > max_bytes || data.len() < data_bytes {
+            self.counters.malformed += 1;
+            return self.fail(path, &header, &ata);
+        }
+        let Some(id) = self.nexus(path, station, header.address, lun, now) else {
+            self.counters.crowded += 1;
+            return;
+        };
+        let Some(nexus) = self.nexuses.get_mut(&id) else { return };
+        if nexus.has(&header, &ata) {
+            self.counters.repeated += 1;
+            return;
+        }
+        let mark = changes_medium(&task_file).then(|| Mark::of(header.tag, &argument[..ATA_BYTES + data_bytes]));
+        if let Some(answer) = mark.and_then(|mark| nexus.recent.answer(mark, now)) {
+            self.counters.repeated += 1;
+            return self.send(path, &header.response(header.address), &answer.to_bytes(), None);
+        }
+        if nexus.commands.len() >= usize::from(self.config.buffers) {
+            self.counters.beyond_window += 1;
+            return;
+        }
+        let data = match data_bytes {
+            0 => None,
+            bytes => match nexus.memory.frame(bytes) {
+                Some(mut frame) => {
+                    frame.copy_from_slice(&data[..bytes]);
+                    Some(frame.freeze())
+                }
+                None => {
+                    // It is given again, as if it had been lost on the way.
+                    nexus.memory.forgo();
+                    self.counters.without_memory += 1;
+                    return;
+                }
+            },
+        };
+        self.begin(id, Message { path, header, ata, mark }, task_file, data, now);
+    }
+
+    fn begin(&mut self, id: NexusId, message: Message, task_file: TaskFile, data: Option<Slice>, now: Instant) {
+        let Some(nexus) = self.nexuses.get_mut(&id) else { return };
+        let (execution, step) = Execution::begin(task_file, data, &mut nexus.drive);
+        let number = self.next_command;
+        self.next_command += 1;
+        let Message { path, header, ata, mark } = message;
+        nexus.commands.insert(number, Running { path, header, ata, execution, mark });
+        self.go_on(id, number, step, now);
+    }
+
+    /// The nexus of a station with a target; one that begins if need be, `None` where there is no room for another one.
+    fn nexus(&mut self, path: Path, station: MacAddress, address: Address, lun: Lun, now: Instant) -> Option<NexusId> {
+        if let Some(id) = self.by_station.get(&(station, address)).copied()
+            && let Some(nexus) = self.nexuses.get_mut(&id)
+        {
+            nexus.used_at = now;
+            if nexus.lun == lun {
+                return Some(id);
+            }
+            // Another unit is there by now.
+            self.close(id);
+        }
+        if self.nexuses.len() >= NEXUSES_MAX {
+            let idle = self.nexuses.values().filter(|nexus| nexus.is_idle());
+            let oldest = idle.min_by_key(|nexus| nexus.used_at).map(|nexus| nexus.id)?;
+            self.close(oldest);
+        }
+        let id = NexusId(self.next_nexus);
+        self.next_nexus += self.config.nexuses.1;
+        let memory = self.config.memory.share(GUARANTEED_BYTES);
+        self.events.push_back(TargetEvent::Opened { nexus: id, path, address, memory: memory.clone() });
+        let (drive, commands, recent) = (Drive::default(), BTreeMap::new(), Recent::default());
+        self.nexuses.insert(id, Nexus { id, station, address, lun, drive, memory, commands, recent, used_at: now });
+        self.by_station.insert((station, address), id);
+        self.tend_at.get_or_insert(now + IDLE_MAX);
+        Some(id)
+    }
+
+    /// Ends a nexus, with what it has under way.
+    pub fn close(&mut self, id: NexusId) {
+        if let Some(nexus) = self.nexuses.remove(&id) {
+            self.by_station.remove(&(nexus.station, nexus.address));
+            self.later.retain(|_, (of, _)| *of != id);
+            self.events.push_back(TargetEvent::Closed { nexus: id });
+        }
+    }
+
+    /// Ends the nexuses of stations that are not served any more, and of targets that are gone.
+    pub fn look_after(&mut self) {
+        let shelves = &self.config.shelves;
+        let is_over = |nexus: &&Nexus| {
+            !(self.config.admission)(nexus.station) || shelves.entry(nexus.address, nexus.station) == Entry::Absent
+        };
+        let over: Vec<NexusId> = self.nexuses.values().filter(is_over).map(|nexus| nexus.id).collect();
+        over.into_iter().for_each(|id| self.close(id));
+        self.told.clear();
+    }
+
+    /// A command is over; `None` when it was aborted.
+    pub fn reply(&mut self, nexus: NexusId, number: u64, reply: Option<Reply>, now: Instant) {
+        let Some(of) = self.nexuses.get_mut(&nexus) else { return };
+        let Some(running) = of.commands.get_mut(&number) else { return };
+        let reply = reply.unwrap_or_else(|| Reply::bare(Status::TaskAborted));
+        let step = running.execution.answered(reply, &mut of.drive);
+        self.go_on(nexus, number, step, now);
+    }
+
+    fn go_on(&mut self, id: NexusId, number: u64, step: Step, now: Instant) {
+        match step {
+            Step::Ask(ask) => self.ask(id, number, ask),
+            Step::Later(ask) => drop(self.later.insert((now + BUSY_WAIT, number), (id, ask))),
+            Step::Done(Answer { registers, data }) => {
+                let Some(nexus) = self.nexuses.get_mut(&id) else { return };
+                let Some(running) = nexus.commands.remove(&number) else { return };
+                let Running { path, header, ata, mark, .. } = running;
+                let answer = ata.response(&registers);
+                if let Some(mark) = mark.filter(|_| registers.is_success()) {
+                    nexus.recent.add(mark, answer, now);
+                }
+                self.send(path, &header.response(header.address), &answer.to_bytes(), data);
+            }
+        }
+    }
+
+    fn ask(&mut self, id: NexusId, number: u64, ask: Ask) {
+        let Some(nexus) = self.nexuses.get(&id) else { return };
+        let Ask { cdb, data_out, data_in_max_bytes } = ask;
+        let task = Task {
+            lun: Some(nexus.lun),
+            cdb,
+            data_out,
+            tells_residual: false,
+            data_in_max_bytes,
+            may_share: true,
+            piece: None,
+            receipts: 0,
+        };
+        self.events.push_back(TargetEvent::Command { nexus: id, number, task });
+    }
+
+    fn fail(&mut self, path: Path, header: &Header, ata: &AtaHeader) {
+        let registers = Registers::failure(&ata.task_file(), error::ABRT);
+        self.send(path, &header.response(header.address), &ata.response(&registers).to_bytes(), None);
+    }
+
+    fn send(&mut self, path: Path, header: &Header, argument: &[u8], data: Option<Slices>) {
+        if self.outbox.len() >= OUTBOX_MAX {
+            return;
+        }
+        let payload = data.map(|data| data.cut(0..data.len())).filter(|data| !data.is_empty());
+        let head = wire::head(header, argument, payload.as_ref().map_or(0, |payload| payload.len()));
+        self.outbox.push_back((path, Packet { head, payload }));
+    }
+
+    fn sectors_of(&self, path: Path) -> u8 {
+        self.config.links.get(usize::from(path.link.0)).map_or(0, |bytes| wire::sectors_of(*bytes))
+    }
+
+    /// What the layer above must know or do.
+    pub fn poll_event(&mut self) -> Option<TargetEvent> {
+        self.events.pop_front()
+    }
+
+    /// How many events wait.
+    #[must_use]
+    pub fn events_waiting(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The next message to send.
+    pub fn poll_transmit(&mut self) -> Option<(Path, Packet)> {
+        self.outbox.pop_front()
+    }
+
+    /// Lets time pass.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now
+        {
+            let ((_, number), (id, ask)) = entry.remove_entry();
+            self.ask(id, number, ask);
+        }
+        if self.tend_at.is_some_and(|at| at <= now) {
+            let is_over = |nexus: &&Nexus| nexus.is_idle() && nexus.used_at + IDLE_MAX <= now;
+            let over: Vec<NexusId> = self.nexuses.values().filter(is_over).map(|nexus| nexus.id).collect();
+            over.into_iter().for_each(|id| self.close(id));
+            self.tend_at = (!self.nexuses.is_empty()).then(|| now + IDLE_MAX);
+        }
+    }
+
+    /// When [`Target::handle_timeout`] is next due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.later.keys().next().map(|(at, _)| *at).into_iter().chain(self.tend_at).min()
+    }
+}
+
+/// Where a command came from, and how it was given.
+struct Message {
+    path: Path,
+    header: Header,
+    ata: AtaHeader,
+    mark: Option<Mark>,
+}
+
+/// Whether a command must not be obeyed once more after others.
+fn changes_medium(task_file: &TaskFile) -> bool {
+    let command = Command::parse(task_file);
+    matches!(command, Some(Command::Write { .. } | Command::Trim { .. } | Command::Zero { .. }))
+}
+
+/// How much data comes with a command, in bytes.
+fn data_out_bytes(task_file: &TaskFile) -> usize {
+    match Command::parse(task_file) {
+        Some(Command::Write { place, .. }) => place.sectors() as usize * SECTOR_BYTES,
+        Some(Command::Trim { blocks }) => usize::from(blocks) * SECTOR_BYTES,
+        _ => 0,
+    }
+}
+
+fn data_in_bytes(task_file: &TaskFile) -> usize {
+    match Command::parse(task_file) {
+        Some(Command::Read { place, .. }) => place.sectors() as usize * SECTOR_BYTES,
+        _ => 0,
+    }
+}
+
+const _: () = assert!(wire::HEADER_BYTES + ATA_BYTES < wire::PAYLOAD_MIN_BYTES);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! What is no ATA command: queries, config strings, and the lists of who may use a target.
+
+use sanwire_core::{MacAddress, Path};
+
+use super::{FIRMWARE, Target, TargetEvent};
+use crate::wire::{
+    Address, Config, ConfigOrder, Header, MaskAnswer, MaskOrder, MaskRequest, Reserve, WireError, command,
+};
+
+impl Target {
+    pub(super) fn turn_away(&mut self, path: Path, station: MacAddress) {
+        const TOLD_MAX: usize = 1024;
+        self.counters.not_allowed += 1;
+        if self.told.len() < TOLD_MAX && self.told.insert(station) {
+            self.events.push_back(TargetEvent::NotAllowed { path });
+        }
+    }
+
+    /// Obeys what is no ATA command.
+    pub(super) fn obey(&mut self, path: Path, station: MacAddress, header: &Header, own: Address, argument: &[u8]) {
+        let answered = match header.command {
+            command::CONFIG => Config::parse(argument).map(|query| self.configure(path, header, own, &query)),
+            command::MASK => self.mask(path, header, own, argument),
+            command::RESERVE => self.reserve(path, station, header, own, argument),
+            _ => return self.refuse(path, header, own, WireError::UnknownCommand),
+        };
+        if answered.is_none() {
+            self.counters.malformed += 1;
+            self.refuse(path, header, own, WireError::BadArgument);
+        }
+    }
+
+    pub(super) fn configure(&mut self, path: Path, header: &Header, own: Address, query: &Config<'_>) {
+        // What is for all of them is told by all; only one at a time is changed.
+        let is_change = matches!(query.order(), Some(ConfigOrder::Set | ConfigOrder::ForceSet));
+        if is_change && !header.address.is_one() {
+            return self.refuse(path, header, own, WireError::BadArgument);
+        }
+        match self.config.shelves.configure(own, query) {
+            Some(Ok(string)) => {
+                let answer = query.answer(self.config.buffers, FIRMWARE, self.sectors_of(path), &string);
+                self.send(path, &header.response(own), &answer.to_bytes(), None);
+            }
+            Some(Err(error)) => self.refuse(path, header, own, error),
+            None => {}
+        }
+    }
+
+    fn mask(&mut self, path: Path, header: &Header, own: Address, argument: &[u8]) -> Option<()> {
+        let request = MaskRequest::parse(argument)?;
+        let read = MaskRequest { order: MaskOrder::Read, directives: Vec::new() };
+        let (order, (stations, error)) = match request {
+            Ok(request) => (request.order, self.config.shelves.mask(own, &request)?),
+            Err(error) => (MaskOrder::Edit, (self.config.shelves.mask(own, &read)?.0, Some(error))),
+        };
+        let answer = MaskAnswer { order, error, stations: &stations };
+        self.send(path, &header.response(own), &answer.to_bytes(), None);
+        Some(())
+    }
+
+    fn reserve(
+        &mut self,
+        path: Path,
+        station: MacAddress,
+        header: &Header,
+        own: Address,
+        argument: &[u8],
+    ) -> Option<()> {
+        let request = Reserve::parse(argument)?;
+        match self.config.shelves.reserve(own, station, &request)? {
+            Ok(stations) => {
+                let answer = Reserve { order: request.order, stations };
+                self.send(path, &header.response(own), &answer.to_bytes(), None);
+            }
+            Err(error) => self.refuse(path, header, own, error),
+        }
+        Some(())
+    }
+
+    pub(super) fn refuse(&mut self, path: Path, header: &Header, own: Address, error: WireError) {
+        self.send(path, &header.response(own).refused(error), &[], None);
+    }
+}

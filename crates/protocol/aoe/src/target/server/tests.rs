@@ -1,0 +1,237 @@
+use std::sync::Arc;
+
+use sanwire_buffer::Region;
+use sanwire_scsi::{Capacity, operation_code};
+
+use super::*;
+use crate::shelves::Shelves;
+use crate::wire::{Reserve, ReserveOrder};
+
+const ADDRESS: Address = Address { shelf: 7, slot: 3 };
+const HOST: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+const STRANGER: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
+
+/// A target, with a unit of 1,000 sectors that answers every task at once unless it is told to keep them.
+struct World {
+    target: Target,
+    kept: Vec<(NexusId, u64, Task)>,
+    keeps: bool,
+    now: Instant,
+}
+
+impl World {
+    fn new() -> Self {
+        let shelves = Arc::new(Shelves::default());
+        shelves.put(ADDRESS, Lun::new(5).unwrap());
+        shelves.put(Address { shelf: 9, slot: 0 }, Lun::new(6).unwrap());
+        let target = Target::new(TargetConfig {
+            shelves,
+            admission: Box::new(|station| station != STRANGER),
+            memory: Region::new(1 << 20).unwrap(),
+            links: vec![1500, 9000],
+            buffers: 4,
+            nexuses: (100, 2),
+            announces: true,
+        });
+        World { target, kept: Vec::new(), keeps: false, now: Instant::ZERO }
+    }
+
+    /// What comes back to a message of a station on a link.
+    fn give(&mut self, link: u8, station: MacAddress, message: &[u8]) -> Vec<Vec<u8>> {
+        let path = Path { link: LinkId(link), peer: Peer::Ethernet(station) };
+        self.target.handle_input(path, message, self.now);
+        self.settle();
+        self.sent().into_iter().filter(|(to, _)| *to == path).map(|(_, bytes)| bytes).collect()
+    }
+
+    fn settle(&mut self) {
+        while let Some(event) = self.target.poll_event() {
+            let TargetEvent::Command { nexus, number, task } = event else { continue };
+            let is_question = matches!(task.cdb.operation_code(), operation_code::INQUIRY | 0x9e | 0x1a);
+            if self.keeps && !is_question {
+                self.kept.push((nexus, number, task));
+                continue;
+            }
+            let capacity = Capacity {
+                blocks: 1000,
+                block_bytes: 512,
+                physical_block_exponent: 0,
+                provisioning_management: false,
+                reads_zeroes: false,
+            };
+            let data = match task.cdb.operation_code() {
+                0x9e => capacity.to_sixteen().to_vec(),
+                operation_code::READ_16 => vec![0xab; task.data_in_max_bytes as usize],
+                _ => Vec::new(),
+            };
+            self.target.reply(nexus, number, Some(Reply::good(Some(Slices::from(data)))), self.now);
+        }
+    }
+
+    fn sent(&mut self) -> Vec<(Path, Vec<u8>)> {
+        let mut sent = Vec::new();
+        while let Some((path, packet)) = self.target.poll_transmit() {
+            let mut bytes = packet.head.to_vec();
+            bytes.extend(packet.payload.iter().flat_map(|payload| payload.iter()));
+            assert!(bytes.len() >= wire::PAYLOAD_MIN_BYTES, "tools take shorter frames for damaged");
+            sent.push((path, bytes));
+        }
+        sent
+    }
+}
+
+fn message(address: Address, command: u8, tag: u32, argument: &[u8]) -> Vec<u8> {
+    [&Header::request(address, command, tag).to_bytes(), argument].concat()
+}
+
+fn ata(tag: u32, flags: u8, command: u8, count: u8, lba: u8, data: &[u8]) -> Vec<u8> {
+    let header = AtaHeader { flags, feature: 0, count, command, lba: [lba, 0, 0, 0, 0, 0] };
+    [&message(ADDRESS, command::ATA, tag, &header.to_bytes()), data].concat()
+}
+
+#[test]
+fn it_says_at_its_start_on_every_link_where_its_targets_are() {
+    let told = World::new().sent();
+    assert_eq!(told.len(), 4, "two targets on two links");
+    let (path, bytes) = &told[1];
+    assert_eq!((path.link, path.peer), (LinkId(1), Peer::Ethernet(MacAddress::BROADCAST)));
+    assert_eq!(bytes[..18], [0x18, 0, 0, 7, 3, 1, 0, 0, 0, 0, 0, 4, 1, 0, 17, 0x10, 0, 0]);
+}
+
+#[test]
+fn a_query_for_all_is_answered_by_each() {
+    let mut world = World::new();
+    world.sent();
+    let query = message(Address::EVERY, command::CONFIG, 9, &[0; 8]);
+    let answers = world.give(0, HOST, &query);
+    let from: Vec<_> = answers.iter().map(|answer| Header::parse(answer).unwrap().0.address.to_string()).collect();
+    assert_eq!(from, ["7.3", "9.0"]);
+    assert_eq!(answers[0][14], 2, "sectors of a frame of 1,500 bytes");
+    assert_eq!(world.give(1, HOST, &query)[0][14], 17);
+    assert!(world.give(0, STRANGER, &query).is_empty());
+    assert_eq!(world.target.counters().not_allowed, 1);
+}
+
+#[test]
+fn sectors_are_read_and_written() {
+    let mut world = World::new();
+    world.sent();
+    let [answer] = &world.give(0, HOST, &ata(1, 0x40, 0x24, 2, 5, &[]))[..] else { panic!("one answer") };
+    assert_eq!(answer[..22], [0x18, 0, 0, 7, 3, 0, 0, 0, 0, 1, 0x40, 0, 0, 0x50, 5, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(answer[22..], [0xab; 1024]);
+    let [answer] = &world.give(0, HOST, &ata(2, 0x41, 0x34, 1, 5, &[7; 512]))[..] else { panic!("one answer") };
+    assert_eq!((answer[13], answer.len()), (0x50, wire::PAYLOAD_MIN_BYTES));
+}
+
+#[test]
+fn what_is_wrong_with_a_command_is_told_by_its_registers() {
+    let mut world = World::new();
+    world.sent();
+    for message in [
+        ata(1, 0x40, 0x24, 3, 5, &[]),
+        ata(2, 0x41, 0x34, 2, 5, &[7; 1023]),
+        ata(3, 0x40, 0xff, 0, 0, &[]),
+        ata(4, 0x40, 0x24, 0, 0, &[]),
+    ] {
+        let [answer] = &world.give(0, HOST, &message)[..] else { panic!("one answer") };
+        assert_eq!((answer[0], answer[11], answer[13]), (0x18, error::ABRT, 0x51), "no error of AoE's own");
+    }
+    for (message, error) in [
+        (message(ADDRESS, 0xf0, 5, &[]), 1),
+        (message(ADDRESS, command::CONFIG, 5, &[0; 7]), 2),
+        ([&[0x20][..], &message(ADDRESS, command::ATA, 6, &[0; 12])[1..]].concat(), 5),
+    ] {
+        let [answer] = &world.give(0, HOST, &message)[..] else { panic!("one answer") };
+        assert_eq!((answer[0], answer[1]), (0x1c, error));
+    }
+    assert!(world.give(0, HOST, &message(Address { shelf: 8, slot: 3 }, command::CONFIG, 5, &[0; 8])).is_empty());
+}
+
+#[test]
+fn no_more_is_under_way_than_is_announced_and_nothing_twice() {
+    let mut world = World::new();
+    world.give(0, HOST, &ata(0, 0x40, 0x24, 1, 0, &[]));
+    world.keeps = true;
+    for tag in [1, 2, 2, 3, 4, 5, 6] {
+        world.give(0, HOST, &ata(tag, 0x40, 0x24, 1, 0, &[]));
+    }
+    assert_eq!(world.kept.len(), 4);
+    assert_eq!((world.target.counters().beyond_window, world.target.counters().repeated), (2, 1));
+    let (nexus, number, task) = world.kept.remove(0);
+    assert_eq!((nexus, task.lun), (NexusId(100), Lun::new(5)));
+    world.target.reply(nexus, number, Some(Reply::good(Some(Slices::from(vec![1; 512])))), world.now);
+    world.give(0, HOST, &ata(7, 0x40, 0x24, 1, 0, &[]));
+    assert_eq!(world.kept.len(), 4, "there is room again");
+}
+
+#[test]
+fn a_write_that_comes_twice_is_done_once() {
+    let mut world = World::new();
+    let write = |data: u8| ata(9, 0x41, 0x34, 1, 5, &[data; 512]);
+    let first = world.give(0, HOST, &write(1));
+    let first = first.last().cloned();
+    world.keeps = true;
+    assert_eq!(world.give(0, HOST, &write(1)).last().cloned(), first, "answered from memory");
+    assert!(world.kept.is_empty());
+    world.give(0, HOST, &write(2));
+    assert_eq!(world.kept.len(), 1, "a tag alone says nothing");
+}
+
+#[test]
+fn a_unit_that_is_busy_is_asked_again() {
+    let mut world = World::new();
+    world.give(0, HOST, &ata(0, 0x40, 0x24, 1, 0, &[]));
+    world.keeps = true;
+    world.give(0, HOST, &ata(1, 0x40, 0x24, 1, 0, &[]));
+    let (nexus, number, _) = world.kept.remove(0);
+    world.target.reply(nexus, number, Some(Reply::bare(Status::Busy)), world.now);
+    world.settle();
+    assert!(world.kept.is_empty());
+    world.now = world.target.poll_timeout().unwrap();
+    world.target.handle_timeout(world.now);
+    world.settle();
+    assert_eq!(world.kept.len(), 1);
+}
+
+#[test]
+fn who_has_reserved_a_target_has_it_alone() {
+    let mut world = World::new();
+    world.sent();
+    let other = MacAddress([2, 0, 0, 0, 0, 2]);
+    let set = Reserve { order: ReserveOrder::Set, stations: vec![HOST] }.to_bytes();
+    let answer = world.give(0, HOST, &message(ADDRESS, command::RESERVE, 1, &set)).remove(0);
+    assert_eq!(answer[10..18], [1, 1, 2, 0, 0, 0, 0, 1]);
+    assert_eq!(world.give(0, other, &message(ADDRESS, command::RESERVE, 2, &set))[0][..2], [0x1c, 6]);
+    assert_eq!(world.give(0, other, &ata(3, 0x40, 0x24, 1, 0, &[]))[0][13], 0x51, "it fails, and does not hang");
+    assert_eq!(world.give(0, HOST, &ata(4, 0x40, 0x24, 1, 0, &[]))[0][13], 0x50);
+}
+
+#[test]
+fn stations_that_do_nothing_are_forgotten_unless_they_have_set_something() {
+    let mut world = World::new();
+    let other = MacAddress([2, 0, 0, 0, 0, 2]);
+    world.give(0, HOST, &ata(1, 0, 0xec, 1, 0, &[]));
+    // SET FEATURES: no write cache.
+    let off = AtaHeader { flags: 0, feature: 0x82, count: 0, command: 0xef, lba: [0; 6] };
+    world.give(0, other, &message(ADDRESS, command::ATA, 2, &off.to_bytes()));
+    assert_eq!(world.target.stations().count(), 2);
+    world.now = world.target.poll_timeout().unwrap();
+    world.target.handle_timeout(world.now);
+    assert_eq!(world.target.stations().map(|(nexus, _)| nexus).collect::<Vec<_>>(), [NexusId(102)]);
+    assert!(matches!(world.target.poll_event(), Some(TargetEvent::Closed { nexus: NexusId(100) })));
+}
+
+#[test]
+fn nothing_that_a_station_sends_makes_it_panic() {
+    let mut world = World::new();
+    let mut seed = 1_u64;
+    for _ in 0..20_000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let length = (seed >> 40) as usize % 80;
+        let mut bytes: Vec<u8> = (0..length).map(|at| (seed >> (at % 56)) as u8 ^ at as u8).collect();
+        if length > 6 {
+            bytes[..6].copy_from_slice(&[0x10, 0, 0, 7, 3, (seed >> 33) as u8 % 5]);
+        }
+        world.give(0, HOST, &bytes);
+    }
+}

@@ -1,0 +1,177 @@
+//! Where volumes are for ATA over Ethernet: at the addresses that they say, or at ones that are chosen for them and kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sanwire_aoe::{Address, Shelves};
+use sanwire_core::{DeviceType, Lun, Protection};
+use sanwire_device::LogicalUnits;
+use sanwire_store::VolumeSpec;
+
+use crate::config::{ServerConfig, VolumeConfig};
+use crate::error::StartError;
+use crate::kept::{Keeps, StateFile};
+use crate::protection_table::ProtectionTable;
+
+/// The only sectors that the protocol knows.
+const SECTOR_BYTES: u32 = 512;
+
+/// Slots of a shelf.
+const SLOTS: u32 = Address::SLOT_MAX as u32 + 1;
+
+/// Where volumes are. Without a wire of this kind none is anywhere, and nothing is kept.
+pub(crate) struct Addresses {
+    is_used: bool,
+    shelves: Arc<Shelves>,
+    levels: Arc<ProtectionTable>,
+    file: Option<StateFile>,
+    /// What was chosen, by the names of volumes.
+    chosen: Mutex<BTreeMap<String, Address>>,
+}
+
+impl Addresses {
+    /// Those of the volumes of a server that starts.
+    ///
+    /// # Errors
+    /// When two say the same address, or what is kept cannot be read.
+    pub(crate) fn open(
+        config: &ServerConfig,
+        units: &LogicalUnits,
+        levels: &Arc<ProtectionTable>,
+    ) -> Result<Addresses, StartError> {
+        let is_used = config.wires.iter().any(|wire| wire.has_shelves());
+        let file = config.state_file("aoe", "json").filter(|_| is_used);
+        let file = file.map(|path| StateFile::new(path, Keeps::SHELVES));
+        let kept: Option<BTreeMap<String, String>> = file.as_ref().map_or(Ok(None), StateFile::load)?;
+        let names: BTreeSet<&str> = config.volumes.iter().map(|volume| &*volume.spec.name).collect();
+        let known = kept.into_iter().flatten().filter(|(name, _)| names.contains(name.as_str()));
+        let chosen = known.filter_map(|(name, address)| Some((name, address.parse().ok()?))).collect();
+        let shelves = Arc::new(Shelves::default());
+        let addresses = Addresses { is_used, shelves, levels: Arc::clone(levels), file, chosen: Mutex::new(chosen) };
+        if is_used {
+            check(&config.volumes)?;
+            // Those that say where they are come first: nobody else is put there.
+            let (said, others): (Vec<_>, Vec<_>) = config.volumes.iter().partition(|volume| volume.spec.aoe.is_some());
+            said.into_iter().chain(others).for_each(|volume| addresses.serve(volume, units));
+        }
+        Ok(addresses)
+    }
+
+    /// What the ends of the protocol look at.
+    pub(crate) fn shelves(&self) -> Arc<Shelves> {
+        Arc::clone(&self.shelves)
+    }
+
+    /// A volume is there: it gets its address, unless it is none for this wire, which is said.
+    pub(crate) fn serve(&self, volume: &VolumeConfig, units: &LogicalUnits) {
+        let Some(unit) = units.get(volume.lun).filter(|_| self.is_used) else { return };
+        let (name, spec) = (&volume.spec.name, &volume.spec);
+        let block_bytes = unit.store().geometry().block_bytes;
+        let reason = if spec.device_type == DeviceType::Optical {
+            "it is an optical drive, and AoE has only disks".to_owned()
+        } else if block_bytes != SECTOR_BYTES {
+            format!("its blocks have {block_bytes} bytes, and the sectors of AoE {SECTOR_BYTES}")
+        } else if self.levels.wanted(spec) > Protection::Checksum {
+            let security = self.levels.wanted(spec);
+            format!("its security is {security}, and AoE guards nothing; with security=none it would be")
+        } else {
+            match self.address(volume) {
+                Some(address) => {
+                    self.shelves.put(address, volume.lun);
+                    tracing::info!("volume {name} is the AoE target {address}");
+                    return;
+                }
+                None => "another volume has its address, or there is none left".to_owned(),
+            }
+        };
+        tracing::warn!("volume {name} is not served over AoE: {reason}");
+    }
+
+    /// How a volume is guarded has changed.
+    pub(crate) fn secured(&self, lun: Lun, spec: &VolumeSpec, units: &LogicalUnits) {
+        let is_open = self.levels.wanted(spec) <= Protection::Checksum;
+        if is_open == self.shelves.address_of(lun).is_some() {
+            return;
+        }
+        self.shelves.remove(lun);
+        let volume = VolumeConfig { lun, spec: spec.clone(), origin: Default::default() };
+        self.serve(&volume, units);
+    }
+
+    /// A volume is gone.
+    pub(crate) fn remove(&self, lun: Lun) {
+        self.shelves.remove(lun);
+    }
+
+    /// A volume has another number.
+    pub(crate) fn renumber(&self, from: Lun, to: Lun) {
+        self.shelves.renumber(from, to);
+    }
+
+    /// The address that the volume says, or the one that was chosen for it before, or a new one: by its number, if that is free. `None`
+    /// where another volume has it.
+    fn address(&self, volume: &VolumeConfig) -> Option<Address> {
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = volume.spec.name.to_string();
+        if let Some(said) = volume.spec.aoe {
+            let address = Address::new(said.shelf, said.slot).ok()?;
+            return (!self.shelves.has(address)).then_some(address);
+        }
+        let is_free = |address: &Address| !self.shelves.has(*address);
+        if let Some(kept) = chosen.get(&name).filter(|kept| is_free(kept)) {
+            return Some(*kept);
+        }
+        let is_kept: BTreeSet<Address> = chosen.values().copied().collect();
+        let first = u32::from(volume.lun.number());
+        let candidates = (first..first + (1 << 20)).filter_map(at);
+        let address = candidates.into_iter().find(|address| is_free(address) && !is_kept.contains(address))?;
+        chosen.insert(name, address);
+        self.keep(&chosen);
+        Some(address)
+    }
+
+    fn keep(&self, chosen: &BTreeMap<String, Address>) {
+        let Some(file) = &self.file else { return };
+        let written: BTreeMap<&str, String> = chosen.iter().map(|(name, at)| (name.as_str(), at.to_string())).collect();
+        if let Err(error) = file.save(&written) {
+            let path = file.path().display();
+            tracing::warn!("{path} cannot be written: {error}; AoE addresses may be others after a restart");
+        }
+    }
+}
+
+/// The address that is meant for a number: shelves are filled one after the other, from 1 on, as 0.0 is what others use when nothing is
+/// said.
+fn at(number: u32) -> Option<Address> {
+    let shelf = u16::try_from(1 + number / SLOTS).ok()?;
+    Address::new(shelf, (number % SLOTS) as u8).ok()
+}
+
+/// Refuses two volumes at one address.
+fn check(volumes: &[VolumeConfig]) -> Result<(), StartError> {
+    let mut said = BTreeMap::new();
+    for volume in volumes {
+        let Some(at) = volume.spec.aoe else { continue };
+        if let Some(other) = said.insert((at.shelf, at.slot), &volume.spec.name) {
+            let reason =
+                format!("it has shelf {} and slot {}, as volume {other}: give it another slot", at.shelf, at.slot);
+            return Err(StartError::Volume { volume: volume.spec.name.to_string(), reason });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_addresses_from_the_first_shelf_on() {
+        let shown = |number| at(number).map(|address| address.to_string());
+        assert_eq!(shown(0).as_deref(), Some("1.0"));
+        assert_eq!(shown(254).as_deref(), Some("1.254"));
+        assert_eq!(shown(255).as_deref(), Some("2.0"));
+        assert_eq!(shown(u32::from(Lun::MAX)).as_deref(), Some("65.63"));
+        assert_eq!(shown(255 * 4094), None);
+    }
+}

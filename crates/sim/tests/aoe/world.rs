@@ -1,0 +1,486 @@
+//! The world: stations with clients, an Ethernet, a server that can die.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanwire_aoe::{Address, Client, ClientConfig, ClientEvent, Order, Shelves, Target, TargetConfig, TargetEvent};
+use sanwire_buffer::{Frame, Packet, Region, Slice};
+use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
+use sanwire_device::NexusPorts;
+use sanwire_engine::Handle;
+use sanwire_scsi::reservation::TransportId;
+use sanwire_scsi::vpd::TargetPort;
+use sanwire_scsi::{Extent, Status, build};
+use sanwire_sim::content::{BLOCK_BYTES, fill};
+use sanwire_sim::disk::{DiskPlan, SimDisk};
+use sanwire_sim::executor::{Counts, Executor, logical_units};
+use sanwire_sim::model::{Model, Range, Tick};
+use sanwire_sim::random::Random;
+use sanwire_sim::world::Outcome;
+
+const ADDRESS: Address = Address { shelf: 7, slot: 3 };
+const SERVER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+
+/// Steps of a life at the most.
+const STEPS_MAX: u64 = 400_000;
+
+/// How long everything may take.
+const TIME_MAX: Duration = Duration::from_secs(900);
+
+/// What a world is made of.
+pub struct Plan {
+    pub blocks: u64,
+    pub clients: usize,
+    /// Of each client.
+    pub operations: usize,
+    /// Under way at once.
+    pub depth: usize,
+    pub packet_max_bytes: usize,
+    pub buffers: u16,
+    pub loss_per_million: u32,
+    pub duplicate_per_million: u32,
+    pub jitter_us: u64,
+    pub disk: DiskPlan,
+    pub faults: Vec<(Duration, Fault)>,
+}
+
+/// What happens to the server.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fault {
+    /// The program ends; what the system has of its writes is kept.
+    Kill,
+    /// The host has no power: what was not flushed may be lost.
+    LosePower,
+    Start,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key(NexusId, u64);
+
+impl Handle for Key {
+    fn nexus(&self) -> NexusId {
+        self.0
+    }
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    ToServer { client: usize, bytes: Vec<u8> },
+    ToClient { client: usize, bytes: Vec<u8> },
+    DiskDone { life: u64, token: u64 },
+    Fault(Fault),
+}
+
+struct Server {
+    target: Target,
+    executor: Executor<Key>,
+}
+
+/// What a client has asked.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Read(Range, Tick),
+    Write(u64, Range, Tick),
+    Flush(Tick),
+}
+
+struct Station {
+    client: Client,
+    asked: BTreeMap<u64, Asked>,
+    left: usize,
+    /// Each client has blocks of its own: which of two clients' writes came last only they know.
+    own: Range,
+}
+
+/// One simulated world.
+pub struct World {
+    plan: Plan,
+    now: Instant,
+    random: Random,
+    queue: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    next: u64,
+    stations: Vec<Station>,
+    server: Option<Server>,
+    life: u64,
+    disk: Arc<SimDisk>,
+    counts: Counts,
+    model: Model,
+    next_write: u64,
+    trace: u64,
+}
+
+impl World {
+    /// Takes a world through its life, and compares all that is read with what may be read.
+    pub fn live(plan: Plan, seed: u64) -> Outcome<()> {
+        World::new(plan, seed).run().map(drop)
+    }
+
+    /// A number that differs when anything went differently.
+    pub fn trace(plan: Plan, seed: u64) -> Outcome<u64> {
+        World::new(plan, seed).run()
+    }
+
+    fn new(plan: Plan, seed: u64) -> World {
+        let mut random = Random::new(seed);
+        let now = Instant::from_nanos(1_000_000);
+        let disk = SimDisk::new(plan.blocks, plan.disk, random.fork());
+        let share = plan.blocks / plan.clients as u64;
+        let station = |number: usize| Station {
+            client: Client::new(
+                ClientConfig {
+                    address: ADDRESS,
+                    links: vec![(LinkId(0), plan.packet_max_bytes)],
+                    connect_patience: TIME_MAX,
+                    reconnect_patience: None,
+                    first_tag: number as u32 * 1_000_000,
+                },
+                now,
+            ),
+            asked: BTreeMap::new(),
+            left: plan.operations,
+            own: Range { lba: number as u64 * share, blocks: share },
+        };
+        let stations = (0..plan.clients).map(station).collect();
+        let model = Model::new(plan.blocks);
+        let mut world = World {
+            now,
+            queue: BinaryHeap::new(),
+            next: 0,
+            stations,
+            server: None,
+            life: 0,
+            disk,
+            counts: Counts::new(),
+            model,
+            next_write: 1,
+            trace: seed,
+            plan,
+            random,
+        };
+        for (after, fault) in std::mem::take(&mut world.plan.faults) {
+            world.schedule(now + after, Event::Fault(fault));
+        }
+        world
+    }
+
+    fn schedule(&mut self, at: Instant, event: Event) {
+        self.next += 1;
+        self.queue.push(Reverse((at, self.next, event)));
+    }
+
+    fn run(mut self) -> Outcome<u64> {
+        self.start()?;
+        let end = self.now + TIME_MAX;
+        for _ in 0..STEPS_MAX {
+            self.drain()?;
+            if self.is_worked_off() {
+                self.check_all()?;
+                return Ok(self.trace);
+            }
+            let Some(next) = self.next_at() else { return Err("nothing happens any more".into()) };
+            self.now = self.now.max(next);
+            if self.now > end {
+                return Err(format!("not done after {} s: {:?}", TIME_MAX.as_secs(), self.describe()));
+            }
+            self.step()?;
+        }
+        Err(format!("too many steps, at {:?}: {:?}", self.now, self.describe()))
+    }
+
+    fn describe(&self) -> Vec<(usize, usize)> {
+        self.stations.iter().map(|station| (station.left, station.asked.len())).collect()
+    }
+
+    fn is_worked_off(&self) -> bool {
+        self.stations.iter().all(|station| station.left == 0 && station.asked.is_empty())
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let queued = self.queue.peek().map(|Reverse((at, ..))| *at);
+        let clients = self.stations.iter().filter_map(|station| station.client.poll_timeout());
+        let server =
+            self.server.iter().flat_map(|server| [server.target.poll_timeout(), server.executor.poll_timeout()]);
+        clients.chain(server.flatten()).chain(queued).min()
+    }
+
+    /// What is due at this moment.
+    fn step(&mut self) -> Outcome<()> {
+        let now = self.now;
+        for station in &mut self.stations {
+            if station.client.poll_timeout().is_some_and(|at| at <= now) {
+                station.client.handle_timeout(now);
+            }
+        }
+        if let Some(server) = &mut self.server {
+            server.target.handle_timeout(now);
+            if server.executor.poll_timeout().is_some_and(|at| at <= now) {
+                server.executor.handle_timeout(now);
+            }
+        }
+        while let Some(Reverse((at, ..))) = self.queue.peek()
+            && *at <= now
+        {
+            let Some(Reverse((.., event))) = self.queue.pop() else { break };
+            self.happen(event)?;
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Outcome<()> {
+        let now = self.now;
+        self.trace = self.trace.wrapping_mul(31).wrapping_add(now.as_nanos()).rotate_left(7);
+        match event {
+            Event::ToServer { client, bytes } => {
+                if let Some(server) = &mut self.server {
+                    server.target.handle_input(path_of(client), &bytes, now);
+                }
+            }
+            Event::ToClient { client, bytes } => {
+                let path = Path { link: LinkId(0), peer: Peer::Ethernet(SERVER) };
+                self.stations[client].client.handle_input(path, &bytes, now);
+            }
+            Event::DiskDone { life, token } => {
+                if let Some(server) = self.server.as_mut().filter(|_| life == self.life) {
+                    server.executor.disk_done(token, now);
+                }
+            }
+            Event::Fault(Fault::Start) => self.start()?,
+            Event::Fault(fault) => self.die(fault),
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) -> Outcome<()> {
+        if self.server.is_some() {
+            return Ok(());
+        }
+        self.life += 1;
+        let memory = Region::new(4 << 20).map_err(|error| error.to_string())?;
+        let shelves = Arc::new(Shelves::default());
+        shelves.put(ADDRESS, Lun::default());
+        let target = Target::new(TargetConfig {
+            shelves,
+            admission: Box::new(|_| true),
+            memory: memory.clone(),
+            links: vec![self.plan.packet_max_bytes],
+            buffers: self.plan.buffers,
+            nexuses: (self.life * 1000, 1),
+            announces: true,
+        });
+        let units = logical_units(Arc::clone(&self.disk), true, None)?;
+        let executor = Executor::new(memory, units, Arc::clone(&self.disk));
+        self.server = Some(Server { target, executor });
+        Ok(())
+    }
+
+    fn die(&mut self, fault: Fault) {
+        let Some(server) = self.server.take() else { return };
+        server.executor.kill(&mut self.random);
+        if fault == Fault::LosePower {
+            self.disk.lose_power(&mut self.random);
+            self.model.lose();
+        }
+    }
+
+    /// Lets both ends do all that they can at this moment.
+    fn drain(&mut self) -> Outcome<()> {
+        loop {
+            let mut is_quiet = true;
+            for client in 0..self.stations.len() {
+                is_quiet &= !self.drain_client(client)?;
+            }
+            is_quiet &= !self.drain_server()?;
+            if is_quiet {
+                return Ok(());
+            }
+        }
+    }
+
+    fn drain_client(&mut self, client: usize) -> Outcome<bool> {
+        let mut has_done = false;
+        while let Some(event) = self.stations[client].client.poll_event() {
+            has_done = true;
+            self.heed(client, event)?;
+        }
+        has_done |= self.ask(client);
+        while let Some((path, packet)) = self.stations[client].client.poll_transmit(self.now) {
+            has_done = true;
+            if path.peer == Peer::Ethernet(MacAddress::BROADCAST) || path.peer == Peer::Ethernet(SERVER) {
+                self.carry(packet, |bytes| Event::ToServer { client, bytes });
+            }
+        }
+        Ok(has_done)
+    }
+
+    fn drain_server(&mut self) -> Outcome<bool> {
+        let (now, life) = (self.now, self.life);
+        let Some(server) = &mut self.server else { return Ok(false) };
+        let mut has_done = false;
+        while let Some(event) = server.target.poll_event() {
+            has_done = true;
+            match event {
+                TargetEvent::Opened { nexus, path, memory, .. } => {
+                    server.executor.open(nexus, Arc::new(ports(path)), memory);
+                }
+                TargetEvent::Closed { nexus } => server.executor.close(nexus),
+                // One number stands for all the tasks of an ATA command: each is told apart by the world.
+                TargetEvent::Command { nexus, number, task } => {
+                    self.next += 1;
+                    let key = Key(nexus, number << 32 | self.next & 0xffff_ffff);
+                    server.executor.begin(key, task, &mut self.counts, now)?;
+                }
+                TargetEvent::NotAllowed { .. } => return Err("somebody is not allowed".into()),
+            }
+        }
+        for (Key(nexus, number), reply) in server.executor.take_ended(now)? {
+            has_done = true;
+            server.target.reply(nexus, number >> 32, reply, now);
+        }
+        let scheduled = server.executor.take_scheduled();
+        let mut out = Vec::new();
+        while let Some((path, packet)) = server.target.poll_transmit() {
+            out.push((path, packet));
+        }
+        has_done |= !out.is_empty();
+        for (at, token) in scheduled {
+            self.schedule(at, Event::DiskDone { life, token });
+        }
+        for (path, packet) in out {
+            let meant: BTreeSet<usize> = (0..self.stations.len())
+                .filter(|client| path.peer == Peer::Ethernet(MacAddress::BROADCAST) || path == path_of(*client))
+                .collect();
+            for client in meant {
+                self.carry(packet.clone(), |bytes| Event::ToClient { client, bytes });
+            }
+        }
+        Ok(has_done)
+    }
+
+    /// Frames are lost, doubled, late and out of order. Damaged ones the network card throws away: they are lost, too.
+    fn carry(&mut self, packet: Packet, event: impl Fn(Vec<u8>) -> Event) {
+        let bytes: Vec<u8> = packet
+            .head
+            .iter()
+            .copied()
+            .chain(packet.payload.iter().flat_map(|payload| payload.iter().copied()))
+            .collect();
+        let copies = 1 + usize::from(self.random.chance(self.plan.duplicate_per_million));
+        for _ in 0..copies {
+            if !self.random.chance(self.plan.loss_per_million) {
+                let at = self.now + Duration::from_micros(5) + self.random.micros(0..=self.plan.jitter_us);
+                self.schedule(at, event(bytes.clone()));
+            }
+        }
+    }
+
+    /// Gives a client something to do, as long as it has room.
+    fn ask(&mut self, client: usize) -> bool {
+        let mut has_asked = false;
+        while self.stations[client].left > 0 && self.stations[client].asked.len() < self.plan.depth {
+            let own = self.stations[client].own;
+            let blocks = self.random.range(1..=own.blocks.min(24));
+            let range = Range { lba: own.lba + self.random.range(0..=own.blocks - blocks), blocks };
+            let asked = match self.random.range(0..=9) {
+                0..=4 => {
+                    let operation = self.next_write;
+                    self.next_write += 1;
+                    Asked::Write(operation, range, self.model.begin_write(operation, operation, range))
+                }
+                5..=8 => Asked::Read(range, self.model.tick()),
+                _ => Asked::Flush(self.model.tick()),
+            };
+            let station = &mut self.stations[client];
+            station.left -= 1;
+            if let Ok(number) = station.client.order(order(asked)) {
+                station.asked.insert(number, asked);
+                has_asked = true;
+            }
+        }
+        has_asked
+    }
+
+    fn heed(&mut self, client: usize, event: ClientEvent) -> Outcome<()> {
+        let (number, status, data_in, bytes) = match event {
+            ClientEvent::Completed { number, status, data_in, data_in_bytes, .. } => {
+                (number, status, data_in, data_in_bytes)
+            }
+            ClientEvent::Connected(_) | ClientEvent::Lost => return Ok(()),
+            other => return Err(format!("{other:?}")),
+        };
+        let asked = self.stations[client].asked.remove(&number).ok_or("an order was answered twice")?;
+        if status != Status::Good {
+            return Err(format!("{asked:?} came to {status:?}"));
+        }
+        match asked {
+            Asked::Write(operation, range, begun) => self.model.acknowledge_write(operation, range, begun, false),
+            Asked::Flush(begun) => self.model.acknowledge_flush(begun),
+            Asked::Read(range, begun) => {
+                let data = data_in.ok_or("a read without data")?;
+                self.model.check_read(None, range, begun, &data[..bytes])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When all is over, and whatever was late has come, all is read once more.
+    fn check_all(&mut self) -> Outcome<()> {
+        (self.plan.loss_per_million, self.plan.duplicate_per_million) = (0, 0);
+        self.now = self.now + Duration::from_secs(20);
+        self.start()?;
+        self.step()?;
+        for client in 0..self.stations.len() {
+            let own = self.stations[client].own;
+            for lba in (own.lba..own.lba + own.blocks).step_by(8) {
+                let range = Range { lba, blocks: (own.lba + own.blocks - lba).min(8) };
+                let asked = Asked::Read(range, self.model.tick());
+                let number = self.stations[client].client.order(order(asked)).map_err(|_| "no room for a last read")?;
+                self.stations[client].asked.insert(number, asked);
+            }
+        }
+        let end = self.now + Duration::from_secs(60);
+        while !self.is_worked_off() {
+            self.drain()?;
+            if self.is_worked_off() {
+                break;
+            }
+            let Some(next) = self.next_at().filter(|next| *next < end) else { return Err("no last read".into()) };
+            self.now = self.now.max(next);
+            self.step()?;
+        }
+        Ok(())
+    }
+}
+
+fn path_of(client: usize) -> Path {
+    Path { link: LinkId(0), peer: Peer::Ethernet(MacAddress([2, 0, 0, 0, 1, client as u8])) }
+}
+
+fn ports(path: Path) -> NexusPorts {
+    let mac = match path.peer {
+        Peer::Ethernet(mac) => mac,
+        Peer::Udp(_) => MacAddress::BROADCAST,
+    };
+    NexusPorts { initiator: TransportId::station(mac), target: TargetPort::default() }
+}
+
+fn order(asked: Asked) -> Order {
+    let extent = |range: Range| Extent { lba: range.lba, blocks: range.blocks as u32 };
+    let bytes = |range: Range| range.blocks as usize * BLOCK_BYTES;
+    match asked {
+        Asked::Read(range, _) => {
+            Order { cdb: build::read_16(extent(range)), data_out: None, data_in: Frame::zeroed(bytes(range)) }
+        }
+        Asked::Write(version, range, _) => {
+            let mut data = vec![0; bytes(range)];
+            fill(&mut data, range.lba, version);
+            let data_out = Some(Slice::from(data));
+            Order { cdb: build::write_16(extent(range), false), data_out, data_in: None }
+        }
+        Asked::Flush(_) => {
+            let all = Extent { lba: 0, blocks: 0 };
+            Order { cdb: build::synchronize_cache_16(all), data_out: None, data_in: None }
+        }
+    }
+}

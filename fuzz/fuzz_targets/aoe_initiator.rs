@@ -127,7 +127,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             }
             8 => world.client.abandon(),
             _ => {
-                world.now = world.now + Duration::from_millis(u.int_in_range(0..=3000)?);
+                world.now += Duration::from_millis(u.int_in_range(0..=3000)?);
                 world.client.handle_timeout(world.now);
             }
         }

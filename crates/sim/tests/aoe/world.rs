@@ -427,7 +427,7 @@ impl World {
     /// When all is over, and whatever was late has come, all is read once more.
     fn check_all(&mut self) -> Outcome<()> {
         (self.plan.loss_per_million, self.plan.duplicate_per_million) = (0, 0);
-        self.now = self.now + Duration::from_secs(20);
+        self.now += Duration::from_secs(20);
         self.start()?;
         self.step()?;
         for client in 0..self.stations.len() {

@@ -81,7 +81,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             }
             8 => world.target.look_after(),
             _ => {
-                world.now = world.now + Duration::from_millis(u.int_in_range(0..=700_000)?);
+                world.now += Duration::from_millis(u.int_in_range(0..=700_000)?);
                 world.target.handle_timeout(world.now);
             }
         }

@@ -216,7 +216,10 @@ impl IdentifyDevice {
         let has_48_bit_addresses = counts(83) && word(83) & word(86) & ADDRESS_48 != 0;
         let two_words = |at| u32::from(word(at)) | u32::from(word(at + 1)) << 16;
         let long = u64::from(two_words(100)) | u64::from(two_words(102)) << 32;
-        let sectors = if has_48_bit_addresses && long > 0 { long } else { two_words(60).into() };
+        // No command reaches more than its address has bits for: what lies beyond would be done at another place.
+        let long = long.min(1 << 48);
+        let short = u64::from(two_words(60)).min(SECTORS_OF_28_BITS);
+        let sectors = if has_48_bit_addresses && long > 0 { long } else { short };
         if word(0) & 0x8000 != 0 || sectors == 0 {
             return Err(IdentifyError::NoDisk);
         }

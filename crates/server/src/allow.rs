@@ -93,12 +93,10 @@ impl AllowList {
         self.0.iter().any(|rule| rule.permits(peer, client))
     }
 
-    /// Whether the station at this address may be served, of which nothing else is known. `is_local` is as for [`AllowList::permits`].
+    /// Whether the station at this address may be served, of which nothing else is known. Without a rule none is: anybody can send as if
+    /// from an address of this host.
     #[must_use]
-    pub fn permits_station(&self, station: MacAddress, is_local: bool) -> bool {
-        if self.0.is_empty() {
-            return is_local;
-        }
+    pub fn permits_station(&self, station: MacAddress) -> bool {
         self.0.iter().any(|rule| match rule {
             AllowRule::Any => true,
             AllowRule::Mac(mac) => *mac == station,
@@ -286,6 +284,10 @@ mod tests {
         assert!(nobody.permits(udp("127.0.0.1"), None, true));
         assert!(!nobody.permits(udp("10.0.0.1"), Some(CLIENT), false));
         assert!(!list(&["10.0.0.1"]).permits(udp("127.0.0.1"), None, true), "with rules, they alone count");
+        let station = MacAddress([2, 0, 0x5e, 0x10, 0, 1]);
+        let served = [&[][..], &["10.0.0.1"], &["02:00:5e:10:00:02"], &["02:00:5e:10:00:01"], &["any"]];
+        let served = served.map(|rules| list(rules).permits_station(station));
+        assert_eq!(served, [false, false, false, true, true], "an address is forged easily, that of this host too");
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Window {
     /// What was sent at this time was not answered in time.
     pub(super) fn lost(&mut self, sent_at: Instant, now: Instant) {
         if sent_at >= self.recovered_at {
-            self.threshold = (self.size / 2).max(2);
+            self.threshold = (self.size / 2).max(2).min(self.max);
             self.size = self.threshold;
             (self.answers, self.recovered_at) = (0, now);
         }

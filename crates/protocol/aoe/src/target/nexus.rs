@@ -1,10 +1,12 @@
 //! One station at one target: what it has set, and what it has under way.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use sanwire_ata::{Drive, Execution};
+use sanwire_ata::{Ask, Drive, Execution};
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, MacAddress, NexusId, Path};
+use sanwire_scsi::Receipts;
 
 use super::recent::{Mark, Recent};
 use crate::wire::{Address, AtaHeader, Header};
@@ -22,6 +24,8 @@ pub(super) struct Nexus {
     /// The writes that it has given a moment ago.
     pub(super) recent: Recent,
     pub(super) used_at: Instant,
+    /// Answers of which it must be known that the station has them, with when they were sent.
+    pub(super) receipts: Receipts<Instant>,
 }
 
 /// A command under way.
@@ -32,12 +36,36 @@ pub(super) struct Running {
     pub(super) execution: Execution,
     /// Of what changes the medium: by which it is known when it comes twice.
     pub(super) mark: Option<Mark>,
+    /// The sectors that it changes.
+    pub(super) changes: Option<Range<u64>>,
+    /// What it begins with, while an earlier command changes some of them.
+    pub(super) waits_with: Option<Ask>,
+    /// Up to which receipt the station had the answers when it gave it.
+    pub(super) receipts: u64,
 }
 
 impl Nexus {
     /// Whether nothing is lost when it is forgotten.
     pub(super) fn is_idle(&self) -> bool {
         self.commands.is_empty() && self.drive.is_as_new()
+    }
+
+    /// Whether a command that came before this one changes some of the same sectors, and is not over. An initiator that gives a write again,
+    /// under another tag, may take the end of either for the end of both, and write the sectors anew: the other must not come after that.
+    pub(super) fn is_in_the_way(&self, number: u64, changes: &Range<u64>) -> bool {
+        let overlaps = |other: &Range<u64>| other.start < changes.end && changes.start < other.end;
+        self.commands.range(..number).any(|(_, earlier)| earlier.changes.as_ref().is_some_and(overlaps))
+    }
+
+    /// A command that waited, and does not have to any more; with what it begins.
+    pub(super) fn next_waiting(&mut self) -> Option<(u64, Ask)> {
+        let waiting = self.commands.iter().filter(|(_, running)| running.waits_with.is_some());
+        let free = |(number, running): &(&u64, &Running)| {
+            !running.changes.as_ref().is_some_and(|changes| self.is_in_the_way(**number, changes))
+        };
+        let number = *waiting.filter(|command| free(command)).map(|(number, _)| number).next()?;
+        let ask = self.commands.get_mut(&number)?.waits_with.take()?;
+        Some((number, ask))
     }
 
     /// Whether a message is one that is being obeyed: initiators that give a command again may do so under its tag.

@@ -3,12 +3,13 @@
 mod queries;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use sanwire_ata::{Answer, Ask, Command, Drive, Execution, Registers, Step, TaskFile, error};
 use sanwire_buffer::{Packet, Slice, Slices};
 use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
-use sanwire_scsi::{Reply, Status, Task};
+use sanwire_scsi::{Receipts, Reply, Status, Task};
 
 use super::counters::Counters;
 use super::nexus::{Nexus, Running};
@@ -22,6 +23,10 @@ const FIRMWARE: u16 = 0x0100;
 
 /// A unit that was busy is asked again after this.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
+
+/// A station that has not heard an answer gives its command again long before this, so a later command of it was given with the answer at
+/// hand.
+const HEARD_AFTER: Duration = Duration::from_secs(5);
 
 /// Stations without commands are forgotten after this, if they have set nothing.
 const IDLE_MAX: Duration = Duration::from_secs(600);
@@ -116,6 +121,11 @@ impl Target {
         if header.is_response {
             return;
         }
+        // By this byte, too, the kernel has steered it: in another shard nobody knows of the other commands for the target.
+        if bytes.get(1) != Some(&0) {
+            self.counters.malformed += 1;
+            return;
+        }
         if !(self.config.admission)(station) {
             return self.turn_away(path, station);
         }
@@ -195,9 +205,18 @@ impl Target {
         let (execution, step) = Execution::begin(task_file, data, &mut nexus.drive);
         let number = self.next_command;
         self.next_command += 1;
+        let has_heard = |sent: &Instant| *sent + HEARD_AFTER <= now;
+        let receipts = nexus.receipts.received(has_heard);
+        nexus.receipts.retain(|sent| !has_heard(sent));
+        let changes = changes(&task_file);
+        let must_wait = changes.as_ref().is_some_and(|changes| nexus.is_in_the_way(number, changes));
+        let (waits_with, step) = match step {
+            Step::Ask(ask) if must_wait => (Some(ask), None),
+            step => (None, Some(step)),
+        };
         let Message { path, header, ata, mark } = message;
-        nexus.commands.insert(number, Running { path, header, ata, execution, mark });
-        self.go_on(id, number, step, now);
+        nexus.commands.insert(number, Running { path, header, ata, execution, mark, changes, waits_with, receipts });
+        step.into_iter().for_each(|step| self.go_on(id, number, step, now));
     }
 
     /// The nexus of a station with a target; one that begins if need be, `None` where there is no room for another one.
@@ -222,7 +241,21 @@ impl Target {
         let memory = self.config.memory.share(GUARANTEED_BYTES);
         self.events.push_back(TargetEvent::Opened { nexus: id, path, address, memory: memory.clone() });
         let (drive, commands, recent) = (Drive::default(), BTreeMap::new(), Recent::default());
-        self.nexuses.insert(id, Nexus { id, station, address, lun, drive, memory, commands, recent, used_at: now });
+        self.nexuses.insert(
+            id,
+            Nexus {
+                id,
+                station,
+                address,
+                lun,
+                drive,
+                memory,
+                commands,
+                recent,
+                used_at: now,
+                receipts: Receipts::default(),
+            },
+        );
         self.by_station.insert((station, address), id);
         self.tend_at.get_or_insert(now + IDLE_MAX);
         Some(id)
@@ -253,6 +286,9 @@ impl Target {
         let Some(of) = self.nexuses.get_mut(&nexus) else { return };
         let Some(running) = of.commands.get_mut(&number) else { return };
         let reply = reply.unwrap_or_else(|| Reply::bare(Status::TaskAborted));
+        if let Some(receipt) = reply.receipt.clone() {
+            of.receipts.issue(receipt, now);
+        }
         let step = running.execution.answered(reply, &mut of.drive);
         self.go_on(nexus, number, step, now);
     }
@@ -270,12 +306,16 @@ impl Target {
                     nexus.recent.add(mark, answer, now);
                 }
                 self.send(path, &header.response(header.address), &answer.to_bytes(), data);
+                while let Some((number, ask)) = self.nexuses.get_mut(&id).and_then(Nexus::next_waiting) {
+                    self.ask(id, number, ask);
+                }
             }
         }
     }
 
     fn ask(&mut self, id: NexusId, number: u64, ask: Ask) {
         let Some(nexus) = self.nexuses.get(&id) else { return };
+        let receipts = nexus.commands.get(&number).map_or(0, |running| running.receipts);
         let Ask { cdb, data_out, data_in_max_bytes } = ask;
         let task = Task {
             lun: Some(nexus.lun),
@@ -285,7 +325,7 @@ impl Target {
             data_in_max_bytes,
             may_share: true,
             piece: None,
-            receipts: 0,
+            receipts,
         };
         self.events.push_back(TargetEvent::Command { nexus: id, number, task });
     }
@@ -359,6 +399,18 @@ struct Message {
 fn changes_medium(task_file: &TaskFile) -> bool {
     let command = Command::parse(task_file);
     matches!(command, Some(Command::Write { .. } | Command::Trim { .. } | Command::Zero { .. }))
+}
+
+/// The sectors that a command changes, as far as that can be said before its data is looked at.
+fn changes(task_file: &TaskFile) -> Option<Range<u64>> {
+    match Command::parse(task_file)? {
+        // What does not fit on any disk changes nothing.
+        Command::Write { place, .. } | Command::Zero { place, .. } => {
+            place.on(u64::MAX).map(|extent| extent.lba..extent.lba + u64::from(extent.blocks))
+        }
+        Command::Trim { .. } => Some(0..u64::MAX),
+        _ => None,
+    }
 }
 
 /// How much data comes with a command, in bytes.

@@ -4,7 +4,7 @@ use sanwire_core::{MacAddress, Path};
 
 use super::{FIRMWARE, Target, TargetEvent};
 use crate::wire::{
-    Address, Config, ConfigOrder, Header, MaskAnswer, MaskOrder, MaskRequest, Reserve, WireError, command,
+    Address, Config, ConfigOrder, Header, MaskAnswer, MaskOrder, MaskRequest, Reserve, ReserveOrder, WireError, command,
 };
 
 impl Target {
@@ -49,6 +49,10 @@ impl Target {
     fn mask(&mut self, path: Path, header: &Header, own: Address, argument: &[u8]) -> Option<()> {
         let request = MaskRequest::parse(argument)?;
         let read = MaskRequest { order: MaskOrder::Read, directives: Vec::new() };
+        // What is for all of them is told by all; only one at a time is changed.
+        if request.as_ref().is_ok_and(|request| request.order != MaskOrder::Read) && !header.address.is_one() {
+            return None;
+        }
         let (order, (stations, error)) = match request {
             Ok(request) => (request.order, self.config.shelves.mask(own, &request)?),
             Err(error) => (MaskOrder::Edit, (self.config.shelves.mask(own, &read)?.0, Some(error))),
@@ -67,6 +71,9 @@ impl Target {
         argument: &[u8],
     ) -> Option<()> {
         let request = Reserve::parse(argument)?;
+        if request.order != ReserveOrder::Read && !header.address.is_one() {
+            return None;
+        }
         match self.config.shelves.reserve(own, station, &request)? {
             Ok(stations) => {
                 let answer = Reserve { order: request.order, stations };

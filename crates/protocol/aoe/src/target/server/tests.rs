@@ -177,6 +177,70 @@ fn a_write_that_comes_twice_is_done_once() {
     assert_eq!(world.kept.len(), 1, "a tag alone says nothing");
 }
 
+/// Its host takes the end of either copy for the end of both, and may write the sectors anew.
+#[test]
+fn a_copy_of_a_write_under_another_tag_waits_for_the_first() {
+    let mut world = World::new();
+    world.give(0, HOST, &ata(0, 0x40, 0x24, 1, 0, &[]));
+    world.sent();
+    world.keeps = true;
+    let write = |tag, count, lba| ata(tag, 0x41, 0x34, count, lba, &vec![1; 512 * usize::from(count)]);
+    for (tag, count, lba) in [(1, 2, 5), (2, 2, 5), (3, 1, 7), (4, 1, 6)] {
+        world.give(0, HOST, &write(tag, count, lba));
+    }
+    let tags = |world: &World| world.kept.iter().map(|(_, number, _)| *number).collect::<Vec<_>>();
+    let first = tags(&world)[0];
+    assert_eq!(tags(&world), [first, first + 2], "sectors 5 and 6, and 7");
+    let end = |world: &mut World| {
+        let (nexus, number, _) = world.kept.remove(0);
+        world.target.reply(nexus, number, Some(Reply::good(None)), world.now);
+        world.settle();
+    };
+    end(&mut world);
+    assert_eq!(tags(&world), [first + 2, first + 1], "the copy, and not yet what comes after it");
+    (0..2).for_each(|_| end(&mut world));
+    assert_eq!(tags(&world), [first + 3]);
+    end(&mut world);
+    assert_eq!(world.sent().len(), 4, "all are answered");
+}
+
+/// Or no flush after one that has failed would ever succeed.
+#[test]
+fn a_station_has_heard_an_answer_after_a_while() {
+    let mut world = World::new();
+    world.give(0, HOST, &ata(0, 0x40, 0x24, 1, 0, &[]));
+    world.keeps = true;
+    let flush = |world: &mut World, tag| {
+        world.give(0, HOST, &ata(tag, 0x40, 0xea, 0, 0, &[]));
+        world.kept.remove(0)
+    };
+    let (nexus, number, task) = flush(&mut world, 1);
+    assert_eq!(task.receipts, 0);
+    let receipt = sanwire_scsi::Receipt::default();
+    let failed = Reply { receipt: Some(receipt.clone()), ..Reply::bare(Status::CheckCondition) };
+    world.target.reply(nexus, number, Some(failed), world.now);
+    let (nexus, number, task) = flush(&mut world, 2);
+    assert!(!receipt.is_among(task.receipts), "it may have been on the way to the station");
+    world.target.reply(nexus, number, Some(Reply::good(None)), world.now);
+    world.now += HEARD_AFTER;
+    let (.., task) = flush(&mut world, 3);
+    assert!(receipt.is_among(task.receipts));
+}
+
+#[test]
+fn nobody_shuts_all_targets_by_one_message() {
+    let mut world = World::new();
+    world.sent();
+    let set = Reserve { order: ReserveOrder::ForceSet, stations: vec![HOST] }.to_bytes();
+    let add = [0, 1, 0, 1, 0, 1, 2, 0, 0, 0, 0, 9];
+    for (command, argument) in [(command::RESERVE, &set[..]), (command::MASK, &add)] {
+        for answer in world.give(0, HOST, &message(Address::EVERY, command, 1, argument)) {
+            assert_eq!(answer[..2], [0x1c, 2]);
+        }
+    }
+    assert_eq!(world.give(0, MacAddress([2, 0, 0, 0, 0, 2]), &ata(4, 0x40, 0x24, 1, 0, &[]))[0][13], 0x50);
+}
+
 #[test]
 fn a_unit_that_is_busy_is_asked_again() {
     let mut world = World::new();

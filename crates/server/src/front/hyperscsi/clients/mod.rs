@@ -371,9 +371,7 @@ impl Clients {
 
     /// Whether a station is served that shows nothing but its address: rules that name it, or everybody, are needed.
     pub(crate) fn permits_station(&self, station: MacAddress) -> bool {
-        let table = self.table.load();
-        let is_local = table.allow.rules().is_empty() && self.local.contains(Peer::Ethernet(station));
-        table.allow.permits_station(station, is_local)
+        self.table.load().allow.permits_station(station)
     }
 
     /// Whether a client is served.

@@ -48,10 +48,10 @@ fn a_wrong_command_line_is_exit_code_2() {
     refused(
         &["serve", "--wire", "eth0"],
         2,
-        "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0) or iscsi:",
+        "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0), iscsi:",
     );
     refused(&["serve", "--allow", "me"], 2, "use an IP address, a prefix like 10.0.0.0/8");
-    refused(&["info", "disk0"], 2, "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME or iscsi://");
+    refused(&["info", "disk0"], 2, "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME, iscsi://");
     refused(&["info", "hs+ip://box"], 2, "names no volume: add /VOLUME (`sanwire ls hs+ip://box` lists them)");
     refused(&["cp", "a.img", "b.img"], 2, "neither end is a volume");
     refused(&["cp", "hs+ip://a/b", "hs+ip://a/b"], 2, "is both ends of the copy");

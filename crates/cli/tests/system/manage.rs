@@ -310,7 +310,7 @@ fn a_client_with_the_permission_manages_in_band_and_others_are_refused() {
         };
         audit.lines().filter(is_meant).count()
     };
-    assert_eq!((of(&mallory.id(), "refused"), of(&alice.id(), "\"done\"")), (4, 2), "{audit}");
+    assert_eq!((of(&mallory.id(), "refused"), of(&alice.id(), "\"done\"")), (5, 2), "{audit}");
     assert!(server.stop().success());
 }
 

@@ -147,7 +147,7 @@ const TESTS: &[(&Quota, &str, &str)] = &[
 const ANSWERS: &str = "protocol/hyperscsi/src/server/tests/answers.rs";
 const AUDIT: &str = "server/src/manage/audit/tests.rs";
 const GATE: &str = "protocol/hyperscsi/src/server/tests/strangers.rs";
-const GATES: &str = "protocol/hyperscsi/src/server/gate.rs";
+const GATES: &str = "security/src/gate.rs";
 const HANDSHAKES: &str = "protocol/hyperscsi/src/server/tests/handshakes.rs";
 const INBOX: &str = "server/src/management_queue.rs";
 const ISCSI: &str = "protocol/iscsi/src/server/tests/heap.rs";
@@ -159,7 +159,7 @@ const PLACES: &str = "server/src/login_listener/places/tests.rs";
 const RESERVATIONS: &str = "device/src/tests/reservation/room.rs";
 const SESSION_PLACES: &str = "protocol/hyperscsi/src/server/tests/places.rs";
 const SHARES: &str = "server/src/registry/shares.rs";
-const THROTTLE: &str = "protocol/hyperscsi/src/server/throttle.rs";
+const THROTTLE: &str = "security/src/throttle.rs";
 
 #[test]
 fn each_quota_is_reached_by_a_test() {

@@ -281,7 +281,7 @@ fn a_session_has_one_number_in_the_log_the_events_and_the_list() {
         };
         let lines: Vec<&str> = log.lines().filter(is_of_it).collect();
         let (first, last) = (lines.first().expect("a line"), lines.last().expect("a line"));
-        assert!(first.contains("connected from") && last.contains("disconnected after"), "{wire}: {lines:#?}");
+        assert!(first.contains(" connected ") && last.contains("disconnected after"), "{wire}: {lines:#?}");
         let events = ctl(&["events", "--topic", "sessions", "--json"]);
         let told = events.lines().filter(|line| line.contains(&format!("\"session\": \"{number}\""))).count();
         assert_eq!(told, 2, "{wire}: {events}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::harness::{Guest, World, run_ok};
 use crate::package;
 
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The same package as another version, as whose upgrade it counts.
 fn newer(package: &Path, directory: &Path) {

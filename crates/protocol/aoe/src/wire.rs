@@ -146,6 +146,9 @@ pub fn sectors_of(packet_max_bytes: usize) -> u8 {
     sectors.min(255) as u8
 }
 
+// So an answer without data is always filled up.
+const _: () = assert!(HEADER_BYTES + ATA_BYTES < PAYLOAD_MIN_BYTES);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,17 @@
 //! The target itself: messages in, tasks for units out; replies in, messages out.
 
+mod effects;
 mod queries;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
 use std::time::Duration;
 
-use sanwire_ata::{Answer, Ask, Command, Drive, Execution, Registers, Step, TaskFile, error};
+use sanwire_ata::{Answer, Ask, Drive, Execution, Registers, Step, TaskFile, error};
 use sanwire_buffer::{Packet, Slice, Slices};
 use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
 use sanwire_scsi::{Receipts, Reply, Status, Task};
 
+use self::effects::{changes, changes_medium, data_in_bytes, data_out_bytes};
 use super::counters::Counters;
 use super::nexus::{Nexus, Running};
 use super::recent::{Mark, Recent};
@@ -394,42 +395,6 @@ struct Message {
     ata: AtaHeader,
     mark: Option<Mark>,
 }
-
-/// Whether a command must not be obeyed once more after others.
-fn changes_medium(task_file: &TaskFile) -> bool {
-    let command = Command::parse(task_file);
-    matches!(command, Some(Command::Write { .. } | Command::Trim { .. } | Command::Zero { .. }))
-}
-
-/// The sectors that a command changes, as far as that can be said before its data is looked at.
-fn changes(task_file: &TaskFile) -> Option<Range<u64>> {
-    match Command::parse(task_file)? {
-        // What does not fit on any disk changes nothing.
-        Command::Write { place, .. } | Command::Zero { place, .. } => {
-            place.on(u64::MAX).map(|extent| extent.lba..extent.lba + u64::from(extent.blocks))
-        }
-        Command::Trim { .. } => Some(0..u64::MAX),
-        _ => None,
-    }
-}
-
-/// How much data comes with a command, in bytes.
-fn data_out_bytes(task_file: &TaskFile) -> usize {
-    match Command::parse(task_file) {
-        Some(Command::Write { place, .. }) => place.sectors() as usize * SECTOR_BYTES,
-        Some(Command::Trim { blocks }) => usize::from(blocks) * SECTOR_BYTES,
-        _ => 0,
-    }
-}
-
-fn data_in_bytes(task_file: &TaskFile) -> usize {
-    match Command::parse(task_file) {
-        Some(Command::Read { place, .. }) => place.sectors() as usize * SECTOR_BYTES,
-        _ => 0,
-    }
-}
-
-const _: () = assert!(wire::HEADER_BYTES + ATA_BYTES < wire::PAYLOAD_MIN_BYTES);
 
 #[cfg(test)]
 mod tests;

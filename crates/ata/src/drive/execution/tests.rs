@@ -176,7 +176,7 @@ fn what_the_unit_has_to_tell_first_is_heard_and_the_command_begins_anew() {
     assert!(unit.give(long(0x34, 0, 1, 5), &[1; 512]).registers.is_success());
     assert_eq!(unit.asked().len(), 1);
     unit.refusals.extend((0..40).map(|_| attention()));
-    assert_eq!(unit.give(long(0x24, 0, 1, 5), &[]).registers.error, error::ABRT, "it tells the same for ever");
+    assert_eq!(unit.give(long(0x24, 0, 1, 5), &[]).registers.error, error::ABRT, "the answer stays the same");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! What has come, by groups: what is acknowledged, and which gaps are told of.
+//! Received packets, by groups: what to acknowledge, and which gaps to report (NACK).
 //!
-//! Every packet places itself, so nothing is held back here for the sake of order: this is only the memory of which have come.
+//! Every packet places itself, so none is held back to restore the order: this only remembers which have been received.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use sanwire_core::Instant;
 use crate::wire::flow::{Ack, Place, RANGES_MAX};
 use crate::wire::pdu::{Flags, GROUP_PACKETS_MAX};
 
-/// A quiet of so long is a reason to acknowledge what has come.
+/// When nothing has arrived for this long, what was received is acknowledged.
 const ACK_DELAY: Duration = Duration::from_millis(2);
 
-/// A gap of a path whose round trip is not known yet is told of after this.
+/// A gap is reported after this, while the round trip is not known yet.
 const GAP_DELAY: Duration = Duration::from_micros(500);
 
-/// A gap is told of again no sooner than this, and than a round trip.
+/// A gap is reported again after this, or after a round trip if that is longer.
 const NACK_AGAIN_MIN: Duration = Duration::from_millis(2);
 
-/// Groups whose gaps are told of at once.
+/// Groups whose gaps are reported at once.
 const NACKS_MAX: usize = 32;
 
 const WORDS: usize = GROUP_PACKETS_MAX as usize / 64;
@@ -35,12 +35,12 @@ pub(crate) enum Verdict {
     Beyond,
 }
 
-/// Which packets of a group have come.
+/// Which packets of a group have been received.
 #[derive(Clone, Debug, Default)]
 struct Group {
     seen: [u64; WORDS],
     count: u16,
-    /// The highest that has come.
+    /// The highest serial number received.
     top: u16,
     /// The last one, once it is known.
     end: Option<u16>,
@@ -55,7 +55,7 @@ impl Group {
         self.end.is_some_and(|end| self.count == end + 1)
     }
 
-    /// How many have come from the first one on.
+    /// How many have been received without a gap from the first one on.
     fn leading(&self) -> u16 {
         let full = self.seen.iter().take_while(|word| **word == u64::MAX).count();
         (full * 64) as u16 + self.seen.get(full).map_or(0, |word| word.trailing_ones() as u16)
@@ -77,7 +77,7 @@ impl Group {
     }
 }
 
-/// What has come from the other end.
+/// What the other end has sent, as far as it was received.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     /// All groups before are whole.

@@ -27,10 +27,22 @@ impl Default for Drive {
 }
 
 impl Drive {
+    /// As after power on, but without the write cache: the safe one where nobody knows any more what the host has set.
+    #[must_use]
+    pub fn without_write_cache() -> Drive {
+        Drive { write_cache: false, ..Drive::default() }
+    }
+
+    /// What the host has set, for whatever unit is there next.
+    #[must_use]
+    pub fn settings(&self) -> Drive {
+        Drive { facts: None, ..self.clone() }
+    }
+
     /// Whether it would be the same after power on: then nothing is lost when it is forgotten.
     #[must_use]
     pub fn is_as_new(&self) -> bool {
-        Drive { facts: None, ..self.clone() } == Drive::default()
+        self.settings() == Drive::default()
     }
 
     /// Takes a setting over.

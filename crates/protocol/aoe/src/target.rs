@@ -4,6 +4,7 @@ mod counters;
 mod nexus;
 mod recent;
 mod server;
+mod settings;
 mod types;
 
 pub use counters::Counters;

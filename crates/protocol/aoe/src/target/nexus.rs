@@ -45,9 +45,9 @@ pub(super) struct Running {
 }
 
 impl Nexus {
-    /// Whether nothing is lost when it is forgotten.
+    /// Whether it has nothing under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.commands.is_empty() && self.drive.is_as_new()
+        self.commands.is_empty()
     }
 
     /// Whether a command that came before this one changes some of the same sectors, and is not over. An initiator that gives a write again,

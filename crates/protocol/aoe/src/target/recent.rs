@@ -11,7 +11,7 @@ use sanwire_core::Instant;
 use crate::wire::AtaHeader;
 
 /// How long a doubled frame may be late.
-const REMEMBERED_FOR: Duration = Duration::from_secs(1);
+pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
 /// Writes of a station that are remembered at the most.
 const REMEMBERED_MAX: usize = 4096;
@@ -50,13 +50,18 @@ impl Recent {
         self.forget(now);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
     /// The answer to a message, if it is one that was obeyed.
     pub(super) fn answer(&mut self, mark: Mark, now: Instant) -> Option<AtaHeader> {
         self.forget(now);
         self.answers.get(&mark).copied()
     }
 
-    fn forget(&mut self, now: Instant) {
+    /// Forgets those of more than a moment ago.
+    pub(super) fn forget(&mut self, now: Instant) {
         while let Some((at, mark)) = self.order.front().copied()
             && (self.order.len() > REMEMBERED_MAX || at + REMEMBERED_FOR <= now)
         {

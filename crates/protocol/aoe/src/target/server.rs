@@ -2,11 +2,12 @@
 
 mod effects;
 mod queries;
+mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use sanwire_ata::{Answer, Ask, Drive, Execution, Registers, Step, TaskFile, error};
+use sanwire_ata::{Answer, Ask, Execution, Registers, Step, TaskFile, error};
 use sanwire_buffer::{Packet, Slice, Slices};
 use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
 use sanwire_scsi::{Receipts, Reply, Status, Task};
@@ -14,7 +15,8 @@ use sanwire_scsi::{Receipts, Reply, Status, Task};
 use self::effects::{changes, changes_medium, data_in_bytes, data_out_bytes};
 use super::counters::Counters;
 use super::nexus::{Nexus, Running};
-use super::recent::{Mark, Recent};
+use super::recent::{Mark, REMEMBERED_FOR, Recent};
+use super::settings::Settings;
 use super::types::{TargetConfig, TargetEvent};
 use crate::shelves::Entry;
 use crate::wire::{self, ATA_BYTES, Address, AtaHeader, Config, ConfigOrder, Header, SECTOR_BYTES, WireError, command};
@@ -29,7 +31,7 @@ const BUSY_WAIT: Duration = Duration::from_millis(5);
 /// hand.
 const HEARD_AFTER: Duration = Duration::from_secs(5);
 
-/// Stations without commands are forgotten after this, if they have set nothing.
+/// Stations without commands are forgotten after this; what they have set is kept.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// Stations at targets, at the most; the one that was idle for the longest time gives way.
@@ -50,6 +52,9 @@ pub struct Target {
     next_command: u64,
     /// Commands of units that were busy.
     later: BTreeMap<(Instant, u64), (NexusId, Ask)>,
+    settings: Settings,
+    /// When writes of a moment ago are forgotten.
+    forget_at: Option<Instant>,
     /// When idle stations are looked for.
     tend_at: Option<Instant>,
     events: VecDeque<TargetEvent>,
@@ -71,6 +76,8 @@ impl Target {
             next_nexus,
             next_command: 0,
             later: BTreeMap::new(),
+            settings: Settings::default(),
+            forget_at: None,
             tend_at: None,
             events: VecDeque::new(),
             outbox: VecDeque::new(),
@@ -241,7 +248,7 @@ impl Target {
         self.next_nexus += self.config.nexuses.1;
         let memory = self.config.memory.share(GUARANTEED_BYTES);
         self.events.push_back(TargetEvent::Opened { nexus: id, path, address, memory: memory.clone() });
-        let (drive, commands, recent) = (Drive::default(), BTreeMap::new(), Recent::default());
+        let (drive, commands, recent) = (self.settings.take((station, address)), BTreeMap::new(), Recent::default());
         self.nexuses.insert(
             id,
             Nexus {
@@ -266,6 +273,7 @@ impl Target {
     pub fn close(&mut self, id: NexusId) {
         if let Some(nexus) = self.nexuses.remove(&id) {
             self.by_station.remove(&(nexus.station, nexus.address));
+            self.settings.keep((nexus.station, nexus.address), &nexus.drive);
             self.later.retain(|_, (of, _)| *of != id);
             self.events.push_back(TargetEvent::Closed { nexus: id });
         }
@@ -305,6 +313,7 @@ impl Target {
                 let answer = ata.response(&registers);
                 if let Some(mark) = mark.filter(|_| registers.is_success()) {
                     nexus.recent.add(mark, answer, now);
+                    self.forget_at.get_or_insert(now + REMEMBERED_FOR);
                 }
                 self.send(path, &header.response(header.address), &answer.to_bytes(), data);
                 while let Some((number, ask)) = self.nexuses.get_mut(&id).and_then(Nexus::next_waiting) {
@@ -363,28 +372,6 @@ impl Target {
     /// The next message to send.
     pub fn poll_transmit(&mut self) -> Option<(Path, Packet)> {
         self.outbox.pop_front()
-    }
-
-    /// Lets time pass.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(entry) = self.later.first_entry()
-            && entry.key().0 <= now
-        {
-            let ((_, number), (id, ask)) = entry.remove_entry();
-            self.ask(id, number, ask);
-        }
-        if self.tend_at.is_some_and(|at| at <= now) {
-            let is_over = |nexus: &&Nexus| nexus.is_idle() && nexus.used_at + IDLE_MAX <= now;
-            let over: Vec<NexusId> = self.nexuses.values().filter(is_over).map(|nexus| nexus.id).collect();
-            over.into_iter().for_each(|id| self.close(id));
-            self.tend_at = (!self.nexuses.is_empty()).then(|| now + IDLE_MAX);
-        }
-    }
-
-    /// When [`Target::handle_timeout`] is next due.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.later.keys().next().map(|(at, _)| *at).into_iter().chain(self.tend_at).min()
     }
 }
 

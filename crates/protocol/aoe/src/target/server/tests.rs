@@ -271,18 +271,40 @@ fn who_has_reserved_a_target_has_it_alone() {
 }
 
 #[test]
-fn stations_that_do_nothing_are_forgotten_unless_they_have_set_something() {
+fn stations_that_do_nothing_are_forgotten_and_what_they_have_set_is_not() {
     let mut world = World::new();
     let other = MacAddress([2, 0, 0, 0, 0, 2]);
     world.give(0, HOST, &ata(1, 0, 0xec, 1, 0, &[]));
     // SET FEATURES: no write cache.
     let off = AtaHeader { flags: 0, feature: 0x82, count: 0, command: 0xef, lba: [0; 6] };
     world.give(0, other, &message(ADDRESS, command::ATA, 2, &off.to_bytes()));
-    assert_eq!(world.target.stations().count(), 2);
-    world.now = world.target.poll_timeout().unwrap();
-    world.target.handle_timeout(world.now);
-    assert_eq!(world.target.stations().map(|(nexus, _)| nexus).collect::<Vec<_>>(), [NexusId(102)]);
-    assert!(matches!(world.target.poll_event(), Some(TargetEvent::Closed { nexus: NexusId(100) })));
+    let write = |world: &mut World, station, tag| {
+        world.keeps = true;
+        world.give(0, station, &ata(tag, 0x41, 0x34, 1, 5, &[7; 512]));
+        let (nexus, number, task) = world.kept.remove(0);
+        world.target.reply(nexus, number, Some(Reply::good(None)), world.now);
+        world.keeps = false;
+        task.cdb[1] & 0x08 != 0
+    };
+    assert!(write(&mut world, other, 3), "it ends on stable storage");
+    while world.target.stations().count() > 0 {
+        world.now = world.target.poll_timeout().unwrap();
+        world.target.handle_timeout(world.now);
+    }
+    assert!(world.now >= Instant::ZERO + IDLE_MAX && world.target.poll_timeout().is_none(), "nothing wakes it");
+    assert!(write(&mut world, other, 4) && !write(&mut world, HOST, 5));
+    world.target.config.shelves.renumber(Lun::new(5).unwrap(), Lun::new(8).unwrap());
+    assert!(write(&mut world, other, 6), "whatever unit is there");
+}
+
+#[test]
+fn what_the_kernel_may_have_steered_elsewhere_is_not_obeyed() {
+    let mut world = World::new();
+    let mut steered = ata(1, 0x40, 0x24, 1, 0, &[]);
+    steered[1] = 1;
+    world.sent();
+    assert!(world.give(0, HOST, &steered).is_empty());
+    assert_eq!(world.target.counters().malformed, 1);
 }
 
 #[test]

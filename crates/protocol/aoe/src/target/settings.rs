@@ -1,0 +1,67 @@
+//! What stations have set of their drives, kept while they give no commands: who has switched the write cache off relies on that.
+
+use std::collections::BTreeMap;
+
+use sanwire_ata::Drive;
+use sanwire_core::MacAddress;
+
+use crate::wire::Address;
+
+/// Stations at targets whose settings are kept at the most.
+const KEPT_MAX: usize = 4096;
+
+/// A station at a target.
+pub(super) type Place = (MacAddress, Address);
+
+/// The settings of those that have no nexus now.
+#[derive(Default)]
+pub(super) struct Settings {
+    kept: BTreeMap<Place, Drive>,
+    /// Some were given up, and nobody knows whose.
+    is_cautious: bool,
+}
+
+impl Settings {
+    /// The drive of a station that comes, or comes again.
+    pub(super) fn take(&mut self, place: Place) -> Drive {
+        self.kept.remove(&place).unwrap_or_else(|| self.usual())
+    }
+
+    /// Keeps what a station has set. Where there is no room, it is given up, and every drive begins without its write cache from then
+    /// on: that costs time, and no data.
+    pub(super) fn keep(&mut self, place: Place, drive: &Drive) {
+        let settings = drive.settings();
+        if settings == self.usual() {
+            return;
+        }
+        if self.kept.len() < KEPT_MAX {
+            self.kept.insert(place, settings);
+        } else {
+            self.is_cautious = true;
+        }
+    }
+
+    fn usual(&self) -> Drive {
+        if self.is_cautious { Drive::without_write_cache() } else { Drive::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(number: u16) -> Place {
+        let [high, low] = number.to_be_bytes();
+        (MacAddress([2, 0, 0, 0, high, low]), Address { shelf: 7, slot: 3 })
+    }
+
+    #[test]
+    fn nobody_has_a_write_cache_again_that_was_switched_off() {
+        let (mut settings, off) = (Settings::default(), Drive::without_write_cache());
+        settings.keep(place(0), &off);
+        assert_eq!((settings.take(place(0)), settings.take(place(0))), (off.clone(), Drive::default()));
+        (0..KEPT_MAX as u16 + 1).for_each(|number| settings.keep(place(number), &off));
+        assert_eq!(settings.kept.len(), KEPT_MAX);
+        assert_eq!(settings.take(place(u16::MAX)), off, "it may be the one that was given up");
+    }
+}

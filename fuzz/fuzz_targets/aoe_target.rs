@@ -51,6 +51,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         links: vec![1500, 9000],
         buffers: BUFFERS,
         nexuses: (1, 1),
+        run: 9,
         announces: true,
     });
     let mut world = World { target, now: Instant::ZERO, waiting: Vec::new() };

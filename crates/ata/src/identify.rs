@@ -37,6 +37,9 @@ pub struct IdentifyDevice {
     pub abilities: Abilities,
     /// TRIM, where it has that.
     pub trim: Option<Trim>,
+    /// Which run of its target this is, where that says so: in vendor specific words, as only targets of this program do. What one run
+    /// has not made stable may be lost to the next one.
+    pub run: Option<u64>,
 }
 
 /// Feature sets and commands, as words 82 to 87 tell them.
@@ -105,6 +108,8 @@ const ZEROES_AFTER_TRIM: u16 = 1 << 5;
 /// Word 106.
 const SEVERAL_LOGICAL: u16 = 1 << 13;
 const LONG_LOGICAL: u16 = 1 << 12;
+/// Word 129, the first of those that vendors may use: words 130 to 133 have the run.
+const RUN_FOLLOWS: u16 = u16::from_be_bytes(*b"sw");
 /// The lower byte of word 255: the upper one is a checksum.
 const SIGNATURE: u8 = 0xa5;
 
@@ -123,6 +128,11 @@ impl IdentifyDevice {
         put_text(&mut words[10..20], &self.serial);
         put_text(&mut words[23..27], &self.firmware);
         put_text(&mut words[27..47], &self.model);
+        if let Some(run) = self.run {
+            words[129] = RUN_FOLLOWS;
+            let places = words[130..134].iter_mut().enumerate();
+            places.for_each(|(at, word)| *word = (run >> (16 * at)) as u16);
+        }
         words[255] = SIGNATURE.into();
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         seal(&mut bytes);
@@ -256,6 +266,7 @@ impl IdentifyDevice {
                 reads_zeroes: word(69) & (DETERMINISTIC_AFTER_TRIM | ZEROES_AFTER_TRIM)
                     == DETERMINISTIC_AFTER_TRIM | ZEROES_AFTER_TRIM,
             }),
+            run: (word(129) == RUN_FOLLOWS).then(|| u64::from(two_words(130)) | u64::from(two_words(132)) << 32),
         })
     }
 }

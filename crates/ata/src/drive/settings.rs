@@ -15,6 +15,8 @@ pub struct Drive {
     pub(super) write_cache: bool,
     pub(super) smart: bool,
     pub(super) dma_mode: Option<u8>,
+    /// Which run of its target this is, for hosts that would know.
+    pub(super) run: Option<u64>,
     /// What the unit has said of itself; none before it was asked, and after it has told of a change.
     pub(super) facts: Option<Arc<Facts>>,
 }
@@ -22,27 +24,27 @@ pub struct Drive {
 impl Default for Drive {
     /// As after power on.
     fn default() -> Self {
-        Drive { multiple: MULTIPLE_MAX, write_cache: true, smart: true, dma_mode: None, facts: None }
+        Drive { multiple: MULTIPLE_MAX, write_cache: true, smart: true, dma_mode: None, run: None, facts: None }
     }
 }
 
 impl Drive {
-    /// As after power on, but without the write cache: the safe one where nobody knows any more what the host has set.
+    /// As after power on, of this run of its target.
     #[must_use]
-    pub fn without_write_cache() -> Drive {
-        Drive { write_cache: false, ..Drive::default() }
+    pub fn of_run(run: u64) -> Drive {
+        Drive { run: Some(run), ..Drive::default() }
+    }
+
+    /// The same, but without the write cache: the safe one where nobody knows any more what the host has set.
+    #[must_use]
+    pub fn without_write_cache(self) -> Drive {
+        Drive { write_cache: false, ..self }
     }
 
     /// What the host has set, for whatever unit is there next.
     #[must_use]
     pub fn settings(&self) -> Drive {
         Drive { facts: None, ..self.clone() }
-    }
-
-    /// Whether it would be the same after power on: then nothing is lost when it is forgotten.
-    #[must_use]
-    pub fn is_as_new(&self) -> bool {
-        self.settings() == Drive::default()
     }
 
     /// Takes a setting over.
@@ -86,6 +88,7 @@ impl Drive {
                 write_cache: Some(self.write_cache),
             },
             trim: facts.trims.then_some(Trim { blocks_max: 1, reads_zeroes: facts.reads_zeroes }),
+            run: self.run,
         }
     }
 }

@@ -27,6 +27,7 @@ fn disk() -> IdentifyDevice {
             smart: Some(true),
             write_cache: Some(true),
         },
+        run: None,
         trim: Some(Trim { blocks_max: 8, reads_zeroes: true }),
     }
 }
@@ -168,12 +169,12 @@ proptest! {
     fn what_is_told_is_read(
         serial in "[!-~]{0,20}", model in "[!-~][ -~]{0,38}[!-~]", sectors in 1_u64..1 << 48, is_large: bool,
         exponent in 0_u8..16, multiple in 0_u8..=16, dma_mode in prop::option::of(0_u8..3), flags: [bool; 4],
-        smart: Option<bool>, write_cache: Option<bool>, trim: Option<(u16, bool)>, world_wide_name: Option<u64>,
+        smart: Option<bool>, write_cache: Option<bool>, trim: Option<(u16, bool)>, world_wide_name: Option<u64>, run: Option<u64>,
     ) {
         let [has_flush, has_flush_ext, has_forced_writes, has_dma] = flags;
         let disk = IdentifyDevice {
             serial, model, sectors, sector_bytes: if is_large { 4096 } else { 512 }, physical_sector_exponent: exponent,
-            multiple, dma_mode, world_wide_name,
+            multiple, dma_mode, world_wide_name, run,
             abilities: Abilities {
                 has_48_bit_addresses: true, has_flush, has_flush_ext, has_forced_writes, has_dma, smart, write_cache,
             },

@@ -83,7 +83,8 @@ struct Server {
 enum Asked {
     Read(Range, Tick),
     Write(u64, Range, Tick),
-    Flush(Tick),
+    /// Whether the server had lost its power before, and the client had not heard of it.
+    Flush(Tick, bool),
 }
 
 struct Station {
@@ -92,6 +93,8 @@ struct Station {
     left: usize,
     /// Each client has blocks of its own: which of two clients' writes came last only they know.
     own: Range,
+    /// The server has lost its power, and the client does not know that it was away.
+    is_unaware: bool,
 }
 
 /// One simulated world.
@@ -141,6 +144,7 @@ impl World {
             asked: BTreeMap::new(),
             left: plan.operations,
             own: Range { lba: number as u64 * share, blocks: share },
+            is_unaware: false,
         };
         let stations = (0..plan.clients).map(station).collect();
         let model = Model::new(plan.blocks);
@@ -267,6 +271,7 @@ impl World {
             links: vec![self.plan.packet_max_bytes],
             buffers: self.plan.buffers,
             nexuses: (self.life * 1000, 1),
+            run: self.life,
             announces: true,
         });
         let units = logical_units(Arc::clone(&self.disk), true, None)?;
@@ -281,6 +286,7 @@ impl World {
         if fault == Fault::LosePower {
             self.disk.lose_power(&mut self.random);
             self.model.lose();
+            self.stations.iter_mut().for_each(|station| station.is_unaware = true);
         }
     }
 
@@ -389,7 +395,7 @@ impl World {
                     Asked::Write(operation, range, self.model.begin_write(operation, operation, range))
                 }
                 5..=8 => Asked::Read(range, self.model.tick()),
-                _ => Asked::Flush(self.model.tick()),
+                _ => Asked::Flush(self.model.tick(), self.stations[client].is_unaware),
             };
             let station = &mut self.stations[client];
             station.left -= 1;
@@ -406,7 +412,10 @@ impl World {
             ClientEvent::Completed { number, status, data_in, data_in_bytes, .. } => {
                 (number, status, data_in, data_in_bytes)
             }
-            ClientEvent::Connected(_) | ClientEvent::Lost => return Ok(()),
+            ClientEvent::Connected(_) | ClientEvent::Lost => {
+                self.stations[client].is_unaware = false;
+                return Ok(());
+            }
             other => return Err(format!("{other:?}")),
         };
         let asked = self.stations[client].asked.remove(&number).ok_or("an order was answered twice")?;
@@ -415,7 +424,10 @@ impl World {
         }
         match asked {
             Asked::Write(operation, range, begun) => self.model.acknowledge_write(operation, range, begun, false),
-            Asked::Flush(begun) => self.model.acknowledge_flush(begun),
+            Asked::Flush(_, true) if self.stations[client].is_unaware => {
+                return Err("a flush succeeded after a loss of power that nobody was told of".into());
+            }
+            Asked::Flush(begun, _) => self.model.acknowledge_flush(begun),
             Asked::Read(range, begun) => {
                 let data = data_in.ok_or("a read without data")?;
                 self.model.check_read(None, range, begun, &data[..bytes])?;
@@ -478,7 +490,7 @@ fn order(asked: Asked) -> Order {
             let data_out = Some(Slice::from(data));
             Order { cdb: build::write_16(extent(range), false), data_out, data_in: None }
         }
-        Asked::Flush(_) => {
+        Asked::Flush(..) => {
             let all = Extent { lba: 0, blocks: 0 };
             Order { cdb: build::synchronize_cache_16(all), data_out: None, data_in: None }
         }

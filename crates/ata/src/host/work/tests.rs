@@ -19,6 +19,7 @@ fn disk() -> IdentifyDevice {
         multiple: 0,
         dma_mode: None,
         abilities: Abilities { has_48_bit_addresses: true, has_flush: true, ..Abilities::default() },
+        run: None,
         trim: None,
     }
 }

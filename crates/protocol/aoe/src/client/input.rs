@@ -85,21 +85,28 @@ impl Client {
         self.tags.remove(&tag);
         self.window.answered(now.saturating_since(sent.at));
         self.take_out(sent.piece, 1);
-        self.conclude(order);
+        self.conclude(order, now);
     }
 
     /// Answers an order when all of it is done, or what was given of it is over after a failure.
-    fn conclude(&mut self, number: u64) {
+    fn conclude(&mut self, number: u64, now: Instant) {
         let Some(running) = self.orders.get(&number) else { return };
         let Some(work) = &running.work else { return };
         let is_done = running.failed.is_some() || running.done >= work.parts();
         if running.pieces > 0 || !is_done {
             return;
         }
+        let Some(host) = &self.host else { return };
+        let must_confirm = *work == Work::Flush && running.failed.is_none() && host.disk().run.is_some();
+        let told = host.told(work, running.failed.as_ref());
+        self.queue.retain(|queued| *queued != number);
+        if must_confirm { self.confirm(number, now) } else { self.answer(number, told) }
+    }
+
+    /// Answers a flush that counts.
+    pub(super) fn answer_flush(&mut self, number: u64) {
         if let Some(host) = &self.host {
-            let told = host.told(work, running.failed.as_ref());
-            self.queue.retain(|queued| *queued != number);
-            self.answer(number, told);
+            self.answer(number, host.told(&Work::Flush, None));
         }
     }
 }

@@ -98,6 +98,10 @@ pub struct Client {
     pub(super) holds_after_restart: bool,
     /// The question whether it is there, or what it is, that was asked last.
     pub(super) probe_tag: Option<u32>,
+    /// Flushes that were answered. They count once the target, asked after that, is still in the run that it was in before: then that of
+    /// the question under way, and those for the next one.
+    pub(super) confirming: Vec<u64>,
+    pub(super) to_confirm: Vec<u64>,
     /// How often that may still be asked before the target is taken to be away.
     pub(super) probes_left: u32,
     /// When something is asked next.
@@ -135,6 +139,8 @@ impl Client {
             is_haunted: false,
             holds_after_restart: false,
             probe_tag: None,
+            confirming: Vec::new(),
+            to_confirm: Vec::new(),
             probes_left: PROBES_MAX,
             ask_at: Some(now),
             heard_at: now,

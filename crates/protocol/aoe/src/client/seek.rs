@@ -123,10 +123,35 @@ impl Client {
                 self.connected(place, now);
             }
             // It is the same, or it has to be looked at.
-            State::Up(_) if self.host.as_ref().is_some_and(|host| *host.disk() == disk) => {}
+            State::Up(_) if self.host.as_ref().is_some_and(|host| *host.disk() == disk) => self.confirmed(now),
             State::Up(_) => self.lose(now),
             State::Seeking | State::Over => {}
         }
+    }
+
+    /// A flush was answered. A server that was started anew between the writes and the flush answers it too, whatever it has lost.
+    pub(super) fn confirm(&mut self, order: u64, now: Instant) {
+        self.to_confirm.push(order);
+        self.ask_for_confirmation(now);
+    }
+
+    fn ask_for_confirmation(&mut self, now: Instant) {
+        if let State::Up(place) = self.state
+            && self.probe_tag.is_none()
+            && !self.to_confirm.is_empty()
+        {
+            self.confirming = std::mem::take(&mut self.to_confirm);
+            self.probes_left = PROBES_MAX;
+            self.identify(place, now);
+        }
+    }
+
+    /// The target was, when it was asked last, what it is known to be.
+    fn confirmed(&mut self, now: Instant) {
+        for order in std::mem::take(&mut self.confirming) {
+            self.answer_flush(order);
+        }
+        self.ask_for_confirmation(now);
     }
 
     fn unusable(&mut self, what: String) {
@@ -150,6 +175,8 @@ impl Client {
     /// The target is away: it is sought, and what was under way begins anew when it is back.
     pub(super) fn lose(&mut self, now: Instant) {
         self.recall();
+        self.confirming.clear();
+        self.to_confirm.clear();
         self.state = State::Seeking;
         (self.host, self.ask_at) = (None, Some(now));
         self.patience_ends = self.config.reconnect_patience.map(|patience| now + patience);

@@ -68,7 +68,7 @@ impl Target {
     /// A target.
     #[must_use]
     pub fn new(config: TargetConfig) -> Target {
-        let next_nexus = config.nexuses.0;
+        let (next_nexus, settings) = (config.nexuses.0, Settings::new(config.run));
         let mut target = Target {
             config,
             nexuses: BTreeMap::new(),
@@ -76,7 +76,7 @@ impl Target {
             next_nexus,
             next_command: 0,
             later: BTreeMap::new(),
-            settings: Settings::default(),
+            settings,
             forget_at: None,
             tend_at: None,
             events: VecDeque::new(),

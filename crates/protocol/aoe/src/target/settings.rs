@@ -14,14 +14,19 @@ const KEPT_MAX: usize = 4096;
 pub(super) type Place = (MacAddress, Address);
 
 /// The settings of those that have no nexus now.
-#[derive(Default)]
 pub(super) struct Settings {
+    /// Which run of the target this is.
+    run: u64,
     kept: BTreeMap<Place, Drive>,
     /// Some were given up, and nobody knows whose.
     is_cautious: bool,
 }
 
 impl Settings {
+    pub(super) fn new(run: u64) -> Settings {
+        Settings { run, kept: BTreeMap::new(), is_cautious: false }
+    }
+
     /// The drive of a station that comes, or comes again.
     pub(super) fn take(&mut self, place: Place) -> Drive {
         self.kept.remove(&place).unwrap_or_else(|| self.usual())
@@ -42,7 +47,8 @@ impl Settings {
     }
 
     fn usual(&self) -> Drive {
-        if self.is_cautious { Drive::without_write_cache() } else { Drive::default() }
+        let new = Drive::of_run(self.run);
+        if self.is_cautious { new.without_write_cache() } else { new }
     }
 }
 
@@ -57,9 +63,9 @@ mod tests {
 
     #[test]
     fn nobody_has_a_write_cache_again_that_was_switched_off() {
-        let (mut settings, off) = (Settings::default(), Drive::without_write_cache());
+        let (mut settings, off) = (Settings::new(9), Drive::of_run(9).without_write_cache());
         settings.keep(place(0), &off);
-        assert_eq!((settings.take(place(0)), settings.take(place(0))), (off.clone(), Drive::default()));
+        assert_eq!((settings.take(place(0)), settings.take(place(0))), (off.clone(), Drive::of_run(9)));
         (0..KEPT_MAX as u16 + 1).for_each(|number| settings.keep(place(number), &off));
         assert_eq!(settings.kept.len(), KEPT_MAX);
         assert_eq!(settings.take(place(u16::MAX)), off, "it may be the one that was given up");

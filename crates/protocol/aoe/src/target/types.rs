@@ -23,6 +23,8 @@ pub struct TargetConfig {
     pub buffers: u16,
     /// The number of the first nexus, and how far they are apart.
     pub nexuses: (u64, u64),
+    /// Which run of the server this is: what the one before had not made stable may be lost.
+    pub run: u64,
     /// Whether it says at the start which targets there are: one of several shards does.
     pub announces: bool,
 }

@@ -69,6 +69,7 @@ pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
         links: parts.ports.iter().map(|port| port.packet_max_bytes).collect(),
         buffers: BUFFERS,
         nexuses: (NEXUS_BASE + u64::from(parts.shard), parts.config.shards.max(1).into()),
+        run: parts.instance,
         announces: parts.shard == 0,
     };
     let units = Arc::clone(parts.units);

@@ -31,6 +31,7 @@ impl World {
             links: vec![1500, 9000],
             buffers: 4,
             nexuses: (100, 2),
+            run: 9,
             announces: true,
         });
         World { target, kept: Vec::new(), keeps: false, now: Instant::ZERO }

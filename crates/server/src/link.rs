@@ -288,13 +288,16 @@ impl<P: LinkPort> Links<P> {
         true
     }
 
-    /// Tells the front ends where initiators reach their links, as they were when they were last looked after.
+    /// Tells the front ends where initiators reach their links, and what these carry, as they were when they were last looked after.
     pub(crate) fn tell_addresses(&self, fronts: &mut Fronts, now: Instant) {
         let Some(interfaces) = &self.interfaces else { return };
         for (front, places) in (0..).zip(&self.places) {
             if let Some(end) = fronts.get(front).and_then(FrontEnd::datagrams) {
                 let links = addresses(places.iter().map(|place| self.ports[*place].terms()), interfaces);
                 end.set_addresses(&self.announced.of_links(&links, interfaces), now);
+                for (link, place) in (0..).zip(places) {
+                    end.set_packet_max(LinkId(link), self.ports[*place].terms().packet_max_bytes);
+                }
             }
         }
     }

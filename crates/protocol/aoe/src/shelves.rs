@@ -10,7 +10,10 @@ use crate::wire::{
 };
 
 /// Stations in the mask of a target at the most: what one answer has room for.
-const MASKS_MAX: usize = 255;
+const MASKS_MAX: usize = 185;
+
+/// Stations that a target can be reserved for: as many.
+const RESERVED_MAX: usize = 185;
 
 /// What is at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,16 +101,22 @@ impl Shelves {
     /// The config string of a target after a query, or a refusal; `None`: it does not answer.
     pub(crate) fn configure(&self, address: Address, query: &Config<'_>) -> Option<Result<Vec<u8>, WireError>> {
         let Some(order) = query.order() else { return Some(Err(WireError::BadArgument)) };
+        if !matches!(order, ConfigOrder::Set | ConfigOrder::ForceSet) {
+            // All shards ask, and none waits for another.
+            let config = self.read().get(&address)?.config.clone();
+            let is_asked_for = match order {
+                ConfigOrder::Test => config == query.string,
+                ConfigOrder::TestPrefix => config.starts_with(query.string),
+                _ => true,
+            };
+            return is_asked_for.then_some(Ok(config));
+        }
         let mut shelves = self.write();
         let config = &mut shelves.get_mut(&address)?.config;
-        match order {
-            ConfigOrder::Read => {}
-            ConfigOrder::Test if *config != query.string => return None,
-            ConfigOrder::TestPrefix if !config.starts_with(query.string) => return None,
-            ConfigOrder::Test | ConfigOrder::TestPrefix => {}
-            ConfigOrder::Set if !config.is_empty() => return Some(Err(WireError::ConfigPresent)),
-            ConfigOrder::Set | ConfigOrder::ForceSet => *config = query.string.to_vec(),
+        if order == ConfigOrder::Set && !config.is_empty() {
+            return Some(Err(WireError::ConfigPresent));
         }
+        *config = query.string.to_vec();
         Some(Ok(config.clone()))
     }
 
@@ -145,6 +154,7 @@ impl Shelves {
         let is_foreign = !reserved.is_empty() && !reserved.contains(&station);
         match request.order {
             ReserveOrder::Read => {}
+            _ if request.stations.len() > RESERVED_MAX => return Some(Err(WireError::BadArgument)),
             ReserveOrder::Set if is_foreign => return Some(Err(WireError::Reserved)),
             ReserveOrder::Set | ReserveOrder::ForceSet => reserved.clone_from(&request.stations),
         }

@@ -10,21 +10,22 @@ pub(crate) mod aoe;
 mod fronts;
 pub(crate) mod hyperscsi;
 pub(crate) mod iscsi;
+mod logins;
 mod table;
 mod tally;
 
 use std::any::Any;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::{Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection, SessionEnd};
+use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Protection, SessionEnd};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
 use sanwire_scsi::{Reply, Task};
 
 pub(crate) use self::fronts::{FrontBuilder, Fronts};
+pub(crate) use self::logins::{LoginOutcome, LoginPhase, LoginService, Newcomer, SessionPort};
 pub(crate) use self::table::{FrontParts, WIRE_DEFAULT, WIRES, builders, logins};
 pub(crate) use self::tally::{Tally, TallyFamily, TallyOf};
 use crate::command::CommandRef;
@@ -283,6 +284,9 @@ pub(crate) trait DatagramEnd {
 
     /// Where initiators can reach the links has changed, perhaps.
     fn set_addresses(&mut self, addresses: &[LinkAddress], now: Instant);
+
+    /// What a link carries in one packet now, in bytes: its MTU may have changed.
+    fn set_packet_max(&mut self, _link: LinkId, _packet_max_bytes: usize) {}
 }
 
 /// One connection of a shard; no number comes twice.
@@ -331,70 +335,4 @@ pub(crate) struct Admission {
     /// Its number among the sessions of the server: not zero, not that of another session that is there.
     pub(crate) session: u16,
     pub(crate) nexus: NexusId,
-}
-
-/// What the login listener needs of a wire whose connections begin with a login.
-pub(crate) trait LoginService: Send + Sync {
-    /// What one of its logins is called, for people, with its article.
-    fn name(&self) -> &'static str;
-
-    /// Whether an initiator at this address may use something, as far as can be known before it says who it is.
-    fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool;
-
-    /// The login of a connection that came in at a portal (its address here, and the tag of its group).
-    fn begin(&self, portal: (SocketAddr, u16), peer: IpAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase>;
-}
-
-/// A connection until its login has passed.
-pub(crate) trait LoginPhase {
-    fn handle_input(&mut self, bytes: &[u8], now: Instant);
-
-    /// Lets time pass: a login that takes too long is refused.
-    fn handle_timeout(&mut self, now: Instant);
-
-    fn poll_timeout(&self) -> Option<Instant>;
-
-    /// Whether a whole request has come.
-    fn has_spoken(&self) -> bool;
-
-    fn poll_transmit(&mut self) -> Option<Packet>;
-
-    /// How it has ended, once.
-    fn poll_outcome(&mut self) -> Option<LoginOutcome>;
-}
-
-/// How a login has ended.
-pub(crate) enum LoginOutcome {
-    /// It goes on in a session.
-    Passed(Newcomer),
-    /// It is refused; the reason is for the log.
-    Refused(String),
-    /// It was sent to another address, which is no refusal; who went where is for the log.
-    Redirected(String),
-}
-
-/// A connection whose login has passed, and what tells where it belongs.
-pub(crate) struct Newcomer {
-    pub(crate) port: SessionPort,
-    pub(crate) peer: IpAddr,
-    /// The portal group through which it came.
-    pub(crate) group_tag: u16,
-    /// The number of the session that it wants to be part of; zero for one of its own.
-    pub(crate) joined: u16,
-    /// It has shown nothing, and could use nothing.
-    pub(crate) is_stranger: bool,
-    pub(crate) login: Box<dyn PassedLogin>,
-}
-
-/// An initiator port, and the target that it is connected to. A target that is taken away and served again is the same: it has
-/// another number then, not another name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct SessionPort {
-    /// The place of the front end: what is called the same over another wire is something else.
-    pub(crate) front: u8,
-    pub(crate) initiator: String,
-    /// Which port of the initiator.
-    pub(crate) id: String,
-    /// `None` for a session that only looks for targets.
-    pub(crate) target: Option<String>,
 }

@@ -113,8 +113,8 @@ impl Target {
     }
 
     /// The largest packet of a link has changed.
-    pub fn set_link(&mut self, link: usize, packet_max_bytes: usize) {
-        if let Some(known) = self.config.links.get_mut(link) {
+    pub fn set_link(&mut self, link: LinkId, packet_max_bytes: usize) {
+        if let Some(known) = self.config.links.get_mut(usize::from(link.0)) {
             *known = packet_max_bytes;
         }
     }
@@ -304,7 +304,7 @@ impl Target {
 
     fn go_on(&mut self, id: NexusId, number: u64, step: Step, now: Instant) {
         match step {
-            Step::Ask(ask) => self.ask(id, number, ask),
+            Step::Ask(ask) => self.ask(id, number, ask, now),
             Step::Later(ask) => drop(self.later.insert((now + BUSY_WAIT, number), (id, ask))),
             Step::Done(Answer { registers, data }) => {
                 let Some(nexus) = self.nexuses.get_mut(&id) else { return };
@@ -317,15 +317,21 @@ impl Target {
                 }
                 self.send(path, &header.response(header.address), &answer.to_bytes(), data);
                 while let Some((number, ask)) = self.nexuses.get_mut(&id).and_then(Nexus::next_waiting) {
-                    self.ask(id, number, ask);
+                    self.ask(id, number, ask, now);
                 }
             }
         }
     }
 
-    fn ask(&mut self, id: NexusId, number: u64, ask: Ask) {
+    fn ask(&mut self, id: NexusId, number: u64, ask: Ask, now: Instant) {
         let Some(nexus) = self.nexuses.get(&id) else { return };
-        let receipts = nexus.commands.get(&number).map_or(0, |running| running.receipts);
+        let Some(running) = nexus.commands.get(&number) else { return };
+        // Somebody else may have reserved the target since it came.
+        if !matches!(self.config.shelves.entry(nexus.address, nexus.station), Entry::Open(_)) {
+            let registers = Registers::failure(&running.ata.task_file(), error::ABRT);
+            return self.go_on(id, number, Step::Done(Answer { registers, data: None }), now);
+        }
+        let receipts = running.receipts;
         let Ask { cdb, data_out, data_in_max_bytes } = ask;
         let task = Task {
             lun: Some(nexus.lun),
@@ -343,6 +349,11 @@ impl Target {
     fn fail(&mut self, path: Path, header: &Header, ata: &AtaHeader) {
         let registers = Registers::failure(&ata.task_file(), error::ABRT);
         self.send(path, &header.response(header.address), &ata.response(&registers).to_bytes(), None);
+    }
+
+    /// Whether questions that no command depends on are answered: they leave the most of the room to those that do.
+    fn has_time_for_questions(&self) -> bool {
+        self.outbox.len() < OUTBOX_MAX / 4
     }
 
     fn send(&mut self, path: Path, header: &Header, argument: &[u8], data: Option<Slices>) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use sanwire_aoe::{Address, Target, TargetConfig, TargetEvent};
 use sanwire_buffer::{Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
-use sanwire_core::{Instant, MacAddress, NexusId, Path, Peer, SessionEnd};
+use sanwire_core::{Instant, LinkId, MacAddress, NexusId, Path, Peer, SessionEnd};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
@@ -213,4 +213,8 @@ impl DatagramEnd for Aoe {
     }
 
     fn set_addresses(&mut self, _addresses: &[LinkAddress], _now: Instant) {}
+
+    fn set_packet_max(&mut self, link: LinkId, packet_max_bytes: usize) {
+        self.target.set_link(link, packet_max_bytes);
+    }
 }

@@ -18,6 +18,10 @@ impl Target {
 
     /// Obeys what is no ATA command.
     pub(super) fn obey(&mut self, path: Path, station: MacAddress, header: &Header, own: Address, argument: &[u8]) {
+        if !self.has_time_for_questions() {
+            self.counters.crowded += 1;
+            return;
+        }
         let answered = match header.command {
             command::CONFIG => Config::parse(argument).map(|query| self.configure(path, header, own, &query)),
             command::MASK => self.mask(path, header, own, argument),

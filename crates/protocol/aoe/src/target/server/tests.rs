@@ -259,6 +259,49 @@ fn a_unit_that_is_busy_is_asked_again() {
 }
 
 #[test]
+fn who_is_shut_out_writes_no_more_when_the_unit_has_time_again() {
+    let mut world = World::new();
+    world.give(0, HOST, &ata(0, 0x40, 0x24, 1, 0, &[]));
+    world.sent();
+    world.keeps = true;
+    world.give(0, HOST, &ata(1, 0x41, 0x34, 1, 5, &[7; 512]));
+    let (nexus, number, _) = world.kept.remove(0);
+    world.target.reply(nexus, number, Some(Reply::bare(Status::Busy)), world.now);
+    let other = Reserve { order: ReserveOrder::ForceSet, stations: vec![MacAddress([2, 0, 0, 0, 0, 2])] }.to_bytes();
+    world.give(0, MacAddress([2, 0, 0, 0, 0, 2]), &message(ADDRESS, command::RESERVE, 1, &other));
+    world.now = world.target.poll_timeout().unwrap();
+    world.target.handle_timeout(world.now);
+    world.settle();
+    assert!(world.kept.is_empty());
+    let (_, answer) = world.sent().remove(0);
+    assert_eq!((answer[11], answer[13]), (error::ABRT, 0x51));
+}
+
+#[test]
+fn frames_are_as_large_as_the_link_has_become() {
+    let mut world = World::new();
+    world.sent();
+    let query = message(ADDRESS, command::CONFIG, 9, &[0; 8]);
+    assert_eq!(world.give(1, HOST, &query)[0][14], 17);
+    world.target.set_link(LinkId(1), 1500);
+    assert_eq!(world.give(1, HOST, &query)[0][14], 2);
+    assert_eq!(world.give(1, HOST, &ata(1, 0x40, 0x24, 3, 5, &[]))[0][13], 0x51, "it fails, and does not hang");
+}
+
+/// Answers to commands have room however many questions there are.
+#[test]
+fn questions_do_not_keep_answers_from_being_sent() {
+    let mut world = World::new();
+    world.sent();
+    let (path, query) =
+        (Path { link: LinkId(0), peer: Peer::Ethernet(HOST) }, message(Address::EVERY, command::CONFIG, 9, &[0; 8]));
+    (0..OUTBOX_MAX).for_each(|_| world.target.handle_input(path, &query, world.now));
+    assert!(world.target.outbox.len() <= OUTBOX_MAX / 4 + 2);
+    let answers = world.give(0, HOST, &ata(1, 0x40, 0x24, 1, 0, &[]));
+    assert!(answers.iter().any(|answer| answer[5] == command::ATA));
+}
+
+#[test]
 fn who_has_reserved_a_target_has_it_alone() {
     let mut world = World::new();
     world.sent();

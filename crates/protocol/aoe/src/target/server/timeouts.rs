@@ -13,7 +13,7 @@ impl Target {
             && entry.key().0 <= now
         {
             let ((_, number), (id, ask)) = entry.remove_entry();
-            self.ask(id, number, ask);
+            self.ask(id, number, ask, now);
         }
         if self.forget_at.is_some_and(|at| at <= now) {
             self.nexuses.values_mut().for_each(|nexus| nexus.recent.forget(now));

@@ -14,6 +14,7 @@ mod net;
 mod outages;
 mod protection;
 pub mod quota;
+pub mod read;
 mod session_end;
 mod size;
 mod tally;

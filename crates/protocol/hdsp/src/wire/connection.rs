@@ -19,7 +19,7 @@ use sanwire_security::Cookie;
 use sanwire_security::handshake::{Mark, Proof};
 
 use super::discovery::REQUEST_BYTES;
-use super::{Malformed, Reader, put_text};
+use super::{Malformed, NAME_MAX_BYTES, Reader, put_text};
 
 const REQUEST: u8 = 1;
 const CHALLENGE: u8 = 2;
@@ -119,7 +119,7 @@ impl Request<'_> {
         out.extend_from_slice(&self.session.client.0);
         out.extend_from_slice(&self.session.run.to_be_bytes());
         out.extend_from_slice(&self.session.epoch.to_be_bytes());
-        put_text(out, self.server_name);
+        put_text(out, self.server_name, NAME_MAX_BYTES);
     }
 }
 
@@ -137,7 +137,7 @@ impl<'a> Step<'a> {
             REQUEST => {
                 let client = ClientId(reader.array()?);
                 let session = SessionName { client, run: reader.u64()?, epoch: reader.u32()? };
-                let (server_name, noise) = (reader.text("server name")?, reader.array()?);
+                let (server_name, noise) = (reader.text("server name", NAME_MAX_BYTES)?, reader.array()?);
                 let cookie = optional(&mut reader)?;
                 Ok(Step::Request(Request { attempt, session, server_name, noise, cookie }))
             }
@@ -145,11 +145,11 @@ impl<'a> Step<'a> {
             PROOF => Ok(Step::Proof { attempt, client: ClientId(reader.array()?), noise: noise(reader)? }),
             COOKIE => {
                 let cookie = reader.array()?;
-                reader.end().map(|()| Step::Cookie { attempt, cookie })
+                reader.end().map(|()| Step::Cookie { attempt, cookie }).map_err(Into::into)
             }
             REFUSAL => {
                 let proof = optional(&mut reader)?;
-                reader.end().map(|()| Step::Refusal { attempt, proof })
+                reader.end().map(|()| Step::Refusal { attempt, proof }).map_err(Into::into)
             }
             _ => Err(Malformed::Field("Operation Code")),
         }
@@ -197,7 +197,7 @@ impl<'a> Step<'a> {
 fn optional(reader: &mut Reader<'_>) -> Result<Option<[u8; 16]>, Malformed> {
     match reader.u8()? {
         0 => Ok(None),
-        16 => reader.array().map(Some),
+        16 => Ok(Some(reader.array()?)),
         _ => Err(Malformed::Field("length of a cookie or proof")),
     }
 }
@@ -210,7 +210,7 @@ fn put_optional(out: &mut Vec<u8>, value: Option<[u8; 16]>) {
 fn noise(mut reader: Reader<'_>) -> Result<&[u8], Malformed> {
     let length = usize::from(reader.u16()?);
     let noise = reader.bytes(length)?;
-    reader.end().map(|()| noise)
+    reader.end().map(|()| noise).map_err(Into::into)
 }
 
 fn put_noise(out: &mut Vec<u8>, noise: &[u8]) {

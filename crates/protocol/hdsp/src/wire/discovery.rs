@@ -10,7 +10,7 @@
 
 use sanwire_core::ClientId;
 
-use super::{Malformed, Reader, put_text};
+use super::{Malformed, NAME_MAX_BYTES, Reader, put_text};
 
 /// Bytes of every query, and of every request of a handshake.
 pub const REQUEST_BYTES: usize = 416;
@@ -51,13 +51,14 @@ impl<'a> Discovery<'a> {
         let mut reader = Reader::new(operation);
         match reader.u8()? {
             QUERY if operation.len() < REQUEST_BYTES => Err(Malformed::Truncated),
-            QUERY => {
-                Ok(Discovery::Query { client: ClientId(reader.array()?), server_name: reader.text("server name")? })
-            }
+            QUERY => Ok(Discovery::Query {
+                client: ClientId(reader.array()?),
+                server_name: reader.text("server name", NAME_MAX_BYTES)?,
+            }),
             ANSWER => Ok(Discovery::Answer {
                 instance: reader.array()?,
                 packet_max_bytes: reader.u16()?,
-                server_name: reader.text("server name")?,
+                server_name: reader.text("server name", NAME_MAX_BYTES)?,
             }),
             _ => Err(Malformed::Field("Operation Code")),
         }
@@ -71,14 +72,14 @@ impl<'a> Discovery<'a> {
             Discovery::Query { client, server_name } => {
                 out.push(QUERY);
                 out.extend_from_slice(&client.0);
-                put_text(&mut out, server_name);
+                put_text(&mut out, server_name, NAME_MAX_BYTES);
                 out.resize(REQUEST_BYTES, 0);
             }
             Discovery::Answer { instance, packet_max_bytes, server_name } => {
                 out.push(ANSWER);
                 out.extend_from_slice(instance);
                 out.extend_from_slice(&packet_max_bytes.to_be_bytes());
-                put_text(&mut out, server_name);
+                put_text(&mut out, server_name, NAME_MAX_BYTES);
             }
         }
         out

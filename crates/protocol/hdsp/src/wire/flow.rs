@@ -83,7 +83,8 @@ impl Flow {
             }),
             NACK => {
                 let (group, count) = (reader.u32()?, reader.u8()?);
-                let ranges = (0..count).map(|_| Ok((reader.u16()?, reader.u16()?))).collect::<Result<Vec<_>, _>>()?;
+                let ranges =
+                    (0..count).map(|_| Ok((reader.u16()?, reader.u16()?))).collect::<Result<Vec<_>, Malformed>>()?;
                 if !are_ranges(&ranges) || group >= GROUPS_MAX {
                     return Err(Malformed::Field("ranges"));
                 }
@@ -98,7 +99,7 @@ impl Flow {
             }
             _ => return Err(Malformed::Field("Operation Code")),
         };
-        reader.end().map(|()| flow)
+        reader.end().map(|()| flow).map_err(Into::into)
     }
 
     /// The bytes.

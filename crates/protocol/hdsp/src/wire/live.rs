@@ -39,7 +39,7 @@ impl Live {
             Live::Query((group, serial)) if group >= GROUPS_MAX || serial >= GROUP_PACKETS_MAX => {
                 Err(Malformed::Field("packet"))
             }
-            _ => reader.end().map(|()| live),
+            _ => reader.end().map(|()| live).map_err(Into::into),
         }
     }
 

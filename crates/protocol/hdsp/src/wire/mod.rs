@@ -8,12 +8,12 @@ pub mod live;
 pub mod offer;
 pub mod pcu;
 pub mod pdu;
-mod reader;
 
 pub use header::{DiskType, ErrorCode, Header, PacketType};
 pub use pcu::{Class, Pcu};
 pub use pdu::{Pdu, Register};
-pub(crate) use reader::{Reader, put_text};
+use sanwire_core::read::ReadError;
+pub(crate) use sanwire_core::read::{Reader, put_text};
 
 /// The longest name of a server or volume, in bytes.
 pub const NAME_MAX_BYTES: usize = 64;
@@ -30,4 +30,13 @@ pub enum Malformed {
     /// A field has a value that the format does not allow.
     #[error("the field `{0}` has a value that is not allowed")]
     Field(&'static str),
+}
+
+impl From<ReadError> for Malformed {
+    fn from(error: ReadError) -> Malformed {
+        match error {
+            ReadError::Truncated => Malformed::Truncated,
+            ReadError::Field(field) => Malformed::Field(field),
+        }
+    }
 }

@@ -16,7 +16,7 @@ use sanwire_core::Protection;
 
 use super::connection::ACCEPTED;
 use super::discovery::Instance;
-use super::{DiskType, Malformed, Reader, put_text};
+use super::{DiskType, Malformed, NAME_MAX_BYTES, Reader, put_text};
 
 /// Commands of a session that may be without answer: from the oldest such one on, so many numbers are in use.
 pub const COMMANDS_MAX: u16 = 256;
@@ -150,9 +150,9 @@ impl ServerOffer {
             transfer_max_bytes: reader.u32()?,
             keep_alive_ms: reader.u32()?,
             instance: reader.array()?,
-            name: reader.text("name")?.to_owned(),
+            name: reader.text("name", NAME_MAX_BYTES)?.to_owned(),
         };
-        reader.end().map(|()| offer)
+        reader.end().map(|()| offer).map_err(Into::into)
     }
 
     /// The bytes.
@@ -164,7 +164,7 @@ impl ServerOffer {
             out.extend_from_slice(&number.to_be_bytes());
         }
         out.extend_from_slice(&self.instance);
-        put_text(&mut out, &self.name);
+        put_text(&mut out, &self.name, NAME_MAX_BYTES);
         out
     }
 }
@@ -181,10 +181,10 @@ impl ClientOffer {
             protection: protection(&mut reader)?,
             disk_type: DiskType::from_code(reader.u8()?).ok_or(Malformed::Field("disk type"))?,
             disk_address: reader.u8()?,
-            volume: reader.text("volume")?.to_owned(),
+            volume: reader.text("volume", NAME_MAX_BYTES)?.to_owned(),
             waiting: Waiting { oldest: reader.u16()?, next: reader.u16()?, bitmap: reader.array()? },
         };
-        reader.end().map(|()| offer)
+        reader.end().map(|()| offer).map_err(Into::into)
     }
 
     /// The bytes.
@@ -193,7 +193,7 @@ impl ClientOffer {
         let mut out = Vec::new();
         self.terms.put(&mut out);
         out.extend_from_slice(&[self.protection as u8, self.disk_type as u8, self.disk_address]);
-        put_text(&mut out, &self.volume);
+        put_text(&mut out, &self.volume, NAME_MAX_BYTES);
         out.extend_from_slice(&self.waiting.oldest.to_be_bytes());
         out.extend_from_slice(&self.waiting.next.to_be_bytes());
         out.extend_from_slice(&self.waiting.bitmap);

@@ -8,13 +8,13 @@ pub mod live;
 pub mod offer;
 pub mod options;
 pub mod packet;
-mod reader;
 pub mod setup;
 
 pub(crate) use header::fragment_number;
 pub use header::{FRAGMENT_NUMBERS, FRAGMENTS_MAX, Header, Opcode, TAGS, Tag};
 pub use packet::{OVERHEAD_BYTES, PREFIX_BYTES, Prefix, Protection, RawPacket};
-pub(crate) use reader::Reader;
+use sanwire_core::read::ReadError;
+pub(crate) use sanwire_core::read::{Reader, put_text};
 
 /// Why bytes from the network are no packet of ours. Such packets are dropped and counted, never answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,4 +34,13 @@ pub enum Malformed {
     /// A field has a value that the format does not allow.
     #[error("the field `{0}` has a value that is not allowed")]
     Field(&'static str),
+}
+
+impl From<ReadError> for Malformed {
+    fn from(error: ReadError) -> Malformed {
+        match error {
+            ReadError::Truncated => Malformed::Truncated,
+            ReadError::Field(field) => Malformed::Field(field),
+        }
+    }
 }

@@ -11,9 +11,8 @@
 use sanwire_core::limits::COMMANDS_IN_TRANSIT_MAX;
 
 use super::options::Options;
-use super::reader::write_text;
 use super::setup::{NAME_MAX_BYTES, PACKET_MIN_BYTES};
-use super::{Malformed, Reader};
+use super::{Malformed, Reader, put_text};
 
 /// Every end takes transfers of so many bytes.
 pub const TRANSFER_MIN_BYTES: u32 = 4096;
@@ -82,7 +81,7 @@ impl Offer {
         out.extend_from_slice(&self.transfer_max_bytes.to_be_bytes());
         out.extend_from_slice(&self.keep_alive_ms.to_be_bytes());
         out.extend_from_slice(&self.instance.to_be_bytes());
-        write_text(&mut out, &self.name, NAME_MAX_BYTES);
+        put_text(&mut out, &self.name, NAME_MAX_BYTES);
         match self.unanswered.as_deref().and_then(write_unanswered) {
             None => out.extend_from_slice(&NOT_SAID.to_be_bytes()),
             Some(value) => {

@@ -20,8 +20,7 @@ use sanwire_core::ClientId;
 pub use sanwire_security::Cookie;
 pub use sanwire_security::handshake::{Mark, Proof, SecondStep};
 
-use super::reader::write_text;
-use super::{Malformed, Reader};
+use super::{Malformed, Reader, put_text};
 
 /// What both ends speak. Other revisions are ignored.
 pub const REVISION: u16 = 3;
@@ -111,7 +110,7 @@ impl<'a> Discovery<'a> {
         out.extend_from_slice(&self.client.0);
         out.extend_from_slice(&self.session.to_be_bytes());
         out.extend_from_slice(&self.packet_max_bytes.to_be_bytes());
-        write_text(&mut out, self.server_name, NAME_MAX_BYTES);
+        put_text(&mut out, self.server_name, NAME_MAX_BYTES);
         out
     }
 
@@ -221,7 +220,7 @@ impl<'a> AdnRequest<'a> {
                 out.push(2);
                 out.extend_from_slice(&packet_max_bytes.to_be_bytes());
                 out.extend_from_slice(&instance.to_be_bytes());
-                write_text(&mut out, server_name, NAME_MAX_BYTES);
+                put_text(&mut out, server_name, NAME_MAX_BYTES);
             }
             AdnRequest::Refusal(reason, proof) => {
                 out.extend_from_slice(&[3, *reason as u8]);
@@ -246,7 +245,7 @@ pub fn read_adn_reply(body: &[u8]) -> Result<&[u8], Malformed> {
         return Err(Malformed::Field("kind of ADN_REPLY"));
     }
     let noise_length = usize::from(reader.u16()?);
-    reader.bytes(noise_length)
+    Ok(reader.bytes(noise_length)?)
 }
 
 /// The body of an ADN_REPLY in the handshake.

@@ -83,6 +83,7 @@ fn disk(u: &mut Unstructured<'_>) -> Result<IdentifyDevice> {
         dma_mode: None,
         abilities: Abilities { has_48_bit_addresses: true, has_flush: true, ..Abilities::default() },
         trim: None,
+        run: if u.ratio(1, 2)? { Some(u.int_in_range(0..=1)?) } else { None },
     })
 }
 

@@ -126,7 +126,8 @@ fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
         }
         Server::Iscsi(host) => {
             let targets = targets(host, &options)?;
-            Ok(targets.into_iter().map(|target| Seen::target(host, target, &options)).collect())
+            let portal = Portal::new(host);
+            Ok(targets.into_iter().map(|target| Seen::target(&portal, target, &options)).collect())
         }
     }
 }
@@ -161,23 +162,36 @@ fn shown(place: &HyperScsiServer, name: &str, links: &[FoundLink], is_only: bool
     }
 }
 
-/// Where a target is: at the portal that was asked, if it is one of the target's, and else at the first of these.
-fn portal(asked: &IscsiServer, addresses: &[(String, u16)]) -> IscsiServer {
-    let portals =
-        addresses.iter().filter_map(|(address, _)| match format!("iscsi://{address}").parse::<Url>().ok()?.server {
-            Server::Iscsi(portal) => Some((portal.host, portal.port)),
-            Server::HyperScsi(_) | Server::Aoe(_) => None,
-        });
-    let portals: Vec<(String, u16)> = portals.collect();
-    let Some(first) = portals.first() else { return asked.clone() };
-    let at = (&*asked.host, asked.port).to_socket_addrs().into_iter().flatten();
-    let known: Vec<(String, u16)> = at.map(|at| (at.ip().to_string(), at.port())).collect();
-    let is_asked = |portal: &(String, u16)| *portal == (asked.host.clone(), asked.port) || known.contains(portal);
-    if portals.iter().any(is_asked) {
-        return asked.clone();
+/// A host that was asked for its targets, with its addresses: it is looked up once for all of them.
+struct Portal<'a> {
+    asked: &'a IscsiServer,
+    addresses: Vec<(String, u16)>,
+}
+
+impl<'a> Portal<'a> {
+    fn new(asked: &'a IscsiServer) -> Self {
+        let found = (&*asked.host, asked.port).to_socket_addrs().into_iter().flatten();
+        let found = found.map(|address| (address.ip().to_string(), address.port()));
+        let addresses = std::iter::once((asked.host.clone(), asked.port)).chain(found).collect();
+        Portal { asked, addresses }
     }
-    let (host, port) = first.clone();
-    IscsiServer { host, port, ..asked.clone() }
+
+    /// Where a target is: here, if this is one of its portals, and else at the first of these.
+    fn of_target(&self, addresses: &[(String, u16)]) -> IscsiServer {
+        let portals = addresses.iter().filter_map(|(address, _)| {
+            match format!("iscsi://{address}").parse::<Url>().ok()?.server {
+                Server::Iscsi(portal) => Some((portal.host, portal.port)),
+                _ => None,
+            }
+        });
+        let portals: Vec<(String, u16)> = portals.collect();
+        match portals.first() {
+            Some((host, port)) if !portals.iter().any(|portal| self.addresses.contains(portal)) => {
+                IscsiServer { host: host.clone(), port: *port, ..self.asked.clone() }
+            }
+            _ => self.asked.clone(),
+        }
+    }
 }
 
 impl Link {
@@ -198,14 +212,14 @@ impl Link {
 }
 
 impl Seen {
-    fn target(host: &IscsiServer, target: DiscoveredTarget, options: &ClientOptions) -> Self {
+    fn target(portal: &Portal<'_>, target: DiscoveredTarget, options: &ClientOptions) -> Self {
         let link = |address: &str| Link { interface: None, address: address.to_owned(), packet_max_bytes: None };
         let links = match &target.addresses[..] {
-            [] => vec![link(&host.host)],
+            [] => vec![link(&portal.asked.host)],
             addresses => addresses.iter().map(|(address, _)| link(address)).collect(),
         };
         let name = target.name.to_string();
-        let server = Server::Iscsi(IscsiServer { target: Some(target.name), ..portal(host, &target.addresses) });
+        let server = Server::Iscsi(IscsiServer { target: Some(target.name), ..portal.of_target(&target.addresses) });
         Seen { name, server, links, options: options.clone() }
     }
 
@@ -354,7 +368,7 @@ mod tests {
         let Server::Iscsi(asked) = asked.server else { panic!("iSCSI") };
         let at = |addresses: &[&str]| {
             let addresses: Vec<_> = addresses.iter().map(|address| ((*address).to_owned(), 1)).collect();
-            portal(&asked, &addresses).to_string()
+            Portal::new(&asked).of_target(&addresses).to_string()
         };
         assert_eq!(at(&["127.0.0.2:3261", "127.0.0.1:3261"]), "iscsi://host@127.0.0.1:3261", "where it was found");
         assert_eq!(at(&["127.0.0.2:3262"]), "iscsi://host@127.0.0.2:3262", "another portal of the host");

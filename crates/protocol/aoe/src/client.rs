@@ -12,3 +12,6 @@ mod window;
 pub use machine::Client;
 pub use seek::{Found, found, question};
 pub use types::{ClientConfig, ClientEvent, Failure, Order, Place};
+
+#[cfg(test)]
+mod tests;

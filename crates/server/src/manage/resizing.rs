@@ -57,7 +57,7 @@ impl Manager {
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_size(size_bytes));
         if !lines.is_empty() && !self.is_kept() && must_have_size {
-            lines.push("this server keeps no changes: update `size` in the configuration now, which says less: each start warns of that, and a new file would have the old size".into());
+            lines.push("this server keeps no changes: update `size` in the configuration: it is smaller than the volume now, and the server warns at each start until then".into());
         }
         Ok(Answer::Changed(lines))
     }

@@ -245,7 +245,9 @@ fn a_file_that_has_grown_is_not_forgotten_in_the_configuration() {
     let lines = changed(&mut manager, resize("a", "2M"));
     assert_eq!(lines[0], "volume a has 2 MiB now, 1 MiB before");
     assert!(
-        lines[1].starts_with("this server keeps no changes: update `size` in the configuration now, which says less"),
+        lines[1].starts_with(
+            "this server keeps no changes: update `size` in the configuration: it is smaller than the volume now"
+        ),
         "{lines:?}"
     );
     assert_eq!(changed(&mut manager, resize("a", "2M")), [""; 0]);

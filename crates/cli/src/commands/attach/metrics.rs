@@ -92,7 +92,9 @@ fn serve_text(listener: TcpListener, text: impl Fn() -> String + Send + Sync + '
                         let _ = stream.shutdown(Shutdown::Both);
                         drop(place);
                     };
-                    let _ = thread::Builder::new().name("scrape".into()).spawn(answer);
+                    if thread::Builder::new().name("scrape".into()).spawn(answer).is_err() {
+                        askers.turn_away_last();
+                    }
                 }
                 // The process is short of something.
                 Err(_) => thread::sleep(PATIENCE),
@@ -118,6 +120,13 @@ impl Askers {
         let place = Arc::new(());
         self.0.push_back((stream.try_clone().ok()?, Arc::downgrade(&place)));
         Some(place)
+    }
+
+    /// Ends the connection that has come last: nobody can answer it.
+    fn turn_away_last(&mut self) {
+        if let Some((last, _)) = self.0.pop_back() {
+            let _ = last.shutdown(Shutdown::Both);
+        }
     }
 }
 

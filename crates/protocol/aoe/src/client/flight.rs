@@ -27,7 +27,9 @@ impl Client {
         let State::Up(place) = self.state else { return };
         self.is_haunted = false;
         let mut turns = self.queue.len();
-        while turns > 0 && self.pieces.len() < self.window.size() && self.outbox.len() < BATCH {
+        // A question takes a place at the target, too.
+        let asked = usize::from(self.probe_tag.is_some());
+        while turns > 0 && self.pieces.len() + asked < self.window.size() && self.outbox.len() < BATCH {
             let Some(number) = self.queue.pop_front() else { return };
             turns -= 1;
             match self.cut(number, place, now) {
@@ -69,7 +71,10 @@ impl Client {
         }
         let id = self.next_piece;
         self.next_piece += 1;
-        self.pieces.insert(id, Piece { order: number, from, count, task_file, copies: 0, sent_at: now, due_at: now });
+        self.pieces.insert(
+            id,
+            Piece { order: number, from, count, task_file, tag: None, copies: 0, sent_at: now, due_at: now },
+        );
         self.send(id, place, now);
         Cut::Given
     }
@@ -85,13 +90,15 @@ impl Client {
             || self.pieces.values().filter(is_other).filter_map(changes).any(|other| overlap(other, extent))
     }
 
-    /// Sends a piece, under a tag of its own each time: so each copy is accounted for.
+    /// Sends a piece, under a tag of its own each time, but for flushes: so each copy is accounted for.
     fn send(&mut self, id: u64, place: Place, now: Instant) {
         let tag = self.tag();
         let timeout = self.window.timeout();
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         let Some(running) = self.orders.get(&piece.order) else { return };
         let Some(work) = &running.work else { return };
+        // A failure of a flush is told once, so it must be known that its copies are copies.
+        let tag = if *work == Work::Flush { *piece.tag.get_or_insert(tag) } else { tag };
         let payload = data_of(work, running.data_out.as_ref(), piece.from, piece.count);
         let Some(ata) = AtaHeader::of(&piece.task_file, payload.is_some()) else { return };
         let header = Header::request(self.config.address, command::ATA, tag);

@@ -36,7 +36,7 @@ impl Client {
         };
         if self.probe_tag == Some(header.tag) {
             if ata.is_some_and(|ata| ata.command & status::ERR == 0) && data.len() >= IDENTIFY_BYTES {
-                self.probe_tag = None;
+                (self.probe_tag, self.heard_at) = (None, now);
                 self.identified(&data[..IDENTIFY_BYTES], now);
             }
             return;
@@ -65,6 +65,7 @@ impl Client {
     fn take_answer(&mut self, tag: u32, sent: Sent, ata: Option<AtaHeader>, data: &[u8], now: Instant) {
         let Some(piece) = self.pieces.get(&sent.piece) else { return };
         let (order, from, count) = (piece.order, piece.from as usize, piece.count);
+        let is_of_one_copy = piece.tag.is_none() || piece.copies == 1;
         let aborted = Registers::failure(&piece.task_file, error::ABRT);
         let registers = ata.map_or(aborted, |ata| ata.registers(&piece.task_file));
         let Some(running) = self.orders.get_mut(&order) else { return };
@@ -83,7 +84,10 @@ impl Client {
             false => _ = running.failed.get_or_insert(registers),
         }
         self.tags.remove(&tag);
-        self.window.answered(now.saturating_since(sent.at));
+        // Which copy of a flush was answered nobody can tell.
+        if is_of_one_copy {
+            self.window.answered(now.saturating_since(sent.at));
+        }
         self.take_out(sent.piece, 1);
         self.conclude(order, now);
     }

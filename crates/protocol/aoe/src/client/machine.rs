@@ -62,6 +62,8 @@ pub(super) struct Piece {
     pub(super) from: u32,
     pub(super) count: u32,
     pub(super) task_file: TaskFile,
+    /// The tag of its first copy.
+    pub(super) tag: Option<u32>,
     /// How often it was sent.
     pub(super) copies: u32,
     pub(super) sent_at: Instant,
@@ -98,10 +100,12 @@ pub struct Client {
     pub(super) holds_after_restart: bool,
     /// The question whether it is there, or what it is, that was asked last.
     pub(super) probe_tag: Option<u32>,
-    /// Flushes that were answered. They count once the target, asked after that, is still in the run that it was in before: then that of
-    /// the question under way, and those for the next one.
+    /// Flushes that were answered before the question that is under way: they count if the target is still in the run that it was in.
     pub(super) confirming: Vec<u64>,
+    /// Flushes that were answered since: they wait for the next question.
     pub(super) to_confirm: Vec<u64>,
+    /// The question under way was caused by an announcement.
+    pub(super) is_probe_for_announcement: bool,
     /// How often that may still be asked before the target is taken to be away.
     pub(super) probes_left: u32,
     /// When something is asked next.
@@ -141,6 +145,7 @@ impl Client {
             probe_tag: None,
             confirming: Vec::new(),
             to_confirm: Vec::new(),
+            is_probe_for_announcement: false,
             probes_left: PROBES_MAX,
             ask_at: Some(now),
             heard_at: now,

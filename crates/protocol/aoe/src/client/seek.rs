@@ -69,7 +69,8 @@ impl Client {
 
     /// Asks a target what it is.
     pub(super) fn identify(&mut self, place: Place, now: Instant) {
-        let tag = self.tag();
+        // A target may take longer for the answer than this end waits until it asks again.
+        let tag = self.probe_tag.unwrap_or_else(|| self.tag());
         self.probe_tag = Some(tag);
         self.probes_left = self.probes_left.saturating_sub(1);
         let header = Header::request(self.config.address, command::ATA, tag);
@@ -86,16 +87,34 @@ impl Client {
             State::Seeking => {
                 let Some(place) = self.place_of(path, found) else { return };
                 (self.state, self.probes_left) = (State::Identifying(place), PROBES_MAX);
-                self.heard_at = now;
+                (self.heard_at, self.probe_tag) = (now, None);
                 self.identify(place, now);
             }
-            // It says so unasked when it has been started: it may be another disk by now.
-            State::Up(place) if place.path == path && found.tag & OWN_TAG == 0 => {
-                self.probes_left = PROBES_MAX;
-                self.identify(place, now);
+            State::Up(place) if place.path == path => {
+                self.move_to(place, found);
+                // It says so unasked when it has been started: it may be another disk by now.
+                if found.tag & OWN_TAG == 0 && !(self.probe_tag.is_some() && self.is_probe_for_announcement) {
+                    (self.probes_left, self.probe_tag, self.is_probe_for_announcement) = (PROBES_MAX, None, true);
+                    self.identify(place, now);
+                }
             }
             State::Up(_) | State::Identifying(_) | State::Over => {}
         }
+    }
+
+    /// The target takes more or less in one message, or at once, than it did: what is under way begins anew.
+    fn move_to(&mut self, from: Place, found: &Found) {
+        let Some(place) = self.place_of(from.path, found).filter(|place| *place != from) else { return };
+        self.recall();
+        self.forget_confirmations();
+        (self.state, self.window) = (State::Up(place), Window::new(place.buffers));
+        let free = self.orders.iter().filter(|(_, order)| !order.is_held);
+        self.queue = free.map(|(number, _)| *number).collect();
+    }
+
+    fn forget_confirmations(&mut self) {
+        self.confirming.clear();
+        self.to_confirm.clear();
     }
 
     /// Where a target is that was found: with as much in one message as it and the link take.
@@ -113,17 +132,22 @@ impl Client {
             Ok(disk) if disk.sector_bytes as usize == wire::SECTOR_BYTES => disk,
             Ok(disk) => {
                 let bytes = disk.sector_bytes;
-                return self.unusable(format!("the target's sectors have {bytes} bytes; over AoE they must have 512"));
+                let what = format!("the target's sectors have {bytes} bytes; over AoE they must have 512");
+                return self.unusable(what, now);
             }
-            Err(error) => return self.unusable(error.to_string()),
+            Err(error) => return self.unusable(error.to_string(), now),
         };
         match self.state {
             State::Identifying(place) => {
                 self.host = Host::new(&self.config.address.to_string(), disk);
                 self.connected(place, now);
             }
-            // It is the same, or it has to be looked at.
-            State::Up(_) if self.host.as_ref().is_some_and(|host| *host.disk() == disk) => self.confirmed(now),
+            // It is the same, whatever was set of it or became of its size; or it has to be looked at.
+            State::Up(_) if self.host.as_ref().is_some_and(|host| is_the_same(host.disk(), &disk)) => {
+                self.host = Host::new(&self.config.address.to_string(), disk);
+                self.is_probe_for_announcement = false;
+                self.confirmed(now);
+            }
             State::Up(_) => self.lose(now),
             State::Seeking | State::Over => {}
         }
@@ -140,7 +164,7 @@ impl Client {
             && self.probe_tag.is_none()
             && !self.to_confirm.is_empty()
         {
-            self.confirming = std::mem::take(&mut self.to_confirm);
+            self.confirming.append(&mut self.to_confirm);
             self.probes_left = PROBES_MAX;
             self.identify(place, now);
         }
@@ -154,9 +178,12 @@ impl Client {
         self.ask_for_confirmation(now);
     }
 
-    fn unusable(&mut self, what: String) {
-        if matches!(self.state, State::Identifying(_)) && !self.was_up {
-            self.end(Failure::NoDisk(what));
+    fn unusable(&mut self, what: String, now: Instant) {
+        match self.state {
+            State::Identifying(_) if !self.was_up => self.end(Failure::NoDisk(what)),
+            // It is not what it was: nothing more is to go there.
+            State::Up(_) => self.lose(now),
+            _ => {}
         }
     }
 
@@ -175,11 +202,16 @@ impl Client {
     /// The target is away: it is sought, and what was under way begins anew when it is back.
     pub(super) fn lose(&mut self, now: Instant) {
         self.recall();
-        self.confirming.clear();
-        self.to_confirm.clear();
+        self.forget_confirmations();
         self.state = State::Seeking;
         (self.host, self.ask_at) = (None, Some(now));
         self.patience_ends = self.config.reconnect_patience.map(|patience| now + patience);
         self.events.push_back(ClientEvent::Lost);
     }
+}
+
+/// Whether it is one disk, in one run of its target.
+fn is_the_same(one: &IdentifyDevice, other: &IdentifyDevice) -> bool {
+    let identity = |disk: &IdentifyDevice| (disk.model.clone(), disk.serial.clone(), disk.world_wide_name, disk.run);
+    identity(one) == identity(other)
 }

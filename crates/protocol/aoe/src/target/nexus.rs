@@ -23,6 +23,8 @@ pub(super) struct Nexus {
     pub(super) commands: BTreeMap<u64, Running>,
     /// The writes that it has given a moment ago.
     pub(super) recent: Recent,
+    /// The flushes that have failed.
+    pub(super) failures: Recent,
     pub(super) used_at: Instant,
     /// Answers of which it must be known that the station has them, with when they were sent.
     pub(super) receipts: Receipts<Instant>,

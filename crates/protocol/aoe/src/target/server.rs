@@ -12,14 +12,14 @@ use sanwire_buffer::{Packet, Slice, Slices};
 use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
 use sanwire_scsi::{Receipts, Reply, Status, Task};
 
-use self::effects::{changes, changes_medium, data_in_bytes, data_out_bytes};
+use self::effects::{changes, data_in_bytes, data_out_bytes, is_remembered};
 use super::counters::Counters;
 use super::nexus::{Nexus, Running};
 use super::recent::{Mark, REMEMBERED_FOR, Recent};
 use super::settings::Settings;
 use super::types::{TargetConfig, TargetEvent};
 use crate::shelves::Entry;
-use crate::wire::{self, ATA_BYTES, Address, AtaHeader, Config, ConfigOrder, Header, SECTOR_BYTES, WireError, command};
+use crate::wire::{self, ATA_BYTES, Address, AtaHeader, Header, SECTOR_BYTES, WireError, command};
 
 /// What the firmware field of config answers says.
 const FIRMWARE: u16 = 0x0100;
@@ -27,9 +27,9 @@ const FIRMWARE: u16 = 0x0100;
 /// A unit that was busy is asked again after this.
 const BUSY_WAIT: Duration = Duration::from_millis(5);
 
-/// A station that has not heard an answer gives its command again long before this, so a later command of it was given with the answer at
-/// hand.
-const HEARD_AFTER: Duration = Duration::from_secs(5);
+/// A station that has not heard an answer gives its command again before this, so a later one was given with the answer at hand. Copies
+/// under the same tag get the same answer anyhow, so this is for initiators that give copies tags of their own.
+const HEARD_AFTER: Duration = Duration::from_secs(10);
 
 /// Stations without commands are forgotten after this; what they have set is kept.
 const IDLE_MAX: Duration = Duration::from_secs(600);
@@ -90,17 +90,6 @@ impl Target {
         target
     }
 
-    /// Tells everybody on every link which targets there are, so that initiators go on with them without waiting.
-    fn announce(&mut self) {
-        for (address, _) in self.config.shelves.list() {
-            for link in 0..self.config.links.len() {
-                let path = Path { link: LinkId(link as u8), peer: Peer::Ethernet(MacAddress::BROADCAST) };
-                let header = Header::request(address, command::CONFIG, 0);
-                self.configure(path, &header, address, &Config::query(ConfigOrder::Read, &[]));
-            }
-        }
-    }
-
     /// What was not taken.
     #[must_use]
     pub fn counters(&self) -> &Counters {
@@ -114,8 +103,9 @@ impl Target {
 
     /// The largest packet of a link has changed.
     pub fn set_link(&mut self, link: LinkId, packet_max_bytes: usize) {
-        if let Some(known) = self.config.links.get_mut(usize::from(link.0)) {
-            *known = packet_max_bytes;
+        let Some(known) = self.config.links.get_mut(usize::from(link.0)) else { return };
+        if std::mem::replace(known, packet_max_bytes) != packet_max_bytes && self.config.announces {
+            self.announce_on(link);
         }
     }
 
@@ -139,6 +129,9 @@ impl Target {
         }
         if header.version != 1 {
             self.counters.other_version += 1;
+            if !self.has_time_for_questions() {
+                return;
+            }
             let covered = self.config.shelves.covered(header.address, station);
             return covered.into_iter().for_each(|own| self.refuse(path, &header, own, WireError::Version));
         }
@@ -181,8 +174,9 @@ impl Target {
             self.counters.repeated += 1;
             return;
         }
-        let mark = changes_medium(&task_file).then(|| Mark::of(header.tag, &argument[..ATA_BYTES + data_bytes]));
-        if let Some(answer) = mark.and_then(|mark| nexus.recent.answer(mark, now)) {
+        let mark = is_remembered(&task_file).then(|| Mark::of(header.tag, &argument[..ATA_BYTES + data_bytes]));
+        let known = mark.and_then(|mark| nexus.recent.answer(mark, now).or_else(|| nexus.failures.answer(mark, now)));
+        if let Some(answer) = known {
             self.counters.repeated += 1;
             return self.send(path, &header.response(header.address), &answer.to_bytes(), None);
         }
@@ -248,7 +242,8 @@ impl Target {
         self.next_nexus += self.config.nexuses.1;
         let memory = self.config.memory.share(GUARANTEED_BYTES);
         self.events.push_back(TargetEvent::Opened { nexus: id, path, address, memory: memory.clone() });
-        let (drive, commands, recent) = (self.settings.take((station, address)), BTreeMap::new(), Recent::default());
+        let (drive, commands) = (self.settings.take((station, address)), BTreeMap::new());
+        let (recent, failures) = (Recent::of_writes(), Recent::of_failed_flushes());
         self.nexuses.insert(
             id,
             Nexus {
@@ -260,6 +255,7 @@ impl Target {
                 memory,
                 commands,
                 recent,
+                failures,
                 used_at: now,
                 receipts: Receipts::default(),
             },
@@ -309,10 +305,13 @@ impl Target {
             Step::Done(Answer { registers, data }) => {
                 let Some(nexus) = self.nexuses.get_mut(&id) else { return };
                 let Some(running) = nexus.commands.remove(&number) else { return };
-                let Running { path, header, ata, mark, .. } = running;
+                let Running { path, header, ata, mark, changes, .. } = running;
                 let answer = ata.response(&registers);
-                if let Some(mark) = mark.filter(|_| registers.is_success()) {
-                    nexus.recent.add(mark, answer, now);
+                // What is remembered and changes nothing is a flush.
+                let is_flush = changes.is_none();
+                if let Some(mark) = mark.filter(|_| registers.is_success() != is_flush) {
+                    let remembered = if is_flush { &mut nexus.failures } else { &mut nexus.recent };
+                    remembered.add(mark, answer, now);
                     self.forget_at.get_or_insert(now + REMEMBERED_FOR);
                 }
                 self.send(path, &header.response(header.address), &answer.to_bytes(), data);

@@ -75,7 +75,7 @@ pub struct MaskAnswer<'a> {
     pub order: MaskOrder,
     /// Why it was not.
     pub error: Option<MaskError>,
-    /// The stations; 255 at the most.
+    /// The stations; as many as a frame takes, and 255 at the most.
     pub stations: &'a [MacAddress],
 }
 

@@ -6,10 +6,11 @@ use sanwire_ata::{Command, TaskFile};
 
 use crate::wire::SECTOR_BYTES;
 
-/// Whether a command must not be obeyed once more after others.
-pub(super) fn changes_medium(task_file: &TaskFile) -> bool {
+/// Whether a command that was obeyed must not be obeyed once more after others: what changes the medium, and flushes, whose failures are told
+/// only once.
+pub(super) fn is_remembered(task_file: &TaskFile) -> bool {
     let command = Command::parse(task_file);
-    matches!(command, Some(Command::Write { .. } | Command::Trim { .. } | Command::Zero { .. }))
+    matches!(command, Some(Command::Write { .. } | Command::Trim { .. } | Command::Zero { .. } | Command::Flush))
 }
 
 /// The sectors that a command changes, as far as that can be said before its data is looked at.

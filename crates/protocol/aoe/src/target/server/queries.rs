@@ -1,6 +1,6 @@
 //! What is no ATA command: queries, config strings, and the lists of who may use a target.
 
-use sanwire_core::{MacAddress, Path};
+use sanwire_core::{LinkId, MacAddress, Path, Peer};
 
 use super::{FIRMWARE, Target, TargetEvent};
 use crate::wire::{
@@ -8,6 +8,19 @@ use crate::wire::{
 };
 
 impl Target {
+    /// Tells everybody on every link which targets there are, so that initiators go on with them without waiting.
+    pub(super) fn announce(&mut self) {
+        (0..self.config.links.len()).for_each(|link| self.announce_on(LinkId(link as u8)));
+    }
+
+    pub(super) fn announce_on(&mut self, link: LinkId) {
+        let path = Path { link, peer: Peer::Ethernet(MacAddress::BROADCAST) };
+        for (address, _) in self.config.shelves.list() {
+            let header = Header::request(address, command::CONFIG, 0);
+            self.configure(path, &header, address, &Config::query(ConfigOrder::Read, &[]));
+        }
+    }
+
     pub(super) fn turn_away(&mut self, path: Path, station: MacAddress) {
         const TOLD_MAX: usize = 1024;
         self.counters.not_allowed += 1;

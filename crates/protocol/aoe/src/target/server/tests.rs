@@ -94,7 +94,7 @@ fn ata(tag: u32, flags: u8, command: u8, count: u8, lba: u8, data: &[u8]) -> Vec
 fn it_says_at_its_start_on_every_link_where_its_targets_are() {
     let told = World::new().sent();
     assert_eq!(told.len(), 4, "two targets on two links");
-    let (path, bytes) = &told[1];
+    let (path, bytes) = &told[2];
     assert_eq!((path.link, path.peer), (LinkId(1), Peer::Ethernet(MacAddress::BROADCAST)));
     assert_eq!(bytes[..18], [0x18, 0, 0, 7, 3, 1, 0, 0, 0, 0, 0, 4, 1, 0, 17, 0x10, 0, 0]);
 }
@@ -228,6 +228,27 @@ fn a_station_has_heard_an_answer_after_a_while() {
     assert!(receipt.is_among(task.receipts));
 }
 
+/// The unit tells of it once, and nobody may have heard that.
+#[test]
+fn a_copy_of_a_flush_that_has_failed_fails_too() {
+    let mut world = World::new();
+    world.give(0, HOST, &ata(0, 0x40, 0x24, 1, 0, &[]));
+    world.sent();
+    world.keeps = true;
+    let flush = ata(1, 0x40, 0xea, 0, 0, &[]);
+    world.give(0, HOST, &flush);
+    let (nexus, number, _) = world.kept.remove(0);
+    world.target.reply(nexus, number, Some(Reply::bare(Status::CheckCondition)), world.now);
+    let failed = world.sent().remove(0).1;
+    assert_eq!(failed[13] & 1, 1);
+    world.now += Duration::from_secs(59);
+    world.target.handle_timeout(world.now);
+    assert_eq!(world.give(0, HOST, &flush), [failed]);
+    assert!(world.kept.is_empty());
+    world.give(0, HOST, &ata(2, 0x40, 0xea, 0, 0, &[]));
+    assert_eq!(world.kept.len(), 1, "another one");
+}
+
 #[test]
 fn nobody_shuts_all_targets_by_one_message() {
     let mut world = World::new();
@@ -295,7 +316,9 @@ fn questions_do_not_keep_answers_from_being_sent() {
     world.sent();
     let (path, query) =
         (Path { link: LinkId(0), peer: Peer::Ethernet(HOST) }, message(Address::EVERY, command::CONFIG, 9, &[0; 8]));
+    let of_another_version = [&[0x20][..], &query[1..]].concat();
     (0..OUTBOX_MAX).for_each(|_| world.target.handle_input(path, &query, world.now));
+    (0..OUTBOX_MAX).for_each(|_| world.target.handle_input(path, &of_another_version, world.now));
     assert!(world.target.outbox.len() <= OUTBOX_MAX / 4 + 2);
     let answers = world.give(0, HOST, &ata(1, 0x40, 0x24, 1, 0, &[]));
     assert!(answers.iter().any(|answer| answer[5] == command::ATA));

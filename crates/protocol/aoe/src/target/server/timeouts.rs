@@ -16,8 +16,12 @@ impl Target {
             self.ask(id, number, ask, now);
         }
         if self.forget_at.is_some_and(|at| at <= now) {
-            self.nexuses.values_mut().for_each(|nexus| nexus.recent.forget(now));
-            let is_left = self.nexuses.values().any(|nexus| !nexus.recent.is_empty());
+            let mut is_left = false;
+            for nexus in self.nexuses.values_mut() {
+                nexus.recent.forget(now);
+                nexus.failures.forget(now);
+                is_left |= !nexus.recent.is_empty() || !nexus.failures.is_empty();
+            }
             self.forget_at = is_left.then(|| now + REMEMBERED_FOR);
         }
         if self.tend_at.is_some_and(|at| at <= now) {

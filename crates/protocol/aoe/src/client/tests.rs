@@ -1,0 +1,196 @@
+use std::time::Duration;
+
+use sanwire_ata::{Abilities, Host, IdentifyDevice, Registers, error};
+use sanwire_core::{Instant, LinkId, MacAddress, Path, Peer};
+use sanwire_scsi::{Extent, Status, build};
+
+use super::*;
+use crate::wire::{Address, AtaHeader, Config, ConfigOrder, Header, command};
+
+const ADDRESS: Address = Address { shelf: 7, slot: 3 };
+const PATH: Path = Path { link: LinkId(0), peer: Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, 1])) };
+
+fn disk(run: Option<u64>) -> IdentifyDevice {
+    IdentifyDevice {
+        serial: "1".into(),
+        firmware: "1".into(),
+        model: "a disk".into(),
+        sectors: 1000,
+        sector_bytes: 512,
+        physical_sector_exponent: 0,
+        rotation_rate: 1,
+        world_wide_name: None,
+        multiple: 0,
+        dma_mode: None,
+        abilities: Abilities {
+            has_48_bit_addresses: true,
+            has_flush: true,
+            has_flush_ext: true,
+            write_cache: Some(true),
+            ..Abilities::default()
+        },
+        trim: None,
+        run,
+    }
+}
+
+/// A client, and a target that does what the test says.
+struct World {
+    client: Client,
+    now: Instant,
+}
+
+impl World {
+    /// With a disk in this run of its target.
+    fn connected(run: Option<u64>) -> World {
+        let config = ClientConfig {
+            address: ADDRESS,
+            links: vec![(LinkId(0), 9000)],
+            connect_patience: Duration::from_secs(60),
+            reconnect_patience: None,
+            first_tag: 1,
+        };
+        let now = Instant::ZERO;
+        let mut world = World { client: Client::new(config, now), now };
+        world.client.handle_timeout(now);
+        world.find(17);
+        world.identify(&disk(run).to_bytes());
+        assert!(matches!(world.client.poll_event(), Some(ClientEvent::Connected(_))));
+        world
+    }
+
+    /// The next message of the client.
+    fn sent(&mut self) -> (Header, Vec<u8>) {
+        let (_, packet) = self.client.poll_transmit(self.now).expect("a message");
+        let (header, argument) = Header::parse(&packet.head).expect("one of AoE");
+        (header, argument.to_vec())
+    }
+
+    /// The next ATA command of the client, whenever that is.
+    fn sent_ata(&mut self) -> (Header, Vec<u8>) {
+        loop {
+            while let Some((_, packet)) = self.client.poll_transmit(self.now) {
+                let (header, argument) = Header::parse(&packet.head).expect("one of AoE");
+                if header.command == command::ATA {
+                    return (header, argument.to_vec());
+                }
+            }
+            self.now = self.client.poll_timeout().expect("something is due").max(self.now);
+            self.client.handle_timeout(self.now);
+        }
+    }
+
+    fn answer(&mut self, header: &Header, argument: &[u8]) {
+        let bytes = [&header.response(ADDRESS).to_bytes(), argument].concat();
+        self.client.handle_input(PATH, &bytes, self.now);
+    }
+
+    /// Answers a question where the target is.
+    fn find(&mut self, sectors: u8) {
+        let (header, _) = self.sent();
+        let query = Config::query(ConfigOrder::Read, &[]);
+        self.answer(&header, &query.answer(8, 1, sectors, &[]).to_bytes());
+    }
+
+    /// Answers the next command, which has to be this.
+    fn end(&mut self, code: u8, error: u8, data: &[u8]) {
+        let (header, argument) = self.sent();
+        let (ata, _) = AtaHeader::parse(&argument).expect("a command");
+        assert_eq!((header.command, ata.command), (command::ATA, code));
+        let task_file = ata.task_file();
+        let registers = match error {
+            0 => Registers::success(&task_file),
+            error => Registers::failure(&task_file, error),
+        };
+        self.answer(&header, &[&ata.response(&registers).to_bytes()[..], data].concat());
+    }
+
+    fn identify(&mut self, data: &[u8]) {
+        self.end(Host::identify().command, 0, data);
+    }
+
+    fn flush(&mut self) -> u64 {
+        let cdb = build::synchronize_cache_16(Extent { lba: 0, blocks: 0 });
+        self.client.order(Order { cdb, data_out: None, data_in: None }).expect("room")
+    }
+
+    fn completed(&mut self) -> Option<(u64, Status)> {
+        match self.client.poll_event() {
+            Some(ClientEvent::Completed { number, status, .. }) => Some((number, status)),
+            Some(other) => panic!("{other:?}"),
+            None => None,
+        }
+    }
+}
+
+const FLUSH_EXT: u8 = 0xea;
+
+#[test]
+fn a_flush_counts_when_the_target_is_seen_to_be_in_its_run_after_it() {
+    let mut world = World::connected(Some(9));
+    let order = world.flush();
+    world.end(FLUSH_EXT, 0, &[]);
+    assert_eq!(world.completed(), None);
+    world.identify(&IdentifyDevice { multiple: 16, sectors: 2000, ..disk(Some(9)) }.to_bytes());
+    assert_eq!(world.completed(), Some((order, Status::Good)), "settings and size are no other disk");
+    world.flush();
+    world.end(FLUSH_EXT, 0, &[]);
+    world.identify(&disk(Some(10)).to_bytes());
+    assert!(matches!(world.client.poll_event(), Some(ClientEvent::Lost)));
+}
+
+#[test]
+fn a_target_that_tells_no_run_and_a_flush_that_fails_are_believed() {
+    let mut world = World::connected(None);
+    let order = world.flush();
+    world.end(FLUSH_EXT, 0, &[]);
+    assert_eq!(world.completed(), Some((order, Status::Good)));
+    let mut world = World::connected(Some(9));
+    let order = world.flush();
+    world.end(FLUSH_EXT, error::ABRT, &[]);
+    assert_eq!(world.completed(), Some((order, Status::CheckCondition)));
+}
+
+/// The flush would wait for ever.
+#[test]
+fn a_target_that_is_no_disk_any_more_is_sought_anew() {
+    let mut damaged = disk(Some(9)).to_bytes();
+    damaged[100] ^= 1;
+    let with_large_sectors = IdentifyDevice { sector_bytes: 4096, ..disk(Some(9)) }.to_bytes();
+    for data in [damaged, with_large_sectors] {
+        let mut world = World::connected(Some(9));
+        world.flush();
+        world.end(FLUSH_EXT, 0, &[]);
+        world.identify(&data);
+        assert!(matches!(world.client.poll_event(), Some(ClientEvent::Lost)));
+    }
+}
+
+#[test]
+fn questions_are_repeated_under_their_tag_and_flushes_under_theirs() {
+    let mut world = World::connected(Some(9));
+    world.flush();
+    let (first, _) = world.sent_ata();
+    let (copy, _) = world.sent_ata();
+    assert_eq!(first.tag, copy.tag, "a failure is told once, so a copy must be known for one");
+    let (ata, _) = AtaHeader::parse(&[0x40, 0, 0, FLUSH_EXT, 0, 0, 0, 0, 0, 0, 0, 0]).expect("a command");
+    world.answer(&first, &ata.response(&Registers::success(&ata.task_file())).to_bytes());
+    let (question, _) = world.sent_ata();
+    let (again, argument) = world.sent_ata();
+    assert_eq!(question.tag, again.tag, "the answer may take longer than that");
+    let (ata, _) = AtaHeader::parse(&argument).expect("a command");
+    let answer = ata.response(&Registers::success(&ata.task_file())).to_bytes();
+    world.answer(&question, &[&answer[..], &disk(Some(9)).to_bytes()].concat());
+    assert!(world.completed().is_some());
+}
+
+#[test]
+fn smaller_frames_are_taken_over() {
+    let mut world = World::connected(Some(9));
+    let announced = Header::request(ADDRESS, command::CONFIG, 0);
+    let query = Config::query(ConfigOrder::Read, &[]);
+    world.answer(&announced, &query.answer(8, 1, 2, &[]).to_bytes());
+    assert_eq!(world.client.place().map(|place| place.sectors), Some(2));
+    world.identify(&disk(Some(9)).to_bytes());
+    assert_eq!(world.completed(), None, "it is not lost for that");
+}

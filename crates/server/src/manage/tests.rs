@@ -519,9 +519,10 @@ fn a_volume_that_goes_is_guarded_to_its_end() {
 fn a_server_serves_on_as_many_wires_as_it_may_have() {
     let wires = (0..255).map(|_| any_port("hs-ip:127.0.0.1:1".parse().unwrap())).collect();
     let target = Server::start(ServerConfig { wires, exports: Vec::new(), ..config(&["a=ram:1M"]) }).unwrap();
-    for _ in 0..3 {
-        assert_eq!(target.count().len(), 1, "its shard goes on after each wait");
-    }
+    // A busy host may keep a shard from answering in time; one that has ended never answers.
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    let answers = std::iter::repeat_with(|| target.count().len()).take_while(|_| std::time::Instant::now() < end);
+    assert_eq!(answers.filter(|count| *count == 1).take(3).count(), 3, "its shard goes on after each wait");
     assert!(target.is_alive());
 }
 

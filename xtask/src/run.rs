@@ -33,7 +33,7 @@ const TIMED_TESTS: [&str; 7] =
     ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 15] = [
+const PURE_CRATES: [&str; 16] = [
     "sanwire-core",
     "sanwire-buffer",
     "sanwire-scsi",
@@ -42,6 +42,7 @@ const PURE_CRATES: [&str; 15] = [
     "sanwire-flow",
     "sanwire-store",
     "sanwire-snapshot",
+    "sanwire-array",
     "sanwire-device",
     "sanwire-engine",
     "sanwire-hyperscsi",

@@ -39,6 +39,6 @@ pub use request::{
     Allocation, Capabilities, Completion, Delayed, Geometry, KernelOp, Outcome, Request, Space, Started, Store,
 };
 pub use resize::{GrowingGeometry, ResizeError};
-pub use run::run;
+pub use run::{drive, run};
 pub use spec::{ShelfSlot, SpecError, StoreSpec, VolumeName, VolumeSpec, Written};
 pub use unavailable_policy::{Patience, Retry};

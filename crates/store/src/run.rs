@@ -11,12 +11,23 @@ use crate::request::{Completion, KernelOp, Request, Started, Store};
 ///
 /// # Errors
 /// The store's.
-pub fn run(store: &dyn Store, request: Request, mut perform: impl FnMut(KernelOp) -> Completion) -> Completion {
+pub fn run(store: &dyn Store, request: Request, perform: impl FnMut(KernelOp) -> Completion) -> Completion {
+    drive(|completions| store.start(request, completions), perform)
+}
+
+/// The same with something else that was begun.
+///
+/// # Errors
+/// Whatever that comes to.
+pub fn drive(
+    begin: impl FnOnce(&CompletionQueue) -> Started,
+    mut perform: impl FnMut(KernelOp) -> Completion,
+) -> Completion {
     let thread = thread::current();
     let completions = CompletionQueue::new(move || thread.unpark());
     let (mut course, mut to_do, mut pending) = (Course::default(), VecDeque::new(), BTreeMap::new());
     let mut arrived = VecDeque::new();
-    let started = store.start(request, &completions);
+    let started = begin(&completions);
     let mut end = course.begin(started, &mut |number, operation| to_do.push_back((number, operation)));
     loop {
         if let Some(completion) = end {

@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 29] = [
+const ALLOWED: [(&str, &[&str]); 30] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -19,6 +19,7 @@ const ALLOWED: [(&str, &[&str]); 29] = [
     ("sanwire-store", &["core", "buffer"]),
     ("sanwire-store-file", &["core", "buffer", "store", "snapshot"]),
     ("sanwire-snapshot", &["buffer", "store"]),
+    ("sanwire-array", &["core", "buffer", "store"]),
     ("sanwire-device", &["core", "buffer", "scsi", "store"]),
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),
     ("sanwire-hyperscsi", &["core", "buffer", "scsi", "security", "flow"]),
@@ -94,7 +95,8 @@ const ALLOWED: [(&str, &[&str]); 29] = [
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.
-const TEST_ARROWS: [(&str, &str); 7] = [
+const TEST_ARROWS: [(&str, &str); 8] = [
+    ("sanwire-sim", "sanwire-array"),
     ("sanwire-sim", "sanwire-snapshot"),
     ("sanwire-initiator", "sanwire-store"),
     ("sanwire-initiator", "sanwire-server"),

@@ -7,7 +7,7 @@ use super::source::Source;
 const PROTOCOLS: [&str; 4] = ["sanwire_hyperscsi", "sanwire_hdsp", "sanwire_iscsi", "sanwire_aoe"];
 
 /// Folders where no file names one, but for those below.
-const FREE: [&str; 9] = [
+const FREE: [&str; 10] = [
     "crates/server/src/",
     "crates/initiator/src/",
     "crates/engine/src/",
@@ -15,6 +15,7 @@ const FREE: [&str; 9] = [
     "crates/store/src/",
     "crates/store-file/src/",
     "crates/snapshot/src/",
+    "crates/array/src/",
     "crates/io/src/",
     "crates/attach/src/",
 ];

@@ -1,0 +1,308 @@
+//! An array in use: a store like any other.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fixedbitset::FixedBitSet;
+use sanwire_buffer::Frame;
+use sanwire_store::{
+    Allocation, Completion, CompletionQueue, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError,
+};
+
+use crate::assembly::{is_apart, whole};
+use crate::drive::{Candidate, Drive};
+use crate::error::ArrayError;
+use crate::group::{Change, first_error};
+use crate::label::{self, Label, Standing, Table};
+use crate::resync;
+use crate::state::Shared;
+
+/// An array. Clones are the same one.
+///
+/// Somebody must call [`Array::resync`] as long as that does something, and [`Array::tidy`] now and then.
+#[derive(Clone)]
+pub struct Array(Arc<Shared>);
+
+/// How a member is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberStatus {
+    /// Where it was when it came in.
+    pub place: String,
+    /// Whether it has what was written.
+    pub standing: Standing,
+    /// Whether it is there.
+    pub is_present: bool,
+    /// Bytes that are to be copied to it still, at the most.
+    pub behind_bytes: u64,
+    /// What went wrong with it last.
+    pub error: Option<String>,
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Array").field("table", &self.0.lock().table).finish_non_exhaustive()
+    }
+}
+
+impl Array {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Array(shared)
+    }
+
+    /// What its labels say.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        self.0.lock().table.clone()
+    }
+
+    /// How its members are.
+    #[must_use]
+    pub fn members(&self) -> Vec<MemberStatus> {
+        let state = self.0.lock();
+        let status = |(record, member): (&crate::label::MemberRecord, &crate::state::Member)| MemberStatus {
+            place: record.place.clone(),
+            standing: record.standing,
+            is_present: member.store.is_some(),
+            behind_bytes: member.behind.count_ones(..) as u64 * self.0.region_bytes,
+            error: member.error.clone(),
+        };
+        state.table.members.iter().zip(&state.members).map(status).collect()
+    }
+
+    pub(crate) fn tell_error(&self, member: usize, error: &ArrayError) {
+        self.0.lock().members[member].error = Some(error.to_string());
+    }
+
+    pub(crate) fn is_in(&self, member: usize) -> bool {
+        self.0.lock().table.is_in(member)
+    }
+
+    /// Has all members that are there know what the others are, and which regions may differ.
+    pub(crate) fn open(&self, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
+        for group in 0..self.0.groups.len() {
+            let shared = Arc::clone(&self.0);
+            self.drive(drive, move |completions| shared.note_all(group, completions))?;
+        }
+        let shared = Arc::clone(&self.0);
+        self.drive(drive, move |completions| shared.settle(completions))
+    }
+
+    fn drive(
+        &self,
+        drive: &mut Drive<'_>,
+        begin: impl FnOnce(&CompletionQueue) -> Started + Send + 'static,
+    ) -> Result<(), ArrayError> {
+        let failed = |source| ArrayError::Store { place: self.0.lock().table.name.clone(), source };
+        drive(Box::new(begin)).map(drop).map_err(failed)
+    }
+
+    /// A member is back that was out: what it lacks is copied to it from now on.
+    ///
+    /// # Errors
+    /// [`ArrayError::Split`]: it was used apart from the others. [`ArrayError::Member`]: it is another volume, or in use.
+    pub fn rejoin(&self, number: usize, candidate: &Candidate, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
+        // It is out before it comes in: what was written meanwhile is known then.
+        let shared = Arc::clone(&self.0);
+        self.drive(drive, move |completions| shared.settle(completions))?;
+        let found = candidate.label(drive)?;
+        let group = {
+            let state = &mut *self.0.lock();
+            let refuse =
+                |reason: &str| Err(ArrayError::Member { place: candidate.place.clone(), reason: reason.to_owned() });
+            let Standing::Out { is_whole, .. } = state.table.members[number].standing else {
+                return refuse("it is in already");
+            };
+            if state.members[number].store.is_some() {
+                return refuse("it is being brought up to date already");
+            }
+            let own = found.filter(|label| {
+                label.table.array == state.table.array
+                    && label.table.members[label.own].id == state.table.members[number].id
+            });
+            match own {
+                Some(label) if is_apart(&state.table, number, &label) => {
+                    return Err(ArrayError::Split { one: state.table.name.clone(), other: candidate.place.clone() });
+                }
+                None if !is_whole => return refuse("it has not the label of this member"),
+                _ => {}
+            }
+            let record = &state.table.members[number];
+            if label::data_bytes(&candidate.place, candidate.store.geometry().length_bytes)? < record.data_bytes {
+                return refuse("it has become shorter");
+            }
+            let group = state.table.group_of(number);
+            let mut behind = FixedBitSet::with_capacity(self.0.region_count(group));
+            if is_whole {
+                behind.insert_range(..);
+            } else {
+                behind.union_with(state.intents[group].dirty());
+            }
+            state.put_back(number, whole(&candidate.store), behind);
+            self.0.look_at_discards(state);
+            group
+        };
+        let shared = Arc::clone(&self.0);
+        self.drive(drive, move |completions| shared.note_all(group, completions))
+    }
+
+    /// Another volume takes the place of a member that is away: all is copied to it.
+    ///
+    /// # Errors
+    /// [`ArrayError::Member`]: the member is there, or the volume is not fit for its place.
+    pub fn replace(
+        &self,
+        number: usize,
+        candidate: &Candidate,
+        id: [u8; 16],
+        drive: &mut Drive<'_>,
+    ) -> Result<(), ArrayError> {
+        let shared = Arc::clone(&self.0);
+        self.drive(drive, move |completions| shared.settle(completions))?;
+        let geometry = candidate.store.geometry();
+        let data_bytes = label::data_bytes(&candidate.place, geometry.length_bytes)?;
+        let label = {
+            let state = &mut *self.0.lock();
+            let refuse = |reason: String| Err(ArrayError::Member { place: candidate.place.clone(), reason });
+            if state.members[number].store.is_some() || state.table.is_in(number) {
+                return refuse(format!("member {} is there: only one that is away is replaced", number + 1));
+            }
+            let record = &state.table.members[number];
+            if data_bytes < record.data_bytes || geometry.read_only || geometry.block_bytes != state.table.block_bytes {
+                return refuse("it is smaller than the member, read-only, or has other blocks".to_owned());
+            }
+            let mut table = state.next_table(&[]);
+            let record = &mut table.members[number];
+            record.standing = Standing::Out { since: table.generation, is_whole: true };
+            (record.id, record.place) = (id, candidate.place.clone());
+            state.former = Some(std::mem::replace(&mut state.table, table.clone()));
+            Label { own: number, table }
+        };
+        let shared = Arc::clone(&self.0);
+        self.drive(drive, move |completions| shared.settle(completions))?;
+        let store = Arc::clone(&candidate.store);
+        self.drive(drive, move |completions| crate::table_change::write_label(&store, &label, completions))?;
+        self.rejoin(number, candidate, drive)
+    }
+
+    /// Begins the next step of bringing members up to date; `None`: there is none now. What fails is tried again by the next call.
+    #[must_use]
+    pub fn resync(&self, completions: &CompletionQueue) -> Option<Started> {
+        self.0.resync(completions)
+    }
+
+    /// Begins to note on the members that regions are not written any more; `None`: they know.
+    #[must_use]
+    pub fn tidy(&self, completions: &CompletionQueue) -> Option<Started> {
+        (0..self.0.groups.len()).find_map(|group| self.0.tidy(group, completions))
+    }
+
+    /// Compares all copies, and has those copied again that differ.
+    ///
+    /// # Errors
+    /// A member's, which could not be read. How many pieces of up to 256 KiB differed is told else.
+    pub fn scrub(&self, drive: &mut Drive<'_>) -> Result<u64, ArrayError> {
+        let different = Arc::<AtomicU64>::default();
+        for group in 0..self.0.groups.len() {
+            let mut from = 0;
+            while from < self.0.layout.group_bytes[group] {
+                let (shared, counted) = (Arc::clone(&self.0), Arc::clone(&different));
+                self.drive(drive, move |completions| shared.compare(group, from, &counted, completions))?;
+                from = resync::next_piece(from);
+            }
+        }
+        Ok(different.load(Ordering::Relaxed))
+    }
+
+    fn read(&self, offset_bytes: u64, mut buffer: Frame, completions: &CompletionQueue) -> Started {
+        let pieces = self.0.layout.pieces(offset_bytes..offset_bytes + buffer.len() as u64);
+        if let [piece] = &pieces[..] {
+            return self.0.read(piece.clone(), buffer, completions);
+        }
+        let mut parts = Vec::new();
+        for piece in pieces {
+            let Some(part) = Frame::zeroed(piece.length_bytes as usize) else {
+                return Started::Done(Err(StoreError::new(ErrorKind::Full, offset_bytes)));
+            };
+            parts.push(self.0.read(piece, part, completions));
+        }
+        Started::join(parts, completions, move |ends, _| {
+            let mut at = 0;
+            for end in ends {
+                match end {
+                    Ok(Outcome::Read(part)) => {
+                        buffer[at..at + part.len()].copy_from_slice(&part);
+                        at += part.len();
+                    }
+                    Ok(_) => {}
+                    Err(error) => return Started::Done(Err(error)),
+                }
+            }
+            Started::Done(Ok(Outcome::Read(buffer)))
+        })
+    }
+
+    fn write(&self, offset_bytes: u64, data: &sanwire_buffer::Slice, completions: &CompletionQueue) -> Started {
+        let pieces = self.0.layout.pieces(offset_bytes..offset_bytes + data.len() as u64);
+        let mut at = 0;
+        let writes = pieces.into_iter().map(|piece| {
+            let end = at + piece.length_bytes as usize;
+            let part = data.slice(std::mem::replace(&mut at, end)..end);
+            self.0.change(piece, Change::Data(part), completions)
+        });
+        all(writes.collect(), completions)
+    }
+
+    fn change(&self, range: std::ops::Range<u64>, change: &Change, completions: &CompletionQueue) -> Started {
+        let shares = self.0.layout.shares(range);
+        let changes = shares.into_iter().map(|piece| self.0.change(piece, change.clone(), completions));
+        all(changes.collect(), completions)
+    }
+}
+
+fn all(parts: Vec<Started>, completions: &CompletionQueue) -> Started {
+    Started::join(parts, completions, |ends: Vec<Completion>, _| {
+        Started::Done(first_error(ends).map_or(Ok(Outcome::Done), Err))
+    })
+}
+
+impl Store for Array {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            length_bytes: self.0.layout.length_bytes(),
+            block_bytes: self.0.block_bytes,
+            physical_block_bytes: self.0.physical_block_bytes,
+            read_only: false,
+            discards: self.0.discards(),
+            atomic_write_bytes: 0,
+        }
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        let geometry = self.geometry();
+        if let Err(error) = geometry.check(&request) {
+            return Started::Done(Err(error));
+        }
+        let (offset_bytes, length_bytes) = request.range_bytes();
+        let range = offset_bytes..offset_bytes + length_bytes;
+        match request {
+            Request::Read { offset_bytes, buffer } => self.read(offset_bytes, buffer, completions),
+            Request::Write { offset_bytes, data } => self.write(offset_bytes, &data, completions),
+            Request::WriteZeroes { .. } => self.change(range, &Change::Zeroes, completions),
+            Request::Discard { .. } if geometry.discards => self.change(range, &Change::Discard, completions),
+            Request::Discard { .. } => Started::Done(Err(StoreError::new(ErrorKind::Unsupported, offset_bytes))),
+            Request::Flush => {
+                all((0..self.0.groups.len()).map(|group| self.0.flush(group, completions)).collect(), completions)
+            }
+            // Its members may know different things about it.
+            Request::Allocation { .. } => {
+                Started::Done(Ok(Outcome::Allocated(Allocation { is_mapped: true, length_bytes })))
+            }
+        }
+    }
+
+    fn abandon(&self) {
+        let stores: Vec<_> = self.0.lock().members.iter().filter_map(|member| member.store.clone()).collect();
+        stores.into_iter().for_each(|store| store.abandon());
+    }
+}

@@ -1,0 +1,115 @@
+use super::*;
+use crate::label::MemberRecord;
+use crate::layout::Arrangement;
+
+fn table(generation: u64, standings: &[Standing]) -> Table {
+    let member = |(number, standing): (usize, &Standing)| MemberRecord {
+        id: [number as u8 + 1; 16],
+        standing: *standing,
+        data_bytes: 1 << 20,
+        place: format!("place{}", number + 1),
+    };
+    Table {
+        array: [7; 16],
+        name: "a".to_owned(),
+        generation,
+        run: 1,
+        runs: Vec::new(),
+        arrangement: Arrangement::Concat,
+        copies: standings.len(),
+        block_bytes: 512,
+        region_bytes: 1 << 20,
+        members: standings.iter().enumerate().map(member).collect(),
+    }
+}
+
+const OUT: Standing = Standing::Out { since: 5, is_whole: false };
+const IN: Standing = Standing::In;
+
+fn labels(of: &[(usize, Table)]) -> Vec<(String, Label)> {
+    of.iter().map(|(own, table)| (format!("place{}", own + 1), Label { own: *own, table: table.clone() })).collect()
+}
+
+#[test]
+fn of_two_copies_one_alone_is_not_known_to_be_the_newest_until_it_is() {
+    let both = table(4, &[IN, IN]);
+    let found = find("a", &labels(&[(0, both.clone())])).unwrap();
+    assert!(matches!(found.check(), Err(ArrayError::NoQuorum { present: 1, wanted: 2, .. })));
+    assert_eq!(found.missing().collect::<Vec<_>>(), ["place2"]);
+    let first = table(5, &[IN, OUT]);
+    let found = find("a", &labels(&[(0, first.clone())])).unwrap();
+    found.check().unwrap();
+    // The other one is older, and known to be.
+    let found = find("a", &labels(&[(1, both), (0, first)])).unwrap();
+    found.check().unwrap();
+    assert_eq!((found.table.generation, found.members), (5, vec![Some(1), Some(0)]));
+}
+
+#[test]
+fn older_members_are_not_the_array_however_many_they_are() {
+    let (all, newer) = (table(4, &[IN, IN, IN, IN]), table(5, &[IN, IN, OUT, OUT]));
+    let older = find("a", &labels(&[(2, all.clone()), (3, all.clone())])).unwrap();
+    assert!(older.check().is_err());
+    find("a", &labels(&[(0, newer.clone()), (1, newer.clone())])).unwrap().check().unwrap();
+    let mixed = find("a", &labels(&[(2, all.clone()), (3, all), (0, newer)])).unwrap();
+    assert!(mixed.check().is_err(), "one of two that are in");
+}
+
+#[test]
+fn what_was_used_apart_is_not_put_together() {
+    let one = table(5, &[IN, OUT]);
+    for generation in [5, 9] {
+        let mut other = table(4, &[OUT, IN]);
+        other.begin_run(2, 1..2);
+        other.generation = generation;
+        let found = find("a", &labels(&[(0, one.clone()), (1, other)]));
+        assert!(matches!(found, Err(ArrayError::Split { .. })), "{found:?}");
+    }
+}
+
+#[test]
+fn what_was_about_to_be_said_when_a_host_ended_does_not_count() {
+    let (before, all) = (table(5, &[IN, IN, IN]), table(6, &[IN, IN, OUT]));
+    let found = find("a", &labels(&[(0, all.clone()), (1, before.clone()), (2, before.clone())])).unwrap();
+    assert_eq!(found.table, before);
+    // The next host did not see that member, and went on without it, however often that was said to it before.
+    let mut next = before.clone();
+    next.begin_run(2, 1..3);
+    (next.generation, next.members[0].standing) = (6, OUT);
+    let mut often = all.clone();
+    often.generation = 20;
+    for said in [all, often] {
+        let found = find("a", &labels(&[(0, said.clone()), (1, next.clone()), (2, next.clone())])).unwrap();
+        assert_eq!(found.table, next);
+        let alone = find("a", &labels(&[(0, said.clone()), (1, next.clone())])).unwrap();
+        assert!(alone.check().is_err(), "{alone:?}");
+        // And has said something else to one of its members.
+        let mut last = next.clone();
+        (last.generation, last.members[2].standing) = (30, OUT);
+        let found = find("a", &labels(&[(0, said.clone()), (1, last.clone()), (2, next.clone())])).unwrap();
+        assert_eq!(found.table, last, "that is on all of its members");
+    }
+}
+
+#[test]
+fn copies_of_members_other_arrays_and_nothing_are_told() {
+    let both = table(4, &[IN, IN]);
+    let twice = find("a", &labels(&[(0, both.clone()), (0, both.clone())]));
+    assert!(matches!(twice, Err(ArrayError::Twice { number: 1, .. })));
+    assert!(matches!(find("b", &labels(&[(0, both.clone())])), Err(ArrayError::Unknown { .. })));
+    let other = Table { array: [8; 16], ..both.clone() };
+    assert!(matches!(find("a", &labels(&[(0, both.clone()), (0, other)])), Err(ArrayError::Ambiguous { .. })));
+    // The volume whose place another one has taken.
+    let mut replaced = table(6, &[IN, IN]);
+    replaced.members[1].id = [9; 16];
+    let found = find("a", &labels(&[(1, both), (0, replaced)])).unwrap();
+    assert_eq!(found.members, [Some(1), None]);
+}
+
+#[test]
+fn a_part_without_any_member_is_missing_also_by_force() {
+    let mut chain = table(4, &[IN, IN]);
+    chain.copies = 1;
+    let found = find("a", &labels(&[(1, chain)])).unwrap();
+    assert!(matches!(found.check(), Err(ArrayError::Incomplete { missing }) if missing == "place1"));
+}

@@ -1,0 +1,221 @@
+//! Members that lack something are brought up to date, and copies are compared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sanwire_buffer::Frame;
+use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Started};
+
+use crate::group::first_error;
+use crate::label::DATA_AT;
+use crate::layout::Piece;
+use crate::state::{Part, Shared, gone};
+
+/// So much is copied, or compared, at once; nothing else is written there meanwhile.
+const COPY_BYTES: u64 = 256 << 10;
+
+/// What is to be done next so that all members are the same.
+enum Task {
+    /// A region of a group is copied to these members, which have been marked so often.
+    Copy { group: usize, region: usize, to: Vec<(Part, u64)> },
+    /// A member has all, and is in when that is stable.
+    Include(Part),
+}
+
+impl Shared {
+    /// Does the next step of bringing members up to date; `None`: all are, or cannot be now.
+    pub(crate) fn resync(self: &Arc<Self>, completions: &CompletionQueue) -> Option<Started> {
+        let task = self.next_task()?;
+        let shared = Arc::clone(self);
+        Some(self.resync_turn.with(0..1, completions, move |turn, completions| {
+            let doing = match task {
+                Task::Copy { group, region, to } => {
+                    let bytes = shared.layout.group_bytes[group];
+                    let from = region as u64 * shared.region_bytes;
+                    let end = (from + shared.region_bytes).min(bytes);
+                    Arc::clone(&shared).copy(Region { group, region, end }, from, to, completions)
+                }
+                Task::Include(part) => {
+                    part.store.start(Request::Flush, completions).then(completions, move |end, completions| match end {
+                        Ok(_) => shared.include(part, completions),
+                        Err(error) => {
+                            shared.fail(&part, &error);
+                            Started::Done(Ok(Outcome::Done))
+                        }
+                    })
+                }
+            };
+            doing.then(completions, move |end, _| {
+                drop(turn);
+                Started::Done(end)
+            })
+        }))
+    }
+
+    fn next_task(&self) -> Option<Task> {
+        let state = &mut *self.lock();
+        for group in 0..self.groups.len() {
+            let parts = state.written(group);
+            let behind = |part: &Part| state.members[part.member].behind.ones().next();
+            if let Some(region) = parts.iter().filter_map(behind).min() {
+                let is_behind = |part: &Part| state.members[part.member].behind[region];
+                let to = parts.into_iter().filter(is_behind).map(|part| {
+                    let marks = state.members[part.member].marks;
+                    (part, marks)
+                });
+                return Some(Task::Copy { group, region, to: to.collect() });
+            }
+            if let Some(part) = parts.into_iter().find(|part| !part.is_in)
+                && state.is_settled()
+            {
+                return Some(Task::Include(part));
+            }
+        }
+        None
+    }
+
+    /// Copies a region from here on.
+    fn copy(
+        self: Arc<Self>,
+        region: Region,
+        from: u64,
+        to: Vec<(Part, u64)>,
+        completions: &CompletionQueue,
+    ) -> Started {
+        if from >= region.end {
+            let state = &mut *self.lock();
+            for (part, marks) in to {
+                let member = &mut state.members[part.member];
+                if member.marks == marks {
+                    member.behind.set(region.region, false);
+                }
+            }
+            return Started::Done(Ok(Outcome::Done));
+        }
+        let piece = Piece { group: region.group, offset_bytes: from, length_bytes: COPY_BYTES.min(region.end - from) };
+        let locks = Arc::clone(&self.groups[region.group].data);
+        locks.with(piece.range(), completions, move |guard, completions| {
+            let members: Vec<_> = to.iter().map(|(part, _)| part.member).collect();
+            let Some(buffer) = Frame::zeroed(piece.length_bytes as usize) else {
+                return Started::Done(Err(gone()));
+            };
+            let reading = self.read_from(&piece, buffer, &members, completions);
+            reading.then(completions, move |end, completions| {
+                let data = match end {
+                    Ok(Outcome::Read(frame)) => frame.freeze(),
+                    Ok(_) => return Started::Done(Err(gone())),
+                    Err(error) => return Started::Done(Err(error)),
+                };
+                let request = || Request::Write { offset_bytes: DATA_AT + from, data: data.clone() };
+                let writes = to.iter().map(|(part, _)| part.store.start(request(), completions)).collect();
+                Started::join(writes, completions, move |ends, completions| {
+                    drop(guard);
+                    let parts: Vec<_> = to.iter().map(|(part, _)| part.clone()).collect();
+                    if !self.fail_those(&parts, &ends) {
+                        return Started::Done(first_error(ends).map_or(Ok(Outcome::Done), Err));
+                    }
+                    self.copy(region, piece.range().end, to, completions)
+                })
+            })
+        })
+    }
+
+    /// Reads a piece from a member that has it, but from none of these.
+    fn read_from(
+        self: &Arc<Self>,
+        piece: &Piece,
+        buffer: Frame,
+        not: &[usize],
+        completions: &CompletionQueue,
+    ) -> Started {
+        let regions = self.regions(&piece.range());
+        let source = {
+            let state = &mut *self.lock();
+            let source = state.reader(piece.group, regions.clone(), true, not);
+            if source.is_none() {
+                // All that are there are behind: one of them becomes the source, and the next step copies from it.
+                let _ = state.reader(piece.group, regions, true, &[]);
+            }
+            source
+        };
+        let Some(source) = source else { return Started::Done(Err(gone())) };
+        let request = Request::Read { offset_bytes: DATA_AT + piece.offset_bytes, buffer };
+        let shared = Arc::clone(self);
+        source.store.start(request, completions).then(completions, move |end, _| {
+            if let Err(error) = &end {
+                shared.fail_unless_hurt(&source, error);
+            }
+            Started::Done(end)
+        })
+    }
+
+    fn fail_unless_hurt(&self, part: &Part, error: &sanwire_store::StoreError) {
+        if error.kind != sanwire_store::ErrorKind::Unreadable {
+            self.fail(part, error);
+        }
+    }
+
+    /// Compares all copies of a piece of a group, and has the regions copied again in which one differs from the one that is read first.
+    pub(crate) fn compare(
+        self: &Arc<Self>,
+        group: usize,
+        from: u64,
+        different: &Arc<AtomicU64>,
+        completions: &CompletionQueue,
+    ) -> Started {
+        let shared = Arc::clone(self);
+        let length_bytes = COPY_BYTES.min(self.layout.group_bytes[group].saturating_sub(from));
+        let piece = Piece { group, offset_bytes: from, length_bytes };
+        let locks = Arc::clone(&self.groups[group].data);
+        let different = Arc::clone(different);
+        locks.with(piece.range(), completions, move |guard, completions| {
+            let regions = shared.regions(&piece.range());
+            let parts = {
+                let state = shared.lock();
+                let is_up = |part: &Part| !state.members[part.member].behind.contains_any_in_range(regions.clone());
+                state.written(group).into_iter().filter(is_up).collect::<Vec<_>>()
+            };
+            let read = |part: &Part| match Frame::zeroed(length_bytes as usize) {
+                Some(buffer) => part.store.start(Request::Read { offset_bytes: DATA_AT + from, buffer }, completions),
+                None => Started::Done(Err(gone())),
+            };
+            let reads = parts.iter().map(read).collect();
+            Started::join(reads, completions, move |ends, _| {
+                shared.mark_different(&parts, &ends, regions, &different);
+                drop(guard);
+                Started::Done(first_error(ends).map_or(Ok(Outcome::Done), Err))
+            })
+        })
+    }
+
+    fn mark_different(
+        &self,
+        parts: &[Part],
+        ends: &[Completion],
+        regions: std::ops::Range<usize>,
+        different: &AtomicU64,
+    ) {
+        let mut copies = parts.iter().zip(ends).filter_map(|(part, end)| match end {
+            Ok(Outcome::Read(frame)) => Some((part, &frame[..])),
+            _ => None,
+        });
+        let Some((_, first)) = copies.next() else { return };
+        for (part, _) in copies.filter(|(_, copy)| *copy != first) {
+            self.lock().members[part.member].mark(regions.clone());
+            different.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A region of a group, and where its bytes end.
+#[derive(Clone, Copy)]
+struct Region {
+    group: usize,
+    region: usize,
+    end: u64,
+}
+
+/// How far a comparison of a group has come.
+pub(crate) fn next_piece(from: u64) -> u64 {
+    from + COPY_BYTES
+}

@@ -1,0 +1,295 @@
+//! What all requests of an array share: its table, its members, and what is known of their regions.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fixedbitset::FixedBitSet;
+use sanwire_store::{ErrorKind, Store, StoreError};
+
+use crate::intent::{self, Intents};
+use crate::label::{Standing, Table};
+use crate::layout::Layout;
+use crate::locks::Locks;
+
+/// An array while it is in use.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) layout: Layout,
+    pub(crate) block_bytes: u32,
+    pub(crate) physical_block_bytes: u32,
+    pub(crate) region_bytes: u64,
+    pub(crate) groups: Vec<GroupLocks>,
+    /// Who changes the table.
+    pub(crate) table_turn: Arc<Locks>,
+    /// Who brings members up to date.
+    pub(crate) resync_turn: Arc<Locks>,
+    discards: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// Who does what in a group.
+#[derive(Debug, Default)]
+pub(crate) struct GroupLocks {
+    /// Ranges that are being written.
+    pub(crate) data: Arc<Locks>,
+    /// Who notes what is about to be written.
+    pub(crate) intents: Arc<Locks>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    /// What the labels of all members say that are in, or are about to.
+    pub(crate) table: Table,
+    /// What they said before, until all say the new one: some may say this still.
+    pub(crate) former: Option<Table>,
+    /// The newest generation that may stand on some member.
+    pub(crate) newest_generation: u64,
+    pub(crate) members: Vec<Member>,
+    pub(crate) intents: Vec<Intents>,
+    next_reader: usize,
+}
+
+/// A member while its array is in use.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// Where it is written: of one that is in, as of one that is being brought up to date. `None`: it is away.
+    pub(crate) store: Option<Arc<dyn Store>>,
+    /// The regions in which it may differ from the others.
+    pub(crate) behind: FixedBitSet,
+    /// How often that was added to.
+    pub(crate) marks: u64,
+    /// How often its store was another one.
+    incarnation: u64,
+    reads: u32,
+    /// What went wrong with it last.
+    pub(crate) error: Option<String>,
+}
+
+impl Member {
+    pub(crate) fn new(store: Option<Arc<dyn Store>>, behind: FixedBitSet) -> Self {
+        Member { store, behind, marks: 0, incarnation: 0, reads: 0, error: None }
+    }
+
+    /// Whether it could be the only one of its group.
+    fn has_all(&self) -> bool {
+        self.store.is_some() && self.behind.is_clear()
+    }
+
+    pub(crate) fn mark(&mut self, regions: Range<usize>) {
+        self.behind.insert_range(regions);
+        self.marks += 1;
+    }
+}
+
+/// A member whose store a request has gone to.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) member: usize,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) incarnation: u64,
+    /// Whether it was in when the request began.
+    pub(crate) is_in: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(table: Table, members: Vec<Member>, intents: Vec<Intents>) -> Arc<Self> {
+        let physical = |member: &Member| member.store.as_ref().map(|store| store.geometry().physical_block_bytes);
+        let layout = table.layout();
+        let shared = Shared {
+            block_bytes: table.block_bytes,
+            physical_block_bytes: members.iter().filter_map(physical).fold(table.block_bytes, u32::max),
+            region_bytes: table.region_bytes,
+            groups: layout.group_bytes.iter().map(|_| GroupLocks::default()).collect(),
+            layout,
+            table_turn: Arc::default(),
+            resync_turn: Arc::default(),
+            discards: AtomicBool::new(false),
+            state: Mutex::new(State {
+                newest_generation: table.generation,
+                former: Some(table.clone()),
+                table,
+                members,
+                intents,
+                next_reader: 0,
+            }),
+        };
+        shared.look_at_discards(&shared.lock());
+        Arc::new(shared)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn discards(&self) -> bool {
+        self.discards.load(Ordering::Relaxed)
+    }
+
+    /// Every member that is written must take them.
+    pub(crate) fn look_at_discards(&self, state: &State) {
+        let takes = |member: &Member| member.store.as_ref().is_none_or(|store| store.geometry().discards);
+        self.discards.store(state.members.iter().all(takes), Ordering::Relaxed);
+    }
+
+    /// The regions of a group that a range of it touches.
+    pub(crate) fn regions(&self, range: &Range<u64>) -> Range<usize> {
+        intent::regions(range, self.region_bytes)
+    }
+
+    /// How many regions a group has.
+    pub(crate) fn region_count(&self, group: usize) -> usize {
+        self.regions(&(0..self.layout.group_bytes[group])).end
+    }
+
+    /// A request to a member has failed. It is given up, unless it is the last one of its group that has what was written: then its
+    /// store may still come back by itself. `false`: it is kept.
+    pub(crate) fn fail(&self, part: &Part, error: &StoreError) -> bool {
+        let store = {
+            let state = &mut *self.lock();
+            let is_last = !state.others_in(part.member).any(|other| state.members[other].has_all());
+            let (is_in, group) = (state.table.is_in(part.member), state.table.group_of(part.member));
+            let has_successor =
+                state.table.in_group(group).any(|other| other != part.member && state.members[other].has_all());
+            let member = &mut state.members[part.member];
+            member.error = Some(error.to_string());
+            if member.incarnation != part.incarnation {
+                return true;
+            }
+            if is_in && is_last {
+                if has_successor {
+                    // Not all labels say that the other one is in, so this one stays; but it may have lost what the other one has.
+                    member.behind.union_with(state.intents[group].dirty());
+                    member.marks += 1;
+                }
+                return false;
+            }
+            let store = member.store.take();
+            self.look_at_discards(state);
+            store
+        };
+        // Nothing that was handed to it is to come to the medium later.
+        store.into_iter().for_each(|store| store.abandon());
+        true
+    }
+}
+
+impl State {
+    /// The other members of its group that are in, whichever table their labels have.
+    fn others_in(&self, member: usize) -> impl Iterator<Item = usize> {
+        let is_in_both = |other: &usize| self.former.as_ref().is_none_or(|former| former.is_in(*other));
+        let others = self.table.in_group(self.table.group_of(member));
+        others.filter(move |other| *other != member).filter(is_in_both)
+    }
+
+    /// Whether nothing is to be told to the members before a write is acknowledged.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.former.is_none() && self.lost().is_empty()
+    }
+
+    /// Whether the array goes on without these members: at least half of those that were in are left of each group, and one of them has
+    /// all. Those that are out then cannot be taken for the array, however many of them are found without the others.
+    pub(crate) fn goes_on_without(&self, lost: &[usize]) -> bool {
+        let goes_on = |table: &Table, group: usize| {
+            let all = table.in_group(group).count();
+            let left = table.in_group(group).filter(|member| !lost.contains(member)).count();
+            let has_all = table.in_group(group).any(|member| self.members[member].has_all());
+            has_all && left * 2 >= all
+        };
+        let tables = [Some(&self.table), self.former.as_ref()];
+        tables.into_iter().flatten().all(|table| (0..self.intents.len()).all(|group| goes_on(table, group)))
+    }
+
+    /// How often each member of a group was put back, or fell behind.
+    pub(crate) fn marks(&self, group: usize) -> Vec<u64> {
+        self.table.group(group).map(|member| self.members[member].marks).collect()
+    }
+
+    fn part(&self, member: usize) -> Option<Part> {
+        let Member { store, incarnation, .. } = &self.members[member];
+        let store = Arc::clone(store.as_ref()?);
+        Some(Part { member, store, incarnation: *incarnation, is_in: self.table.is_in(member) })
+    }
+
+    /// The members of a group that are written.
+    pub(crate) fn written(&self, group: usize) -> Vec<Part> {
+        self.table.group(group).filter_map(|member| self.part(member)).collect()
+    }
+
+    /// All members that are in and there.
+    pub(crate) fn present(&self) -> Vec<Part> {
+        let all = (0..self.members.len()).filter_map(|member| self.part(member));
+        all.filter(|part| part.is_in).collect()
+    }
+
+    /// The members that are in by the table, and away.
+    pub(crate) fn lost(&self) -> Vec<usize> {
+        let is_lost = |member: &usize| self.table.is_in(*member) && self.members[*member].store.is_none();
+        (0..self.members.len()).filter(is_lost).collect()
+    }
+
+    /// Whether all members of a group have all that was written.
+    pub(crate) fn is_whole(&self, group: usize) -> bool {
+        self.table.group(group).all(|number| {
+            let member = &self.members[number];
+            self.table.is_in(number) && member.store.is_some() && member.behind.is_clear()
+        })
+    }
+
+    /// Who reads these regions of a group: one that has them as they are. With `first` always the same one, as long as it can.
+    pub(crate) fn reader(&mut self, group: usize, regions: Range<usize>, first: bool, tried: &[usize]) -> Option<Part> {
+        let there: Vec<_> = (self.table.in_group(group))
+            .filter(|member| self.members[*member].store.is_some() && !tried.contains(member))
+            .collect();
+        let has = |member: &usize| !self.members[*member].behind.contains_any_in_range(regions.clone());
+        let mut able = there.iter().copied().filter(has);
+        let chosen = if first {
+            able.next()
+        } else {
+            self.next_reader = self.next_reader.wrapping_add(1);
+            let (turn, members) = (self.next_reader, self.members.len());
+            able.min_by_key(|member| (self.members[*member].reads, (member + turn) % members))
+        };
+        if chosen.is_none() && tried.is_empty() {
+            // None is known to be ahead of the others: what one of them has is the truth from now on.
+            let source = there.first().copied()?;
+            self.members[source].behind.remove_range(regions);
+            return self.part(source);
+        }
+        self.part(chosen?)
+    }
+
+    pub(crate) fn begin_read(&mut self, part: &Part) {
+        self.members[part.member].reads += 1;
+    }
+
+    pub(crate) fn end_read(&mut self, part: &Part) {
+        let member = &mut self.members[part.member];
+        member.reads = member.reads.saturating_sub(1);
+    }
+
+    /// A member is back, or a new one has taken its place: it is written from now on.
+    pub(crate) fn put_back(&mut self, number: usize, store: Arc<dyn Store>, behind: FixedBitSet) {
+        let member = &mut self.members[number];
+        (member.store, member.behind, member.error) = (Some(store), behind, None);
+        (member.incarnation, member.marks, member.reads) = (member.incarnation + 1, member.marks + 1, 0);
+    }
+
+    /// The table of the next generation, in which these are out.
+    pub(crate) fn next_table(&mut self, lost: &[usize]) -> Table {
+        self.newest_generation += 1;
+        let mut table = Table { generation: self.newest_generation, ..self.table.clone() };
+        for member in lost {
+            table.members[*member].standing = Standing::Out { since: table.generation, is_whole: false };
+        }
+        table
+    }
+}
+
+pub(crate) fn gone() -> StoreError {
+    StoreError {
+        source: Some(std::io::Error::other("too few members of the array are there")),
+        ..StoreError::new(ErrorKind::Gone, 0)
+    }
+}

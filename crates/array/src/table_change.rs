@@ -1,0 +1,131 @@
+//! Changes of the table: who is out before a write is acknowledged that it does not have, and who is in again.
+
+use std::sync::Arc;
+
+use sanwire_buffer::Frame;
+use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Started, Store};
+
+use crate::label::{self, Label, Standing, Table};
+use crate::locks::Guard;
+use crate::state::{Part, Shared, gone};
+
+impl Shared {
+    /// Goes on when the labels of all members that are in say who is in, and none of those is away.
+    pub(crate) fn settle(self: &Arc<Self>, completions: &CompletionQueue) -> Started {
+        if self.lock().is_settled() {
+            return Started::Done(Ok(Outcome::Done));
+        }
+        let shared = Arc::clone(self);
+        self.table_turn.with(0..1, completions, move |turn, completions| shared.settle_in_turn(turn, completions))
+    }
+
+    /// The same by who has the turn.
+    pub(crate) fn settle_in_turn(self: Arc<Self>, turn: Guard, completions: &CompletionQueue) -> Started {
+        let (table, parts) = {
+            let state = &mut *self.lock();
+            if state.is_settled() {
+                return Started::Done(Ok(Outcome::Done));
+            }
+            let lost = state.lost();
+            if !state.goes_on_without(&lost) {
+                return Started::Done(Err(gone()));
+            }
+            (state.next_table(&lost), state.present())
+        };
+        // Who comes in has the label before the others: where those have it, it does.
+        let was_in = |part: &Part| self.lock().former.as_ref().is_none_or(|former| former.is_in(part.member));
+        let (others, new): (Vec<_>, Vec<_>) = parts.into_iter().partition(was_in);
+        let shared = Arc::clone(&self);
+        self.publish(table, new, completions, move |is_everywhere, table, completions| {
+            if !is_everywhere {
+                return shared.settle_in_turn(turn, completions);
+            }
+            let next = Arc::clone(&shared);
+            shared.publish(table, others, completions, move |is_everywhere, table, completions| {
+                if is_everywhere {
+                    let state = &mut *next.lock();
+                    (state.table, state.former) = (table, None);
+                } else if next.is_stuck(&table) {
+                    return Started::Done(Err(gone()));
+                }
+                next.settle_in_turn(turn, completions)
+            })
+        })
+    }
+
+    /// Writes labels to these members, and says whether all have them. Those that fail are given up.
+    fn publish(
+        self: &Arc<Self>,
+        table: Table,
+        parts: Vec<Part>,
+        completions: &CompletionQueue,
+        next: impl FnOnce(bool, Table, &CompletionQueue) -> Started + Send + 'static,
+    ) -> Started {
+        let write =
+            |part: &Part| write_label(&part.store, &Label { own: part.member, table: table.clone() }, completions);
+        let writes = parts.iter().map(write).collect();
+        let shared = Arc::clone(self);
+        Started::join(writes, completions, move |ends, completions| {
+            let is_everywhere = shared.fail_those(&parts, &ends);
+            next(is_everywhere, table, completions)
+        })
+    }
+
+    /// Whether all members are there still that are in by this table: then one that has failed is the last one of its group.
+    fn is_stuck(&self, table: &Table) -> bool {
+        let state = self.lock();
+        let is_there = |member: usize| state.members[member].store.is_some();
+        (0..state.members.len()).filter(|member| table.is_in(*member)).all(is_there)
+    }
+
+    /// A member has all that was written, and it is stable there: it is in.
+    pub(crate) fn include(self: &Arc<Self>, part: Part, completions: &CompletionQueue) -> Started {
+        let shared = Arc::clone(self);
+        self.table_turn.with(0..1, completions, move |turn, completions| {
+            {
+                let state = &mut *shared.lock();
+                let member = &state.members[part.member];
+                let is_there = member.store.as_ref().is_some_and(|store| Arc::ptr_eq(store, &part.store));
+                if !is_there || !member.behind.is_clear() || !state.is_settled() {
+                    return Started::Done(Ok(Outcome::Done));
+                }
+                // From now on no write is acknowledged that it does not have; and until all labels say so, none that the others do not.
+                state.former = Some(state.table.clone());
+                state.table.members[part.member].standing = Standing::In;
+            }
+            shared.settle_in_turn(turn, completions)
+        })
+    }
+
+    /// Gives up the members whose requests have failed; `true`: none has.
+    pub(crate) fn fail_those(&self, parts: &[Part], ends: &[Completion]) -> bool {
+        let failed = parts.iter().zip(ends).filter_map(|(part, end)| Some((part, end.as_ref().err()?)));
+        failed.map(|(part, error)| _ = self.fail(part, error)).count() == 0
+    }
+}
+
+/// Writes both copies of a label, each stable before the next.
+pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
+    let Some(second_at) = label::second_at(store.geometry().length_bytes) else {
+        return Started::Done(Err(gone()));
+    };
+    let data = Frame::from(label.encode()).freeze();
+    let write = |offset_bytes| Request::Write { offset_bytes, data: data.clone() };
+    let requests = vec![write(0), Request::Flush, write(second_at), Request::Flush];
+    one_by_one(Arc::clone(store), requests.into_iter(), completions)
+}
+
+/// Does requests of one store, each when the one before has ended well.
+fn one_by_one(
+    store: Arc<dyn Store>,
+    mut requests: std::vec::IntoIter<Request>,
+    completions: &CompletionQueue,
+) -> Started {
+    match requests.next() {
+        None => Started::Done(Ok(Outcome::Done)),
+        Some(request) => store.start(request, completions).then(completions, move |end, completions| match end {
+            Ok(_) => one_by_one(store, requests, completions),
+            Err(error) => Started::Done(Err(error)),
+        }),
+    }
+}

@@ -1,0 +1,55 @@
+//! Arrays whose members fail, come back, lose power and are not found: what was acknowledged is read, from whichever of them.
+
+mod disk;
+mod model;
+mod world;
+
+use sanwire_array::Arrangement;
+use sanwire_sim::random::Random;
+use sanwire_sim::seeds::{plan_random, run_seeds};
+
+use self::world::{Plan, run};
+
+fn plan(random: &mut Random) -> Plan {
+    let (copies, groups) = random.choose(&[(2, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (1, 3)]);
+    let arrangement =
+        if random.chance(500_000) { Arrangement::Concat } else { Arrangement::Stripe { chunk_bytes: 64 << 10 } };
+    Plan { copies, groups, arrangement, lives: 4, turns: random.choose(&[60, 150, 500]), ..Plan::default() }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_when_the_host_is_back() {
+    run_seeds("array", 1000, |seed| run(plan(&mut plan_random(1, seed)), seed));
+}
+
+#[test]
+fn members_fail_and_come_back_and_nothing_is_lost() {
+    run_seeds("array", 1500, |seed| {
+        let plan = plan(&mut plan_random(2, seed));
+        run(Plan { cut_per_million: 20_000, ..plan }, seed)
+    });
+}
+
+#[test]
+fn all_power_goes_and_what_was_flushed_is_there_once() {
+    run_seeds("array", 1000, |seed| {
+        let plan = plan(&mut plan_random(3, seed));
+        run(Plan { power_per_million: 500_000, cut_per_million: 5_000, ..plan }, seed)
+    });
+}
+
+#[test]
+fn what_one_member_cannot_read_or_write_the_others_have() {
+    run_seeds("array", 1000, |seed| {
+        let plan = plan(&mut plan_random(4, seed));
+        run(Plan { hurt_per_million: 20_000, cut_per_million: 5_000, ..plan }, seed)
+    });
+}
+
+#[test]
+fn members_that_are_not_found_make_no_older_array() {
+    run_seeds("array", 1500, |seed| {
+        let plan = plan(&mut plan_random(5, seed));
+        run(Plan { cut_per_million: 20_000, hidden_per_million: 400_000, ..plan }, seed)
+    });
+}

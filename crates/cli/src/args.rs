@@ -1,5 +1,6 @@
 //! The command line as data. Every value that exists is a legal one; files are read later.
 
+mod array;
 mod attach;
 mod bench;
 mod client;
@@ -23,6 +24,7 @@ use sanwire_hyperscsi::Recovery;
 use sanwire_io::file::EngineKind;
 use serde::Deserialize;
 
+pub(crate) use array::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
 pub(crate) use attach::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry, EntryName};
 pub(crate) use bench::{BenchArgs, ByteRange, Pattern};
 pub(crate) use client::{
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Cp(CpArgs),
     /// Measure a volume
     Bench(BenchArgs),
+    /// Make one volume out of several, and show and mend such arrays
+    Array(ArrayArgs),
     /// Make and show keys, and pin those of servers
     Key(KeyArgs),
     /// Print the id by which servers know this client

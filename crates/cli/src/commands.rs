@@ -1,5 +1,6 @@
 //! One file for each command: from its arguments to what it prints.
 
+pub(crate) mod array;
 pub(crate) mod attach;
 mod attachments;
 pub(crate) mod bench;

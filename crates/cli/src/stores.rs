@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use clap::Parser;
 use sanwire_initiator::{ClientOptions, Server};
 use sanwire_rbd::RbdKind;
+use sanwire_remote::array::ArrayKind;
 use sanwire_remote::nbd::NbdKind;
 use sanwire_remote::volume::{Access, VolumeKind};
 use sanwire_store::kind;
@@ -24,6 +25,7 @@ struct Usual {
 pub(crate) fn register() {
     sanwire_store_file::register();
     kind::register(&NbdKind);
+    kind::register(&ArrayKind);
     kind::register(&RbdKind);
     kind::register(&VolumeKind { options });
 }

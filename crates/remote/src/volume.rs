@@ -50,6 +50,17 @@ impl RemoteError {
     }
 }
 
+/// Whether other clients may write to the volume meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exclusive {
+    /// They may.
+    No,
+    /// They may not, unless one has it for itself already.
+    Yes,
+    /// They may not, whoever has it.
+    Taken,
+}
+
 /// A volume of another server.
 ///
 /// One thread has the connection and all that goes over it. The client behind it survives outages: it gives again what was not
@@ -113,35 +124,41 @@ impl Drop for Reader {
 }
 
 impl RemoteStore {
-    /// Connects, and opens the volume. It blocks for as long as that takes.
+    /// Connects, and opens the volume; `exclusive`: for this client alone to write to. It blocks for as long as that takes.
     ///
     /// # Errors
     /// [`RemoteError`].
-    pub fn open(url: &Url, options: ClientOptions) -> Result<RemoteStore, RemoteError> {
+    pub fn open(url: &Url, options: ClientOptions, exclusive: Exclusive) -> Result<RemoteStore, RemoteError> {
         let (tell, told) = mpsc::sync_channel(1);
         let mailbox = Arc::<Mailbox>::default();
         let (url, mail) = (url.clone(), Reader(Arc::clone(&mailbox)));
         // The thread that connects drives the connection: its sockets never change hands.
-        std::thread::Builder::new().name("remote".to_owned()).spawn(move || match connect(&url, &options) {
-            Ok((mut client, volume)) => {
-                if tell.send(Ok((volume.clone(), client.outages()))).is_ok() {
-                    client.block_on(serve(&volume, &mail.0));
+        std::thread::Builder::new().name("remote".to_owned()).spawn(move || {
+            match connect(&url, &options, exclusive) {
+                Ok((mut client, volume)) => {
+                    if tell.send(Ok((volume.clone(), client.outages()))).is_ok() {
+                        client.block_on(serve(&volume, &mail.0));
+                    }
                 }
+                Err(error) => drop(tell.send(Err(error))),
             }
-            Err(error) => drop(tell.send(Err(error))),
         })?;
         let (volume, outages) = told.recv().map_err(|_| io::Error::other("its thread has ended"))??;
         Ok(RemoteStore { volume, mailbox, counter: Arc::new(RemoteCounter::with(outages)) })
     }
 }
 
-fn connect(url: &Url, options: &ClientOptions) -> Result<(Client, Volume), RemoteError> {
+fn connect(url: &Url, options: &ClientOptions, exclusive: Exclusive) -> Result<(Client, Volume), RemoteError> {
     let mut client = Client::connect(url, options)?;
     let volume = client.open(url.volume()?)?;
     match volume.info().block_bytes {
-        512 | 4096 => Ok((client, volume)),
-        other => Err(RemoteError::Block(other)),
+        512 | 4096 => {}
+        other => return Err(RemoteError::Block(other)),
     }
+    if exclusive != Exclusive::No {
+        client.make_exclusive(&volume, exclusive == Exclusive::Taken)?;
+    }
+    Ok((client, volume))
 }
 
 /// Does requests until the store is not used any more; what is under way then is given up.

@@ -29,7 +29,7 @@ const ALLOWED: [(&str, &[&str]); 30] = [
     ("sanwire-aoe", &["core", "buffer", "scsi", "ata"]),
     ("sanwire-io", &["core", "buffer", "store", "store-file"]),
     ("sanwire-rbd", &["buffer", "store"]),
-    ("sanwire-remote", &["core", "buffer", "store", "io", "nbd", "initiator"]),
+    ("sanwire-remote", &["core", "buffer", "store", "store-file", "array", "io", "nbd", "initiator"]),
     (
         "sanwire-server",
         &[
@@ -78,6 +78,7 @@ const ALLOWED: [(&str, &[&str]); 30] = [
             "scsi",
             "store",
             "store-file",
+            "array",
             "device",
             "hyperscsi",
             "iscsi",
@@ -95,7 +96,7 @@ const ALLOWED: [(&str, &[&str]); 30] = [
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.
-const TEST_ARROWS: [(&str, &str); 8] = [
+const TEST_ARROWS: [(&str, &str); 7] = [
     ("sanwire-sim", "sanwire-array"),
     ("sanwire-sim", "sanwire-snapshot"),
     ("sanwire-initiator", "sanwire-store"),
@@ -103,7 +104,6 @@ const TEST_ARROWS: [(&str, &str); 8] = [
     ("sanwire-initiator", "sanwire-store-file"),
     ("sanwire-device", "sanwire-store-file"),
     ("sanwire-rbd", "sanwire-store-file"),
-    ("sanwire-remote", "sanwire-store-file"),
 ];
 /// What all tests may name.
 const FOR_TESTS: [&str; 2] = ["sanwire-sim", "sanwire-testing"];

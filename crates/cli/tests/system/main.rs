@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod aoe;
+mod arrays;
 mod attachments;
 mod capture;
 mod conformance;

@@ -10,7 +10,7 @@ use sanwire_initiator::{ClientOptions, Server, Url};
 use sanwire_store::kind::{Backing, Likeness, Place, StoreKind};
 use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
 
-use super::RemoteStore;
+use super::{Exclusive, RemoteStore};
 
 /// How long requests wait for a server that is away, as a rule, and at the most.
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(60);
@@ -41,6 +41,7 @@ struct VolumeBacking {
     place: String,
     access: Access,
     patience: Duration,
+    exclusive: Exclusive,
     options: MakeOptions,
 }
 
@@ -54,7 +55,7 @@ impl StoreKind for VolumeKind {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["reconnect", "password-file", "key-file"]
+        &["reconnect", "exclusive", "takeover", "password-file", "key-file"]
     }
 
     fn lacks(&self, key: &str) -> &'static str {
@@ -79,7 +80,12 @@ impl StoreKind for VolumeKind {
         let file = |key| written.value(key, "a file's path", |text| Some(PathBuf::from(text)));
         let access = Access { password_file: file("password-file")?, key_file: file("key-file")? };
         let (place, patience) = (url.to_string(), patience.unwrap_or(PATIENCE_DEFAULT));
-        Ok(Arc::new(VolumeBacking { url, place, access, patience, options: self.options }))
+        let exclusive = match (written.flag("takeover")?, written.flag("exclusive")?) {
+            (true, _) => Exclusive::Taken,
+            (false, true) => Exclusive::Yes,
+            (false, false) => Exclusive::No,
+        };
+        Ok(Arc::new(VolumeBacking { url, place, access, patience, exclusive, options: self.options }))
     }
 }
 
@@ -90,7 +96,7 @@ impl Backing for VolumeBacking {
         options.reconnect_patience = Some(self.patience);
         // What was handed over may be done for as long as its server lives: only its word, or its absence, ends a request.
         options.iscsi.command_patience = None;
-        match RemoteStore::open(&self.url, options) {
+        match RemoteStore::open(&self.url, options, self.exclusive) {
             Ok(store) => Ok((Arc::new(store), None)),
             Err(error) => {
                 let is_away = error.is_of_now();
@@ -106,7 +112,8 @@ impl Backing for VolumeBacking {
     fn compare(&self, other: &dyn Backing) -> Likeness {
         match (other as &dyn Any).downcast_ref::<Self>() {
             Some(other)
-                if (&other.place, &other.access, other.patience) == (&self.place, &self.access, self.patience) =>
+                if (&other.place, &other.access) == (&self.place, &self.access)
+                    && (other.patience, other.exclusive) == (self.patience, self.exclusive) =>
             {
                 Likeness::Same
             }

@@ -211,7 +211,7 @@ impl RawVolume {
         keys.into_iter().for_each(|(key, value)| self.set(key, Some(value)));
     }
 
-    fn values(&self, key: &str) -> &[String] {
+    pub(super) fn values(&self, key: &str) -> &[String] {
         self.values.get(key).map_or(&[], |values| values)
     }
 

@@ -49,6 +49,12 @@ impl Written<'_> {
         self.raw.single(key, expected, parse)
     }
 
+    /// All values of a key of the kind, as they are written.
+    #[must_use]
+    pub fn values(&self, key: &str) -> &[String] {
+        self.raw.values(key)
+    }
+
     /// Whether a key of the kind is set.
     ///
     /// # Errors

@@ -1,0 +1,89 @@
+//! The options of `sanwire array`.
+
+use clap::{Args, Subcommand};
+use sanwire_core::Size;
+
+/// `sanwire array`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  sanwire array create data --mirror hs+ip://box1/disk hs+eth://box2/disk\n  \
+                        sanwire serve --volume d=array:data,member=hs+ip://box1/disk\n  \
+                        sanwire array show hs+ip://box1/disk\n  \
+                        sanwire array replace data 2 hs+ip://box3/disk --member hs+ip://box1/disk\n\n\
+                        A STORE is written as for --volume: a URL, file:PATH, a block device. All but create and show \
+                        are for arrays that are not in use")]
+pub(crate) struct ArrayArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: ArrayCommand,
+}
+
+/// What can be done with arrays.
+#[derive(Subcommand, Debug)]
+pub(crate) enum ArrayCommand {
+    /// Make an array of volumes; all that they hold is lost
+    Create(CreateArgs),
+    /// Show what the labels of members say
+    Show {
+        /// Members of one or more arrays
+        #[arg(required = true, value_name = "STORE")]
+        stores: Vec<String>,
+    },
+    /// Bring all members up to date, and compare their copies
+    Scrub(UseArgs),
+    /// Have another volume take the place of a member that is gone
+    Replace {
+        /// The array
+        name: String,
+        /// The member that is gone, from 1 on
+        number: usize,
+        /// The volume that takes its place; all that it holds is lost
+        #[arg(value_name = "STORE")]
+        store: String,
+        /// A member that is there; may be given several times
+        #[arg(long = "member", value_name = "STORE", required = true)]
+        members: Vec<String>,
+    },
+    /// Take what is there for the array, though the members that are missing may have newer content, which is lost then
+    Force(UseArgs),
+}
+
+/// `sanwire array create`.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// The name of the array, by which its members find each other
+    pub(crate) name: String,
+
+    /// The volumes
+    #[arg(required = true, value_name = "STORE")]
+    pub(crate) stores: Vec<String>,
+
+    /// All hold the same; with N, each N in a row do, and the rest is chained or striped [default N: all]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub(crate) mirror: Option<usize>,
+
+    /// Each has a part of all, in turn
+    #[arg(long, conflicts_with = "concat")]
+    pub(crate) stripe: bool,
+
+    /// One behind the other
+    #[arg(long)]
+    pub(crate) concat: bool,
+
+    /// How much of a stripe each has in turn: 4K to 1M
+    #[arg(long, value_name = "SIZE", default_value = "64K", requires = "stripe")]
+    pub(crate) chunk: Size,
+
+    /// Take volumes that hold something, too
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// An array that is worked on.
+#[derive(Args, Debug)]
+pub(crate) struct UseArgs {
+    /// The array
+    pub(crate) name: String,
+    /// Its members; those that the labels of these name are found by themselves
+    #[arg(required = true, value_name = "STORE")]
+    pub(crate) stores: Vec<String>,
+}

@@ -1,0 +1,196 @@
+//! `sanwire array`: arrays of volumes that are not in use.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use sanwire_array::{Arrangement, Array, Plan, Standing, Table, create};
+use sanwire_core::Size;
+use sanwire_remote::array::{Members, drive, fresh};
+use sanwire_store::{CompletionQueue, Outcome, Started};
+
+use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
+use crate::failure::misuse;
+use crate::output;
+
+/// Makes, shows or mends arrays.
+pub(crate) fn run(args: &ArrayArgs) -> anyhow::Result<()> {
+    let text = match &args.command {
+        ArrayCommand::Create(args) => make(args)?,
+        ArrayCommand::Show { stores } => show(stores)?,
+        ArrayCommand::Scrub(args) => scrub(args)?,
+        ArrayCommand::Replace { name, number, store, members } => replace(name, *number, store, members)?,
+        ArrayCommand::Force(args) => force(args)?,
+    };
+    Ok(output::print(&text)?)
+}
+
+fn make(args: &CreateArgs) -> anyhow::Result<String> {
+    if args.mirror.is_none() && !args.stripe && !args.concat {
+        return Err(misuse("say what it is to be: --mirror, --stripe or --concat"));
+    }
+    let copies = match args.mirror {
+        None => 1,
+        Some(0) => args.stores.len(),
+        Some(copies) => copies,
+    };
+    let chunk_bytes = u32::try_from(args.chunk.0).map_err(|_| misuse("a chunk has 4K to 1M"))?;
+    let arrangement = if args.stripe { Arrangement::Stripe { chunk_bytes } } else { Arrangement::Concat };
+    let plan = Plan { name: args.name.clone(), arrangement, copies, force: args.force };
+    let members = Members::open_only(&args.stores);
+    if let Some((text, why)) = members.failures.first() {
+        anyhow::bail!("{text} cannot be opened: {why}");
+    }
+    let mut failure = None;
+    let id = || {
+        fresh().unwrap_or_else(|error| {
+            failure = Some(error);
+            [0; 16]
+        })
+    };
+    let table = create(&plan, &members.candidates, id, &mut drive);
+    failure.map_or(Ok(()), Err)?;
+    let table = table?;
+    Ok(format!(
+        "array {} is made, of {}\n{}",
+        table.name,
+        Size(table.layout().length_bytes()),
+        describe(&table, &BTreeMap::new())
+    ))
+}
+
+fn show(stores: &[String]) -> anyhow::Result<String> {
+    let members = Members::open_only(stores);
+    let labels = members.labels();
+    let mut text = String::new();
+    let mut names: Vec<&str> = labels.iter().map(|(_, label)| label.table.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let found = members.find(name)?;
+        let places = found.members.iter().enumerate();
+        let here = places.filter_map(|(number, at)| Some((number, labels[(*at)?].0.clone()))).collect();
+        let size = Size(found.table.layout().length_bytes());
+        text += &format!("array {name}, {size}, {}\n{}", shape(&found.table), describe(&found.table, &here));
+        if let Err(error) = found.check() {
+            text += &format!("{error}\n");
+        }
+    }
+    for candidate in &members.candidates {
+        if !labels.iter().any(|(place, _)| *place == candidate.place) {
+            text += &format!("{}: no member of an array\n", candidate.place);
+        }
+    }
+    for (place, why) in &members.failures {
+        text += &format!("{place} cannot be opened: {why}\n");
+    }
+    Ok(text)
+}
+
+fn shape(table: &Table) -> String {
+    let groups = table.members.len() / table.copies;
+    let copies = if table.copies > 1 { format!("{} copies", table.copies) } else { "no copies".to_owned() };
+    match table.arrangement {
+        _ if groups == 1 => copies,
+        Arrangement::Concat => format!("{groups} parts one behind the other, {copies}"),
+        Arrangement::Stripe { chunk_bytes } => {
+            format!("{groups} parts in stripes of {}, {copies}", Size(chunk_bytes.into()))
+        }
+    }
+}
+
+/// The members, and where they were found among what was looked at.
+fn describe(table: &Table, here: &BTreeMap<usize, String>) -> String {
+    let rows: Vec<_> = table
+        .members
+        .iter()
+        .enumerate()
+        .map(|(number, member)| {
+            let standing = match member.standing {
+                Standing::In => "in".to_owned(),
+                Standing::Out { is_whole: true, .. } => "new, not copied yet".to_owned(),
+                Standing::Out { .. } => "out: lacks what was written since".to_owned(),
+            };
+            let place = here.get(&number).unwrap_or(&member.place).clone();
+            [(number + 1).to_string(), standing, Size(member.data_bytes).to_string(), place]
+        })
+        .collect();
+    output::table(["MEMBER", "STANDING", "SIZE", "STORE"], &rows)
+}
+
+fn scrub(UseArgs { name, stores }: &UseArgs) -> anyhow::Result<String> {
+    let array = assemble(name, stores, false)?;
+    bring_up_to_date(&array)?;
+    let different = array.scrub(&mut drive)?;
+    bring_up_to_date(&array)?;
+    tidy(&array)?;
+    let state = state(&array);
+    Ok(match different {
+        0 => format!("all copies that are there are the same\n{state}"),
+        _ => format!(
+            "{different} pieces of up to 256 KiB differed, and were copied from the first member that is in\n{state}"
+        ),
+    })
+}
+
+fn replace(name: &str, number: usize, store: &str, members: &[String]) -> anyhow::Result<String> {
+    let array = assemble(name, members, false)?;
+    let count = array.members().len();
+    let at = number.checked_sub(1).filter(|at| *at < count);
+    let at = at.ok_or_else(|| misuse(format!("array {name} has members 1 to {count}, and no member {number}")))?;
+    let new = Members::open_only(&[store.to_owned()]);
+    let candidate = match (&new.candidates[..], &new.failures[..]) {
+        ([candidate], _) => candidate,
+        (_, [(text, why), ..]) => anyhow::bail!("{text} cannot be opened: {why}"),
+        _ => anyhow::bail!("{store} cannot be opened"),
+    };
+    array.replace(at, candidate, fresh()?, &mut drive)?;
+    bring_up_to_date(&array)?;
+    tidy(&array)?;
+    Ok(format!("member {number} of array {name} is {store} now, and has all\n{}", state(&array)))
+}
+
+fn force(UseArgs { name, stores }: &UseArgs) -> anyhow::Result<String> {
+    let array = assemble(name, stores, true)?;
+    tidy(&array)?;
+    Ok(format!("array {name} is what is there now\n{}", state(&array)))
+}
+
+fn assemble(name: &str, stores: &[String], force: bool) -> anyhow::Result<Array> {
+    let members = if force { Members::open_only(stores) } else { Members::open(name, stores) };
+    Ok(members.assemble(name, force)?)
+}
+
+fn state(array: &Array) -> String {
+    describe(&array.table(), &BTreeMap::new())
+}
+
+/// Copies until all members that are there have all.
+fn bring_up_to_date(array: &Array) -> anyhow::Result<()> {
+    while step(array, Array::resync)? {}
+    match array.members().iter().position(|member| member.is_present && member.behind_bytes > 0) {
+        Some(at) => anyhow::bail!("member {} could not be brought up to date", at + 1),
+        None => Ok(()),
+    }
+}
+
+fn tidy(array: &Array) -> anyhow::Result<()> {
+    while step(array, Array::tidy)? {}
+    Ok(())
+}
+
+fn step(array: &Array, begin: fn(&Array, &CompletionQueue) -> Option<Started>) -> anyhow::Result<bool> {
+    let mut has_begun = false;
+    let own = array.clone();
+    let end = sanwire_store::drive(
+        |completions| match begin(&own, completions) {
+            Some(started) => {
+                has_begun = true;
+                started
+            }
+            None => Started::Done(Ok(Outcome::Done)),
+        },
+        sanwire_store_file::blocking::perform,
+    );
+    end.context("a member failed")?;
+    Ok(has_begun)
+}

@@ -1,0 +1,142 @@
+//! Arrays over servers of different wires: members are killed one after the other, and nothing is lost.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::harness::{Client, Process, Scratch, Server, pattern, port, wait_until};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+const MEMBER_BYTES: usize = 24 << 20;
+/// Members have two labels and a MiB before the data, of which there are whole MiB.
+const SIZE_BYTES: usize = 22 << 20;
+const DATA_AT: usize = 1 << 20;
+
+/// A server with a disk in a file.
+fn member(scratch: &Scratch, wire: &str) -> Server {
+    let volume = format!("disk=file:{},size={MEMBER_BYTES}", scratch.text("disk.img"));
+    Server::start_on(scratch, &[wire], &[&volume], &[])
+}
+
+fn data(scratch: &Scratch) -> Vec<u8> {
+    fs::read(scratch.path("disk.img")).expect("the member's file")[DATA_AT..DATA_AT + SIZE_BYTES].to_vec()
+}
+
+#[track_caller]
+fn ok(client: &Client, arguments: &[&str]) -> String {
+    let told = client.run(arguments);
+    assert_eq!(told.code, Some(0), "{arguments:?}: {told:?}");
+    told.stdout
+}
+
+/// Writes the whole volume, while `disturb` is at work, and reads it back.
+fn fill(client: &Client, scratch: &Scratch, url: &str, seed: u64, disturb: impl FnOnce()) -> Vec<u8> {
+    let (image, content) = (scratch.path("image.raw"), pattern(seed, SIZE_BYTES));
+    fs::write(&image, &content).expect("an image");
+    let command = client.command(&["cp", "--overwrite", &image.display().to_string(), url]);
+    let mut copy = Process::spawn("cp", command, scratch.path("cp.log"));
+    std::thread::sleep(Duration::from_millis(50));
+    disturb();
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    expect(client, scratch, url, &content);
+    content
+}
+
+#[track_caller]
+fn expect(client: &Client, scratch: &Scratch, url: &str, content: &[u8]) {
+    let back = scratch.path("back.raw");
+    let _ = fs::remove_file(&back);
+    ok(client, &["cp", url, &back.display().to_string()]);
+    assert!(fs::read(&back).expect("the copy") == content, "the array holds something else");
+}
+
+fn times(server: &Server, what: &str) -> usize {
+    server.log().matches(what).count()
+}
+
+#[test]
+fn a_mirror_over_two_wires_outlives_each_of_its_servers_in_turn() {
+    let (first, second, front) = (Scratch::new(), Scratch::new(), Scratch::new());
+    let (hs, iscsi, own) = (port(), port(), port());
+    let mut one = member(&first, &format!("hs-ip:127.0.0.1:{hs}"));
+    let mut two = member(&second, &format!("iscsi:127.0.0.1:{iscsi}"));
+    let urls =
+        [format!("hs+ip://127.0.0.1:{hs}/disk"), format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0")];
+    let client = Client::new(&front, "client");
+    let made = ok(&client, &["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
+    assert!(made.contains("array data is made, of 22 MiB") || made.contains("22M"), "{made}");
+    let again = client.run(&["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
+    assert!(again.stderr.contains("is a member of the array data already"), "{again:?}");
+    let volume = format!("d=array:data,member={}", urls[0]);
+    let wire = format!("hs-ip:127.0.0.1:{own}");
+    let mut server = Server::start_on(&front, &[&wire], &[&volume], &[]);
+    let url = format!("hs+ip://127.0.0.1:{own}/d");
+    wait_until("the copies are the same", TIMEOUT, || times(&server, "has all again") == 1);
+    fill(&client, &front, &url, 1, || one.kill());
+    let is_out = format!("member 1 ({}) is out", urls[0]);
+    wait_until("it is said that the first is out", TIMEOUT, || times(&server, &is_out) == 1);
+    one.restart();
+    wait_until("the first is back", TIMEOUT, || times(&server, "has all again") == 2);
+    let content = fill(&client, &front, &url, 2, || two.kill());
+    let shown = ok(&client, &["array", "show", &urls[0], &urls[1]]);
+    assert!(shown.contains("out: lacks what was written since") && shown.contains("cannot be opened"), "{shown}");
+    two.restart();
+    wait_until("the second is back", TIMEOUT, || times(&server, "has all again") == 3);
+    expect(&client, &front, &url, &content);
+    assert!(server.stop().success(), "{}", server.log());
+    let scrubbed = ok(&client, &["array", "scrub", "data", &urls[1]]);
+    assert!(scrubbed.contains("are the same"), "{scrubbed}");
+    for (server, scratch) in [(&mut one, &first), (&mut two, &second)] {
+        assert!(server.stop().success(), "{}", server.log());
+        assert!(data(scratch) == content, "a member differs");
+    }
+}
+
+#[test]
+fn one_of_two_is_not_taken_for_the_array_unless_it_is_known_to_be_or_by_force() {
+    let scratch = Scratch::new();
+    let client = Client::new(&scratch, "client");
+    let files = ["one.img", "two.img", "three.img"].map(|name| format!("file:{},size=8M", scratch.text(name)));
+    ok(&client, &["array", "create", "data", "--mirror", &files[0], &files[1]]);
+    ok(&client, &["array", "scrub", "data", &files[0], &files[1]]);
+    let hidden = scratch.path("hidden.img");
+    fs::rename(scratch.path("two.img"), &hidden).expect("it is hidden");
+    let opened = |name: &str| format!("file:{}", scratch.text(name));
+    let refused = client.run(&["array", "scrub", "data", &opened("one.img")]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("only 1 of 2 members"), "{refused:?}");
+    let forced = ok(&client, &["array", "force", "data", &opened("one.img")]);
+    assert!(forced.contains("out: lacks"), "{forced}");
+    // What was forced goes on by itself, and the other one is older, or has another's place.
+    ok(&client, &["array", "replace", "data", "2", &files[2], "--member", &opened("one.img")]);
+    let shown = ok(&client, &["array", "show", &opened("one.img"), &opened("three.img")]);
+    assert!(!shown.contains("out") && shown.contains("2 copies"), "{shown}");
+    fs::rename(&hidden, scratch.path("two.img")).expect("it is back");
+    let scrubbed =
+        ok(&client, &["array", "scrub", "data", &opened("one.img"), &opened("two.img"), &opened("three.img")]);
+    assert!(scrubbed.contains("are the same") && !scrubbed.contains("two.img"), "{scrubbed}");
+}
+
+#[test]
+fn what_is_no_array_is_said() {
+    let scratch = Scratch::new();
+    let client = Client::new(&scratch, "client");
+    let file = |name: &str, size: &str| format!("file:{},size={size}", scratch.text(name));
+    let refused = |arguments: &[&str], said: &str| {
+        let told = client.run(arguments);
+        assert!(told.code != Some(0) && told.stderr.contains(said), "{arguments:?}: {told:?}");
+    };
+    let (one, small) = (file("one.img", "8M"), file("small.img", "1M"));
+    refused(&["array", "create", "data", &one], "--mirror, --stripe or --concat");
+    refused(&["array", "create", "data", "--mirror", &one, &small], "too small for a member");
+    refused(&["array", "create", "a/b", "--concat", &one], "no name of an array");
+    refused(&["array", "create", "data", "--mirror=2", &one], "cannot be 2 copies");
+    refused(&["array", "create", "data", "--stripe", "--chunk", "5K", &one], "5120 bytes are no chunk");
+    refused(&["array", "create", "data", "--concat", &one, &one], "");
+    fs::write(scratch.path("full.img"), vec![7; 8 << 20]).expect("a file");
+    refused(
+        &["array", "create", "data", "--concat", &format!("file:{}", scratch.text("full.img"))],
+        "it holds something",
+    );
+    refused(&["array", "scrub", "data", &one], "no member of an array called data was found");
+    assert!(Path::new(&scratch.text("one.img")).exists());
+}

@@ -1,0 +1,8 @@
+//! Arrays as stores: members are opened wherever they are, and kept the same while the array is in use.
+
+mod keeper;
+mod kind;
+mod members;
+
+pub use kind::ArrayKind;
+pub use members::{Members, drive, fresh};

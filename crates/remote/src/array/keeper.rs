@@ -1,0 +1,188 @@
+//! Who keeps the members of an array the same: a thread for each array in use.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sanwire_array::{Array, MemberStatus, Standing};
+use sanwire_store::{Capabilities, CompletionQueue, Geometry, Request, Started, Store};
+use sanwire_store_file::blocking;
+
+use super::members::put_back;
+
+/// How often is looked for what is to be done.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How often members that are away are looked for.
+const SEARCH_PERIOD: Duration = Duration::from_secs(5);
+/// How long the end of an array in use is waited for.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// An array in use, with the thread that keeps its members the same until this is dropped.
+#[derive(Debug)]
+pub(super) struct KeptArray {
+    array: Array,
+    stop: Option<Sender<()>>,
+    ended: Mutex<Receiver<()>>,
+}
+
+impl KeptArray {
+    /// `texts`: how its members are written, where that differs from what the labels say.
+    pub(super) fn new(array: Array, texts: Vec<(usize, String)>) -> std::io::Result<KeptArray> {
+        let (stop, stopped) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let mut keeper = Keeper { array: array.clone(), texts, known: array.members(), searched: Instant::now() };
+        thread::Builder::new().name("array".to_owned()).spawn(move || {
+            keeper.tell_state();
+            keeper.run(&stopped);
+            drop((keeper, end));
+        })?;
+        Ok(KeptArray { array, stop: Some(stop), ended: Mutex::new(ended) })
+    }
+}
+
+impl Drop for KeptArray {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // What its members hold open is closed then, as a rule.
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = ended.recv_timeout(END_PATIENCE);
+    }
+}
+
+impl Store for KeptArray {
+    fn geometry(&self) -> Geometry {
+        self.array.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.array.capabilities()
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        self.array.start(request, completions)
+    }
+
+    fn abandon(&self) {
+        self.array.abandon();
+    }
+}
+
+struct Keeper {
+    array: Array,
+    texts: Vec<(usize, String)>,
+    /// What was told of the members last.
+    known: Vec<MemberStatus>,
+    searched: Instant,
+}
+
+/// Whether something was done.
+#[derive(PartialEq, Eq)]
+enum Step {
+    Done,
+    Failed,
+    Nothing,
+}
+
+impl Keeper {
+    fn run(&mut self, stopped: &Receiver<()>) {
+        let mut wait = Duration::ZERO;
+        while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            let step = self.step(Array::resync);
+            self.tell_changes();
+            wait = if step == Step::Done { Duration::ZERO } else { PERIOD };
+            if step == Step::Nothing {
+                let _ = self.step(Array::tidy);
+            }
+            if self.searched.elapsed() >= SEARCH_PERIOD {
+                self.search();
+                self.searched = Instant::now();
+            }
+        }
+        let _ = self.step(Array::tidy);
+    }
+
+    fn step(&self, begin: impl FnOnce(&Array, &CompletionQueue) -> Option<Started>) -> Step {
+        let mut has_begun = false;
+        let end = sanwire_store::drive(
+            |completions| match begin(&self.array, completions) {
+                Some(started) => {
+                    has_begun = true;
+                    started
+                }
+                None => Started::Done(Ok(sanwire_store::Outcome::Done)),
+            },
+            blocking::perform,
+        );
+        match (has_begun, end) {
+            (false, _) => Step::Nothing,
+            (true, Ok(_)) => Step::Done,
+            (true, Err(_)) => Step::Failed,
+        }
+    }
+
+    /// Looks for members that are away, and puts back those that are there again.
+    fn search(&mut self) {
+        for (number, member) in self.array.members().into_iter().enumerate().filter(|(_, member)| !member.is_present) {
+            let own = self.texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone());
+            let text = own.unwrap_or(member.place);
+            if let Err(error) = put_back(&self.array, number, &text) {
+                tracing::debug!("array {}: member {} ({text}) stays out: {error}", self.name(), number + 1);
+            }
+        }
+        self.tell_changes();
+    }
+
+    fn name(&self) -> String {
+        self.array.table().name
+    }
+
+    fn tell_state(&self) {
+        for (number, member) in self.known.iter().enumerate() {
+            let (name, place) = (self.name(), &member.place);
+            match (member.standing, member.is_present) {
+                (Standing::In, true) if member.behind_bytes == 0 => {}
+                (_, true) => tracing::info!(
+                    "array {name}: member {} ({place}) is brought up to date: up to {} to copy",
+                    number + 1,
+                    sanwire_core::Size(member.behind_bytes)
+                ),
+                (_, false) => tracing::warn!(
+                    "array {name}: member {} ({place}) is away: the array goes on without its copy",
+                    number + 1
+                ),
+            }
+        }
+    }
+
+    fn tell_changes(&mut self) {
+        let now = self.array.members();
+        let name = self.name();
+        for (number, (was, is)) in self.known.iter().zip(&now).enumerate() {
+            let (number, place) = (number + 1, &is.place);
+            let why = is.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+            let is_whole = |member: &MemberStatus| {
+                member.standing == Standing::In && member.is_present && member.behind_bytes == 0
+            };
+            if was.is_present && !is.is_present {
+                tracing::warn!(
+                    "array {name}: member {number} ({place}) is out{why}; the array goes on without its copy"
+                );
+            } else if !was.is_present && is.is_present {
+                let behind = sanwire_core::Size(is.behind_bytes);
+                tracing::info!("array {name}: member {number} ({place}) is back: up to {behind} to copy");
+            }
+            if !is_whole(was) && is_whole(is) {
+                tracing::info!("array {name}: member {number} ({place}) has all again");
+            }
+        }
+        self.known = now;
+    }
+}
+
+impl KeptArray {
+    /// The same as a store of a volume.
+    pub(super) fn into_store(self) -> Arc<dyn Store> {
+        Arc::new(self)
+    }
+}

@@ -11,10 +11,11 @@ use sanwire_store::{
 };
 
 use crate::assembly::{is_apart, whole};
-use crate::drive::{Candidate, Drive};
+use crate::drive::{Candidate, Drive, read};
 use crate::error::ArrayError;
 use crate::group::{Change, first_error};
 use crate::label::{self, Label, Standing, Table};
+use crate::making::HEAD_BYTES;
 use crate::resync;
 use crate::state::Shared;
 
@@ -124,12 +125,11 @@ impl Array {
                 Some(label) if is_apart(&state.table, number, &label) => {
                     return Err(ArrayError::Split { one: state.table.name.clone(), other: candidate.place.clone() });
                 }
-                None if !is_whole => return refuse("it has not the label of this member"),
+                None => return refuse("it has not the label of this member"),
+                Some(label) if !label.is_fit(candidate) => {
+                    return refuse("it has become shorter, is read-only, or has other blocks");
+                }
                 _ => {}
-            }
-            let record = &state.table.members[number];
-            if label::data_bytes(&candidate.place, candidate.store.geometry().length_bytes)? < record.data_bytes {
-                return refuse("it has become shorter");
             }
             let group = state.table.group_of(number);
             let mut behind = FixedBitSet::with_capacity(self.0.region_count(group));
@@ -143,13 +143,19 @@ impl Array {
             group
         };
         let shared = Arc::clone(&self.0);
-        self.drive(drive, move |completions| shared.note_all(group, completions))
+        let noted = self.drive(drive, move |completions| shared.note_all(group, completions));
+        if noted.is_err() {
+            // What it has noted is not what the others have.
+            let store = self.0.lock().members[number].store.take();
+            store.into_iter().for_each(|store| store.abandon());
+        }
+        noted
     }
 
     /// Another volume takes the place of a member that is away: all is copied to it.
     ///
     /// # Errors
-    /// [`ArrayError::Member`]: the member is there, or the volume is not fit for its place.
+    /// [`ArrayError::Member`]: the member is there, or the volume is not fit for its place, or holds something.
     pub fn replace(
         &self,
         number: usize,
@@ -159,29 +165,42 @@ impl Array {
     ) -> Result<(), ArrayError> {
         let shared = Arc::clone(&self.0);
         self.drive(drive, move |completions| shared.settle(completions))?;
-        let geometry = candidate.store.geometry();
-        let data_bytes = label::data_bytes(&candidate.place, geometry.length_bytes)?;
+        let refuse = |reason: String| Err(ArrayError::Member { place: candidate.place.clone(), reason });
+        if candidate.place.len() > label::PLACE_MAX_BYTES {
+            return refuse(format!("that is longer than the {} bytes that a label has for it", label::PLACE_MAX_BYTES));
+        }
+        let old = candidate.label(drive)?;
+        let head = read(&candidate.store, 0, HEAD_BYTES, drive).map_err(|error| candidate.failed(error))?;
         let label = {
             let state = &mut *self.0.lock();
-            let refuse = |reason: String| Err(ArrayError::Member { place: candidate.place.clone(), reason });
             if state.members[number].store.is_some() || state.table.is_in(number) {
                 return refuse(format!("member {} is there: only one that is away is replaced", number + 1));
             }
-            let record = &state.table.members[number];
-            if data_bytes < record.data_bytes || geometry.read_only || geometry.block_bytes != state.table.block_bytes {
-                return refuse("it is smaller than the member, read-only, or has other blocks".to_owned());
+            // What was this member may be it again.
+            let was = |label: &Label| label.table.members[label.own].id == state.table.members[number].id;
+            if head.iter().any(|byte| *byte != 0) && !old.as_ref().is_some_and(was) {
+                return refuse(
+                    "it holds something, which would be lost: clear its first 128 KiB if that is meant".to_owned(),
+                );
             }
             let mut table = state.next_table(&[]);
             let record = &mut table.members[number];
             record.standing = Standing::Out { since: table.generation, is_whole: true };
             (record.id, record.place) = (id, candidate.place.clone());
-            state.former = Some(std::mem::replace(&mut state.table, table.clone()));
             Label { own: number, table }
         };
+        if !label.is_fit(candidate) {
+            return refuse("it is smaller than the member, read-only, or has other blocks".to_owned());
+        }
+        // It has its label before the others know it: without it they do not take it.
+        let (store, written) = (Arc::clone(&candidate.store), label.clone());
+        self.drive(drive, move |completions| crate::table_change::write_label(&store, &written, completions))?;
+        {
+            let state = &mut *self.0.lock();
+            state.former = Some(std::mem::replace(&mut state.table, label.table));
+        }
         let shared = Arc::clone(&self.0);
         self.drive(drive, move |completions| shared.settle(completions))?;
-        let store = Arc::clone(&candidate.store);
-        self.drive(drive, move |completions| crate::table_change::write_label(&store, &label, completions))?;
         self.rejoin(number, candidate, drive)
     }
 

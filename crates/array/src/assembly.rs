@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
-use sanwire_store::Store;
 use sanwire_store::layer::{Over, SplitLayer};
+use sanwire_store::{ErrorKind, Store};
 
 use crate::array::Array;
 use crate::drive::{Candidate, Drive, read};
@@ -157,8 +157,10 @@ pub fn assemble(
     let mut labels = Vec::new();
     let mut labelled = Vec::new();
     for candidate in candidates {
-        // One that cannot be read is not there.
-        if let Ok(Some(label)) = candidate.label(drive) {
+        // One that cannot be read, or is not what it was, is not there.
+        if let Ok(Some(label)) = candidate.label(drive)
+            && label.is_fit(candidate)
+        {
             labels.push((candidate.place.clone(), label));
             labelled.push(candidate);
         }
@@ -216,8 +218,12 @@ fn open_group(
         let store = match candidate.filter(|_| table.is_in(number)) {
             Some(candidate) => {
                 let length = count.div_ceil(BLOCK_REGIONS) * BLOCK_BYTES;
-                let bytes =
-                    read(&candidate.store, INTENT_AT, length, drive).map_err(|error| candidate.failed(error))?;
+                let bytes = match read(&candidate.store, INTENT_AT, length, drive) {
+                    Ok(frame) => frame.to_vec(),
+                    // All may differ.
+                    Err(error) if error.kind == ErrorKind::Unreadable => Vec::new(),
+                    Err(error) => return Err(candidate.failed(error)),
+                };
                 dirty.union_with(&intent::decode(&bytes, count));
                 Some(whole(&candidate.store))
             }

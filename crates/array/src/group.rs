@@ -175,9 +175,10 @@ impl Shared {
 
     /// Makes stable what was written to a group.
     pub(crate) fn flush(self: &Arc<Self>, group: usize, completions: &CompletionQueue) -> Started {
-        let busy = self.groups[group].data.held();
         let (parts, begun, marks) = {
             let state = &mut *self.lock();
+            // Under this lock: who has a range then has noted it, or will after this.
+            let busy = self.groups[group].data.held();
             let begun = state.intents[group].begin_flush(busy.iter().map(|range| self.regions(range)));
             let marks = state.is_whole(group).then(|| state.marks(group));
             (state.written(group), begun, marks)
@@ -201,7 +202,7 @@ impl Shared {
 
     /// Reads a piece of one member that has it.
     pub(crate) fn read(self: &Arc<Self>, piece: Piece, buffer: Frame, completions: &CompletionQueue) -> Started {
-        self.read_untried(piece, buffer, Vec::new(), completions)
+        self.read_untried(piece, buffer, Vec::new(), true, completions)
     }
 
     fn read_untried(
@@ -209,6 +210,7 @@ impl Shared {
         piece: Piece,
         buffer: Frame,
         mut tried: Vec<usize>,
+        repairs: bool,
         completions: &CompletionQueue,
     ) -> Started {
         // While it is being written, some may have it and others not yet: it is not to change back and forth.
@@ -233,8 +235,12 @@ impl Shared {
             let Some(buffer) = Frame::zeroed(piece.length_bytes as usize).filter(|_| others) else {
                 return Started::Done(Err(error));
             };
-            let again = shared.read_untried(piece.clone(), buffer, tried, completions);
-            if is_hurt { again.then(completions, move |end, c| shared.repair(part, piece, end, c)) } else { again }
+            let again = shared.read_untried(piece.clone(), buffer, tried, repairs, completions);
+            if is_hurt && repairs {
+                again.then(completions, move |end, c| shared.repair(part, piece, end, c))
+            } else {
+                again
+            }
         })
     }
 
@@ -247,7 +253,8 @@ impl Shared {
             let Some(buffer) = Frame::zeroed(piece.length_bytes as usize) else {
                 return Started::Done(Ok(Outcome::Read(found)));
             };
-            let reading = self.read_untried(piece.clone(), buffer, vec![part.member], completions);
+            // Another repair would wait for this one.
+            let reading = self.read_untried(piece.clone(), buffer, vec![part.member], false, completions);
             reading.then(completions, move |end, completions| {
                 let Ok(Outcome::Read(now)) = end else { return Started::Done(Ok(Outcome::Read(found))) };
                 let request = Change::Data(now.freeze()).request(&piece);

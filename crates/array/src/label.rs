@@ -30,6 +30,7 @@
 use crc_fast::{CrcAlgorithm, checksum};
 use sanwire_core::read::{ReadError, Reader};
 
+use crate::drive::Candidate;
 use crate::error::ArrayError;
 use crate::layout::{Arrangement, Layout};
 
@@ -41,6 +42,9 @@ pub(crate) const INTENT_AT: u64 = 32 << 10;
 pub(crate) const DATA_AT: u64 = 1 << 20;
 /// The length of data is a multiple of it.
 pub(crate) const DATA_UNIT_BYTES: u64 = 1 << 20;
+/// Data of a member, at the most: all of an array can be counted in 64 bits.
+const DATA_MAX_BYTES: u64 = 1 << 56;
+const REGION_MAX_BYTES: u64 = 1 << 40;
 /// Members of an array, at the most.
 pub const MEMBERS_MAX: usize = 32;
 /// Bytes of the text that says where a member is, at the most.
@@ -200,18 +204,27 @@ impl Table {
         let is_possible = |member: &MemberRecord| {
             member.data_bytes > 0
                 && member.data_bytes.is_multiple_of(DATA_UNIT_BYTES)
-                && member.data_bytes / self.region_bytes <= crate::intent::REGIONS_MAX as u64
+                && member.data_bytes <= DATA_MAX_BYTES
+                && member.data_bytes.div_ceil(self.region_bytes) <= crate::intent::REGIONS_MAX as u64
         };
         is_whole
             && has_chunks
             && matches!(self.block_bytes, 512 | 4096)
             && self.region_bytes.is_power_of_two()
-            && self.region_bytes >= DATA_UNIT_BYTES
+            && (DATA_UNIT_BYTES..=REGION_MAX_BYTES).contains(&self.region_bytes)
             && self.members.iter().all(is_possible)
     }
 }
 
 impl Label {
+    /// Whether the volume has room for what the member had, and can be written.
+    pub(crate) fn is_fit(&self, candidate: &Candidate) -> bool {
+        let geometry = candidate.store.geometry();
+        let room = data_bytes(&candidate.place, geometry.length_bytes).unwrap_or(0);
+        let is_same = geometry.block_bytes == self.table.block_bytes && !geometry.read_only;
+        is_same && room >= self.table.members[self.own].data_bytes
+    }
+
     /// As it stands on a member.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

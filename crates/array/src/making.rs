@@ -142,7 +142,7 @@ fn record(
 }
 
 /// What holds something has something here: partition tables, file systems, labels of others.
-const HEAD_BYTES: usize = 128 << 10;
+pub(crate) const HEAD_BYTES: usize = 128 << 10;
 
 /// Copies may differ everywhere, what has no copy nowhere.
 fn write_regions(table: &Table, own: usize, member: &Candidate, drive: &mut Drive<'_>) -> Result<(), ArrayError> {

@@ -172,7 +172,9 @@ impl Shared {
             let regions = shared.regions(&piece.range());
             let parts = {
                 let state = shared.lock();
-                let is_up = |part: &Part| !state.members[part.member].behind.contains_any_in_range(regions.clone());
+                let is_up = |part: &Part| {
+                    part.is_in && !state.members[part.member].behind.contains_any_in_range(regions.clone())
+                };
                 state.written(group).into_iter().filter(is_up).collect::<Vec<_>>()
             };
             let read = |part: &Part| match Frame::zeroed(length_bytes as usize) {

@@ -143,12 +143,14 @@ impl Shared {
         self.regions(&(0..self.layout.group_bytes[group])).end
     }
 
-    /// A request to a member has failed. It is given up, unless it is the last one of its group that has what was written: then its
-    /// store may still come back by itself. `false`: it is kept.
+    /// A request to a member has failed. It is given up, unless the array does not go on without it: then its store may still come back by
+    /// itself. `false`: it is kept.
     pub(crate) fn fail(&self, part: &Part, error: &StoreError) -> bool {
         let store = {
             let state = &mut *self.lock();
-            let is_last = !state.others_in(part.member).any(|other| state.members[other].has_all());
+            let lost: Vec<_> = state.lost().into_iter().chain([part.member]).collect();
+            let is_last = !state.others_in(part.member).any(|other| state.members[other].has_all())
+                || !state.goes_on_without(&lost);
             let (is_in, group) = (state.table.is_in(part.member), state.table.group_of(part.member));
             let has_successor =
                 state.table.in_group(group).any(|other| other != part.member && state.members[other].has_all());

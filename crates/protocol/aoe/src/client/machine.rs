@@ -66,6 +66,8 @@ pub(super) struct Piece {
     pub(super) tag: Option<u32>,
     /// How often it was sent.
     pub(super) copies: u32,
+    /// How many of its copies were answered with less data than was asked for.
+    pub(super) short_answers: u32,
     pub(super) sent_at: Instant,
     pub(super) due_at: Instant,
 }

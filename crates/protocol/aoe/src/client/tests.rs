@@ -200,6 +200,30 @@ fn smaller_frames_are_taken_over() {
     assert_eq!(world.completed(), None, "it is not lost for that");
 }
 
+/// What is too large for the link is never sent, and the target hears of nothing.
+#[test]
+fn frames_are_as_large_as_our_link_has_become() {
+    let mut world = World::connected(Some(9));
+    let cdb = build::read_16(Extent { lba: 5, blocks: 4 });
+    let number = world.client.order(Order { cdb, data_out: None, data_in: Frame::zeroed(2048) }).expect("room");
+    let count = |world: &mut World| {
+        let (header, argument) = world.sent_ata();
+        let (ata, _) = AtaHeader::parse(&argument).expect("a command");
+        (header, ata)
+    };
+    assert_eq!(count(&mut world).1.count, 4);
+    world.client.set_link(LinkId(0), 1500);
+    for _ in 0..2 {
+        let (header, ata) = count(&mut world);
+        assert_eq!(ata.count, 2);
+        let answer = ata.response(&Registers::success(&ata.task_file()));
+        world.answer(&header, &[&answer.to_bytes()[..], &[7; 1024]].concat());
+    }
+    assert_eq!(world.completed(), Some((number, Status::Good)));
+    world.client.set_link(LinkId(0), 9000);
+    assert_eq!(world.client.place().map(|place| place.sectors), Some(16), "as much as the target takes");
+}
+
 /// It would be asked for ever.
 #[test]
 fn a_read_that_is_answered_with_less_again_and_again_has_failed() {

@@ -28,7 +28,7 @@ impl World {
                     self.waiting.push((nexus, number, task.data_in_max_bytes));
                 }
                 TargetEvent::Closed { nexus } => self.waiting.retain(|(of, ..)| *of != nexus),
-                TargetEvent::Opened { .. } | TargetEvent::NotAllowed { .. } => {}
+                _ => {}
             }
         }
         assert!(self.target.stations().all(|(_, commands)| commands <= usize::from(BUFFERS)));

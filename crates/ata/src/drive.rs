@@ -7,6 +7,7 @@
 mod execution;
 mod facts;
 mod failure;
+mod knowledge;
 mod settings;
 
 pub use execution::{Answer, Ask, Execution, Step};

@@ -256,7 +256,8 @@ impl IdentifyDevice {
                 has_48_bit_addresses,
                 has_flush: counts(83) && word(83) & FLUSH != 0,
                 has_flush_ext: counts(83) && word(83) & FLUSH_EXT != 0,
-                has_forced_writes: counts(84) && word(84) & FORCED_WRITES != 0,
+                // They are commands of the 48-bit address feature set: in a short task file they would be other ones.
+                has_forced_writes: has_48_bit_addresses && counts(84) && word(84) & FORCED_WRITES != 0,
                 has_dma: word(49) & DMA != 0,
                 smart: (word(82) & SMART != 0).then_some(word(85) & SMART != 0),
                 write_cache: (word(82) & WRITE_CACHE != 0).then_some(word(85) & WRITE_CACHE != 0),

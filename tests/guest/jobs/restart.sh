@@ -1,16 +1,16 @@
-# restart.sh start DEVICE: begins to write with verification, in the background. restart.sh finish: ends that when every
+# restart.sh start DEVICE [SIZE]: begins to write with verification, in the background. restart.sh finish: ends that when every
 # write has been verified; none may have failed, whatever happened to the server between the two.
 . /rig/jobs/lib.sh
 
 # The sectors that were written to a device: field 7 of Documentation/block/stat.rst.
-written() { awk '{ print $7 }' "/sys/block/${1##*/}/stat"; }
+written() { awk '{ print $7 }' "/sys/dev/block/$(stat -c %Hr:%Lr "$1")/stat"; }
 has_written_more() { [ "$(written "$1")" -gt "$2" ]; }
 
 start() {
-    local device before
+    local device before size=${2:-48m}
     device=$(block_device "$1")
     before=$(written "$device")
-    fio --name=restart --filename="$device" --ioengine=libaio --direct=1 --rw=randwrite --bs=16k --iodepth=16 --size=48m \
+    fio --name=restart --filename="$device" --ioengine=libaio --direct=1 --rw=randwrite --bs=16k --iodepth=16 --size="$size" \
         --rate_iops=200 --verify=crc32c --verify_fatal=1 --do_verify=1 > "$SCRATCH/restart" 2>&1 &
     echo $! > "$SCRATCH/restart.pid"
     within 20 has_written_more "$device" "$before"

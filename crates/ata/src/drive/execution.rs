@@ -76,24 +76,36 @@ impl Execution {
     fn start(&mut self, drive: &mut Drive) -> Step {
         self.asks.clear();
         let command = Command::parse(&self.task_file);
-        // IDENTIFY DEVICE tells what is true now.
-        if drive.facts.is_none() || command == Some(Command::IdentifyDevice) {
-            self.learning = Some(Learning::default());
-            return self.learn(drive);
+        match drive.known.facts() {
+            // IDENTIFY DEVICE tells what is true now.
+            Some(facts) if command != Some(Command::IdentifyDevice) => self.work(&facts, drive),
+            _ => {
+                self.learning = Some(Learning::new(drive.known.ask()));
+                self.learn(drive)
+            }
         }
-        self.work(drive)
     }
 
     /// Asks the next question about the unit; after the last one the command begins.
     fn learn(&mut self, drive: &mut Drive) -> Step {
-        let Some(learning) = &mut self.learning else { return self.work(drive) };
+        let Some(learning) = &mut self.learning else { return self.refuse(error::ABRT) };
         if let Some(cdb) = learning.question() {
             self.asks.push_back(Ask { cdb, data_out: None, data_in_max_bytes: ANSWER_BYTES.into() });
             return self.next();
         }
-        drive.facts = learning.facts().map(Arc::new);
+        let (asked, is_whole, facts) = (learning.asked(), learning.is_whole(), learning.facts().map(Arc::new));
         self.learning = None;
-        if drive.facts.is_some() { self.work(drive) } else { self.refuse(error::ABRT) }
+        match facts {
+            None => self.refuse(error::ABRT),
+            // What a reservation keeps back is asked for again by the next command.
+            Some(facts) if !is_whole => self.work(&facts, drive),
+            Some(facts) if drive.known.learn(asked, Arc::clone(&facts)) => self.work(&facts, drive),
+            // Another command has asked since then, or was told of a change.
+            Some(_) => match drive.known.facts() {
+                Some(newer) => self.work(&newer, drive),
+                None => self.begin_anew(drive),
+            },
+        }
     }
 
     /// What the unit has answered to the last [`Step::Ask`].
@@ -104,7 +116,7 @@ impl Execution {
             Status::Busy | Status::TaskSetFull | Status::TaskAborted => {
                 self.asks.front().cloned().map_or_else(|| self.refuse(error::ABRT), Step::Later)
             }
-            Status::ReservationConflict => self.refuse(error::ABRT),
+            Status::ReservationConflict => self.kept_out(drive),
             Status::CheckCondition => match Sense::parse(&reply.sense) {
                 Some(sense) if sense.key == SenseKey::UnitAttention => self.attend(drive),
                 Some(sense) => self.failed(&sense, drive),
@@ -124,9 +136,23 @@ impl Execution {
 
     /// An ATA disk has no unit attentions: what they tell is looked at, and the command begins anew.
     fn attend(&mut self, drive: &mut Drive) -> Step {
-        drive.facts = None;
+        drive.known.forget();
+        self.begin_anew(drive)
+    }
+
+    fn begin_anew(&mut self, drive: &mut Drive) -> Step {
         self.attentions += 1;
         if self.attentions > ATTENTIONS_MAX { self.refuse(error::ABRT) } else { self.start(drive) }
+    }
+
+    /// Somebody has reserved the unit. What an ATA disk says of itself it says to everybody.
+    fn kept_out(&mut self, drive: &mut Drive) -> Step {
+        let Some(learning) = self.learning.as_mut().filter(|learning| learning.may_be_refused()) else {
+            return self.refuse(error::ABRT);
+        };
+        learning.withheld();
+        self.asks.pop_front();
+        self.learn(drive)
     }
 
     fn failed(&mut self, sense: &Sense, drive: &mut Drive) -> Step {
@@ -139,8 +165,7 @@ impl Execution {
     }
 
     /// Does what the command says, with a unit that is known.
-    fn work(&mut self, drive: &mut Drive) -> Step {
-        let Some(facts) = drive.facts.clone() else { return self.refuse(error::ABRT) };
+    fn work(&mut self, facts: &Facts, drive: &mut Drive) -> Step {
         let Some(command) = Command::parse(&self.task_file) else { return self.refuse(error::ABRT) };
         match command {
             Command::Read { is_multiple: true, .. } | Command::Write { is_multiple: true, .. }
@@ -148,18 +173,18 @@ impl Execution {
             {
                 self.refuse(error::ABRT)
             }
-            Command::Read { place, .. } => self.read(&facts, place),
-            Command::Write { place, is_stable, .. } => self.write(&facts, place, is_stable || !drive.write_cache),
-            Command::Verify(place) => self.at(&facts, place, Way::Read, |this, extent| {
+            Command::Read { place, .. } => self.read(facts, place),
+            Command::Write { place, is_stable, .. } => self.write(facts, place, is_stable || !drive.write_cache),
+            Command::Verify(place) => self.at(facts, place, Way::Read, |this, extent| {
                 this.ask(build::verify_16(extent), None, 0);
             }),
             Command::Flush => {
                 self.ask(build::synchronize_cache_16(Extent { lba: 0, blocks: 0 }), None, 0);
                 self.next()
             }
-            Command::Trim { blocks } => self.trim(&facts, blocks),
-            Command::Zero { place, may_trim } => self.zero(&facts, place, may_trim),
-            command => self.at_once(command, &facts, drive),
+            Command::Trim { blocks } => self.trim(facts, blocks),
+            Command::Zero { place, may_trim } => self.zero(facts, place, may_trim),
+            command => self.at_once(command, facts, drive),
         }
     }
 

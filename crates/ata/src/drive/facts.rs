@@ -80,12 +80,36 @@ impl Question {
 }
 
 /// Questions that are being asked.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Learning {
+    /// The number of this time.
+    asked: u64,
     answers: Vec<Vec<u8>>,
+    /// Somebody's reservation has kept an answer back.
+    is_partial: bool,
 }
 
 impl Learning {
+    pub(super) fn new(asked: u64) -> Learning {
+        Learning { asked, answers: Vec::new(), is_partial: false }
+    }
+
+    /// The number of this time.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Whether the answers tell all that the unit would tell if nobody had reserved it.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.is_partial
+    }
+
+    /// There is no answer to the last question as long as somebody has the unit reserved.
+    pub(super) fn withheld(&mut self) {
+        self.is_partial = true;
+        self.answers.push(Vec::new());
+    }
+
     /// The next question; `None` when all are answered.
     pub(super) fn question(&mut self) -> Option<Cdb> {
         loop {

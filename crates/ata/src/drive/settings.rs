@@ -1,8 +1,7 @@
 //! What a host has set of its drive, and what is known of the unit behind it.
 
-use std::sync::Arc;
-
 use super::facts::Facts;
+use super::knowledge::Knowledge;
 use crate::command::{Feature, TransferMode};
 use crate::identify::{Abilities, IdentifyDevice, MULTIPLE_MAX, Trim};
 
@@ -17,14 +16,21 @@ pub struct Drive {
     pub(super) dma_mode: Option<u8>,
     /// Which run of its target this is, for hosts that would know.
     pub(super) run: Option<u64>,
-    /// What the unit has said of itself; none before it was asked, and after it has told of a change.
-    pub(super) facts: Option<Arc<Facts>>,
+    /// What the unit has said of itself.
+    pub(super) known: Knowledge,
 }
 
 impl Default for Drive {
     /// As after power on.
     fn default() -> Self {
-        Drive { multiple: MULTIPLE_MAX, write_cache: true, smart: true, dma_mode: None, run: None, facts: None }
+        Drive {
+            multiple: MULTIPLE_MAX,
+            write_cache: true,
+            smart: true,
+            dma_mode: None,
+            run: None,
+            known: Knowledge::default(),
+        }
     }
 }
 
@@ -44,7 +50,7 @@ impl Drive {
     /// What the host has set, for whatever unit is there next.
     #[must_use]
     pub fn settings(&self) -> Drive {
-        Drive { facts: None, ..self.clone() }
+        Drive { known: Knowledge::default(), ..self.clone() }
     }
 
     /// Takes a setting over.

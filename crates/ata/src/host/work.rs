@@ -160,7 +160,13 @@ impl Host {
                 }
                 self.work(extent, Work::Write { extent, is_stable })
             }
-            // A disk without the command has nothing that it could lose.
+            // It could lose what was written, and has no command against that.
+            BlockCommand::SynchronizeCache { .. }
+                if !self.can_flush() && self.disk.abilities.write_cache == Some(true) =>
+            {
+                Err(unknown())
+            }
+            // A disk with neither the command nor a cache that it tells of has nothing to lose: so Linux takes it, too.
             BlockCommand::SynchronizeCache { .. } if !self.can_flush() => told(&[], 0),
             BlockCommand::SynchronizeCache { .. } => Ok(Plan::Do(Work::Flush)),
             BlockCommand::Unmap { .. } if self.disk.trim.is_some() => self.unmap(data_out),
@@ -221,6 +227,16 @@ impl Host {
         match self.disk.abilities.has_48_bit_addresses {
             true => TaskFile::long(command, 0, count, [b0, b1, b2, b3, b4, b5], DEVICE_LBA),
             false => TaskFile::short(command, 0, count as u8, [b0, b1, b2], 0xe0 | b3 & 0x0f),
+        }
+    }
+
+    /// How many sectors, or blocks of ranges, one command for this work takes at the most, whatever the wire takes.
+    #[must_use]
+    pub fn parts_max(&self, work: &Work) -> u32 {
+        match work {
+            // A disk that says no number takes one block.
+            Work::Trim { .. } => self.disk.trim.map_or(1, |trim| u32::from(trim.blocks_max).max(1)),
+            _ => u32::MAX,
         }
     }
 

@@ -32,6 +32,13 @@ fn url(world: &World, address: &str) -> String {
     format!("aoe://{}/{address}", world.interface())
 }
 
+/// Waits until the target 7.3 answers.
+#[track_caller]
+fn wait_for_target(world: &World) {
+    let everywhere = format!("aoe://{}", world.interface());
+    wait_until("the target answers", TIMEOUT, || sanwire(world, &["ls", &everywhere]).contains("7.3"));
+}
+
 /// Where programs for administrators are, whatever the path says.
 fn tool(name: &str) -> String {
     let places = ["/usr/sbin", "/sbin", "/usr/bin"].map(|place| format!("{place}/{name}"));
@@ -50,16 +57,20 @@ fn copy_and_compare(world: &World, address: &str, seed: u64) {
     assert!(read[..CONTENT_BYTES] == content, "what was read is what was written");
 }
 
+/// What a tool on the client's host says.
+#[track_caller]
+fn ask(world: &World, program: &str, arguments: &[&str]) -> String {
+    let mut command = world.on_client(tool(program));
+    command.args(arguments);
+    run_ok(command, TIMEOUT)
+}
+
 #[test]
 fn tools_of_others_find_and_ask_an_aoe_target() {
     let test = "tools_of_others_find_and_ask_an_aoe_target";
     let Some(world) = World::new(test, 1500, &["aoeping", "aoecfg"]) else { return };
     let mut server = serve(&world, &["disk=ram:8M,shelf=7,slot=3", "other=ram:4M"]);
-    let ask = |program: &str, arguments: &[&str]| {
-        let mut command = world.on_client(tool(program));
-        command.args(arguments);
-        run_ok(command, TIMEOUT)
-    };
+    let ask = |program: &str, arguments: &[&str]| ask(&world, program, arguments);
     let found = ask("aoeping", &["-v", "7", "3", world.interface()]);
     assert!(found.contains("found e7.3") && found.contains("config query response"), "{found}");
     // The second volume has the second number.
@@ -124,6 +135,8 @@ fn frames_are_lost_and_an_aoe_server_killed_without_an_error() {
     assert_eq!(copying.code, Some(0), "{copying:?}");
     let stored = fs::read(&store).expect("the store");
     assert!(stored[..CONTENT_BYTES] == pattern(2, CONTENT_BYTES));
+    // A copy that was over before has not waited for it.
+    wait_for_target(&world);
     assert!(server.stop().success(), "{}", server.log());
 }
 
@@ -157,6 +170,27 @@ fn aoe_addresses_that_were_chosen_are_kept_over_restarts() {
 }
 
 #[test]
+fn what_is_set_of_an_aoe_target_is_kept_through_a_death_of_the_server() {
+    let test = "what_is_set_of_an_aoe_target_is_kept_through_a_death_of_the_server";
+    let Some(world) = World::new(test, 1500, &["aoecfg"]) else { return };
+    let mut server = serve(&world, &["disk=ram:8M,shelf=7,slot=3", "other=ram:4M"]);
+    ask(&world, "aoecfg", &["-c", "set", "-s", "ours", "7", "3", world.interface()]);
+    // It was told that it is set, so it is. The tool asks once.
+    server.kill();
+    server.restart();
+    wait_for_target(&world);
+    let told = ask(&world, "aoecfg", &["7", "3", world.interface()]);
+    assert!(told.contains("ours"), "{told}");
+    assert!(server.stop().success(), "{}", server.log());
+    // The settings of a volume that is not there any more are not those of the next one at its address.
+    let mut server = serve(&world, &["another=ram:8M,shelf=7,slot=3"]);
+    wait_for_target(&world);
+    let told = ask(&world, "aoecfg", &["7", "3", world.interface()]);
+    assert!(!told.contains("ours"), "{told}");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
 fn an_aoe_volume_is_attached_as_a_file() {
     let Some(world) = World::new("an_aoe_volume_is_attached_as_a_file", 9000, &["fusermount3"]) else { return };
     let mut server = serve(&world, &["disk=ram:8M,shelf=7,slot=3"]);
@@ -167,6 +201,15 @@ fn an_aoe_volume_is_attached_as_a_file() {
     file.sync_all().expect("it is flushed");
     let mut read = vec![0; content.len()];
     file.read_exact_at(&mut read, 4096).expect("it is read");
+    assert!(read == content);
+    // Both ends follow.
+    world.set_mtu(1500);
+    let content = pattern(10, 1 << 20);
+    file.write_all_at(&content, 4096).expect("it is written in smaller frames");
+    file.sync_all().expect("it is flushed");
+    drop(file);
+    let file = fs::File::open(&attached.place).expect("the attached file");
+    file.read_exact_at(&mut read, 4096).expect("it is read in smaller frames");
     assert!(read == content);
     drop(file);
     attached.detach(&world);
@@ -181,8 +224,7 @@ fn our_client_uses_vblade() {
     let mut command: Command = world.on_server(tool("vblade"));
     command.args(["-m", world.client_mac(), "7", "3", world.interface()]).arg(&store);
     let mut vblade = Process::spawn("vblade", command, world.scratch.path("vblade.log"));
-    let everywhere = format!("aoe://{}", world.interface());
-    wait_until("vblade answers", TIMEOUT, || sanwire(&world, &["ls", &everywhere]).contains("7.3"));
+    wait_for_target(&world);
     copy_and_compare(&world, "7.3", 3);
     assert!(vblade.is_alive(), "{}", vblade.log());
     vblade.signal(Signal::TERM);

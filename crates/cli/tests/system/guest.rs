@@ -2,6 +2,7 @@
 //!
 //! These tests take long, so they are run by `cargo xtask test`, or by `cargo test -p sanwire --test system -- --ignored guest::`.
 
+mod aoe;
 mod iscsi;
 mod optical;
 mod package;
@@ -14,16 +15,19 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
 #[ignore = "boots a Linux guest"]
-fn another_kernel_attaches_volumes_over_both_wires() {
-    let test = "another_kernel_attaches_volumes_over_both_wires";
+fn another_kernel_attaches_volumes_over_both_wires_and_has_a_driver_for_a_third() {
+    let test = "another_kernel_attaches_volumes_over_both_wires_and_has_a_driver_for_a_third";
     let Some(world) = World::new(test, 1500, &[]) else { return };
     let Some(mut guest) = Guest::boot(&world, test) else { return };
     let [ethernet, ip] = GUEST_LINKS;
-    let wires = [format!("hs-eth:{}", ethernet.interface), format!("hs-ip:{}", ip.server)];
+    let [eth, udp, aoe] =
+        [format!("hs-eth:{}", ethernet.interface), format!("hs-ip:{}", ip.server), format!("aoe:{}", ip.interface)];
     let volume = format!("disk=file:{},size=512M", world.scratch.text("disk.img"));
-    let options = ["--allow", "any", "--wire", &wires[0], "--wire", &wires[1]];
-    let mut server = Server::start_with(&world, &[&volume], &options);
+    let for_aoe = format!("beside=file:{},{}", world.scratch.text("aoe.img"), aoe::VOLUME);
+    let options = ["--allow", "any", "--wire", &eth, "--wire", &udp, "--wire", &aoe];
+    let mut server = Server::start_with(&world, &[&volume, &for_aoe], &options);
     guest.run("sanwire", &[&format!("hs+eth://eth0/{SERVER_NAME}/disk"), "filesystem", "ext4"], LIMIT);
     guest.run("sanwire", &[&format!("hs+ip://{}/disk", ip.server), "fio-verify"], LIMIT);
+    aoe::the_driver_of_linux_finds_a_target_and_writes_on_when_the_server_is_back(&world, &mut guest, &mut server);
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -203,6 +203,26 @@ pub const LOGGED_STALLS: Quota =
 /// Sessions of a shard. Each has one connection or none.
 pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 16_384);
 
+/// Stations at AoE targets. The one that was idle for the longest time gives way to a new one.
+pub const AOE_STATIONS: Quota = Quota::held(Holder::Shard, "AoE stations at targets", 4096);
+
+/// AoE stations that give a target their first command: after a restart all come back, and any MAC address can be made up, each of which
+/// takes memory and the place of one that is idle.
+pub const AOE_BEGINNINGS: Quota =
+    Quota::per_second(Holder::Shard, "AoE stations that begin to use a target", 256, 1024);
+
+/// Commands of an AoE station at a target: what the target announces as its buffers. Linux keeps up to 64.
+pub const AOE_COMMANDS: Quota = Quota::held(Holder::Session, "AoE commands under way", 128);
+
+/// Those of them that read without an answer that would take time to send.
+pub const AOE_VERIFIES: Quota = Quota::held(Holder::Session, "AoE VERIFY commands that are executed", 8);
+
+/// Questions that one frame asks all AoE targets, each of which answers.
+pub const AOE_QUESTIONS: Quota = Quota::per_second(Holder::Shard, "AoE questions to all targets", 100, 64);
+
+/// Those of one station.
+pub const AOE_QUESTIONS_OF_ADDRESS: Quota = Quota::per_second(Holder::Address, "AoE questions to all targets", 10, 4);
+
 /// Every quota, in the order in which people are shown them.
 pub const ALL: &[&Quota] = &[
     &HANDSHAKES_UNPROVEN,
@@ -221,6 +241,7 @@ pub const ALL: &[&Quota] = &[
     &HANDSHAKES_OF_ADDRESS,
     &SESSIONS_OF_ADDRESS,
     &ISCSI_CONNECTIONS_OF_ADDRESS,
+    &AOE_QUESTIONS_OF_ADDRESS,
     &MEMORY_OF_CLIENT,
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
@@ -242,6 +263,8 @@ pub const ALL: &[&Quota] = &[
     &ISCSI_KEPT_HEAP_BYTES,
     &ISCSI_LENT_BYTES,
     &HALF_OPENS_OF_SESSION,
+    &AOE_COMMANDS,
+    &AOE_VERIFIES,
     &REGISTRATIONS,
     &DISTURBANCES,
     &LOGGED_STALLS,
@@ -253,6 +276,9 @@ pub const ALL: &[&Quota] = &[
     &GUESSING_NETWORKS,
     &HALF_OPENS,
     &SESSIONS,
+    &AOE_STATIONS,
+    &AOE_BEGINNINGS,
+    &AOE_QUESTIONS,
     &LOGGED_REFUSALS,
     &LOGGED_SESSIONS,
     &LOGINS,

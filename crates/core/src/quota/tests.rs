@@ -109,6 +109,20 @@ const TESTS: &[(&Quota, &str, &str)] = &[
     (&ISCSI_KEPT_HEAP_BYTES, ISCSI, "what_is_kept_for_recovery_is_bounded_outside_the_memory_for_data_too"),
     (&ISCSI_LENT_BYTES, ISCSI_PLACES, "who_has_much_of_a_store_waiting_gets_copies"),
     (&HALF_OPENS_OF_SESSION, HANDSHAKES, "one_session_has_few_handshakes_under_way_on_a_path_however_often_it_begins"),
+    (
+        &AOE_QUESTIONS_OF_ADDRESS,
+        AOE_LIMITS,
+        "who_asks_all_targets_again_and_again_and_who_does_it_under_many_names_is_not_answered",
+    ),
+    (
+        &AOE_QUESTIONS,
+        AOE_LIMITS,
+        "who_asks_all_targets_again_and_again_and_who_does_it_under_many_names_is_not_answered",
+    ),
+    (&AOE_COMMANDS, AOE, "no_more_is_under_way_than_is_announced_and_nothing_twice"),
+    (&AOE_VERIFIES, AOE, "a_verify_reads_no_more_than_a_read_and_few_are_executed_at_once"),
+    (&AOE_STATIONS, AOE, "that_settings_are_given_up_is_told_once"),
+    (&AOE_BEGINNINGS, AOE, "stations_that_are_made_up_do_not_come_without_end"),
     (&REGISTRATIONS, RESERVATIONS, "who_registers_initiators_without_number_leaves_room_for_others_to_fence_it_off"),
     (
         &DISTURBANCES,
@@ -145,6 +159,8 @@ const TESTS: &[(&Quota, &str, &str)] = &[
 ];
 
 const ANSWERS: &str = "protocol/hyperscsi/src/server/tests/answers.rs";
+const AOE: &str = "protocol/aoe/src/target/server/tests.rs";
+const AOE_LIMITS: &str = "protocol/aoe/src/target/limits.rs";
 const AUDIT: &str = "server/src/manage/audit/tests.rs";
 const GATE: &str = "protocol/hyperscsi/src/server/tests/strangers.rs";
 const GATES: &str = "security/src/gate.rs";

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use sanwire_aoe::{Client, ClientConfig, ClientEvent, Failure as WireFailure, Order as WireOrder, Place, question};
-use sanwire_core::{Instant, Lun, Protection};
+use sanwire_core::{Instant, LinkId, Lun, Protection};
 use sanwire_io::{Clock, Waker};
 
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
@@ -20,7 +20,7 @@ const RECEIVE_BUDGET: usize = 64;
 /// Packets sent before the driver looks for what has arrived.
 const TRANSMIT_BUDGET: usize = 256;
 
-/// How often the ports are looked after while there is no connection.
+/// How often the ports are looked after: those of a connection may carry more or less than before.
 const TEND_EVERY: Duration = Duration::from_secs(2);
 
 /// How often those are asked who may be there.
@@ -36,6 +36,7 @@ const COMMANDS_MAX: u16 = 128;
 pub(crate) struct Aoe {
     protocol: Client,
     ports: Ports,
+    links: Vec<LinkId>,
     name: String,
     is_seeking: bool,
     tend_at: Instant,
@@ -55,7 +56,19 @@ impl Aoe {
             first_tag: first_tag()?,
         };
         let protocol = Client::new(config, now);
-        Ok(Aoe { protocol, ports, name: address.to_string(), is_seeking: true, tend_at: now + TEND_EVERY })
+        let links = places.iter().map(|place| place.link).collect();
+        Ok(Aoe { protocol, ports, links, name: address.to_string(), is_seeking: true, tend_at: now + TEND_EVERY })
+    }
+
+    fn tend(&mut self) {
+        if self.is_seeking {
+            self.ports.tend()
+        } else {
+            self.ports.mend()
+        }
+        for link in &self.links {
+            self.protocol.set_link(*link, self.ports.end(*link).packet_max_bytes as usize);
+        }
     }
 
     fn info(&self, place: Place) -> ServerInfo {
@@ -78,9 +91,9 @@ fn first_tag() -> Result<u32, ConnectError> {
 
 impl Session for Aoe {
     fn receive(&mut self, now: Instant) -> usize {
-        if self.is_seeking && now >= self.tend_at {
+        if now >= self.tend_at {
             self.tend_at = now + TEND_EVERY;
-            self.ports.tend();
+            self.tend();
         }
         let protocol = &mut self.protocol;
         self.ports.receive(RECEIVE_BUDGET, &mut |path, bytes| protocol.handle_input(path, bytes, now))

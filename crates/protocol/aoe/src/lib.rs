@@ -5,11 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod record;
 mod shelves;
 mod target;
 pub mod wire;
 
 pub use client::{Client, ClientConfig, ClientEvent, Failure, Found, Order, Place, found, question};
-pub use shelves::{Entry, Shelves};
+pub use shelves::{Entry, Shelves, TargetSettings};
 pub use target::{Counters, Target, TargetConfig, TargetEvent};
 pub use wire::{Address, AddressError, ETHERTYPE};

@@ -5,6 +5,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sanwire_core::{Lun, MacAddress};
 
+use crate::record::Record;
 use crate::wire::{
     Address, Config, ConfigOrder, Directive, MaskError, MaskOrder, MaskRequest, Reserve, ReserveOrder, WireError,
 };
@@ -19,16 +20,26 @@ const RESERVED_MAX: usize = 185;
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Slot {
     lun: Lun,
-    config: Vec<u8>,
+    set: TargetSettings,
+}
+
+/// What initiators have set of a target.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct TargetSettings {
+    /// Its config string, up to 1,024 bytes.
+    pub config: Vec<u8>,
     /// Who may use it; nobody: everybody.
-    masks: Vec<MacAddress>,
+    pub masks: Vec<MacAddress>,
     /// Who has it for himself; nobody: it is free.
-    reserved: Vec<MacAddress>,
+    pub reserved: Vec<MacAddress>,
 }
 
 /// The targets that there are.
 #[derive(Debug, Default)]
-pub struct Shelves(RwLock<BTreeMap<Address, Slot>>);
+pub struct Shelves {
+    slots: RwLock<BTreeMap<Address, Slot>>,
+    record: Record,
+}
 
 /// Whether a station may give commands to a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,8 +55,41 @@ pub enum Entry {
 impl Shelves {
     /// Serves a unit at an address from now on; what was set of a target that was there before is forgotten.
     pub fn put(&self, address: Address, lun: Lun) {
-        let slot = Slot { lun, config: Vec::new(), masks: Vec::new(), reserved: Vec::new() };
-        self.write().insert(address, slot);
+        self.restore(address, lun, TargetSettings::default());
+    }
+
+    /// Serves a unit at an address from now on, with what was set of it before.
+    pub fn restore(&self, address: Address, lun: Lun, set: TargetSettings) {
+        self.write().insert(address, Slot { lun, set });
+    }
+
+    /// What is set of targets is kept by somebody from now on: `ring` is called after every change, and whoever hears it takes
+    /// [`Shelves::settings`] and tells [`Shelves::kept`]. Until then nobody is told that what he has set is set.
+    pub fn keep_with(&self, ring: Box<dyn Fn() + Send + Sync>) {
+        self.record.keep_with(ring);
+    }
+
+    /// What is set of all targets, and the number of the last change.
+    #[must_use]
+    pub fn settings(&self) -> (u64, Vec<(Address, TargetSettings)>) {
+        let shelves = self.read();
+        let settings = shelves.iter().map(|(address, slot)| (*address, slot.set.clone()));
+        (self.record.last(), settings.collect())
+    }
+
+    /// All changes up to this one are kept.
+    pub fn kept(&self, change: u64) {
+        self.record.kept(change);
+    }
+
+    /// The last change, if it is not kept.
+    pub(crate) fn unkept(&self) -> Option<u64> {
+        Some(self.record.last()).filter(|change| !self.is_kept(*change))
+    }
+
+    /// Whether a change is kept, or nobody keeps any.
+    pub(crate) fn is_kept(&self, change: u64) -> bool {
+        self.record.is_kept(change)
     }
 
     /// Serves the unit of a number no longer.
@@ -81,7 +125,7 @@ impl Shelves {
     pub fn entry(&self, address: Address, station: MacAddress) -> Entry {
         match self.read().get(&address) {
             Some(slot) if !slot.is_open_to(station) => Entry::Absent,
-            Some(slot) if !slot.reserved.is_empty() && !slot.reserved.contains(&station) => Entry::Reserved,
+            Some(slot) if !slot.set.reserved.is_empty() && !slot.set.reserved.contains(&station) => Entry::Reserved,
             Some(slot) => Entry::Open(slot.lun),
             None => Entry::Absent,
         }
@@ -103,7 +147,7 @@ impl Shelves {
         let Some(order) = query.order() else { return Some(Err(WireError::BadArgument)) };
         if !matches!(order, ConfigOrder::Set | ConfigOrder::ForceSet) {
             // All shards ask, and none waits for another.
-            let config = self.read().get(&address)?.config.clone();
+            let config = self.read().get(&address)?.set.config.clone();
             let is_asked_for = match order {
                 ConfigOrder::Test => config == query.string,
                 ConfigOrder::TestPrefix => config.starts_with(query.string),
@@ -112,18 +156,18 @@ impl Shelves {
             return is_asked_for.then_some(Ok(config));
         }
         let mut shelves = self.write();
-        let config = &mut shelves.get_mut(&address)?.config;
+        let config = &mut shelves.get_mut(&address)?.set.config;
         if order == ConfigOrder::Set && !config.is_empty() {
             return Some(Err(WireError::ConfigPresent));
         }
-        *config = query.string.to_vec();
+        self.change(config, query.string.to_vec());
         Some(Ok(config.clone()))
     }
 
     /// The list of stations that may use a target after a request, and why it was not changed. All of the changes are made, or none.
     pub(crate) fn mask(&self, address: Address, request: &MaskRequest) -> Option<(Vec<MacAddress>, Option<MaskError>)> {
         let mut shelves = self.write();
-        let masks = &mut shelves.get_mut(&address)?.masks;
+        let masks = &mut shelves.get_mut(&address)?.set.masks;
         if request.order == MaskOrder::Read {
             return Some((masks.clone(), None));
         }
@@ -138,7 +182,7 @@ impl Shelves {
         if changed.len() > MASKS_MAX {
             return Some((masks.clone(), Some(MaskError::Full)));
         }
-        *masks = changed;
+        self.change(masks, changed);
         Some((masks.clone(), None))
     }
 
@@ -150,30 +194,38 @@ impl Shelves {
         request: &Reserve,
     ) -> Option<Result<Vec<MacAddress>, WireError>> {
         let mut shelves = self.write();
-        let reserved = &mut shelves.get_mut(&address)?.reserved;
+        let reserved = &mut shelves.get_mut(&address)?.set.reserved;
         let is_foreign = !reserved.is_empty() && !reserved.contains(&station);
         match request.order {
             ReserveOrder::Read => {}
             _ if request.stations.len() > RESERVED_MAX => return Some(Err(WireError::BadArgument)),
             ReserveOrder::Set if is_foreign => return Some(Err(WireError::Reserved)),
-            ReserveOrder::Set | ReserveOrder::ForceSet => reserved.clone_from(&request.stations),
+            ReserveOrder::Set | ReserveOrder::ForceSet => self.change(reserved, request.stations.clone()),
         }
         Some(Ok(reserved.clone()))
     }
 
+    /// Changes what is set, under the lock by which it is read.
+    fn change<T: PartialEq>(&self, set: &mut T, to: T) {
+        if *set != to {
+            *set = to;
+            self.record.changed();
+        }
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Address, Slot>> {
         // Each change is whole: nobody leaves it half made.
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.slots.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<Address, Slot>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.slots.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Slot {
     fn is_open_to(&self, station: MacAddress) -> bool {
-        self.masks.is_empty() || self.masks.contains(&station)
+        self.set.masks.is_empty() || self.set.masks.contains(&station)
     }
 }
 
@@ -235,6 +287,36 @@ mod tests {
         assert_eq!(shelves.reserve(ADDRESS, OTHER, &forced), Some(Ok(vec![OTHER])));
         assert_eq!(shelves.reserve(ADDRESS, OTHER, &set(ReserveOrder::Set, &[])), Some(Ok(vec![])));
         assert!(matches!(shelves.entry(ADDRESS, HOST), Entry::Open(_)));
+    }
+
+    #[test]
+    fn what_is_set_is_told_to_who_keeps_it_and_comes_back() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicU32, Ordering};
+
+        let (shelves, rung) = (shelves(), Arc::new(AtomicU32::new(0)));
+        let ask = |order, string: &[u8]| shelves.configure(ADDRESS, &Config::query(order, string));
+        ask(ConfigOrder::ForceSet, b"before");
+        assert_eq!(shelves.unkept(), None, "nobody keeps anything");
+        let bell = Arc::clone(&rung);
+        shelves.keep_with(Box::new(move || _ = bell.fetch_add(1, Ordering::Relaxed)));
+        for string in [&b"ours"[..], b"ours"] {
+            ask(ConfigOrder::ForceSet, string);
+        }
+        ask(ConfigOrder::Read, &[]);
+        assert_eq!(rung.load(Ordering::Relaxed), 1, "the others change nothing");
+        let change = shelves.unkept().expect("a change");
+        shelves.reserve(ADDRESS, HOST, &Reserve { order: ReserveOrder::Set, stations: vec![HOST] });
+        shelves.kept(change);
+        assert!(shelves.is_kept(change) && shelves.unkept().is_some(), "another one came meanwhile");
+        let (last, settings) = shelves.settings();
+        shelves.kept(last);
+        assert_eq!(shelves.unkept(), None);
+        let [(ADDRESS, set)] = &settings[..] else { panic!("{settings:?}") };
+        let after = Shelves::default();
+        after.restore(ADDRESS, Lun::new(5).unwrap(), set.clone());
+        assert_eq!(after.entry(ADDRESS, OTHER), Entry::Reserved);
+        assert_eq!(after.settings().1, settings);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The target's end: units served at addresses, on any number of links.
 
 mod counters;
+mod limits;
 mod nexus;
 mod recent;
 mod server;

@@ -110,6 +110,12 @@ impl Keeps {
         without: "those that are not written in the configuration may be others than before",
         version: VERSION,
     };
+    /// What initiators have set of targets of ATA over Ethernet.
+    pub(crate) const AOE_SETTINGS: Keeps = Keeps {
+        what: "the config strings, masks and reservations of AoE targets",
+        without: "none of them is set, and every allowed station may use every AoE target",
+        version: VERSION,
+    };
     /// Who has used volumes.
     pub(crate) const USES: Keeps = Keeps {
         what: "who uses which volumes",

@@ -82,6 +82,23 @@ fn aoe_deaths() {
     });
 }
 
+/// Requests fail, and flushes fail that have lost something, while what is said of it is lost on the way, too.
+#[test]
+fn aoe_errors() {
+    run_seeds("aoe_errors", 1000, |seed| {
+        let random = &mut plan_random(64, seed);
+        let mut plan = plan(random);
+        bad_link(&mut plan, random);
+        slow_disk(&mut plan, random);
+        plan.disk.error_per_million = random.choose(&[0, 20_000, 100_000]);
+        plan.disk.loss_per_million = random.choose(&[0, 100_000, 500_000]);
+        for _ in 0..random.range(0..=4) {
+            plan.faults.push((random.micros(1_000..=3_000_000), Fault::Evict));
+        }
+        World::live(plan, seed)
+    });
+}
+
 /// The same seed goes the same way: without that none could be looked into.
 #[test]
 fn aoe_seeds_are_repeated() {

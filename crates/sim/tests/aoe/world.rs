@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_aoe::{Address, Client, ClientConfig, ClientEvent, Order, Shelves, Target, TargetConfig, TargetEvent};
-use sanwire_buffer::{Frame, Packet, Region, Slice};
+use sanwire_buffer::{Packet, Region};
 use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
 use sanwire_device::NexusPorts;
 use sanwire_engine::Handle;
+use sanwire_scsi::Status;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
-use sanwire_scsi::{Extent, Status, build};
-use sanwire_sim::content::{BLOCK_BYTES, fill};
 use sanwire_sim::disk::{DiskPlan, SimDisk};
 use sanwire_sim::executor::{Counts, Executor, logical_units};
-use sanwire_sim::model::{Model, Range, Tick};
+use sanwire_sim::hearing::Hearing;
+use sanwire_sim::model::{Model, Range};
 use sanwire_sim::random::Random;
+use sanwire_sim::task::{Account, Asked, Kind, Shared, command};
 use sanwire_sim::world::Outcome;
 
 const ADDRESS: Address = Address { shelf: 7, slot: 3 };
@@ -53,6 +54,8 @@ pub enum Fault {
     Kill,
     /// The host has no power: what was not flushed may be lost.
     LosePower,
+    /// What failed flushes of the disk have lost is not even shown any more.
+    Evict,
     Start,
 }
 
@@ -79,17 +82,22 @@ struct Server {
 }
 
 /// What a client has asked.
-#[derive(Clone, Copy, Debug)]
-enum Asked {
-    Read(Range, Tick),
-    Write(u64, Range, Tick),
+#[derive(Debug)]
+struct Given {
+    asked: Asked,
+    /// How many flushes of the disk had failed before.
+    failed_before: u64,
     /// Whether the server had lost its power before, and the client had not heard of it.
-    Flush(Tick, bool),
+    was_unaware: bool,
 }
 
 struct Station {
     client: Client,
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, Given>,
+    /// What it was told of flushes that have failed.
+    hearing: Hearing,
+    /// Its writes that no flush has made stable.
+    account: Account,
     left: usize,
     /// Each client has blocks of its own: which of two clients' writes came last only they know.
     own: Range,
@@ -110,7 +118,11 @@ pub struct World {
     disk: Arc<SimDisk>,
     counts: Counts,
     model: Model,
-    next_write: u64,
+    next_operation: u64,
+    /// The clients' memory.
+    memory: Region,
+    /// Commands may fail.
+    can_fail: bool,
     trace: u64,
 }
 
@@ -142,6 +154,8 @@ impl World {
                 now,
             ),
             asked: BTreeMap::new(),
+            hearing: Hearing::default(),
+            account: Account::default(),
             left: plan.operations,
             own: Range { lba: number as u64 * share, blocks: share },
             is_unaware: false,
@@ -158,7 +172,9 @@ impl World {
             disk,
             counts: Counts::new(),
             model,
-            next_write: 1,
+            next_operation: 1,
+            memory: Region::new(8 << 20).expect("memory"),
+            can_fail: plan.disk.error_per_million > 0 || plan.disk.loss_per_million > 0,
             trace: seed,
             plan,
             random,
@@ -251,6 +267,11 @@ impl World {
                 }
             }
             Event::Fault(Fault::Start) => self.start()?,
+            Event::Fault(Fault::Evict) => {
+                if self.disk.evict() {
+                    self.model.lose();
+                }
+            }
             Event::Fault(fault) => self.die(fault),
         }
         Ok(())
@@ -337,7 +358,7 @@ impl World {
                     let key = Key(nexus, number << 32 | self.next & 0xffff_ffff);
                     server.executor.begin(key, task, &mut self.counts, now)?;
                 }
-                TargetEvent::NotAllowed { .. } => return Err("somebody is not allowed".into()),
+                other => return Err(format!("{other:?}")),
             }
         }
         for (Key(nexus, number), reply) in server.executor.take_ended(now)? {
@@ -388,21 +409,13 @@ impl World {
             let own = self.stations[client].own;
             let blocks = self.random.range(1..=own.blocks.min(24));
             let range = Range { lba: own.lba + self.random.range(0..=own.blocks - blocks), blocks };
-            let asked = match self.random.range(0..=9) {
-                0..=4 => {
-                    let operation = self.next_write;
-                    self.next_write += 1;
-                    Asked::Write(operation, range, self.model.begin_write(operation, operation, range))
-                }
-                5..=8 => Asked::Read(range, self.model.tick()),
-                _ => Asked::Flush(self.model.tick(), self.stations[client].is_unaware),
+            let kind = match self.random.range(0..=9) {
+                0..=4 => Kind::Write { is_stable: self.random.chance(100_000) },
+                5..=8 => Kind::Read,
+                _ => Kind::Flush,
             };
-            let station = &mut self.stations[client];
-            station.left -= 1;
-            if let Ok(number) = station.client.order(order(asked)) {
-                station.asked.insert(number, asked);
-                has_asked = true;
-            }
+            self.stations[client].left -= 1;
+            has_asked |= self.give(client, kind, range);
         }
         has_asked
     }
@@ -418,27 +431,59 @@ impl World {
             }
             other => return Err(format!("{other:?}")),
         };
-        let asked = self.stations[client].asked.remove(&number).ok_or("an order was answered twice")?;
-        if status != Status::Good {
-            return Err(format!("{asked:?} came to {status:?}"));
+        let given = self.stations[client].asked.remove(&number).ok_or("an order was answered twice")?;
+        let data = data_in.as_ref().map(|frame| &frame[..bytes]);
+        self.settle(client, &given, status == Status::Good, data).map_err(|what| format!("{given:?}: {what}"))
+    }
+
+    /// Gives a client something to do, if it takes it.
+    fn give(&mut self, client: usize, kind: Kind, range: Range) -> bool {
+        let operation = self.next_operation;
+        self.next_operation += 1;
+        let Some((cdb, data_out, data_in)) = command(kind, range, operation, &self.memory) else { return false };
+        let station = &mut self.stations[client];
+        let Ok(number) = station.client.order(Order { cdb, data_out, data_in }) else { return false };
+        let asked = Asked::begin(operation, kind, range, None, &mut self.model);
+        let (failed_before, was_unaware) = (self.disk.failed_flushes(), station.is_unaware);
+        station.asked.insert(number, Given { asked, failed_before, was_unaware });
+        true
+    }
+
+    /// A client was answered: that has to be what the model allows, and what the client has to be told.
+    fn settle(&mut self, client: usize, given: &Given, is_good: bool, data: Option<&[u8]>) -> Outcome<()> {
+        let (asked, station) = (given.asked, &mut self.stations[client]);
+        if !is_good && !self.can_fail {
+            return Err("it failed".into());
         }
-        match asked {
-            Asked::Write(operation, range, begun) => self.model.acknowledge_write(operation, range, begun, false),
-            Asked::Flush(_, true) if self.stations[client].is_unaware => {
-                return Err("a flush succeeded after a loss of power that nobody was told of".into());
-            }
-            Asked::Flush(begun, _) => self.model.acknowledge_flush(begun),
-            Asked::Read(range, begun) => {
-                let data = data_in.ok_or("a read without data")?;
-                self.model.check_read(None, range, begun, &data[..bytes])?;
-            }
+        if is_good && asked.kind == Kind::Flush && given.was_unaware && station.is_unaware {
+            return Err("a flush succeeded after a loss of power that nobody was told of".into());
+        }
+        let failed_flushes = self.disk.failed_flushes();
+        station.hearing.answered(&asked, is_good, self.model.tick(), given.failed_before, failed_flushes)?;
+        let is_lossy = self.plan.disk.loss_per_million > 0;
+        // A copy of a write that has failed may land all the same: it stays one that may be there.
+        if is_good || !matches!(asked.kind, Kind::Write { .. }) {
+            let mut shared = Shared {
+                model: &mut self.model,
+                counts: &self.counts,
+                blocks: self.plan.blocks,
+                next_operation: &mut self.next_operation,
+                failed_flushes,
+                is_lossy,
+                is_forsaken_for_good: false,
+            };
+            asked.settle(is_good, data, None, &mut shared)?;
+        }
+        if is_lossy {
+            station.account.note(asked, is_good, &mut self.model);
         }
         Ok(())
     }
 
     /// When all is over, and whatever was late has come, all is read once more.
     fn check_all(&mut self) -> Outcome<()> {
-        (self.plan.loss_per_million, self.plan.duplicate_per_million) = (0, 0);
+        (self.plan.loss_per_million, self.plan.duplicate_per_million, self.can_fail) = (0, 0, false);
+        self.disk.set_plan(self.plan.disk.healed());
         self.now += Duration::from_secs(20);
         self.start()?;
         self.step()?;
@@ -446,9 +491,9 @@ impl World {
             let own = self.stations[client].own;
             for lba in (own.lba..own.lba + own.blocks).step_by(8) {
                 let range = Range { lba, blocks: (own.lba + own.blocks - lba).min(8) };
-                let asked = Asked::Read(range, self.model.tick());
-                let number = self.stations[client].client.order(order(asked)).map_err(|_| "no room for a last read")?;
-                self.stations[client].asked.insert(number, asked);
+                if !self.give(client, Kind::Read, range) {
+                    return Err("no room for a last read".into());
+                }
             }
         }
         let end = self.now + Duration::from_secs(60);
@@ -475,24 +520,4 @@ fn ports(path: Path) -> NexusPorts {
         Peer::Udp(_) => MacAddress::BROADCAST,
     };
     NexusPorts { initiator: TransportId::station(mac), target: TargetPort::default() }
-}
-
-fn order(asked: Asked) -> Order {
-    let extent = |range: Range| Extent { lba: range.lba, blocks: range.blocks as u32 };
-    let bytes = |range: Range| range.blocks as usize * BLOCK_BYTES;
-    match asked {
-        Asked::Read(range, _) => {
-            Order { cdb: build::read_16(extent(range)), data_out: None, data_in: Frame::zeroed(bytes(range)) }
-        }
-        Asked::Write(version, range, _) => {
-            let mut data = vec![0; bytes(range)];
-            fill(&mut data, range.lba, version);
-            let data_out = Some(Slice::from(data));
-            Order { cdb: build::write_16(extent(range), false), data_out, data_in: None }
-        }
-        Asked::Flush(..) => {
-            let all = Extent { lba: 0, blocks: 0 };
-            Order { cdb: build::synchronize_cache_16(all), data_out: None, data_in: None }
-        }
-    }
 }

@@ -14,12 +14,19 @@ struct Unit {
     drive: Drive,
     asked: Vec<BlockCommand>,
     refusals: VecDeque<Reply>,
+    /// Somebody else has an Exclusive Access reservation.
+    is_reserved: bool,
+    /// Sectors beyond the usual ones.
+    growth: u64,
 }
 
 impl Unit {
     fn answer(&mut self, ask: &Ask) -> Reply {
         if let Some(refusal) = self.refusals.pop_front() {
             return refusal;
+        }
+        if self.is_reserved && !matches!(ask.cdb[0], 0x12 | 0x9e) {
+            return Reply::bare(Status::ReservationConflict);
         }
         let identity = Identity::new("disk0", UUID).unwrap();
         let limits = BlockLimits { maximum_unmap: 100, maximum_unmap_descriptors: 2, ..BlockLimits::default() };
@@ -32,7 +39,7 @@ impl Unit {
             (0x12, 1, page::DEVICE_IDENTIFICATION) => identity.to_page(&Default::default()),
             (0x12, 1, page::BLOCK_LIMITS) => limits.to_page(),
             (0x12, 1, page::LOGICAL_BLOCK_PROVISIONING) => thin.to_page(),
-            (0x9e, ..) => capacity().to_sixteen().to_vec(),
+            (0x9e, ..) => Capacity { blocks: SECTORS + self.growth, ..capacity() }.to_sixteen().to_vec(),
             (0x1a, ..) => refused(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE).sense,
             _ => {
                 let set = CommandSet::disk(Features { thin: true, atomic: true });
@@ -177,6 +184,65 @@ fn what_the_unit_has_to_tell_first_is_heard_and_the_command_begins_anew() {
     assert_eq!(unit.asked().len(), 1);
     unit.refusals.extend((0..40).map(|_| attention()));
     assert_eq!(unit.give(long(0x24, 0, 1, 5), &[]).registers.error, error::ABRT, "the answer stays the same");
+}
+
+/// A unit that has become larger, and a question that was asked before.
+#[test]
+fn an_answer_that_comes_late_does_not_undo_a_newer_one() {
+    let mut unit = Unit::default();
+    let identify = short(0xec, 0, 1, [0; 3]);
+    let mut drive = Drive::default();
+    let (mut early, step) = Execution::begin(identify, None, &mut drive);
+    let Step::Ask(capacity) = step else { panic!("{step:?}") };
+    let old = unit.answer(&capacity);
+    unit.growth = 500;
+    unit.drive = drive;
+    let grown = unit.give(identify, &[]).data.expect("what it is");
+    assert_eq!(IdentifyDevice::parse(&grown.to_vec()).unwrap().sectors, SECTORS + 500);
+    let mut drive = std::mem::take(&mut unit.drive);
+    let mut step = early.answered(old, &mut drive);
+    while let Step::Ask(ask) = step {
+        step = early.answered(unit.answer(&ask), &mut drive);
+    }
+    let Step::Done(Answer { data: Some(data), .. }) = step else { panic!("{step:?}") };
+    assert_eq!(IdentifyDevice::parse(&data.to_vec()).unwrap().sectors, SECTORS + 500, "it hears of it, too");
+    unit.drive = drive;
+    assert!(unit.give(long(0x24, 0, 1, SECTORS + 499), &[]).registers.is_success(), "the new sectors are there");
+}
+
+/// The answers came before the unit told somebody else of a change: they are not believed, and it is asked once more.
+#[test]
+fn an_answer_of_before_a_change_is_not_believed() {
+    let mut unit = Unit::default();
+    let read = long(0x24, 0, 1, 0);
+    let mut drive = Drive::default();
+    let (mut early, step) = Execution::begin(read, None, &mut drive);
+    let (mut told, _) = Execution::begin(read, None, &mut drive);
+    let Step::Ask(capacity) = step else { panic!("{step:?}") };
+    let mut step = early.answered(unit.answer(&capacity), &mut drive);
+    unit.growth = 500;
+    told.answered(refused(SenseKey::UnitAttention, AdditionalSense::CAPACITY_DATA_HAS_CHANGED), &mut drive);
+    let mut capacities = 0;
+    while let Step::Ask(ask) = step {
+        capacities += usize::from(ask.cdb[0] == 0x9e);
+        step = early.answered(unit.answer(&ask), &mut drive);
+    }
+    assert_eq!(capacities, 1);
+    unit.drive = drive;
+    assert!(unit.give(long(0x24, 0, 1, SECTORS + 499), &[]).registers.is_success());
+}
+
+#[test]
+fn a_unit_that_somebody_has_for_himself_says_what_it_is_and_does_nothing() {
+    let mut unit = Unit { is_reserved: true, ..Unit::default() };
+    let identify = short(0xec, 0, 1, [0; 3]);
+    let answer = unit.give(identify, &[]);
+    let disk = IdentifyDevice::parse(&answer.data.expect("what it is").to_vec()).unwrap();
+    assert_eq!((disk.sectors, &*disk.model), (SECTORS, "SANWIRE disk0"));
+    assert_eq!(unit.give(long(0x24, 0, 1, 5), &[]).registers.error, error::ABRT);
+    assert_eq!(unit.asked(), []);
+    unit.is_reserved = false;
+    assert!(unit.give(long(0x24, 0, 1, 5), &[]).registers.is_success());
 }
 
 #[test]

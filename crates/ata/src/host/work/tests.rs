@@ -70,9 +70,33 @@ fn work_is_cut_into_commands_of_the_form_that_the_disk_has() {
     let old = IdentifyDevice { abilities: Abilities::default(), ..disk() };
     let host = Host::new("7.3", old).unwrap();
     assert_eq!(host.command(&read, 2, 3), TaskFile::short(0x20, 0, 3, [0x25, 1, 0], 0xe0));
-    assert_eq!(told(&host, build::synchronize_cache_16(extent)).status, Status::Good, "it has nothing to flush");
+    assert_eq!(told(&host, build::synchronize_cache_16(extent)).status, Status::Good, "it tells of no cache");
+    let abilities = |write_cache| Abilities { write_cache, ..Abilities::default() };
+    for (write_cache, status) in [(Some(false), Status::Good), (Some(true), Status::CheckCondition)] {
+        let host = Host::new("7.3", IdentifyDevice { abilities: abilities(write_cache), ..disk() }).unwrap();
+        assert_eq!(told(&host, build::synchronize_cache_16(extent)).status, status, "a cache that is {write_cache:?}");
+    }
     let beyond = told(&host, build::read_16(Extent { lba: 1999, blocks: 2 }));
     assert_eq!(Sense::parse(&beyond.sense).unwrap().additional, AdditionalSense::LBA_OUT_OF_RANGE);
+}
+
+/// In a short task file WRITE DMA FUA EXT would have another address, or be another command.
+#[test]
+fn forced_writes_are_only_of_disks_with_long_addresses() {
+    let extent = Extent { lba: 5, blocks: 1 };
+    for has_48_bit_addresses in [true, false] {
+        let abilities = Abilities { has_48_bit_addresses, has_forced_writes: true, ..Abilities::default() };
+        let said = IdentifyDevice { abilities, ..disk() }.to_bytes();
+        let host = Host::new("7.3", IdentifyDevice::parse(&said).unwrap()).unwrap();
+        let forced = host.plan(&build::write_16(extent, true), &[0; 512]);
+        let mode = told(&host, build::mode_sense_6(PageControl::Current, mode::page::CACHING, 252)).data;
+        let mode = ModeData::parse(ModeForm::Six, &mode).unwrap();
+        match forced {
+            Plan::Do(work) => assert_eq!((host.command(&work, 0, 1).is_long, has_48_bit_addresses), (true, true)),
+            Plan::Tell(told) => assert_eq!((told.status, has_48_bit_addresses), (Status::CheckCondition, false)),
+        }
+        assert_eq!(mode.force_unit_access, has_48_bit_addresses);
+    }
 }
 
 #[test]

@@ -243,6 +243,13 @@ impl World {
         ip(&["-n", &self.server, "link", "set", interface, "up"]);
     }
 
+    /// The interfaces of the link take frames of this size from now on.
+    pub fn set_mtu(&self, mtu: u32) {
+        for host in [self.server.as_str(), self.client.as_str()] {
+            ip(&["-n", host, "link", "set", INTERFACE, "mtu", &mtu.to_string()]);
+        }
+    }
+
     /// Takes the link down at both ends: neither has a carrier, an interface that is up, or a route.
     pub fn cut_link(&self) {
         self.set_link("down");

@@ -57,14 +57,14 @@ impl Client {
             return Cut::Nothing;
         }
         let from = running.given;
-        let count = (parts - from).min(place.sectors.into());
+        let Some(host) = &self.host else { return Cut::Nothing };
+        let count = (parts - from).min(place.sectors.into()).min(host.parts_max(&work));
+        let task_file = host.command(&work, from, count as u16);
         if let Some(extent) = work.changes(from, count)
             && self.is_taken(number, extent)
         {
             return Cut::Waits;
         }
-        let Some(host) = &self.host else { return Cut::Nothing };
-        let task_file = host.command(&work, from, count as u16);
         if let Some(running) = self.orders.get_mut(&number) {
             running.given += count;
             running.pieces += 1;
@@ -73,7 +73,17 @@ impl Client {
         self.next_piece += 1;
         self.pieces.insert(
             id,
-            Piece { order: number, from, count, task_file, tag: None, copies: 0, sent_at: now, due_at: now },
+            Piece {
+                order: number,
+                from,
+                count,
+                task_file,
+                tag: None,
+                copies: 0,
+                short_answers: 0,
+                sent_at: now,
+                due_at: now,
+            },
         );
         self.send(id, place, now);
         Cut::Given

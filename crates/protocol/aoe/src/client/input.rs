@@ -7,6 +7,9 @@ use super::machine::{Client, Sent, State};
 use super::seek::found;
 use crate::wire::{AtaHeader, Header, SECTOR_BYTES, command};
 
+/// A read that was answered so often with less data than it asked for has failed: the target does not do it.
+const SHORT_ANSWERS_MAX: u32 = 8;
+
 impl Client {
     /// Takes a message.
     pub fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
@@ -63,20 +66,27 @@ impl Client {
     }
 
     fn take_answer(&mut self, tag: u32, sent: Sent, ata: Option<AtaHeader>, data: &[u8], now: Instant) {
-        let Some(piece) = self.pieces.get(&sent.piece) else { return };
+        let Some(piece) = self.pieces.get_mut(&sent.piece) else { return };
         let (order, from, count) = (piece.order, piece.from as usize, piece.count);
         let is_of_one_copy = piece.tag.is_none() || piece.copies == 1;
         let aborted = Registers::failure(&piece.task_file, error::ABRT);
-        let registers = ata.map_or(aborted, |ata| ata.registers(&piece.task_file));
+        let mut registers = ata.map_or(aborted, |ata| ata.registers(&piece.task_file));
         let Some(running) = self.orders.get_mut(&order) else { return };
         if let (Some(Work::Read(_)), Some(frame)) = (&running.work, &mut running.data_in)
             && registers.is_success()
         {
             let length = count as usize * SECTOR_BYTES;
             let place = frame.get_mut(from * SECTOR_BYTES..from * SECTOR_BYTES + length);
-            // An answer that has less than was asked for is none: it is asked for again.
-            let (Some(place), Some(data)) = (place, data.get(..length)) else { return };
-            place.copy_from_slice(data);
+            match (place, data.get(..length)) {
+                (Some(place), Some(data)) => place.copy_from_slice(data),
+                // An answer that has less than was asked for is none: it is asked for again.
+                _ if piece.short_answers + 1 < SHORT_ANSWERS_MAX => {
+                    piece.short_answers += 1;
+                    self.tags.remove(&tag);
+                    return;
+                }
+                _ => registers = aborted,
+            }
         }
         running.pieces -= 1;
         match registers.is_success() {

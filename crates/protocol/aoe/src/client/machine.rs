@@ -8,6 +8,7 @@ use sanwire_buffer::{Frame, Packet, Slice};
 use sanwire_core::{Instant, Path};
 
 use super::ghosts::Ghosts;
+use super::seek::Found;
 use super::types::{ClientConfig, ClientEvent, Failure, Place};
 use super::window::Window;
 
@@ -66,6 +67,8 @@ pub(super) struct Piece {
     pub(super) tag: Option<u32>,
     /// How often it was sent.
     pub(super) copies: u32,
+    /// How many of its copies were answered with less data than was asked for.
+    pub(super) short_answers: u32,
     pub(super) sent_at: Instant,
     pub(super) due_at: Instant,
 }
@@ -81,6 +84,8 @@ pub(super) struct Sent {
 pub struct Client {
     pub(super) config: ClientConfig,
     pub(super) state: State,
+    /// What the target has said last of where it is and how much it takes.
+    pub(super) found: Option<Found>,
     /// The disk, once it has said what it is.
     pub(super) host: Option<Host>,
     pub(super) window: Window,
@@ -129,6 +134,7 @@ impl Client {
         Client {
             config,
             state: State::Seeking,
+            found: None,
             host: None,
             window: Window::new(1),
             next_tag,

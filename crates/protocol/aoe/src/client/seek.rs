@@ -86,11 +86,13 @@ impl Client {
         match self.state {
             State::Seeking => {
                 let Some(place) = self.place_of(path, found) else { return };
+                self.found = Some(found.clone());
                 (self.state, self.probes_left) = (State::Identifying(place), PROBES_MAX);
                 (self.heard_at, self.probe_tag) = (now, None);
                 self.identify(place, now);
             }
             State::Up(place) if place.path == path => {
+                self.found = Some(found.clone());
                 self.move_to(place, found);
                 // It says so unasked when it has been started: it may be another disk by now.
                 if found.tag & OWN_TAG == 0 && !(self.probe_tag.is_some() && self.is_probe_for_announcement) {
@@ -99,6 +101,20 @@ impl Client {
                 }
             }
             State::Up(_) | State::Identifying(_) | State::Over => {}
+        }
+    }
+
+    /// The largest packet of a link has changed.
+    pub fn set_link(&mut self, link: LinkId, packet_max_bytes: usize) {
+        let Some((_, known)) = self.config.links.iter_mut().find(|(known, _)| *known == link) else { return };
+        let has_changed = std::mem::replace(known, packet_max_bytes) != packet_max_bytes;
+        let Some(found) = self.found.clone().filter(|_| has_changed) else { return };
+        match self.state {
+            State::Up(place) => self.move_to(place, &found),
+            State::Identifying(place) => {
+                self.state = State::Identifying(self.place_of(place.path, &found).unwrap_or(place));
+            }
+            State::Seeking | State::Over => {}
         }
     }
 

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
-use sanwire_ata::{Abilities, Host, IdentifyDevice, Registers, error};
+use sanwire_ata::{Abilities, Host, IdentifyDevice, Registers, Trim, error};
+use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, LinkId, MacAddress, Path, Peer};
-use sanwire_scsi::{Extent, Status, build};
+use sanwire_scsi::{Extent, Status, build, unmap_parameters};
 
 use super::*;
 use crate::wire::{Address, AtaHeader, Config, ConfigOrder, Header, command};
@@ -43,6 +44,10 @@ struct World {
 impl World {
     /// With a disk in this run of its target.
     fn connected(run: Option<u64>) -> World {
+        World::with(&disk(run))
+    }
+
+    fn with(disk: &IdentifyDevice) -> World {
         let config = ClientConfig {
             address: ADDRESS,
             links: vec![(LinkId(0), 9000)],
@@ -54,7 +59,7 @@ impl World {
         let mut world = World { client: Client::new(config, now), now };
         world.client.handle_timeout(now);
         world.find(17);
-        world.identify(&disk(run).to_bytes());
+        world.identify(&disk.to_bytes());
         assert!(matches!(world.client.poll_event(), Some(ClientEvent::Connected(_))));
         world
     }
@@ -193,4 +198,71 @@ fn smaller_frames_are_taken_over() {
     assert_eq!(world.client.place().map(|place| place.sectors), Some(2));
     world.identify(&disk(Some(9)).to_bytes());
     assert_eq!(world.completed(), None, "it is not lost for that");
+}
+
+/// What is too large for the link is never sent, and the target hears of nothing.
+#[test]
+fn frames_are_as_large_as_our_link_has_become() {
+    let mut world = World::connected(Some(9));
+    let cdb = build::read_16(Extent { lba: 5, blocks: 4 });
+    let number = world.client.order(Order { cdb, data_out: None, data_in: Frame::zeroed(2048) }).expect("room");
+    let count = |world: &mut World| {
+        let (header, argument) = world.sent_ata();
+        let (ata, _) = AtaHeader::parse(&argument).expect("a command");
+        (header, ata)
+    };
+    assert_eq!(count(&mut world).1.count, 4);
+    world.client.set_link(LinkId(0), 1500);
+    for _ in 0..2 {
+        let (header, ata) = count(&mut world);
+        assert_eq!(ata.count, 2);
+        let answer = ata.response(&Registers::success(&ata.task_file()));
+        world.answer(&header, &[&answer.to_bytes()[..], &[7; 1024]].concat());
+    }
+    assert_eq!(world.completed(), Some((number, Status::Good)));
+    world.client.set_link(LinkId(0), 9000);
+    assert_eq!(world.client.place().map(|place| place.sectors), Some(16), "as much as the target takes");
+}
+
+/// It would be asked for ever.
+#[test]
+fn a_read_that_is_answered_with_less_again_and_again_has_failed() {
+    let mut world = World::connected(Some(9));
+    let cdb = build::read_16(Extent { lba: 5, blocks: 2 });
+    let number = world.client.order(Order { cdb, data_out: None, data_in: Frame::zeroed(1024) }).expect("room");
+    for copy in 1..=8 {
+        assert_eq!(world.completed(), None, "copy {copy}");
+        let (header, argument) = world.sent_ata();
+        let (ata, _) = AtaHeader::parse(&argument).expect("a command");
+        let answer = ata.response(&Registers::success(&ata.task_file()));
+        let short = [&answer.to_bytes()[..], &[7; 1023]].concat();
+        // A frame that the Ethernet has doubled is no other copy.
+        (0..2).for_each(|_| world.answer(&header, &short));
+    }
+    assert_eq!(world.completed(), Some((number, Status::CheckCondition)));
+    while let Some(at) = world.client.poll_timeout() {
+        world.client.handle_timeout(at);
+        assert!(world.client.poll_transmit(at).is_none(), "nothing is asked any more");
+    }
+}
+
+#[test]
+fn a_trim_has_no_more_blocks_of_ranges_than_the_disk_takes() {
+    // One that has to be cut into several ranges, behind others: more than a block of them.
+    let ranges: Vec<Extent> =
+        (0..64).map(|at| Extent { lba: 10 * at, blocks: if at == 63 { 0x2f_ffff } else { 1 } }).collect();
+    let list = unmap_parameters(&ranges).expect("a list");
+    for (said, expected) in [(0, vec![1, 1]), (1, vec![1, 1]), (8, vec![2])] {
+        let trim = Some(Trim { blocks_max: said, reads_zeroes: true });
+        let mut world = World::with(&IdentifyDevice { trim, sectors: 1 << 24, ..disk(Some(9)) });
+        let (cdb, data_out) = (build::unmap(list.len() as u16), Some(Slice::from(list.clone())));
+        let number = world.client.order(Order { cdb, data_out, data_in: None }).expect("room");
+        for blocks in expected {
+            let (header, argument) = world.sent_ata();
+            let (ata, _) = AtaHeader::parse(&argument).expect("a command");
+            assert_eq!((ata.command, ata.count), (0x06, blocks), "the disk says {said}");
+            world.answer(&header, &ata.response(&Registers::success(&ata.task_file())).to_bytes());
+        }
+        assert_eq!(world.completed(), Some((number, Status::Good)));
+    }
 }

@@ -19,12 +19,16 @@ pub struct Counters {
     pub crowded: u64,
     /// Commands for targets that others have reserved.
     pub reserved: u64,
+    /// Changes of masks and reservations that name more stations than there is room for.
+    pub lists_full: u64,
+    /// Stations whose settings were given up, because so many have set something.
+    pub settings_given_up: u64,
 }
 
 impl Counters {
     /// Each with its reason.
     #[must_use]
-    pub fn reasons(&self) -> [(&'static str, u64); 8] {
+    pub fn reasons(&self) -> [(&'static str, u64); 10] {
         [
             ("malformed AoE message", self.malformed),
             ("another version of AoE", self.other_version),
@@ -34,6 +38,8 @@ impl Counters {
             ("no memory for an AoE command", self.without_memory),
             ("too many AoE stations", self.crowded),
             ("AoE target reserved", self.reserved),
+            ("too many stations in an AoE list", self.lists_full),
+            ("settings of an AoE station given up", self.settings_given_up),
         ]
     }
 }

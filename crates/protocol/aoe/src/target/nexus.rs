@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use sanwire_ata::{Ask, Drive, Execution};
 use sanwire_buffer::Region;
+use sanwire_core::quota::AOE_VERIFIES;
 use sanwire_core::{Instant, Lun, MacAddress, NexusId, Path};
 use sanwire_scsi::Receipts;
 
@@ -40,7 +41,9 @@ pub(super) struct Running {
     pub(super) mark: Option<Mark>,
     /// The sectors that it changes.
     pub(super) changes: Option<Range<u64>>,
-    /// What it begins with, while an earlier command changes some of them.
+    /// It reads what it does not send.
+    pub(super) is_verify: bool,
+    /// What it begins with, while an earlier command changes some of them, or as many are executed as may be.
     pub(super) waits_with: Option<Ask>,
     /// Up to which receipt the station had the answers when it gave it.
     pub(super) receipts: u64,
@@ -59,11 +62,18 @@ impl Nexus {
         self.commands.range(..number).any(|(_, earlier)| earlier.changes.as_ref().is_some_and(overlaps))
     }
 
+    /// Commands that read without sending it, and are executed.
+    pub(super) fn verifies(&self) -> usize {
+        self.commands.values().filter(|running| running.is_verify && running.waits_with.is_none()).count()
+    }
+
     /// A command that waited, and does not have to any more; with what it begins.
     pub(super) fn next_waiting(&mut self) -> Option<(u64, Ask)> {
         let waiting = self.commands.iter().filter(|(_, running)| running.waits_with.is_some());
-        let free = |(number, running): &(&u64, &Running)| {
-            !running.changes.as_ref().is_some_and(|changes| self.is_in_the_way(**number, changes))
+        let may_verify = (self.verifies() as u64) < AOE_VERIFIES.limit;
+        let free = |(number, running): &(&u64, &Running)| match &running.changes {
+            Some(changes) => !self.is_in_the_way(**number, changes),
+            None => may_verify,
         };
         let number = *waiting.filter(|command| free(command)).map(|(number, _)| number).next()?;
         let ask = self.commands.get_mut(&number)?.waits_with.take()?;

@@ -1,6 +1,7 @@
 //! The target itself: messages in, tasks for units out; replies in, messages out.
 
 mod effects;
+mod nexuses;
 mod queries;
 mod timeouts;
 
@@ -9,17 +10,19 @@ use std::time::Duration;
 
 use sanwire_ata::{Answer, Ask, Execution, Registers, Step, TaskFile, error};
 use sanwire_buffer::{Packet, Slice, Slices};
-use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
-use sanwire_scsi::{Receipts, Reply, Status, Task};
+use sanwire_core::quota::Usage;
+use sanwire_core::{Instant, LinkId, MacAddress, NexusId, Path, Peer};
+use sanwire_scsi::{Reply, Status, Task};
 
-use self::effects::{changes, data_in_bytes, data_out_bytes, is_remembered};
+use self::effects::{changes, data_out_bytes, is_remembered, is_verify, read_bytes};
 use super::counters::Counters;
+use super::limits::Limits;
 use super::nexus::{Nexus, Running};
-use super::recent::{Mark, REMEMBERED_FOR, Recent};
+use super::recent::{Mark, REMEMBERED_FOR};
 use super::settings::Settings;
 use super::types::{TargetConfig, TargetEvent};
 use crate::shelves::Entry;
-use crate::wire::{self, ATA_BYTES, Address, AtaHeader, Header, SECTOR_BYTES, WireError, command};
+use crate::wire::{self, ATA_BYTES, Address, AtaHeader, Header, SECTOR_BYTES, command};
 
 /// What the firmware field of config answers says.
 const FIRMWARE: u16 = 0x0100;
@@ -33,9 +36,6 @@ const HEARD_AFTER: Duration = Duration::from_secs(10);
 
 /// Stations without commands are forgotten after this; what they have set is kept.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-
-/// Stations at targets, at the most; the one that was idle for the longest time gives way.
-const NEXUSES_MAX: usize = 4096;
 
 /// Messages that wait to be sent at the most; more are lost, as on a link.
 const OUTBOX_MAX: usize = 16_384;
@@ -53,6 +53,11 @@ pub struct Target {
     /// Commands of units that were busy.
     later: BTreeMap<(Instant, u64), (NexusId, Ask)>,
     settings: Settings,
+    limits: Limits,
+    /// Answers that wait until what was changed is kept, with the numbers of the changes.
+    unkept: VecDeque<(u64, Path, Packet)>,
+    /// When it is looked whether it is.
+    look_at: Option<Instant>,
     /// When writes of a moment ago are forgotten.
     forget_at: Option<Instant>,
     /// When idle stations are looked for.
@@ -77,6 +82,9 @@ impl Target {
             next_command: 0,
             later: BTreeMap::new(),
             settings,
+            limits: Limits::new(),
+            unkept: VecDeque::new(),
+            look_at: None,
             forget_at: None,
             tend_at: None,
             events: VecDeque::new(),
@@ -94,6 +102,12 @@ impl Target {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How the quotas are used.
+    #[must_use]
+    pub fn quotas(&self) -> [Usage; 6] {
+        self.limits.usages()
     }
 
     /// The stations, with how many commands of each are under way.
@@ -127,19 +141,16 @@ impl Target {
         if !(self.config.admission)(station) {
             return self.turn_away(path, station);
         }
-        if header.version != 1 {
-            self.counters.other_version += 1;
-            if !self.has_time_for_questions() {
-                return;
-            }
-            let covered = self.config.shelves.covered(header.address, station);
-            return covered.into_iter().for_each(|own| self.refuse(path, &header, own, WireError::Version));
-        }
-        if header.command == command::ATA {
+        self.counters.other_version += u64::from(header.version != 1);
+        if header.version == 1 && header.command == command::ATA {
             return self.take_ata(path, station, header, argument, now);
         }
-        for own in self.config.shelves.covered(header.address, station) {
-            self.obey(path, station, &header, own, argument);
+        // All that it is for answer.
+        if header.address.is_one() || self.limits.may_ask_all(station, now) {
+            for own in self.config.shelves.covered(header.address, station) {
+                self.obey(path, station, &header, own, argument);
+            }
+            self.answer_kept(now);
         }
     }
 
@@ -161,7 +172,7 @@ impl Target {
         let task_file = ata.task_file();
         let data_bytes = data_out_bytes(&task_file);
         let max_bytes = usize::from(self.sectors_of(path)) * SECTOR_BYTES;
-        if data_bytes.max(data_in_bytes(&task_file)) > max_bytes || data.len() < data_bytes {
+        if data_bytes.max(read_bytes(&task_file)) > max_bytes || data.len() < data_bytes {
             self.counters.malformed += 1;
             return self.fail(path, &header, &ata);
         }
@@ -180,7 +191,7 @@ impl Target {
             self.counters.repeated += 1;
             return self.send(path, &header.response(header.address), &answer.to_bytes(), None);
         }
-        if nexus.commands.len() >= usize::from(self.config.buffers) {
+        if !self.limits.may_command(nexus.commands.len(), self.config.buffers) {
             self.counters.beyond_window += 1;
             return;
         }
@@ -210,80 +221,17 @@ impl Target {
         let has_heard = |sent: &Instant| *sent + HEARD_AFTER <= now;
         let receipts = nexus.receipts.received(has_heard);
         nexus.receipts.retain(|sent| !has_heard(sent));
-        let changes = changes(&task_file);
-        let must_wait = changes.as_ref().is_some_and(|changes| nexus.is_in_the_way(number, changes));
+        let (changes, is_verify) = (changes(&task_file), is_verify(&task_file));
+        let must_wait = changes.as_ref().is_some_and(|changes| nexus.is_in_the_way(number, changes))
+            || is_verify && !self.limits.may_verify(nexus.verifies());
         let (waits_with, step) = match step {
             Step::Ask(ask) if must_wait => (Some(ask), None),
             step => (None, Some(step)),
         };
         let Message { path, header, ata, mark } = message;
-        nexus.commands.insert(number, Running { path, header, ata, execution, mark, changes, waits_with, receipts });
+        let running = Running { path, header, ata, execution, mark, changes, is_verify, waits_with, receipts };
+        nexus.commands.insert(number, running);
         step.into_iter().for_each(|step| self.go_on(id, number, step, now));
-    }
-
-    /// The nexus of a station with a target; one that begins if need be, `None` where there is no room for another one.
-    fn nexus(&mut self, path: Path, station: MacAddress, address: Address, lun: Lun, now: Instant) -> Option<NexusId> {
-        if let Some(id) = self.by_station.get(&(station, address)).copied()
-            && let Some(nexus) = self.nexuses.get_mut(&id)
-        {
-            nexus.used_at = now;
-            if nexus.lun == lun {
-                return Some(id);
-            }
-            // Another unit is there by now.
-            self.close(id);
-        }
-        if self.nexuses.len() >= NEXUSES_MAX {
-            let idle = self.nexuses.values().filter(|nexus| nexus.is_idle());
-            let oldest = idle.min_by_key(|nexus| nexus.used_at).map(|nexus| nexus.id)?;
-            self.close(oldest);
-        }
-        let id = NexusId(self.next_nexus);
-        self.next_nexus += self.config.nexuses.1;
-        let memory = self.config.memory.share(GUARANTEED_BYTES);
-        self.events.push_back(TargetEvent::Opened { nexus: id, path, address, memory: memory.clone() });
-        let (drive, commands) = (self.settings.take((station, address)), BTreeMap::new());
-        let (recent, failures) = (Recent::of_writes(), Recent::of_failed_flushes());
-        self.nexuses.insert(
-            id,
-            Nexus {
-                id,
-                station,
-                address,
-                lun,
-                drive,
-                memory,
-                commands,
-                recent,
-                failures,
-                used_at: now,
-                receipts: Receipts::default(),
-            },
-        );
-        self.by_station.insert((station, address), id);
-        self.tend_at.get_or_insert(now + IDLE_MAX);
-        Some(id)
-    }
-
-    /// Ends a nexus, with what it has under way.
-    pub fn close(&mut self, id: NexusId) {
-        if let Some(nexus) = self.nexuses.remove(&id) {
-            self.by_station.remove(&(nexus.station, nexus.address));
-            self.settings.keep((nexus.station, nexus.address), &nexus.drive);
-            self.later.retain(|_, (of, _)| *of != id);
-            self.events.push_back(TargetEvent::Closed { nexus: id });
-        }
-    }
-
-    /// Ends the nexuses of stations that are not served any more, and of targets that are gone.
-    pub fn look_after(&mut self) {
-        let shelves = &self.config.shelves;
-        let is_over = |nexus: &&Nexus| {
-            !(self.config.admission)(nexus.station) || shelves.entry(nexus.address, nexus.station) == Entry::Absent
-        };
-        let over: Vec<NexusId> = self.nexuses.values().filter(is_over).map(|nexus| nexus.id).collect();
-        over.into_iter().for_each(|id| self.close(id));
-        self.told.clear();
     }
 
     /// A command is over; `None` when it was aborted.

@@ -32,18 +32,20 @@ impl Settings {
         self.kept.remove(&place).unwrap_or_else(|| self.usual())
     }
 
-    /// Keeps what a station has set. Where there is no room, it is given up, and every drive begins without its write cache from then
-    /// on: that costs time, and no data.
-    pub(super) fn keep(&mut self, place: Place, drive: &Drive) {
+    /// Keeps what a station has set; whether there was room. Where there is none, it is given up, and every drive begins without its
+    /// write cache from then on: that costs time, and no data.
+    pub(super) fn keep(&mut self, place: Place, drive: &Drive) -> bool {
         let settings = drive.settings();
         if settings == self.usual() {
-            return;
+            return true;
         }
-        if self.kept.len() < KEPT_MAX {
+        let has_room = self.kept.len() < KEPT_MAX;
+        if has_room {
             self.kept.insert(place, settings);
         } else {
             self.is_cautious = true;
         }
+        has_room
     }
 
     fn usual(&self) -> Drive {
@@ -64,9 +66,10 @@ mod tests {
     #[test]
     fn nobody_has_a_write_cache_again_that_was_switched_off() {
         let (mut settings, off) = (Settings::new(9), Drive::of_run(9).without_write_cache());
-        settings.keep(place(0), &off);
+        assert!(settings.keep(place(0), &off));
         assert_eq!((settings.take(place(0)), settings.take(place(0))), (off.clone(), Drive::of_run(9)));
-        (0..KEPT_MAX as u16 + 1).for_each(|number| settings.keep(place(number), &off));
+        let kept = (0..KEPT_MAX as u16 + 1).filter(|number| settings.keep(place(*number), &off)).count();
+        assert_eq!(kept, KEPT_MAX);
         assert_eq!(settings.kept.len(), KEPT_MAX);
         assert_eq!(settings.take(place(u16::MAX)), off, "it may be the one that was given up");
     }

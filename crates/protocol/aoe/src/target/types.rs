@@ -57,6 +57,16 @@ pub enum TargetEvent {
         /// What.
         task: Task,
     },
+    /// What a station has set could not be kept: more have set something than there is room for, and every station that comes from now on
+    /// begins without its write cache. This is told once.
+    SettingsFull,
+    /// A mask or a reservation was not changed, because it would have more stations than there is room for.
+    ListFull {
+        /// Who wanted it.
+        path: Path,
+        /// Of which target.
+        address: Address,
+    },
     /// Somebody asks who may not, and gets no answer.
     NotAllowed {
         /// Where.

@@ -8,6 +8,7 @@ use sanwire_core::{DeviceType, Lun, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_store::VolumeSpec;
 
+use super::settings::SettingsKeeper;
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::kept::{Keeps, StateFile};
@@ -27,6 +28,8 @@ pub(crate) struct Addresses {
     file: Option<StateFile>,
     /// What was chosen, by the names of volumes.
     chosen: Mutex<BTreeMap<String, Address>>,
+    /// What is set of targets; nothing where there are none.
+    settings: Option<SettingsKeeper>,
 }
 
 impl Addresses {
@@ -47,7 +50,9 @@ impl Addresses {
         let known = kept.into_iter().flatten().filter(|(name, _)| names.contains(name.as_str()));
         let chosen = known.filter_map(|(name, address)| Some((name, address.parse().ok()?))).collect();
         let shelves = Arc::new(Shelves::default());
-        let addresses = Addresses { is_used, shelves, levels: Arc::clone(levels), file, chosen: Mutex::new(chosen) };
+        let settings = is_used.then(|| SettingsKeeper::open(config, &names, &shelves)).transpose()?;
+        let levels = Arc::clone(levels);
+        let addresses = Addresses { is_used, shelves, levels, file, chosen: Mutex::new(chosen), settings };
         if is_used {
             check(&config.volumes)?;
             // Those that say where they are come first: nobody else is put there.
@@ -77,7 +82,8 @@ impl Addresses {
         } else {
             match self.address(volume) {
                 Some(address) => {
-                    self.shelves.put(address, volume.lun);
+                    let set = self.settings.as_ref().map(|settings| settings.serve(name, address)).unwrap_or_default();
+                    self.shelves.restore(address, volume.lun, set);
                     tracing::info!("volume {name} is the AoE target {address}");
                     return;
                 }
@@ -100,6 +106,9 @@ impl Addresses {
 
     /// A volume is gone.
     pub(crate) fn remove(&self, lun: Lun) {
+        if let (Some(settings), Some(address)) = (&self.settings, self.shelves.address_of(lun)) {
+            settings.remove(address);
+        }
         self.shelves.remove(lun);
     }
 

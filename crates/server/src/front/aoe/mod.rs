@@ -4,13 +4,14 @@
 //! that demand more than a checksum are not served by it ([`addresses`]).
 
 pub(crate) mod addresses;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sanwire_aoe::{Address, Target, TargetConfig, TargetEvent};
 use sanwire_buffer::{Packet, Region, Shortage};
-use sanwire_core::quota::Usage;
+use sanwire_core::quota::{AOE_COMMANDS, Usage};
 use sanwire_core::{Instant, LinkId, MacAddress, NexusId, Path, Peer, SessionEnd};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_scsi::Reply;
@@ -35,8 +36,8 @@ const NAME: &str = "aoe";
 /// shard.
 pub(crate) const WORD_AT: usize = 1;
 
-/// Commands that a station may have under way at a volume: Linux keeps up to 64, and takes what it is told if that is less.
-const BUFFERS: u16 = 128;
+/// Commands that a station may have under way at a volume: initiators take what they are told if that is less than what they keep.
+const BUFFERS: u16 = AOE_COMMANDS.limit as u16;
 
 /// Nexuses of this wire are numbered from here on, far above those of all others.
 const NEXUS_BASE: u64 = 3 << 60;
@@ -106,8 +107,9 @@ impl Aoe {
         }))
     }
 
-    fn translate(&mut self, event: TargetEvent) -> FrontEvent {
-        match event {
+    /// What the shard has to know or do, if anything.
+    fn translate(&mut self, event: TargetEvent) -> Option<FrontEvent> {
+        Some(match event {
             TargetEvent::Opened { nexus, path, address, memory } => {
                 self.opened(nexus, Station { path, address }, memory)
             }
@@ -118,12 +120,24 @@ impl Aoe {
             TargetEvent::Command { nexus, number, task } => {
                 FrontEvent::Command { command: CommandRef { front: self.front, nexus, number }, task }
             }
-            TargetEvent::NotAllowed { path } => {
-                let what = "its MAC is in no rule of `allow`".to_owned();
-                FrontEvent::Refused { client: None, path, offence: Offence { what, is_proven: false }, count: 1 }
+            TargetEvent::NotAllowed { path } => refused(path, "its MAC is in no rule of `allow`".to_owned()),
+            TargetEvent::ListFull { path, address } => refused(
+                path,
+                format!("it wants more stations in a list of the AoE target {address} than there is room for"),
+            ),
+            TargetEvent::SettingsFull => {
+                tracing::warn!(
+                    "more AoE stations have switched their write caches off than can be remembered: stations that come from now on \
+                     begin without one, until the server is started again"
+                );
+                return None;
             }
-        }
+        })
     }
+}
+
+fn refused(path: Path, what: String) -> FrontEvent {
+    FrontEvent::Refused { client: None, path, offence: Offence { what, is_proven: false }, count: 1 }
 }
 
 impl FrontEnd for Aoe {
@@ -132,7 +146,12 @@ impl FrontEnd for Aoe {
     }
 
     fn poll_event(&mut self, _now: Instant) -> Option<FrontEvent> {
-        self.target.poll_event().map(|event| self.translate(event))
+        while let Some(event) = self.target.poll_event() {
+            if let Some(event) = self.translate(event) {
+                return Some(event);
+            }
+        }
+        None
     }
 
     /// A reply may be followed by the next task of the same command.
@@ -199,7 +218,7 @@ impl FrontEnd for Aoe {
     }
 
     fn quotas(&self) -> Vec<Usage> {
-        Vec::new()
+        self.target.quotas().to_vec()
     }
 }
 

@@ -34,9 +34,15 @@ pub(super) fn data_out_bytes(task_file: &TaskFile) -> usize {
     }
 }
 
-pub(super) fn data_in_bytes(task_file: &TaskFile) -> usize {
+/// How much a command reads, in bytes, whether it is sent or not. As much is announced as the most of one command.
+pub(super) fn read_bytes(task_file: &TaskFile) -> usize {
     match Command::parse(task_file) {
-        Some(Command::Read { place, .. }) => place.sectors() as usize * SECTOR_BYTES,
+        Some(Command::Read { place, .. } | Command::Verify(place)) => place.sectors() as usize * SECTOR_BYTES,
         _ => 0,
     }
+}
+
+/// Whether a command reads what it does not send.
+pub(super) fn is_verify(task_file: &TaskFile) -> bool {
+    matches!(Command::parse(task_file), Some(Command::Verify(_)))
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
+use sanwire_core::Lun;
 use sanwire_scsi::{Capacity, operation_code};
 
 use super::*;
@@ -16,6 +17,8 @@ struct World {
     target: Target,
     kept: Vec<(NexusId, u64, Task)>,
     keeps: bool,
+    /// What else was told.
+    events: Vec<TargetEvent>,
     now: Instant,
 }
 
@@ -34,7 +37,7 @@ impl World {
             run: 9,
             announces: true,
         });
-        World { target, kept: Vec::new(), keeps: false, now: Instant::ZERO }
+        World { target, kept: Vec::new(), keeps: false, events: Vec::new(), now: Instant::ZERO }
     }
 
     /// What comes back to a message of a station on a link.
@@ -47,7 +50,13 @@ impl World {
 
     fn settle(&mut self) {
         while let Some(event) = self.target.poll_event() {
-            let TargetEvent::Command { nexus, number, task } = event else { continue };
+            let (nexus, number, task) = match event {
+                TargetEvent::Command { nexus, number, task } => (nexus, number, task),
+                event => {
+                    self.events.push(event);
+                    continue;
+                }
+            };
             let is_question = matches!(task.cdb.operation_code(), operation_code::INQUIRY | 0x9e | 0x1a);
             if self.keeps && !is_question {
                 self.kept.push((nexus, number, task));
@@ -362,6 +371,134 @@ fn stations_that_do_nothing_are_forgotten_and_what_they_have_set_is_not() {
     assert!(write(&mut world, other, 4) && !write(&mut world, HOST, 5));
     world.target.config.shelves.renumber(Lun::new(5).unwrap(), Lun::new(8).unwrap());
     assert!(write(&mut world, other, 6), "whatever unit is there");
+}
+
+fn station(number: u16) -> MacAddress {
+    let [high, low] = number.to_be_bytes();
+    MacAddress([2, 0, 0, 1, high, low])
+}
+
+/// SET FEATURES: no write cache.
+fn without_cache(tag: u32) -> Vec<u8> {
+    let off = AtaHeader { flags: 0, feature: 0x82, count: 0, command: 0xef, lba: [0; 6] };
+    message(ADDRESS, command::ATA, tag, &off.to_bytes())
+}
+
+#[test]
+fn stations_that_are_made_up_do_not_come_without_end() {
+    let mut world = World::new();
+    let answered = |world: &mut World, numbers: std::ops::Range<u16>| {
+        numbers.filter(|number| !world.give(0, station(*number), &ata(1, 0x40, 0x24, 1, 0, &[])).is_empty()).count()
+    };
+    assert_eq!(answered(&mut world, 0..3000), 1024);
+    assert_eq!(answered(&mut world, 0..1024), 1024, "those that are there go on");
+    world.now += Duration::from_secs(1);
+    assert_eq!(answered(&mut world, 3000..6000), 256);
+    assert_eq!((world.target.counters().crowded, world.target.stations().count()), (1976 + 2744, 1280));
+    let usage = |name| world.target.quotas().into_iter().find(|usage| usage.quota.name == name).expect("a quota");
+    assert_eq!(usage("AoE stations that begin to use a target").refused, 1976 + 2744);
+    assert_eq!(usage("AoE stations at targets").most, Some(1280));
+}
+
+#[test]
+fn that_settings_are_given_up_is_told_once() {
+    let mut world = World::new();
+    // Twice as many as have a place, so that as many were forgotten as can be kept; and some more.
+    for number in 0..2 * 4096 + 10 {
+        world.now += Duration::from_millis(4);
+        world.give(0, station(number), &without_cache(1));
+    }
+    let told = world.events.iter().filter(|event| matches!(event, TargetEvent::SettingsFull)).count();
+    assert_eq!((told, world.target.counters().settings_given_up), (1, 1), "from then on all begin so");
+}
+
+#[test]
+fn a_verify_reads_no_more_than_a_read_and_few_are_executed_at_once() {
+    let mut world = World::new();
+    world.target.config.buffers = 64;
+    let verify = |tag, count| ata(tag, 0x40, 0x42, count, 0, &[]);
+    let [answer] = &world.give(0, HOST, &verify(1, 3))[..] else { panic!("one answer") };
+    assert_eq!((answer[11], answer[13]), (error::ABRT, 0x51), "a frame on this link takes two sectors");
+    world.give(0, HOST, &verify(2, 2));
+    world.keeps = true;
+    (3..15).for_each(|tag| drop(world.give(0, HOST, &verify(tag, 2))));
+    assert_eq!(world.kept.len(), 8);
+    world.give(0, HOST, &ata(20, 0x40, 0x24, 1, 0, &[]));
+    assert_eq!(world.kept.len(), 9, "others go before those that wait");
+    for left in (0..13).rev() {
+        let (nexus, number, _) = world.kept.remove(0);
+        world.target.reply(nexus, number, Some(Reply::good(None)), world.now);
+        world.settle();
+        assert!(world.kept.len() <= left.min(9), "{left}");
+    }
+    assert_eq!(world.sent().len(), 13, "all are answered");
+}
+
+#[test]
+fn a_question_to_all_targets_is_answered_now_and_then() {
+    let mut world = World::new();
+    world.sent();
+    let answers =
+        |world: &mut World, query: &[u8]| -> usize { (0..20).map(|_| world.give(0, HOST, query).len()).sum() };
+    for (address, command) in [(Address::EVERY, command::CONFIG), (Address { shelf: 7, slot: 0xff }, command::MASK)] {
+        let targets = if address == Address::EVERY { 2 } else { 1 };
+        let argument: &[u8] = if command == command::MASK { &[0; 4] } else { &[0; 8] };
+        assert_eq!(answers(&mut world, &message(address, command, 9, argument)), 4 * targets);
+        let version_2 = [&[0x20][..], &message(address, command, 6, argument)[1..]].concat();
+        assert_eq!(answers(&mut world, &version_2), 0, "refusals are answers, too");
+        assert_eq!(answers(&mut world, &message(ADDRESS, command, 9, argument)), 20, "of one target");
+        world.now += Duration::from_secs(1);
+    }
+}
+
+#[test]
+fn who_sets_something_hears_of_it_when_it_is_kept() {
+    let mut world = World::new();
+    world.sent();
+    let shelves = Arc::clone(&world.target.config.shelves);
+    shelves.keep_with(Box::new(|| {}));
+    let set = |text: &[u8]| {
+        let length = text.len() as u8;
+        message(ADDRESS, command::CONFIG, 1, &[&[0, 0, 0, 0, 0, 0x14, 0, length][..], text].concat())
+    };
+    let reserve = Reserve { order: ReserveOrder::Set, stations: vec![HOST] }.to_bytes();
+    assert!(world.give(0, HOST, &set(b"ours")).is_empty());
+    let (first, _) = shelves.settings();
+    assert!(world.give(0, HOST, &message(ADDRESS, command::RESERVE, 2, &reserve)).is_empty());
+    assert_eq!(
+        world.give(0, HOST, &message(ADDRESS, command::CONFIG, 3, &[0; 8])).len(),
+        1,
+        "a question changes nothing"
+    );
+    let look = |world: &mut World| {
+        world.now = world.target.poll_timeout().expect("it looks").max(world.now);
+        world.target.handle_timeout(world.now);
+        world.sent().len()
+    };
+    assert_eq!(look(&mut world), 0);
+    shelves.kept(first);
+    assert_eq!(look(&mut world), 1, "the other one is not kept yet");
+    shelves.kept(first + 1);
+    assert_eq!((look(&mut world), world.target.poll_timeout()), (1, None));
+}
+
+#[test]
+fn lists_that_are_full_are_told() {
+    let mut world = World::new();
+    let stations: Vec<MacAddress> = (0..186).map(station).collect();
+    let edit = |stations: &[MacAddress]| {
+        let directives = stations.iter().flat_map(|mac| [&[0, 1][..], &mac.0].concat());
+        [vec![0, 1, 0, stations.len() as u8], directives.collect()].concat()
+    };
+    for (command, argument) in [
+        (command::MASK, edit(&stations)),
+        (command::RESERVE, Reserve { order: ReserveOrder::Set, stations: stations.clone() }.to_bytes()),
+    ] {
+        world.give(1, HOST, &message(ADDRESS, command, 1, &argument));
+        let told = world.events.pop();
+        assert!(matches!(told, Some(TargetEvent::ListFull { address: ADDRESS, .. })), "{command}: {told:?}");
+    }
+    assert_eq!(world.target.counters().lists_full, 2);
 }
 
 #[test]

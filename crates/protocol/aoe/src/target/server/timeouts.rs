@@ -15,6 +15,9 @@ impl Target {
             let ((_, number), (id, ask)) = entry.remove_entry();
             self.ask(id, number, ask, now);
         }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.answer_kept(now);
+        }
         if self.forget_at.is_some_and(|at| at <= now) {
             let mut is_left = false;
             for nexus in self.nexuses.values_mut() {
@@ -35,6 +38,7 @@ impl Target {
     /// When [`Target::handle_timeout`] is next due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.later.keys().next().map(|(at, _)| *at).into_iter().chain(self.tend_at).chain(self.forget_at).min()
+        let later = self.later.keys().next().map(|(at, _)| *at);
+        [later, self.look_at, self.tend_at, self.forget_at].into_iter().flatten().min()
     }
 }

@@ -1,0 +1,39 @@
+//! ATA over Ethernet with the driver of the Linux kernel and aoetools. It is short, and shares the guest of another test.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{GUEST_LINKS, Guest, Server, World, run_ok};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long the server is away: the driver gives its commands again all the while, and for three minutes at the most.
+const OUTAGE: Duration = Duration::from_secs(2);
+const TARGET: &str = "7.3";
+const MIB: &str = "400";
+
+/// What a volume has to be for this; XFS takes no smaller disks than 300 MiB.
+pub const VOLUME: &str = "size=400M,shelf=7,slot=3";
+
+/// Frames of the usual size, then jumbo frames, on the second link, with one driver.
+pub fn the_driver_of_linux_finds_a_target_and_writes_on_when_the_server_is_back(
+    world: &World,
+    guest: &mut Guest,
+    server: &mut Server,
+) {
+    let [_, link] = GUEST_LINKS;
+    let device = format!("/dev/etherd/e{TARGET}");
+    guest.run("aoe", &["find", TARGET, "eth1", "1500", MIB], LIMIT);
+    guest.run("aoe", &["filesystem", "ext4", TARGET], LIMIT);
+    guest.run("restart", &["start", &device, "20m"], LIMIT);
+    server.kill();
+    let mut jumbo = world.on_server("ip");
+    jumbo.args(["link", "set", link.interface, "mtu", "9000"]);
+    run_ok(jumbo, LIMIT);
+    thread::sleep(OUTAGE);
+    server.restart();
+    guest.run("restart", &["finish"], LIMIT);
+    // The server has opened the link anew, and says by itself that frames may be larger.
+    guest.run("aoe", &["find", TARGET, "eth1", "9000", MIB], LIMIT);
+    guest.run("aoe", &["filesystem", "xfs", TARGET], LIMIT);
+    guest.run("aoe", &["leave"], LIMIT);
+}

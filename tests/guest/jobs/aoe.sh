@@ -1,0 +1,58 @@
+# The kernel's own initiator of ATA over Ethernet, and aoetools.
+#
+# aoe.sh find SHELF.SLOT INTERFACE MTU MIB: it finds a target of so many MiB on an interface, and the tools agree with it.
+# aoe.sh filesystem KIND SHELF.SLOT: a small file system is made, filled, checked, and read again.
+# aoe.sh leave: the driver goes, with all its devices.
+. /rig/jobs/lib.sh
+
+readonly DEVICES=/dev/etherd
+
+find_target() {
+    local target=$1 interface=$2 mtu=$3 mib=$4 device=$DEVICES/e$1
+    ip link set "$interface" mtu "$mtu"
+    modprobe aoe aoe_iflist="$interface"
+    within 20 test -c $DEVICES/discover
+    aoe-discover
+    within 30 test -b "$device"
+    [ "$(blockdev --getsize64 "$device")" = $((mib * 1048576)) ] || fail "$device has $(blockdev --getsize64 "$device") bytes"
+    # As much data as fits into a frame, once the server has seen that these have another size.
+    within 20 takes "$target" "$interface" $(((mtu - 36) / 512 * 512))
+    expect "^e$target[[:space:]]+1[[:space:]]+$(((mtu - 36) / 512 * 512))[[:space:]]+$interface" aoe-sancheck
+    say "$(aoe-stat)"
+}
+
+takes() {
+    aoe-discover
+    aoe-stat | grep -E "e$1 +[0-9.]+GB +$2 +$3 +up"
+}
+
+filesystem() {
+    local kind=$1 device=$DEVICES/e$2
+    local -A make=([ext4]='mkfs.ext4 -q -F' [xfs]='mkfs.xfs -q -f') check=([ext4]='fsck.ext4 -f -n' [xfs]='xfs_repair -n')
+    modprobe "$kind"
+    ${make[$kind]} "$device"
+    mount "$device" "$MOUNT_POINT"
+    fill "$MOUNT_POINT/files" 12 > "$SCRATCH/sums"
+    sync -f "$MOUNT_POINT"
+    umount "$MOUNT_POINT"
+    ${check[$kind]} "$device" > "$SCRATCH/check" 2>&1 || fail "$(cat "$SCRATCH/check")"
+    # From the device, not from what the kernel remembers of it.
+    blockdev --flushbufs "$device"
+    echo 3 > /proc/sys/vm/drop_caches
+    mount -o ro "$device" "$MOUNT_POINT"
+    (cd "$MOUNT_POINT/files" && sha256sum --quiet --check "$SCRATCH/sums")
+    umount "$MOUNT_POINT"
+    say "$kind was made, filled, checked and read"
+}
+
+leave() {
+    modprobe -r aoe
+    ! dmesg | grep -E 'aoe: .*(error|fail)|I/O error' || fail 'the kernel has complained'
+}
+
+case $1 in
+    find) find_target "${@:2}" ;;
+    filesystem) filesystem "${@:2}" ;;
+    leave) leave ;;
+    *) fail "$1 is nothing that this job does" ;;
+esac

@@ -68,6 +68,8 @@ pub struct ClientOptions {
     pub links: Links,
     /// What iSCSI needs beyond that.
     pub iscsi: IscsiOptions,
+    /// What another process of this client has reserved is another client's to this one.
+    pub respects_own: bool,
 }
 
 /// What a client brings to iSCSI sessions.
@@ -107,6 +109,7 @@ impl ClientOptions {
             recovery: Recovery::default(),
             name_servers: Vec::new(),
             links: Links::default(),
+            respects_own: false,
             iscsi: IscsiOptions {
                 initiator: None,
                 secret: None,
@@ -119,11 +122,13 @@ impl ClientOptions {
 }
 
 impl ClientOptions {
-    /// The key of this client's reservations: the first half of its id, by which people know whose they are.
+    /// The key of this client's reservations: the first half of its id, by which people know whose they are; the second half where another
+    /// process of this client may have some, which are to be respected.
     pub(crate) fn reservation_key(&self) -> u64 {
         let id = self.identity.client_id().0;
+        let half = if self.respects_own { id.last_chunk() } else { id.first_chunk() };
         // Zero stands for none.
-        id.first_chunk().map_or(1, |first| u64::from_be_bytes(*first).max(1))
+        half.map_or(1, |half| u64::from_be_bytes(*half).max(1))
     }
 }
 

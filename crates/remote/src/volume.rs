@@ -3,12 +3,14 @@
 mod kind;
 mod operation;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use sanwire_initiator::{Client, ClientOptions, ConnectError, Failure, Url, UrlError, Volume, VolumeInfo};
@@ -29,6 +31,9 @@ pub enum RemoteError {
     /// The URL names no volume.
     #[error("{0}")]
     Url(#[from] UrlError),
+    /// It is to be for this client alone, and this process has it already.
+    #[error("this program has it in use already")]
+    InUse,
     /// Its blocks are not those of volumes here.
     #[error("its blocks have {0} bytes: only 512 and 4096 are served")]
     Block(u32),
@@ -59,6 +64,51 @@ pub enum Exclusive {
     Yes,
     /// They may not, whoever has it.
     Taken,
+}
+
+/// Volumes that this process has for itself, or is about to give back.
+static OWNED: Owned = Owned { urls: Mutex::new(BTreeSet::new()), released: Condvar::new() };
+/// Whether what another process of the same client has is left to it.
+static RESPECTS_OWN: AtomicBool = AtomicBool::new(false);
+
+struct Owned {
+    urls: Mutex<BTreeSet<String>>,
+    released: Condvar,
+}
+
+impl Owned {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // Nothing panics while it is locked.
+        self.urls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of them, until this is dropped.
+struct Ownership(String);
+
+impl Ownership {
+    fn new(url: &Url) -> Result<Self, RemoteError> {
+        let url = url.to_string();
+        if OWNED.lock().insert(url.clone()) { Ok(Ownership(url)) } else { Err(RemoteError::InUse) }
+    }
+}
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        OWNED.lock().remove(&self.0);
+        OWNED.released.notify_all();
+    }
+}
+
+/// From now on, what another process of the same client has for itself is left to it. For programs that run beside a server.
+pub fn respect_own() {
+    RESPECTS_OWN.store(true, Ordering::Relaxed);
+}
+
+/// Waits until all that this process had for itself is given back, or for so long.
+pub fn wait_until_released(patience: Duration) {
+    let owned = OWNED.lock();
+    let _ = OWNED.released.wait_timeout_while(owned, patience, |urls| !urls.is_empty());
 }
 
 /// A volume of another server.
@@ -129,6 +179,8 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError`].
     pub fn open(url: &Url, options: ClientOptions, exclusive: Exclusive) -> Result<RemoteStore, RemoteError> {
+        let ownership = (exclusive != Exclusive::No).then(|| Ownership::new(url)).transpose()?;
+        let options = ClientOptions { respects_own: RESPECTS_OWN.load(Ordering::Relaxed), ..options };
         let (tell, told) = mpsc::sync_channel(1);
         let mailbox = Arc::<Mailbox>::default();
         let (url, mail) = (url.clone(), Reader(Arc::clone(&mailbox)));
@@ -142,6 +194,8 @@ impl RemoteStore {
                 }
                 Err(error) => drop(tell.send(Err(error))),
             }
+            // The client is gone, and with it what it had for itself.
+            drop(ownership);
         })?;
         let (volume, outages) = told.recv().map_err(|_| io::Error::other("its thread has ended"))??;
         Ok(RemoteStore { volume, mailbox, counter: Arc::new(RemoteCounter::with(outages)) })

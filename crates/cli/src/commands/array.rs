@@ -1,27 +1,39 @@
 //! `sanwire array`: arrays of volumes that are not in use.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use sanwire_array::{Arrangement, Array, Plan, Standing, Table, create};
 use sanwire_core::Size;
 use sanwire_remote::array::{Members, drive, fresh};
+use sanwire_remote::volume::{respect_own, wait_until_released};
 use sanwire_store::{CompletionQueue, Outcome, Started};
 
 use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
 use crate::failure::misuse;
 use crate::output;
 
+/// How long servers are waited for to take back what was reserved there.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Makes, shows or mends arrays.
 pub(crate) fn run(args: &ArrayArgs) -> anyhow::Result<()> {
-    let text = match &args.command {
-        ArrayCommand::Create(args) => make(args)?,
-        ArrayCommand::Show { stores } => show(stores)?,
-        ArrayCommand::Scrub(args) => scrub(args)?,
-        ArrayCommand::Replace { name, number, store, members } => replace(name, *number, store, members)?,
-        ArrayCommand::Force(args) => force(args)?,
-    };
-    Ok(output::print(&text)?)
+    // A server of this host may have them.
+    respect_own();
+    let text = work(args);
+    wait_until_released(RELEASE_PATIENCE);
+    Ok(output::print(&text?)?)
+}
+
+fn work(args: &ArrayArgs) -> anyhow::Result<String> {
+    match &args.command {
+        ArrayCommand::Create(args) => make(args),
+        ArrayCommand::Show { stores } => show(stores),
+        ArrayCommand::Scrub(args) => scrub(args),
+        ArrayCommand::Replace { name, number, store, members } => replace(name, *number, store, members),
+        ArrayCommand::Force(args) => force(args),
+    }
 }
 
 fn make(args: &CreateArgs) -> anyhow::Result<String> {
@@ -36,7 +48,7 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
     let chunk_bytes = u32::try_from(args.chunk.0).map_err(|_| misuse("a chunk has 4K to 1M"))?;
     let arrangement = if args.stripe { Arrangement::Stripe { chunk_bytes } } else { Arrangement::Concat };
     let plan = Plan { name: args.name.clone(), arrangement, copies, force: args.force };
-    let members = Members::open_only(&args.stores);
+    let members = Members::open_only(&args.stores, true);
     if let Some((text, why)) = members.failures.first() {
         anyhow::bail!("{text} cannot be opened: {why}");
     }
@@ -59,7 +71,7 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
 }
 
 fn show(stores: &[String]) -> anyhow::Result<String> {
-    let members = Members::open_only(stores);
+    let members = Members::open_only(stores, false);
     let labels = members.labels();
     let mut text = String::new();
     let mut names: Vec<&str> = labels.iter().map(|(_, label)| label.table.name.as_str()).collect();
@@ -137,7 +149,7 @@ fn replace(name: &str, number: usize, store: &str, members: &[String]) -> anyhow
     let count = array.members().len();
     let at = number.checked_sub(1).filter(|at| *at < count);
     let at = at.ok_or_else(|| misuse(format!("array {name} has members 1 to {count}, and no member {number}")))?;
-    let new = Members::open_only(&[store.to_owned()]);
+    let new = Members::open_only(&[store.to_owned()], true);
     let candidate = match (&new.candidates[..], &new.failures[..]) {
         ([candidate], _) => candidate,
         (_, [(text, why), ..]) => anyhow::bail!("{text} cannot be opened: {why}"),
@@ -156,7 +168,7 @@ fn force(UseArgs { name, stores }: &UseArgs) -> anyhow::Result<String> {
 }
 
 fn assemble(name: &str, stores: &[String], force: bool) -> anyhow::Result<Array> {
-    let members = if force { Members::open_only(stores) } else { Members::open(name, stores) };
+    let members = if force { Members::open_only(stores, true) } else { Members::open(name, stores) };
     Ok(members.assemble(name, force)?)
 }
 

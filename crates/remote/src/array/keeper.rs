@@ -1,5 +1,6 @@
 //! Who keeps the members of an array the same: a thread for each array in use.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -22,6 +23,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct KeptArray {
     array: Array,
+    is_abandoned: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
     ended: Mutex<Receiver<()>>,
 }
@@ -31,13 +33,20 @@ impl KeptArray {
     pub(super) fn new(array: Array, texts: Vec<(usize, String)>) -> std::io::Result<KeptArray> {
         let (stop, stopped) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let mut keeper = Keeper { array: array.clone(), texts, known: array.members(), searched: Instant::now() };
+        let is_abandoned = Arc::<AtomicBool>::default();
+        let mut keeper = Keeper {
+            array: array.clone(),
+            is_abandoned: Arc::clone(&is_abandoned),
+            texts,
+            known: array.members(),
+            searched: Instant::now(),
+        };
         thread::Builder::new().name("array".to_owned()).spawn(move || {
             keeper.tell_state();
             keeper.run(&stopped);
             drop((keeper, end));
         })?;
-        Ok(KeptArray { array, stop: Some(stop), ended: Mutex::new(ended) })
+        Ok(KeptArray { array, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
     }
 }
 
@@ -64,12 +73,15 @@ impl Store for KeptArray {
     }
 
     fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
         self.array.abandon();
     }
 }
 
 struct Keeper {
     array: Array,
+    /// Nothing more is to be done on the members.
+    is_abandoned: Arc<AtomicBool>,
     texts: Vec<(usize, String)>,
     /// What was told of the members last.
     known: Vec<MemberStatus>,
@@ -103,6 +115,9 @@ impl Keeper {
     }
 
     fn step(&self, begin: impl FnOnce(&Array, &CompletionQueue) -> Option<Started>) -> Step {
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            return Step::Nothing;
+        }
         let mut has_begun = false;
         let end = sanwire_store::drive(
             |completions| match begin(&self.array, completions) {
@@ -124,6 +139,9 @@ impl Keeper {
     /// Looks for members that are away, and puts back those that are there again.
     fn search(&mut self) {
         for (number, member) in self.array.members().into_iter().enumerate().filter(|(_, member)| !member.is_present) {
+            if self.is_abandoned.load(Ordering::Relaxed) {
+                return;
+            }
             let own = self.texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone());
             let text = own.unwrap_or(member.place);
             if let Err(error) = put_back(&self.array, number, &text) {

@@ -55,7 +55,7 @@ impl StoreKind for ArrayKind {
         if written.block_bytes().is_some() {
             return Err(SpecError::NotHere { key: "block", reason: "an array has the blocks that its members have" });
         }
-        members.iter().try_for_each(|member| member_spec(member).map(drop))?;
+        members.iter().try_for_each(|member| member_spec(member, true).map(drop))?;
         Ok(Arc::new(ArrayBacking { place: format!("array:{name}"), name, members }))
     }
 }

@@ -1,7 +1,6 @@
 //! The members of an array, opened by how they are written.
 
 use std::io;
-use std::sync::Arc;
 
 use sanwire_array::{Array, ArrayError, Begin, Candidate, Found, Label, find};
 use sanwire_store::{Completion, SpecError, StoreSpec};
@@ -33,61 +32,85 @@ pub fn fresh() -> io::Result<[u8; 16]> {
 pub struct Members {
     /// Those that could be opened.
     pub candidates: Vec<Candidate>,
+    /// How each of them is written.
+    texts: Vec<String>,
     /// Those that could not, and why.
     pub failures: Vec<(String, String)>,
 }
 
-/// A store as it is to be written for a member: for this host alone to write to, and given up soon where its server is away.
-pub(super) fn member_spec(text: &str) -> Result<StoreSpec, SpecError> {
+/// What is written of a store: the store, and its keys, each as it is written. Commas after a backslash belong to what they stand in.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_escaped = false;
+    text.split(move |character| {
+        let is_end = character == ',' && !is_escaped;
+        is_escaped = character == '\\' && !is_escaped;
+        is_end
+    })
+}
+
+fn key_of(part: &str) -> &str {
+    part.split('=').next().unwrap_or(part)
+}
+
+/// A store as it is to be written for a member: given up soon where its server is away; `is_used`: for this host alone to write to.
+pub(super) fn member_spec(text: &str, is_used: bool) -> Result<StoreSpec, SpecError> {
     if !text.contains("://") {
         return text.parse();
     }
     let mut written = text.to_owned();
-    let has = |key: &str| text.split(',').skip(1).any(|part| part.split('=').next() == Some(key));
-    // Other kinds of stores elsewhere, like nbd, have no such key.
-    for (key, addition) in [("exclusive", ",exclusive".to_owned()), ("reconnect", format!(",reconnect={PATIENCE}"))] {
-        let longer = format!("{written}{addition}");
-        if !has(key) && longer.parse::<StoreSpec>().is_ok() {
+    let exclusive = is_used.then(|| "exclusive".to_owned());
+    for key in exclusive.into_iter().chain([format!("reconnect={PATIENCE}")]) {
+        let longer = format!("{written},{key}");
+        // Other kinds of stores elsewhere, like nbd, have no such key.
+        if !parts(text).skip(1).any(|part| key_of(part) == key_of(&key)) && longer.parse::<StoreSpec>().is_ok() {
             written = longer;
         }
     }
     written.parse()
 }
 
-/// How a store is written so that it means the same in every directory.
-fn absolute(text: &str, spec: &StoreSpec) -> String {
-    let rest = text.split_once(',').map(|(_, keys)| format!(",{keys}")).unwrap_or_default();
+/// How a store is written to be opened again: what it was taken over from once, it is not again.
+pub(super) fn again(text: &str) -> String {
+    parts(text).filter(|part| key_of(part) != "takeover").collect::<Vec<_>>().join(",")
+}
+
+/// Where a member is, for its label: without keys, which may name secrets of this host, and so that it means the same in every directory.
+fn place(text: &str, spec: &StoreSpec) -> String {
     match spec.backing.absolute().and_then(|rewritten| rewritten.store) {
-        Some(store) => store.replace(',', r"\,") + &rest,
-        None => text.to_owned(),
+        Some(store) => store.replace(',', r"\,"),
+        None => parts(text).next().unwrap_or_default().to_owned(),
     }
 }
 
 impl Members {
-    /// Opens these stores, and all others that the newest label among them names. What cannot be opened is left out.
+    /// Opens these stores, and all others that the newest label among them names, for this host alone. What cannot be opened is left out.
     #[must_use]
     pub fn open(name: &str, texts: &[String]) -> Members {
-        let mut members = Members::default();
-        texts.iter().for_each(|text| members.add(text));
+        let mut members = Members::open_only(texts, true);
         let Ok(found) = members.find(name) else { return members };
-        let others: Vec<_> =
-            found.missing().filter(|place| !texts.iter().any(|text| text == place)).map(str::to_owned).collect();
-        others.iter().for_each(|place| members.add(place));
+        let failed = |place: &str| members.failures.iter().any(|(text, _)| parts(text).next() == Some(place));
+        // Nothing but the store: a label is written by who can write one member.
+        let others = found.missing().filter_map(|place| parts(place).next()).filter(|place| !failed(place));
+        let others: Vec<_> = others.map(str::to_owned).collect();
+        others.iter().for_each(|place| members.add(place, true));
         members
     }
 
-    /// Opens these stores and no others.
+    /// Opens these stores and no others; `is_used`: for this host alone.
     #[must_use]
-    pub fn open_only(texts: &[String]) -> Members {
+    pub fn open_only(texts: &[String], is_used: bool) -> Members {
         let mut members = Members::default();
-        texts.iter().for_each(|text| members.add(text));
+        texts.iter().for_each(|text| members.add(text, is_used));
         members
     }
 
-    fn add(&mut self, text: &str) {
-        let open = |spec: StoreSpec| Ok((absolute(text, &spec), spec.open().map_err(|error| error.to_string())?));
-        match member_spec(text).map_err(|error| error.to_string()).and_then(open) {
-            Ok((place, store)) => self.candidates.push(Candidate { place, store }),
+    fn add(&mut self, text: &str, is_used: bool) {
+        let open = |spec: StoreSpec| Ok((place(text, &spec), spec.open().map_err(|error| error.to_string())?));
+        match member_spec(text, is_used).map_err(|error| error.to_string()).and_then(open) {
+            Ok((place, store)) => {
+                self.candidates.push(Candidate { place, store });
+                self.texts.push(text.to_owned());
+            }
             Err(error) => self.failures.push((text.to_owned(), error)),
         }
     }
@@ -112,8 +135,12 @@ impl Members {
     pub(super) fn texts(&self, name: &str) -> Vec<(usize, String)> {
         let labels = self.labels();
         let Ok(found) = find(name, &labels) else { return Vec::new() };
-        let members = found.members.iter().enumerate();
-        members.filter_map(|(number, at)| Some((number, labels[(*at)?].0.clone()))).collect()
+        let text = |(number, at): (usize, &Option<usize>)| {
+            let (place, _) = &labels[(*at)?];
+            let candidate = self.candidates.iter().position(|candidate| candidate.place == *place)?;
+            Some((number, again(&self.texts[candidate])))
+        };
+        found.members.iter().enumerate().filter_map(text).collect()
     }
 
     /// Assembles an array of them.
@@ -131,8 +158,9 @@ impl Members {
 
 /// Opens a member again that was away, and puts it back.
 pub(super) fn put_back(array: &Array, number: usize, text: &str) -> Result<(), String> {
-    let store = member_spec(text).map_err(|error| error.to_string())?.open().map_err(|error| error.to_string())?;
-    let candidate = Candidate { place: text.to_owned(), store: Arc::clone(&store) };
+    let store =
+        member_spec(text, true).map_err(|error| error.to_string())?.open().map_err(|error| error.to_string())?;
+    let candidate = Candidate { place: text.to_owned(), store };
     array.rejoin(number, &candidate, &mut drive).map_err(|error| error.to_string())
 }
 

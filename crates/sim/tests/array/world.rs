@@ -91,6 +91,9 @@ pub fn run(plan: Plan, seed: u64) -> Outcome<()> {
         for _ in 0..plan.turns {
             world.turn()?;
         }
+        if world.random.chance(500_000) {
+            world.quiesce()?;
+        }
         world.die();
     }
     world.check_all()
@@ -189,6 +192,17 @@ impl World {
         self.model.lost_member();
         self.network.set(false, self.plan.hurt_per_million);
         Ok(())
+    }
+
+    /// Nothing goes wrong any more: all that is under way ends.
+    fn quiesce(&mut self) -> Outcome<()> {
+        (0..self.plan.copies * self.plan.groups).for_each(|disk| self.network.mend(disk));
+        self.network.set(false, 0);
+        while self.step() {
+            self.deliver()?;
+        }
+        self.deliver()?;
+        if self.flights.is_empty() { Ok(()) } else { Err(format!("{} requests never end", self.flights.len())) }
     }
 
     /// The host of the array ends.

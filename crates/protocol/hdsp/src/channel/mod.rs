@@ -273,6 +273,7 @@ pub(crate) fn data_bytes(packet_max_bytes: u16, disk_type: DiskType) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::offer::PACKET_MIN_BYTES;
 
     #[test]
     fn packets_carry_what_the_links_take_in_sectors() {
@@ -280,6 +281,9 @@ mod tests {
             assert_eq!(data_bytes(packet_max_bytes, DiskType::Sata), expected);
         }
         assert_eq!([1500, 9000].map(|bytes| data_bytes(bytes, DiskType::Scsi)), [1024, 8192]);
+        for disk_type in [DiskType::Ata, DiskType::Sata, DiskType::Scsi] {
+            assert!(data_bytes(PACKET_MIN_BYTES, disk_type) > 0, "or nothing could be sent");
+        }
         let (most, sectors) = (data_bytes(u16::MAX, DiskType::Sata), usize::from(u8::MAX) * SECTOR_BYTES);
         assert!(usize::from(most) <= sectors, "one byte counts them");
     }

@@ -85,8 +85,9 @@ impl HalfOpens {
     fn establish(&mut self, port: u16) {
         let Some(done) = self.0.remove(&port) else { return };
         let is_former = |half: &HalfOpen| {
-            (half.session.client, half.session.run) == (done.session.client, done.session.run)
-                && half.begun_at <= done.begun_at
+            let is_of_session = (half.session.client, half.session.run) == (done.session.client, done.session.run);
+            // An attempt goes out on several links: whatever comes of the others later is of this one.
+            is_of_session && (half.begun_at <= done.begun_at || half.first == done.first)
         };
         self.0.retain(|_, half| !is_former(half));
     }
@@ -270,6 +271,10 @@ impl Server {
             }
             return;
         }
+        // Rules may have changed since it began.
+        if !self.permits(path, client) {
+            return;
+        }
         let half = self.half_opens.0.get_mut(&header.server_port);
         let is_of = |half: &&mut HalfOpen| {
             (half.path, half.client_port, half.attempt, half.session.client)
@@ -297,6 +302,7 @@ impl Server {
                 let (session, first) = (half.session, half.first);
                 let Ok(offer) = ClientOffer::read(&payload) else {
                     self.counters.malformed += 1;
+                    self.half_opens.0.remove(&header.server_port);
                     return;
                 };
                 let proven = Proven { path, header, session, first, proof: noise.to_vec(), offer, secrets };

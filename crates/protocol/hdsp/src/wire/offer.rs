@@ -121,13 +121,22 @@ impl Waiting {
     }
 }
 
+/// The least that an end may take in one packet: whatever the disk, a sector fits into that, with all that may stand before it.
+pub const PACKET_MIN_BYTES: u16 = 1024;
+
 impl Terms {
     fn read(reader: &mut Reader<'_>) -> Result<Terms, Malformed> {
         let terms =
             Terms { packet_max_bytes: reader.u16()?, window_packets: reader.u32()?, group_packets: reader.u16()? };
         let is_possible =
             terms.window_packets > 0 && (1..=super::pdu::GROUP_PACKETS_MAX).contains(&terms.group_packets);
-        if is_possible { Ok(terms) } else { Err(Malformed::Field("W or N")) }
+        if !is_possible {
+            return Err(Malformed::Field("W or N"));
+        }
+        if terms.packet_max_bytes < PACKET_MIN_BYTES {
+            return Err(Malformed::Field("packet size"));
+        }
+        Ok(terms)
     }
 
     fn put(&self, out: &mut Vec<u8>) {

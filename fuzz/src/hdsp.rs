@@ -48,7 +48,7 @@ impl Directory for Door {
     }
 
     fn disk(&self, _: ClientId, _: Wanted<'_>) -> Option<Disk> {
-        Some(Disk { address: 3, disk_type: self.0, protection: PROTECTION })
+        Some(Disk { address: 3, volume: [7; 16], disk_type: self.0, protection: PROTECTION })
     }
 }
 

@@ -17,5 +17,7 @@ pub use server::{
     Answer, CommandHandle, Directory, Disk, LinkLimits, Request, Server, ServerConfig, ServerEvent, Wanted,
 };
 
+pub use wire::offer::VolumeId;
+
 /// The EtherType of HDSP, as the paper gives it. It is not registered.
 pub const ETHERTYPE: u16 = 0x6666;

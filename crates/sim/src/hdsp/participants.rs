@@ -45,7 +45,7 @@ fn identity(number: u8) -> Identity {
 
 pub(super) fn server(plan: &Plan, memory: &Region, random: &mut Random) -> Server {
     let clients = (0..plan.clients).map(|client| identity(10 + client as u8).client_id()).collect();
-    let disk = ServedDisk { address: 3, disk_type: plan.disk_type, protection: plan.protection };
+    let disk = ServedDisk { address: 3, volume: [7; 16], disk_type: plan.disk_type, protection: plan.protection };
     let mut instance = [0; 16];
     instance.copy_from_slice(&random.seed()[..16]);
     Server::new(ServerConfig {

@@ -49,6 +49,7 @@ impl Client {
             path,
             disk_type: agreement.disk_type,
             disk_address: agreement.disk_address,
+            volume: agreement.volume,
             protection,
             transfer_max_bytes: offer.transfer_max_bytes,
         };

@@ -9,6 +9,7 @@ use sanwire_security::keys::{Identity, Psk};
 
 use crate::server::LinkLimits;
 use crate::wire::discovery::Instance;
+use crate::wire::offer::VolumeId;
 use crate::wire::{DiskType, ErrorCode};
 
 /// How a client is configured: it has one session, with one disk.
@@ -115,6 +116,8 @@ pub struct ServerInfo {
     pub disk_type: DiskType,
     /// The disk.
     pub disk_address: u8,
+    /// Which volume that is.
+    pub volume: VolumeId,
     /// How packets are guarded.
     pub protection: Protection,
     /// Data of a command, at the most.

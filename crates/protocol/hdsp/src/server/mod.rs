@@ -1,9 +1,13 @@
 //! The server's end: who has a connection, what their commands are, and what they are answered.
 
+mod accept;
 mod assembly;
 mod batch;
+mod commands;
 mod connection;
+mod half_opens;
 mod handshake;
+mod proof;
 mod session;
 mod types;
 
@@ -15,8 +19,9 @@ use sanwire_core::{ClientId, Deadlines, Instant, NexusId, Path};
 use sanwire_security::keys::Randomness;
 use sanwire_security::{Gate, Throttle};
 
-use self::connection::{Connection, Executing};
-use self::handshake::HalfOpens;
+use self::commands::Executing;
+use self::connection::Connection;
+use self::half_opens::HalfOpens;
 pub(crate) use self::handshake::loose;
 use self::session::Session;
 pub use self::types::{Answer, CommandHandle, Directory, Disk, LinkLimits, Request, ServerConfig, ServerEvent, Wanted};

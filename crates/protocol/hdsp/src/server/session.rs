@@ -138,6 +138,18 @@ impl Session {
         is_asked.then_some(task_file)
     }
 
+    /// A command is not going to be executed. Gives whether the connection that lives waits for it.
+    pub(super) fn withdraw(&mut self, number: u16) -> bool {
+        let slot = self.slot(number);
+        let Some(Slot { state: State::Executing { is_asked, .. }, .. }) = slot.as_ref().filter(|s| s.number == number)
+        else {
+            return false;
+        };
+        let is_asked = *is_asked;
+        *slot = None;
+        is_asked && self.connection.is_some()
+    }
+
     /// The client has the whole answer.
     pub(super) fn arrived(&mut self, number: u16) {
         if let Some(state @ (State::Answered { is_sent: true, .. } | State::Sending)) = self.state(number) {
@@ -155,7 +167,7 @@ mod tests {
 
     fn session() -> Session {
         let name = SessionName { client: ClientId([1; 16]), run: 1, epoch: 0 };
-        let disk = Disk { address: 0, disk_type: DiskType::Scsi, protection: Protection::Checksum };
+        let disk = Disk { address: 0, volume: [0; 16], disk_type: DiskType::Scsi, protection: Protection::Checksum };
         let mut session = Session::new(name, disk, Region::new(1 << 20).unwrap(), Instant::ZERO);
         session.connect(1, &Waiting::default());
         session

@@ -9,6 +9,7 @@ use sanwire_security::keys::{Identity, Psk};
 
 use crate::wire::DiskType;
 use crate::wire::discovery::Instance;
+use crate::wire::offer::VolumeId;
 
 /// What a link of a server can take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,10 +25,19 @@ pub struct LinkLimits {
 pub struct Disk {
     /// By which packets name it.
     pub address: u8,
+    /// Which volume it is: what has been answered about one is never taken for another that has its address later.
+    pub volume: VolumeId,
     /// Which commands it takes.
     pub disk_type: DiskType,
     /// How its data is guarded at least.
     pub protection: Protection,
+}
+
+impl Disk {
+    /// Whether what was answered of one is true of the other.
+    pub(super) fn is_same(&self, other: &Disk) -> bool {
+        (self.address, self.volume, self.disk_type) == (other.address, other.volume, other.disk_type)
+    }
 }
 
 /// Which disk a client wants.
@@ -155,13 +165,17 @@ pub enum ServerEvent {
         path: Path,
         /// Which disk it uses.
         disk: Disk,
+        /// Its share of the memory for received data.
+        memory: Region,
     },
-    /// A session is over. Its commands end by themselves, and their answers are for nobody.
+    /// A session is over, and nobody hears the answers to its commands any more. They are to be told of all the same, by
+    /// [`super::Server::reply`] or [`super::Server::withdraw`], when they cannot reach the disk any more.
     SessionClosed {
         /// Which.
         nexus: NexusId,
     },
-    /// Execute this and call [`super::Server::reply`].
+    /// Execute this and call [`super::Server::reply`], or [`super::Server::withdraw`] if it was not executed: one of them for every
+    /// command, also when its session is over.
     Command {
         /// For the reply.
         handle: CommandHandle,

@@ -1,0 +1,95 @@
+//! Sessions of clients that have proved who they are: how they begin, get another connection, and end.
+
+use std::collections::BTreeMap;
+
+use sanwire_core::{Alarm, Instant, NexusId, Path};
+use sanwire_security::keys::KeyError;
+
+use super::connection::Connection;
+use super::handshake::answering;
+use super::proof::Proven;
+use super::session::Session;
+use super::types::{Disk, ServerEvent};
+use super::{Key, Server};
+use crate::channel::{Channel, Guard, Setup, data_bytes};
+use crate::wire::connection::{RELEASE, SessionName};
+use crate::wire::offer::Agreement;
+use crate::wire::{Class, Header};
+
+impl Server {
+    /// Gives a client that has proved who it is a connection, and a session if it has none.
+    pub(super) fn accept(&mut self, proven: Proven, disk: Disk, now: Instant) -> Result<(), KeyError> {
+        let Proven { path, header, session: name, first, proof, offer, secrets } = proven;
+        let run = (name.client, name.run);
+        let former = self.names.get(&run).copied();
+        let is_same = |session: &Session| session.name == name && session.disk.is_same(&disk);
+        let is_known = former.and_then(|nexus| self.sessions.get(&nexus)).is_some_and(is_same);
+        if let Some(nexus) = former.filter(|_| !is_known) {
+            self.close_session(nexus);
+        }
+        let terms = self.terms(path);
+        let agreement = Agreement {
+            disk_type: disk.disk_type,
+            disk_address: disk.address,
+            protection: disk.protection.max(offer.protection),
+            window_packets: terms.window_packets.min(offer.terms.window_packets),
+            group_packets: terms.group_packets.min(offer.terms.group_packets),
+            data_bytes: data_bytes(terms.packet_max_bytes.min(offer.terms.packet_max_bytes), disk.disk_type),
+            is_known,
+            volume: disk.volume,
+        };
+        let ring = secrets.of_server()?;
+        let nexus = match former.filter(|_| is_known) {
+            Some(nexus) => nexus,
+            None => self.open_session((name, disk), path, now),
+        };
+        let port = header.server_port;
+        let own = Header { disk_type: disk.disk_type, disk_address: disk.address, ..answering(header, port) };
+        let guard = Guard::new(ring, agreement.protection);
+        let setup = Setup { path, header: own, guard, agreement, keep_alive: self.config.keep_alive };
+        let mut channel = Channel::new(setup, now);
+        channel.control(Class::Connection, agreement.write());
+        let Some(session) = self.sessions.get_mut(&nexus) else { return Ok(()) };
+        let old = session.connection;
+        session.connect(port, &offer.waiting);
+        old.inspect(|old| self.drop_connection(*old));
+        let (alarm, assemblies) = (Alarm::default(), BTreeMap::new());
+        let connection = Connection { channel, nexus, agreement, alarm, is_awake: false, first, proof, assemblies };
+        self.connections.insert(port, connection);
+        self.wake(port);
+        Ok(())
+    }
+
+    fn open_session(&mut self, (name, disk): (SessionName, Disk), path: Path, now: Instant) -> NexusId {
+        self.next_nexus += 1;
+        let nexus = NexusId(self.next_nexus);
+        let memory = self.config.memory.share(self.config.write_room_bytes as usize);
+        self.sessions.insert(nexus, Session::new(name, disk, memory.clone(), now));
+        self.names.insert((name.client, name.run), nexus);
+        self.events.push_back(ServerEvent::SessionOpened { nexus, client: name.client, path, disk, memory });
+        nexus
+    }
+
+    /// Ends a session. What is executed for it is answered to nobody.
+    pub(super) fn close_session(&mut self, nexus: NexusId) {
+        let Some(mut session) = self.sessions.remove(&nexus) else { return };
+        self.deadlines.forget(Key::Session(nexus), &mut session.alarm);
+        self.names.remove(&(session.name.client, session.name.run));
+        session.connection.inspect(|port| self.drop_connection(*port));
+        self.events.push_back(ServerEvent::SessionClosed { nexus });
+    }
+
+    fn drop_connection(&mut self, port: u16) {
+        if let Some(mut connection) = self.connections.remove(&port) {
+            self.deadlines.forget(Key::Connection(port), &mut connection.alarm);
+        }
+    }
+
+    /// Ends a session, if it is still there: its client may use the disk no more, or not so. If it may still connect, it hears at once
+    /// that it should, and gets a session that knows nothing of this one.
+    pub fn end(&mut self, nexus: NexusId) {
+        let Some(port) = self.sessions.get(&nexus).map(|session| session.connection) else { return };
+        port.inspect(|port| self.farewell(*port, RELEASE));
+        self.close_session(nexus);
+    }
+}

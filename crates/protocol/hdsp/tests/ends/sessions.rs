@@ -1,0 +1,91 @@
+//! What becomes of sessions when their clients, their disks, or the server are not what they were.
+
+use std::time::Duration;
+
+use sanwire_hdsp::wire::DiskType;
+use sanwire_hdsp::{ClientEvent, Disk, Outcome};
+
+use crate::world::{Habits, World, read, write};
+
+const MOMENT: Duration = Duration::from_millis(100);
+
+fn connected() -> World {
+    let mut world = World::new(Habits::default());
+    world.wait(MOMENT);
+    assert!(world.client.is_connected());
+    world
+}
+
+/// The link is cut for so long that the connection ends.
+fn cut(world: &mut World) -> Vec<ClientEvent> {
+    world.loses = |_, _| true;
+    let before = world.wait(Duration::from_secs(6));
+    assert!(before.iter().any(|event| matches!(event, ClientEvent::Disconnected)));
+    world.loses = |_, _| false;
+    world.wait(Duration::from_secs(1))
+}
+
+fn connections(events: &[ClientEvent]) -> usize {
+    events.iter().filter(|event| matches!(event, ClientEvent::Connected(_))).count()
+}
+
+fn is_forgotten(events: &[ClientEvent]) -> bool {
+    events.iter().any(|event| matches!(event, ClientEvent::Forgotten))
+}
+
+#[test]
+fn an_ended_session_is_over_at_once_and_its_client_gets_another_one_if_it_may() {
+    let mut world = connected();
+    world.executes = false;
+    world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+    world.wait(MOMENT);
+    let nexus = world.opened[0];
+    world.server.end(nexus);
+    assert_eq!(world.server.sessions(), 0);
+    world.server.end(nexus);
+    let events = world.wait(MOMENT);
+    assert_eq!((world.closed.clone(), world.opened.len()), (vec![nexus], 2));
+    assert!(connections(&events) == 1 && is_forgotten(&events));
+    world.change_disk(|disk| *disk = None);
+    world.server.end(world.opened[1]);
+    let events = world.wait(Duration::from_secs(5));
+    assert!(connections(&events) == 0 && world.server.sessions() == 0, "it has no disk any more");
+}
+
+#[test]
+fn another_volume_at_the_address_of_the_former_one_answers_nothing_that_was_asked_of_that() {
+    let changes: [fn(&mut Disk); 2] = [|disk| disk.volume = [8; 16], |disk| disk.address = 4];
+    for change in changes {
+        let mut world = connected();
+        world.executes = false;
+        let id = world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+        world.wait(MOMENT);
+        world.change_disk(|disk| disk.iter_mut().for_each(change));
+        let events = cut(&mut world);
+        assert!(connections(&events) == 1 && is_forgotten(&events), "its client has to look");
+        assert_eq!((world.opened.len(), world.closed.clone()), (2, vec![world.opened[0]]));
+        world.execute_all();
+        assert!(world.wait(MOMENT).is_empty(), "an answer of the former volume");
+        world.client.abandon();
+        let lost = |event: &ClientEvent| matches!(event, ClientEvent::Ended { id: of, outcome: Outcome::Lost, .. } if *of == id);
+        assert!(world.wait(MOMENT).iter().any(lost));
+    }
+}
+
+#[test]
+fn what_was_withdrawn_is_executed_when_it_is_given_again() {
+    let mut world = connected();
+    world.executes = false;
+    world.client.order(read(DiskType::Sata, 0, 1), world.now).unwrap();
+    world.wait(MOMENT);
+    let (handle, _) = world.asked[0].clone();
+    world.server.withdraw(handle, world.now);
+    world.executes = true;
+    world.skip();
+    let events = world.wait(MOMENT);
+    assert!(
+        events.iter().any(|event| matches!(event, ClientEvent::Ended { outcome: Outcome::Ata(_), .. })),
+        "{events:?}"
+    );
+    assert_eq!((world.asked.len(), world.opened.len()), (2, 1));
+}

@@ -66,6 +66,7 @@ pub(crate) struct Channel {
     controls: VecDeque<(Class, Vec<u8>)>,
     keep_alive: Duration,
     heard_at: Instant,
+    is_heard: bool,
     asked_at: Instant,
 }
 
@@ -92,6 +93,7 @@ impl Channel {
             controls: VecDeque::new(),
             keep_alive,
             heard_at: now,
+            is_heard: false,
             asked_at: now,
         }
     }
@@ -113,6 +115,21 @@ impl Channel {
         self.heard_at
     }
 
+    /// Whether any authentic packet has come.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.is_heard
+    }
+
+    fn hear(&mut self, now: Instant) {
+        (self.heard_at, self.is_heard) = (now, true);
+    }
+
+    /// Asks whether the other end is there.
+    pub(crate) fn ask(&mut self, now: Instant) {
+        self.asked_at = now;
+        self.control(Class::KeepAlive, Live::KeepAlive(now.as_nanos()).write());
+    }
+
     /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told.
     pub(crate) fn open<'a>(
         &mut self,
@@ -126,14 +143,13 @@ impl Channel {
         if !is_ours {
             return Err(Rejected::Malformed);
         }
-        let verdict = self.incoming.judge((pdu.group, pdu.serial), now);
-        if verdict == Verdict::Duplicate {
-            return Err(Rejected::Duplicate);
-        }
+        // First, so that nobody else has us acknowledge anything.
         let opened = self.guard.open_pdu(&pdu, packet, plain, now)?;
-        self.heard_at = now;
-        if verdict == Verdict::Beyond {
-            return Err(Rejected::Violation);
+        (self.heard_at, self.is_heard) = (now, true);
+        match self.incoming.judge((pdu.group, pdu.serial), now) {
+            Verdict::New => {}
+            Verdict::Duplicate => return Err(Rejected::Duplicate),
+            Verdict::Beyond => return Err(Rejected::Violation),
         }
         if let ([feature, count], true) = (opened.before, pdu.body().data_bytes == 0) {
             pdu.widen([*feature, *count]);
@@ -149,7 +165,7 @@ impl Channel {
     /// A control packet has come.
     pub(crate) fn handle_control(&mut self, raw: &RawPcu<'_>, now: Instant) -> Result<Heard, Rejected> {
         let operation = self.guard.open_pcu(raw, now)?;
-        self.heard_at = now;
+        self.hear(now);
         match raw.pcu.class {
             Class::Flow => self.handle_flow(&operation, now),
             class @ (Class::Query | Class::KeepAlive) => {
@@ -252,8 +268,7 @@ impl Channel {
             self.control(Class::Query, Live::Query(place).write());
         }
         if self.heard_at.max(self.asked_at) + self.keep_alive <= now {
-            self.asked_at = now;
-            self.control(Class::KeepAlive, Live::KeepAlive(now.as_nanos()).write());
+            self.ask(now);
         }
         now < self.dead_at()
     }

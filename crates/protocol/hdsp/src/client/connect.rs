@@ -7,7 +7,7 @@ use sanwire_security::handshake::SecondStep;
 
 use super::seek::Candidate;
 use super::types::{ClientEvent, ServerInfo};
-use super::{Client, Live};
+use super::{Client, Former, Live};
 use crate::channel::{Channel, Setup, data_bytes};
 use crate::wire::connection::Step;
 use crate::wire::offer::{Agreement, ClientOffer, Terms};
@@ -34,7 +34,9 @@ impl Client {
         let protection = agreement.protection;
         let mut guard = guard;
         guard.set_protection(protection);
-        let channel = Channel::new(Setup { path, header, guard, agreement, keep_alive }, now);
+        let mut channel = Channel::new(Setup { path, header, guard, agreement, keep_alive }, now);
+        // The server hears at once that we have heard it.
+        channel.ask(now);
         self.live = Some(Live {
             channel,
             agreement,
@@ -42,6 +44,7 @@ impl Client {
             transfer_max_bytes: offer.transfer_max_bytes,
         });
         self.seek = None;
+        let now_with = (offer.instance, agreement.volume);
         let info = ServerInfo {
             name: offer.name,
             key,
@@ -54,8 +57,7 @@ impl Client {
             transfer_max_bytes: offer.transfer_max_bytes,
         };
         self.events.push_back(ClientEvent::Connected(info));
-        let is_forgotten = self.was_connected && !agreement.is_known;
-        self.was_connected = true;
+        let is_forgotten = is_forgotten(self.former.replace(now_with), now_with, agreement.is_known);
         if is_forgotten {
             self.events.push_back(ClientEvent::Forgotten);
         }
@@ -128,6 +130,25 @@ impl Client {
         self.abandon();
         self.orders.renumber();
         self.session.epoch += 1;
-        self.was_connected = false;
+        self.former = None;
+    }
+}
+
+/// Whether a server that has accepted us knows nothing of what we were answered, whatever it says itself.
+fn is_forgotten(former: Option<Former>, now_with: Former, is_known: bool) -> bool {
+    former.is_some_and(|former| !is_known || former != now_with)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_run_or_of_another_volume_was_answered_is_forgotten() {
+        let with = |instance: u8, volume: u8| ([instance; 16], [volume; 16]);
+        assert!(!is_forgotten(None, with(1, 1), false), "there was nothing before");
+        assert!(!is_forgotten(Some(with(1, 1)), with(1, 1), true));
+        assert!(is_forgotten(Some(with(1, 1)), with(1, 1), false), "it says so");
+        assert!(is_forgotten(Some(with(2, 1)), with(1, 1), true) && is_forgotten(Some(with(1, 2)), with(1, 1), true));
     }
 }

@@ -17,7 +17,8 @@ pub use self::types::{ClientConfig, ClientEvent, Command, CommandId, Order, Orde
 use crate::channel::{Channel, Heard, Piece, Rejected};
 use crate::counters::Counters;
 use crate::wire::connection::{RELEASE, RELEASED, SessionName};
-use crate::wire::offer::Agreement;
+use crate::wire::discovery::Instance;
+use crate::wire::offer::{Agreement, VolumeId};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Class, Header, PacketType};
 
@@ -29,6 +30,9 @@ struct Live {
     transfer_max_bytes: u32,
 }
 
+/// What answers are true of: a run of a server, and a volume.
+type Former = (Instance, VolumeId);
+
 /// The client's end of its session.
 pub struct Client {
     config: ClientConfig,
@@ -39,8 +43,8 @@ pub struct Client {
     seek: Option<Seek>,
     /// Since when there is no connection.
     lost_at: Instant,
-    /// This session has had one.
-    was_connected: bool,
+    /// With whom this session had its last one.
+    former: Option<Former>,
     hinted_at: Option<Instant>,
     orders: Orders,
     loose: VecDeque<(Path, Packet)>,
@@ -65,7 +69,7 @@ impl Client {
             live: None,
             seek: None,
             lost_at: now,
-            was_connected: false,
+            former: None,
             hinted_at: None,
             orders: Orders::default(),
             loose: VecDeque::new(),
@@ -219,8 +223,7 @@ impl Client {
             }
             return;
         }
-        let accepted = self.seek.as_mut().and_then(|seek| seek.accepted(path, raw, now));
-        match accepted.and_then(|(candidate, operation)| Some((candidate, Agreement::read(&operation).ok()?))) {
+        match self.seek.as_mut().and_then(|seek| seek.accepted(path, raw, now)) {
             Some((candidate, agreement)) if !self.can_keep(&candidate, &agreement) => self.counters.violations += 1,
             Some((candidate, agreement)) => self.connected(candidate, agreement, now),
             None => self.counters.unknown_connection += 1,

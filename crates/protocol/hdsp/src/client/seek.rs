@@ -15,7 +15,7 @@ use super::types::ClientConfig;
 use crate::channel::Guard;
 use crate::server::loose;
 use crate::wire::connection::{Request, SessionName, Step};
-use crate::wire::offer::{ClientOffer, ServerOffer};
+use crate::wire::offer::{Agreement, ClientOffer, ServerOffer};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Class, DiskType, ErrorCode, Header, PacketType};
 
@@ -201,14 +201,18 @@ impl Seek {
         Some(reason)
     }
 
-    /// A sealed packet that may say that a candidate accepts us: its operation, and the candidate.
-    pub(super) fn accepted(&mut self, path: Path, raw: &RawPcu<'_>, now: Instant) -> Option<(Candidate, Vec<u8>)> {
+    /// A sealed packet that may say that a candidate accepts us: on which terms, and the candidate. It may also be one that a server
+    /// has sent after that.
+    pub(super) fn accepted(&mut self, path: Path, raw: &RawPcu<'_>, now: Instant) -> Option<(Candidate, Agreement)> {
         let header = raw.pcu.header;
         for place in 0..self.candidates.len() {
             let candidate = &mut self.candidates[place];
             let is_of = candidate.path == path && candidate.header.server_port == header.server_port;
-            if is_of && let Ok(operation) = candidate.guard.open_pcu(raw, now) {
-                return Some((self.candidates.swap_remove(place), operation));
+            if is_of
+                && let Ok(operation) = candidate.guard.open_pcu(raw, now)
+                && let Ok(agreement) = Agreement::read(&operation)
+            {
+                return Some((self.candidates.swap_remove(place), agreement));
             }
         }
         None

@@ -23,8 +23,10 @@ impl Server {
         let run = (name.client, name.run);
         let former = self.names.get(&run).copied();
         let is_same = |session: &Session| session.name == name && session.disk.is_same(&disk);
-        let is_known = former.and_then(|nexus| self.sessions.get(&nexus)).is_some_and(is_same);
-        if let Some(nexus) = former.filter(|_| !is_known) {
+        let same = former.and_then(|nexus| self.sessions.get(&nexus)).filter(|session| is_same(session));
+        // Who has never heard of its session had another one perhaps, with a server that ran before: that is not known here.
+        let (goes_on, is_known) = (same.is_some(), same.is_some_and(|session| session.is_heard));
+        if let Some(nexus) = former.filter(|_| !goes_on) {
             self.close_session(nexus);
         }
         let terms = self.terms(path);
@@ -39,7 +41,7 @@ impl Server {
             volume: disk.volume,
         };
         let ring = secrets.of_server()?;
-        let nexus = match former.filter(|_| is_known) {
+        let nexus = match former.filter(|_| goes_on) {
             Some(nexus) => nexus,
             None => self.open_session((name, disk), path, now),
         };

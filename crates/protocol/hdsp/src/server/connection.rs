@@ -36,8 +36,11 @@ impl Server {
         };
         let mut plain = std::mem::take(&mut self.plain);
         let taken = match connection.channel.open(packet, &mut plain, now) {
-            Ok((pdu, opened)) => match self.sessions.get(&connection.nexus) {
-                Some(session) => connection.take(&pdu, &opened, session, self.config.transfer_max_bytes, now),
+            Ok((pdu, opened)) => match self.sessions.get_mut(&connection.nexus) {
+                Some(session) => {
+                    session.is_heard = true;
+                    connection.take(&pdu, &opened, session, self.config.transfer_max_bytes, now)
+                }
                 None => Err(Rejected::Malformed),
             },
             Err(rejected) => Err(rejected),
@@ -49,6 +52,14 @@ impl Server {
             Ok(None) => {}
             Err(Rejected::Violation) => self.violation(port, now),
             Err(rejected) => self.count(rejected),
+        }
+    }
+
+    /// Once something authentic has come on its connection, a session is known.
+    fn note_heard(&mut self, port: u16) {
+        let heard = self.connections.get(&port).filter(|connection| connection.channel.is_heard());
+        if let Some(session) = heard.and_then(|connection| self.sessions.get_mut(&connection.nexus)) {
+            session.is_heard = true;
         }
     }
 
@@ -86,6 +97,7 @@ impl Server {
         };
         let nexus = connection.nexus;
         let heard = connection.channel.handle_control(raw, now);
+        self.note_heard(port);
         self.wake(port);
         match heard {
             Ok(Heard::Arrived(numbers)) => {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use sanwire_buffer::Packet;
 use sanwire_core::quota::{HALF_OPENS, HALF_OPENS_OF_SESSION};
-use sanwire_core::{Instant, Path};
+use sanwire_core::{ClientId, Instant, Path};
 use sanwire_security::handshake::{Proof, Responder};
 
-use crate::wire::Header;
 use crate::wire::connection::{Request, SessionName};
+use crate::wire::{ErrorCode, Header};
 
 /// How long the proof may take.
 const LIFETIME: Duration = Duration::from_secs(5);
@@ -27,8 +27,29 @@ pub(super) struct HalfOpen {
     pub(super) first: [u8; 32],
     pub(super) challenge: Packet,
     pub(super) begun_at: Instant,
-    /// A proof that was a wrong guess at the password; its client has no other one.
-    pub(super) refused: Option<(Vec<u8>, Proof)>,
+    /// The proof that was refused; its client has no other one.
+    pub(super) refused: Option<Refused>,
+}
+
+/// A proof that was refused.
+#[derive(Clone)]
+pub(super) struct Refused {
+    pub(super) noise: Vec<u8>,
+    pub(super) reason: ErrorCode,
+    pub(super) proof: Proof,
+}
+
+impl HalfOpen {
+    pub(super) fn is_of(&self, (path, client_port): (Path, u16), attempt: u64, client: ClientId) -> bool {
+        (self.path, self.client_port, self.attempt, self.session.client) == (path, client_port, attempt, client)
+    }
+
+    /// It is refused: by this its client sees that we have said so.
+    pub(super) fn refuse(&mut self, reason: ErrorCode, noise: &[u8]) -> Proof {
+        let proof = self.responder.refusal_key().prove(reason as u8, noise);
+        self.refused = Some(Refused { noise: noise.to_vec(), reason, proof });
+        proof
+    }
 }
 
 /// All of them, by the server's port.

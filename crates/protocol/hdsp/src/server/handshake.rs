@@ -65,10 +65,7 @@ impl Server {
         if let Some(challenge) = self.half_opens.repeat(path, &header, request) {
             self.send_packet(path, challenge);
         } else if self.is_too_early(path, request.session.client, now) {
-            match self.throttle.is_first(request.attempt) {
-                true => self.counters.throttled += 1,
-                false => self.counters.duplicates += 1,
-            }
+            self.note_too_early(request.attempt);
         } else if self.may_begin(path, header, request, now) {
             if self.connections.values().any(|connection| connection.first == request.noise) {
                 // The client hears that it is accepted when it repeats its proof.
@@ -87,6 +84,14 @@ impl Server {
     pub(super) fn is_too_early(&mut self, path: Path, client: ClientId, now: Instant) -> bool {
         let who = self.who(path, client);
         self.throttle.is_too_early(who, now)
+    }
+
+    /// An attempt has to wait; it counts once, however often it comes.
+    pub(super) fn note_too_early(&mut self, attempt: u64) {
+        match self.throttle.is_first(attempt) {
+            true => self.counters.throttled += 1,
+            false => self.counters.duplicates += 1,
+        }
     }
 
     /// Whether a handshake begins, which is what costs most of all that a stranger can ask for.

@@ -1,11 +1,12 @@
 //! The last step of a handshake at a server: the proof, and whether its client gets a connection.
 
 use sanwire_core::{ClientId, Instant, Path};
+use sanwire_security::Who;
 use sanwire_security::handshake::{Misread, Proof, Secrets};
 
+use super::Server;
 use super::handshake::answering;
 use super::types::{Disk, Wanted};
-use super::{Server, half_opens::HalfOpen};
 use crate::wire::connection::{SessionName, Step};
 use crate::wire::offer::ClientOffer;
 use crate::wire::{Class, DiskType, ErrorCode, Header};
@@ -30,43 +31,69 @@ impl Server {
         noise: &[u8],
         now: Instant,
     ) {
-        if let Some(connection) = self.connections.get_mut(&header.server_port) {
-            if connection.channel.is_of(path, &header) && connection.proof == noise {
-                let agreement = connection.agreement.write();
-                connection.channel.control(Class::Connection, agreement);
-                self.wake(header.server_port);
-            }
-            return;
+        let port = header.server_port;
+        if self.connections.contains_key(&port) {
+            return self.accept_again(path, &header, noise);
         }
         // Rules may have changed since it began.
         if !self.permits(path, client) {
             return;
         }
-        let half = self.half_opens.get_mut(header.server_port);
-        let is_of = |half: &&mut HalfOpen| {
-            (half.path, half.client_port, half.attempt, half.session.client)
-                == (path, header.client_port, attempt, client)
-        };
-        let Some(half) = half.filter(is_of) else {
+        let half = self.half_opens.get_mut(port).filter(|half| half.is_of((path, header.client_port), attempt, client));
+        let Some(half) = half else {
             self.counters.unknown_connection += 1;
             return;
         };
-        if let Some((_, proof)) = half.refused.as_ref().filter(|(refused, _)| refused == noise) {
-            let proof = *proof;
-            return self.refuse(path, header, attempt, ErrorCode::NotAuthentic, proof);
+        if let Some(refused) = half.refused.clone() {
+            // Another one is not read: this handshake has had its answer.
+            match refused.noise == noise {
+                true => self.refuse(path, header, attempt, refused.reason, refused.proof),
+                false => self.counters.duplicates += 1,
+            }
+        } else if self.is_too_early(path, client, now) {
+            // Handshakes that were begun before a wrong password are no way around the wait.
+            self.note_too_early(attempt);
+        } else {
+            self.read_proof(path, header, (attempt, client), noise, now);
         }
+    }
+
+    /// The client repeats its proof: it has not heard that it is accepted. Once it has, whoever repeats the proof is somebody else.
+    fn accept_again(&mut self, path: Path, header: &Header, noise: &[u8]) {
+        let Some(connection) = self.connections.get_mut(&header.server_port) else { return };
+        if connection.channel.is_of(path, header) && connection.proof == noise && !connection.channel.is_heard() {
+            let agreement = connection.agreement.write();
+            connection.channel.control(Class::Connection, agreement);
+            self.wake(header.server_port);
+        } else {
+            self.counters.duplicates += 1;
+        }
+    }
+
+    fn read_proof(
+        &mut self,
+        path: Path,
+        header: Header,
+        (attempt, client): (u64, ClientId),
+        noise: &[u8],
+        now: Instant,
+    ) {
+        let Some(half) = self.half_opens.get_mut(header.server_port) else { return };
         match half.responder.read(client, noise) {
             Err(Misread::Garbage) => self.counters.not_authentic += 1,
             Err(Misread::Guess { by }) => {
-                let proof = half.responder.refusal_key().prove(ErrorCode::NotAuthentic as u8, noise);
-                half.refused = Some((noise.to_vec(), proof));
-                let who = self.who(path, by);
+                let refused = half.refuse(ErrorCode::NotAuthentic, noise);
+                let who = self.guesser(path, client, by);
+                if self.throttle.is_too_early(who, now) {
+                    return self.note_too_early(attempt);
+                }
                 self.throttle.failed(who, now);
                 self.counters.not_authentic += 1;
-                self.refuse(path, header, attempt, ErrorCode::NotAuthentic, proof);
+                self.refuse(path, header, attempt, ErrorCode::NotAuthentic, refused);
             }
             Ok((payload, secrets)) => {
                 let (session, first) = (half.session, half.first);
+                self.throttle.forgive(path.peer, client);
                 let Ok(offer) = ClientOffer::read(&payload) else {
                     self.counters.malformed += 1;
                     self.half_opens.remove(header.server_port);
@@ -78,10 +105,15 @@ impl Server {
         }
     }
 
+    /// Whose wrong password it is that came in the name of a client. The key that was shown is the sender's own, whomever he names:
+    /// a client waits for nobody who has only its name, and who names one that we know guesses no faster for that.
+    fn guesser(&self, path: Path, client: ClientId, by: ClientId) -> Who {
+        if by == client { self.who(path, client) } else { Who { peer: path.peer, client: by, is_known: false } }
+    }
+
     /// Accepts a client that has proved who it is, or says why not.
     fn admit(&mut self, proven: Proven, attempt: u64, now: Instant) {
-        let (path, header, noise) = (proven.path, proven.header, proven.proof.clone());
-        let port = header.server_port;
+        let (path, header, port) = (proven.path, proven.header, proven.header.server_port);
         match self.find_disk(&proven) {
             Ok(disk) => {
                 self.half_opens.establish(port);
@@ -90,9 +122,8 @@ impl Server {
                 }
             }
             Err(reason) => {
-                let half = self.half_opens.get_mut(port);
-                let proof = half.map(|half| half.responder.refusal_key().prove(reason as u8, &noise));
-                if let Some(proof) = proof {
+                if let Some(half) = self.half_opens.get_mut(port) {
+                    let proof = half.refuse(reason, &proven.proof);
                     self.refuse(path, header, attempt, reason, proof);
                 }
             }

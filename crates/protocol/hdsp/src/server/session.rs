@@ -52,6 +52,8 @@ pub(super) struct Session {
     pub(super) memory: Region,
     /// The port of its connection.
     pub(super) connection: Option<u16>,
+    /// Something authentic has come: its client has heard that it has this session.
+    pub(super) is_heard: bool,
     pub(super) orphaned_at: Instant,
     pub(super) alarm: Alarm,
     pub(super) batch: Batch,
@@ -62,7 +64,7 @@ impl Session {
     pub(super) fn new(name: SessionName, disk: Disk, memory: Region, now: Instant) -> Self {
         let slots = (0..COMMANDS_MAX).map(|_| None).collect();
         let (alarm, batch) = (Alarm::default(), Batch::default());
-        Session { name, disk, memory, connection: None, orphaned_at: now, alarm, batch, slots }
+        Session { name, disk, memory, connection: None, is_heard: false, orphaned_at: now, alarm, batch, slots }
     }
 
     fn slot(&mut self, number: u16) -> &mut Option<Slot> {

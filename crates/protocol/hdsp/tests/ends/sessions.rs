@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use sanwire_hdsp::wire::DiskType;
-use sanwire_hdsp::{ClientEvent, Disk, Outcome};
+use sanwire_hdsp::{ClientEvent, Disk, Order, Outcome};
 
-use crate::world::{Habits, World, read, write};
+use crate::world::{Habits, Sender, World, is_acceptance, path, read, write};
 
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -18,10 +18,10 @@ fn connected() -> World {
 
 /// The link is cut for so long that the connection ends.
 fn cut(world: &mut World) -> Vec<ClientEvent> {
-    world.loses = |_, _| true;
+    world.loses = Box::new(|_, _| true);
     let before = world.wait(Duration::from_secs(6));
     assert!(before.iter().any(|event| matches!(event, ClientEvent::Disconnected)));
-    world.loses = |_, _| false;
+    world.loses = Box::new(|_, _| false);
     world.wait(Duration::from_secs(1))
 }
 
@@ -88,4 +88,50 @@ fn what_was_withdrawn_is_executed_when_it_is_given_again() {
         "{events:?}"
     );
     assert_eq!((world.asked.len(), world.opened.len()), (2, 1));
+}
+
+/// The server that has begun since may have said so, and the client may not have heard it: it must not take that server for one that
+/// knows what it has executed.
+#[test]
+fn a_restarted_server_knows_no_session_whose_client_has_not_heard_of_it() {
+    for run in [1, 2] {
+        let mut world = connected();
+        let order = Order { may_repeat: false, ..write(DiskType::Sata, 0, &[1; 512]) };
+        world.loses = Box::new(|from, packet| from == Sender::Server && packet[2] >> 4 == 1);
+        world.client.order(order, world.now).unwrap();
+        world.wait(MOMENT);
+        world.restart(run);
+        world.loses = Box::new(|from, packet| from == Sender::Server && is_acceptance(packet));
+        world.wait(Duration::from_secs(7));
+        assert!(world.server.sessions() == 1 && !world.client.is_connected());
+        world.loses = Box::new(|_, _| false);
+        let events = world.wait(Duration::from_secs(3));
+        assert!(connections(&events) == 1 && is_forgotten(&events), "run {run}");
+        world.client.resume(world.now);
+        let events = world.wait(MOMENT);
+        assert!(matches!(events[..], [ClientEvent::Ended { outcome: Outcome::Lost, .. }]), "{events:?}");
+        assert_eq!(world.asked.len(), 1, "it is executed once");
+    }
+}
+
+#[test]
+fn a_server_whose_acceptance_was_lost_says_so_again_whatever_else_it_says() {
+    let mut world = World::new(Habits::default());
+    world.loses = Box::new(|from, packet| from == Sender::Server && is_acceptance(packet));
+    world.wait(Duration::from_millis(1200));
+    assert!(world.sent.iter().any(|packet| packet[8..10] == [5, 1]), "it has asked whether the client is there");
+    world.loses = Box::new(|_, _| false);
+    assert_eq!(connections(&world.wait(Duration::from_millis(650))), 1);
+    assert_eq!(world.opened.len(), 1);
+}
+
+#[test]
+fn a_proof_that_comes_again_is_answered_until_the_client_is_heard() {
+    let mut world = connected();
+    let is_proof = |packet: &&Vec<u8>| packet[8..10] == [2, 0] && packet[16] == 3;
+    let proof = world.sent.iter().find(is_proof).unwrap().clone();
+    for _ in 0..10 {
+        world.server.handle_input(path(1), &proof, world.now);
+    }
+    assert!(world.server.poll_transmit(world.now).is_none());
 }

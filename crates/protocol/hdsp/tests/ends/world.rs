@@ -6,7 +6,8 @@ use std::time::Duration;
 use sanwire_ata::{DEVICE_LBA, Registers, TaskFile, command_code};
 use sanwire_buffer::{Frame, Region, Slice, Slices};
 use sanwire_core::{ClientId, Instant, LinkId, MacAddress, NexusId, Path, Peer, Protection};
-use sanwire_hdsp::wire::DiskType;
+use sanwire_hdsp::wire::pcu::RawPcu;
+use sanwire_hdsp::wire::{Class, DiskType};
 use sanwire_hdsp::{
     Answer, Client, ClientConfig, ClientEvent, Command, CommandHandle, Directory, Disk, LinkLimits, Order, Outcome,
     Request, Server, ServerConfig, ServerEvent, Wanted,
@@ -66,8 +67,11 @@ pub enum Sender {
     Server,
 }
 
+/// Whether a packet is lost: who has sent it, and its bytes.
+pub type Loses = Box<dyn FnMut(Sender, &[u8]) -> bool>;
+
 /// The server's end, of this run of it.
-fn server(door: &Door, run: u8) -> Server {
+pub fn server(door: &Door, run: u8) -> Server {
     Server::new(ServerConfig {
         name: "vault".into(),
         identity: Identity::from_private([2; 32]).unwrap(),
@@ -93,7 +97,7 @@ fn limits() -> Vec<LinkLimits> {
 }
 
 /// A client that differs from others by its run.
-pub fn client(habits: Habits, run: u8, now: Instant) -> Client {
+pub fn client(habits: Habits, run: u8, places: Vec<Path>, now: Instant) -> Client {
     let config = ClientConfig {
         identity: Identity::from_private([1; 32]).unwrap(),
         psk: habits.client_psk,
@@ -104,12 +108,17 @@ pub fn client(habits: Habits, run: u8, now: Instant) -> Client {
         disk_type: habits.wanted,
         protection: Protection::Checksum,
         links: limits(),
-        places: vec![path(0)],
+        places,
         group_packets: 32,
         patience: Duration::from_secs(30),
         seed: [run + 3; 32],
     };
     Client::new(config, now)
+}
+
+/// Whether a packet says that a client is accepted, or releases its connection.
+pub fn is_acceptance(packet: &[u8]) -> bool {
+    RawPcu::read(packet).is_ok_and(|raw| raw.pcu.is_sealed && raw.pcu.class == Class::Connection)
 }
 
 /// The station with this number.
@@ -121,8 +130,7 @@ pub struct World {
     pub server: Server,
     pub client: Client,
     pub door: Door,
-    /// Whether a packet is lost: who has sent it, and its bytes.
-    pub loses: fn(Sender, &[u8]) -> bool,
+    pub loses: Loses,
     /// Sessions that have begun, and those that are over.
     pub opened: Vec<NexusId>,
     pub closed: Vec<NexusId>,
@@ -145,9 +153,9 @@ impl World {
         let now = Instant::ZERO + Duration::from_secs(1);
         World {
             server: server(&door, 1),
-            client: client(habits, 1, now),
+            client: client(habits, 1, vec![path(0)], now),
             door,
-            loses: |_, _| false,
+            loses: Box::new(|_, _| false),
             opened: Vec::new(),
             closed: Vec::new(),
             now,
@@ -157,6 +165,12 @@ impl World {
             done: 0,
             content: vec![0; 1 << 20],
         }
+    }
+
+    /// The server dies, and another run of it begins, which says that it is this one.
+    pub fn restart(&mut self, run: u8) {
+        self.server = server(&self.door, run);
+        self.done = self.asked.len();
     }
 
     /// The disk is another one, or none.

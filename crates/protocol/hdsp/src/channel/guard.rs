@@ -11,7 +11,7 @@ use sanwire_security::{ReplayWindow, TAG_BYTES};
 
 use super::Rejected;
 use crate::wire::pcu::{CRC_BYTES, PCU_BYTES, RawPcu, crc};
-use crate::wire::pdu::PDU_BYTES;
+use crate::wire::pdu::{GROUPS_MAX, PDU_BYTES};
 use crate::wire::{Pcu, Pdu};
 
 /// All packets are of the first keys of a connection: one that is worn gives way to a new one.
@@ -56,8 +56,12 @@ impl Guard {
         self.ring.is_worn() || self.next_number > NUMBERS_MAX / 2
     }
 
-    /// A packet with data, and what stands before it; `None` when the library refuses to seal it.
+    /// A packet with data, and what stands before it; `None` when there is no number for it, or the library refuses.
     pub(crate) fn seal_pdu(&mut self, pdu: &Pdu, before: &[u8], data: Option<&Slice>) -> Option<Packet> {
+        // Its number would be that of a control packet.
+        if pdu.group >= GROUPS_MAX {
+            return None;
+        }
         let header = pdu.write();
         let data = data.map_or(&[][..], |data| data);
         let mut head = Head::new();
@@ -142,5 +146,35 @@ impl Guard {
         let operation = opened.map_err(|_| Rejected::NotAuthentic)?.to_vec();
         self.replay.note(number);
         Ok(operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::pdu::{Fields, Flags, Scsi};
+    use crate::wire::{DiskType, Header, PacketType};
+
+    #[test]
+    fn no_packet_with_data_is_sealed_under_the_number_of_a_control_packet() {
+        let header = Header {
+            from_server: false,
+            error: None,
+            packet_type: PacketType::Pdu,
+            disk_type: DiskType::Scsi,
+            disk_address: 0,
+            server_port: 1,
+            client_port: 1,
+        };
+        let fields = Fields::Scsi(Scsi { before_bytes: 6, status: 0, length_bytes: 0, offset_bytes: 0 });
+        for protection in Protection::ALL {
+            let ring = KeyRing::new([1; 32].into(), [2; 32].into()).unwrap();
+            let mut guard = Guard::new(ring, protection);
+            let mut seal = |group| {
+                let pdu = Pdu { header, flags: Flags::default(), fields, command: 0, group, serial: 0 };
+                guard.seal_pdu(&pdu, &[0; 6], None).is_some()
+            };
+            assert!(seal(GROUPS_MAX - 1) && !seal(GROUPS_MAX), "{protection}");
+        }
     }
 }

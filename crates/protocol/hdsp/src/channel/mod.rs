@@ -26,6 +26,9 @@ use crate::wire::{Class, DiskType, Header, PacketType, Pcu, Pdu};
 /// Who was silent for so many times the keep-alive is gone.
 const SILENT_TIMES: u32 = 4;
 
+/// The answer to a question may take so long at the least.
+const PATIENCE_MIN: Duration = Duration::from_millis(50);
+
 /// Control packets that wait to be sent; a flood of questions is not answered beyond.
 const CONTROLS_MAX: usize = 64;
 
@@ -66,7 +69,10 @@ pub(crate) struct Channel {
     controls: VecDeque<(Class, Vec<u8>)>,
     keep_alive: Duration,
     heard_at: Instant,
-    is_heard: bool,
+    /// Packets that were authentic and new.
+    heard: u64,
+    /// What both ends have agreed on: W and N.
+    agreed: (u32, u16),
     asked_at: Instant,
 }
 
@@ -93,7 +99,8 @@ impl Channel {
             controls: VecDeque::new(),
             keep_alive,
             heard_at: now,
-            is_heard: false,
+            heard: 0,
+            agreed: (window_packets, group_packets),
             asked_at: now,
         }
     }
@@ -107,7 +114,7 @@ impl Channel {
 
     /// Whether another connection should take its place.
     pub(crate) fn is_worn(&self) -> bool {
-        self.guard.is_worn()
+        self.guard.is_worn() || self.outgoing.is_worn() || self.incoming.is_worn()
     }
 
     /// When the other end was heard last.
@@ -115,13 +122,30 @@ impl Channel {
         self.heard_at
     }
 
+    /// As if so many groups had been sent.
+    #[cfg(test)]
+    pub(crate) fn skip_groups(&mut self, groups: u32) {
+        self.outgoing.skip_groups(groups);
+    }
+
     /// Whether any authentic packet has come.
     pub(crate) fn is_heard(&self) -> bool {
-        self.is_heard
+        self.heard > 0
+    }
+
+    /// How many packets have come that nobody else can have sent, nor sent again.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// How long the answer to a question may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.outgoing.smoothed().map_or(PATIENCE_MIN, |round_trip| (round_trip * 3).max(PATIENCE_MIN))
     }
 
     fn hear(&mut self, now: Instant) {
-        (self.heard_at, self.is_heard) = (now, true);
+        self.heard_at = now;
+        self.heard += 1;
     }
 
     /// Asks whether the other end is there.
@@ -145,9 +169,8 @@ impl Channel {
         }
         // First, so that nobody else has us acknowledge anything.
         let opened = self.guard.open_pdu(&pdu, packet, plain, now)?;
-        (self.heard_at, self.is_heard) = (now, true);
         match self.incoming.judge((pdu.group, pdu.serial), now) {
-            Verdict::New => {}
+            Verdict::New => self.hear(now),
             Verdict::Duplicate => return Err(Rejected::Duplicate),
             Verdict::Beyond => return Err(Rejected::Violation),
         }
@@ -219,6 +242,8 @@ impl Channel {
 
     /// From now on we take so much: W, N, and bytes for each second (0: as many as come).
     pub(crate) fn change(&mut self, window_packets: u32, group_packets: u16, rate_bytes_per_second: u64, now: Instant) {
+        let (window_agreed, group_agreed) = self.agreed;
+        let (window_packets, group_packets) = (window_packets.min(window_agreed), group_packets.min(group_agreed));
         self.incoming.set_room(window_packets, now);
         self.control(Class::Flow, Flow::Change { window_packets, group_packets, rate_bytes_per_second }.write());
     }

@@ -5,16 +5,16 @@ use std::time::Duration;
 use sanwire_core::{Instant, Path};
 use sanwire_security::handshake::SecondStep;
 
-use super::seek::Candidate;
+use super::seek::{Candidate, IsNew};
 use super::types::{ClientEvent, ServerInfo};
-use super::{Client, Former, Live};
+use super::{Client, Doubt, Former, Live};
 use crate::channel::{Channel, Setup, data_bytes};
 use crate::wire::connection::Step;
 use crate::wire::offer::{Agreement, ClientOffer, Terms};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{ErrorCode, Header};
 
-/// A hint that the server does not know the connection begins an attempt no sooner than this after another one.
+/// A hint that the server does not know the connection is looked into no sooner than this after another one.
 const HINT_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Client {
@@ -44,6 +44,8 @@ impl Client {
             transfer_max_bytes: offer.transfer_max_bytes,
         });
         self.seek = None;
+        self.doubt = None;
+        self.said.clear();
         let now_with = (offer.instance, agreement.volume);
         let info = ServerInfo {
             name: offer.name,
@@ -95,7 +97,11 @@ impl Client {
                 let second = SecondStep { connection: header.connection(), noise, mark };
                 let proof =
                     seek.challenged((&self.config, &offer), (path, header), (attempt, second), &mut self.random);
-                self.loose.extend(proof.map(|proof| (path, proof)));
+                let Some((proof, is_new)) = proof else { return };
+                if is_new == IsNew::Yes {
+                    self.said.note(offer.waiting.next, now);
+                }
+                self.loose.push_back((path, proof));
             }
             Step::Cookie { attempt, cookie } => {
                 let request =
@@ -111,26 +117,41 @@ impl Client {
         if let Some(reason) = self.seek.as_mut().and_then(|seek| seek.refused((path, header), proof)) {
             if reason == ErrorCode::UnknownConnection {
                 // Another session has taken the place of this one.
-                self.begin_anew();
+                self.begin_anew(now);
             }
             self.events.push_back(ClientEvent::Refused(reason));
             return;
         }
         let is_of = self.live.as_ref().is_some_and(|live| live.channel.is_of(path, &header));
         let is_new = self.hinted_at.is_none_or(|at| now.saturating_since(at) >= HINT_INTERVAL);
-        if is_of && is_new && self.seek.is_none() && header.error == Some(ErrorCode::UnknownConnection) {
-            // Anybody can have said so: the connection stays until there is another one.
+        let is_hint = header.error == Some(ErrorCode::UnknownConnection) && self.seek.is_none();
+        if let Some(live) = self.live.as_mut().filter(|_| is_of && is_new && is_hint) {
+            // Anybody can have said so: the connection is asked first, and stays until there is another one.
             self.hinted_at = Some(now);
+            live.channel.ask(now);
+            self.doubt = Some(Doubt { until: now + live.channel.patience(), heard: live.channel.heard() });
+        }
+    }
+
+    /// A connection that was said to be unknown and has not answered since: the server is sought beside it.
+    pub(super) fn settle_doubt(&mut self, now: Instant) {
+        let Some(doubt) = self.doubt.take_if(|doubt| doubt.until <= now) else { return };
+        let is_silent = self.live.as_ref().is_some_and(|live| live.channel.heard() == doubt.heard);
+        if is_silent && self.seek.is_none() {
             self.begin_seek(now);
         }
     }
 
     /// This session is over: all commands are lost, and the next ones are of another session.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn begin_anew(&mut self, now: Instant) {
+        self.drop_live(now);
         self.abandon();
         self.orders.renumber();
         self.session.epoch += 1;
         self.former = None;
+        self.said.clear();
+        // One that is under way is of the session that is over.
+        self.begin_seek(now);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod connect;
 mod orders;
+mod said;
 mod seek;
 mod types;
 
@@ -12,6 +13,7 @@ use sanwire_core::{Instant, Path};
 use sanwire_security::keys::Randomness;
 
 use self::orders::{Ended, Orders};
+use self::said::Said;
 use self::seek::Seek;
 pub use self::types::{ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
 use crate::channel::{Channel, Heard, Piece, Rejected};
@@ -33,6 +35,14 @@ struct Live {
 /// What answers are true of: a run of a server, and a volume.
 type Former = (Instance, VolumeId);
 
+/// Somebody says that the server does not know the connection. It is asked.
+struct Doubt {
+    /// Until when it may answer.
+    until: Instant,
+    /// What had been heard of it before.
+    heard: u64,
+}
+
 /// The client's end of its session.
 pub struct Client {
     config: ClientConfig,
@@ -46,6 +56,8 @@ pub struct Client {
     /// With whom this session had its last one.
     former: Option<Former>,
     hinted_at: Option<Instant>,
+    doubt: Option<Doubt>,
+    said: Said,
     orders: Orders,
     loose: VecDeque<(Path, Packet)>,
     events: VecDeque<ClientEvent>,
@@ -71,6 +83,8 @@ impl Client {
             lost_at: now,
             former: None,
             hinted_at: None,
+            doubt: None,
+            said: Said::default(),
             orders: Orders::default(),
             loose: VecDeque::new(),
             events: VecDeque::new(),
@@ -102,7 +116,7 @@ impl Client {
     fn give(&mut self, now: Instant) {
         let Some(live) = &mut self.live else { return };
         let too_long = self.orders.take_longer(live.transfer_max_bytes);
-        let said = self.seek.as_ref().and_then(|seek| seek.said);
+        let said = self.said.oldest();
         while let Some(pieces) = self.orders.give(live.write_room_bytes, live.agreement.data_bytes, said) {
             pieces.into_iter().for_each(|piece| live.channel.send(piece, now));
         }
@@ -200,12 +214,17 @@ impl Client {
 
     /// There is no connection any more.
     fn lose(&mut self, now: Instant) {
+        self.drop_live(now);
+        if self.seek.is_none() {
+            self.begin_seek(now);
+        }
+    }
+
+    fn drop_live(&mut self, now: Instant) {
+        self.doubt = None;
         if self.live.take().is_some() {
             self.lost_at = now;
             self.events.push_back(ClientEvent::Disconnected);
-        }
-        if self.seek.is_none() {
-            self.begin_seek(now);
         }
     }
 
@@ -256,7 +275,8 @@ impl Client {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let live = self.live.as_ref().and_then(|live| live.channel.poll_timeout());
         let seek = self.seek.as_ref().map(Seek::poll_timeout);
-        live.into_iter().chain(seek).chain(self.impatient_at()).min()
+        let doubt = self.doubt.as_ref().map(|doubt| doubt.until);
+        live.into_iter().chain(seek).chain(doubt).chain(self.said.poll_timeout()).chain(self.impatient_at()).min()
     }
 
     fn impatient_at(&self) -> Option<Instant> {
@@ -266,6 +286,10 @@ impl Client {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.settle_doubt(now);
+        if self.said.expire(now) {
+            self.give(now);
+        }
         if let Some(live) = &mut self.live {
             let is_alive = live.channel.handle_timeout(now);
             let is_worn = live.channel.is_worn();
@@ -277,8 +301,7 @@ impl Client {
         }
         if self.impatient_at().is_some_and(|at| at <= now) {
             self.lost_at = now;
-            self.begin_anew();
-            self.begin_seek(now);
+            self.begin_anew(now);
         }
         if let Some(seek) = self.seek.as_ref().filter(|seek| seek.is_over(now)) {
             // A hint that was wrong: the server goes on.
@@ -303,3 +326,6 @@ impl Client {
         self.live.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::wire::offer::{COMMANDS_MAX, Waiting};
 use crate::wire::pdu::{Fields, SECTOR_BYTES};
 
 /// Commands that are given, at the most, while a server may still be told of those before.
-const SAID_SPAN: u16 = 1 << 14;
+pub(super) const SAID_SPAN: u16 = 1 << 14;
 
 /// A command with a number.
 #[derive(Debug)]
@@ -183,6 +183,13 @@ impl Orders {
     pub(super) fn renumber(&mut self) {
         debug_assert!(self.given.is_empty());
         (self.oldest, self.next) = (0, 0);
+    }
+
+    /// As if so many commands had been given and answered.
+    #[cfg(test)]
+    pub(super) fn skip(&mut self, numbers: u16) {
+        self.next = self.next.wrapping_add(numbers);
+        self.oldest = self.next;
     }
 
     fn end(&mut self, number: u16, outcome: Outcome) -> Option<Ended> {

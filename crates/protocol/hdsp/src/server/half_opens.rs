@@ -8,11 +8,8 @@ use sanwire_core::quota::{HALF_OPENS, HALF_OPENS_OF_SESSION};
 use sanwire_core::{ClientId, Instant, Path};
 use sanwire_security::handshake::{Proof, Responder};
 
-use crate::wire::connection::{Request, SessionName};
+use crate::wire::connection::{PROOF_MAX, Request, SessionName};
 use crate::wire::{ErrorCode, Header};
-
-/// How long the proof may take.
-const LIFETIME: Duration = Duration::from_secs(5);
 
 /// When there are too many, one that had so long makes room.
 const GRACE: Duration = Duration::from_secs(1);
@@ -100,11 +97,11 @@ impl HalfOpens {
     }
 
     pub(super) fn expire(&mut self, now: Instant) {
-        self.0.retain(|_, half| now.saturating_since(half.begun_at) < LIFETIME);
+        self.0.retain(|_, half| now.saturating_since(half.begun_at) < PROOF_MAX);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.0.values().map(|half| half.begun_at + LIFETIME).min()
+        self.0.values().map(|half| half.begun_at + PROOF_MAX).min()
     }
 
     /// Takes out the one that has led to a connection, and those of its session that began before: none of them may replace it.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use sanwire_hdsp::wire::DiskType;
+use sanwire_hdsp::wire::connection::Step;
+use sanwire_hdsp::wire::{Class, DiskType, ErrorCode, Header, Pcu};
 use sanwire_hdsp::{ClientEvent, Disk, Order, Outcome};
 
 use crate::world::{Habits, Sender, World, is_acceptance, path, read, write};
@@ -134,4 +135,30 @@ fn a_proof_that_comes_again_is_answered_until_the_client_is_heard() {
         world.server.handle_input(path(1), &proof, world.now);
     }
     assert!(world.server.poll_transmit(world.now).is_none());
+}
+
+/// Anybody on the link can say that the server does not know a connection.
+#[test]
+fn a_forged_hint_makes_a_client_ask_and_nothing_more() {
+    let mut world = connected();
+    let sealed = world.sent.iter().find(|packet| is_acceptance(packet)).unwrap();
+    let header = Header { error: Some(ErrorCode::UnknownConnection), ..Header::read(sealed).unwrap() };
+    let operation = Step::Refusal { attempt: 0, proof: None }.write();
+    let hint = Pcu { header, class: Class::Connection, is_sealed: false, number: 0 }.open_packet(&operation);
+    let before = world.sent.len();
+    for _ in 0..1000 {
+        world.client.handle_input(path(0), &hint, world.now);
+        assert!(world.wait(Duration::from_millis(10)).is_empty());
+    }
+    let handshakes = world.sent[before..].iter().filter(|packet| packet[8..10] == [2, 0]).count();
+    assert!(handshakes == 0 && world.sent.len() - before < 200, "{handshakes} of {}", world.sent.len() - before);
+}
+
+#[test]
+fn a_true_hint_brings_a_client_back_within_a_moment() {
+    let mut world = connected();
+    world.restart(2);
+    world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+    let events = world.wait(MOMENT);
+    assert!(connections(&events) == 1 && is_forgotten(&events), "{events:?}");
 }

@@ -8,6 +8,7 @@ use sanwire_buffer::{Frame, Slices};
 use super::types::{Command, CommandId, Order, OrderError, Outcome};
 use crate::channel::{Opened, Piece, Rejected};
 use crate::pieces;
+use crate::server::sectors;
 use crate::wire::Pdu;
 use crate::wire::offer::{COMMANDS_MAX, Waiting};
 use crate::wire::pdu::{Fields, SECTOR_BYTES};
@@ -73,6 +74,20 @@ fn says(task_file: &TaskFile, sectors: u64) -> bool {
     sectors <= count_max && sectors % count_max == u64::from(task_file.count) && task_file.features <= 0xff
 }
 
+impl Order {
+    /// How much it writes, or may read.
+    fn transfer_bytes(&self) -> u64 {
+        let read_bytes = match &self.command {
+            Command::Ata(task_file) => match sanwire_ata::Command::parse(task_file) {
+                Some(sanwire_ata::Command::Read { .. }) => sectors(task_file) * SECTOR_BYTES as u64,
+                _ => 0,
+            },
+            Command::Scsi(_) => self.room.as_ref().map_or(0, |room| room.len()) as u64,
+        };
+        read_bytes.max(self.data.as_ref().map_or(0, Slices::len) as u64)
+    }
+}
+
 impl Orders {
     /// Takes an order.
     pub(super) fn order(&mut self, order: Order) -> Result<CommandId, OrderError> {
@@ -86,9 +101,9 @@ impl Orders {
         Ok(id)
     }
 
-    /// Takes out what waits and has more data than this.
+    /// Takes out what waits and has, or reads, more data than this.
     pub(super) fn take_longer(&mut self, transfer_max_bytes: u32) -> Vec<Ended> {
-        let is_longer = |order: &Order| order.data.as_ref().map_or(0, Slices::len) > transfer_max_bytes as usize;
+        let is_longer = |order: &Order| order.transfer_bytes() > transfer_max_bytes.into();
         let mut ended = Vec::new();
         while let Some(place) = self.queue.iter().position(|(_, order)| is_longer(order)) {
             let taken = self.queue.remove(place);

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sanwire_core::{Alarm, Instant, NexusId, Path};
+use sanwire_core::{Alarm, ClientId, Instant, NexusId, Path};
 use sanwire_security::keys::KeyError;
 
 use super::connection::Connection;
 use super::handshake::answering;
+use super::pages::needed_bytes;
 use super::proof::Proven;
 use super::session::Session;
 use super::types::{Disk, ServerEvent};
@@ -54,9 +55,18 @@ impl Server {
         let Some(session) = self.sessions.get_mut(&nexus) else { return Ok(()) };
         let old = session.connection;
         session.connect(port, &offer.waiting);
-        old.inspect(|old| self.drop_connection(*old));
-        let (alarm, assemblies) = (Alarm::default(), BTreeMap::new());
-        let connection = Connection { channel, nexus, agreement, alarm, is_awake: false, first, proof, assemblies };
+        old.and_then(|old| self.drop_connection(old));
+        let connection = Connection {
+            channel,
+            nexus,
+            agreement,
+            alarm: Alarm::default(),
+            is_awake: false,
+            first,
+            proof,
+            assemblies: BTreeMap::new(),
+            starved_since: None,
+        };
         self.connections.insert(port, connection);
         self.wake(port);
         Ok(())
@@ -65,11 +75,30 @@ impl Server {
     fn open_session(&mut self, (name, disk): (SessionName, Disk), path: Path, now: Instant) -> NexusId {
         self.next_nexus += 1;
         let nexus = NexusId(self.next_nexus);
-        let memory = self.config.memory.share(self.config.write_room_bytes as usize);
-        self.sessions.insert(nexus, Session::new(name, disk, memory.clone(), now));
+        let memory = self.config.memory.share(needed_bytes(self.config.write_room_bytes));
+        let mut session = Session::new(name, disk, memory.clone(), now);
+        session.predecessors = self.follow(nexus, name.client, &disk);
+        self.sessions.insert(nexus, session);
         self.names.insert((name.client, name.run), nexus);
         self.events.push_back(ServerEvent::SessionOpened { nexus, client: name.client, path, disk, memory });
         nexus
+    }
+
+    /// What the disk still does for sessions of this client that are over, or that nobody is connected with, ends before this one begins:
+    /// an old write must not come after a newer one. Gives how many commands that are.
+    fn follow(&mut self, nexus: NexusId, client: ClientId, disk: &Disk) -> usize {
+        let is_left = |session: &Session| session.connection.is_none() && session.name.client == client;
+        let left: Vec<NexusId> =
+            self.sessions.iter().filter(|(_, session)| is_left(session)).map(|(nexus, _)| *nexus).collect();
+        left.into_iter().for_each(|left| self.release_batch(left));
+        let mut commands = 0;
+        for (handle, executing) in self.executing.iter().filter(|(_, one)| one.is_of(client, disk.volume)) {
+            if self.sessions.get(&executing.nexus()).is_none_or(|session| session.connection.is_none()) {
+                self.followed.entry(*handle).or_default().push(nexus);
+                commands += 1;
+            }
+        }
+        commands
     }
 
     /// Ends a session. What is executed for it is answered to nobody.
@@ -77,14 +106,17 @@ impl Server {
         let Some(mut session) = self.sessions.remove(&nexus) else { return };
         self.deadlines.forget(Key::Session(nexus), &mut session.alarm);
         self.names.remove(&(session.name.client, session.name.run));
-        session.connection.inspect(|port| self.drop_connection(*port));
+        self.favoured.take_if(|favoured| favoured.is_of(nexus));
+        session.connection.and_then(|port| self.drop_connection(port));
         self.events.push_back(ServerEvent::SessionClosed { nexus });
     }
 
-    fn drop_connection(&mut self, port: u16) {
-        if let Some(mut connection) = self.connections.remove(&port) {
-            self.deadlines.forget(Key::Connection(port), &mut connection.alarm);
-        }
+    pub(super) fn drop_connection(&mut self, port: u16) -> Option<Connection> {
+        let mut connection = self.connections.remove(&port)?;
+        self.deadlines.forget(Key::Connection(port), &mut connection.alarm);
+        // What it lacked nobody wants any more.
+        self.sessions.get(&connection.nexus).inspect(|session| session.memory.forgo());
+        Some(connection)
     }
 
     /// Ends a session, if it is still there: its client may use the disk no more, or not so. If it may still connect, it hears at once

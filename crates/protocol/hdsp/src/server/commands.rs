@@ -1,23 +1,36 @@
 //! Commands that have come whole: what is executed, and what they are answered.
 
 use sanwire_ata::{Command, Registers, TaskFile, error};
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{ClientId, Instant, NexusId};
 
 use super::Server;
 use super::assembly::Whole;
 use super::batch::{Run, Write, is_plain_write, sectors};
 use super::session::Asked;
-use super::types::{Answer, CommandHandle, Request, ServerEvent};
+use super::types::{Answer, CommandHandle, Disk, Request, ServerEvent};
 use crate::channel::Piece;
 use crate::pieces;
-use crate::wire::connection::RELEASE;
-use crate::wire::offer::COMMANDS_MAX;
+use crate::wire::offer::{COMMANDS_MAX, VolumeId};
 
 /// The commands that one answer is for.
 pub(super) struct Executing {
     nexus: NexusId,
+    client: ClientId,
+    volume: VolumeId,
+    /// They write.
+    has_data: bool,
     /// Number, command and sectors of each.
     members: Vec<(u16, Option<TaskFile>, u64)>,
+}
+
+impl Executing {
+    pub(super) fn is_of(&self, client: ClientId, volume: VolumeId) -> bool {
+        (self.client, self.volume) == (client, volume)
+    }
+
+    pub(super) fn nexus(&self) -> NexusId {
+        self.nexus
+    }
 }
 
 impl Server {
@@ -25,15 +38,45 @@ impl Server {
     pub(super) fn whole(&mut self, port: u16, number: u16, whole: Whole, now: Instant) {
         let Some(nexus) = self.connections.get(&port).map(|connection| connection.nexus) else { return };
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
-        let task_file = match &whole.request {
-            Request::Ata { task_file, .. } => Some(*task_file),
-            Request::Scsi { .. } => None,
-        };
-        match session.ask(number, task_file) {
-            Asked::Execute => self.begin(nexus, number, whole, now),
-            Asked::Wait | Asked::Ignore => {}
+        match session.ask(number, whole.request.task_file()) {
+            Asked::Execute => match whole.request.refusal(self.config.transfer_max_bytes) {
+                Some(answer) => self.answer(nexus, number, &answer, true, now),
+                None => {
+                    session.ready.push_back((number, whole));
+                    self.advance(nexus, now);
+                }
+            },
+            asked => self.asked(port, number, asked, now),
+        }
+    }
+
+    /// A command that came whole before is given again.
+    pub(super) fn asked_again(&mut self, port: u16, number: u16, now: Instant) {
+        let nexus = self.connections.get(&port).map(|connection| connection.nexus);
+        let Some(session) = nexus.and_then(|nexus| self.sessions.get_mut(&nexus)) else { return };
+        let asked = session.ask(number, None);
+        self.asked(port, number, asked, now);
+    }
+
+    fn asked(&mut self, port: u16, number: u16, asked: Asked, now: Instant) {
+        match asked {
+            Asked::Execute | Asked::Wait | Asked::Ignore => {}
             Asked::Repeat(task_file, answer) => self.send_answer(port, (number, task_file), &answer, now),
             Asked::Refuse => self.violation(port, now),
+        }
+    }
+
+    /// Begins what waits for its turn: once the disk has ended what was before this session, as long as there is room for answers.
+    pub(super) fn advance(&mut self, nexus: NexusId, now: Instant) {
+        let room_bytes = self.config.write_room_bytes;
+        while let Some(session) = self.sessions.get_mut(&nexus).filter(|session| session.predecessors == 0) {
+            let Some(bytes) = session.ready.front().map(|(_, whole)| whole.request.answer_bytes()) else { return };
+            if !session.has_room(bytes, room_bytes) {
+                return;
+            }
+            let Some((number, whole)) = session.ready.pop_front() else { return };
+            session.begin(number, bytes);
+            self.begin(nexus, number, whole, now);
         }
     }
 
@@ -61,11 +104,7 @@ impl Server {
                     let runs = batch.release(transfer_max);
                     runs.into_iter().for_each(|run| self.execute_run(nexus, run));
                 }
-                let task_file = match &request {
-                    Request::Ata { task_file, .. } => Some(*task_file),
-                    Request::Scsi { .. } => None,
-                };
-                self.execute(nexus, vec![(number, task_file, 0)], request);
+                self.execute(nexus, vec![(number, request.task_file(), 0)], request);
             }
         }
         self.watch(nexus);
@@ -86,16 +125,17 @@ impl Server {
 
     fn execute(&mut self, nexus: NexusId, members: Vec<(u16, Option<TaskFile>, u64)>, request: Request) {
         let Some(session) = self.sessions.get(&nexus) else { return };
-        let disk_address = session.disk.address;
+        let (client, Disk { address: disk_address, volume, .. }) = (session.name.client, session.disk);
         self.next_handle += 1;
         let handle = CommandHandle(self.next_handle);
-        self.executing.insert(handle, Executing { nexus, members });
+        let has_data = request.data_bytes() > 0;
+        self.executing.insert(handle, Executing { nexus, client, volume, has_data, members });
         self.events.push_back(ServerEvent::Command { handle, nexus, disk_address, request });
     }
 
     /// A command has been executed. `may_repeat`: it may be executed again (it only reads), so its answer need not be kept.
     pub fn reply(&mut self, handle: CommandHandle, answer: &Answer, may_repeat: bool, now: Instant) {
-        let Some(Executing { nexus, members }) = self.executing.remove(&handle) else { return };
+        let Some(Executing { nexus, has_data, members, .. }) = self.executing.remove(&handle) else { return };
         let is_run = members.len() > 1;
         for (number, task_file, sectors) in members {
             let own = match (answer, &task_file) {
@@ -104,23 +144,40 @@ impl Server {
                 }
                 _ => answer.clone(),
             };
-            let Some(session) = self.sessions.get_mut(&nexus) else { return };
-            let (task_file, port) = (session.answer(number, &own, may_repeat), session.connection);
-            if let Some((task_file, port)) = task_file.zip(port) {
-                self.send_answer(port, (number, task_file), &own, now);
-            }
+            self.answer(nexus, number, &own, may_repeat && !has_data, now);
         }
+        self.ended(handle, now);
+        self.advance(nexus, now);
     }
 
     /// A command has not been executed, and is not going to be: for its client it is as if it had never come.
     pub fn withdraw(&mut self, handle: CommandHandle, now: Instant) {
-        let Some(Executing { nexus, members }) = self.executing.remove(&handle) else { return };
+        let Some(Executing { nexus, members, .. }) = self.executing.remove(&handle) else { return };
+        self.ended(handle, now);
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
         let is_asked = members.into_iter().fold(false, |any, (number, ..)| any | session.withdraw(number));
         // The client gives it again on its next connection only.
-        if let Some(port) = session.connection.filter(|_| is_asked) {
-            self.farewell(port, RELEASE);
-            self.disconnect(port, now);
+        match session.connection.filter(|_| is_asked) {
+            Some(port) => self.release(port, now),
+            None => self.advance(nexus, now),
+        }
+    }
+
+    /// The disk does nothing more for a command: sessions that follow its one may begin.
+    fn ended(&mut self, handle: CommandHandle, now: Instant) {
+        for nexus in self.followed.remove(&handle).into_iter().flatten() {
+            if let Some(session) = self.sessions.get_mut(&nexus) {
+                session.predecessors -= 1;
+            }
+            self.advance(nexus, now);
+        }
+    }
+
+    fn answer(&mut self, nexus: NexusId, number: u16, answer: &Answer, may_repeat: bool, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&nexus) else { return };
+        let (task_file, port) = (session.answer(number, answer, may_repeat), session.connection);
+        if let Some((task_file, port)) = task_file.zip(port) {
+            self.send_answer(port, (number, task_file), answer, now);
         }
     }
 

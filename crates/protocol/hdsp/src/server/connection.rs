@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use sanwire_buffer::Region;
 use sanwire_core::{Alarm, Instant, NexusId, Path};
 
+use super::Server;
 use super::assembly::{Assembly, Refused, Whole, single};
 use super::session::Session;
-use super::{Key, Server};
 use crate::channel::{Channel, Heard, Opened, Rejected};
 use crate::wire::connection::{RELEASE, RELEASED};
 use crate::wire::offer::{Agreement, COMMANDS_MAX};
@@ -24,7 +25,10 @@ pub(super) struct Connection {
     /// The first Noise message of its handshake, and the last one.
     pub(super) first: [u8; 32],
     pub(super) proof: Vec<u8>,
+    /// Commands that write, of which packets are missing.
     pub(super) assemblies: BTreeMap<u16, Assembly>,
+    /// Since when there is no memory for what it sends.
+    pub(super) starved_since: Option<Instant>,
 }
 
 impl Server {
@@ -36,23 +40,41 @@ impl Server {
         };
         let mut plain = std::mem::take(&mut self.plain);
         let taken = match connection.channel.open(packet, &mut plain, now) {
-            Ok((pdu, opened)) => match self.sessions.get_mut(&connection.nexus) {
-                Some(session) => {
-                    session.is_heard = true;
-                    connection.take(&pdu, &opened, session, self.config.transfer_max_bytes, now)
-                }
-                None => Err(Rejected::Malformed),
-            },
+            Ok((pdu, opened)) => {
+                let nexus = connection.nexus;
+                self.take(port, nexus, &pdu, &opened, now).map(|taken| (nexus, pdu.command, taken))
+            }
             Err(rejected) => Err(rejected),
         };
         self.plain = plain;
         self.wake(port);
         match taken {
-            Ok(Some((number, whole))) => self.whole(port, number, whole, now),
-            Ok(None) => {}
+            Ok((nexus, number, Taken::Whole(whole))) => {
+                self.finished(nexus, number);
+                self.whole(port, number, whole, now);
+            }
+            Ok((_, number, Taken::Again)) => self.asked_again(port, number, now),
+            Ok((.., Taken::Part)) => {}
+            Err(Rejected::NoMemory) => self.starved(port, now),
             Err(Rejected::Violation) => self.violation(port, now),
             Err(rejected) => self.count(rejected),
         }
+    }
+
+    fn take(
+        &mut self,
+        port: u16,
+        nexus: NexusId,
+        pdu: &Pdu,
+        opened: &Opened<'_>,
+        now: Instant,
+    ) -> Result<Taken, Rejected> {
+        let may_take = self.may_take(nexus, pdu.command, now);
+        let Some(session) = self.sessions.get_mut(&nexus) else { return Err(Rejected::Malformed) };
+        session.is_heard = true;
+        let Some(connection) = self.connections.get_mut(&port) else { return Err(Rejected::Malformed) };
+        let memory = if may_take { session.memory.clone() } else { session.memory.nothing() };
+        connection.take(pdu, opened, (session, &memory, self.config.transfer_max_bytes), now)
     }
 
     /// Once something authentic has come on its connection, a session is known.
@@ -80,8 +102,7 @@ impl Server {
     }
 
     pub(super) fn disconnect(&mut self, port: u16, now: Instant) {
-        let Some(mut connection) = self.connections.remove(&port) else { return };
-        self.deadlines.forget(Key::Connection(port), &mut connection.alarm);
+        let Some(connection) = self.drop_connection(port) else { return };
         if let Some(session) = self.sessions.get_mut(&connection.nexus).filter(|s| s.connection == Some(port)) {
             session.disconnect(now);
             self.watch(connection.nexus);
@@ -104,6 +125,7 @@ impl Server {
                 if let Some(session) = self.sessions.get_mut(&nexus) {
                     numbers.into_iter().for_each(|number| session.arrived(number));
                 }
+                self.advance(nexus, now);
             }
             Ok(Heard::Release) => {
                 self.farewell(port, RELEASED);
@@ -134,31 +156,59 @@ impl Server {
     }
 }
 
+/// What a packet with data makes of its command.
+enum Taken {
+    /// More is to come.
+    Part,
+    /// The command is whole.
+    Whole(Whole),
+    /// It has come before: what has become of it is known.
+    Again,
+}
+
 impl Connection {
-    /// Takes a packet that is authentic and new. Gives the command that it makes whole.
+    /// Takes a packet that is authentic and new.
     fn take(
         &mut self,
         pdu: &Pdu,
         opened: &Opened<'_>,
-        session: &Session,
-        transfer_max_bytes: u32,
+        (session, memory, transfer_max_bytes): (&Session, &Region, u32),
         now: Instant,
-    ) -> Result<Option<(u16, Whole)>, Rejected> {
+    ) -> Result<Taken, Rejected> {
         let number = pdu.command;
-        let whole = if pdu.flags.write {
-            let is_new = !self.assemblies.contains_key(&number);
-            if is_new && self.assemblies.len() >= usize::from(COMMANDS_MAX) {
-                return Err(Rejected::Violation);
-            }
-            let assembly = self.assemblies.entry(number).or_insert_with(|| Assembly::new(pdu));
-            match assembly.take(pdu, opened, &session.memory, transfer_max_bytes)? {
-                true => self.assemblies.remove(&number).map(Assembly::finish).transpose()?,
-                false => None,
-            }
+        let taken = if session.knows(number) {
+            // The client gives it again on this connection. What it writes is here, or done.
+            Taken::Again
+        } else if pdu.flags.write {
+            self.take_part(pdu, opened, (memory, transfer_max_bytes), now)?
         } else {
-            Some(single(pdu, opened)?)
+            Taken::Whole(single(pdu, opened, transfer_max_bytes)?)
         };
-        if self.channel.took(pdu, now) { Ok(whole.map(|whole| (number, whole))) } else { Err(Rejected::Violation) }
+        if self.channel.took(pdu, now) { Ok(taken) } else { Err(Rejected::Violation) }
+    }
+
+    fn take_part(
+        &mut self,
+        pdu: &Pdu,
+        opened: &Opened<'_>,
+        memory: (&Region, u32),
+        now: Instant,
+    ) -> Result<Taken, Refused> {
+        let number = pdu.command;
+        let is_new = !self.assemblies.contains_key(&number);
+        if is_new && self.assemblies.len() >= usize::from(COMMANDS_MAX) {
+            return Err(Refused::Violation);
+        }
+        let assembly = self.assemblies.entry(number).or_insert_with(|| Assembly::new(pdu, now));
+        let taken = assembly.take(pdu, opened, memory, now);
+        match taken {
+            Err(Refused::NoMemory) => _ = self.starved_since.get_or_insert(now),
+            _ => self.starved_since = None,
+        }
+        match taken? {
+            true => self.assemblies.remove(&number).map_or(Ok(Taken::Part), |whole| whole.finish().map(Taken::Whole)),
+            false => Ok(Taken::Part),
+        }
     }
 }
 

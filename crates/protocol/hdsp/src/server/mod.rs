@@ -7,7 +7,10 @@ mod commands;
 mod connection;
 mod half_opens;
 mod handshake;
+mod hoard;
+mod pages;
 mod proof;
+mod requests;
 mod session;
 mod types;
 
@@ -19,10 +22,12 @@ use sanwire_core::{ClientId, Deadlines, Instant, NexusId, Path};
 use sanwire_security::keys::Randomness;
 use sanwire_security::{Gate, Throttle};
 
+pub(crate) use self::batch::sectors;
 use self::commands::Executing;
 use self::connection::Connection;
 use self::half_opens::HalfOpens;
 pub(crate) use self::handshake::loose;
+use self::hoard::Favoured;
 use self::session::Session;
 pub use self::types::{Answer, CommandHandle, Directory, Disk, LinkLimits, Request, ServerConfig, ServerEvent, Wanted};
 use crate::counters::Counters;
@@ -49,6 +54,9 @@ pub struct Server {
     /// Sessions by their clients and runs.
     names: BTreeMap<(ClientId, u64), NexusId>,
     executing: BTreeMap<CommandHandle, Executing>,
+    /// Commands that sessions wait for before they begin, and those sessions.
+    followed: BTreeMap<CommandHandle, Vec<NexusId>>,
+    favoured: Option<Favoured>,
     deadlines: Deadlines<Key>,
     /// Connections that have something to send, perhaps.
     awake: VecDeque<u16>,
@@ -77,6 +85,8 @@ impl Server {
             sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             executing: BTreeMap::new(),
+            followed: BTreeMap::new(),
+            favoured: None,
             deadlines: Deadlines::default(),
             awake: VecDeque::new(),
             loose: VecDeque::new(),
@@ -154,7 +164,7 @@ impl Server {
                 self.awake.push_back(port);
                 return Some((connection.channel.path, packet));
             }
-            if let Some(at) = connection.channel.poll_timeout() {
+            if let Some(at) = connection.poll_timeout() {
                 self.deadlines.note(Key::Connection(port), &mut connection.alarm, at);
             }
         }
@@ -177,9 +187,12 @@ impl Server {
                     if !connection.alarm.rings(at) {
                         continue;
                     }
-                    match connection.channel.handle_timeout(now) {
-                        true => self.wake(port),
-                        false => self.disconnect(port, now),
+                    match connection.handle_timeout(now) {
+                        true => {
+                            self.wake(port);
+                            self.feed(port, now);
+                        }
+                        false => self.release(port, now),
                     }
                 }
                 Key::Session(nexus) => self.session_due(nexus, at, now),

@@ -84,7 +84,8 @@ pub struct ServerConfig {
     pub links: Vec<LinkLimits>,
     /// N: packets of a group, to begin with.
     pub group_packets: u16,
-    /// Data of writes that a session may have without answer.
+    /// Data of writes that a session may have without answer; and of answers that have not arrived, beyond which no further command
+    /// that reads begins.
     pub write_room_bytes: u32,
     /// Data of a command, at the most.
     pub transfer_max_bytes: u32,
@@ -126,7 +127,7 @@ pub enum Request {
         cdb: Vec<u8>,
         /// What it writes, in order.
         data: Vec<Slice>,
-        /// How much it may read, in bytes.
+        /// How much it may read, in bytes: no more than [`ServerConfig::transfer_max_bytes`].
         room_bytes: u32,
     },
 }
@@ -150,6 +151,14 @@ pub enum Answer {
         /// What was read.
         data: Option<Slices>,
     },
+}
+
+impl Answer {
+    /// How much was read.
+    pub(super) fn data_bytes(&self) -> u64 {
+        let (Answer::Ata { data, .. } | Answer::Scsi { data, .. }) = self;
+        data.as_ref().map_or(0, Slices::len) as u64
+    }
 }
 
 /// What the server tells.

@@ -4,6 +4,7 @@ mod dissection;
 mod guesses;
 mod links;
 mod sessions;
+mod succession;
 mod world;
 
 use std::time::Duration;

@@ -8,9 +8,9 @@ use sanwire_hdsp::{ClientEvent, Disk, Order, Outcome};
 
 use crate::world::{Habits, Sender, World, is_acceptance, path, read, write};
 
-const MOMENT: Duration = Duration::from_millis(100);
+pub const MOMENT: Duration = Duration::from_millis(100);
 
-fn connected() -> World {
+pub fn connected() -> World {
     let mut world = World::new(Habits::default());
     world.wait(MOMENT);
     assert!(world.client.is_connected());
@@ -18,7 +18,7 @@ fn connected() -> World {
 }
 
 /// The link is cut for so long that the connection ends.
-fn cut(world: &mut World) -> Vec<ClientEvent> {
+pub fn cut(world: &mut World) -> Vec<ClientEvent> {
     world.loses = Box::new(|_, _| true);
     let before = world.wait(Duration::from_secs(6));
     assert!(before.iter().any(|event| matches!(event, ClientEvent::Disconnected)));
@@ -26,7 +26,7 @@ fn cut(world: &mut World) -> Vec<ClientEvent> {
     world.wait(Duration::from_secs(1))
 }
 
-fn connections(events: &[ClientEvent]) -> usize {
+pub fn connections(events: &[ClientEvent]) -> usize {
     events.iter().filter(|event| matches!(event, ClientEvent::Connected(_))).count()
 }
 

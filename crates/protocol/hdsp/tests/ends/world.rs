@@ -26,6 +26,8 @@ pub struct Habits {
     pub is_listed: bool,
     /// Everybody may connect.
     pub is_open: bool,
+    /// What the server has for received data.
+    pub memory_bytes: usize,
 }
 
 impl Default for Habits {
@@ -38,6 +40,7 @@ impl Default for Habits {
             volume: "v",
             is_listed: true,
             is_open: false,
+            memory_bytes: 8 << 20,
         }
     }
 }
@@ -71,7 +74,7 @@ pub enum Sender {
 pub type Loses = Box<dyn FnMut(Sender, &[u8]) -> bool>;
 
 /// The server's end, of this run of it.
-pub fn server(door: &Door, run: u8) -> Server {
+pub fn server(door: &Door, run: u8, memory_bytes: usize) -> Server {
     Server::new(ServerConfig {
         name: "vault".into(),
         identity: Identity::from_private([2; 32]).unwrap(),
@@ -86,7 +89,7 @@ pub fn server(door: &Door, run: u8) -> Server {
         sessions_max: 8,
         sessions_of_client_max: 4,
         batch_packets: 256,
-        memory: Region::new(8 << 20).unwrap(),
+        memory: Region::new(memory_bytes).unwrap(),
         directory: Box::new(door.clone()),
         seed: [run + 2; 32],
     })
@@ -152,7 +155,7 @@ impl World {
         let door = Door { client: listed, is_open: habits.is_open, disk: Arc::new(Mutex::new(Some(disk))) };
         let now = Instant::ZERO + Duration::from_secs(1);
         World {
-            server: server(&door, 1),
+            server: server(&door, 1, habits.memory_bytes),
             client: client(habits, 1, vec![path(0)], now),
             door,
             loses: Box::new(|_, _| false),
@@ -169,7 +172,7 @@ impl World {
 
     /// The server dies, and another run of it begins, which says that it is this one.
     pub fn restart(&mut self, run: u8) {
-        self.server = server(&self.door, run);
+        self.server = server(&self.door, run, 8 << 20);
         self.done = self.asked.len();
     }
 
@@ -232,6 +235,7 @@ impl World {
             }
         }
         while self.executes && self.done < self.asked.len() {
+            is_any = true;
             self.execute_next();
         }
         while let Some((to, packet)) = self.server.poll_transmit(self.now) {

@@ -26,10 +26,10 @@ struct Links {
 
 impl Links {
     fn new() -> Self {
-        let World { door, now, .. } = World::new(Habits::default());
+        let World { door, memory, now, .. } = World::new(Habits::default());
         let places = vec![on(0, path(0)), on(1, path(0))];
         let client = client(Habits::default(), 1, places, now);
-        let server = server(&door, 1, 8 << 20);
+        let server = server(&door, 1, &memory);
         Links { server, client, now, on_the_way: BTreeMap::new(), sent: 0, connected: 0, disconnected: 0 }
     }
 

@@ -3,6 +3,7 @@
 mod dissection;
 mod guesses;
 mod links;
+mod memory;
 mod sessions;
 mod succession;
 mod world;

@@ -74,7 +74,7 @@ pub enum Sender {
 pub type Loses = Box<dyn FnMut(Sender, &[u8]) -> bool>;
 
 /// The server's end, of this run of it.
-pub fn server(door: &Door, run: u8, memory_bytes: usize) -> Server {
+pub fn server(door: &Door, run: u8, memory: &Region) -> Server {
     Server::new(ServerConfig {
         name: "vault".into(),
         identity: Identity::from_private([2; 32]).unwrap(),
@@ -89,7 +89,7 @@ pub fn server(door: &Door, run: u8, memory_bytes: usize) -> Server {
         sessions_max: 8,
         sessions_of_client_max: 4,
         batch_packets: 256,
-        memory: Region::new(memory_bytes).unwrap(),
+        memory: memory.clone(),
         directory: Box::new(door.clone()),
         seed: [run + 2; 32],
     })
@@ -132,6 +132,10 @@ pub fn path(station: u8) -> Path {
 pub struct World {
     pub server: Server,
     pub client: Client,
+    /// Another client, of the station with number 2, and what it tells.
+    pub other: Option<Client>,
+    pub other_events: Vec<ClientEvent>,
+    pub memory: Region,
     pub door: Door,
     pub loses: Loses,
     /// Sessions that have begun, and those that are over.
@@ -154,8 +158,12 @@ impl World {
         let listed = habits.is_listed.then(|| Identity::from_private([1; 32]).unwrap().client_id());
         let door = Door { client: listed, is_open: habits.is_open, disk: Arc::new(Mutex::new(Some(disk))) };
         let now = Instant::ZERO + Duration::from_secs(1);
+        let memory = Region::new(habits.memory_bytes).unwrap();
         World {
-            server: server(&door, 1, habits.memory_bytes),
+            server: server(&door, 1, &memory),
+            memory,
+            other: None,
+            other_events: Vec::new(),
             client: client(habits, 1, vec![path(0)], now),
             door,
             loses: Box::new(|_, _| false),
@@ -172,7 +180,7 @@ impl World {
 
     /// The server dies, and another run of it begins, which says that it is this one.
     pub fn restart(&mut self, run: u8) {
-        self.server = server(&self.door, run, 8 << 20);
+        self.server = server(&self.door, run, &self.memory);
         self.done = self.asked.len();
     }
 
@@ -206,10 +214,12 @@ impl World {
         loop {
             while self.exchange() {}
             events.extend(std::iter::from_fn(|| self.client.poll_event()));
-            let next = self.client.poll_timeout().into_iter().chain(self.server.poll_timeout()).min();
+            let other = self.other.as_ref().and_then(Client::poll_timeout);
+            let next = self.client.poll_timeout().into_iter().chain(self.server.poll_timeout()).chain(other).min();
             let Some(at) = next.filter(|at| *at <= until) else { break };
             self.now = self.now.max(at);
             self.client.handle_timeout(self.now);
+            self.other.iter_mut().for_each(|other| other.handle_timeout(self.now));
             self.server.handle_timeout(self.now);
         }
         self.now = until;
@@ -226,6 +236,14 @@ impl World {
             }
             self.sent.push(bytes);
             is_any = true;
+        }
+        if let Some(other) = &mut self.other {
+            while let Some((_, packet)) = other.poll_transmit(self.now) {
+                let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+                self.server.handle_input(path(2), &bytes, self.now);
+                is_any = true;
+            }
+            self.other_events.extend(std::iter::from_fn(|| other.poll_event()));
         }
         while let Some(event) = self.server.poll_event() {
             match event {
@@ -245,6 +263,8 @@ impl World {
                     self.client.handle_input(path(0), &bytes, self.now);
                 }
                 self.sent.push(bytes);
+            } else if let Some(other) = self.other.as_mut().filter(|_| to == path(2)) {
+                other.handle_input(path(0), &bytes, self.now);
             }
             is_any = true;
         }

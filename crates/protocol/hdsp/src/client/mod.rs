@@ -115,10 +115,11 @@ impl Client {
 
     fn give(&mut self, now: Instant) {
         let Some(live) = &mut self.live else { return };
-        let too_long = self.orders.take_longer(live.transfer_max_bytes);
         let said = self.said.oldest();
+        let mut too_long = self.orders.take_longer(live.transfer_max_bytes);
         while let Some(pieces) = self.orders.give(live.write_room_bytes, live.agreement.data_bytes, said) {
             pieces.into_iter().for_each(|piece| live.channel.send(piece, now));
+            too_long.extend(self.orders.take_longer(live.transfer_max_bytes));
         }
         self.tell(too_long);
     }

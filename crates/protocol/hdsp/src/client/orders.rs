@@ -101,12 +101,11 @@ impl Orders {
         Ok(id)
     }
 
-    /// Takes out what waits and has, or reads, more data than this.
+    /// Takes out the commands whose turn it is, as far as they have, or read, more data than this.
     pub(super) fn take_longer(&mut self, transfer_max_bytes: u32) -> Vec<Ended> {
-        let is_longer = |order: &Order| order.transfer_bytes() > transfer_max_bytes.into();
         let mut ended = Vec::new();
-        while let Some(place) = self.queue.iter().position(|(_, order)| is_longer(order)) {
-            let taken = self.queue.remove(place);
+        while self.queue.front().is_some_and(|(_, order)| order.transfer_bytes() > transfer_max_bytes.into()) {
+            let taken = self.queue.pop_front();
             ended.extend(taken.map(|(id, order)| (id, Outcome::TooLong, order.room)));
         }
         ended

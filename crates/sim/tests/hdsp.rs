@@ -78,7 +78,7 @@ fn attacks() {
 /// The server has memory for one of the longest writes, or a few, and all clients give many.
 #[test]
 fn scarcity() {
-    run_seeds("scarcity", 200, |seed| {
+    run_seeds("scarcity", 100, |seed| {
         let mut random = plan_random(107, seed);
         let link = if random.chance(500_000) { bad_link(&mut random) } else { LinkPlan::default() };
         let memory_bytes = random.choose(&[24 << 10, 32 << 10, 64 << 10]);

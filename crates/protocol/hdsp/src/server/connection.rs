@@ -55,7 +55,6 @@ impl Server {
             }
             Ok((_, number, Taken::Again)) => self.asked_again(port, number, now),
             Ok((.., Taken::Part)) => {}
-            Err(Rejected::NoMemory) => self.starved(port, now),
             Err(Rejected::Violation) => self.violation(port, now),
             Err(rejected) => self.count(rejected),
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{Instant, NexusId};
 
+use super::Server;
 use super::assembly::Assembly;
 use super::connection::Connection;
-use super::{Key, Server};
 use crate::wire::connection::RELEASE;
 
 /// So long the next packet of a command may take.
@@ -68,14 +68,6 @@ impl Connection {
 }
 
 impl Server {
-    /// There is no memory for a packet of this connection.
-    pub(super) fn starved(&mut self, port: u16, now: Instant) {
-        self.counters.no_memory += 1;
-        if let Some(connection) = self.connections.get_mut(&port) {
-            self.deadlines.note(Key::Connection(port), &mut connection.alarm, now + STARVED_MAX);
-        }
-    }
-
     /// A session may have been without its least for too long: then the command that has begun first comes to its end before all others,
     /// and those that have begun last give up what they have.
     pub(super) fn feed(&mut self, port: u16, now: Instant) {

@@ -12,7 +12,7 @@ mod server;
 pub mod wire;
 
 pub use client::{Client, ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
-pub use counters::Counters;
+pub use counters::{ConnectionStatus, Counters, Handshakes, Traffic};
 pub use server::{
     Answer, CommandHandle, Directory, Disk, LinkLimits, Request, Server, ServerConfig, ServerEvent, Wanted,
 };

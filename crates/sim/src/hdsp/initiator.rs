@@ -104,7 +104,7 @@ impl Initiator {
         while let Some(event) = self.client.poll_event() {
             match event {
                 ClientEvent::Forgotten => self.client.resume(now),
-                ClientEvent::Ended { id, outcome, data } => self.end(id, &outcome, data, model)?,
+                ClientEvent::Ended { id, outcome, data, .. } => self.end(id, &outcome, data, model)?,
                 ClientEvent::Refused(reason) => return Err(format!("the server refuses: {reason:?}")),
                 ClientEvent::Connected(_) | ClientEvent::Disconnected => {}
             }

@@ -292,7 +292,12 @@ impl World {
                     self.executing.insert(handle, Executing { nexus, request, deed, has_begun: false });
                 }
                 ServerEvent::SessionOpened { nexus, .. } => self.nexuses.push(nexus),
-                ServerEvent::SessionClosed { nexus } => self.nexuses.retain(|other| *other != nexus),
+                ServerEvent::SessionClosed { nexus, .. } => self.nexuses.retain(|other| *other != nexus),
+                ServerEvent::SessionResumed { .. }
+                | ServerEvent::Disconnected { .. }
+                | ServerEvent::NotAllowed { .. }
+                | ServerEvent::WrongPassword { .. }
+                | ServerEvent::Violation { .. } => {}
             }
         }
         self.begin_requests();

@@ -15,6 +15,7 @@ pub(crate) use self::guard::{Guard, Opened};
 use self::incoming::{Incoming, Verdict};
 use self::outgoing::Outgoing;
 pub(crate) use self::outgoing::Piece;
+use crate::counters::Traffic;
 use crate::wire::connection::{ACCEPTED, RELEASE, RELEASED};
 use crate::wire::flow::Flow;
 use crate::wire::live::Live;
@@ -74,6 +75,7 @@ pub(crate) struct Channel {
     /// What both ends have agreed on: W and N.
     agreed: (u32, u16),
     asked_at: Instant,
+    sent_packets: u64,
 }
 
 /// What a channel begins with.
@@ -102,6 +104,7 @@ impl Channel {
             heard: 0,
             agreed: (window_packets, group_packets),
             asked_at: now,
+            sent_packets: 0,
         }
     }
 
@@ -228,6 +231,11 @@ impl Channel {
         self.outgoing.push(piece, now);
     }
 
+    /// Whether all that was sent has arrived, and nothing waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outgoing.is_idle()
+    }
+
     /// Commands or answers of which not every packet was sent.
     pub(crate) fn queued(&self) -> usize {
         self.outgoing.queued()
@@ -250,6 +258,25 @@ impl Channel {
 
     /// The next packet to send.
     pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        let packet = self.next_packet(now)?;
+        self.sent_packets += 1;
+        Some(packet)
+    }
+
+    /// What went through it.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let (resent_packets, timeouts, window_packets) = self.outgoing.counts();
+        Traffic {
+            sent_packets: self.sent_packets,
+            received_packets: self.heard,
+            resent_packets,
+            timeouts,
+            window_packets,
+            round_trip: self.outgoing.smoothed(),
+        }
+    }
+
+    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
         if let Some((class, operation)) = self.controls.pop_front() {
             return self.seal(class, &operation);
         }

@@ -79,6 +79,8 @@ pub(crate) struct Outgoing {
     shaper: Shaper,
     rate_of_peer: Option<u64>,
     query_at: Option<Instant>,
+    resent_packets: u64,
+    timeouts: u64,
 }
 
 impl Outgoing {
@@ -103,6 +105,8 @@ impl Outgoing {
             shaper: Shaper::default(),
             rate_of_peer: None,
             query_at: None,
+            resent_packets: 0,
+            timeouts: 0,
         }
     }
 
@@ -115,6 +119,11 @@ impl Outgoing {
     /// Commands or answers of which not every packet was sent.
     pub(crate) fn queued(&self) -> usize {
         self.queued
+    }
+
+    /// Packets that were sent again, silent rounds, and packets that may be under way.
+    pub(crate) fn counts(&self) -> (u64, u64, u32) {
+        (self.resent_packets, self.timeouts, self.window_packets.min(self.room_packets))
     }
 
     /// Whether half of the numbers are used up: they do not come again.
@@ -166,6 +175,7 @@ impl Outgoing {
         self.order += 1;
         let sent = self.sent.get_mut(&place)?;
         (sent.at, sent.order, sent.times) = (now, self.order, sent.times + 1);
+        self.resent_packets += u64::from(sent.times > 1);
         let bytes = sent.piece.bytes() as usize;
         self.shaper.sent(bytes, now);
         self.query_at = Some(now + self.round_trip.timeout());
@@ -286,6 +296,7 @@ impl Outgoing {
         if self.is_idle() {
             return None;
         }
+        self.timeouts += 1;
         if self.round_trip.back_off() >= SILENT_ROUNDS {
             self.congestion.collapse();
             self.pace(now);

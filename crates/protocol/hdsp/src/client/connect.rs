@@ -47,6 +47,8 @@ impl Client {
         self.doubt = None;
         self.said.clear();
         let now_with = (offer.instance, agreement.volume);
+        let is_first = self.former.is_none();
+        let is_forgotten = is_forgotten(self.former.replace(now_with), now_with, agreement.is_known);
         let info = ServerInfo {
             name: offer.name,
             key,
@@ -57,9 +59,9 @@ impl Client {
             volume: agreement.volume,
             protection,
             transfer_max_bytes: offer.transfer_max_bytes,
+            is_resumed: !is_first && !is_forgotten,
         };
         self.events.push_back(ClientEvent::Connected(info));
-        let is_forgotten = is_forgotten(self.former.replace(now_with), now_with, agreement.is_known);
         if is_forgotten {
             self.events.push_back(ClientEvent::Forgotten);
         }

@@ -146,8 +146,33 @@ impl Client {
     }
 
     fn tell(&mut self, ended: Vec<Ended>) {
-        let events = ended.into_iter().map(|(id, outcome, data)| ClientEvent::Ended { id, outcome, data });
+        let event = |(id, outcome, data, data_bytes)| ClientEvent::Ended { id, outcome, data, data_bytes };
+        let events = ended.into_iter().map(event);
         self.events.extend(events);
+    }
+
+    /// The disk is another one: the commands that are held for that are lost. Others wait still for [`Client::resume`].
+    pub fn abandon_held(&mut self) {
+        let ended = self.orders.fail_held();
+        self.tell(ended);
+    }
+
+    /// This command is lost, if it is held.
+    pub fn withdraw(&mut self, id: CommandId) {
+        let ended = self.orders.withdraw(id);
+        self.tell(ended.into_iter().collect());
+    }
+
+    /// Commands that are not answered.
+    #[must_use]
+    pub fn in_transit(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// Whether commands that are no probes are held, until it is known whether the disk is the same.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.orders.is_held
     }
 
     /// Releases the connection. All commands are lost.

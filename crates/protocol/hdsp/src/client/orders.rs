@@ -30,7 +30,7 @@ struct Given {
 }
 
 /// An ended command.
-pub(super) type Ended = (CommandId, Outcome, Option<Frame>);
+pub(super) type Ended = (CommandId, Outcome, Option<Frame>, usize);
 
 /// All commands that are not answered.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl Orders {
         let mut ended = Vec::new();
         while self.queue.front().is_some_and(|(_, order)| order.transfer_bytes() > transfer_max_bytes.into()) {
             let taken = self.queue.pop_front();
-            ended.extend(taken.map(|(id, order)| (id, Outcome::TooLong, order.room)));
+            ended.extend(taken.map(|(id, order)| (id, Outcome::TooLong, order.room, 0)));
         }
         ended
     }
@@ -175,7 +175,7 @@ impl Orders {
                     given.is_held = false;
                     pieces.extend(given.pieces(number, data_bytes));
                 }
-                Some(_) => ended.extend(self.end(number, Outcome::Lost)),
+                Some(_) => ended.extend(self.end(number, (Outcome::Lost, 0))),
                 None => {}
             }
         }
@@ -187,10 +187,34 @@ impl Orders {
         self.is_held = false;
         let mut ended: Vec<Ended> = Vec::new();
         for number in self.numbers() {
-            ended.extend(self.end(number, Outcome::Lost));
+            ended.extend(self.end(number, (Outcome::Lost, 0)));
         }
-        ended.extend(self.queue.drain(..).map(|(id, order)| (id, Outcome::Lost, order.room)));
+        ended.extend(self.queue.drain(..).map(|(id, order)| (id, Outcome::Lost, order.room, 0)));
         ended
+    }
+
+    /// All that is held is lost: what was given to the server that has forgotten it, and what waits behind that.
+    pub(super) fn fail_held(&mut self) -> Vec<Ended> {
+        let queued = self.queue.iter().filter(|(_, order)| self.is_held && !order.is_probe).map(|(id, _)| *id);
+        let held = self.given.values().filter(|given| given.is_held).map(|given| given.id);
+        let ids: Vec<CommandId> = held.chain(queued).collect();
+        ids.into_iter().filter_map(|id| self.withdraw(id)).collect()
+    }
+
+    /// This command is lost, if it is held.
+    pub(super) fn withdraw(&mut self, id: CommandId) -> Option<Ended> {
+        let given = self.given.iter().find(|(_, given)| given.id == id && given.is_held).map(|(number, _)| *number);
+        if let Some(number) = given {
+            return self.end(number, (Outcome::Lost, 0));
+        }
+        let is_it = |(other, order): &(CommandId, Order)| *other == id && self.is_held && !order.is_probe;
+        let (id, order) = self.queue.remove(self.queue.iter().position(is_it)?)?;
+        Some((id, Outcome::Lost, order.room, 0))
+    }
+
+    /// How many are not answered.
+    pub(super) fn len(&self) -> usize {
+        self.given.len() + self.queue.len()
     }
 
     /// Numbers begin anew: for a session of which no server knows.
@@ -206,13 +230,13 @@ impl Orders {
         self.oldest = self.next;
     }
 
-    fn end(&mut self, number: u16, outcome: Outcome) -> Option<Ended> {
+    fn end(&mut self, number: u16, (outcome, data_bytes): (Outcome, usize)) -> Option<Ended> {
         let given = self.given.remove(&number)?;
         self.written_bytes -= given.order.data.as_ref().map_or(0, Slices::len) as u64;
         while self.oldest != self.next && !self.given.contains_key(&self.oldest) {
             self.oldest = self.oldest.wrapping_add(1);
         }
-        Some((given.id, outcome, given.order.room))
+        Some((given.id, outcome, given.order.room, data_bytes))
     }
 
     /// A packet of an answer. Gives the command that it ends.
@@ -223,11 +247,8 @@ impl Orders {
             return Ok(None);
         }
         let Some(outcome) = given.outcome.take() else { return Ok(None) };
-        let total = given.received;
-        if let Some(room) = &mut given.order.room {
-            room.truncate(total);
-        }
-        Ok(self.end(pdu.command, outcome))
+        let data_bytes = given.received;
+        Ok(self.end(pdu.command, (outcome, data_bytes)))
     }
 }
 

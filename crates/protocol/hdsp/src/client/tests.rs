@@ -20,7 +20,7 @@ impl Directory for Door {
         true
     }
 
-    fn disk(&self, _: ClientId, _: Wanted<'_>) -> Option<Disk> {
+    fn disk(&self, _: ClientId, _: Wanted<'_>, _: DiskType) -> Option<Disk> {
         Some(Disk { address: 1, volume: [1; 16], disk_type: DiskType::Sata, protection: Protection::Checksum })
     }
 }
@@ -57,6 +57,9 @@ impl World {
             sessions_max: 4,
             sessions_of_client_max: 4,
             batch_packets: 8,
+            shard: 0,
+            shards: 1,
+            nexus_base: 0,
             memory: Region::new(1 << 20).unwrap(),
             directory: Box::new(Door),
             seed: [3; 32],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sanwire_core::{Alarm, ClientId, Instant, NexusId, Path};
+use sanwire_core::{Alarm, ClientId, Instant, NexusId, Path, Protection, SessionEnd};
 use sanwire_security::keys::KeyError;
 
 use super::connection::Connection;
@@ -28,7 +28,7 @@ impl Server {
         // Who has never heard of its session had another one perhaps, with a server that ran before: that is not known here.
         let (goes_on, is_known) = (same.is_some(), same.is_some_and(|session| session.is_heard));
         if let Some(nexus) = former.filter(|_| !goes_on) {
-            self.close_session(nexus);
+            self.close_session(nexus, SessionEnd::Replaced);
         }
         let terms = self.terms(path);
         let agreement = Agreement {
@@ -43,8 +43,11 @@ impl Server {
         };
         let ring = secrets.of_server()?;
         let nexus = match former.filter(|_| goes_on) {
-            Some(nexus) => nexus,
-            None => self.open_session((name, disk), path, now),
+            Some(nexus) => {
+                self.events.push_back(ServerEvent::SessionResumed { nexus, path, protection: agreement.protection });
+                nexus
+            }
+            None => self.open_session((name, disk), (path, agreement.protection), now),
         };
         let port = header.server_port;
         let own = Header { disk_type: disk.disk_type, disk_address: disk.address, ..answering(header, port) };
@@ -72,15 +75,22 @@ impl Server {
         Ok(())
     }
 
-    fn open_session(&mut self, (name, disk): (SessionName, Disk), path: Path, now: Instant) -> NexusId {
-        self.next_nexus += 1;
+    fn open_session(
+        &mut self,
+        (name, disk): (SessionName, Disk),
+        (path, protection): (Path, Protection),
+        now: Instant,
+    ) -> NexusId {
         let nexus = NexusId(self.next_nexus);
+        self.next_nexus += u64::from(self.config.shards.max(1));
         let memory = self.config.memory.share(needed_bytes(self.config.write_room_bytes));
         let mut session = Session::new(name, disk, memory.clone(), now);
         session.predecessors = self.follow(nexus, name.client, &disk);
         self.sessions.insert(nexus, session);
         self.names.insert((name.client, name.run), nexus);
-        self.events.push_back(ServerEvent::SessionOpened { nexus, client: name.client, path, disk, memory });
+        let SessionName { client, run, .. } = name;
+        let opened = ServerEvent::SessionOpened { nexus, client, run, path, disk, protection, memory };
+        self.events.push_back(opened);
         nexus
     }
 
@@ -102,13 +112,13 @@ impl Server {
     }
 
     /// Ends a session. What is executed for it is answered to nobody.
-    pub(super) fn close_session(&mut self, nexus: NexusId) {
+    pub(super) fn close_session(&mut self, nexus: NexusId, end: SessionEnd) {
         let Some(mut session) = self.sessions.remove(&nexus) else { return };
         self.deadlines.forget(Key::Session(nexus), &mut session.alarm);
         self.names.remove(&(session.name.client, session.name.run));
         self.favoured.take_if(|favoured| favoured.is_of(nexus));
         session.connection.and_then(|port| self.drop_connection(port));
-        self.events.push_back(ServerEvent::SessionClosed { nexus });
+        self.events.push_back(ServerEvent::SessionClosed { nexus, end });
     }
 
     pub(super) fn drop_connection(&mut self, port: u16) -> Option<Connection> {
@@ -124,6 +134,6 @@ impl Server {
     pub fn end(&mut self, nexus: NexusId) {
         let Some(port) = self.sessions.get(&nexus).map(|session| session.connection) else { return };
         port.inspect(|port| self.farewell(*port, RELEASE));
-        self.close_session(nexus);
+        self.close_session(nexus, SessionEnd::Dropped);
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Alarm, Instant, NexusId, Path};
+use sanwire_core::{Alarm, Instant, NexusId, Path, SessionEnd};
 
 use super::Server;
 use super::assembly::{Assembly, Refused, Whole, single};
 use super::session::Session;
+use super::types::ServerEvent;
 use crate::channel::{Channel, Heard, Opened, Rejected};
 use crate::wire::connection::{RELEASE, RELEASED};
 use crate::wire::offer::{Agreement, COMMANDS_MAX};
@@ -97,6 +98,12 @@ impl Server {
     /// The client breaks the rules: its connection ends, and it may come again.
     pub(super) fn violation(&mut self, port: u16, now: Instant) {
         self.counters.violations += 1;
+        if let Some(connection) = self.connections.get(&port)
+            && let Some(session) = self.sessions.get(&connection.nexus)
+        {
+            let (client, path) = (session.name.client, connection.channel.path);
+            self.events.push_back(ServerEvent::Violation { client, path });
+        }
         self.disconnect(port, now);
     }
 
@@ -104,6 +111,7 @@ impl Server {
         let Some(connection) = self.drop_connection(port) else { return };
         if let Some(session) = self.sessions.get_mut(&connection.nexus).filter(|s| s.connection == Some(port)) {
             session.disconnect(now);
+            self.events.push_back(ServerEvent::Disconnected { nexus: connection.nexus });
             self.watch(connection.nexus);
         }
     }
@@ -128,7 +136,7 @@ impl Server {
             }
             Ok(Heard::Release) => {
                 self.farewell(port, RELEASED);
-                self.close_session(nexus);
+                self.close_session(nexus, SessionEnd::Closed);
             }
             Ok(Heard::Nothing | Heard::Released | Heard::Accepted(_)) => {}
             Err(Rejected::Violation) => self.violation(port, now),

@@ -8,12 +8,15 @@ use sanwire_security::{Asker, Passage, Standing, Who};
 
 use super::Server;
 use super::half_opens::HalfOpen;
-use super::types::LinkLimits;
+use super::types::{LinkLimits, ServerEvent};
 use crate::wire::connection::{Request, Step};
 use crate::wire::discovery::Discovery;
 use crate::wire::offer::{ServerOffer, Terms};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Class, ErrorCode, Header, PacketType, Pcu};
+
+/// Clients of which it is remembered that it was told that they may not connect.
+const TOLD_MAX: usize = 1024;
 
 impl Server {
     /// An open packet outside any connection.
@@ -42,7 +45,12 @@ impl Server {
     /// Whether somebody may connect: who may not gets no answer at all.
     pub(super) fn permits(&mut self, path: Path, client: ClientId) -> bool {
         let permits = !self.is_closed && self.config.directory.permits(path.peer, Some(client));
-        self.counters.not_permitted += u64::from(!permits);
+        if !permits && !self.is_closed {
+            self.counters.not_permitted += 1;
+            if self.told.len() < TOLD_MAX && self.told.insert(client) {
+                self.events.push_back(ServerEvent::NotAllowed { client, path });
+            }
+        }
         permits
     }
 
@@ -121,7 +129,7 @@ impl Server {
     }
 
     fn challenge(&mut self, path: Path, header: Header, request: &Request<'_>, now: Instant) -> Result<(), KeyError> {
-        let Some(port) = self.draw_port() else { return Ok(()) };
+        let Some(port) = self.draw_port(header) else { return Ok(()) };
         let config = &self.config;
         let psk = config.directory.psk(request.session.client).unwrap_or(config.psk);
         let offer = ServerOffer {
@@ -155,10 +163,14 @@ impl Server {
         Ok(())
     }
 
-    /// A port that nobody has. With so many that none is found soon, the client comes again.
-    fn draw_port(&mut self) -> Option<u16> {
-        let is_free = |port: &u16| *port != 0 && !self.connections.contains_key(port) && !self.half_opens.has(*port);
-        (0..1000).map(|_| self.random.u32() as u16).find(is_free)
+    /// A port that nobody has, and that steers what the client sends to this shard. With so many that none is found soon, the client comes
+    /// again.
+    fn draw_port(&mut self, header: Header) -> Option<u16> {
+        let is_free = |server: &Server, port: u16| {
+            let is_unused = !server.connections.contains_key(&port) && !server.half_opens.has(port);
+            port != 0 && is_unused && server.steers_here(answering(header, port).connection())
+        };
+        (0..1000).find_map(|_| Some(self.random.u32() as u16).filter(|port| is_free(self, *port)))
     }
 
     pub(super) fn terms(&self, path: Path) -> Terms {

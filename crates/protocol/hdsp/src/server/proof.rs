@@ -6,7 +6,7 @@ use sanwire_security::handshake::{Misread, Proof, Secrets};
 
 use super::Server;
 use super::handshake::answering;
-use super::types::{Disk, Wanted};
+use super::types::{Disk, ServerEvent, Wanted};
 use crate::wire::connection::{SessionName, Step};
 use crate::wire::offer::ClientOffer;
 use crate::wire::{Class, DiskType, ErrorCode, Header};
@@ -88,6 +88,8 @@ impl Server {
                     return self.note_too_early(attempt);
                 }
                 self.throttle.failed(who, now);
+                self.handshakes.wrong_password += 1;
+                self.events.push_back(ServerEvent::WrongPassword { client: by, path });
                 self.counters.not_authentic += 1;
                 self.refuse(path, header, attempt, ErrorCode::NotAuthentic, refused);
             }
@@ -117,11 +119,13 @@ impl Server {
         match self.find_disk(&proven) {
             Ok(disk) => {
                 self.half_opens.establish(port);
-                if self.accept(proven, disk, now).is_err() {
-                    self.counters.not_authentic += 1;
+                match self.accept(proven, disk, now) {
+                    Ok(()) => self.handshakes.accepted += 1,
+                    Err(_) => self.counters.not_authentic += 1,
                 }
             }
             Err(reason) => {
+                self.handshakes.refused += 1;
                 if let Some(half) = self.half_opens.get_mut(port) {
                     let proof = half.refuse(reason, &proven.proof);
                     self.refuse(path, header, attempt, reason, proof);
@@ -136,7 +140,8 @@ impl Server {
             "" => Wanted::At(offer.disk_address),
             name => Wanted::Named(name),
         };
-        let disk = self.config.directory.disk(proven.session.client, wanted).ok_or(ErrorCode::NoSuchDisk)?;
+        let disk =
+            self.config.directory.disk(proven.session.client, wanted, offer.disk_type).ok_or(ErrorCode::NoSuchDisk)?;
         let has_type = offer.disk_type == DiskType::Any || offer.disk_type == disk.disk_type;
         if !has_type || disk.disk_type == DiskType::Any {
             return Err(ErrorCode::DiskType);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanwire_ata::{Registers, TaskFile};
 use sanwire_buffer::{Region, Slice, Slices};
-use sanwire_core::{ClientId, NexusId, Path, Peer, Protection};
+use sanwire_core::{ClientId, NexusId, Path, Peer, Protection, SessionEnd};
 use sanwire_security::keys::{Identity, Psk};
 
 use crate::wire::DiskType;
@@ -66,8 +66,8 @@ pub trait Directory: Send {
         None
     }
 
-    /// A disk that this client may use.
-    fn disk(&self, client: ClientId, wanted: Wanted<'_>) -> Option<Disk>;
+    /// A disk that this client may use, taking commands of this type where it can; of [`DiskType::Any`], of whichever it likes best.
+    fn disk(&self, client: ClientId, wanted: Wanted<'_>, disk_type: DiskType) -> Option<Disk>;
 }
 
 /// How a server is configured.
@@ -99,6 +99,12 @@ pub struct ServerConfig {
     pub sessions_of_client_max: usize,
     /// M: packets of writes that are held before they are written.
     pub batch_packets: u32,
+    /// Which of how many servers behind one address this is: packets whose ports, as one number, are its own modulo `shards` are its own.
+    pub shard: u32,
+    /// How many there are.
+    pub shards: u32,
+    /// Its nexuses are numbered from here on, those of each shard differently.
+    pub nexus_base: u64,
     /// Where received data is put.
     pub memory: Region,
     /// Who may connect.
@@ -110,6 +116,20 @@ pub struct ServerConfig {
 /// A command, or several writes that are one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CommandHandle(pub(super) u64);
+
+impl CommandHandle {
+    /// The handle of which [`CommandHandle::number`] is this.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        CommandHandle(number)
+    }
+
+    /// Its number, among all of the server.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0
+    }
+}
 
 /// What is to be executed.
 #[derive(Clone, Debug)]
@@ -170,18 +190,59 @@ pub enum ServerEvent {
         nexus: NexusId,
         /// Whose.
         client: ClientId,
+        /// Drawn when the client was started.
+        run: u64,
         /// From where.
         path: Path,
         /// Which disk it uses.
         disk: Disk,
+        /// How its packets are guarded.
+        protection: Protection,
         /// Its share of the memory for received data.
         memory: Region,
+    },
+    /// A client goes on with its session by a new connection.
+    SessionResumed {
+        /// Which.
+        nexus: NexusId,
+        /// Where the client is now.
+        path: Path,
+        /// How its packets are guarded.
+        protection: Protection,
+    },
+    /// A session has no connection for now.
+    Disconnected {
+        /// Which.
+        nexus: NexusId,
     },
     /// A session is over, and nobody hears the answers to its commands any more. They are to be told of all the same, by
     /// [`super::Server::reply`] or [`super::Server::withdraw`], when they cannot reach the disk any more.
     SessionClosed {
         /// Which.
         nexus: NexusId,
+        /// Why.
+        end: SessionEnd,
+    },
+    /// Somebody who may not connect asks, and gets no answer. Of each client it is told once, until [`super::Server::terms_changed`].
+    NotAllowed {
+        /// As whom it comes; anybody can say so.
+        client: ClientId,
+        /// Where from.
+        path: Path,
+    },
+    /// A handshake of somebody who does not know the password, or is not the client that it names.
+    WrongPassword {
+        /// The client whose key it has.
+        client: ClientId,
+        /// Where from.
+        path: Path,
+    },
+    /// Somebody who has proved who it is broke the rules, and has lost its connection.
+    Violation {
+        /// Who.
+        client: ClientId,
+        /// Where from.
+        path: Path,
     },
     /// Execute this and call [`super::Server::reply`], or [`super::Server::withdraw`] if it was not executed: one of them for every
     /// command, also when its session is over.

@@ -5,6 +5,7 @@ mod guesses;
 mod links;
 mod memory;
 mod sessions;
+mod shards;
 mod succession;
 mod world;
 

@@ -58,7 +58,7 @@ impl Directory for Door {
         self.is_open || client.is_none() || client == self.client
     }
 
-    fn disk(&self, _: ClientId, wanted: Wanted<'_>) -> Option<Disk> {
+    fn disk(&self, _: ClientId, wanted: Wanted<'_>, _: DiskType) -> Option<Disk> {
         self.disk.lock().unwrap().filter(|_| wanted == Wanted::Named("v"))
     }
 }
@@ -75,6 +75,11 @@ pub type Loses = Box<dyn FnMut(Sender, &[u8]) -> bool>;
 
 /// The server's end, of this run of it.
 pub fn server(door: &Door, run: u8, memory: &Region) -> Server {
+    shard_of_server(door, run, memory, (0, 1))
+}
+
+/// The end of one of so many shards.
+pub fn shard_of_server(door: &Door, run: u8, memory: &Region, (shard, shards): (u32, u32)) -> Server {
     Server::new(ServerConfig {
         name: "vault".into(),
         identity: Identity::from_private([2; 32]).unwrap(),
@@ -89,6 +94,9 @@ pub fn server(door: &Door, run: u8, memory: &Region) -> Server {
         sessions_max: 8,
         sessions_of_client_max: 4,
         batch_packets: 256,
+        shard,
+        shards,
+        nexus_base: 300,
         memory: memory.clone(),
         directory: Box::new(door.clone()),
         seed: [run + 2; 32],
@@ -249,7 +257,12 @@ impl World {
             match event {
                 ServerEvent::Command { handle, request, .. } => self.asked.push((handle, request)),
                 ServerEvent::SessionOpened { nexus, .. } => self.opened.push(nexus),
-                ServerEvent::SessionClosed { nexus } => self.closed.push(nexus),
+                ServerEvent::SessionClosed { nexus, .. } => self.closed.push(nexus),
+                ServerEvent::SessionResumed { .. }
+                | ServerEvent::Disconnected { .. }
+                | ServerEvent::NotAllowed { .. }
+                | ServerEvent::WrongPassword { .. }
+                | ServerEvent::Violation { .. } => {}
             }
         }
         while self.executes && self.done < self.asked.len() {
@@ -295,7 +308,9 @@ impl World {
         self.client.order(order, self.now).unwrap();
         let events = self.wait(Duration::from_secs(1));
         let ended = events.into_iter().find_map(|event| match event {
-            ClientEvent::Ended { outcome, data, .. } => Some((outcome, data.map(|data| data.to_vec()))),
+            ClientEvent::Ended { outcome, data, data_bytes, .. } => {
+                Some((outcome, data.map(|data| data[..data_bytes].to_vec())))
+            }
             _ => None,
         });
         ended.expect("it ends")

@@ -68,6 +68,9 @@ fn hdsp_volumes_are_found_copied_to_and_read() {
         }
         copy_and_compare(&world, "large", 5, &[]);
         copy_and_compare(&world, "secret", 6, &[]);
+        sanwire(&world, &["cp", "--overwrite", "--verify", &url(&world, "secret"), &url(&world, "disk")]);
+        let stored = fs::read(&store).expect("the store");
+        assert!(stored[..CONTENT_BYTES] == pattern(6, CONTENT_BYTES), "from one volume of a server to another");
         let told = sanwire(&world, &["info", &url(&world, "secret")]);
         assert!(told.contains("aes-128-gcm"), "{told}");
         let refused = run(world.sanwire(&["info", &url(&world, "large"), "--disk-type", "ata"]), TIMEOUT);

@@ -91,6 +91,7 @@ impl World {
                     group_packets: u.int_in_range(1..=9)?,
                     data_bytes: *u.choose(&[512, 1024, 1536])?,
                     is_known: u.arbitrary()?,
+                    volume: [u.int_in_range(7..=8)?; 16],
                 };
                 let header = Header { disk_type: self.disk_type, disk_address: 3, ..header };
                 let Some(mut impostor) = secrets.of_server().ok().map(|ring| Impostor::new(ring, header)) else {

@@ -47,8 +47,8 @@ impl Directory for Door {
         true
     }
 
-    fn disk(&self, _: ClientId, _: Wanted<'_>) -> Option<Disk> {
-        Some(Disk { address: 3, disk_type: self.0, protection: PROTECTION })
+    fn disk(&self, _: ClientId, _: Wanted<'_>, _: DiskType) -> Option<Disk> {
+        Some(Disk { address: 3, volume: [7; 16], disk_type: self.0, protection: PROTECTION })
     }
 }
 
@@ -73,6 +73,9 @@ pub fn server(memory: Region, disk_type: DiskType) -> Server {
         sessions_max: 4,
         sessions_of_client_max: 2,
         batch_packets: 8,
+        shard: 0,
+        shards: 1,
+        nexus_base: 0,
         memory,
         directory: Box::new(Door(disk_type)),
         seed: [3; 32],

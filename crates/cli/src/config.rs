@@ -200,6 +200,7 @@ impl Volumes {
         check_names(&volumes)?;
         check_places(&volumes)?;
         check_shelves(&volumes)?;
+        check_disk_addresses(&volumes)?;
         // Who writes a file says what is served.
         if !volumes.is_empty() || has_file {
             return Ok(Volumes { volumes, origins, make_directory: None });
@@ -300,6 +301,20 @@ fn check_shelves(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
                 "the volumes {first} and {second} both are at shelf {} and slot {}: give one another slot",
                 at.shelf, at.slot
             )));
+        }
+    }
+    Ok(())
+}
+
+/// The same for HDSP.
+fn check_disk_addresses(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
+    for (index, volume) in volumes.iter().enumerate() {
+        let is_same = |other: &&VolumeSpec| volume.disk_address.is_some() && other.disk_address == volume.disk_address;
+        if let (Some(at), Some(other)) = (volume.disk_address, volumes[..index].iter().find(is_same)) {
+            let (first, second) = (&other.name, &volume.name);
+            let message =
+                format!("the volumes {first} and {second} both have the disk address {at}: give one another one");
+            return Err(misuse(message));
         }
     }
     Ok(())

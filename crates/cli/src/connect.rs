@@ -156,6 +156,7 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
     add_iscsi(&mut options.iscsi, &args.iscsi)?;
     options.recovery = args.recovery.into();
     options.protection_min = args.security.0;
+    options.disk_type = args.disk_type.map(Into::into).unwrap_or_default();
     options.connection.compression = args.compression.into();
     options.connection.medium_lock = args.lock_media;
     options.keep_writes_bytes = args.keep_writes.0;
@@ -169,16 +170,16 @@ fn reach_options(args: &ReachArgs, server: &Server) -> anyhow::Result<ClientOpti
     options.identity = identity(args.key_file.as_deref())?;
     match (server, args.password_file.as_deref()) {
         (_, None) => {}
-        (Server::HyperScsi(_), Some(path)) => options.psk = keys::psk(&read_password(path)?)?,
+        (Server::HyperScsi(_) | Server::Hdsp(_), Some(path)) => options.psk = keys::psk(&read_password(path)?)?,
         (Server::Iscsi(_), Some(path)) => options.iscsi.secret = Some(chap_secret(path)?),
         (Server::Aoe(_), Some(_)) => {
             return Err(misuse(format!("{server}: AoE has no passwords: leave --password-file out")));
         }
     }
-    if let (Server::HyperScsi(_), Some(path)) = (server, &args.secret_file) {
+    if let (Server::HyperScsi(_) | Server::Hdsp(_), Some(path)) = (server, &args.secret_file) {
         options.psk = keys::secret(path)?;
     }
-    if let Server::HyperScsi(_) = server {
+    if let Server::HyperScsi(_) | Server::Hdsp(_) = server {
         options.server_key = KnownServers::load()?.key_of(server);
     }
     (options.connect_patience, options.reconnect_patience) = match args.wait {
@@ -201,17 +202,21 @@ pub(crate) fn check_protocol(args: &ClientArgs, server: &Server) -> anyhow::Resu
         ("--connections", iscsi.connections != 1),
         ("--recovery-level", iscsi.recovery_level != 0),
     ];
+    let of_clients =
+        [("--secret-file", args.reach.secret_file.is_some()), ("--security", args.security.0 != Protection::default())];
     let of_hyperscsi = [
-        ("--secret-file", args.reach.secret_file.is_some()),
-        ("--security", args.security.0 != Protection::default()),
         ("--cap", args.cap.is_some()),
         ("--lock-media", args.lock_media),
         ("--links", args.reach.links.0 != Links::default()),
     ];
+    let of_hdsp = [("--disk-type", args.disk_type.is_some())];
+    let (iscsi, hyperscsi, hdsp) = ((&of_iscsi[..], "iSCSI"), (&of_hyperscsi[..], "HyperSCSI"), (&of_hdsp[..], "HDSP"));
+    let clients = (&of_clients[..], "HyperSCSI and HDSP");
     let of_others = match server {
-        Server::HyperScsi(_) => vec![(&of_iscsi[..], "iSCSI")],
-        Server::Iscsi(_) => vec![(&of_hyperscsi[..], "HyperSCSI")],
-        Server::Aoe(_) => vec![(&of_iscsi[..], "iSCSI"), (&of_hyperscsi[..], "HyperSCSI")],
+        Server::HyperScsi(_) => vec![iscsi, hdsp],
+        Server::Hdsp(_) => vec![iscsi, hyperscsi],
+        Server::Iscsi(_) => vec![clients, hyperscsi, hdsp],
+        Server::Aoe(_) => vec![clients, iscsi, hyperscsi, hdsp],
     };
     let mut given =
         of_others.into_iter().flat_map(|(options, other)| options.iter().map(move |option| (option, other)));

@@ -21,7 +21,7 @@ use crate::looker::Looker;
 use crate::options::ClientOptions;
 use crate::pauser::Pauser;
 use crate::queue::OpQueue;
-use crate::session::table::{self, Opened};
+use crate::session::table::{self, Naming, Opened};
 use crate::session::{LinkStatus, ServerInfo};
 use crate::url::{Server, Url};
 use crate::volume::{BufferPool, InfoCell, Volume, VolumeInfo};
@@ -49,8 +49,7 @@ pub struct Client {
     buffers: BufferPool,
     server: ServerInfo,
     wire: Arc<str>,
-    /// URLs name volumes by their LUNs.
-    named_by_lun: bool,
+    naming: Naming,
     /// By which it registers where it reserves volumes.
     key: u64,
     /// Names that its sessions have at servers.
@@ -78,15 +77,19 @@ impl Wake for Root {
 const LINKS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Connects to the server of a URL; a volume in it is not looked at.
+    /// Connects to the server of a URL; a volume in it is not looked at, but by HDSP, where each session has one.
     ///
     /// # Errors
     /// [`ConnectError`] says what, where, and what to do.
     pub fn connect(url: &Url, options: &ClientOptions) -> Result<Client, ConnectError> {
-        Client::connect_to(&url.server, &url.to_string(), options)
+        Client::connect_to((&url.server, url.volume.as_deref()), &url.to_string(), options)
     }
 
-    fn connect_to(server: &Server, shown: &str, options: &ClientOptions) -> Result<Client, ConnectError> {
+    fn connect_to(
+        place: (&Server, Option<&str>),
+        shown: &str,
+        options: &ClientOptions,
+    ) -> Result<Client, ConnectError> {
         let resource = |what| move |source| ConnectError::Resource { what, source };
         // What is kept of writes does not take the memory for others.
         let keep_bytes = usize::try_from(options.keep_writes_bytes).unwrap_or(usize::MAX);
@@ -94,7 +97,7 @@ impl Client {
         let region = Region::new(memory_bytes).map_err(resource("memory"))?;
         let waker = Waker::new().map_err(resource("an event descriptor"))?;
         let now = Clock::new().now();
-        let Opened { session, wire, is_named_by_lun } = table::open(server, options, &waker, now)?;
+        let Opened { session, wire, naming } = table::open(place, options, &waker, now)?;
         let mut driver = Driver::new(session, waker.clone());
         let woken = waker.clone();
         let buffers = BufferPool::new(region).notifying(Arc::new(move || woken.wake()));
@@ -111,7 +114,7 @@ impl Client {
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
         let key = options.reservation_key();
         let own_ports = options.ports()?;
-        Ok(Client { driver, root, buffers, server, wire, named_by_lun: is_named_by_lun, key, own_ports })
+        Ok(Client { driver, root, buffers, server, wire, naming, key, own_ports })
     }
 
     /// The server, with the packet size that is known by now.
@@ -205,13 +208,13 @@ impl Client {
     /// # Errors
     /// [`ConnectError::NoVolume`], or as for [`Client::volumes`].
     pub fn open(&mut self, name: &str) -> Result<Volume, ConnectError> {
-        let sought = inventory::find(&mut self.driver, &self.server.name, name, self.named_by_lun)?;
+        let sought = inventory::find(&mut self.driver, &self.server.name, name, self.naming)?;
         let summary = match sought {
             Sought::Found(summary) => summary,
             Sought::Absent(available) => {
                 return Err(ConnectError::NoVolume {
                     server: self.server.name.clone(),
-                    what: if self.named_by_lun { "LUN" } else { "volume" },
+                    what: if self.naming == Naming::ByLun { "LUN" } else { "volume" },
                     volume: name.to_owned(),
                     available,
                 });

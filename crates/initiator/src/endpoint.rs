@@ -59,14 +59,14 @@ pub enum ConnectError {
     },
     /// Only HyperSCSI carries management.
     #[error(
-        "{server} cannot be managed over iSCSI or AoE: use its hs+ip:// or hs+eth:// URL, or `sanwire ctl` on its host"
+        "{server} cannot be managed over iSCSI, AoE or HDSP: use its hs+ip:// or hs+eth:// URL, or `sanwire ctl` on its host"
     )]
     NotManaged {
         /// The server.
         server: String,
     },
     /// The URL names a host, or an Ethernet, only.
-    #[error("{host} names no target: add one (`sanwire ls {host}` lists them)")]
+    #[error("{host} names no target or server: add one (`sanwire ls {host}` lists them)")]
     NoTarget {
         /// The URL.
         host: String,
@@ -173,6 +173,15 @@ impl Endpoint {
     /// Opens ports towards everybody on an Ethernet, or on all of them, by a protocol that has no names.
     pub(crate) fn of_stations(interface: Option<&str>, ethertype: u16) -> Result<Endpoint, ConnectError> {
         Endpoint::ethernet(&meant(interface)?, ethertype, MacAddress::BROADCAST, RING_BYTES_DEFAULT)
+    }
+
+    /// Opens ports towards a station on an Ethernet, or on all of them; one that is known by its name is any of them.
+    pub(crate) fn of_station(
+        interface: Option<&str>,
+        station: &Station,
+        ethertype: u16,
+    ) -> Result<Endpoint, ConnectError> {
+        Endpoint::ethernet(&meant(interface)?, ethertype, station.address(), RING_BYTES_DEFAULT)
     }
 
     fn ethernet(

@@ -29,6 +29,8 @@ pub use queue::{
     VolumeLooker,
 };
 pub use session::table::{AoeAddress, HS_IP_PORT};
-pub use session::{AoeTarget, Failure, Found, FoundLink, LinkStatus, aoe_targets, discover, targets};
-pub use url::{AoeServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
+pub use session::{
+    AoeTarget, DiskType, Failure, Found, FoundLink, HdspFound, LinkStatus, aoe_targets, discover, hdsp_servers, targets,
+};
+pub use url::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
 pub use volume::{BufferPool, InfoCell, Volume, VolumeError, VolumeInfo, WireUnit};

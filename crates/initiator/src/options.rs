@@ -9,7 +9,9 @@ use sanwire_scsi::IscsiName;
 
 use crate::endpoint::ConnectError;
 use crate::random;
-use crate::session::{ChapSecret, Credential, DesiredOptions, DesiredParameters, Identity, LINKS_MAX, Psk, Recovery};
+use crate::session::{
+    ChapSecret, Credential, DesiredOptions, DesiredParameters, DiskType, Identity, LINKS_MAX, Psk, Recovery,
+};
 
 /// What is kept of a volume's unflushed writes, as a rule.
 pub const KEEP_WRITES_BYTES_DEFAULT: u64 = 64 << 20;
@@ -56,8 +58,10 @@ pub struct ClientOptions {
     /// How much of the writes to each volume that are acknowledged and not flushed is kept, to be written again when the server's
     /// host was lost, in bytes; 0: the next flush fails then.
     pub keep_writes_bytes: u64,
-    /// HyperSCSI's packets of commands and answers are never guarded less.
+    /// Packets of commands and answers are never guarded less, over HyperSCSI and HDSP.
     pub protection_min: Protection,
+    /// Which commands HDSP disks are to take.
+    pub disk_type: DiskType,
     /// What HyperSCSI connections are wished to be.
     pub connection: DesiredOptions,
     /// How lost packets are recovered.
@@ -105,6 +109,7 @@ impl ClientOptions {
             memory_bytes: 64 << 20,
             keep_writes_bytes: KEEP_WRITES_BYTES_DEFAULT,
             protection_min: Protection::Checksum,
+            disk_type: DiskType::Any,
             connection: DesiredOptions::default(),
             recovery: Recovery::default(),
             name_servers: Vec::new(),

@@ -1,5 +1,5 @@
 //! Where a volume is, as people write it: `hs+ip://HOST[:5674]/VOLUME`, `hs+eth://[IF]/SERVER/VOLUME`,
-//! `iscsi://[USER@]HOST[:3260]/TARGET/LUN` or `aoe://[IF]/SHELF.SLOT`.
+//! `iscsi://[USER@]HOST[:3260]/TARGET/LUN`, `aoe://[IF]/SHELF.SLOT` or `hdsp://[IF]/SERVER/VOLUME`.
 
 mod parser;
 
@@ -31,6 +31,17 @@ pub enum Server {
     Iscsi(IscsiServer),
     /// By ATA over Ethernet.
     Aoe(AoeServer),
+    /// By HDSP.
+    Hdsp(HdspServer),
+}
+
+/// A server that speaks HDSP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HdspServer {
+    /// Our network interface; `None`: every Ethernet on which the server is found.
+    pub interface: Option<String>,
+    /// Which of the servers that answer there.
+    pub server: Station,
 }
 
 /// An AoE target, or all that there are on an Ethernet. A target has one volume, which is called as it is.
@@ -137,7 +148,7 @@ impl Url {
         let name = match &self.server {
             Server::HyperScsi(_) => volume.name.to_string(),
             Server::Iscsi(_) => volume.lun.to_string(),
-            Server::Aoe(_) => volume.name.to_string(),
+            Server::Aoe(_) | Server::Hdsp(_) => volume.name.to_string(),
         };
         Url { server: self.server.clone(), volume: Some(name) }
     }
@@ -148,12 +159,35 @@ impl Url {
     /// [`UrlError::NoVolume`] when the URL means a whole server.
     pub fn volume(&self) -> Result<&str, UrlError> {
         let missing = match &self.server {
-            Server::HyperScsi(_) => "/VOLUME",
+            Server::Hdsp(server) if server.is_everybody() => "/SERVER/VOLUME",
+            Server::HyperScsi(_) | Server::Hdsp(_) => "/VOLUME",
             Server::Iscsi(IscsiServer { target: Some(_), .. }) => "/LUN",
             Server::Iscsi(_) => "/TARGET/LUN",
             Server::Aoe(_) => "/SHELF.SLOT",
         };
         self.volume.as_deref().ok_or_else(|| UrlError::NoVolume { url: self.to_string(), missing })
+    }
+}
+
+impl HdspServer {
+    /// Everybody on the Ethernet of an interface, or of all of them.
+    #[must_use]
+    pub fn everybody(interface: Option<String>) -> Self {
+        HdspServer { interface, server: Station::Mac(MacAddress::BROADCAST) }
+    }
+
+    /// Whether all servers on the Ethernet are meant.
+    #[must_use]
+    pub fn is_everybody(&self) -> bool {
+        self.server == Station::Mac(MacAddress::BROADCAST)
+    }
+
+    /// The server's name, when it is sought by that; else empty.
+    pub(crate) fn name(&self) -> &str {
+        match &self.server {
+            Station::Name(name) => name,
+            Station::Mac(_) => "",
+        }
     }
 }
 
@@ -207,6 +241,7 @@ impl fmt::Display for Server {
             Server::HyperScsi(server) => server.fmt(f),
             Server::Iscsi(server) => server.fmt(f),
             Server::Aoe(server) => server.fmt(f),
+            Server::Hdsp(server) => server.fmt(f),
         }
     }
 }
@@ -216,6 +251,13 @@ impl fmt::Display for AoeServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "aoe://{}", self.interface.as_deref().unwrap_or_default())?;
         self.address.iter().try_for_each(|address| write!(f, "/{address}"))
+    }
+}
+
+impl fmt::Display for HdspServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hdsp://{}", self.interface.as_deref().unwrap_or_default())?;
+        if self.is_everybody() { Ok(()) } else { write!(f, "/{}", self.server) }
     }
 }
 

@@ -231,6 +231,7 @@ pub struct Responder {
     session: [u8; 32],
     party: Party,
     shown: Option<Shown>,
+    has_guessed: bool,
 }
 
 /// The static key of who has begun a handshake.
@@ -267,7 +268,7 @@ impl Responder {
         let party = Party::new(psk, session, random);
         second.extend(state.seal(&[party.share(), payload].concat())?);
         let mark = MarkKey::new(&shared).mark(connection, &second);
-        Ok((Responder { ephemeral, first, state, session, party, shown: None }, second, mark))
+        Ok((Responder { ephemeral, first, state, session, party, shown: None, has_guessed: false }, second, mark))
     }
 
     /// The first step that it answers.
@@ -281,22 +282,21 @@ impl Responder {
     }
 
     /// Reads a third step of this client: its payload, and the secrets of the connection. What is no more than garbage costs next to
-    /// nothing, and another one can be read; a peer with a wrong password has used up its guess.
+    /// nothing, and another one can be read; a peer with a wrong password has used up its guess, and nothing more of it is read.
     ///
     /// # Errors
     /// [`Misread`] when it leads nowhere.
     pub fn read(&mut self, client: ClientId, message: &[u8]) -> Result<(Vec<u8>, Secrets), Misread> {
-        if message.len() > NOISE_MAX_BYTES {
+        if message.len() > NOISE_MAX_BYTES || self.has_guessed {
             return Err(Misread::Garbage);
         }
         let (sealed, payload) = message.split_first_chunk().ok_or(Misread::Garbage)?;
         let (shown, mut state) = self.show(sealed).map_err(|_| Misread::Garbage)?;
         let payload = state.open(payload).map_err(|_| Misread::Garbage)?;
         let by = client_id(&shown);
-        if by != client {
-            return Err(Misread::Guess { by });
-        }
-        self.unlock(&payload, &state).map_err(|_| Misread::Guess { by })
+        let unlocked = if by == client { self.unlock(&payload, &state).ok() } else { None };
+        self.has_guessed = unlocked.is_none();
+        unlocked.ok_or(Misread::Guess { by })
     }
 
     /// The static key in a third step. Only the peer that began the handshake can seal one, and it has no other: the first one counts, so

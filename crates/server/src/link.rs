@@ -295,7 +295,7 @@ impl<P: LinkPort> Links<P> {
             if let Some(end) = fronts.get(front).and_then(FrontEnd::datagrams) {
                 let links = addresses(places.iter().map(|place| self.ports[*place].terms()), interfaces);
                 end.set_addresses(&self.announced.of_links(&links, interfaces), now);
-                for (link, place) in (0..).zip(places) {
+                for (place, link) in places.iter().zip(0..) {
                     end.set_packet_max(LinkId(link), self.ports[*place].terms().packet_max_bytes);
                 }
             }

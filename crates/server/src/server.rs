@@ -33,6 +33,7 @@ use crate::error::StartError;
 use crate::events::EventLog;
 use crate::flushing::flush_all;
 use crate::front::aoe::addresses::Addresses;
+use crate::front::hdsp::disks::Disks;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::TargetNodeConfig;
@@ -64,6 +65,7 @@ pub struct Server {
     letters: Mutex<Option<Letters>>,
     levels: Arc<ProtectionTable>,
     addresses: Arc<Addresses>,
+    disks: Arc<Disks>,
     slots: Slots,
     exports: Arc<TargetNodes>,
     /// Held while the targets change.
@@ -162,6 +164,7 @@ impl Server {
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
         let missing = add_volumes(&units, &levels, &mut config, &pools, may_be_missing)?;
         let addresses = Addresses::open(&config, &units, &levels)?;
+        let disks = Disks::open(&config, &units)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
         if let Some(path) = &config.audit_log {
             AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
@@ -184,6 +187,7 @@ impl Server {
             letters: Mutex::new(Some(letters)),
             levels,
             addresses: Arc::new(addresses),
+            disks: Arc::new(disks),
             slots,
             exports,
             changing: Mutex::default(),
@@ -256,6 +260,7 @@ impl Server {
             levels: &self.levels,
             targets: &self.exports,
             addresses: &self.addresses,
+            disks: &self.disks,
             units: &self.units,
             instance: self.instance,
             inbox: &start.inbox,

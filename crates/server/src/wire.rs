@@ -27,8 +27,10 @@ pub(crate) struct WireKind {
     pub(crate) listener: &'static str,
     /// Whether those who use it are clients with ids.
     pub(crate) is_for_clients: bool,
-    /// Whether volumes have addresses of their own there.
+    /// Whether volumes have addresses of their own there, with a shelf and a slot.
     pub(crate) has_shelves: bool,
+    /// Whether volumes have addresses of their own there, of one byte.
+    pub(crate) has_disk_addresses: bool,
 }
 
 /// What a wire goes by.
@@ -138,6 +140,12 @@ impl Wire {
     #[must_use]
     pub fn has_shelves(&self) -> bool {
         self.kind.has_shelves
+    }
+
+    /// Whether its volumes are found by disk addresses, for which they have a key.
+    #[must_use]
+    pub fn has_disk_addresses(&self) -> bool {
+        self.kind.has_disk_addresses
     }
 
     /// The place of its front end in each shard.
@@ -267,6 +275,7 @@ mod tests {
             ("iscsi:[::1],1", "iscsi:[::1]:3260"),
             ("iscsi:[::]:99,2", "iscsi:[::]:99,2"),
             ("aoe:eth0", "aoe:eth0"),
+            ("hdsp:eth0", "hdsp:eth0"),
         ] {
             assert_eq!(text.parse::<Wire>().unwrap().to_string(), canonical);
         }
@@ -276,7 +285,7 @@ mod tests {
     fn refusals_say_what_to_write() {
         for (text, part) in [
             ("eth0", "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0), iscsi:ADDR[:3260]"),
-            ("eth0", " or aoe:IF (like aoe:eth0)"),
+            ("eth0", "aoe:IF (like aoe:eth0) or hdsp:IF (like hdsp:eth0)"),
             ("aoe:", "'' is no network interface"),
             ("tcp:1.2.3.4", "'tcp:1.2.3.4' is no wire"),
             ("hs-eth:", "'' is no network interface"),

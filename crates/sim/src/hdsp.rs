@@ -8,4 +8,5 @@ mod disk;
 mod initiator;
 mod participants;
 pub mod plan;
+mod precedence;
 pub mod world;

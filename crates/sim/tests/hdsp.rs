@@ -75,6 +75,18 @@ fn attacks() {
     });
 }
 
+/// The server has memory for one of the longest writes, or a few, and all clients give many.
+#[test]
+fn scarcity() {
+    run_seeds("scarcity", 100, |seed| {
+        let mut random = plan_random(107, seed);
+        let link = if random.chance(500_000) { bad_link(&mut random) } else { LinkPlan::default() };
+        let memory_bytes = random.choose(&[24 << 10, 32 << 10, 64 << 10]);
+        let plan = Plan::calm(seed, &mut random);
+        lives(Plan { link, memory_bytes, clients: 3, depth: 12, blocks_max: 40, ..plan })
+    });
+}
+
 /// Clients that lose patience: what they gave may be done or not, and what is said afterwards is true.
 #[test]
 fn impatience() {
@@ -86,7 +98,9 @@ fn impatience() {
         };
         let faults = faults(&mut random, draw);
         let patience = random.micros(300_000..=3_000_000);
-        lives(Plan { link: bad_link(&mut random), faults, patience, ..Plan::calm(seed, &mut random) })
+        // The disk has something to do still when its client has lost patience.
+        let hang_per_million = random.choose(&[0, 100_000]);
+        lives(Plan { link: bad_link(&mut random), faults, patience, hang_per_million, ..Plan::calm(seed, &mut random) })
     });
 }
 

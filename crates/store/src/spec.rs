@@ -35,6 +35,7 @@
 //! | `security=LEVEL` | volumes only: how HyperSCSI guards it: `none`, `hash`, `aes-128-gcm`, `aes-256-gcm`, `chacha20-poly1305` |
 //! | `compression=off` | volumes only: HyperSCSI never compresses its data; `allowed`: with clients with whom that is agreed on |
 //! | `shelf=N`, `slot=N` | volumes only: where it is for ATA over Ethernet; both or none |
+//! | `disk-address=N` | volumes only: where it is for HDSP |
 //! | `when-full=error\|wait:TIME` | volumes only: whether commands that find no space fail, or wait for some so long at the most |
 //! | `when-gone=error\|wait:TIME` | volumes only: the same for a store that is gone, and may come back |
 //! | `protected` | volumes only: its content is neither deleted nor rolled back |
@@ -84,6 +85,8 @@ pub struct VolumeSpec {
     pub compressible: bool,
     /// Where it is for ATA over Ethernet; `None`: at an address that the server chooses and keeps.
     pub aoe: Option<ShelfSlot>,
+    /// Its disk address for HDSP, from 0 to 254; `None`: one that the server chooses and keeps.
+    pub disk_address: Option<u8>,
     /// How long its commands wait for a store that cannot do its work now.
     pub patience: Patience,
     /// Whether its content is neither deleted nor rolled back.
@@ -111,6 +114,7 @@ impl PartialEq for VolumeSpec {
             security,
             compressible,
             aoe,
+            disk_address,
             patience,
             protected,
             written: _,
@@ -118,7 +122,7 @@ impl PartialEq for VolumeSpec {
         (name, device_type, protected) == (&other.name, &other.device_type, &other.protected)
             && *store == other.store
             && (removable, security, compressible) == (&other.removable, &other.security, &other.compressible)
-            && (aoe, patience) == (&other.aoe, &other.patience)
+            && (aoe, disk_address, patience) == (&other.aoe, &other.disk_address, &other.patience)
     }
 }
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sanwire_core::{ParseProtectionError, Protection, Size};
-use sanwire_initiator::{Url, UrlError};
+use sanwire_initiator::{DiskType, Url, UrlError};
 use sanwire_iscsi::IscsiName;
 use sanwire_server::Compression;
 
@@ -20,7 +20,7 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) reach: ReachArgs,
 
-    /// Minimum protection level of HyperSCSI volumes that this client accepts: none, hash, encryption, or the name of a cipher
+    /// Minimum protection level of volumes over HyperSCSI and HDSP that this client accepts: none, hash, encryption, or the name of a cipher
     ///
     /// Volumes that demand more get more: see `security` among the keys of a volume.
     #[arg(long, value_name = "LEVEL", default_value = "none", help_heading = "Connection")]
@@ -45,6 +45,10 @@ pub(crate) struct ClientArgs {
     #[arg(long, help_heading = "Connection")]
     pub(crate) lock_media: bool,
 
+    /// Which commands an HDSP volume is to take: ata, sata or scsi [default: as the server likes best]
+    #[arg(long, value_name = "TYPE", help_heading = "Connection")]
+    pub(crate) disk_type: Option<DiskTypeChoice>,
+
     /// How packets that were lost are sent again
     #[arg(long, value_name = "HOW", default_value = "selective", help_heading = "Connection")]
     pub(crate) recovery: RecoveryChoice,
@@ -67,6 +71,27 @@ impl FromStr for LeastSecurity {
         parsed
             .map(LeastSecurity)
             .map_err(|error: ParseProtectionError| format!("{error}, or encryption for any cipher"))
+    }
+}
+
+/// Commands of a disk by HDSP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum DiskTypeChoice {
+    /// Those of ATA.
+    Ata,
+    /// Those of ATA, as a disk of SATA.
+    Sata,
+    /// Those of SCSI.
+    Scsi,
+}
+
+impl From<DiskTypeChoice> for DiskType {
+    fn from(choice: DiskTypeChoice) -> Self {
+        match choice {
+            DiskTypeChoice::Ata => DiskType::Ata,
+            DiskTypeChoice::Sata => DiskType::Sata,
+            DiskTypeChoice::Scsi => DiskType::Scsi,
+        }
     }
 }
 
@@ -110,7 +135,7 @@ pub(crate) struct IscsiArgs {
                   sanwire discover iscsi://192.168.1.10"
 )]
 pub(crate) struct DiscoverArgs {
-    /// Ask these hosts for their iSCSI targets: iscsi://[USER@]HOST[:PORT]
+    /// Ask these hosts or Ethernets: iscsi://[USER@]HOST[:PORT] for targets, hdsp://[IF] for servers, aoe://[IF] for targets
     #[arg(value_name = "URL", conflicts_with_all = ["interface", "host"])]
     pub(crate) url: Vec<Url>,
 

@@ -16,7 +16,7 @@ pub(crate) struct ReachArgs {
     #[arg(long, value_name = "FILE", global = true, help_heading = "Connection")]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// A file with the key that the HyperSCSI server shares with its clients, in place of a password
+    /// A file with the key that a server of HyperSCSI or HDSP shares with its clients, in place of a password
     #[arg(long, value_name = "FILE", conflicts_with = "password_file", global = true, help_heading = "Connection")]
     pub(crate) secret_file: Option<PathBuf>,
 

@@ -76,7 +76,7 @@ pub(crate) struct ServeArgs {
     #[arg(long = "adopt", value_name = "NAME")]
     pub(crate) adopted: Vec<VolumeName>,
 
-    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674], iscsi:ADDR[:3260][,GROUP] or aoe:IF (repeatable)
+    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674], iscsi:ADDR[:3260][,GROUP], aoe:IF or hdsp:IF (repeatable)
     ///
     /// Over iSCSI each volume is unit 0 of a target iqn.2026-11.org.sanwire:NAME, unless the file has targets.
     #[arg(long = "wire", value_name = "WIRE")]
@@ -84,7 +84,7 @@ pub(crate) struct ServeArgs {
 
     /// Whom to serve: an address, a prefix, a MAC, a client id, an iSCSI name or any (repeatable)
     ///
-    /// In an iSCSI name, * stands for any text. Unknown HyperSCSI clients get no answer at all.
+    /// In an iSCSI name, * stands for any text. Unknown clients of HyperSCSI and HDSP get no answer at all.
     #[arg(long = "allow", value_name = "WHO")]
     pub(crate) allow: Vec<AllowRule>,
 
@@ -94,17 +94,17 @@ pub(crate) struct ServeArgs {
     #[arg(long = "announce", value_name = "PREFIX|INTERFACE")]
     pub(crate) announce: Vec<AnnounceRule>,
 
-    /// A file whose first line is the password that HyperSCSI clients must know; only its owner may read it
+    /// A file whose first line is the password that clients of HyperSCSI and HDSP must know; only its owner may read it
     ///
     /// iSCSI does not use it: there, give targets `chap` in the configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// A file with a key that HyperSCSI clients must know, in place of a password; `sanwire key new` makes one
+    /// A file with a key that clients of HyperSCSI and HDSP must know, in place of a password; `sanwire key new` makes one
     #[arg(long, value_name = "FILE", conflicts_with = "password_file")]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// Default protection level of HyperSCSI volumes without their own `security`: none, hash, aes-128-gcm, aes-256-gcm or
+    /// Default protection level, over HyperSCSI and HDSP, of volumes without their own `security`: none, hash, aes-128-gcm, aes-256-gcm or
     /// chacha20-poly1305 [default: none]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) security: Option<Protection>,

@@ -69,9 +69,11 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
         return Err(misuse("neither end is a volume"));
     };
     let connection = Connection::open(url, &args.client)?;
-    // A destination on another server has a connection of its own.
+    // A destination on another server has a connection of its own, and by HDSP each volume has.
     let second = match (&args.from, &args.to) {
-        (CpEnd::Volume(from), CpEnd::Volume(to)) if from.server != to.server => {
+        (CpEnd::Volume(from), CpEnd::Volume(to))
+            if from.server != to.server || matches!(to.server, Server::Hdsp(_)) =>
+        {
             Some(Connection::open(to, &args.client)?)
         }
         _ => None,
@@ -106,6 +108,8 @@ fn is_one_server(from: &CpEnd, to: &CpEnd) -> bool {
     match (from, to) {
         (CpEnd::Volume(from), CpEnd::Volume(to)) => match (&from.server, &to.server) {
             (Server::Iscsi(from), Server::Iscsi(to)) => (&from.host, from.port) == (&to.host, to.port),
+            // Each session sees one volume.
+            (Server::Hdsp(_), _) => false,
             (from, to) => from == to,
         },
         _ => false,

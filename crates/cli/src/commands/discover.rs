@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use sanwire_core::Size;
 use sanwire_core::text::printable;
 use sanwire_initiator::{
-    AoeTarget, Client, ClientOptions, FoundLink, HyperScsiServer, IscsiServer, Server, Station, Url, VolumeInfo,
-    aoe_targets, discover, targets,
+    AoeTarget, Client, ClientOptions, FoundLink, HdspFound, HdspServer, HyperScsiServer, IscsiServer, Server, Station,
+    Url, VolumeInfo, aoe_targets, discover, hdsp_servers, targets,
 };
 use sanwire_iscsi::DiscoveredTarget;
 use serde::Serialize;
@@ -124,6 +124,10 @@ fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
             let targets = aoe_targets(place, args.time)?;
             Ok(targets.into_iter().map(|target| Seen::aoe(target, &options)).collect())
         }
+        Server::Hdsp(place) => {
+            let (found, known) = (hdsp_servers(place, &options, args.time)?, KnownServers::load()?);
+            Ok(Seen::hdsp(place, &found, (&options, &known)))
+        }
         Server::Iscsi(host) => {
             let targets = targets(host, &options)?;
             let portal = Portal::new(host);
@@ -230,6 +234,40 @@ impl Seen {
         Seen { name, server: Server::Aoe(target.server), links: vec![link], options: options.clone() }
     }
 
+    /// The servers that have answered, each with all links on which it did.
+    fn hdsp(place: &HdspServer, found: &[HdspFound], (options, known): (&ClientOptions, &KnownServers)) -> Vec<Self> {
+        let mut seen: Vec<Seen> = Vec::new();
+        for (index, first) in found.iter().enumerate() {
+            if found[..index].iter().any(|before| before.is_same_server(first)) {
+                continue;
+            }
+            let links: Vec<&HdspFound> = found.iter().filter(|other| other.is_same_server(first)).collect();
+            let is_only = found.iter().all(|other| other.name != first.name || other.is_same_server(first));
+            let is_on_one = links.iter().all(|other| other.interface == first.interface);
+            let by_name = HdspServer {
+                interface: first.interface.clone().filter(|_| is_on_one),
+                server: Station::Name(first.name.clone()),
+            };
+            // Anybody can answer, by any name: also by one that is a path, or another's address.
+            let is_clear = |server: &Server| {
+                server.to_string().parse::<Url>().is_ok_and(|url| url.volume.is_none() && url.server == *server)
+            };
+            let named = Some(Server::Hdsp(by_name)).filter(|named| is_only && is_clear(named));
+            let station = first.station.parse().map_or_else(|_| place.server.clone(), Station::Mac);
+            let by_address = || Server::Hdsp(HdspServer { interface: first.interface.clone(), server: station });
+            let server = named.unwrap_or_else(by_address);
+            let link = |link: &&HdspFound| Link {
+                interface: link.interface.clone(),
+                address: link.station.clone(),
+                packet_max_bytes: Some(link.packet_max_bytes.into()),
+            };
+            let options = ClientOptions { server_key: known.key_of(&server), ..options.clone() };
+            let links = links.iter().map(link).collect();
+            seen.push(Seen { name: first.name.clone(), server, links, options });
+        }
+        seen
+    }
+
     /// What this client may see there, if that is found out by then.
     fn volumes(&self, end: Instant) -> Volumes {
         let left = end.saturating_duration_since(Instant::now());
@@ -259,6 +297,7 @@ impl Seen {
             Server::HyperScsi(HyperScsiServer::Ip { .. }) => "HS/IP",
             Server::Iscsi(_) => "iSCSI",
             Server::Aoe(_) => "AoE",
+            Server::Hdsp(_) => "HDSP",
         }
     }
 }

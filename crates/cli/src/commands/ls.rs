@@ -5,7 +5,9 @@ use std::time::Duration;
 use sanwire_attach::{Kind, Record, Registry};
 use sanwire_core::Size;
 use sanwire_core::text::printable;
-use sanwire_initiator::{AoeServer, IscsiServer, Server, Url, VolumeInfo, aoe_targets, targets};
+use sanwire_initiator::{
+    AoeServer, HdspServer, IscsiServer, Server, Station, Url, VolumeInfo, aoe_targets, hdsp_servers, targets,
+};
 use sanwire_iscsi::DiscoveredTarget;
 use serde_json::{Value, json};
 
@@ -54,8 +56,8 @@ fn volumes(url: &Url, client: &ClientArgs, json: bool) -> anyhow::Result<String>
     Ok(volume_table(&volumes))
 }
 
-/// How long targets on an Ethernet have to say that they are there.
-const AOE_TIME: Duration = Duration::from_secs(1);
+/// How long targets and servers on an Ethernet have to say that they are there.
+const ETHERNET_TIME: Duration = Duration::from_secs(1);
 
 /// The server, or each target of an iSCSI host, or on an Ethernet.
 fn servers(server: &Server, client: &ClientArgs) -> anyhow::Result<Vec<Server>> {
@@ -66,10 +68,21 @@ fn servers(server: &Server, client: &ClientArgs) -> anyhow::Result<Vec<Server>> 
             Ok(targets.into_iter().map(|target| Server::Iscsi(of_target(target))).collect())
         }
         Server::Aoe(ethernet @ AoeServer { address: None, .. }) => {
-            let mut servers: Vec<_> = aoe_targets(ethernet, AOE_TIME)?.into_iter().map(|found| found.server).collect();
+            let mut servers: Vec<_> =
+                aoe_targets(ethernet, ETHERNET_TIME)?.into_iter().map(|found| found.server).collect();
             // A target may answer by several stations.
             servers.dedup();
             Ok(servers.into_iter().map(Server::Aoe).collect())
+        }
+        Server::Hdsp(ethernet) if ethernet.is_everybody() => {
+            let found = hdsp_servers(ethernet, &options(client, server)?, ETHERNET_TIME)?;
+            let mut servers: Vec<Server> = Vec::new();
+            for found in found {
+                let station = Station::Name(found.name);
+                let place = Server::Hdsp(HdspServer { interface: ethernet.interface.clone(), server: station });
+                servers.extend(Some(place).filter(|place| !servers.contains(place)));
+            }
+            Ok(servers)
         }
         _ => Ok(vec![server.clone()]),
     }

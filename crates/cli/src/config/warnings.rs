@@ -20,6 +20,8 @@ use super::{ServeArgs, ServeConfig, Wire};
 pub(super) struct Written {
     /// Keys that were given and hold for HyperSCSI only.
     hyperscsi_keys: Vec<&'static str>,
+    /// Keys that were given and hold for HyperSCSI and HDSP.
+    client_keys: Vec<&'static str>,
     /// Whether something holds for iSCSI discovery.
     has_discovery: bool,
     /// Paths of the file that are relative, with their keys.
@@ -33,11 +35,13 @@ pub(super) struct Written {
 impl Written {
     /// What stands in the file and on the command line.
     pub(super) fn of(file: &FileConfig, args: &ServeArgs) -> Self {
-        let keys = [
-            ("security", file.security.is_some() || args.security.is_some()),
+        let of_hyperscsi = [
             ("compression", file.compression.is_some() || args.compression.is_some()),
             ("rekey-interval", file.rekey_interval.is_some() || args.rekey_interval.is_some()),
             ("recovery", file.recovery.is_some() || args.recovery.is_some()),
+        ];
+        let of_clients = [
+            ("security", file.security.is_some() || args.security.is_some()),
             ("password-file", file.password_file.is_some() || args.password_file.is_some()),
             ("secret-file", file.secret_file.is_some() || args.secret_file.is_some()),
         ];
@@ -63,13 +67,18 @@ impl Written {
         });
         let is_relative = |(_, path): &(String, &Path)| path.is_relative();
         Written {
-            hyperscsi_keys: keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect(),
+            hyperscsi_keys: given(&of_hyperscsi),
+            client_keys: given(&of_clients),
             has_discovery: !file.discovery.users.is_empty() || file.discovery.mutual.is_some(),
             relative_paths: paths.chain(stores).filter(is_relative).map(|(key, path)| (key, path.to_owned())).collect(),
-            http_keys: http_keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect(),
+            http_keys: given(&http_keys),
             has_targets: !file.targets.is_empty(),
         }
     }
+}
+
+fn given(keys: &[(&'static str, bool)]) -> Vec<&'static str> {
+    keys.iter().filter(|(_, is_given)| *is_given).map(|(key, _)| *key).collect()
 }
 
 /// All that there is to say, the gravest first: who is not served, what is not reached, what has no effect.
@@ -83,9 +92,19 @@ pub(super) fn warnings(config: &ServeConfig, written: &Written) -> Vec<String> {
 }
 
 impl ServeConfig {
+    /// Whether it serves clients with ids: by HyperSCSI or HDSP.
+    fn has_clients(&self) -> bool {
+        self.wires.iter().any(Wire::is_for_clients)
+    }
+
     /// Whether it serves HyperSCSI, over Ethernet or IP.
     fn has_hyperscsi(&self) -> bool {
-        self.wires.iter().any(Wire::is_for_clients)
+        self.wires.iter().any(|wire| wire.is_for_clients() && !wire.has_disk_addresses())
+    }
+
+    /// Whether it serves HDSP.
+    fn has_hdsp(&self) -> bool {
+        self.wires.iter().any(Wire::has_disk_addresses)
     }
 
     /// Whether it serves ATA over Ethernet.

@@ -108,7 +108,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (
         with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['02:00:5e:10:00:01', 'any']"),
         Warned,
-        "allow: 02:00:5e:10:00:01 names nobody here, since it takes an hs-eth: or aoe: wire",
+        "allow: 02:00:5e:10:00:01 names nobody here, since it takes an hs-eth:, aoe: or hdsp: wire",
     ),
     (
         with_volume!("wire = ['hs-ip:127.0.0.1']\nallow = ['fe80::/10', '10.0.0.0/8']"),
@@ -246,6 +246,32 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
         concat!("wire = ['aoe:lo']\nallow = ['any']\n", volume!("store = 'ram:1M'\nsecurity = 'hash'")),
         Warned,
         "volume a: not served over AoE: its security is hash",
+    ),
+    // Addresses for HDSP.
+    (
+        volume!("store = 'ram:1M'\ndisk-address = 255"),
+        Refused,
+        "invalid disk-address '255': use a number from 0 to 254",
+    ),
+    (
+        volume!("store = 'ram:1M'\ndisk-address = 1\n[[volume]]\nname = 'b'\nstore = 'ram:1M'\ndisk-address = 1"),
+        Refused,
+        "the volumes a and b both have the disk address 1",
+    ),
+    (
+        volume!("store = 'ram:1M'\ndisk-address = 1"),
+        Warned,
+        "volume a: disk-address has no effect: no hdsp: wire is served",
+    ),
+    (
+        concat!("wire = ['hdsp:lo']\n", volume!("store = 'ram:1M'")),
+        Warned,
+        "hdsp:lo: nobody is served there: without `allow` only this host is",
+    ),
+    (
+        concat!("wire = ['hdsp:lo']\nallow = ['any']\nrekey-interval = 60\n", volume!("store = 'ram:1M'")),
+        Warned,
+        "rekey-interval has no effect: it is for HyperSCSI",
     ),
     // Clients.
     (on_ip!("[[client]]\nid = 'alice'"), Refused, "'alice' is no id of a client"),

@@ -19,6 +19,7 @@ mod foreign;
 mod growth;
 mod guest;
 mod harness;
+mod hdsp;
 mod image;
 mod iscsi;
 mod kept;

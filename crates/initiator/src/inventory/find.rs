@@ -11,6 +11,7 @@ use super::{
 use crate::driver::{Driver, OwnCommand};
 use crate::endpoint::ConnectError;
 use crate::session::Failure;
+use crate::session::table::Naming;
 
 /// So many names of volumes are told to who has asked for one that is not there.
 const NAMED_MAX: usize = 32;
@@ -22,11 +23,18 @@ pub(crate) enum Sought {
     Absent(String),
 }
 
-/// Seeks the volume of this name; where `is_by_lun`, the one of this number.
-pub(crate) fn find(driver: &mut Driver, server: &str, name: &str, is_by_lun: bool) -> Result<Sought, ConnectError> {
+/// Seeks the volume that is named so.
+pub(crate) fn find(driver: &mut Driver, server: &str, name: &str, naming: Naming) -> Result<Sought, ConnectError> {
     let asker = &mut Asker::new(driver, server);
     let luns = report_luns(asker)?;
-    if is_by_lun { find_number(asker, &luns, name) } else { find_name(asker, &luns, name) }
+    match naming {
+        Naming::ByLun => find_number(asker, &luns, name),
+        Naming::ByName => find_name(asker, &luns, name),
+        Naming::Only => match luns[..] {
+            [lun] if is_disk(asker, lun)? => volume(asker, lun).map(Sought::Found),
+            _ => Ok(Sought::Absent(shown(&[]))),
+        },
+    }
 }
 
 fn find_number(asker: &mut Asker<'_>, luns: &[Lun], number: &str) -> Result<Sought, ConnectError> {

@@ -42,6 +42,7 @@ macro_rules! pass_to_protocol {
 mod aoe;
 mod configs;
 mod discover;
+mod hdsp;
 pub(crate) mod hyperscsi;
 pub(crate) mod iscsi;
 mod link_watch;
@@ -67,9 +68,12 @@ pub(crate) use aoe::Aoe;
 pub use aoe::{AoeTarget, aoe_targets};
 pub(crate) use discover::locate;
 pub use discover::{Found, FoundLink, discover};
+pub(crate) use hdsp::Hdsp;
+pub use hdsp::{HdspFound, hdsp_servers};
 pub(crate) use hyperscsi::HyperScsi;
 pub(crate) use iscsi::{Iscsi, IscsiDiscovery};
 pub(crate) use lookup::Lookup;
+pub use sanwire_hdsp::wire::DiskType;
 pub use targets::targets;
 
 /// The number of a command in its session: counts up.

@@ -10,11 +10,11 @@ use sanwire_hyperscsi::UDP_PORT;
 use sanwire_io::Waker;
 pub(crate) use sanwire_iscsi::ISCSI_PORT;
 
-use super::{Aoe, HyperScsi, Iscsi, Lookup, Session};
+use super::{Aoe, Hdsp, HyperScsi, Iscsi, Lookup, Session};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
 use crate::resolve::Service;
-use crate::url::{AoeServer, HyperScsiServer, IscsiServer, Parser, Server, Url, UrlError};
+use crate::url::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Parser, Server, Url, UrlError};
 
 /// The UDP port of HyperSCSI over IP when the URL names none.
 pub const HS_IP_PORT: u16 = UDP_PORT;
@@ -31,6 +31,7 @@ pub(crate) const ETHERNET_SHAPE: &str = "hs+eth://[IF]/SERVER/VOLUME";
 pub(crate) const ISCSI_SHAPE: &str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
 
 pub(crate) const AOE_SHAPE: &str = "aoe://[IF]/SHELF.SLOT";
+pub(crate) const HDSP_SHAPE: &str = "hdsp://[IF]/SERVER/VOLUME";
 
 /// How URLs of one wire are read.
 pub(crate) struct Scheme {
@@ -42,11 +43,12 @@ pub(crate) struct Scheme {
 }
 
 /// Those that there are.
-pub(crate) const SCHEMES: [Scheme; 4] = [
+pub(crate) const SCHEMES: [Scheme; 5] = [
     Scheme { name: "hs+ip", shape: IP_SHAPE, parse: |parser, rest| parser.ip(rest) },
     Scheme { name: "hs+eth", shape: ETHERNET_SHAPE, parse: |parser, rest| parser.ethernet(rest) },
     Scheme { name: "iscsi", shape: ISCSI_SHAPE, parse: |parser, rest| parser.iscsi(rest) },
     Scheme { name: "aoe", shape: AOE_SHAPE, parse: |parser, rest| parser.aoe(rest) },
+    Scheme { name: "hdsp", shape: HDSP_SHAPE, parse: |parser, rest| parser.hdsp(rest) },
 ];
 
 /// A session that seeks its server.
@@ -54,13 +56,23 @@ pub(crate) struct Opened {
     pub(crate) session: Box<dyn Session>,
     /// Its wire, for people.
     pub(crate) wire: Arc<str>,
-    /// URLs name volumes by their LUNs.
-    pub(crate) is_named_by_lun: bool,
+    pub(crate) naming: Naming,
 }
 
-/// Begins to seek a server. Who learns of its addresses later wakes the driver.
+/// How URLs name the volumes of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Naming {
+    /// By their own names.
+    ByName,
+    /// By their LUNs.
+    ByLun,
+    /// There is one, which was named when the session was opened, otherwise than it calls itself.
+    Only,
+}
+
+/// Begins to seek a server, for this volume of it where a session has only one. Who learns of its addresses later wakes the driver.
 pub(crate) fn open(
-    server: &Server,
+    (server, volume): (&Server, Option<&str>),
     options: &ClientOptions,
     waker: &Waker,
     now: Instant,
@@ -69,12 +81,24 @@ pub(crate) fn open(
         Server::HyperScsi(server) => open_hyperscsi(server, options, waker, now),
         Server::Iscsi(server) => open_iscsi(server, options, waker, now),
         Server::Aoe(server) => open_aoe(server, options, now),
+        Server::Hdsp(server) => open_hdsp((server, volume), options, now),
     }
+}
+
+fn open_hdsp(
+    (server, volume): (&HdspServer, Option<&str>),
+    options: &ClientOptions,
+    now: Instant,
+) -> Result<Opened, ConnectError> {
+    let session = Box::new(Hdsp::open(server, volume, options, now)?);
+    let is_at_address = volume.is_some_and(|volume| volume.starts_with('@'));
+    let naming = if is_at_address { Naming::Only } else { Naming::ByName };
+    Ok(Opened { session, wire: Arc::from("HDSP"), naming })
 }
 
 fn open_aoe(server: &AoeServer, options: &ClientOptions, now: Instant) -> Result<Opened, ConnectError> {
     let session = Box::new(Aoe::open(server, options, now)?);
-    Ok(Opened { session, wire: Arc::from("AoE"), is_named_by_lun: false })
+    Ok(Opened { session, wire: Arc::from("AoE"), naming: Naming::ByName })
 }
 
 fn open_hyperscsi(
@@ -88,7 +112,7 @@ fn open_hyperscsi(
     let config = options.hyperscsi(server.name(), endpoint.ports.limits())?;
     let wire = Arc::from(endpoint.wire());
     let session = Box::new(HyperScsi::new(endpoint, config, options.links.clone(), now));
-    Ok(Opened { session, wire, is_named_by_lun: false })
+    Ok(Opened { session, wire, naming: Naming::ByName })
 }
 
 fn open_iscsi(
@@ -101,5 +125,5 @@ fn open_iscsi(
     let lookup = Lookup::of(&server.host, server.port, ISCSI, &options.name_servers);
     let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
     let config = options.iscsi(server, Some(target))?;
-    Ok(Opened { session: Box::new(Iscsi::new(config, lookup, now)), wire: Arc::from("iSCSI"), is_named_by_lun: true })
+    Ok(Opened { session: Box::new(Iscsi::new(config, lookup, now)), wire: Arc::from("iSCSI"), naming: Naming::ByLun })
 }

@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use sanwire_core::Lun;
 use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
 
-use super::{AoeServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
-use crate::session::table::{AOE_SHAPE, ETHERNET_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE};
+use super::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
+use crate::session::table::{AOE_SHAPE, ETHERNET_SHAPE, HDSP_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE};
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -42,6 +42,33 @@ impl<'a> Parser<'a> {
         };
         let volume = self.volume(&mut parts, ETHERNET_SHAPE)?;
         Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ethernet { interface, server }), volume })
+    }
+
+    pub(crate) fn hdsp(&self, rest: &str) -> Result<Url, UrlError> {
+        let mut parts = rest.split('/');
+        let interface = self.interface(parts.next().unwrap_or_default())?;
+        let station = parts.next().filter(|server| !server.is_empty()).map(|text| self.station(text)).transpose()?;
+        let volume = match parts.next().filter(|volume| !volume.is_empty()) {
+            Some(_) if station.is_none() => return Err(self.shape("no server", HDSP_SHAPE)),
+            Some(text) if text.starts_with('@') => Some(self.disk_address(text)?),
+            text => self.volume(&mut text.into_iter(), HDSP_SHAPE)?,
+        };
+        if parts.next().is_some() {
+            return Err(self.shape("a part too many", HDSP_SHAPE));
+        }
+        let server = match station {
+            Some(server) => HdspServer { interface, server },
+            None => HdspServer::everybody(interface),
+        };
+        Ok(Url { server: Server::Hdsp(server), volume })
+    }
+
+    /// A disk by its address, as in `@3`.
+    fn disk_address(&self, text: &str) -> Result<String, UrlError> {
+        let address: Option<u8> = text.strip_prefix('@').and_then(|address| address.parse().ok());
+        let address = address.filter(|address| *address < u8::MAX);
+        let expected = "@ and a number from 0 to 254, like @3";
+        address.map(|address| format!("@{address}")).ok_or_else(|| self.part(text, "disk address", expected))
     }
 
     /// An interface by its name, or none.

@@ -32,8 +32,13 @@ fn errors_say_what_is_expected() {
     for (text, part) in [
         (
             "disk0",
-            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME, iscsi://[USER@]HOST[:3260]/TARGET/LUN or aoe://[IF]/SHELF.SLOT",
+            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME, iscsi://[USER@]HOST[:3260]/TARGET/LUN, aoe://[IF]/SHELF.SLOT or \
+             hdsp://[IF]/SERVER/VOLUME",
         ),
+        ("hdsp://eth0//a", "has no server: expected hdsp://[IF]/SERVER/VOLUME"),
+        ("hdsp://eth0/box/a/b", "has a part too many"),
+        ("hdsp://eth0/box/a b", "is no volume name"),
+        ("hdsp://eth0/box/@255", "'@255' in 'hdsp://eth0/box/@255' is no disk address: expected @ and a number"),
         ("aoe://eth0/7", "'7' in 'aoe://eth0/7' is no AoE address: expected a shelf from 0 to 4094"),
         ("aoe://eth0/7.255", "is no AoE address"),
         ("aoe://eth0/7.3/0", "has a part too many: expected aoe://[IF]/SHELF.SLOT"),
@@ -118,4 +123,17 @@ fn a_server_without_an_interface_is_sought_on_all_of_them() {
     let server = HyperScsiServer::Ethernet { interface: None, server: Station::Name("box".into()) };
     assert_eq!(url, Url { server: Server::HyperScsi(server), volume: Some("disk0".into()) });
     assert_eq!(url.to_string(), "hs+eth:///box/disk0");
+}
+
+#[test]
+fn an_hdsp_volume_has_a_name_or_an_address() {
+    let url: Url = "hdsp://eth0/box/disk0".parse().unwrap();
+    let server = HdspServer { interface: Some("eth0".into()), server: Station::Name("box".into()) };
+    assert_eq!(url, Url { server: Server::Hdsp(server), volume: Some("disk0".into()) });
+    for text in ["hdsp:///box/disk0", "hdsp://eth0/02:00:5e:10:00:01/@3", "hdsp://eth0/box", "hdsp://eth0", "hdsp://"] {
+        let url: Url = text.parse().unwrap();
+        assert_eq!((url.to_string().as_str(), url.to_string().parse()), (text, Ok(url)));
+    }
+    let message = "hdsp://eth0/box".parse::<Url>().unwrap().volume().unwrap_err().to_string();
+    assert!(message.contains("add /VOLUME (`sanwire ls hdsp://eth0/box` lists them)"), "{message}");
 }

@@ -12,10 +12,12 @@ mod server;
 pub mod wire;
 
 pub use client::{Client, ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
-pub use counters::Counters;
+pub use counters::{ConnectionStatus, Counters, Handshakes, Traffic};
 pub use server::{
     Answer, CommandHandle, Directory, Disk, LinkLimits, Request, Server, ServerConfig, ServerEvent, Wanted,
 };
+
+pub use wire::offer::VolumeId;
 
 /// The EtherType of HDSP, as the paper gives it. It is not registered.
 pub const ETHERTYPE: u16 = 0x6666;

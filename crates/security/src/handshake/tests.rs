@@ -56,6 +56,15 @@ fn another_password_or_another_name_is_a_guess_of_who_has_shown_his_key() {
 }
 
 #[test]
+fn a_handshake_has_one_guess() {
+    let (initiator, mut responder, second) = begun([3; 32]);
+    let by = client().client_id();
+    let [wrong, right] = [[4; 32], [3; 32]].map(|psk| third(&initiator, &second, psk).0);
+    assert_eq!(responder.read(by, &wrong).map(drop), Err(Misread::Guess { by }));
+    assert_eq!(responder.read(by, &right).map(drop), Err(Misread::Garbage), "whatever it is");
+}
+
+#[test]
 fn a_client_goes_on_after_second_steps_that_do_not_verify() {
     let (initiator, mut responder, second) = begun([3; 32]);
     for at in 0..second.0.len() {

@@ -8,6 +8,7 @@
 
 pub(crate) mod aoe;
 mod fronts;
+pub(crate) mod hdsp;
 pub(crate) mod hyperscsi;
 pub(crate) mod iscsi;
 mod logins;

@@ -6,10 +6,11 @@ use sanwire_buffer::Region;
 use sanwire_device::LogicalUnits;
 use sanwire_io::STEERING_OFFSET_BYTES;
 
-use super::{FrontBuilder, LoginService, aoe, hyperscsi, iscsi};
+use super::{FrontBuilder, LoginService, aoe, hdsp, hyperscsi, iscsi};
 use crate::config::ServerConfig;
 use crate::error::StartError;
 use crate::front::aoe::addresses::Addresses;
+use crate::front::hdsp::disks::Disks;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::link::PortTerms;
@@ -30,6 +31,7 @@ pub(crate) struct FrontParts<'a> {
     pub(crate) levels: &'a Arc<ProtectionTable>,
     pub(crate) targets: &'a Arc<TargetNodes>,
     pub(crate) addresses: &'a Arc<Addresses>,
+    pub(crate) disks: &'a Arc<Disks>,
     pub(crate) units: &'a Arc<LogicalUnits>,
     /// Which run of the server this is.
     pub(crate) instance: u64,
@@ -42,7 +44,7 @@ pub(crate) struct FrontParts<'a> {
 type Open = fn(&FrontParts<'_>) -> Result<FrontBuilder, StartError>;
 
 /// By their places in each shard.
-const FRONTS: [Open; 3] = [hyperscsi::open, iscsi::open, aoe::open];
+const FRONTS: [Open; 4] = [hyperscsi::open, iscsi::open, aoe::open, hdsp::open];
 
 /// The place of HyperSCSI.
 const HYPERSCSI: u8 = 0;
@@ -50,9 +52,11 @@ const HYPERSCSI: u8 = 0;
 const ISCSI: u8 = 1;
 /// The place of ATA over Ethernet.
 const AOE: u8 = 2;
+/// The place of HDSP.
+const HDSP: u8 = 3;
 
 /// The wires: their words on the command line and in the configuration, their schemes in URLs, and what they go by.
-pub(crate) static WIRES: [WireKind; 4] = [
+pub(crate) static WIRES: [WireKind; 5] = [
     WireKind {
         word: "hs-eth",
         scheme: "hs+eth",
@@ -61,6 +65,7 @@ pub(crate) static WIRES: [WireKind; 4] = [
         listener: "server",
         is_for_clients: true,
         has_shelves: false,
+        has_disk_addresses: false,
     },
     WireKind {
         word: "hs-ip",
@@ -70,6 +75,7 @@ pub(crate) static WIRES: [WireKind; 4] = [
         listener: "server",
         is_for_clients: true,
         has_shelves: false,
+        has_disk_addresses: false,
     },
     WireKind {
         word: "iscsi",
@@ -79,6 +85,7 @@ pub(crate) static WIRES: [WireKind; 4] = [
         listener: "target",
         is_for_clients: false,
         has_shelves: false,
+        has_disk_addresses: false,
     },
     WireKind {
         word: "aoe",
@@ -88,6 +95,17 @@ pub(crate) static WIRES: [WireKind; 4] = [
         listener: "target",
         is_for_clients: false,
         has_shelves: true,
+        has_disk_addresses: false,
+    },
+    WireKind {
+        word: "hdsp",
+        scheme: "hdsp",
+        carrier: Carrier::Ethernet { ethertype: hdsp::ETHERTYPE, word_at: hdsp::WORD_AT },
+        front: HDSP,
+        listener: "server",
+        is_for_clients: true,
+        has_shelves: false,
+        has_disk_addresses: true,
     },
 ];
 

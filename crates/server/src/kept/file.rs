@@ -116,6 +116,12 @@ impl Keeps {
         without: "none of them is set, and every allowed station may use every AoE target",
         version: VERSION,
     };
+    /// At which disk addresses of HDSP volumes are that say none themselves.
+    pub(crate) const DISK_ADDRESSES: Keeps = Keeps {
+        what: "which HDSP disk addresses volumes have",
+        without: "those that are not written in the configuration may be others than before",
+        version: VERSION,
+    };
     /// Who has used volumes.
     pub(crate) const USES: Keeps = Keeps {
         what: "who uses which volumes",

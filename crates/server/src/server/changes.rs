@@ -153,6 +153,7 @@ impl Server {
         self.slots.take(&slots);
         self.clients.follow_volumes(&luns);
         new.iter().for_each(|volume| self.addresses.serve(volume, &self.units));
+        new.iter().for_each(|volume| self.disks.serve(volume, &self.units));
         Ok(())
     }
 
@@ -180,6 +181,7 @@ impl Server {
             self.post(|| ShardMessage::VolumesRemoved);
         }
         there.iter().for_each(|lun| self.addresses.remove(*lun));
+        there.iter().for_each(|lun| self.disks.remove(*lun));
         // Last: as long as clients find a volume, it demands what it did.
         removed.iter().for_each(|(lun, _)| self.levels.clear(*lun));
         let begin = |(lun, disk)| (lun, Removal::begin(disk, self.state_directory.clone()));
@@ -201,6 +203,7 @@ impl Server {
         self.clients.follow_volumes(&[from, to]);
         if added.is_ok() {
             self.addresses.renumber(from, to);
+            self.disks.renumber(from, to);
         }
         self.levels.clear(if added.is_ok() { from } else { to });
         added.map(|()| true)

@@ -6,6 +6,7 @@ use sanwire_ata::{self as ata, Registers, TaskFile};
 use sanwire_buffer::{Slice, Slices};
 use sanwire_hdsp::{Answer, Request};
 
+use super::precedence::Precedence;
 use crate::content::{BLOCK_BYTES, version_of};
 use crate::random::Random;
 
@@ -66,12 +67,13 @@ pub(super) struct Disk {
     stable: Vec<u8>,
     /// Writes that this run of the server has executed, by their content.
     executed: BTreeSet<u64>,
+    pub(super) precedence: Precedence,
 }
 
 impl Disk {
     pub(super) fn new(blocks: u64) -> Self {
         let empty = vec![0; blocks as usize * BLOCK_BYTES];
-        Disk { cached: empty.clone(), stable: empty, executed: BTreeSet::new() }
+        Disk { cached: empty.clone(), stable: empty, executed: BTreeSet::new(), precedence: Precedence::default() }
     }
 
     /// What a reader would see.
@@ -98,7 +100,7 @@ impl Disk {
     /// Executes a request.
     ///
     /// # Errors
-    /// Says which write runs twice, or which has no data of its own.
+    /// Says which write runs twice or too late, or which has no data of its own.
     pub(super) fn execute(&mut self, request: &Request, fails: bool) -> Result<(Answer, bool), String> {
         let deed = Deed::of(request);
         let range = |lba: u64, blocks: u64| lba as usize * BLOCK_BYTES..(lba + blocks) as usize * BLOCK_BYTES;
@@ -129,7 +131,9 @@ impl Disk {
     fn note(&mut self, lba: u64, data: &[u8]) -> Result<(), String> {
         let mut versions = BTreeSet::new();
         for (block, lba) in data.chunks(BLOCK_BYTES).zip(lba..) {
-            versions.insert(version_of(block, lba).ok_or_else(|| format!("block {lba} is written with garbage"))?);
+            let version = version_of(block, lba).ok_or_else(|| format!("block {lba} is written with garbage"))?;
+            self.precedence.reaches(version, lba)?;
+            versions.insert(version);
         }
         match versions.into_iter().find(|version| !self.executed.insert(*version)) {
             Some(version) => Err(format!("write {version} runs twice")),

@@ -31,12 +31,24 @@ pub(super) struct Initiator {
     pub(super) ended: u64,
     /// Where a row of writes goes on.
     row: Option<u64>,
+    /// What was given, and what has ended, since somebody looked.
+    pub(super) news: (Vec<u64>, Vec<u64>),
 }
 
 impl Initiator {
     pub(super) fn new(client: Client, plan: &Plan, random: Random) -> Self {
         let (left, depth) = (plan.commands, plan.depth);
-        Initiator { client, given: BTreeMap::new(), left, depth, random, lost: 0, ended: 0, row: None }
+        Initiator {
+            client,
+            given: BTreeMap::new(),
+            left,
+            depth,
+            random,
+            lost: 0,
+            ended: 0,
+            row: None,
+            news: Default::default(),
+        }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -65,6 +77,7 @@ impl Initiator {
             let order = order(plan.disk_type, deed, operation, more, &mut self.random);
             let id = self.client.order(order, now).map_err(|error| format!("{deed:?}: {error}"))?;
             self.given.insert(id, Given { deed, operation, begun });
+            self.news.0.push(operation);
         }
         Ok(())
     }
@@ -91,7 +104,7 @@ impl Initiator {
         while let Some(event) = self.client.poll_event() {
             match event {
                 ClientEvent::Forgotten => self.client.resume(now),
-                ClientEvent::Ended { id, outcome, data } => self.end(id, &outcome, data, model)?,
+                ClientEvent::Ended { id, outcome, data, .. } => self.end(id, &outcome, data, model)?,
                 ClientEvent::Refused(reason) => return Err(format!("the server refuses: {reason:?}")),
                 ClientEvent::Connected(_) | ClientEvent::Disconnected => {}
             }
@@ -102,6 +115,7 @@ impl Initiator {
     fn end(&mut self, id: CommandId, outcome: &Outcome, data: Option<Frame>, model: &mut Model) -> Result<(), String> {
         let given = self.given.remove(&id).ok_or("a command ends twice")?;
         self.ended += 1;
+        self.news.1.push(given.operation);
         let is_good = match outcome {
             Outcome::Ata(registers) => registers.is_success(),
             Outcome::Scsi { status, .. } => *status == 0,

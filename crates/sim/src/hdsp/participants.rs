@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, Instant, LinkId, MacAddress, Path, Peer};
+use sanwire_hdsp::wire::DiskType;
 use sanwire_hdsp::{Client, ClientConfig, Directory, Disk as ServedDisk, LinkLimits, Server, ServerConfig, Wanted};
 use sanwire_security::keys::Identity;
 
@@ -34,7 +35,7 @@ impl Directory for Door {
         client.is_none_or(|client| self.clients.contains(&client))
     }
 
-    fn disk(&self, _: ClientId, wanted: Wanted<'_>) -> Option<ServedDisk> {
+    fn disk(&self, _: ClientId, wanted: Wanted<'_>, _: DiskType) -> Option<ServedDisk> {
         (wanted == Wanted::Named("v") || wanted == Wanted::At(self.disk.address)).then_some(self.disk)
     }
 }
@@ -45,7 +46,7 @@ fn identity(number: u8) -> Identity {
 
 pub(super) fn server(plan: &Plan, memory: &Region, random: &mut Random) -> Server {
     let clients = (0..plan.clients).map(|client| identity(10 + client as u8).client_id()).collect();
-    let disk = ServedDisk { address: 3, disk_type: plan.disk_type, protection: plan.protection };
+    let disk = ServedDisk { address: 3, volume: [7; 16], disk_type: plan.disk_type, protection: plan.protection };
     let mut instance = [0; 16];
     instance.copy_from_slice(&random.seed()[..16]);
     Server::new(ServerConfig {
@@ -62,6 +63,9 @@ pub(super) fn server(plan: &Plan, memory: &Region, random: &mut Random) -> Serve
         sessions_max: 16,
         sessions_of_client_max: 4,
         batch_packets: random.choose(&[1, 8, 256]),
+        shard: 0,
+        shards: 1,
+        nexus_base: 0,
         memory: memory.clone(),
         directory: Box::new(Door { clients, disk }),
         seed: random.seed(),
@@ -80,7 +84,7 @@ pub(super) fn initiator(plan: &Plan, client: usize, random: &mut Random) -> Init
         server_key: random.chance(500_000).then(|| *identity(1).public()),
         volume: if random.chance(500_000) { "v".to_owned() } else { String::new() },
         disk_address: 3,
-        disk_type: sanwire_hdsp::wire::DiskType::Any,
+        disk_type: DiskType::Any,
         protection: sanwire_core::Protection::Checksum,
         links: vec![limits(plan)],
         places: vec![path(MacAddress::BROADCAST)],

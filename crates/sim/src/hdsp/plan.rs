@@ -66,12 +66,16 @@ pub struct Plan {
     pub is_attacked: bool,
     /// How long a request of the disk takes, in microseconds, at the most.
     pub disk_us: u64,
+    /// How many of a million requests take up to ten seconds.
+    pub hang_per_million: u32,
     /// How many of a million requests fail.
     pub error_per_million: u32,
     /// The server changes W, N and the rate now and then.
     pub changes_flow: bool,
     /// How long clients wait for a server that is gone.
     pub patience: Duration,
+    /// What the server has for received data.
+    pub memory_bytes: usize,
 }
 
 /// From then on nothing goes wrong.
@@ -96,9 +100,11 @@ impl Plan {
             faults: Vec::new(),
             is_attacked: false,
             disk_us: random.choose(&[0, 100, 5_000]),
+            hang_per_million: 0,
             error_per_million: 0,
             changes_flow: random.chance(300_000),
             patience: Duration::from_secs(60),
+            memory_bytes: 16 << 20,
         }
     }
 }

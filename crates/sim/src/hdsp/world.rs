@@ -45,6 +45,7 @@ enum Event {
 }
 
 struct Executing {
+    nexus: NexusId,
     request: Request,
     deed: Deed,
     has_begun: bool,
@@ -93,7 +94,7 @@ impl World {
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         let mut random = Random::new(plan.seed);
-        let memory = Region::new(16 << 20).expect("memory");
+        let memory = Region::new(plan.memory_bytes).expect("memory");
         let initiators = (0..plan.clients).map(|client| initiator(&plan, client, &mut random)).collect();
         let mut world = World {
             server: server(&plan, &memory, &mut random),
@@ -286,19 +287,28 @@ impl World {
         let now = self.now;
         while let Some(event) = self.server.poll_event() {
             match event {
-                ServerEvent::Command { handle, request, .. } => {
+                ServerEvent::Command { handle, nexus, request, .. } => {
                     let deed = Deed::of(&request);
-                    self.executing.insert(handle, Executing { request, deed, has_begun: false });
+                    self.executing.insert(handle, Executing { nexus, request, deed, has_begun: false });
                 }
                 ServerEvent::SessionOpened { nexus, .. } => self.nexuses.push(nexus),
-                ServerEvent::SessionClosed { nexus } => self.nexuses.retain(|other| *other != nexus),
+                ServerEvent::SessionClosed { nexus, .. } => self.nexuses.retain(|other| *other != nexus),
+                ServerEvent::SessionResumed { .. }
+                | ServerEvent::Disconnected { .. }
+                | ServerEvent::NotAllowed { .. }
+                | ServerEvent::WrongPassword { .. }
+                | ServerEvent::Violation { .. } => {}
             }
         }
         self.begin_requests();
         for one in &mut self.initiators {
             one.hear(&mut self.model, now)?;
+        }
+        self.note_news();
+        for one in &mut self.initiators {
             one.work(&self.plan, BLOCKS, &mut self.model, &mut self.operations, now)?;
         }
+        self.note_news();
         while let Some((to, packet)) = self.server.poll_transmit(now) {
             self.send(SERVER, to, &packet)?;
         }
@@ -310,19 +320,30 @@ impl World {
         Ok(())
     }
 
-    /// Requests that touch others that came before wait for them.
+    fn note_news(&mut self) {
+        for (client, one) in self.initiators.iter_mut().enumerate() {
+            let (begun, ended) = std::mem::take(&mut one.news);
+            begun.into_iter().for_each(|write| self.disk.precedence.begun(write, client));
+            ended.into_iter().for_each(|write| self.disk.precedence.ended(write, self.operations));
+        }
+    }
+
+    /// Requests that touch others of their session that came before wait for them. What sessions have to do with each other the disk
+    /// does not know.
     fn begin_requests(&mut self) {
-        let mut before: Vec<Deed> = Vec::new();
+        let mut before: Vec<(NexusId, Deed)> = Vec::new();
         let mut begun = Vec::new();
         for (handle, executing) in &mut self.executing {
-            if !executing.has_begun && !before.iter().any(|deed| deed.touches(executing.deed)) {
+            let waits_for = |(nexus, deed): &(NexusId, Deed)| *nexus == executing.nexus && deed.touches(executing.deed);
+            if !executing.has_begun && !before.iter().any(waits_for) {
                 executing.has_begun = true;
                 begun.push(*handle);
             }
-            before.push(executing.deed);
+            before.push((executing.nexus, executing.deed));
         }
         for handle in begun {
-            let delay = self.random.micros(0..=self.plan.disk_us);
+            let hangs = !self.is_healed && self.random.chance(self.plan.hang_per_million);
+            let delay = self.random.micros(0..=if hangs { 10_000_000 } else { self.plan.disk_us });
             let run = self.run;
             self.at(delay, Event::Done { run, handle });
         }

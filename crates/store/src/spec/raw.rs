@@ -66,7 +66,7 @@ pub enum SpecError {
 }
 
 /// The keys that volumes of all kinds have.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "type",
     "block",
     "readonly",
@@ -75,6 +75,7 @@ const KEYS: [&str; 15] = [
     "compression",
     "shelf",
     "slot",
+    "disk-address",
     "when-full",
     "when-gone",
     "protected",
@@ -302,6 +303,9 @@ impl TryFrom<RawVolume> for VolumeSpec {
         let (name, store, patience) = (raw.name.parse()?, raw.to_store(device_type)?, raw.to_patience()?);
         let protected = raw.flag("protected")?;
         let aoe = raw.to_shelf_slot()?;
+        let disk_address = raw.single("disk-address", "a number from 0 to 254", |text| {
+            text.parse().ok().filter(|address| *address < 0xff)
+        })?;
         Ok(VolumeSpec {
             name,
             device_type,
@@ -310,6 +314,7 @@ impl TryFrom<RawVolume> for VolumeSpec {
             security,
             compressible,
             aoe,
+            disk_address,
             patience,
             protected,
             written: raw,

@@ -109,8 +109,8 @@ fn serves(rule: &AllowRule, wire: &Wire) -> bool {
 fn takes(rule: &AllowRule) -> &'static str {
     match rule {
         AllowRule::Any => "a wire",
-        AllowRule::Mac(_) => "an hs-eth: or aoe: wire",
-        AllowRule::Client(_) => "a wire of HyperSCSI (hs-eth: or hs-ip:)",
+        AllowRule::Mac(_) => "an hs-eth:, aoe: or hdsp: wire",
+        AllowRule::Client(_) => "a wire of HyperSCSI or HDSP (hs-eth:, hs-ip: or hdsp:)",
         AllowRule::Initiator(_) => "an iscsi: wire",
         AllowRule::Prefix(prefix) if prefix.is_ipv4() => "a wire at an IPv4 address",
         AllowRule::Prefix(_) => "a wire at an IPv6 address",

@@ -12,13 +12,13 @@ const CAP_PLAUSIBLE_BYTES: u64 = 64 << 10;
 pub(super) fn warnings(config: &ServeConfig, written: &Written) -> Vec<String> {
     let mut lines = Vec::new();
     if !config.has_hyperscsi() {
-        let keys = written.hyperscsi_keys.iter().map(|key| (*key).to_owned());
-        let clients = (!config.clients.is_empty()).then(|| "[[client]]".to_owned());
-        lines.extend(
-            keys.chain(clients).map(|key| {
-                format!("{key} has no effect: it is for HyperSCSI, and no hs-eth: or hs-ip: wire is served")
-            }),
-        );
+        let no_effect = "has no effect: it is for HyperSCSI, and no hs-eth: or hs-ip: wire is served";
+        lines.extend(written.hyperscsi_keys.iter().map(|key| format!("{key} {no_effect}")));
+    }
+    if !config.has_clients() {
+        let clients = (!config.clients.is_empty()).then_some("[[client]]");
+        let no_effect = "has no effect: it is for HyperSCSI and HDSP, and no hs-eth:, hs-ip: or hdsp: wire is served";
+        lines.extend(written.client_keys.iter().copied().chain(clients).map(|key| format!("{key} {no_effect}")));
     }
     for client in config.clients.iter().map(super::super::FileClient::config) {
         if let Some(cap) = client.cap_bytes_per_second.filter(|cap| *cap < CAP_PLAUSIBLE_BYTES) {

@@ -27,9 +27,9 @@ pub(super) fn warnings(config: &ServeConfig) -> Vec<String> {
     for volume in &config.volumes {
         let name = &volume.name;
         let by_aoe = not_by_aoe(config, volume);
-        if !config.has_hyperscsi() && !in_targets.contains(&**name) && (!config.has_aoe() || by_aoe.is_some()) {
+        if !config.has_clients() && !in_targets.contains(&**name) && (!config.has_aoe() || by_aoe.is_some()) {
             lines.push(format!(
-                "volume {name}: nobody reaches it: it is a unit of no iSCSI target, and there is no wire of HyperSCSI"
+                "volume {name}: nobody reaches it: it is a unit of no iSCSI target, and there is no wire of HyperSCSI or HDSP"
             ));
         }
         lines.extend(longer(volume));
@@ -77,16 +77,17 @@ fn idle_keys(config: &ServeConfig, volume: &VolumeSpec) -> Vec<String> {
     let (name, store) = (&volume.name, &volume.store);
     let mut lines = Vec::new();
     let mut has_no_effect = |key: &str, why: &str| lines.push(format!("volume {name}: {key} has no effect: {why}"));
-    if !config.has_hyperscsi() {
-        if volume.security.is_some() {
-            has_no_effect("security", "no wire of HyperSCSI is served");
-        }
-        if !volume.compressible {
-            has_no_effect("compression", "no wire of HyperSCSI is served");
-        }
+    if !config.has_clients() && volume.security.is_some() {
+        has_no_effect("security", "no wire of HyperSCSI or HDSP is served");
+    }
+    if !config.has_hyperscsi() && !volume.compressible {
+        has_no_effect("compression", "no wire of HyperSCSI is served");
     }
     if volume.aoe.is_some() && !config.has_aoe() {
         has_no_effect("shelf", "no aoe: wire is served");
+    }
+    if volume.disk_address.is_some() && !config.has_hdsp() {
+        has_no_effect("disk-address", "no hdsp: wire is served");
     }
     if store.read_only && store.thick {
         has_no_effect("thick", "a volume that is readonly gives no space back");

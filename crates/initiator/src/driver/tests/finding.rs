@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::inventory::Sought;
+use crate::session::table::Naming;
 use sanwire_scsi::report;
 
 const UNITS: u16 = 1000;
@@ -45,7 +46,9 @@ fn now_ms(stage: &Stage) -> u64 {
 #[test]
 fn a_volume_that_is_named_by_its_number_is_the_only_one_that_is_asked() {
     let (mut driver, log, _) = server(Some(3));
-    let Ok(Sought::Found(found)) = inventory::find(&mut driver, "array", "900", true) else { panic!("it is there") };
+    let Ok(Sought::Found(found)) = inventory::find(&mut driver, "array", "900", Naming::ByLun) else {
+        panic!("it is there")
+    };
     assert_eq!((&*found.name, found.lun.number()), ("v900", 900));
     let log = log.lock().expect("no panic");
     let lists = log.iter().filter(|(_, code)| *code == 0xa0).count();
@@ -56,7 +59,9 @@ fn a_volume_that_is_named_by_its_number_is_the_only_one_that_is_asked() {
 #[test]
 fn a_volume_that_is_sought_by_its_name_is_found_by_asking_many_at_once_and_none_behind_it() {
     let (mut driver, log, stage) = server(Some(3));
-    let Ok(Sought::Found(found)) = inventory::find(&mut driver, "array", "v900", false) else { panic!("it is there") };
+    let Ok(Sought::Found(found)) = inventory::find(&mut driver, "array", "v900", Naming::ByName) else {
+        panic!("it is there")
+    };
     assert_eq!((&*found.name, found.lun.number()), ("v900", 900));
     assert!(now_ms(&stage) < 100, "one after the other takes 1800 ms, and this {}", now_ms(&stage));
     let farthest = log.lock().expect("no panic").iter().map(|(lun, _)| *lun).max();
@@ -75,16 +80,17 @@ fn all_volumes_are_listed_by_asking_many_at_once() {
 
 #[test]
 fn who_asks_for_a_volume_that_is_not_there_is_told_some_that_are() {
-    for is_by_lun in [false, true] {
+    for naming in [Naming::ByName, Naming::ByLun] {
         let (mut driver, ..) = server(None);
-        let Ok(Sought::Absent(there)) = inventory::find(&mut driver, "array", "x", is_by_lun) else {
+        let Ok(Sought::Absent(there)) = inventory::find(&mut driver, "array", "x", naming) else {
             panic!("it is not there")
         };
-        let first = if is_by_lun { "0, 1, 2" } else { "v0, v1, v2" };
+        let first = if naming == Naming::ByLun { "0, 1, 2" } else { "v0, v1, v2" };
         assert!(there.starts_with(first) && there.ends_with("and others (`sanwire ls` lists them)"), "{there}");
         assert!(there.len() < 300, "{there}");
     }
     let (mut driver, ..) = server(Some(3));
-    let failed = inventory::find(&mut driver, "array", "x", false).err().expect("one unit did not say who it is");
+    let failed =
+        inventory::find(&mut driver, "array", "x", Naming::ByName).err().expect("one unit did not say who it is");
     assert!(failed.to_string().contains("INQUIRY"), "{failed}");
 }

@@ -11,7 +11,7 @@ use sanwire_security::{ReplayWindow, TAG_BYTES};
 
 use super::Rejected;
 use crate::wire::pcu::{CRC_BYTES, PCU_BYTES, RawPcu, crc};
-use crate::wire::pdu::PDU_BYTES;
+use crate::wire::pdu::{GROUPS_MAX, PDU_BYTES};
 use crate::wire::{Pcu, Pdu};
 
 /// All packets are of the first keys of a connection: one that is worn gives way to a new one.
@@ -30,6 +30,8 @@ pub(crate) struct Guard {
     ring: KeyRing,
     protection: Protection,
     next_number: u32,
+    /// The highest of those that have come.
+    highest_number: u32,
     replay: ReplayWindow,
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct Opened<'a> {
 
 impl Guard {
     pub(crate) fn new(ring: KeyRing, protection: Protection) -> Self {
-        Guard { ring, protection, next_number: 0, replay: ReplayWindow::new() }
+        Guard { ring, protection, next_number: 0, highest_number: 0, replay: ReplayWindow::new() }
     }
 
     /// How packets with data are guarded from now on: before the first one is sent.
@@ -53,11 +55,15 @@ impl Guard {
 
     /// Whether another connection is to take the place of this one: its keys have guarded much.
     pub(crate) fn is_worn(&self) -> bool {
-        self.ring.is_worn() || self.next_number > NUMBERS_MAX / 2
+        self.ring.is_worn() || self.next_number.max(self.highest_number) > NUMBERS_MAX / 2
     }
 
-    /// A packet with data, and what stands before it; `None` when the library refuses to seal it.
+    /// A packet with data, and what stands before it; `None` when there is no number for it, or the library refuses.
     pub(crate) fn seal_pdu(&mut self, pdu: &Pdu, before: &[u8], data: Option<&Slice>) -> Option<Packet> {
+        // Its number would be that of a control packet.
+        if pdu.group >= GROUPS_MAX {
+            return None;
+        }
         let header = pdu.write();
         let data = data.map_or(&[][..], |data| data);
         let mut head = Head::new();
@@ -141,6 +147,62 @@ impl Guard {
         let opened = self.ring.open(Protection::STRONGEST, EPOCH, raw.pcu.nonce(), sealed, &mut plain, now);
         let operation = opened.map_err(|_| Rejected::NotAuthentic)?.to_vec();
         self.replay.note(number);
+        self.highest_number = self.highest_number.max(raw.pcu.number);
         Ok(operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::pdu::{Fields, Flags, Scsi};
+    use crate::wire::{DiskType, Header, PacketType};
+
+    #[test]
+    fn a_connection_on_which_either_end_has_sent_very_many_control_packets_is_worn() {
+        let ring = |own: [u8; 32], theirs: [u8; 32]| KeyRing::new(own.into(), theirs.into()).unwrap();
+        let mut sender = Guard::new(ring([1; 32], [2; 32]), Protection::Hash);
+        let mut receiver = Guard::new(ring([2; 32], [1; 32]), Protection::Hash);
+        let header = Header {
+            from_server: true,
+            error: None,
+            packet_type: PacketType::Pcu,
+            disk_type: DiskType::Scsi,
+            disk_address: 0,
+            server_port: 1,
+            client_port: 1,
+        };
+        for (number, is_worn) in [(NUMBERS_MAX / 2, false), (NUMBERS_MAX / 2 + 1, true)] {
+            sender.next_number = number;
+            let pcu = Pcu { header, class: crate::wire::Class::Flow, is_sealed: true, number: 0 };
+            let packet = sender.seal_pcu(pcu, &[1]).unwrap();
+            let raw = RawPcu::read(&packet.head).unwrap();
+            assert!(receiver.open_pcu(&raw, Instant::ZERO).is_ok());
+            assert_eq!(receiver.is_worn(), is_worn);
+        }
+        assert!(sender.is_worn());
+    }
+
+    #[test]
+    fn no_packet_with_data_is_sealed_under_the_number_of_a_control_packet() {
+        let header = Header {
+            from_server: false,
+            error: None,
+            packet_type: PacketType::Pdu,
+            disk_type: DiskType::Scsi,
+            disk_address: 0,
+            server_port: 1,
+            client_port: 1,
+        };
+        let fields = Fields::Scsi(Scsi { before_bytes: 6, status: 0, length_bytes: 0, offset_bytes: 0 });
+        for protection in Protection::ALL {
+            let ring = KeyRing::new([1; 32].into(), [2; 32].into()).unwrap();
+            let mut guard = Guard::new(ring, protection);
+            let mut seal = |group| {
+                let pdu = Pdu { header, flags: Flags::default(), fields, command: 0, group, serial: 0 };
+                guard.seal_pdu(&pdu, &[0; 6], None).is_some()
+            };
+            assert!(seal(GROUPS_MAX - 1) && !seal(GROUPS_MAX), "{protection}");
+        }
     }
 }

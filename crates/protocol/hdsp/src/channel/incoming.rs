@@ -8,7 +8,7 @@ use std::time::Duration;
 use sanwire_core::Instant;
 
 use crate::wire::flow::{Ack, Place, RANGES_MAX};
-use crate::wire::pdu::{Flags, GROUP_PACKETS_MAX};
+use crate::wire::pdu::{Flags, GROUP_PACKETS_MAX, GROUPS_MAX};
 
 /// When nothing has arrived for this long, what was received is acknowledged.
 const ACK_DELAY: Duration = Duration::from_millis(2);
@@ -173,6 +173,11 @@ impl Incoming {
     fn ack_within(&mut self, delay: Duration, now: Instant) {
         let at = now + delay;
         self.ack_at = Some(self.ack_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// Whether half of the sender's numbers are used up.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.next_group >= GROUPS_MAX / 2
     }
 
     /// The sender asks what has come up to this packet.

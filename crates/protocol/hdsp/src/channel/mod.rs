@@ -15,6 +15,7 @@ pub(crate) use self::guard::{Guard, Opened};
 use self::incoming::{Incoming, Verdict};
 use self::outgoing::Outgoing;
 pub(crate) use self::outgoing::Piece;
+use crate::counters::Traffic;
 use crate::wire::connection::{ACCEPTED, RELEASE, RELEASED};
 use crate::wire::flow::Flow;
 use crate::wire::live::Live;
@@ -25,6 +26,9 @@ use crate::wire::{Class, DiskType, Header, PacketType, Pcu, Pdu};
 
 /// Who was silent for so many times the keep-alive is gone.
 const SILENT_TIMES: u32 = 4;
+
+/// The answer to a question may take so long at the least.
+const PATIENCE_MIN: Duration = Duration::from_millis(50);
 
 /// Control packets that wait to be sent; a flood of questions is not answered beyond.
 const CONTROLS_MAX: usize = 64;
@@ -66,7 +70,12 @@ pub(crate) struct Channel {
     controls: VecDeque<(Class, Vec<u8>)>,
     keep_alive: Duration,
     heard_at: Instant,
+    /// Packets that were authentic and new.
+    heard: u64,
+    /// What both ends have agreed on: W and N.
+    agreed: (u32, u16),
     asked_at: Instant,
+    sent_packets: u64,
 }
 
 /// What a channel begins with.
@@ -92,7 +101,10 @@ impl Channel {
             controls: VecDeque::new(),
             keep_alive,
             heard_at: now,
+            heard: 0,
+            agreed: (window_packets, group_packets),
             asked_at: now,
+            sent_packets: 0,
         }
     }
 
@@ -105,12 +117,44 @@ impl Channel {
 
     /// Whether another connection should take its place.
     pub(crate) fn is_worn(&self) -> bool {
-        self.guard.is_worn()
+        self.guard.is_worn() || self.outgoing.is_worn() || self.incoming.is_worn()
     }
 
     /// When the other end was heard last.
     pub(crate) fn heard_at(&self) -> Instant {
         self.heard_at
+    }
+
+    /// As if so many groups had been sent.
+    #[cfg(test)]
+    pub(crate) fn skip_groups(&mut self, groups: u32) {
+        self.outgoing.skip_groups(groups);
+    }
+
+    /// Whether any authentic packet has come.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.heard > 0
+    }
+
+    /// How many packets have come that nobody else can have sent, nor sent again.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// How long the answer to a question may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.outgoing.smoothed().map_or(PATIENCE_MIN, |round_trip| (round_trip * 3).max(PATIENCE_MIN))
+    }
+
+    fn hear(&mut self, now: Instant) {
+        self.heard_at = now;
+        self.heard += 1;
+    }
+
+    /// Asks whether the other end is there.
+    pub(crate) fn ask(&mut self, now: Instant) {
+        self.asked_at = now;
+        self.control(Class::KeepAlive, Live::KeepAlive(now.as_nanos()).write());
     }
 
     /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told.
@@ -126,14 +170,12 @@ impl Channel {
         if !is_ours {
             return Err(Rejected::Malformed);
         }
-        let verdict = self.incoming.judge((pdu.group, pdu.serial), now);
-        if verdict == Verdict::Duplicate {
-            return Err(Rejected::Duplicate);
-        }
+        // First, so that nobody else has us acknowledge anything.
         let opened = self.guard.open_pdu(&pdu, packet, plain, now)?;
-        self.heard_at = now;
-        if verdict == Verdict::Beyond {
-            return Err(Rejected::Violation);
+        match self.incoming.judge((pdu.group, pdu.serial), now) {
+            Verdict::New => self.hear(now),
+            Verdict::Duplicate => return Err(Rejected::Duplicate),
+            Verdict::Beyond => return Err(Rejected::Violation),
         }
         if let ([feature, count], true) = (opened.before, pdu.body().data_bytes == 0) {
             pdu.widen([*feature, *count]);
@@ -149,7 +191,7 @@ impl Channel {
     /// A control packet has come.
     pub(crate) fn handle_control(&mut self, raw: &RawPcu<'_>, now: Instant) -> Result<Heard, Rejected> {
         let operation = self.guard.open_pcu(raw, now)?;
-        self.heard_at = now;
+        self.hear(now);
         match raw.pcu.class {
             Class::Flow => self.handle_flow(&operation, now),
             class @ (Class::Query | Class::KeepAlive) => {
@@ -189,6 +231,11 @@ impl Channel {
         self.outgoing.push(piece, now);
     }
 
+    /// Whether all that was sent has arrived, and nothing waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outgoing.is_idle()
+    }
+
     /// Commands or answers of which not every packet was sent.
     pub(crate) fn queued(&self) -> usize {
         self.outgoing.queued()
@@ -203,12 +250,33 @@ impl Channel {
 
     /// From now on we take so much: W, N, and bytes for each second (0: as many as come).
     pub(crate) fn change(&mut self, window_packets: u32, group_packets: u16, rate_bytes_per_second: u64, now: Instant) {
+        let (window_agreed, group_agreed) = self.agreed;
+        let (window_packets, group_packets) = (window_packets.min(window_agreed), group_packets.min(group_agreed));
         self.incoming.set_room(window_packets, now);
         self.control(Class::Flow, Flow::Change { window_packets, group_packets, rate_bytes_per_second }.write());
     }
 
     /// The next packet to send.
     pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        let packet = self.next_packet(now)?;
+        self.sent_packets += 1;
+        Some(packet)
+    }
+
+    /// What went through it.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let (resent_packets, timeouts, window_packets) = self.outgoing.counts();
+        Traffic {
+            sent_packets: self.sent_packets,
+            received_packets: self.heard,
+            resent_packets,
+            timeouts,
+            window_packets,
+            round_trip: self.outgoing.smoothed(),
+        }
+    }
+
+    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
         if let Some((class, operation)) = self.controls.pop_front() {
             return self.seal(class, &operation);
         }
@@ -252,8 +320,7 @@ impl Channel {
             self.control(Class::Query, Live::Query(place).write());
         }
         if self.heard_at.max(self.asked_at) + self.keep_alive <= now {
-            self.asked_at = now;
-            self.control(Class::KeepAlive, Live::KeepAlive(now.as_nanos()).write());
+            self.ask(now);
         }
         now < self.dead_at()
     }
@@ -273,6 +340,7 @@ pub(crate) fn data_bytes(packet_max_bytes: u16, disk_type: DiskType) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::offer::PACKET_MIN_BYTES;
 
     #[test]
     fn packets_carry_what_the_links_take_in_sectors() {
@@ -280,6 +348,9 @@ mod tests {
             assert_eq!(data_bytes(packet_max_bytes, DiskType::Sata), expected);
         }
         assert_eq!([1500, 9000].map(|bytes| data_bytes(bytes, DiskType::Scsi)), [1024, 8192]);
+        for disk_type in [DiskType::Ata, DiskType::Sata, DiskType::Scsi] {
+            assert!(data_bytes(PACKET_MIN_BYTES, disk_type) > 0, "or nothing could be sent");
+        }
         let (most, sectors) = (data_bytes(u16::MAX, DiskType::Sata), usize::from(u8::MAX) * SECTOR_BYTES);
         assert!(usize::from(most) <= sectors, "one byte counts them");
     }

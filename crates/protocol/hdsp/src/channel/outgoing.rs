@@ -10,7 +10,7 @@ use sanwire_core::Instant;
 use sanwire_flow::{Acknowledged, Congestion, RoundTrip, Shaper};
 
 use crate::wire::flow::{Ack, Place};
-use crate::wire::pdu::{Fields, Flags, PDU_BYTES};
+use crate::wire::pdu::{Fields, Flags, GROUPS_MAX, PDU_BYTES};
 
 /// A path whose round trip is not known yet has one of so long, for what is missed.
 const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(1);
@@ -65,9 +65,12 @@ pub(crate) struct Outgoing {
     next: Place,
     order: u64,
     in_flight_bytes: u64,
+    /// What both ends have agreed on, what the receiver takes now, and what it has room for.
+    window_agreed_packets: u32,
     window_packets: u32,
     room_packets: u32,
-    /// What both ends have agreed on, and what it is now.
+    /// The same of groups, and what is used of that.
+    group_agreed_packets: u16,
     group_limit: u16,
     group_packets: u16,
     calm_groups: u32,
@@ -76,6 +79,8 @@ pub(crate) struct Outgoing {
     shaper: Shaper,
     rate_of_peer: Option<u64>,
     query_at: Option<Instant>,
+    resent_packets: u64,
+    timeouts: u64,
 }
 
 impl Outgoing {
@@ -88,8 +93,10 @@ impl Outgoing {
             next: (0, 0),
             order: 0,
             in_flight_bytes: 0,
+            window_agreed_packets: window_packets,
             window_packets,
             room_packets: window_packets,
+            group_agreed_packets: group_packets,
             group_limit: group_packets,
             group_packets,
             calm_groups: 0,
@@ -98,6 +105,8 @@ impl Outgoing {
             shaper: Shaper::default(),
             rate_of_peer: None,
             query_at: None,
+            resent_packets: 0,
+            timeouts: 0,
         }
     }
 
@@ -112,16 +121,31 @@ impl Outgoing {
         self.queued
     }
 
+    /// Packets that were sent again, silent rounds, and packets that may be under way.
+    pub(crate) fn counts(&self) -> (u64, u64, u32) {
+        (self.resent_packets, self.timeouts, self.window_packets.min(self.room_packets))
+    }
+
+    /// Whether half of the numbers are used up: they do not come again.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.next.0 >= GROUPS_MAX / 2
+    }
+
+    #[cfg(test)]
+    pub(crate) fn skip_groups(&mut self, groups: u32) {
+        self.next = (self.next.0 + groups, 0);
+    }
+
     /// How long an answer takes, once that is known.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.round_trip.smoothed()
     }
 
-    /// The receiver takes so much from now on.
+    /// The receiver takes so much from now on; more than was agreed it cannot.
     pub(crate) fn change(&mut self, window_packets: u32, group_packets: u16, rate: u64, now: Instant) {
-        self.window_packets = window_packets;
-        self.group_limit = group_packets;
-        self.group_packets = self.group_packets.min(group_packets);
+        self.window_packets = window_packets.min(self.window_agreed_packets);
+        self.group_limit = group_packets.min(self.group_agreed_packets);
+        self.group_packets = self.group_packets.min(self.group_limit);
         self.rate_of_peer = Some(rate).filter(|rate| *rate > 0);
         self.pace(now);
     }
@@ -151,6 +175,7 @@ impl Outgoing {
         self.order += 1;
         let sent = self.sent.get_mut(&place)?;
         (sent.at, sent.order, sent.times) = (now, self.order, sent.times + 1);
+        self.resent_packets += u64::from(sent.times > 1);
         let bytes = sent.piece.bytes() as usize;
         self.shaper.sent(bytes, now);
         self.query_at = Some(now + self.round_trip.timeout());
@@ -169,7 +194,8 @@ impl Outgoing {
     /// Takes the next piece of the queue, if the window has room for it.
     fn advance(&mut self, now: Instant) -> Option<Place> {
         let bytes = self.queue.front()?.bytes();
-        if !self.has_window(bytes) {
+        // An acknowledgement names the group after those that are here.
+        if !self.has_window(bytes) || self.next.0 + 1 >= GROUPS_MAX {
             return None;
         }
         let mut piece = self.queue.pop_front()?;
@@ -270,6 +296,7 @@ impl Outgoing {
         if self.is_idle() {
             return None;
         }
+        self.timeouts += 1;
         if self.round_trip.back_off() >= SILENT_ROUNDS {
             self.congestion.collapse();
             self.pace(now);

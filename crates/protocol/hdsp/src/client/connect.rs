@@ -5,16 +5,16 @@ use std::time::Duration;
 use sanwire_core::{Instant, Path};
 use sanwire_security::handshake::SecondStep;
 
-use super::seek::Candidate;
+use super::seek::{Candidate, IsNew};
 use super::types::{ClientEvent, ServerInfo};
-use super::{Client, Live};
+use super::{Client, Doubt, Former, Live};
 use crate::channel::{Channel, Setup, data_bytes};
 use crate::wire::connection::Step;
 use crate::wire::offer::{Agreement, ClientOffer, Terms};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{ErrorCode, Header};
 
-/// A hint that the server does not know the connection begins an attempt no sooner than this after another one.
+/// A hint that the server does not know the connection is looked into no sooner than this after another one.
 const HINT_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Client {
@@ -34,7 +34,9 @@ impl Client {
         let protection = agreement.protection;
         let mut guard = guard;
         guard.set_protection(protection);
-        let channel = Channel::new(Setup { path, header, guard, agreement, keep_alive }, now);
+        let mut channel = Channel::new(Setup { path, header, guard, agreement, keep_alive }, now);
+        // The server hears at once that we have heard it.
+        channel.ask(now);
         self.live = Some(Live {
             channel,
             agreement,
@@ -42,6 +44,11 @@ impl Client {
             transfer_max_bytes: offer.transfer_max_bytes,
         });
         self.seek = None;
+        self.doubt = None;
+        self.said.clear();
+        let now_with = (offer.instance, agreement.volume);
+        let is_first = self.former.is_none();
+        let is_forgotten = is_forgotten(self.former.replace(now_with), now_with, agreement.is_known);
         let info = ServerInfo {
             name: offer.name,
             key,
@@ -49,12 +56,12 @@ impl Client {
             path,
             disk_type: agreement.disk_type,
             disk_address: agreement.disk_address,
+            volume: agreement.volume,
             protection,
             transfer_max_bytes: offer.transfer_max_bytes,
+            is_resumed: !is_first && !is_forgotten,
         };
         self.events.push_back(ClientEvent::Connected(info));
-        let is_forgotten = self.was_connected && !agreement.is_known;
-        self.was_connected = true;
         if is_forgotten {
             self.events.push_back(ClientEvent::Forgotten);
         }
@@ -92,7 +99,11 @@ impl Client {
                 let second = SecondStep { connection: header.connection(), noise, mark };
                 let proof =
                     seek.challenged((&self.config, &offer), (path, header), (attempt, second), &mut self.random);
-                self.loose.extend(proof.map(|proof| (path, proof)));
+                let Some((proof, is_new)) = proof else { return };
+                if is_new == IsNew::Yes {
+                    self.said.note(offer.waiting.next, now);
+                }
+                self.loose.push_back((path, proof));
             }
             Step::Cookie { attempt, cookie } => {
                 let request =
@@ -108,25 +119,59 @@ impl Client {
         if let Some(reason) = self.seek.as_mut().and_then(|seek| seek.refused((path, header), proof)) {
             if reason == ErrorCode::UnknownConnection {
                 // Another session has taken the place of this one.
-                self.begin_anew();
+                self.begin_anew(now);
             }
             self.events.push_back(ClientEvent::Refused(reason));
             return;
         }
         let is_of = self.live.as_ref().is_some_and(|live| live.channel.is_of(path, &header));
         let is_new = self.hinted_at.is_none_or(|at| now.saturating_since(at) >= HINT_INTERVAL);
-        if is_of && is_new && self.seek.is_none() && header.error == Some(ErrorCode::UnknownConnection) {
-            // Anybody can have said so: the connection stays until there is another one.
+        let is_hint = header.error == Some(ErrorCode::UnknownConnection) && self.seek.is_none();
+        if let Some(live) = self.live.as_mut().filter(|_| is_of && is_new && is_hint) {
+            // Anybody can have said so: the connection is asked first, and stays until there is another one.
             self.hinted_at = Some(now);
+            live.channel.ask(now);
+            self.doubt = Some(Doubt { until: now + live.channel.patience(), heard: live.channel.heard() });
+        }
+    }
+
+    /// A connection that was said to be unknown and has not answered since: the server is sought beside it.
+    pub(super) fn settle_doubt(&mut self, now: Instant) {
+        let Some(doubt) = self.doubt.take_if(|doubt| doubt.until <= now) else { return };
+        let is_silent = self.live.as_ref().is_some_and(|live| live.channel.heard() == doubt.heard);
+        if is_silent && self.seek.is_none() {
             self.begin_seek(now);
         }
     }
 
     /// This session is over: all commands are lost, and the next ones are of another session.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn begin_anew(&mut self, now: Instant) {
+        self.drop_live(now);
         self.abandon();
         self.orders.renumber();
         self.session.epoch += 1;
-        self.was_connected = false;
+        self.former = None;
+        self.said.clear();
+        // One that is under way is of the session that is over.
+        self.begin_seek(now);
+    }
+}
+
+/// Whether a server that has accepted us knows nothing of what we were answered, whatever it says itself.
+fn is_forgotten(former: Option<Former>, now_with: Former, is_known: bool) -> bool {
+    former.is_some_and(|former| !is_known || former != now_with)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_run_or_of_another_volume_was_answered_is_forgotten() {
+        let with = |instance: u8, volume: u8| ([instance; 16], [volume; 16]);
+        assert!(!is_forgotten(None, with(1, 1), false), "there was nothing before");
+        assert!(!is_forgotten(Some(with(1, 1)), with(1, 1), true));
+        assert!(is_forgotten(Some(with(1, 1)), with(1, 1), false), "it says so");
+        assert!(is_forgotten(Some(with(2, 1)), with(1, 1), true) && is_forgotten(Some(with(1, 2)), with(1, 1), true));
     }
 }

@@ -2,6 +2,7 @@
 
 mod connect;
 mod orders;
+mod said;
 mod seek;
 mod types;
 
@@ -12,12 +13,14 @@ use sanwire_core::{Instant, Path};
 use sanwire_security::keys::Randomness;
 
 use self::orders::{Ended, Orders};
+use self::said::Said;
 use self::seek::Seek;
 pub use self::types::{ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
 use crate::channel::{Channel, Heard, Piece, Rejected};
 use crate::counters::Counters;
 use crate::wire::connection::{RELEASE, RELEASED, SessionName};
-use crate::wire::offer::Agreement;
+use crate::wire::discovery::Instance;
+use crate::wire::offer::{Agreement, VolumeId};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Class, Header, PacketType};
 
@@ -27,6 +30,17 @@ struct Live {
     agreement: Agreement,
     write_room_bytes: u32,
     transfer_max_bytes: u32,
+}
+
+/// What answers are true of: a run of a server, and a volume.
+type Former = (Instance, VolumeId);
+
+/// Somebody says that the server does not know the connection. It is asked.
+struct Doubt {
+    /// Until when it may answer.
+    until: Instant,
+    /// What had been heard of it before.
+    heard: u64,
 }
 
 /// The client's end of its session.
@@ -39,9 +53,11 @@ pub struct Client {
     seek: Option<Seek>,
     /// Since when there is no connection.
     lost_at: Instant,
-    /// This session has had one.
-    was_connected: bool,
+    /// With whom this session had its last one.
+    former: Option<Former>,
     hinted_at: Option<Instant>,
+    doubt: Option<Doubt>,
+    said: Said,
     orders: Orders,
     loose: VecDeque<(Path, Packet)>,
     events: VecDeque<ClientEvent>,
@@ -65,8 +81,10 @@ impl Client {
             live: None,
             seek: None,
             lost_at: now,
-            was_connected: false,
+            former: None,
             hinted_at: None,
+            doubt: None,
+            said: Said::default(),
             orders: Orders::default(),
             loose: VecDeque::new(),
             events: VecDeque::new(),
@@ -97,10 +115,11 @@ impl Client {
 
     fn give(&mut self, now: Instant) {
         let Some(live) = &mut self.live else { return };
-        let too_long = self.orders.take_longer(live.transfer_max_bytes);
-        let said = self.seek.as_ref().and_then(|seek| seek.said);
+        let said = self.said.oldest();
+        let mut too_long = self.orders.take_longer(live.transfer_max_bytes);
         while let Some(pieces) = self.orders.give(live.write_room_bytes, live.agreement.data_bytes, said) {
             pieces.into_iter().for_each(|piece| live.channel.send(piece, now));
+            too_long.extend(self.orders.take_longer(live.transfer_max_bytes));
         }
         self.tell(too_long);
     }
@@ -127,8 +146,33 @@ impl Client {
     }
 
     fn tell(&mut self, ended: Vec<Ended>) {
-        let events = ended.into_iter().map(|(id, outcome, data)| ClientEvent::Ended { id, outcome, data });
+        let event = |(id, outcome, data, data_bytes)| ClientEvent::Ended { id, outcome, data, data_bytes };
+        let events = ended.into_iter().map(event);
         self.events.extend(events);
+    }
+
+    /// The disk is another one: the commands that are held for that are lost. Others wait still for [`Client::resume`].
+    pub fn abandon_held(&mut self) {
+        let ended = self.orders.fail_held();
+        self.tell(ended);
+    }
+
+    /// This command is lost, if it is held.
+    pub fn withdraw(&mut self, id: CommandId) {
+        let ended = self.orders.withdraw(id);
+        self.tell(ended.into_iter().collect());
+    }
+
+    /// Commands that are not answered.
+    #[must_use]
+    pub fn in_transit(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// Whether commands that are no probes are held, until it is known whether the disk is the same.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.orders.is_held
     }
 
     /// Releases the connection. All commands are lost.
@@ -196,12 +240,17 @@ impl Client {
 
     /// There is no connection any more.
     fn lose(&mut self, now: Instant) {
+        self.drop_live(now);
+        if self.seek.is_none() {
+            self.begin_seek(now);
+        }
+    }
+
+    fn drop_live(&mut self, now: Instant) {
+        self.doubt = None;
         if self.live.take().is_some() {
             self.lost_at = now;
             self.events.push_back(ClientEvent::Disconnected);
-        }
-        if self.seek.is_none() {
-            self.begin_seek(now);
         }
     }
 
@@ -219,8 +268,7 @@ impl Client {
             }
             return;
         }
-        let accepted = self.seek.as_mut().and_then(|seek| seek.accepted(path, raw, now));
-        match accepted.and_then(|(candidate, operation)| Some((candidate, Agreement::read(&operation).ok()?))) {
+        match self.seek.as_mut().and_then(|seek| seek.accepted(path, raw, now)) {
             Some((candidate, agreement)) if !self.can_keep(&candidate, &agreement) => self.counters.violations += 1,
             Some((candidate, agreement)) => self.connected(candidate, agreement, now),
             None => self.counters.unknown_connection += 1,
@@ -253,7 +301,8 @@ impl Client {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let live = self.live.as_ref().and_then(|live| live.channel.poll_timeout());
         let seek = self.seek.as_ref().map(Seek::poll_timeout);
-        live.into_iter().chain(seek).chain(self.impatient_at()).min()
+        let doubt = self.doubt.as_ref().map(|doubt| doubt.until);
+        live.into_iter().chain(seek).chain(doubt).chain(self.said.poll_timeout()).chain(self.impatient_at()).min()
     }
 
     fn impatient_at(&self) -> Option<Instant> {
@@ -263,6 +312,10 @@ impl Client {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.settle_doubt(now);
+        if self.said.expire(now) {
+            self.give(now);
+        }
         if let Some(live) = &mut self.live {
             let is_alive = live.channel.handle_timeout(now);
             let is_worn = live.channel.is_worn();
@@ -274,8 +327,7 @@ impl Client {
         }
         if self.impatient_at().is_some_and(|at| at <= now) {
             self.lost_at = now;
-            self.begin_anew();
-            self.begin_seek(now);
+            self.begin_anew(now);
         }
         if let Some(seek) = self.seek.as_ref().filter(|seek| seek.is_over(now)) {
             // A hint that was wrong: the server goes on.
@@ -300,3 +352,6 @@ impl Client {
         self.live.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,13 @@ use sanwire_buffer::{Frame, Slices};
 use super::types::{Command, CommandId, Order, OrderError, Outcome};
 use crate::channel::{Opened, Piece, Rejected};
 use crate::pieces;
+use crate::server::sectors;
 use crate::wire::Pdu;
 use crate::wire::offer::{COMMANDS_MAX, Waiting};
 use crate::wire::pdu::{Fields, SECTOR_BYTES};
 
 /// Commands that are given, at the most, while a server may still be told of those before.
-const SAID_SPAN: u16 = 1 << 14;
+pub(super) const SAID_SPAN: u16 = 1 << 14;
 
 /// A command with a number.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ struct Given {
 }
 
 /// An ended command.
-pub(super) type Ended = (CommandId, Outcome, Option<Frame>);
+pub(super) type Ended = (CommandId, Outcome, Option<Frame>, usize);
 
 /// All commands that are not answered.
 #[derive(Debug, Default)]
@@ -73,6 +74,20 @@ fn says(task_file: &TaskFile, sectors: u64) -> bool {
     sectors <= count_max && sectors % count_max == u64::from(task_file.count) && task_file.features <= 0xff
 }
 
+impl Order {
+    /// How much it writes, or may read.
+    fn transfer_bytes(&self) -> u64 {
+        let read_bytes = match &self.command {
+            Command::Ata(task_file) => match sanwire_ata::Command::parse(task_file) {
+                Some(sanwire_ata::Command::Read { .. }) => sectors(task_file) * SECTOR_BYTES as u64,
+                _ => 0,
+            },
+            Command::Scsi(_) => self.room.as_ref().map_or(0, |room| room.len()) as u64,
+        };
+        read_bytes.max(self.data.as_ref().map_or(0, Slices::len) as u64)
+    }
+}
+
 impl Orders {
     /// Takes an order.
     pub(super) fn order(&mut self, order: Order) -> Result<CommandId, OrderError> {
@@ -86,13 +101,12 @@ impl Orders {
         Ok(id)
     }
 
-    /// Takes out what waits and has more data than this.
+    /// Takes out the commands whose turn it is, as far as they have, or read, more data than this.
     pub(super) fn take_longer(&mut self, transfer_max_bytes: u32) -> Vec<Ended> {
-        let is_longer = |order: &Order| order.data.as_ref().map_or(0, Slices::len) > transfer_max_bytes as usize;
         let mut ended = Vec::new();
-        while let Some(place) = self.queue.iter().position(|(_, order)| is_longer(order)) {
-            let taken = self.queue.remove(place);
-            ended.extend(taken.map(|(id, order)| (id, Outcome::TooLong, order.room)));
+        while self.queue.front().is_some_and(|(_, order)| order.transfer_bytes() > transfer_max_bytes.into()) {
+            let taken = self.queue.pop_front();
+            ended.extend(taken.map(|(id, order)| (id, Outcome::TooLong, order.room, 0)));
         }
         ended
     }
@@ -161,7 +175,7 @@ impl Orders {
                     given.is_held = false;
                     pieces.extend(given.pieces(number, data_bytes));
                 }
-                Some(_) => ended.extend(self.end(number, Outcome::Lost)),
+                Some(_) => ended.extend(self.end(number, (Outcome::Lost, 0))),
                 None => {}
             }
         }
@@ -173,10 +187,34 @@ impl Orders {
         self.is_held = false;
         let mut ended: Vec<Ended> = Vec::new();
         for number in self.numbers() {
-            ended.extend(self.end(number, Outcome::Lost));
+            ended.extend(self.end(number, (Outcome::Lost, 0)));
         }
-        ended.extend(self.queue.drain(..).map(|(id, order)| (id, Outcome::Lost, order.room)));
+        ended.extend(self.queue.drain(..).map(|(id, order)| (id, Outcome::Lost, order.room, 0)));
         ended
+    }
+
+    /// All that is held is lost: what was given to the server that has forgotten it, and what waits behind that.
+    pub(super) fn fail_held(&mut self) -> Vec<Ended> {
+        let queued = self.queue.iter().filter(|(_, order)| self.is_held && !order.is_probe).map(|(id, _)| *id);
+        let held = self.given.values().filter(|given| given.is_held).map(|given| given.id);
+        let ids: Vec<CommandId> = held.chain(queued).collect();
+        ids.into_iter().filter_map(|id| self.withdraw(id)).collect()
+    }
+
+    /// This command is lost, if it is held.
+    pub(super) fn withdraw(&mut self, id: CommandId) -> Option<Ended> {
+        let given = self.given.iter().find(|(_, given)| given.id == id && given.is_held).map(|(number, _)| *number);
+        if let Some(number) = given {
+            return self.end(number, (Outcome::Lost, 0));
+        }
+        let is_it = |(other, order): &(CommandId, Order)| *other == id && self.is_held && !order.is_probe;
+        let (id, order) = self.queue.remove(self.queue.iter().position(is_it)?)?;
+        Some((id, Outcome::Lost, order.room, 0))
+    }
+
+    /// How many are not answered.
+    pub(super) fn len(&self) -> usize {
+        self.given.len() + self.queue.len()
     }
 
     /// Numbers begin anew: for a session of which no server knows.
@@ -185,13 +223,20 @@ impl Orders {
         (self.oldest, self.next) = (0, 0);
     }
 
-    fn end(&mut self, number: u16, outcome: Outcome) -> Option<Ended> {
+    /// As if so many commands had been given and answered.
+    #[cfg(test)]
+    pub(super) fn skip(&mut self, numbers: u16) {
+        self.next = self.next.wrapping_add(numbers);
+        self.oldest = self.next;
+    }
+
+    fn end(&mut self, number: u16, (outcome, data_bytes): (Outcome, usize)) -> Option<Ended> {
         let given = self.given.remove(&number)?;
         self.written_bytes -= given.order.data.as_ref().map_or(0, Slices::len) as u64;
         while self.oldest != self.next && !self.given.contains_key(&self.oldest) {
             self.oldest = self.oldest.wrapping_add(1);
         }
-        Some((given.id, outcome, given.order.room))
+        Some((given.id, outcome, given.order.room, data_bytes))
     }
 
     /// A packet of an answer. Gives the command that it ends.
@@ -202,11 +247,8 @@ impl Orders {
             return Ok(None);
         }
         let Some(outcome) = given.outcome.take() else { return Ok(None) };
-        let total = given.received;
-        if let Some(room) = &mut given.order.room {
-            room.truncate(total);
-        }
-        Ok(self.end(pdu.command, outcome))
+        let data_bytes = given.received;
+        Ok(self.end(pdu.command, (outcome, data_bytes)))
     }
 }
 

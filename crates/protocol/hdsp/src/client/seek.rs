@@ -15,7 +15,7 @@ use super::types::ClientConfig;
 use crate::channel::Guard;
 use crate::server::loose;
 use crate::wire::connection::{Request, SessionName, Step};
-use crate::wire::offer::{ClientOffer, ServerOffer};
+use crate::wire::offer::{Agreement, ClientOffer, ServerOffer};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Class, DiskType, ErrorCode, Header, PacketType};
 
@@ -46,6 +46,13 @@ pub(super) struct Candidate {
     proof: Packet,
 }
 
+/// Whether a proof is the first one of its candidate, or the same again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum IsNew {
+    Yes,
+    No,
+}
+
 /// One attempt.
 pub(super) struct Seek {
     attempt: u64,
@@ -56,8 +63,6 @@ pub(super) struct Seek {
     first: [u8; 32],
     client_port: u16,
     pub(super) begun_at: Instant,
-    /// The next number, as the first of the proofs says.
-    pub(super) said: Option<u16>,
     again_at: Instant,
     interval: Duration,
     challenges: u32,
@@ -99,7 +104,6 @@ impl Seek {
             first,
             client_port,
             begun_at: now,
-            said: None,
             again_at: now,
             interval: AGAIN_FIRST,
             challenges: 0,
@@ -146,14 +150,14 @@ impl Seek {
         (path, theirs): (Path, Header),
         (attempt, second): (u64, SecondStep<'_>),
         random: &mut Randomness,
-    ) -> Option<Packet> {
+    ) -> Option<(Packet, IsNew)> {
         if attempt != self.attempt || theirs.client_port != self.client_port {
             return None;
         }
         let is_same =
             |candidate: &&Candidate| candidate.path == path && candidate.header.server_port == theirs.server_port;
         if let Some(candidate) = self.candidates.iter().find(is_same) {
-            return Some(candidate.proof.clone());
+            return Some((candidate.proof.clone(), IsNew::No));
         }
         let is_known = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
         let may_look = self.mark_key.is_none() && self.challenges < CHALLENGES_MAX || is_known;
@@ -162,10 +166,9 @@ impl Seek {
         }
         self.challenges += 1;
         let candidate = self.answer((config, offer), (path, theirs.server_port), second, random).ok()?;
-        self.said.get_or_insert(offer.waiting.next);
         let proof = candidate.proof.clone();
         self.candidates.push(candidate);
-        Some(proof)
+        Some((proof, IsNew::Yes))
     }
 
     fn answer(
@@ -201,14 +204,18 @@ impl Seek {
         Some(reason)
     }
 
-    /// A sealed packet that may say that a candidate accepts us: its operation, and the candidate.
-    pub(super) fn accepted(&mut self, path: Path, raw: &RawPcu<'_>, now: Instant) -> Option<(Candidate, Vec<u8>)> {
+    /// A sealed packet that may say that a candidate accepts us: on which terms, and the candidate. It may also be one that a server
+    /// has sent after that.
+    pub(super) fn accepted(&mut self, path: Path, raw: &RawPcu<'_>, now: Instant) -> Option<(Candidate, Agreement)> {
         let header = raw.pcu.header;
         for place in 0..self.candidates.len() {
             let candidate = &mut self.candidates[place];
             let is_of = candidate.path == path && candidate.header.server_port == header.server_port;
-            if is_of && let Ok(operation) = candidate.guard.open_pcu(raw, now) {
-                return Some((self.candidates.swap_remove(place), operation));
+            if is_of
+                && let Ok(operation) = candidate.guard.open_pcu(raw, now)
+                && let Ok(agreement) = Agreement::read(&operation)
+            {
+                return Some((self.candidates.swap_remove(place), agreement));
             }
         }
         None

@@ -9,6 +9,7 @@ use sanwire_security::keys::{Identity, Psk};
 
 use crate::server::LinkLimits;
 use crate::wire::discovery::Instance;
+use crate::wire::offer::VolumeId;
 use crate::wire::{DiskType, ErrorCode};
 
 /// How a client is configured: it has one session, with one disk.
@@ -44,6 +45,20 @@ pub struct ClientConfig {
 /// A command that was ordered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CommandId(pub(super) u64);
+
+impl CommandId {
+    /// The id of which [`CommandId::number`] is this.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        CommandId(number)
+    }
+
+    /// Its number, among all of the client.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0
+    }
+}
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,10 +130,14 @@ pub struct ServerInfo {
     pub disk_type: DiskType,
     /// The disk.
     pub disk_address: u8,
+    /// Which volume that is.
+    pub volume: VolumeId,
     /// How packets are guarded.
     pub protection: Protection,
     /// Data of a command, at the most.
     pub transfer_max_bytes: u32,
+    /// The server knows the session, with what was given before.
+    pub is_resumed: bool,
 }
 
 /// What the client tells.
@@ -139,7 +158,9 @@ pub enum ClientEvent {
         id: CommandId,
         /// How.
         outcome: Outcome,
-        /// What was read, or the room that was given for it.
+        /// The room that was given for what is read.
         data: Option<Frame>,
+        /// How much of it was filled, in bytes.
+        data_bytes: usize,
     },
 }

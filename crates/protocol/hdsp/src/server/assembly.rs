@@ -1,8 +1,10 @@
 //! Commands whose packets are coming. Each packet has its place already, so this only knows when all are there.
 
 use sanwire_ata::{DEVICE_LBA, TaskFile};
-use sanwire_buffer::{Region, Slice};
+use sanwire_buffer::Region;
+use sanwire_core::Instant;
 
+use super::pages::Pages;
 use super::types::Request;
 use crate::channel::Opened;
 use crate::wire::Pdu;
@@ -37,9 +39,12 @@ pub(super) struct Assembly {
     /// In sectors, of SCSI in bytes.
     start: Option<u64>,
     end: Option<u64>,
-    pieces: Vec<(u64, Slice)>,
+    pages: Pages,
     have: u64,
     sync: bool,
+    /// When its first packet came, and when its last one so far.
+    pub(super) begun_at: Instant,
+    moved_at: Instant,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,14 +59,15 @@ enum Kind {
 }
 
 /// A request that came in one packet and writes nothing.
-pub(super) fn single(pdu: &Pdu, opened: &Opened<'_>) -> Result<Whole, Refused> {
+pub(super) fn single(pdu: &Pdu, opened: &Opened<'_>, transfer_max_bytes: u32) -> Result<Whole, Refused> {
     if !(pdu.flags.first && pdu.flags.last) {
         return Err(Refused::Violation);
     }
     let request = match &pdu.fields {
         Fields::Ata(register) => Request::Ata { task_file: task_file(register), data: Vec::new() },
         Fields::Scsi(scsi) if scsi.length_bytes == 0 && scsi.before_bytes > 0 => {
-            Request::Scsi { cdb: opened.before.to_vec(), data: Vec::new(), room_bytes: scsi.offset_bytes }
+            let room_bytes = scsi.offset_bytes.min(transfer_max_bytes);
+            Request::Scsi { cdb: opened.before.to_vec(), data: Vec::new(), room_bytes }
         }
         Fields::Scsi(_) => return Err(Refused::Violation),
     };
@@ -79,14 +85,25 @@ fn task_file(register: &Register) -> TaskFile {
 
 impl Assembly {
     /// Of the command that this packet is of.
-    pub(super) fn new(pdu: &Pdu) -> Self {
+    pub(super) fn new(pdu: &Pdu, now: Instant) -> Self {
         let kind = match &pdu.fields {
             Fields::Ata(Register { code, feature, is_long, .. }) => {
                 Kind::Ata { code: *code, feature: *feature as u8, is_long: *is_long }
             }
             Fields::Scsi(_) => Kind::Scsi(None),
         };
-        Assembly { kind, start: None, end: None, pieces: Vec::new(), have: 0, sync: false }
+        let pages = Pages::default();
+        Assembly { kind, start: None, end: None, pages, have: 0, sync: false, begun_at: now, moved_at: now }
+    }
+
+    /// Whether nothing of it is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.have == 0
+    }
+
+    /// When its last packet came so far.
+    pub(super) fn moved_at(&self) -> Instant {
+        self.moved_at
     }
 
     /// Takes a packet, which is new. True: it was the last one that was missing.
@@ -94,8 +111,8 @@ impl Assembly {
         &mut self,
         pdu: &Pdu,
         opened: &Opened<'_>,
-        memory: &Region,
-        transfer_max_bytes: u32,
+        (memory, transfer_max_bytes): (&Region, u32),
+        now: Instant,
     ) -> Result<bool, Refused> {
         let (at, length, unit_bytes) = self.place(pdu)?;
         let have = self.have + length;
@@ -103,10 +120,8 @@ impl Assembly {
         if length == 0 || bytes > transfer_max_bytes.into() || bytes.div_ceil(SECTOR_BYTES as u64) > SECTORS_MAX {
             return Err(Refused::Violation);
         }
-        let mut frame = memory.frame(opened.data.len()).ok_or(Refused::NoMemory)?;
-        frame.copy_from_slice(opened.data);
-        self.pieces.push((at, frame.freeze()));
-        self.have = have;
+        self.pages.put(at, opened.data, memory).ok_or(Refused::NoMemory)?;
+        (self.have, self.moved_at) = (have, now);
         if pdu.flags.first && self.start.replace(at).is_some() {
             return Err(Refused::Violation);
         }
@@ -137,20 +152,12 @@ impl Assembly {
     }
 
     /// The command, which is whole.
-    pub(super) fn finish(mut self) -> Result<Whole, Refused> {
-        self.pieces.sort_unstable_by_key(|(at, _)| *at);
+    pub(super) fn finish(self) -> Result<Whole, Refused> {
         let start = self.start.ok_or(Refused::Violation)?;
-        let unit = if matches!(self.kind, Kind::Ata { .. }) { SECTOR_BYTES } else { 1 };
-        let mut next = start;
-        for (at, piece) in &self.pieces {
-            // One lies over another, and some place has none.
-            if *at != next {
-                return Err(Refused::Violation);
-            }
-            next += (piece.len() / unit) as u64;
-        }
-        let packets = self.pieces.len() as u32;
-        let data = self.pieces.into_iter().map(|(_, piece)| piece).collect();
+        let unit_bytes = if matches!(self.kind, Kind::Ata { .. }) { SECTOR_BYTES } else { 1 };
+        let packets = self.pages.packets();
+        // One lies over another, and some place has none.
+        let data = self.pages.finish(start, unit_bytes).ok_or(Refused::Violation)?;
         let request = match self.kind {
             Kind::Scsi(cdb) if start == 0 => Request::Scsi { cdb: cdb.ok_or(Refused::Violation)?, data, room_bytes: 0 },
             Kind::Scsi(_) => return Err(Refused::Violation),

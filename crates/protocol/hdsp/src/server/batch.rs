@@ -46,7 +46,7 @@ pub(super) struct Batch {
 }
 
 /// The sectors of a command that only reads or writes them, where the command says no more than that.
-pub(super) fn sectors(task_file: &TaskFile) -> u64 {
+pub(crate) fn sectors(task_file: &TaskFile) -> u64 {
     match (task_file.count, task_file.is_long) {
         (0, true) => SECTORS_MAX,
         (0, false) => 256,

@@ -2,18 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use sanwire_ata::{Command, Registers, TaskFile, error};
-use sanwire_core::{Alarm, Instant, NexusId, Path};
-use sanwire_security::keys::KeyError;
+use sanwire_buffer::Region;
+use sanwire_core::{Alarm, Instant, NexusId, Path, SessionEnd};
 
+use super::Server;
 use super::assembly::{Assembly, Refused, Whole, single};
-use super::batch::{Run, Write, is_plain_write, sectors};
-use super::handshake::{Proven, answering};
-use super::session::{Asked, Session};
-use super::types::{Answer, CommandHandle, Disk, Request, ServerEvent};
-use super::{Key, Server};
-use crate::channel::{Channel, Guard, Heard, Opened, Piece, Rejected, Setup, data_bytes};
-use crate::pieces;
+use super::session::Session;
+use super::types::ServerEvent;
+use crate::channel::{Channel, Heard, Opened, Rejected};
 use crate::wire::connection::{RELEASE, RELEASED};
 use crate::wire::offer::{Agreement, COMMANDS_MAX};
 use crate::wire::pcu::RawPcu;
@@ -30,82 +26,13 @@ pub(super) struct Connection {
     /// The first Noise message of its handshake, and the last one.
     pub(super) first: [u8; 32],
     pub(super) proof: Vec<u8>,
-    assemblies: BTreeMap<u16, Assembly>,
-}
-
-/// The commands that one answer is for.
-pub(super) struct Executing {
-    nexus: NexusId,
-    /// Number, command and sectors of each.
-    members: Vec<(u16, Option<TaskFile>, u64)>,
+    /// Commands that write, of which packets are missing.
+    pub(super) assemblies: BTreeMap<u16, Assembly>,
+    /// Since when there is no memory for what it sends.
+    pub(super) starved_since: Option<Instant>,
 }
 
 impl Server {
-    /// Gives a client that has proved who it is a connection, and a session if it has none.
-    pub(super) fn accept(&mut self, proven: Proven, disk: Disk, now: Instant) -> Result<(), KeyError> {
-        let Proven { path, header, session: name, first, proof, offer, secrets } = proven;
-        let run = (name.client, name.run);
-        let former = self.names.get(&run).copied();
-        let is_known = former.and_then(|nexus| self.sessions.get(&nexus)).is_some_and(|s| s.name == name);
-        if let Some(nexus) = former.filter(|_| !is_known) {
-            self.close_session(nexus);
-        }
-        let terms = self.terms(path);
-        let agreement = Agreement {
-            disk_type: disk.disk_type,
-            disk_address: disk.address,
-            protection: disk.protection.max(offer.protection),
-            window_packets: terms.window_packets.min(offer.terms.window_packets),
-            group_packets: terms.group_packets.min(offer.terms.group_packets),
-            data_bytes: data_bytes(terms.packet_max_bytes.min(offer.terms.packet_max_bytes), disk.disk_type),
-            is_known,
-        };
-        let ring = secrets.of_server()?;
-        let nexus = match former.filter(|_| is_known) {
-            Some(nexus) => nexus,
-            None => self.open_session((name, disk), path, now),
-        };
-        let port = header.server_port;
-        let own = Header { disk_type: disk.disk_type, disk_address: disk.address, ..answering(header, port) };
-        let guard = Guard::new(ring, agreement.protection);
-        let setup = Setup { path, header: own, guard, agreement, keep_alive: self.config.keep_alive };
-        let mut channel = Channel::new(setup, now);
-        channel.control(Class::Connection, agreement.write());
-        let Some(session) = self.sessions.get_mut(&nexus) else { return Ok(()) };
-        let old = session.connection;
-        session.connect(port, &offer.waiting);
-        old.inspect(|old| drop(self.connections.remove(old)));
-        let (alarm, assemblies) = (Alarm::default(), BTreeMap::new());
-        self.connections
-            .insert(port, Connection { channel, nexus, agreement, alarm, is_awake: false, first, proof, assemblies });
-        self.wake(port);
-        Ok(())
-    }
-
-    fn open_session(
-        &mut self,
-        (name, disk): (crate::wire::connection::SessionName, Disk),
-        path: Path,
-        now: Instant,
-    ) -> NexusId {
-        self.next_nexus += 1;
-        let nexus = NexusId(self.next_nexus);
-        let memory = self.config.memory.share(self.config.write_room_bytes as usize);
-        self.sessions.insert(nexus, Session::new(name, disk, memory, now));
-        self.names.insert((name.client, name.run), nexus);
-        self.events.push_back(ServerEvent::SessionOpened { nexus, client: name.client, path, disk });
-        nexus
-    }
-
-    /// Ends a session. What is executed for it is answered to nobody.
-    pub(super) fn close_session(&mut self, nexus: NexusId) {
-        let Some(mut session) = self.sessions.remove(&nexus) else { return };
-        self.deadlines.forget(Key::Session(nexus), &mut session.alarm);
-        self.names.remove(&(session.name.client, session.name.run));
-        session.connection.inspect(|port| drop(self.connections.remove(port)));
-        self.events.push_back(ServerEvent::SessionClosed { nexus });
-    }
-
     pub(super) fn handle_pdu(&mut self, path: Path, header: Header, packet: &[u8], now: Instant) {
         let port = header.server_port;
         let Some(connection) = self.connections.get_mut(&port).filter(|other| other.channel.is_of(path, &header))
@@ -114,19 +41,47 @@ impl Server {
         };
         let mut plain = std::mem::take(&mut self.plain);
         let taken = match connection.channel.open(packet, &mut plain, now) {
-            Ok((pdu, opened)) => match self.sessions.get(&connection.nexus) {
-                Some(session) => connection.take(&pdu, &opened, session, self.config.transfer_max_bytes, now),
-                None => Err(Rejected::Malformed),
-            },
+            Ok((pdu, opened)) => {
+                let nexus = connection.nexus;
+                self.take(port, nexus, &pdu, &opened, now).map(|taken| (nexus, pdu.command, taken))
+            }
             Err(rejected) => Err(rejected),
         };
         self.plain = plain;
         self.wake(port);
         match taken {
-            Ok(Some((number, whole))) => self.whole(port, number, whole, now),
-            Ok(None) => {}
+            Ok((nexus, number, Taken::Whole(whole))) => {
+                self.finished(nexus, number);
+                self.whole(port, number, whole, now);
+            }
+            Ok((_, number, Taken::Again)) => self.asked_again(port, number, now),
+            Ok((.., Taken::Part)) => {}
             Err(Rejected::Violation) => self.violation(port, now),
             Err(rejected) => self.count(rejected),
+        }
+    }
+
+    fn take(
+        &mut self,
+        port: u16,
+        nexus: NexusId,
+        pdu: &Pdu,
+        opened: &Opened<'_>,
+        now: Instant,
+    ) -> Result<Taken, Rejected> {
+        let may_take = self.may_take(nexus, pdu.command, now);
+        let Some(session) = self.sessions.get_mut(&nexus) else { return Err(Rejected::Malformed) };
+        session.is_heard = true;
+        let Some(connection) = self.connections.get_mut(&port) else { return Err(Rejected::Malformed) };
+        let memory = if may_take { session.memory.clone() } else { session.memory.nothing() };
+        connection.take(pdu, opened, (session, &memory, self.config.transfer_max_bytes), now)
+    }
+
+    /// Once something authentic has come on its connection, a session is known.
+    fn note_heard(&mut self, port: u16) {
+        let heard = self.connections.get(&port).filter(|connection| connection.channel.is_heard());
+        if let Some(session) = heard.and_then(|connection| self.sessions.get_mut(&connection.nexus)) {
+            session.is_heard = true;
         }
     }
 
@@ -141,16 +96,22 @@ impl Server {
     }
 
     /// The client breaks the rules: its connection ends, and it may come again.
-    fn violation(&mut self, port: u16, now: Instant) {
+    pub(super) fn violation(&mut self, port: u16, now: Instant) {
         self.counters.violations += 1;
+        if let Some(connection) = self.connections.get(&port)
+            && let Some(session) = self.sessions.get(&connection.nexus)
+        {
+            let (client, path) = (session.name.client, connection.channel.path);
+            self.events.push_back(ServerEvent::Violation { client, path });
+        }
         self.disconnect(port, now);
     }
 
     pub(super) fn disconnect(&mut self, port: u16, now: Instant) {
-        let Some(mut connection) = self.connections.remove(&port) else { return };
-        self.deadlines.forget(Key::Connection(port), &mut connection.alarm);
+        let Some(connection) = self.drop_connection(port) else { return };
         if let Some(session) = self.sessions.get_mut(&connection.nexus).filter(|s| s.connection == Some(port)) {
             session.disconnect(now);
+            self.events.push_back(ServerEvent::Disconnected { nexus: connection.nexus });
             self.watch(connection.nexus);
         }
     }
@@ -164,16 +125,18 @@ impl Server {
         };
         let nexus = connection.nexus;
         let heard = connection.channel.handle_control(raw, now);
+        self.note_heard(port);
         self.wake(port);
         match heard {
             Ok(Heard::Arrived(numbers)) => {
                 if let Some(session) = self.sessions.get_mut(&nexus) {
                     numbers.into_iter().for_each(|number| session.arrived(number));
                 }
+                self.advance(nexus, now);
             }
             Ok(Heard::Release) => {
                 self.farewell(port, RELEASED);
-                self.close_session(nexus);
+                self.close_session(nexus, SessionEnd::Closed);
             }
             Ok(Heard::Nothing | Heard::Released | Heard::Accepted(_)) => {}
             Err(Rejected::Violation) => self.violation(port, now),
@@ -182,7 +145,7 @@ impl Server {
     }
 
     /// The last packet of a connection.
-    fn farewell(&mut self, port: u16, operation: u8) {
+    pub(super) fn farewell(&mut self, port: u16, operation: u8) {
         let Some(connection) = self.connections.get_mut(&port) else { return };
         let path = connection.channel.path;
         if let Some(packet) = connection.channel.seal(Class::Connection, &[operation]) {
@@ -198,162 +161,61 @@ impl Server {
             self.disconnect(port, now);
         }
     }
-
-    /// A command is whole.
-    fn whole(&mut self, port: u16, number: u16, whole: Whole, now: Instant) {
-        let Some(nexus) = self.connections.get(&port).map(|connection| connection.nexus) else { return };
-        let Some(session) = self.sessions.get_mut(&nexus) else { return };
-        let task_file = match &whole.request {
-            Request::Ata { task_file, .. } => Some(*task_file),
-            Request::Scsi { .. } => None,
-        };
-        match session.ask(number, task_file) {
-            Asked::Execute => self.begin(nexus, number, whole, now),
-            Asked::Wait | Asked::Ignore => {}
-            Asked::Repeat(task_file, answer) => self.send_answer(port, (number, task_file), &answer, now),
-            Asked::Refuse => self.violation(port, now),
-        }
-    }
-
-    /// Begins a command, or holds it with others that are written together.
-    fn begin(&mut self, nexus: NexusId, number: u16, whole: Whole, now: Instant) {
-        let Whole { request, sync, packets } = whole;
-        let (transfer_max, batch_max) = (self.config.transfer_max_bytes, self.config.batch_packets);
-        let Some(session) = self.sessions.get_mut(&nexus) else { return };
-        let batch = &mut session.batch;
-        match request {
-            Request::Ata { task_file, data } if is_plain_write(&task_file) => {
-                let sectors = sectors(&task_file);
-                // What is over another write follows it.
-                let mut runs =
-                    if batch.touches(task_file.lba, sectors) { batch.release(transfer_max) } else { Vec::new() };
-                if batch.hold(Write { number, task_file, sectors, data, packets }, sync, batch_max, now) {
-                    runs.extend(batch.release(transfer_max));
-                }
-                runs.into_iter().for_each(|run| self.execute_run(nexus, run));
-            }
-            request => {
-                if let Request::Ata { task_file, .. } = &request
-                    && !is_apart(task_file, |lba, sectors| !batch.touches(lba, sectors))
-                {
-                    let runs = batch.release(transfer_max);
-                    runs.into_iter().for_each(|run| self.execute_run(nexus, run));
-                }
-                let task_file = match &request {
-                    Request::Ata { task_file, .. } => Some(*task_file),
-                    Request::Scsi { .. } => None,
-                };
-                self.execute(nexus, vec![(number, task_file, 0)], request);
-            }
-        }
-        self.watch(nexus);
-    }
-
-    /// What a session holds is written now.
-    pub(super) fn release_batch(&mut self, nexus: NexusId) {
-        let transfer_max = self.config.transfer_max_bytes;
-        let runs = self.sessions.get_mut(&nexus).map(|session| session.batch.release(transfer_max));
-        runs.into_iter().flatten().for_each(|run| self.execute_run(nexus, run));
-    }
-
-    fn execute_run(&mut self, nexus: NexusId, mut run: Run) {
-        let request = run.request();
-        let members = run.members.into_iter().map(|(number, task_file, sectors)| (number, Some(task_file), sectors));
-        self.execute(nexus, members.collect(), request);
-    }
-
-    fn execute(&mut self, nexus: NexusId, members: Vec<(u16, Option<TaskFile>, u64)>, request: Request) {
-        let Some(session) = self.sessions.get(&nexus) else { return };
-        let disk_address = session.disk.address;
-        self.next_handle += 1;
-        let handle = CommandHandle(self.next_handle);
-        self.executing.insert(handle, Executing { nexus, members });
-        self.events.push_back(ServerEvent::Command { handle, nexus, disk_address, request });
-    }
-
-    /// A command has been executed. `may_repeat`: it may be executed again (it only reads), so its answer need not be kept.
-    pub fn reply(&mut self, handle: CommandHandle, answer: &Answer, may_repeat: bool, now: Instant) {
-        let Some(Executing { nexus, members }) = self.executing.remove(&handle) else { return };
-        let is_run = members.len() > 1;
-        for (number, task_file, sectors) in members {
-            let own = match (answer, &task_file) {
-                (Answer::Ata { registers, .. }, Some(task_file)) if is_run => {
-                    Answer::Ata { registers: of_member(registers, task_file, sectors), data: None }
-                }
-                _ => answer.clone(),
-            };
-            let Some(session) = self.sessions.get_mut(&nexus) else { return };
-            let (task_file, port) = (session.answer(number, &own, may_repeat), session.connection);
-            if let Some((task_file, port)) = task_file.zip(port) {
-                self.send_answer(port, (number, task_file), &own, now);
-            }
-        }
-    }
-
-    fn send_answer(&mut self, port: u16, (number, task_file): (u16, Option<TaskFile>), answer: &Answer, now: Instant) {
-        let Some(connection) = self.connections.get_mut(&port) else { return };
-        let data_bytes = connection.agreement.data_bytes.into();
-        let pieces: Vec<Piece> = match (answer, task_file) {
-            (Answer::Ata { registers, data }, Some(task_file)) => {
-                let is_whole = data.as_ref().is_none_or(|data| data.len() % crate::wire::pdu::SECTOR_BYTES == 0);
-                debug_assert!(is_whole, "an ATA disk reads sectors");
-                pieces::ata_answer((number, &task_file), registers, data.as_ref().filter(|_| is_whole), data_bytes)
-            }
-            (Answer::Ata { .. }, None) => Vec::new(),
-            (Answer::Scsi { status, sense, data }, _) => {
-                let sense = &sense[..sense.len().min(252)];
-                pieces::scsi_answer(number, (*status, sense), data.as_ref(), data_bytes)
-            }
-        };
-        pieces.into_iter().for_each(|piece| connection.channel.send(piece, now));
-        // Of what was not sent whole its client has no answer: it has given more commands than it may.
-        match connection.channel.queued() > COMMANDS_MAX.into() {
-            true => self.violation(port, now),
-            false => self.wake(port),
-        }
-    }
 }
 
-/// Whether a command may go before what is held: a read of other sectors.
-fn is_apart(task_file: &TaskFile, is_free: impl Fn(u64, u64) -> bool) -> bool {
-    matches!(Command::parse(task_file), Some(Command::Read { .. })) && is_free(task_file.lba, sectors(task_file))
-}
-
-/// The registers of one write of a run that has been executed as a whole.
-fn of_member(registers: &Registers, task_file: &TaskFile, sectors: u64) -> Registers {
-    if registers.is_success() {
-        return Registers::success(task_file);
-    }
-    let is_its = (task_file.lba..task_file.lba + sectors).contains(&registers.lba);
-    let failed = Registers::failure(task_file, registers.error | if registers.error == 0 { error::ABRT } else { 0 });
-    Registers { lba: if is_its { registers.lba } else { task_file.lba }, ..failed }
+/// What a packet with data makes of its command.
+enum Taken {
+    /// More is to come.
+    Part,
+    /// The command is whole.
+    Whole(Whole),
+    /// It has come before: what has become of it is known.
+    Again,
 }
 
 impl Connection {
-    /// Takes a packet that is authentic and new. Gives the command that it makes whole.
+    /// Takes a packet that is authentic and new.
     fn take(
         &mut self,
         pdu: &Pdu,
         opened: &Opened<'_>,
-        session: &Session,
-        transfer_max_bytes: u32,
+        (session, memory, transfer_max_bytes): (&Session, &Region, u32),
         now: Instant,
-    ) -> Result<Option<(u16, Whole)>, Rejected> {
+    ) -> Result<Taken, Rejected> {
         let number = pdu.command;
-        let whole = if pdu.flags.write {
-            let is_new = !self.assemblies.contains_key(&number);
-            if is_new && self.assemblies.len() >= usize::from(COMMANDS_MAX) {
-                return Err(Rejected::Violation);
-            }
-            let assembly = self.assemblies.entry(number).or_insert_with(|| Assembly::new(pdu));
-            match assembly.take(pdu, opened, &session.memory, transfer_max_bytes)? {
-                true => self.assemblies.remove(&number).map(Assembly::finish).transpose()?,
-                false => None,
-            }
+        let taken = if session.knows(number) {
+            // The client gives it again on this connection. What it writes is here, or done.
+            Taken::Again
+        } else if pdu.flags.write {
+            self.take_part(pdu, opened, (memory, transfer_max_bytes), now)?
         } else {
-            Some(single(pdu, opened)?)
+            Taken::Whole(single(pdu, opened, transfer_max_bytes)?)
         };
-        if self.channel.took(pdu, now) { Ok(whole.map(|whole| (number, whole))) } else { Err(Rejected::Violation) }
+        if self.channel.took(pdu, now) { Ok(taken) } else { Err(Rejected::Violation) }
+    }
+
+    fn take_part(
+        &mut self,
+        pdu: &Pdu,
+        opened: &Opened<'_>,
+        memory: (&Region, u32),
+        now: Instant,
+    ) -> Result<Taken, Refused> {
+        let number = pdu.command;
+        let is_new = !self.assemblies.contains_key(&number);
+        if is_new && self.assemblies.len() >= usize::from(COMMANDS_MAX) {
+            return Err(Refused::Violation);
+        }
+        let assembly = self.assemblies.entry(number).or_insert_with(|| Assembly::new(pdu, now));
+        let taken = assembly.take(pdu, opened, memory, now);
+        match taken {
+            Err(Refused::NoMemory) => _ = self.starved_since.get_or_insert(now),
+            _ => self.starved_since = None,
+        }
+        match taken? {
+            true => self.assemblies.remove(&number).map_or(Ok(Taken::Part), |whole| whole.finish().map(Taken::Whole)),
+            false => Ok(Taken::Part),
+        }
     }
 }
 

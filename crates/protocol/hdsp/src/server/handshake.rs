@@ -1,107 +1,22 @@
-//! Handshakes under way at a server, from the request to the proof.
-
-use std::collections::BTreeMap;
-use std::time::Duration;
+//! The first steps of handshakes at a server: who is there, and from the request to the challenge.
 
 use sanwire_buffer::Packet;
-use sanwire_core::quota::{HALF_OPENS, HALF_OPENS_OF_SESSION};
 use sanwire_core::{ClientId, Instant, Path};
-use sanwire_security::handshake::{Misread, Proof, Responder, Secrets};
+use sanwire_security::handshake::Responder;
 use sanwire_security::keys::KeyError;
 use sanwire_security::{Asker, Passage, Standing, Who};
 
-use super::types::LinkLimits;
-use super::{Server, Wanted};
-use crate::wire::connection::{Request, SessionName, Step};
+use super::Server;
+use super::half_opens::HalfOpen;
+use super::types::{LinkLimits, ServerEvent};
+use crate::wire::connection::{Request, Step};
 use crate::wire::discovery::Discovery;
-use crate::wire::offer::{ClientOffer, ServerOffer, Terms};
+use crate::wire::offer::{ServerOffer, Terms};
 use crate::wire::pcu::RawPcu;
-use crate::wire::{Class, DiskType, ErrorCode, Header, PacketType, Pcu};
+use crate::wire::{Class, ErrorCode, Header, PacketType, Pcu};
 
-/// How long the proof may take.
-const LIFETIME: Duration = Duration::from_secs(5);
-
-/// When there are too many, one that had so long makes room.
-const GRACE: Duration = Duration::from_secs(1);
-
-/// A handshake after its challenge.
-pub(super) struct HalfOpen {
-    path: Path,
-    client_port: u16,
-    pub(super) session: SessionName,
-    attempt: u64,
-    responder: Responder,
-    first: [u8; 32],
-    challenge: Packet,
-    begun_at: Instant,
-    /// A proof that was a wrong guess at the password; its client has no other one.
-    refused: Option<(Vec<u8>, Proof)>,
-}
-
-/// All of them, by the server's port.
-#[derive(Default)]
-pub(super) struct HalfOpens(BTreeMap<u16, HalfOpen>);
-
-impl HalfOpens {
-    pub(super) fn has(&self, port: u16) -> bool {
-        self.0.contains_key(&port)
-    }
-
-    fn repeat(&self, path: Path, header: &Header, request: &Request<'_>) -> Option<Packet> {
-        let is_same = |half: &&HalfOpen| {
-            half.path == path
-                && half.client_port == header.client_port
-                && (half.attempt, half.first) == (request.attempt, request.noise)
-        };
-        self.0.values().find(is_same).map(|half| half.challenge.clone())
-    }
-
-    /// Whether there is room for another one. One that had its time makes room, or the oldest of the same session and path.
-    fn make_room(&mut self, session: SessionName, path: Path, now: Instant) -> bool {
-        self.expire(now);
-        let own = |half: &HalfOpen| half.session.client == session.client && half.path == path;
-        let of_session: Vec<(Instant, u16)> =
-            self.0.iter().filter(|(_, half)| own(half)).map(|(port, half)| (half.begun_at, *port)).collect();
-        if of_session.len() as u64 >= HALF_OPENS_OF_SESSION.limit {
-            of_session.iter().min().inspect(|(_, port)| drop(self.0.remove(port)));
-        }
-        if (self.0.len() as u64) < HALF_OPENS.limit {
-            return true;
-        }
-        let oldest = self.0.iter().map(|(port, half)| (half.begun_at, *port)).min();
-        let oldest = oldest.filter(|(begun_at, _)| now.saturating_since(*begun_at) >= GRACE);
-        oldest.is_some_and(|(_, port)| self.0.remove(&port).is_some())
-    }
-
-    pub(super) fn expire(&mut self, now: Instant) {
-        self.0.retain(|_, half| now.saturating_since(half.begun_at) < LIFETIME);
-    }
-
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.0.values().map(|half| half.begun_at + LIFETIME).min()
-    }
-
-    /// Takes out the one that has led to a connection, and those of its session that began before: none of them may replace it.
-    fn establish(&mut self, port: u16) {
-        let Some(done) = self.0.remove(&port) else { return };
-        let is_former = |half: &HalfOpen| {
-            (half.session.client, half.session.run) == (done.session.client, done.session.run)
-                && half.begun_at <= done.begun_at
-        };
-        self.0.retain(|_, half| !is_former(half));
-    }
-}
-
-/// A client that has proved who it is.
-pub(super) struct Proven {
-    pub(super) path: Path,
-    pub(super) header: Header,
-    pub(super) session: SessionName,
-    pub(super) first: [u8; 32],
-    pub(super) proof: Vec<u8>,
-    pub(super) offer: ClientOffer,
-    pub(super) secrets: Secrets,
-}
+/// Clients of which it is remembered that it was told that they may not connect.
+const TOLD_MAX: usize = 1024;
 
 impl Server {
     /// An open packet outside any connection.
@@ -128,9 +43,14 @@ impl Server {
     }
 
     /// Whether somebody may connect: who may not gets no answer at all.
-    fn permits(&mut self, path: Path, client: ClientId) -> bool {
+    pub(super) fn permits(&mut self, path: Path, client: ClientId) -> bool {
         let permits = !self.is_closed && self.config.directory.permits(path.peer, Some(client));
-        self.counters.not_permitted += u64::from(!permits);
+        if !permits && !self.is_closed {
+            self.counters.not_permitted += 1;
+            if self.told.len() < TOLD_MAX && self.told.insert(client) {
+                self.events.push_back(ServerEvent::NotAllowed { client, path });
+            }
+        }
         permits
     }
 
@@ -153,10 +73,7 @@ impl Server {
         if let Some(challenge) = self.half_opens.repeat(path, &header, request) {
             self.send_packet(path, challenge);
         } else if self.is_too_early(path, request.session.client, now) {
-            match self.throttle.is_first(request.attempt) {
-                true => self.counters.throttled += 1,
-                false => self.counters.duplicates += 1,
-            }
+            self.note_too_early(request.attempt);
         } else if self.may_begin(path, header, request, now) {
             if self.connections.values().any(|connection| connection.first == request.noise) {
                 // The client hears that it is accepted when it repeats its proof.
@@ -167,14 +84,22 @@ impl Server {
         }
     }
 
-    fn who(&self, path: Path, client: ClientId) -> Who {
+    pub(super) fn who(&self, path: Path, client: ClientId) -> Who {
         let has_session = self.names.range((client, 0)..=(client, u64::MAX)).next().is_some();
         Who { peer: path.peer, client, is_known: has_session || self.config.directory.is_listed(client) }
     }
 
-    fn is_too_early(&mut self, path: Path, client: ClientId, now: Instant) -> bool {
+    pub(super) fn is_too_early(&mut self, path: Path, client: ClientId, now: Instant) -> bool {
         let who = self.who(path, client);
         self.throttle.is_too_early(who, now)
+    }
+
+    /// An attempt has to wait; it counts once, however often it comes.
+    pub(super) fn note_too_early(&mut self, attempt: u64) {
+        match self.throttle.is_first(attempt) {
+            true => self.counters.throttled += 1,
+            false => self.counters.duplicates += 1,
+        }
     }
 
     /// Whether a handshake begins, which is what costs most of all that a stranger can ask for.
@@ -204,7 +129,7 @@ impl Server {
     }
 
     fn challenge(&mut self, path: Path, header: Header, request: &Request<'_>, now: Instant) -> Result<(), KeyError> {
-        let Some(port) = self.draw_port() else { return Ok(()) };
+        let Some(port) = self.draw_port(header) else { return Ok(()) };
         let config = &self.config;
         let psk = config.directory.psk(request.session.client).unwrap_or(config.psk);
         let offer = ServerOffer {
@@ -234,14 +159,18 @@ impl Server {
             begun_at: now,
             refused: None,
         };
-        self.half_opens.0.insert(port, half_open);
+        self.half_opens.insert(port, half_open);
         Ok(())
     }
 
-    /// A port that nobody has. With so many that none is found soon, the client comes again.
-    fn draw_port(&mut self) -> Option<u16> {
-        let is_free = |port: &u16| *port != 0 && !self.connections.contains_key(port) && !self.half_opens.has(*port);
-        (0..1000).map(|_| self.random.u32() as u16).find(is_free)
+    /// A port that nobody has, and that steers what the client sends to this shard. With so many that none is found soon, the client comes
+    /// again.
+    fn draw_port(&mut self, header: Header) -> Option<u16> {
+        let is_free = |server: &Server, port: u16| {
+            let is_unused = !server.connections.contains_key(&port) && !server.half_opens.has(port);
+            port != 0 && is_unused && server.steers_here(answering(header, port).connection())
+        };
+        (0..1000).find_map(|_| Some(self.random.u32() as u16).filter(|port| is_free(self, *port)))
     }
 
     pub(super) fn terms(&self, path: Path) -> Terms {
@@ -252,115 +181,6 @@ impl Server {
     pub(super) fn link(&self, path: Path) -> LinkLimits {
         let unknown = LinkLimits { packet_max_bytes: 1500, window_packets: 32 };
         self.config.links.get(usize::from(path.link.0)).copied().unwrap_or(unknown)
-    }
-
-    fn handle_proof(
-        &mut self,
-        path: Path,
-        header: Header,
-        (attempt, client): (u64, ClientId),
-        noise: &[u8],
-        now: Instant,
-    ) {
-        if let Some(connection) = self.connections.get_mut(&header.server_port) {
-            if connection.channel.is_of(path, &header) && connection.proof == noise {
-                let agreement = connection.agreement.write();
-                connection.channel.control(Class::Connection, agreement);
-                self.wake(header.server_port);
-            }
-            return;
-        }
-        let half = self.half_opens.0.get_mut(&header.server_port);
-        let is_of = |half: &&mut HalfOpen| {
-            (half.path, half.client_port, half.attempt, half.session.client)
-                == (path, header.client_port, attempt, client)
-        };
-        let Some(half) = half.filter(is_of) else {
-            self.counters.unknown_connection += 1;
-            return;
-        };
-        if let Some((_, proof)) = half.refused.as_ref().filter(|(refused, _)| refused == noise) {
-            let proof = *proof;
-            return self.refuse(path, header, attempt, ErrorCode::NotAuthentic, proof);
-        }
-        match half.responder.read(client, noise) {
-            Err(Misread::Garbage) => self.counters.not_authentic += 1,
-            Err(Misread::Guess { by }) => {
-                let proof = half.responder.refusal_key().prove(ErrorCode::NotAuthentic as u8, noise);
-                half.refused = Some((noise.to_vec(), proof));
-                let who = self.who(path, by);
-                self.throttle.failed(who, now);
-                self.counters.not_authentic += 1;
-                self.refuse(path, header, attempt, ErrorCode::NotAuthentic, proof);
-            }
-            Ok((payload, secrets)) => {
-                let (session, first) = (half.session, half.first);
-                let Ok(offer) = ClientOffer::read(&payload) else {
-                    self.counters.malformed += 1;
-                    return;
-                };
-                let proven = Proven { path, header, session, first, proof: noise.to_vec(), offer, secrets };
-                self.admit(proven, attempt, now);
-            }
-        }
-    }
-
-    /// Accepts a client that has proved who it is, or says why not.
-    fn admit(&mut self, proven: Proven, attempt: u64, now: Instant) {
-        let (path, header, noise) = (proven.path, proven.header, proven.proof.clone());
-        let port = header.server_port;
-        match self.find_disk(&proven) {
-            Ok(disk) => {
-                self.half_opens.establish(port);
-                if self.accept(proven, disk, now).is_err() {
-                    self.counters.not_authentic += 1;
-                }
-            }
-            Err(reason) => {
-                let half = self.half_opens.0.get(&port);
-                let proof = half.map(|half| half.responder.refusal_key().prove(reason as u8, &noise));
-                if let Some(proof) = proof {
-                    self.refuse(path, header, attempt, reason, proof);
-                }
-            }
-        }
-    }
-
-    fn find_disk(&self, proven: &Proven) -> Result<super::Disk, ErrorCode> {
-        let offer = &proven.offer;
-        let wanted = match &offer.volume[..] {
-            "" => Wanted::At(offer.disk_address),
-            name => Wanted::Named(name),
-        };
-        let disk = self.config.directory.disk(proven.session.client, wanted).ok_or(ErrorCode::NoSuchDisk)?;
-        let has_type = offer.disk_type == DiskType::Any || offer.disk_type == disk.disk_type;
-        if !has_type || disk.disk_type == DiskType::Any {
-            return Err(ErrorCode::DiskType);
-        }
-        let own =
-            self.names.get(&(proven.session.client, proven.session.run)).and_then(|nexus| self.sessions.get(nexus));
-        match own {
-            // A later session has taken its place: there is no way back.
-            Some(session) if session.name.epoch > proven.session.epoch => Err(ErrorCode::UnknownConnection),
-            // What it remembers is of another disk.
-            Some(session) if session.name.epoch == proven.session.epoch && session.disk.address != disk.address => {
-                Err(ErrorCode::NoSuchDisk)
-            }
-            None if self.is_full(proven.session.client) => Err(ErrorCode::Full),
-            _ => Ok(disk),
-        }
-    }
-
-    /// Whether there is no place for another session, of this client.
-    fn is_full(&self, client: ClientId) -> bool {
-        let own = self.names.range((client, 0)..=(client, u64::MAX)).count();
-        self.sessions.len() >= self.config.sessions_max || own >= self.config.sessions_of_client_max
-    }
-
-    fn refuse(&mut self, path: Path, header: Header, attempt: u64, reason: ErrorCode, proof: Proof) {
-        let header = Header { error: Some(reason), ..answering(header, header.server_port) };
-        let operation = Step::Refusal { attempt, proof: Some(proof) }.write();
-        self.send_loose(path, header, Class::Connection, &operation);
     }
 
     /// Of a connection that is not known: after a restart, clients learn so that they should come again. Who may not connect learns
@@ -374,7 +194,7 @@ impl Server {
         }
     }
 
-    fn send_loose(&mut self, path: Path, header: Header, class: Class, operation: &[u8]) {
+    pub(super) fn send_loose(&mut self, path: Path, header: Header, class: Class, operation: &[u8]) {
         self.send_packet(path, loose(header, class, operation));
     }
 }

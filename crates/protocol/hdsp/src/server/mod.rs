@@ -1,26 +1,37 @@
 //! The server's end: who has a connection, what their commands are, and what they are answered.
 
+mod accept;
 mod assembly;
 mod batch;
+mod commands;
 mod connection;
+mod half_opens;
 mod handshake;
+mod hoard;
+mod pages;
+mod proof;
+mod requests;
 mod session;
 mod types;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
-use sanwire_core::quota::{HINTS, LOOSE_PACKETS, Limiter};
-use sanwire_core::{ClientId, Deadlines, Instant, NexusId, Path};
+use sanwire_core::quota::{HINTS, LOOSE_PACKETS, Limiter, Usage};
+use sanwire_core::{ClientId, Deadlines, Instant, LinkId, NexusId, Path, SessionEnd};
 use sanwire_security::keys::Randomness;
 use sanwire_security::{Gate, Throttle};
 
-use self::connection::{Connection, Executing};
-use self::handshake::HalfOpens;
+pub(crate) use self::batch::sectors;
+use self::commands::Executing;
+use self::connection::Connection;
+use self::half_opens::HalfOpens;
 pub(crate) use self::handshake::loose;
+use self::hoard::Favoured;
 use self::session::Session;
 pub use self::types::{Answer, CommandHandle, Directory, Disk, LinkLimits, Request, ServerConfig, ServerEvent, Wanted};
-use crate::counters::Counters;
+use crate::counters::{ConnectionStatus, Counters, Handshakes};
+use crate::wire::connection::RELEASE;
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Header, PacketType};
 
@@ -44,15 +55,21 @@ pub struct Server {
     /// Sessions by their clients and runs.
     names: BTreeMap<(ClientId, u64), NexusId>,
     executing: BTreeMap<CommandHandle, Executing>,
+    /// Commands that sessions wait for before they begin, and those sessions.
+    followed: BTreeMap<CommandHandle, Vec<NexusId>>,
+    favoured: Option<Favoured>,
     deadlines: Deadlines<Key>,
     /// Connections that have something to send, perhaps.
     awake: VecDeque<u16>,
     loose: VecDeque<(Path, Packet)>,
     events: VecDeque<ServerEvent>,
     counters: Counters,
+    handshakes: Handshakes,
     next_nexus: u64,
     next_handle: u64,
     is_closed: bool,
+    /// Of whom it was told that they may not connect.
+    told: BTreeSet<ClientId>,
     /// Memory for what is decrypted.
     plain: Vec<u8>,
 }
@@ -62,6 +79,7 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         Server {
+            next_nexus: config.nexus_base + u64::from(config.shard),
             random: Randomness::new(config.seed),
             config,
             gate: Gate::default(),
@@ -72,14 +90,17 @@ impl Server {
             sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             executing: BTreeMap::new(),
+            followed: BTreeMap::new(),
+            favoured: None,
             deadlines: Deadlines::default(),
             awake: VecDeque::new(),
             loose: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
-            next_nexus: 0,
+            handshakes: Handshakes::default(),
             next_handle: 0,
             is_closed: false,
+            told: BTreeSet::new(),
             plain: Vec::new(),
         }
     }
@@ -89,6 +110,7 @@ impl Server {
         match Header::read(packet) {
             // What servers send is for clients.
             Ok(header) if header.from_server => self.counters.malformed += 1,
+            Ok(header) if !self.steers_here(header.connection()) => self.counters.misdirected += 1,
             Ok(header) if header.packet_type == PacketType::Pdu => self.handle_pdu(path, header, packet, now),
             Ok(_) => match RawPcu::read(packet) {
                 Ok(raw) if raw.pcu.is_sealed => self.handle_sealed(path, &raw, now),
@@ -97,6 +119,60 @@ impl Server {
             },
             Err(_) => self.counters.malformed += 1,
         }
+    }
+
+    /// Whether packets with these ports belong to this shard. Others come while the ports of all shards are opened, or one is away; who
+    /// has their connection is another one.
+    fn steers_here(&self, connection: u32) -> bool {
+        connection % self.config.shards.max(1) == self.config.shard
+    }
+
+    /// What a link can take has changed; connections stay as they are.
+    pub fn set_link(&mut self, link: LinkId, packet_max_bytes: u16) {
+        if let Some(known) = self.config.links.get_mut(usize::from(link.0)) {
+            known.packet_max_bytes = packet_max_bytes;
+        }
+    }
+
+    /// Ends the connection of a session, whose client comes again by another one: what was agreed on holds no longer.
+    pub fn disconnect_session(&mut self, nexus: NexusId, now: Instant) {
+        if let Some(port) = self.sessions.get(&nexus).and_then(|session| session.connection) {
+            self.farewell(port, RELEASE);
+            self.disconnect(port, now);
+        }
+    }
+
+    /// Rules may have changed: who may not connect is told of anew.
+    pub fn terms_changed(&mut self) {
+        self.told.clear();
+    }
+
+    /// Nothing new begins from now on. Connections end by [`Server::release_idle`].
+    pub fn admit_no_more(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Releases the connections on which nothing is under way: their clients have all answers.
+    pub fn release_idle(&mut self, now: Instant) {
+        let idle = self.connections.iter().filter(|(_, connection)| connection.channel.is_idle());
+        for port in idle.map(|(port, _)| *port).collect::<Vec<u16>>() {
+            self.farewell(port, RELEASE);
+            self.disconnect(port, now);
+        }
+    }
+
+    /// All connections.
+    pub fn connections(&self) -> impl Iterator<Item = ConnectionStatus> + '_ {
+        self.connections.values().map(|connection| {
+            let Connection { channel, nexus, agreement, .. } = connection;
+            ConnectionStatus {
+                nexus: *nexus,
+                path: channel.path,
+                protection: agreement.protection,
+                window_packets: agreement.window_packets,
+                traffic: channel.traffic(),
+            }
+        })
     }
 
     /// From now on connections of this session take so much: W, N, and a rate in bytes for each second (0: any).
@@ -136,6 +212,12 @@ impl Server {
         self.events.pop_front()
     }
 
+    /// How many events wait.
+    #[must_use]
+    pub fn events_waiting(&self) -> usize {
+        self.events.len()
+    }
+
     /// The next packet, and where it goes.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {
         if let Some(loose) = self.loose.pop_front() {
@@ -149,7 +231,7 @@ impl Server {
                 self.awake.push_back(port);
                 return Some((connection.channel.path, packet));
             }
-            if let Some(at) = connection.channel.poll_timeout() {
+            if let Some(at) = connection.poll_timeout() {
                 self.deadlines.note(Key::Connection(port), &mut connection.alarm, at);
             }
         }
@@ -172,9 +254,12 @@ impl Server {
                     if !connection.alarm.rings(at) {
                         continue;
                     }
-                    match connection.channel.handle_timeout(now) {
-                        true => self.wake(port),
-                        false => self.disconnect(port, now),
+                    match connection.handle_timeout(now) {
+                        true => {
+                            self.wake(port);
+                            self.feed(port, now);
+                        }
+                        false => self.release(port, now),
                     }
                 }
                 Key::Session(nexus) => self.session_due(nexus, at, now),
@@ -193,7 +278,7 @@ impl Server {
             self.release_batch(nexus);
         }
         if is_over {
-            self.close_session(nexus);
+            self.close_session(nexus, SessionEnd::Lost);
         }
         self.watch(nexus);
     }
@@ -202,6 +287,17 @@ impl Server {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// How the quotas for strangers are used.
+    pub fn quotas(&self) -> impl Iterator<Item = Usage> {
+        self.gate.usages().into_iter().chain(self.throttle.usages())
+    }
+
+    /// How handshakes have ended.
+    #[must_use]
+    pub fn handshakes(&self) -> Handshakes {
+        self.handshakes
     }
 
     /// How many sessions there are.

@@ -3,10 +3,13 @@
 //! Numbers of commands have 16 bits. A client uses one only when it has the answers to all that are 256 or more before it, so each
 //! number has a place among 256, and who is found there is the same command or one that is long over.
 
+use std::collections::VecDeque;
+
 use sanwire_ata::TaskFile;
 use sanwire_buffer::Region;
 use sanwire_core::{Alarm, Instant};
 
+use super::assembly::Whole;
 use super::batch::Batch;
 use super::types::{Answer, Disk};
 use crate::wire::connection::SessionName;
@@ -28,6 +31,8 @@ enum State {
 struct Slot {
     number: u16,
     state: State,
+    /// What its answer takes, or may take.
+    answer_bytes: u64,
 }
 
 /// What to do about a command that is whole.
@@ -52,37 +57,92 @@ pub(super) struct Session {
     pub(super) memory: Region,
     /// The port of its connection.
     pub(super) connection: Option<u16>,
+    /// Something authentic has come: its client has heard that it has this session.
+    pub(super) is_heard: bool,
     pub(super) orphaned_at: Instant,
     pub(super) alarm: Alarm,
     pub(super) batch: Batch,
+    /// Commands that are whole, and wait for their turn.
+    pub(super) ready: VecDeque<(u16, Whole)>,
+    /// What the disk has to end before this session begins: commands of sessions that it follows.
+    pub(super) predecessors: usize,
     slots: Vec<Option<Slot>>,
+    /// What all answers take, or may take, that have not arrived.
+    answers_bytes: u64,
 }
 
 impl Session {
     pub(super) fn new(name: SessionName, disk: Disk, memory: Region, now: Instant) -> Self {
         let slots = (0..COMMANDS_MAX).map(|_| None).collect();
         let (alarm, batch) = (Alarm::default(), Batch::default());
-        Session { name, disk, memory, connection: None, orphaned_at: now, alarm, batch, slots }
+        Session {
+            name,
+            disk,
+            memory,
+            connection: None,
+            is_heard: false,
+            orphaned_at: now,
+            alarm,
+            batch,
+            ready: VecDeque::new(),
+            predecessors: 0,
+            slots,
+            answers_bytes: 0,
+        }
     }
 
     fn slot(&mut self, number: u16) -> &mut Option<Slot> {
         &mut self.slots[usize::from(number % COMMANDS_MAX)]
     }
 
-    fn state(&mut self, number: u16) -> Option<&mut State> {
-        self.slot(number).as_mut().filter(|slot| slot.number == number).map(|slot| &mut slot.state)
+    fn own(&mut self, number: u16) -> Option<&mut Slot> {
+        self.slot(number).as_mut().filter(|slot| slot.number == number)
+    }
+
+    /// Whether a command has come whole before.
+    pub(super) fn knows(&self, number: u16) -> bool {
+        self.slots[usize::from(number % COMMANDS_MAX)].as_ref().is_some_and(|slot| slot.number == number)
+    }
+
+    /// The place of a command has this in it from now on.
+    fn put(&mut self, number: u16, slot: Option<Slot>) {
+        let bytes = slot.as_ref().map_or(0, |slot| slot.answer_bytes);
+        let before = std::mem::replace(self.slot(number), slot);
+        self.answers_bytes = self.answers_bytes + bytes - before.map_or(0, |before| before.answer_bytes);
+    }
+
+    /// The answer to a command takes so much.
+    fn weigh(&mut self, number: u16, bytes: u64) {
+        let Some(slot) = self.own(number) else { return };
+        let before = std::mem::replace(&mut slot.answer_bytes, bytes);
+        self.answers_bytes = self.answers_bytes + bytes - before;
+    }
+
+    /// Whether there is room for an answer of so many bytes beside those that have not arrived; for one there always is.
+    pub(super) fn has_room(&self, bytes: u64, room_bytes: u32) -> bool {
+        bytes == 0 || self.answers_bytes == 0 || self.answers_bytes + bytes <= room_bytes.into()
+    }
+
+    /// A command begins, whose answer may take so much.
+    pub(super) fn begin(&mut self, number: u16, bytes: u64) {
+        self.weigh(number, bytes);
     }
 
     /// A new connection takes over: its client waits for these commands and has the answers to all others that it gave.
     pub(super) fn connect(&mut self, port: u16, waiting: &Waiting) {
         self.connection = Some(port);
-        for slot in &mut self.slots {
-            let Some(Slot { number, state }) = slot else { continue };
+        self.forget_ready();
+        for place in 0..COMMANDS_MAX {
+            let Some(Slot { number, state, .. }) = &mut self.slots[usize::from(place)] else { continue };
+            let number = *number;
             match state {
                 State::Executing { is_asked, .. } => *is_asked = false,
-                State::Answered { .. } if waiting.is_settled(*number) => *state = State::Settled,
+                State::Answered { .. } if waiting.is_settled(number) => {
+                    *state = State::Settled;
+                    self.weigh(number, 0);
+                }
                 State::Answered { is_sent, .. } => *is_sent = false,
-                State::Sending => *slot = None,
+                State::Sending => self.put(number, None),
                 State::Settled => {}
             }
         }
@@ -91,14 +151,21 @@ impl Session {
     pub(super) fn disconnect(&mut self, now: Instant) {
         self.connection = None;
         self.orphaned_at = now;
+        self.forget_ready();
+    }
+
+    /// What has not begun the client gives again on its next connection.
+    fn forget_ready(&mut self) {
+        for (number, _) in std::mem::take(&mut self.ready) {
+            self.put(number, None);
+        }
     }
 
     /// A command has come whole.
     pub(super) fn ask(&mut self, number: u16, task_file: Option<TaskFile>) -> Asked {
-        let slot = self.slot(number);
-        let new = Some(Slot { number, state: State::Executing { task_file, is_asked: true } });
-        let Some(Slot { number: other, state }) = slot else {
-            *slot = new;
+        let new = Slot { number, state: State::Executing { task_file, is_asked: true }, answer_bytes: 0 };
+        let Some(Slot { number: other, state, .. }) = self.slot(number) else {
+            self.put(number, Some(new));
             return Asked::Execute;
         };
         if *other != number {
@@ -107,7 +174,7 @@ impl Session {
             if !is_older || matches!(state, State::Executing { .. }) {
                 return Asked::Refuse;
             }
-            *slot = new;
+            self.put(number, Some(new));
             return Asked::Execute;
         }
         match state {
@@ -127,21 +194,32 @@ impl Session {
     /// is executed again rather than kept when nobody has asked, or the connection ends.
     pub(super) fn answer(&mut self, number: u16, answer: &Answer, may_repeat: bool) -> Option<Option<TaskFile>> {
         let is_connected = self.connection.is_some();
-        let slot = self.slot(number).as_mut().filter(|slot| slot.number == number)?;
+        let slot = self.own(number)?;
         let State::Executing { task_file, is_asked } = slot.state else { return None };
         let is_asked = is_asked && is_connected;
         match (may_repeat, is_asked) {
             (true, true) => slot.state = State::Sending,
-            (true, false) => *self.slot(number) = None,
+            (true, false) => self.put(number, None),
             (false, is_sent) => slot.state = State::Answered { task_file, answer: answer.clone(), is_sent },
         }
+        self.weigh(number, answer.data_bytes());
         is_asked.then_some(task_file)
+    }
+
+    /// A command is not going to be executed. Gives whether the connection that lives waits for it.
+    pub(super) fn withdraw(&mut self, number: u16) -> bool {
+        let Some(Slot { state: State::Executing { is_asked, .. }, .. }) = self.own(number) else { return false };
+        let is_asked = *is_asked;
+        self.put(number, None);
+        is_asked && self.connection.is_some()
     }
 
     /// The client has the whole answer.
     pub(super) fn arrived(&mut self, number: u16) {
-        if let Some(state @ (State::Answered { is_sent: true, .. } | State::Sending)) = self.state(number) {
+        let state = self.own(number).map(|slot| &mut slot.state);
+        if let Some(state @ (State::Answered { is_sent: true, .. } | State::Sending)) = state {
             *state = State::Settled;
+            self.weigh(number, 0);
         }
     }
 }
@@ -155,7 +233,7 @@ mod tests {
 
     fn session() -> Session {
         let name = SessionName { client: ClientId([1; 16]), run: 1, epoch: 0 };
-        let disk = Disk { address: 0, disk_type: DiskType::Scsi, protection: Protection::Checksum };
+        let disk = Disk { address: 0, volume: [0; 16], disk_type: DiskType::Scsi, protection: Protection::Checksum };
         let mut session = Session::new(name, disk, Region::new(1 << 20).unwrap(), Instant::ZERO);
         session.connect(1, &Waiting::default());
         session

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use sanwire_ata::{Registers, TaskFile};
 use sanwire_buffer::{Region, Slice, Slices};
-use sanwire_core::{ClientId, NexusId, Path, Peer, Protection};
+use sanwire_core::{ClientId, NexusId, Path, Peer, Protection, SessionEnd};
 use sanwire_security::keys::{Identity, Psk};
 
 use crate::wire::DiskType;
 use crate::wire::discovery::Instance;
+use crate::wire::offer::VolumeId;
 
 /// What a link of a server can take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,10 +25,19 @@ pub struct LinkLimits {
 pub struct Disk {
     /// By which packets name it.
     pub address: u8,
+    /// Which volume it is: what has been answered about one is never taken for another that has its address later.
+    pub volume: VolumeId,
     /// Which commands it takes.
     pub disk_type: DiskType,
     /// How its data is guarded at least.
     pub protection: Protection,
+}
+
+impl Disk {
+    /// Whether what was answered of one is true of the other.
+    pub(super) fn is_same(&self, other: &Disk) -> bool {
+        (self.address, self.volume, self.disk_type) == (other.address, other.volume, other.disk_type)
+    }
 }
 
 /// Which disk a client wants.
@@ -56,8 +66,8 @@ pub trait Directory: Send {
         None
     }
 
-    /// A disk that this client may use.
-    fn disk(&self, client: ClientId, wanted: Wanted<'_>) -> Option<Disk>;
+    /// A disk that this client may use, taking commands of this type where it can; of [`DiskType::Any`], of whichever it likes best.
+    fn disk(&self, client: ClientId, wanted: Wanted<'_>, disk_type: DiskType) -> Option<Disk>;
 }
 
 /// How a server is configured.
@@ -74,7 +84,8 @@ pub struct ServerConfig {
     pub links: Vec<LinkLimits>,
     /// N: packets of a group, to begin with.
     pub group_packets: u16,
-    /// Data of writes that a session may have without answer.
+    /// Data of writes that a session may have without answer; and of answers that have not arrived, beyond which no further command
+    /// that reads begins.
     pub write_room_bytes: u32,
     /// Data of a command, at the most.
     pub transfer_max_bytes: u32,
@@ -88,6 +99,12 @@ pub struct ServerConfig {
     pub sessions_of_client_max: usize,
     /// M: packets of writes that are held before they are written.
     pub batch_packets: u32,
+    /// Which of how many servers behind one address this is: packets whose ports, as one number, are its own modulo `shards` are its own.
+    pub shard: u32,
+    /// How many there are.
+    pub shards: u32,
+    /// Its nexuses are numbered from here on, those of each shard differently.
+    pub nexus_base: u64,
     /// Where received data is put.
     pub memory: Region,
     /// Who may connect.
@@ -99,6 +116,20 @@ pub struct ServerConfig {
 /// A command, or several writes that are one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CommandHandle(pub(super) u64);
+
+impl CommandHandle {
+    /// The handle of which [`CommandHandle::number`] is this.
+    #[must_use]
+    pub fn new(number: u64) -> Self {
+        CommandHandle(number)
+    }
+
+    /// Its number, among all of the server.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0
+    }
+}
 
 /// What is to be executed.
 #[derive(Clone, Debug)]
@@ -116,7 +147,7 @@ pub enum Request {
         cdb: Vec<u8>,
         /// What it writes, in order.
         data: Vec<Slice>,
-        /// How much it may read, in bytes.
+        /// How much it may read, in bytes: no more than [`ServerConfig::transfer_max_bytes`].
         room_bytes: u32,
     },
 }
@@ -142,6 +173,14 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// How much was read.
+    pub(super) fn data_bytes(&self) -> u64 {
+        let (Answer::Ata { data, .. } | Answer::Scsi { data, .. }) = self;
+        data.as_ref().map_or(0, Slices::len) as u64
+    }
+}
+
 /// What the server tells.
 #[derive(Debug)]
 pub enum ServerEvent {
@@ -151,17 +190,62 @@ pub enum ServerEvent {
         nexus: NexusId,
         /// Whose.
         client: ClientId,
+        /// Drawn when the client was started.
+        run: u64,
         /// From where.
         path: Path,
         /// Which disk it uses.
         disk: Disk,
+        /// How its packets are guarded.
+        protection: Protection,
+        /// Its share of the memory for received data.
+        memory: Region,
     },
-    /// A session is over. Its commands end by themselves, and their answers are for nobody.
-    SessionClosed {
+    /// A client goes on with its session by a new connection.
+    SessionResumed {
+        /// Which.
+        nexus: NexusId,
+        /// Where the client is now.
+        path: Path,
+        /// How its packets are guarded.
+        protection: Protection,
+    },
+    /// A session has no connection for now.
+    Disconnected {
         /// Which.
         nexus: NexusId,
     },
-    /// Execute this and call [`super::Server::reply`].
+    /// A session is over, and nobody hears the answers to its commands any more. They are to be told of all the same, by
+    /// [`super::Server::reply`] or [`super::Server::withdraw`], when they cannot reach the disk any more.
+    SessionClosed {
+        /// Which.
+        nexus: NexusId,
+        /// Why.
+        end: SessionEnd,
+    },
+    /// Somebody who may not connect asks, and gets no answer. Of each client it is told once, until [`super::Server::terms_changed`].
+    NotAllowed {
+        /// As whom it comes; anybody can say so.
+        client: ClientId,
+        /// Where from.
+        path: Path,
+    },
+    /// A handshake of somebody who does not know the password, or is not the client that it names.
+    WrongPassword {
+        /// The client whose key it has.
+        client: ClientId,
+        /// Where from.
+        path: Path,
+    },
+    /// Somebody who has proved who it is broke the rules, and has lost its connection.
+    Violation {
+        /// Who.
+        client: ClientId,
+        /// Where from.
+        path: Path,
+    },
+    /// Execute this and call [`super::Server::reply`], or [`super::Server::withdraw`] if it was not executed: one of them for every
+    /// command, also when its session is over.
     Command {
         /// For the reply.
         handle: CommandHandle,

@@ -14,6 +14,8 @@
 //!
 //! 1, 2, 3, 5 and 6 are open. A session is a client id and a run; that of a higher epoch takes the place of those before.
 
+use std::time::Duration;
+
 use sanwire_core::ClientId;
 use sanwire_security::Cookie;
 use sanwire_security::handshake::{Mark, Proof};
@@ -35,6 +37,9 @@ pub const RELEASE: u8 = 7;
 
 /// That of the answer.
 pub const RELEASED: u8 = 8;
+
+/// A server waits so long for the proof after its challenge; no proof is accepted later.
+pub const PROOF_MAX: Duration = Duration::from_secs(5);
 
 /// What all prologues begin with: no other protocol's handshake can be taken for one of HDSP.
 const PROLOGUE: &[u8] = b"sanwire hdsp 1";

@@ -9,7 +9,7 @@
 //!                  is not answered, 2 bytes number of the next command, 32 bytes: of those between a bit each, set for those that are
 //!                  not answered, the oldest first and in the highest bit
 //! agreement        1 byte operation code (4), 1 byte disk type, 1 byte disk address, 1 byte protection, 4 bytes W, 2 bytes N,
-//!                  2 bytes data of each packet, 1 byte: 1 if the server knows the session
+//!                  2 bytes data of each packet, 1 byte: 1 if the server knows the session, 16 bytes: which volume the disk is
 //! ```
 
 use sanwire_core::Protection;
@@ -23,6 +23,9 @@ pub const COMMANDS_MAX: u16 = 256;
 
 /// A bit for each of them.
 const BITMAP_BYTES: usize = COMMANDS_MAX as usize / 8;
+
+/// Which volume a disk is: no two have the same, whatever their addresses.
+pub type VolumeId = [u8; 16];
 
 /// What an end can take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +99,8 @@ pub struct Agreement {
     pub data_bytes: u16,
     /// Whether the server remembers what it has answered this session.
     pub is_known: bool,
+    /// Which volume the disk is.
+    pub volume: VolumeId,
 }
 
 impl Waiting {
@@ -121,13 +126,22 @@ impl Waiting {
     }
 }
 
+/// The least that an end may take in one packet: whatever the disk, a sector fits into that, with all that may stand before it.
+pub const PACKET_MIN_BYTES: u16 = 1024;
+
 impl Terms {
     fn read(reader: &mut Reader<'_>) -> Result<Terms, Malformed> {
         let terms =
             Terms { packet_max_bytes: reader.u16()?, window_packets: reader.u32()?, group_packets: reader.u16()? };
         let is_possible =
             terms.window_packets > 0 && (1..=super::pdu::GROUP_PACKETS_MAX).contains(&terms.group_packets);
-        if is_possible { Ok(terms) } else { Err(Malformed::Field("W or N")) }
+        if !is_possible {
+            return Err(Malformed::Field("W or N"));
+        }
+        if terms.packet_max_bytes < PACKET_MIN_BYTES {
+            return Err(Malformed::Field("packet size"));
+        }
+        Ok(terms)
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -223,6 +237,7 @@ impl Agreement {
                 1 => true,
                 _ => return Err(Malformed::Field("session")),
             },
+            volume: reader.array()?,
         };
         reader.end()?;
         let is_possible = agreement.disk_type != DiskType::Any
@@ -241,6 +256,7 @@ impl Agreement {
         out.extend_from_slice(&self.group_packets.to_be_bytes());
         out.extend_from_slice(&self.data_bytes.to_be_bytes());
         out.push(self.is_known.into());
+        out.extend_from_slice(&self.volume);
         out
     }
 }
@@ -285,6 +301,7 @@ mod tests {
             group_packets: 32,
             data_bytes: 8192,
             is_known: true,
+            volume: [5; 16],
         };
         assert_eq!(Agreement::read(&agreement.write()), Ok(agreement));
         assert!(Agreement::read(&Agreement { data_bytes: 100, ..agreement }.write()).is_err());

@@ -1,6 +1,12 @@
 //! Both ends in one thread, without a network: who gets in, what is refused, and what strangers cost.
 
 mod dissection;
+mod guesses;
+mod links;
+mod memory;
+mod sessions;
+mod shards;
+mod succession;
 mod world;
 
 use std::time::Duration;
@@ -225,4 +231,26 @@ fn no_packet_of_a_connection_can_be_changed_or_come_from_elsewhere() {
     assert_eq!((world.server.sessions(), world.asked.len()), before);
     assert_eq!(world.server.counters().violations, 0);
     assert!(world.client.is_connected());
+}
+
+/// Packets that are acknowledged already, but damaged: only who has the keys can ask for their acknowledgement again.
+#[test]
+fn what_is_not_authentic_is_never_acknowledged() {
+    let mut world = World::new(Habits::default());
+    world.ends(write(DiskType::Sata, 0, &[1; 512]));
+    let is_data = |packet: &&Vec<u8>| packet[0] & 8 == 0 && packet[2] >> 4 == 1;
+    let mut packet = world.sent.iter().find(is_data).unwrap().clone();
+    let acknowledgements = |world: &World| {
+        world.sent.iter().filter(|packet| packet[0] & 8 != 0 && packet[2] >> 4 == 2 && packet[8] == 3).count()
+    };
+    let before = acknowledgements(&world);
+    let feed = |world: &mut World, packet: &[u8]| {
+        world.server.handle_input(path(1), packet, world.now);
+        world.wait(Duration::from_millis(10));
+        acknowledgements(world) - before
+    };
+    *packet.last_mut().unwrap() ^= 1;
+    assert_eq!(feed(&mut world, &packet), 0);
+    *packet.last_mut().unwrap() ^= 1;
+    assert_eq!(feed(&mut world, &packet), 1, "an acknowledgement may have been lost");
 }

@@ -1,11 +1,13 @@
 //! A server with a disk and a client, and a link on which nothing is lost.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_ata::{DEVICE_LBA, Registers, TaskFile, command_code};
 use sanwire_buffer::{Frame, Region, Slice, Slices};
-use sanwire_core::{ClientId, Instant, LinkId, MacAddress, Path, Peer, Protection};
-use sanwire_hdsp::wire::DiskType;
+use sanwire_core::{ClientId, Instant, LinkId, MacAddress, NexusId, Path, Peer, Protection};
+use sanwire_hdsp::wire::pcu::RawPcu;
+use sanwire_hdsp::wire::{Class, DiskType};
 use sanwire_hdsp::{
     Answer, Client, ClientConfig, ClientEvent, Command, CommandHandle, Directory, Disk, LinkLimits, Order, Outcome,
     Request, Server, ServerConfig, ServerEvent, Wanted,
@@ -24,6 +26,8 @@ pub struct Habits {
     pub is_listed: bool,
     /// Everybody may connect.
     pub is_open: bool,
+    /// What the server has for received data.
+    pub memory_bytes: usize,
 }
 
 impl Default for Habits {
@@ -36,14 +40,17 @@ impl Default for Habits {
             volume: "v",
             is_listed: true,
             is_open: false,
+            memory_bytes: 8 << 20,
         }
     }
 }
 
-struct Door {
+/// What the server offers, which may change at any time.
+#[derive(Clone)]
+pub struct Door {
     client: Option<ClientId>,
     is_open: bool,
-    disk: Disk,
+    pub disk: Arc<Mutex<Option<Disk>>>,
 }
 
 impl Directory for Door {
@@ -51,9 +58,78 @@ impl Directory for Door {
         self.is_open || client.is_none() || client == self.client
     }
 
-    fn disk(&self, _: ClientId, wanted: Wanted<'_>) -> Option<Disk> {
-        (wanted == Wanted::Named("v")).then_some(self.disk)
+    fn disk(&self, _: ClientId, wanted: Wanted<'_>, _: DiskType) -> Option<Disk> {
+        self.disk.lock().unwrap().filter(|_| wanted == Wanted::Named("v"))
     }
+}
+
+/// Who has sent a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sender {
+    Client,
+    Server,
+}
+
+/// Whether a packet is lost: who has sent it, and its bytes.
+pub type Loses = Box<dyn FnMut(Sender, &[u8]) -> bool>;
+
+/// The server's end, of this run of it.
+pub fn server(door: &Door, run: u8, memory: &Region) -> Server {
+    shard_of_server(door, run, memory, (0, 1))
+}
+
+/// The end of one of so many shards.
+pub fn shard_of_server(door: &Door, run: u8, memory: &Region, (shard, shards): (u32, u32)) -> Server {
+    Server::new(ServerConfig {
+        name: "vault".into(),
+        identity: Identity::from_private([2; 32]).unwrap(),
+        psk: [9; 32],
+        instance: [run; 16],
+        links: limits(),
+        group_packets: 32,
+        write_room_bytes: 1 << 20,
+        transfer_max_bytes: 1 << 20,
+        keep_alive: Duration::from_secs(1),
+        linger: Duration::from_secs(60),
+        sessions_max: 8,
+        sessions_of_client_max: 4,
+        batch_packets: 256,
+        shard,
+        shards,
+        nexus_base: 300,
+        memory: memory.clone(),
+        directory: Box::new(door.clone()),
+        seed: [run + 2; 32],
+    })
+}
+
+fn limits() -> Vec<LinkLimits> {
+    vec![LinkLimits { packet_max_bytes: 1500, window_packets: 64 }]
+}
+
+/// A client that differs from others by its run.
+pub fn client(habits: Habits, run: u8, places: Vec<Path>, now: Instant) -> Client {
+    let config = ClientConfig {
+        identity: Identity::from_private([1; 32]).unwrap(),
+        psk: habits.client_psk,
+        server_name: "vault".into(),
+        server_key: None,
+        volume: habits.volume.into(),
+        disk_address: 0,
+        disk_type: habits.wanted,
+        protection: Protection::Checksum,
+        links: limits(),
+        places,
+        group_packets: 32,
+        patience: Duration::from_secs(30),
+        seed: [run + 3; 32],
+    };
+    Client::new(config, now)
+}
+
+/// Whether a packet says that a client is accepted, or releases its connection.
+pub fn is_acceptance(packet: &[u8]) -> bool {
+    RawPcu::read(packet).is_ok_and(|raw| raw.pcu.is_sealed && raw.pcu.class == Class::Connection)
 }
 
 /// The station with this number.
@@ -64,6 +140,15 @@ pub fn path(station: u8) -> Path {
 pub struct World {
     pub server: Server,
     pub client: Client,
+    /// Another client, of the station with number 2, and what it tells.
+    pub other: Option<Client>,
+    pub other_events: Vec<ClientEvent>,
+    pub memory: Region,
+    pub door: Door,
+    pub loses: Loses,
+    /// Sessions that have begun, and those that are over.
+    pub opened: Vec<NexusId>,
+    pub closed: Vec<NexusId>,
     pub now: Instant,
     /// All packets that were sent.
     pub sent: Vec<Vec<u8>>,
@@ -77,47 +162,21 @@ pub struct World {
 
 impl World {
     pub fn new(habits: Habits) -> Self {
-        let [client, server] = [[1; 32], [2; 32]].map(|private| Identity::from_private(private).unwrap());
-        let limits = vec![LinkLimits { packet_max_bytes: 1500, window_packets: 64 }];
-        let disk = Disk { address: 3, disk_type: habits.disk_type, protection: habits.protection };
-        let listed = habits.is_listed.then(|| client.client_id());
-        let server = Server::new(ServerConfig {
-            name: "vault".into(),
-            identity: server,
-            psk: [9; 32],
-            instance: [1; 16],
-            links: limits.clone(),
-            group_packets: 32,
-            write_room_bytes: 1 << 20,
-            transfer_max_bytes: 1 << 20,
-            keep_alive: Duration::from_secs(1),
-            linger: Duration::from_secs(60),
-            sessions_max: 8,
-            sessions_of_client_max: 4,
-            batch_packets: 256,
-            memory: Region::new(8 << 20).unwrap(),
-            directory: Box::new(Door { client: listed, is_open: habits.is_open, disk }),
-            seed: [3; 32],
-        });
-        let config = ClientConfig {
-            identity: client,
-            psk: habits.client_psk,
-            server_name: "vault".into(),
-            server_key: None,
-            volume: habits.volume.into(),
-            disk_address: 0,
-            disk_type: habits.wanted,
-            protection: Protection::Checksum,
-            links: limits,
-            places: vec![path(0)],
-            group_packets: 32,
-            patience: Duration::from_secs(30),
-            seed: [4; 32],
-        };
+        let disk = Disk { address: 3, volume: [7; 16], disk_type: habits.disk_type, protection: habits.protection };
+        let listed = habits.is_listed.then(|| Identity::from_private([1; 32]).unwrap().client_id());
+        let door = Door { client: listed, is_open: habits.is_open, disk: Arc::new(Mutex::new(Some(disk))) };
         let now = Instant::ZERO + Duration::from_secs(1);
+        let memory = Region::new(habits.memory_bytes).unwrap();
         World {
-            server,
-            client: Client::new(config, now),
+            server: server(&door, 1, &memory),
+            memory,
+            other: None,
+            other_events: Vec::new(),
+            client: client(habits, 1, vec![path(0)], now),
+            door,
+            loses: Box::new(|_, _| false),
+            opened: Vec::new(),
+            closed: Vec::new(),
             now,
             sent: Vec::new(),
             asked: Vec::new(),
@@ -127,16 +186,48 @@ impl World {
         }
     }
 
+    /// The server dies, and another run of it begins, which says that it is this one.
+    pub fn restart(&mut self, run: u8) {
+        self.server = server(&self.door, run, &self.memory);
+        self.done = self.asked.len();
+    }
+
+    /// The disk is another one, or none.
+    pub fn change_disk(&mut self, change: impl Fn(&mut Option<Disk>)) {
+        change(&mut self.door.disk.lock().unwrap());
+    }
+
+    /// Executes what was asked so far, in order.
+    pub fn execute_all(&mut self) {
+        while self.done < self.asked.len() {
+            self.execute_next();
+        }
+    }
+
+    /// What was asked so far is not executed.
+    pub fn skip(&mut self) {
+        self.done = self.asked.len();
+    }
+
+    fn execute_next(&mut self) {
+        let (handle, request) = self.asked[self.done].clone();
+        self.done += 1;
+        let (answer, may_repeat) = self.execute(&request);
+        self.server.reply(handle, &answer, may_repeat, self.now);
+    }
+
     /// Lets time pass, and gives what the client tells.
     pub fn wait(&mut self, time: Duration) -> Vec<ClientEvent> {
         let (until, mut events) = (self.now + time, Vec::new());
         loop {
             while self.exchange() {}
             events.extend(std::iter::from_fn(|| self.client.poll_event()));
-            let next = self.client.poll_timeout().into_iter().chain(self.server.poll_timeout()).min();
+            let other = self.other.as_ref().and_then(Client::poll_timeout);
+            let next = self.client.poll_timeout().into_iter().chain(self.server.poll_timeout()).chain(other).min();
             let Some(at) = next.filter(|at| *at <= until) else { break };
             self.now = self.now.max(at);
             self.client.handle_timeout(self.now);
+            self.other.iter_mut().for_each(|other| other.handle_timeout(self.now));
             self.server.handle_timeout(self.now);
         }
         self.now = until;
@@ -148,26 +239,45 @@ impl World {
         while let Some((to, packet)) = self.client.poll_transmit(self.now) {
             let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
             assert!(to == path(0) && bytes.len() <= 1500);
-            self.server.handle_input(path(1), &bytes, self.now);
+            if !(self.loses)(Sender::Client, &bytes) {
+                self.server.handle_input(path(1), &bytes, self.now);
+            }
             self.sent.push(bytes);
             is_any = true;
         }
+        if let Some(other) = &mut self.other {
+            while let Some((_, packet)) = other.poll_transmit(self.now) {
+                let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+                self.server.handle_input(path(2), &bytes, self.now);
+                is_any = true;
+            }
+            self.other_events.extend(std::iter::from_fn(|| other.poll_event()));
+        }
         while let Some(event) = self.server.poll_event() {
-            if let ServerEvent::Command { handle, request, .. } = event {
-                self.asked.push((handle, request));
+            match event {
+                ServerEvent::Command { handle, request, .. } => self.asked.push((handle, request)),
+                ServerEvent::SessionOpened { nexus, .. } => self.opened.push(nexus),
+                ServerEvent::SessionClosed { nexus, .. } => self.closed.push(nexus),
+                ServerEvent::SessionResumed { .. }
+                | ServerEvent::Disconnected { .. }
+                | ServerEvent::NotAllowed { .. }
+                | ServerEvent::WrongPassword { .. }
+                | ServerEvent::Violation { .. } => {}
             }
         }
         while self.executes && self.done < self.asked.len() {
-            let (handle, request) = self.asked[self.done].clone();
-            self.done += 1;
-            let (answer, may_repeat) = self.execute(&request);
-            self.server.reply(handle, &answer, may_repeat, self.now);
+            is_any = true;
+            self.execute_next();
         }
         while let Some((to, packet)) = self.server.poll_transmit(self.now) {
             let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
             if to == path(1) {
-                self.client.handle_input(path(0), &bytes, self.now);
+                if !(self.loses)(Sender::Server, &bytes) {
+                    self.client.handle_input(path(0), &bytes, self.now);
+                }
                 self.sent.push(bytes);
+            } else if let Some(other) = self.other.as_mut().filter(|_| to == path(2)) {
+                other.handle_input(path(0), &bytes, self.now);
             }
             is_any = true;
         }
@@ -198,7 +308,9 @@ impl World {
         self.client.order(order, self.now).unwrap();
         let events = self.wait(Duration::from_secs(1));
         let ended = events.into_iter().find_map(|event| match event {
-            ClientEvent::Ended { outcome, data, .. } => Some((outcome, data.map(|data| data.to_vec()))),
+            ClientEvent::Ended { outcome, data, data_bytes, .. } => {
+                Some((outcome, data.map(|data| data[..data_bytes].to_vec())))
+            }
             _ => None,
         });
         ended.expect("it ends")

@@ -63,6 +63,15 @@ fn a_sender_that_contradicts_itself_and_one_that_exceeds_the_window_are_found() 
 }
 
 #[test]
+fn a_sender_that_has_used_up_half_of_its_numbers_is_worn() {
+    let mut incoming = Incoming::new(100, 32);
+    incoming.next_group = GROUPS_MAX / 2 - 1;
+    assert!(!incoming.is_worn());
+    note(&mut incoming, (GROUPS_MAX / 2 - 1, 0), true);
+    assert!(incoming.is_worn());
+}
+
+#[test]
 fn a_group_of_the_largest_size_is_acknowledged() {
     let mut incoming = Incoming::new(100, 256);
     (0..255).for_each(|serial| note(&mut incoming, (0, serial), false));

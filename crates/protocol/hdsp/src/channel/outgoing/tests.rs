@@ -61,6 +61,26 @@ fn only_what_is_missed_is_sent_again_and_as_it_was() {
 }
 
 #[test]
+fn no_change_makes_more_of_what_was_agreed() {
+    let mut outgoing = outgoing(4, 2, 12);
+    outgoing.change(1000, 256, 0, NOW);
+    assert_eq!(outgoing.acknowledged(&Ack { room_packets: 1000, ..ack((0, 0), (0, 0)) }, NOW), Some(Vec::new()));
+    let sent = drain(&mut outgoing, NOW);
+    assert_eq!(sent.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+    assert_eq!(outgoing.group_limit, 2);
+}
+
+#[test]
+fn numbers_of_groups_never_come_again() {
+    let mut outgoing = outgoing(100, 2, 12);
+    outgoing.next = (GROUPS_MAX - 3, 0);
+    assert!(outgoing.is_worn());
+    let sent = drain(&mut outgoing, NOW);
+    assert_eq!(sent.last().map(|(place, _)| *place), Some((GROUPS_MAX - 2, 1)));
+    assert_eq!(sent.len(), 4);
+}
+
+#[test]
 fn what_was_never_sent_is_not_acknowledged() {
     let mut outgoing = outgoing(100, 4, 2);
     drain(&mut outgoing, NOW);

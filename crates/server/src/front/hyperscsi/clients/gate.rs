@@ -20,9 +20,7 @@ impl Admission for Gate {
     }
 
     fn psk(&self, client: ClientId) -> Option<Psk> {
-        let table = self.0.table.load();
-        let own = table.get(client).and_then(|client| client.psk);
-        Some(own.unwrap_or(table.psk).0)
+        Some(self.0.psk(client))
     }
 
     fn window_max_packets(&self, client: ClientId) -> Option<u32> {

@@ -2,6 +2,7 @@
 
 mod compression;
 mod config;
+mod disks;
 mod gate;
 mod names;
 mod prospect;
@@ -24,7 +25,7 @@ pub use self::config::{ClientConfig, ClientError, ClientSettings, NoSecret, Secr
 pub(crate) use self::gate::Gate;
 pub(crate) use self::prospect::Prospect;
 use self::state::{Changes, ClientsFile};
-use self::views::Views;
+use self::views::{Viewer, Views};
 use crate::allow::AllowList;
 use crate::kept::{Changed, StateError};
 
@@ -221,17 +222,18 @@ impl Clients {
 
     /// The units that a client sees, and changes nothing of in a session that is read only; they follow what it may see until [`Clients::leave`].
     pub(crate) fn enter(&self, client: ClientId, peer: Peer, is_read_only: bool) -> Arc<LogicalUnits> {
-        self.views.enter((client, is_read_only), peer, || self.table.load().terms(client, peer, self.local))
+        let viewer = Viewer { client, is_read_only, only: None };
+        self.views.enter(viewer, peer, || self.table.load().terms(client, peer, self.local))
     }
 
     /// The units that a client sees who has [`Clients::enter`]ed.
     pub(crate) fn seen_by(&self, client: ClientId, is_read_only: bool) -> Option<Arc<LogicalUnits>> {
-        self.views.seen_by((client, is_read_only))
+        self.views.seen_by(&Viewer { client, is_read_only, only: None })
     }
 
     /// A session is over that had [`Clients::enter`]ed.
     pub(crate) fn leave(&self, client: ClientId, is_read_only: bool) {
-        self.views.leave((client, is_read_only));
+        self.views.leave(&Viewer { client, is_read_only, only: None });
     }
 
     /// Shows each client what it may see, after volumes with these numbers came or went.

@@ -288,3 +288,21 @@ fn a_name_that_two_clients_have_finds_neither_and_their_ids_find_both() {
     assert!(matches!(refused, ChangeError::Client(ClientError::NameTaken(_))), "{refused}");
     clients.change(Change::Reset(&BOB.to_string())).unwrap();
 }
+
+#[test]
+fn a_session_with_one_volume_sees_it_as_long_as_its_client_may() {
+    let clients = clients(&[ClientConfig { volumes: vec!["vm-*".parse().unwrap()], ..named(ALICE, "alice") }]);
+    let [one, other] = ["vm-2", "backup"].map(|volume| Some(Arc::from(volume)));
+    let all = clients.enter_disk(ALICE, anywhere(), None);
+    let (mine, others) =
+        (clients.enter_disk(ALICE, anywhere(), one.clone()), clients.enter_disk(ALICE, anywhere(), other));
+    assert_eq!(
+        (seen(&all), seen(&mine), seen(&others)),
+        (vec!["vm-1".into(), "vm-2".into()], vec!["vm-2".into()], vec![])
+    );
+    assert!(clients.may_see(ALICE, "vm-2") && !clients.may_see(ALICE, "backup") && clients.may_see(BOB, "backup"));
+    clients.change(Change::Set("alice", &settings(|alice| alice.volumes = Some(vec!["vm-1".into()])))).unwrap();
+    assert_eq!((seen(&all), seen(&mine)), (vec!["vm-1".into()], vec![]));
+    clients.leave_disk(ALICE, one.clone());
+    assert!(clients.disk_seen_by(ALICE, one).is_none() && clients.disk_seen_by(ALICE, None).is_some());
+}

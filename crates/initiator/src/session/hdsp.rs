@@ -1,0 +1,371 @@
+//! A session by HDSP, with one disk of a server, or with the server as a whole to see what it has. A link that goes away and comes back
+//! is an outage like any other.
+
+mod ata;
+mod discover;
+mod terms;
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use sanwire_buffer::{Frame, Packet, Slices};
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_core::{Instant, Lun, Path, Protection};
+use sanwire_hdsp::wire::{DiskType, ErrorCode};
+use sanwire_hdsp::{Client, ClientEvent, Command, CommandId, Order as WireOrder, Outcome, ServerInfo as WireServer};
+use sanwire_io::{Clock, Waker};
+use sanwire_scsi::Status;
+
+use self::ata::AtaDisk;
+pub use self::discover::{HdspFound, hdsp_servers};
+use self::terms::{config, deadline, no_answer, refusal};
+use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
+use crate::endpoint::{ConnectError, Endpoint};
+use crate::options::ClientOptions;
+use crate::ports::Ports;
+use crate::url::HdspServer;
+use crate::volume::WireUnit;
+
+/// Packets taken from the ports before the driver looks at anything else.
+const RECEIVE_BUDGET: usize = 64;
+
+/// Packets sent before the driver looks for what has arrived.
+const TRANSMIT_BUDGET: usize = 256;
+
+/// How often the ports are looked after while there is no connection.
+const TEND_EVERY: Duration = Duration::from_secs(2);
+
+/// Commands that wait for their answers.
+const COMMANDS_MAX: u16 = 128;
+
+/// The address that is no disk's: the server as a whole, as one SCSI target.
+const SERVER_ADDRESS: u8 = 0xff;
+
+/// How commands are given.
+enum Form {
+    /// As they are.
+    Scsi,
+    /// To the server as a whole: each with the LUN before it.
+    WithLun,
+    /// As commands of an ATA disk.
+    Ata(Box<AtaDisk>),
+}
+
+/// The client's end of the protocol and its ports.
+pub(crate) struct Hdsp {
+    protocol: Client,
+    ports: Ports,
+    form: Form,
+    server: Option<WireServer>,
+    /// What the volume is called, where it is named by that.
+    volume: Option<String>,
+    /// Orders that the protocol could not take.
+    refused_orders: u64,
+    reconnect_patience: Option<Duration>,
+    /// When there is no more waiting for a connection.
+    patience_ends: Option<Instant>,
+    was_connected: bool,
+    is_over: bool,
+    /// The server has forgotten what was given, and somebody sees first whether the disk is the same.
+    holds_after_restart: bool,
+    /// Why the server did not want us when it was asked last.
+    refused: Option<Failure>,
+    events: VecDeque<Event>,
+    tend_at: Instant,
+}
+
+impl Hdsp {
+    pub(crate) fn open(
+        server: &HdspServer,
+        volume: Option<&str>,
+        options: &ClientOptions,
+        now: Instant,
+    ) -> Result<Hdsp, ConnectError> {
+        if server.is_everybody() {
+            return Err(ConnectError::NoTarget { host: server.to_string() });
+        }
+        let Endpoint { ports, places, .. } = discover::locate(server, options)?;
+        let config = config(server, volume, options, (&ports, places))?;
+        Ok(Hdsp {
+            protocol: Client::new(config, now),
+            ports,
+            form: Form::Scsi,
+            server: None,
+            volume: volume.filter(|volume| !volume.starts_with('@')).map(ToOwned::to_owned),
+            refused_orders: 0,
+            reconnect_patience: options.reconnect_patience,
+            patience_ends: deadline(now, options.connect_patience),
+            was_connected: false,
+            is_over: false,
+            holds_after_restart: false,
+            refused: None,
+            events: VecDeque::new(),
+            tend_at: now + TEND_EVERY,
+        })
+    }
+
+    fn info(&self, server: &WireServer) -> ServerInfo {
+        ServerInfo {
+            name: server.name.clone(),
+            commands_max: COMMANDS_MAX,
+            transfer_max_bytes: server.transfer_max_bytes.min(TRANSFER_MAX_BYTES as u32),
+            transfer_limit_bytes: server.transfer_max_bytes,
+            unit: WireUnit::Packet(self.ports.end(server.path.link).packet_max_bytes),
+            public_key: Some(server.key),
+            rate_cap_bytes_per_second: None,
+        }
+    }
+
+    fn take(&mut self, event: ClientEvent, now: Instant) {
+        match event {
+            ClientEvent::Connected(server) => self.connected(server, now),
+            ClientEvent::Disconnected => {
+                self.patience_ends = self.reconnect_patience.and_then(|patience| deadline(now, patience));
+                self.events.push_back(Event::Lost { announced: false });
+            }
+            ClientEvent::Forgotten if !self.holds_after_restart => self.protocol.resume(now),
+            ClientEvent::Forgotten => {}
+            ClientEvent::Refused(reason) => self.refused_for(reason),
+            ClientEvent::Ended { id, outcome, data, data_bytes } => self.ended(id, outcome, data, data_bytes),
+        }
+    }
+
+    fn connected(&mut self, server: WireServer, now: Instant) {
+        (self.patience_ends, self.refused) = (None, None);
+        let is_resumed = server.is_resumed && self.was_connected;
+        self.was_connected = true;
+        let info = self.info(&server);
+        let (disk_type, address) = (server.disk_type, server.disk_address);
+        self.server = Some(server);
+        match (disk_type, &mut self.form) {
+            (DiskType::Ata | DiskType::Sata, Form::Ata(disk)) => {
+                if !is_resumed || !disk.is_known() {
+                    return disk.identify(&mut self.protocol, now);
+                }
+            }
+            (DiskType::Ata | DiskType::Sata, _) => {
+                let name = self.volume.clone().unwrap_or_else(|| format!("disk{address}"));
+                let mut disk = AtaDisk::new(name);
+                disk.identify(&mut self.protocol, now);
+                self.form = Form::Ata(Box::new(disk));
+                return;
+            }
+            _ if address == SERVER_ADDRESS => self.form = Form::WithLun,
+            _ => self.form = Form::Scsi,
+        }
+        self.events.push_back(Event::Connected { server: info, resumed: is_resumed });
+    }
+
+    /// What the server says will hardly change: at the first try the user hears it at once.
+    fn refused_for(&mut self, reason: ErrorCode) {
+        let failure = refusal(reason);
+        let is_final = matches!(
+            reason,
+            ErrorCode::NoSuchDisk | ErrorCode::DiskType | ErrorCode::NotAuthentic | ErrorCode::Parameters
+        );
+        self.refused = Some(failure.clone());
+        if is_final && !self.was_connected {
+            self.give_up(failure);
+        }
+    }
+
+    fn give_up(&mut self, failure: Failure) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.patience_ends = None;
+            self.protocol.close();
+            self.events.push_back(Event::GivenUp(failure));
+        }
+    }
+
+    fn ended(&mut self, id: CommandId, outcome: Outcome, data_in: Option<Frame>, data_in_bytes: usize) {
+        let (id, work) = match &mut self.form {
+            Form::Ata(disk) if disk.is_asking(id) => {
+                return match disk.identified(&outcome, data_in.as_deref()) {
+                    Some(Ok(())) => self.identified(),
+                    Some(Err(what)) => self.give_up(Failure::Protocol(what)),
+                    None => {}
+                };
+            }
+            Form::Ata(disk) => match disk.finish(id) {
+                Some((id, work)) => (id, Some(work)),
+                None => return,
+            },
+            Form::Scsi | Form::WithLun => (OrderId(id.number()), None),
+        };
+        let event = match outcome {
+            Outcome::Scsi { status, sense } => match Status::from_code(status) {
+                Some(status) => Event::Completed { id, answer: Answer { status, sense }, data_in, data_in_bytes },
+                None => {
+                    let failure = Failure::Protocol(format!("the server answers with the status {status:#04x}"));
+                    Event::Failed { id, failure, data_in }
+                }
+            },
+            Outcome::Ata(registers) => match (&self.form, &work) {
+                (Form::Ata(disk), Some(work)) => disk.ended((id, work), &registers, data_in, data_in_bytes),
+                _ => Event::Failed { id, failure: Failure::InDoubt, data_in },
+            },
+            Outcome::Lost if self.is_over => Event::Failed { id, failure: Failure::Closed, data_in },
+            Outcome::Lost => Event::Failed { id, failure: Failure::InDoubt, data_in },
+            Outcome::TooLong => Event::Failed { id, failure: Failure::TooLarge, data_in },
+        };
+        self.events.push_back(event);
+    }
+
+    fn identified(&mut self) {
+        if let Some(server) = &self.server {
+            let server = self.info(server);
+            self.events.push_back(Event::Connected { server, resumed: false });
+        }
+    }
+
+    fn lose_patience(&mut self) {
+        self.patience_ends = None;
+        let failure = self.refused.clone().unwrap_or_else(no_answer);
+        if self.was_connected {
+            self.protocol.abandon();
+            self.drain(Clock::new().now());
+            self.events.push_back(Event::OutOfPatience(failure));
+        } else {
+            self.give_up(failure);
+        }
+    }
+
+    fn drain(&mut self, now: Instant) {
+        while let Some(event) = self.protocol.poll_event() {
+            self.take(event, now);
+        }
+    }
+}
+
+impl Session for Hdsp {
+    fn receive(&mut self, now: Instant) -> usize {
+        // Also while there is a connection: it outlives a link that is away for some seconds.
+        if now >= self.tend_at {
+            self.tend_at = now + TEND_EVERY;
+            self.ports.tend();
+        }
+        let protocol = &mut self.protocol;
+        self.ports.receive(RECEIVE_BUDGET, &mut |path, bytes| protocol.handle_input(path, bytes, now))
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if self.protocol.poll_timeout().is_some_and(|at| at <= now) {
+            self.protocol.handle_timeout(now);
+        }
+        if self.patience_ends.is_some_and(|at| at <= now) {
+            self.lose_patience();
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.protocol.poll_timeout().into_iter().chain(self.patience_ends).min()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        if self.events.is_empty() {
+            self.drain(Clock::new().now());
+        }
+        self.events.pop_front()
+    }
+
+    fn transmit(&mut self, now: Instant) -> usize {
+        if let Form::Ata(disk) = &mut self.form {
+            disk.give(&mut self.protocol, now);
+            while let Some(refused) = disk.poll_refused() {
+                self.events.push_back(refused);
+            }
+        }
+        let mut sent = 0;
+        while sent < TRANSMIT_BUDGET
+            && let Some((path, packet)) = self.protocol.poll_transmit(now)
+        {
+            sent += 1;
+            self.queue(path, packet);
+        }
+        if sent > 0 {
+            self.ports.flush();
+        }
+        sent
+    }
+
+    fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
+        if self.is_over || self.in_transit() >= COMMANDS_MAX.into() {
+            return Err(order);
+        }
+        let bytes = match &mut self.form {
+            Form::Ata(disk) => return Ok(disk.order(order, &mut self.events)),
+            Form::WithLun => [&order.lun.to_wire()[..], &order.cdb].concat(),
+            Form::Scsi => order.cdb.to_vec(),
+        };
+        let Order { is_repeatable, data_out, data_in, .. } = order;
+        let wire = WireOrder {
+            command: Command::Scsi(bytes),
+            data: data_out.map(Slices::from),
+            room: data_in,
+            more: false,
+            may_repeat: is_repeatable,
+            is_probe: self.protocol.is_held(),
+        };
+        match self.protocol.order(wire, now) {
+            Ok(id) => Ok(OrderId(id.number())),
+            Err(error) => {
+                let id = OrderId(u64::MAX - self.refused_orders);
+                self.refused_orders += 1;
+                let failure = Failure::Protocol(error.to_string());
+                self.events.push_back(Event::Failed { id, failure, data_in: None });
+                Ok(id)
+            }
+        }
+    }
+
+    fn in_transit(&self) -> usize {
+        let pending = if let Form::Ata(disk) = &self.form { disk.pending() } else { 0 };
+        self.protocol.in_transit() + pending
+    }
+
+    fn hold_after_restart(&mut self) {
+        self.holds_after_restart = true;
+    }
+
+    fn release(&mut self) {
+        self.protocol.resume(Clock::new().now());
+    }
+
+    /// There is one unit.
+    fn abandon(&mut self, _lun: Lun) {
+        self.protocol.abandon_held();
+    }
+
+    fn withdraw(&mut self, id: OrderId) {
+        let command = match &self.form {
+            Form::Ata(disk) => disk.command_of(id),
+            Form::Scsi | Form::WithLun => Some(CommandId::new(id.0)),
+        };
+        command.into_iter().for_each(|command| self.protocol.withdraw(command));
+    }
+
+    fn server(&self) -> Option<ServerInfo> {
+        self.server.as_ref().map(|server| self.info(server))
+    }
+
+    /// Those of the server as a whole tell nothing of how one of its volumes would be guarded.
+    fn protection(&self, _lun: Lun) -> Option<Protection> {
+        let of_disk = self.server.as_ref().filter(|server| server.disk_address != SERVER_ADDRESS);
+        of_disk.map(|server| server.protection)
+    }
+
+    fn disconnect(&mut self, _now: Instant) {
+        self.give_up(Failure::Closed);
+    }
+
+    fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> io::Result<()> {
+        self.ports.wait(Some(waker), deadline, &Clock::new())
+    }
+}
+
+impl Hdsp {
+    fn queue(&mut self, path: Path, packet: Packet) {
+        self.ports.queue(path, packet);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a session by HDSP begins with, and what is said when there is none.
+
+use std::time::Duration;
+
+use sanwire_core::{Instant, Path};
+use sanwire_hdsp::wire::{DiskType, ErrorCode};
+use sanwire_hdsp::{ClientConfig, LinkLimits};
+
+use super::SERVER_ADDRESS;
+use crate::endpoint::ConnectError;
+use crate::options::{ClientOptions, no_randomness};
+use crate::ports::Ports;
+use crate::random;
+use crate::session::Failure;
+use crate::url::{HdspServer, Station};
+
+/// N: packets of a group, to begin with.
+const GROUP_PACKETS: u16 = 32;
+
+/// The end of the protocol never loses its patience: that is watched where it is known for how long commands may wait.
+const PATIENCE_OF_PROTOCOL: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// What a session with this volume needs; without one, with the server as a whole.
+pub(super) fn config(
+    server: &HdspServer,
+    volume: Option<&str>,
+    options: &ClientOptions,
+    (ports, places): (&Ports, Vec<Path>),
+) -> Result<ClientConfig, ConnectError> {
+    let limits = |place: &Path| {
+        let end = ports.end(place.link);
+        let packet_max_bytes = u16::try_from(end.packet_max_bytes).unwrap_or(u16::MAX);
+        LinkLimits { packet_max_bytes, window_packets: end.receive_capacity_packets.max(1) }
+    };
+    let count = places.iter().map(|place| usize::from(place.link.0) + 1).max().unwrap_or(0);
+    let mut links = vec![LinkLimits { packet_max_bytes: 1500, window_packets: 32 }; count];
+    places.iter().for_each(|place| links[usize::from(place.link.0)] = limits(place));
+    let address = volume.and_then(|volume| volume.strip_prefix('@')).and_then(|address| address.parse().ok());
+    let (volume, disk_address) = match (volume, address) {
+        (_, Some(address)) => (String::new(), address),
+        (Some(name), None) => (name.to_owned(), 0),
+        (None, None) => (String::new(), SERVER_ADDRESS),
+    };
+    Ok(ClientConfig {
+        identity: options.identity.clone(),
+        psk: options.psk,
+        server_name: server.name().to_owned(),
+        server_key: options.server_key,
+        disk_type: if disk_address == SERVER_ADDRESS { DiskType::Any } else { options.disk_type },
+        volume,
+        disk_address,
+        protection: options.protection_min,
+        links,
+        places,
+        group_packets: GROUP_PACKETS,
+        patience: PATIENCE_OF_PROTOCOL,
+        seed: random::bytes().map_err(no_randomness)?,
+    })
+}
+
+/// When patience that begins now ends; `None`: never.
+pub(super) fn deadline(now: Instant, patience: Duration) -> Option<Instant> {
+    (patience < PATIENCE_OF_PROTOCOL).then(|| now + patience)
+}
+
+/// Nobody has answered.
+pub(super) fn no_answer() -> Failure {
+    Failure::NoAnswer(
+        "no HDSP server answered; it may be down, on another Ethernet, have another key than the one that is pinned, or not be configured \
+         to serve this client: `sanwire id` prints the id that its `allow` or a `[[client]]` must name"
+            .to_owned(),
+    )
+}
+
+/// Why the server does not want us.
+pub(super) fn refusal(reason: ErrorCode) -> Failure {
+    let what = match reason {
+        ErrorCode::NoSuchDisk => {
+            "the server has no such volume for this client: `sanwire ls` with the URL of the server lists those that it has"
+        }
+        ErrorCode::DiskType => "the volume does not take commands of this type: leave --disk-type out",
+        ErrorCode::Full => return Failure::Full,
+        ErrorCode::UnknownConnection => "the server has ended the session",
+        ErrorCode::NotAuthentic => {
+            "authentication failed, the passwords differ: the one given here is wrong, or the server wants one and none was given \
+             (--password-file), or wants none"
+        }
+        ErrorCode::Parameters => "one end demands what the other does not take",
+        ErrorCode::Closing => "the server ends",
+    };
+    Failure::Refused(what.to_owned())
+}
+
+impl HdspServer {
+    /// Whether it is sought by its name.
+    pub(super) fn is_named(&self) -> bool {
+        matches!(self.server, Station::Name(_))
+    }
+}

@@ -1,0 +1,90 @@
+//! Clients that keep memory from others, and those others.
+
+use std::time::Duration;
+
+use sanwire_buffer::Shortage;
+use sanwire_core::NexusId;
+use sanwire_hdsp::wire::pdu::Fields;
+use sanwire_hdsp::wire::{DiskType, Pdu};
+use sanwire_hdsp::{ClientEvent, Outcome};
+
+use crate::sessions::connected;
+use crate::world::{Habits, Sender, World, client, path, write};
+
+/// Of each write the packet with this sector never arrives.
+fn lose_sector(world: &mut World, sector: u64) {
+    world.loses = Box::new(move |from, packet| {
+        let fields = Pdu::read(packet).map(|pdu| pdu.fields);
+        from == Sender::Client && matches!(fields, Ok(Fields::Ata(register)) if register.lba == sector)
+    });
+}
+
+fn disconnections(events: &[ClientEvent]) -> usize {
+    events.iter().filter(|event| matches!(event, ClientEvent::Disconnected)).count()
+}
+
+fn good(events: &[ClientEvent]) -> usize {
+    let is_good = |event: &&ClientEvent| matches!(event, ClientEvent::Ended { outcome: Outcome::Ata(registers), .. } if registers.is_success());
+    events.iter().filter(is_good).count()
+}
+
+#[test]
+fn a_command_that_does_not_go_on_loses_its_connection_and_its_memory() {
+    let mut world = connected();
+    lose_sector(&mut world, 6);
+    world.client.order(write(DiskType::Sata, 0, &[1; 16 * 512]), world.now).unwrap();
+    assert_eq!(disconnections(&world.wait(Duration::from_secs(29))), 0, "it may be the network");
+    assert!(world.memory.free_bytes() < world.memory.length_bytes());
+    assert_eq!(disconnections(&world.wait(Duration::from_secs(2))), 1);
+    world.loses = Box::new(|_, _| false);
+    assert_eq!(good(&world.wait(Duration::from_secs(2))), 1);
+}
+
+#[test]
+fn who_keeps_memory_from_others_in_a_command_that_does_not_go_on_gives_it_back_sooner() {
+    let mut world = connected();
+    lose_sector(&mut world, 6);
+    world.client.order(write(DiskType::Sata, 0, &[1; 16 * 512]), world.now).unwrap();
+    let starving = world.memory.share(world.memory.length_bytes());
+    let relieve = |world: &mut World| {
+        assert!(starving.frame(world.memory.length_bytes()).is_none());
+        let shortage: Shortage = [(NexusId(99), &starving)].into_iter().collect();
+        world.server.relieve(&shortage, world.now);
+        disconnections(&world.wait(Duration::from_millis(10)))
+    };
+    world.wait(Duration::from_millis(1500));
+    assert_eq!(relieve(&mut world), 0);
+    world.wait(Duration::from_millis(1000));
+    world.server.relieve(&Shortage::default(), world.now);
+    assert!(world.wait(Duration::from_millis(10)).is_empty(), "nobody needs it");
+    assert_eq!(relieve(&mut world), 1);
+}
+
+#[test]
+fn who_waits_for_memory_is_known() {
+    let mut world = World::new(Habits { memory_bytes: 32 << 10, ..Habits::default() });
+    world.client.order(write(DiskType::Sata, 0, &[1; 64 << 10]), world.now).unwrap();
+    world.wait(Duration::from_millis(300));
+    assert!(world.server.is_starved());
+    assert_eq!(world.server.starving().map(|(nexus, _)| nexus).collect::<Vec<_>>(), world.opened);
+    world.client.close();
+    world.wait(Duration::from_millis(10));
+    assert!(!world.server.is_starved() && world.memory.free_bytes() == world.memory.length_bytes());
+}
+
+/// The one that has begun first comes first, but not for ever.
+#[test]
+fn a_command_that_never_ends_does_not_keep_others_from_theirs() {
+    let mut world = World::new(Habits { memory_bytes: 56 << 10, ..Habits::default() });
+    world.wait(Duration::from_millis(100));
+    lose_sector(&mut world, 6);
+    world.client.order(write(DiskType::Sata, 0, &[1; 32 << 10]), world.now).unwrap();
+    world.wait(Duration::from_millis(100));
+    let mut other = client(Habits::default(), 9, vec![path(0)], world.now);
+    other.order(write(DiskType::Sata, 128, &[2; 48 << 10]), world.now).unwrap();
+    world.other = Some(other);
+    world.wait(Duration::from_secs(3));
+    assert_eq!(good(&world.other_events), 0);
+    world.wait(Duration::from_secs(12));
+    assert_eq!(good(&world.other_events), 1);
+}

@@ -1,0 +1,197 @@
+//! Commands of HDSP as tasks for units, and back.
+
+use sanwire_ata::{Answer as AtaAnswer, Ask, Command as AtaCommand, Execution, Step, TaskFile};
+use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_engine::task_aborted;
+use sanwire_hdsp::{Answer, CommandHandle, Request};
+use sanwire_scsi::{AdditionalSense, Cdb, Receipts, Reply, Sense, SenseKey, Status, Task};
+
+use super::disks::SERVER_ADDRESS;
+use super::{Hdsp, Session};
+use crate::command::CommandRef;
+use crate::front::FrontEvent;
+
+/// A unit that was busy is asked again after this.
+const BUSY_WAIT: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// A client that has not heard an answer has it again before this, so a later command was given with the answer at hand.
+const HEARD_AFTER: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Bytes of a LUN (SAM-5 4.7.1).
+const LUN_BYTES: usize = 8;
+
+/// A command under way.
+pub(super) struct Running {
+    pub(super) nexus: NexusId,
+    /// Of one that came by ATA's registers: how far it is, whether it only reads, and what the client had heard when it gave it.
+    ata: Option<Box<(Execution, bool, u64)>>,
+}
+
+impl Hdsp {
+    /// Begins a command.
+    pub(super) fn begin(&mut self, handle: CommandHandle, nexus: NexusId, request: Request, now: Instant) {
+        let (disks, levels) = (&self.disks, &self.levels);
+        let Some(session) = self.sessions.get_mut(&nexus) else { return self.server.withdraw(handle, now) };
+        let is_there =
+            |lun| disks.at(session.disk.address).is_some_and(|at| (at.lun, at.uuid) == (lun, session.disk.volume));
+        let is_known = session.disk.address == SERVER_ADDRESS || session.lun.is_some_and(is_there);
+        let (is_known, wanted) = (is_known, session.lun.map(|lun| levels.of(Some(lun))));
+        if !is_known || wanted.is_some_and(|wanted| wanted > session.protection) {
+            // Another volume is there by now, or this one demands more than what came was guarded: the client comes again.
+            self.server.withdraw(handle, now);
+            return self.server.end(nexus);
+        }
+        let receipts = receipts(&mut session.receipts, now);
+        match request {
+            Request::Scsi { cdb, data, room_bytes } => {
+                let Some((lun, cdb)) = session.addressed(&cdb) else {
+                    let sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+                    let reply = Reply { sense: sense.to_fixed(), ..Reply::bare(Status::CheckCondition) };
+                    return self.server.reply(handle, &scsi_answer(reply), false, now);
+                };
+                let data_out = gathered(data, &session.memory);
+                self.commands.insert(handle.number(), Running { nexus, ata: None });
+                let ask = Ask { cdb, data_out, data_in_max_bytes: room_bytes };
+                self.ask(nexus, handle.number(), (lun, ask, receipts));
+            }
+            Request::Ata { task_file, data } => {
+                let data = gathered(data, &session.memory);
+                let (execution, step) = Execution::begin(task_file, data, &mut session.drive);
+                let ata = Some(Box::new((execution, only_reads(&task_file), receipts)));
+                self.commands.insert(handle.number(), Running { nexus, ata });
+                self.go_on(nexus, handle.number(), step, now);
+            }
+        }
+    }
+
+    /// A task of a command is over; `None` when it was aborted.
+    pub(super) fn task_over(&mut self, command: CommandRef, reply: Option<Reply>, now: Instant) {
+        let handle = CommandHandle::new(command.number);
+        let Some(running) = self.commands.get_mut(&command.number) else { return };
+        let Some(session) = self.sessions.get_mut(&running.nexus) else {
+            // Nobody hears the answer; the next session of its client may begin.
+            self.commands.remove(&command.number);
+            return self.server.withdraw(handle, now);
+        };
+        let reply = reply.unwrap_or_else(task_aborted);
+        if let Some(receipt) = reply.receipt.clone() {
+            session.receipts.issue(receipt, now);
+        }
+        match &mut running.ata {
+            None => {
+                self.commands.remove(&command.number);
+                let may_repeat = reply.is_bulk_read;
+                self.server.reply(handle, &scsi_answer(reply), may_repeat, now);
+            }
+            Some(ata) => {
+                let step = ata.0.answered(reply, &mut session.drive);
+                self.go_on(command.nexus, command.number, step, now);
+            }
+        }
+    }
+
+    /// A command was not begun: its client gives it again.
+    pub(super) fn withdraw_command(&mut self, number: u64, now: Instant) {
+        if self.commands.remove(&number).is_some() {
+            self.server.withdraw(CommandHandle::new(number), now);
+        }
+    }
+
+    /// Asks units again that were busy.
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now
+        {
+            let ((_, number), ask) = entry.remove_entry();
+            self.ask_for_ata(number, ask, now);
+        }
+    }
+
+    fn go_on(&mut self, nexus: NexusId, number: u64, step: Step, now: Instant) {
+        match step {
+            Step::Ask(ask) => self.ask_for_ata(number, ask, now),
+            Step::Later(ask) => drop(self.later.insert((now + BUSY_WAIT, number), ask)),
+            Step::Done(AtaAnswer { registers, data }) => {
+                let Some(Running { ata: Some(ata), .. }) = self.commands.remove(&number) else { return };
+                debug_assert!(self.sessions.contains_key(&nexus), "who goes on has a session");
+                let may_repeat = ata.1 && registers.is_success();
+                self.server.reply(CommandHandle::new(number), &Answer::Ata { registers, data }, may_repeat, now);
+            }
+        }
+    }
+
+    fn ask_for_ata(&mut self, number: u64, ask: Ask, now: Instant) {
+        let Some(Running { nexus, ata: Some(ata) }) = self.commands.get(&number) else { return };
+        let (nexus, receipts) = (*nexus, ata.2);
+        match self.sessions.get(&nexus) {
+            Some(session) => {
+                let lun = session.lun;
+                self.ask(nexus, number, (lun, ask, receipts));
+            }
+            None => self.withdraw_command(number, now),
+        }
+    }
+
+    fn ask(&mut self, nexus: NexusId, number: u64, (lun, ask, receipts): (Option<Lun>, Ask, u64)) {
+        let Ask { cdb, data_out, data_in_max_bytes } = ask;
+        let task = Task {
+            lun,
+            cdb,
+            data_out,
+            tells_residual: false,
+            data_in_max_bytes,
+            may_share: true,
+            piece: None,
+            receipts,
+        };
+        self.events.push_back(FrontEvent::Command { command: CommandRef { front: self.front, nexus, number }, task });
+    }
+}
+
+impl Session {
+    /// The unit and the block of a SCSI command. To the server as a whole each has the LUN before it.
+    fn addressed(&self, cdb: &[u8]) -> Option<(Option<Lun>, Cdb)> {
+        if self.disk.address != SERVER_ADDRESS {
+            return Some((self.lun, Cdb::new(cdb)?));
+        }
+        let (lun, cdb) = cdb.split_first_chunk::<LUN_BYTES>()?;
+        Some((Lun::from_wire(*lun), Cdb::new(cdb)?))
+    }
+}
+
+/// Up to which receipt the client had the answers.
+fn receipts(receipts: &mut Receipts<Instant>, now: Instant) -> u64 {
+    let has_heard = |sent: &Instant| *sent + HEARD_AFTER <= now;
+    let received = receipts.received(has_heard);
+    receipts.retain(|sent| !has_heard(sent));
+    received
+}
+
+fn only_reads(task_file: &TaskFile) -> bool {
+    matches!(AtaCommand::parse(task_file), Some(AtaCommand::Read { .. }))
+}
+
+fn scsi_answer(reply: Reply) -> Answer {
+    let Reply { status, sense, data_in, .. } = reply;
+    Answer::Scsi { status: status as u8, sense, data: data_in }
+}
+
+/// The data of a command in one piece, as stores take it.
+fn gathered(mut pieces: Vec<Slice>, memory: &Region) -> Option<Slice> {
+    if pieces.len() <= 1 {
+        return pieces.pop();
+    }
+    let bytes = pieces.iter().map(|piece| piece.len()).sum();
+    let mut frame = memory.frame(bytes).or_else(|| {
+        memory.forgo();
+        Frame::zeroed(bytes)
+    })?;
+    let mut rest = &mut frame[..];
+    for piece in &pieces {
+        let (place, behind) = rest.split_at_mut(piece.len());
+        place.copy_from_slice(piece);
+        rest = behind;
+    }
+    Some(frame.freeze())
+}

@@ -1,0 +1,50 @@
+//! How HDSP's connections are, and what was counted of them.
+
+use sanwire_hdsp::{ConnectionStatus as Status, Server};
+
+use crate::counting::PacketCount;
+use crate::front::{ConnectionStatus, LinkState, Tally, TallyFamily};
+
+static HANDSHAKES: TallyFamily =
+    TallyFamily { name: "sanwire_hdsp_handshakes", help: "How handshakes have ended", label: "result" };
+
+pub(super) fn of(server: &Server) -> Vec<Tally> {
+    let (counters, handshakes) = (server.counters(), server.handshakes());
+    let results = [
+        ("established", handshakes.accepted),
+        ("wrong password", handshakes.wrong_password),
+        ("refused", handshakes.refused),
+        ("too soon after a wrong password", counters.throttled),
+        ("too many at once", counters.crowded),
+    ];
+    results.into_iter().map(|(result, count)| HANDSHAKES.named(result, count)).collect()
+}
+
+/// All connections, each of one link.
+pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
+    let status = |Status { nexus, protection, window_packets, traffic, .. }| ConnectionStatus {
+        nexus,
+        links: 1,
+        security: protection.to_string(),
+        packets: Some(PacketCount {
+            sent: traffic.sent_packets,
+            received: traffic.received_packets,
+            resent: traffic.resent_packets,
+            timeouts: traffic.timeouts,
+            window_out: traffic.window_packets,
+            window_in: window_packets,
+            round_trip: traffic.round_trip,
+        }),
+    };
+    server.connections().map(status).collect()
+}
+
+pub(super) fn links(server: &Server) -> Vec<LinkState> {
+    let state = |status: Status| LinkState {
+        nexus: status.nexus,
+        path: status.path,
+        is_up: true,
+        round_trip: status.traffic.round_trip,
+    };
+    server.connections().map(state).collect()
+}

@@ -1,0 +1,40 @@
+//! What is asked about clients whose sessions have one volume each, as HDSP's.
+
+use std::sync::Arc;
+
+use sanwire_core::{ClientId, Peer};
+use sanwire_device::LogicalUnits;
+use sanwire_hyperscsi::Psk;
+
+use super::Clients;
+use super::views::Viewer;
+
+impl Clients {
+    /// As [`Clients::enter`], for a session with one volume, or with all that the client may see; until [`Clients::leave_disk`].
+    pub(crate) fn enter_disk(&self, client: ClientId, peer: Peer, volume: Option<Arc<str>>) -> Arc<LogicalUnits> {
+        let viewer = Viewer { client, is_read_only: false, only: volume };
+        self.views.enter(viewer, peer, || self.table.load().terms(client, peer, self.local))
+    }
+
+    /// What a session sees that has [`Clients::enter_disk`]ed.
+    pub(crate) fn disk_seen_by(&self, client: ClientId, volume: Option<Arc<str>>) -> Option<Arc<LogicalUnits>> {
+        self.views.seen_by(&Viewer { client, is_read_only: false, only: volume })
+    }
+
+    /// A session is over that had [`Clients::enter_disk`]ed.
+    pub(crate) fn leave_disk(&self, client: ClientId, volume: Option<Arc<str>>) {
+        self.views.leave(&Viewer { client, is_read_only: false, only: volume });
+    }
+
+    /// Whether a client that is served may use the volume of this name.
+    pub(crate) fn may_see(&self, client: ClientId, volume: &str) -> bool {
+        self.table.load().get(client).is_none_or(|known| known.sees(volume))
+    }
+
+    /// What a client must know.
+    pub(crate) fn psk(&self, client: ClientId) -> Psk {
+        let table = self.table.load();
+        let own = table.get(client).and_then(|client| client.psk);
+        own.unwrap_or(table.psk).0
+    }
+}

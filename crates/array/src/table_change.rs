@@ -19,7 +19,8 @@ impl Shared {
         self.table_turn.with(0..1, completions, move |turn, completions| shared.settle_in_turn(turn, completions))
     }
 
-    /// The same by who has the turn.
+    /// The same by who has the turn, which is held as long as this lasts.
+    #[expect(clippy::only_used_in_recursion, reason = "dropping it gives the turn to the next one")]
     pub(crate) fn settle_in_turn(self: Arc<Self>, turn: Guard, completions: &CompletionQueue) -> Started {
         let (table, parts) = {
             let state = &mut *self.lock();
@@ -38,7 +39,8 @@ impl Shared {
         let shared = Arc::clone(&self);
         self.publish(table, new, completions, move |is_everywhere, table, completions| {
             if !is_everywhere {
-                return shared.settle_in_turn(turn, completions);
+                let is_stuck = shared.is_stuck(&table);
+                return if is_stuck { Started::Done(Err(gone())) } else { shared.settle_in_turn(turn, completions) };
             }
             let next = Arc::clone(&shared);
             shared.publish(table, others, completions, move |is_everywhere, table, completions| {

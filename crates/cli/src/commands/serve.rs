@@ -15,6 +15,7 @@ use sanwire_core::Lun;
 use sanwire_core::text::printable;
 use sanwire_hyperscsi::Psk;
 use sanwire_io::{descriptors, heap, interface};
+use sanwire_remote::volume::wait_until_released;
 use sanwire_server::{
     Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
     TargetNodeConfig, VolumeConfig,
@@ -32,6 +33,8 @@ const SHOWN_MAX: usize = 32;
 
 /// How often the server's threads are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+/// How long other servers are waited for to take back what was reserved there.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Checks everything, then opens, then serves until a signal comes.
 pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()> {
@@ -76,7 +79,10 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
         anyhow::ensure!(desk.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }
     drop(web);
-    desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed")
+    let end = desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed");
+    // Its volumes on other servers are others' to use then.
+    wait_until_released(RELEASE_PATIENCE);
+    end
 }
 
 /// Says what is hardly meant so, and what a start would miss.

@@ -225,6 +225,10 @@ impl Network {
 
 impl State {
     fn perform(&mut self, disk: usize, request: Request) -> Completion {
+        if self.disks[disk].has_lost && matches!(request, Request::Read { .. }) {
+            // Nobody reads what it has not any more.
+            return failed(ErrorKind::Gone);
+        }
         if self.random.chance(self.hurt_per_million) {
             match request {
                 Request::Read { .. } => return failed(ErrorKind::Unreadable),

@@ -198,10 +198,10 @@ impl World {
     fn quiesce(&mut self) -> Outcome<()> {
         (0..self.plan.copies * self.plan.groups).for_each(|disk| self.network.mend(disk));
         self.network.set(false, 0);
+        self.deliver()?;
         while self.step() {
             self.deliver()?;
         }
-        self.deliver()?;
         if self.flights.is_empty() { Ok(()) } else { Err(format!("{} requests never end", self.flights.len())) }
     }
 

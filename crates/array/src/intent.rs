@@ -239,7 +239,7 @@ mod tests {
         assert!(!intents.touch(3..4), "that is not stable yet");
         intents.stored(&blocks);
         assert!(intents.touch(3..4) && intents.touch(5..6) && !intents.touch(16..17), "those beside it are noted, too");
-        let [early, last] = [0, 1].map(|_| intents.begin_flush([5..6].into_iter()));
+        let [early, last] = [0, 1].map(|_| intents.begin_flush(std::iter::once(5..6)));
         assert!(intents.touch(7..8));
         intents.flushed(early);
         assert!(intents.dirty()[3], "the later one has the word");

@@ -3,12 +3,12 @@
 mod kind;
 mod operation;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -67,19 +67,26 @@ pub enum Exclusive {
 }
 
 /// Volumes that this process has for itself, or is about to give back.
-static OWNED: Owned = Owned { urls: Mutex::new(BTreeSet::new()), released: Condvar::new() };
+static OWNED: Owned =
+    Owned { state: Mutex::new(OwnedState { urls: BTreeMap::new(), is_over: false }), released: Condvar::new() };
 /// Whether what another process of the same client has is left to it.
 static RESPECTS_OWN: AtomicBool = AtomicBool::new(false);
 
 struct Owned {
-    urls: Mutex<BTreeSet<String>>,
+    state: Mutex<OwnedState>,
     released: Condvar,
 }
 
+struct OwnedState {
+    urls: BTreeMap<String, Weak<Mailbox>>,
+    /// Nothing more is to be had.
+    is_over: bool,
+}
+
 impl Owned {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn lock(&self) -> MutexGuard<'_, OwnedState> {
         // Nothing panics while it is locked.
-        self.urls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,15 +94,19 @@ impl Owned {
 struct Ownership(String);
 
 impl Ownership {
-    fn new(url: &Url) -> Result<Self, RemoteError> {
-        let url = url.to_string();
-        if OWNED.lock().insert(url.clone()) { Ok(Ownership(url)) } else { Err(RemoteError::InUse) }
+    fn new(url: &Url, mailbox: &Arc<Mailbox>) -> Result<Self, RemoteError> {
+        let (url, owned) = (url.to_string(), &mut *OWNED.lock());
+        if owned.is_over || owned.urls.contains_key(&url) {
+            return Err(RemoteError::InUse);
+        }
+        owned.urls.insert(url.clone(), Arc::downgrade(mailbox));
+        Ok(Ownership(url))
     }
 }
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        OWNED.lock().remove(&self.0);
+        OWNED.lock().urls.remove(&self.0);
         OWNED.released.notify_all();
     }
 }
@@ -105,10 +116,16 @@ pub fn respect_own() {
     RESPECTS_OWN.store(true, Ordering::Relaxed);
 }
 
-/// Waits until all that this process had for itself is given back, or for so long.
-pub fn wait_until_released(patience: Duration) {
-    let owned = OWNED.lock();
-    let _ = OWNED.released.wait_timeout_while(owned, patience, |urls| !urls.is_empty());
+/// Gives back all that this process has for itself, and waits for that, for so long at the most. Nothing is done there any more: for the
+/// end of a program, when all is flushed.
+pub fn release_all(patience: Duration) {
+    let mailboxes: Vec<_> = {
+        let owned = &mut *OWNED.lock();
+        owned.is_over = true;
+        owned.urls.values().filter_map(Weak::upgrade).collect()
+    };
+    mailboxes.into_iter().for_each(|mailbox| mailbox.close());
+    let _ = OWNED.released.wait_timeout_while(OWNED.lock(), patience, |owned| !owned.urls.is_empty());
 }
 
 /// A volume of another server.
@@ -179,10 +196,10 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError`].
     pub fn open(url: &Url, options: ClientOptions, exclusive: Exclusive) -> Result<RemoteStore, RemoteError> {
-        let ownership = (exclusive != Exclusive::No).then(|| Ownership::new(url)).transpose()?;
+        let mailbox = Arc::<Mailbox>::default();
+        let ownership = (exclusive != Exclusive::No).then(|| Ownership::new(url, &mailbox)).transpose()?;
         let options = ClientOptions { respects_own: RESPECTS_OWN.load(Ordering::Relaxed), ..options };
         let (tell, told) = mpsc::sync_channel(1);
-        let mailbox = Arc::<Mailbox>::default();
         let (url, mail) = (url.clone(), Reader(Arc::clone(&mailbox)));
         // The thread that connects drives the connection: its sockets never change hands.
         std::thread::Builder::new().name("remote".to_owned()).spawn(move || {

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use sanwire_array::{Arrangement, Array, Plan, Standing, Table, create};
 use sanwire_core::Size;
 use sanwire_remote::array::{Members, drive, fresh};
-use sanwire_remote::volume::{respect_own, wait_until_released};
+use sanwire_remote::volume::{release_all, respect_own};
 use sanwire_store::{CompletionQueue, Outcome, Started};
 
 use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &ArrayArgs) -> anyhow::Result<()> {
     // A server of this host may have them.
     respect_own();
     let text = work(args);
-    wait_until_released(RELEASE_PATIENCE);
+    release_all(RELEASE_PATIENCE);
     Ok(output::print(&text?)?)
 }
 

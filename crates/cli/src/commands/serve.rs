@@ -15,7 +15,7 @@ use sanwire_core::Lun;
 use sanwire_core::text::printable;
 use sanwire_hyperscsi::Psk;
 use sanwire_io::{descriptors, heap, interface};
-use sanwire_remote::volume::wait_until_released;
+use sanwire_remote::volume::release_all;
 use sanwire_server::{
     Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
     TargetNodeConfig, VolumeConfig,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     drop(web);
     let end = desk.end().map_or(Ok(()), Server::stop).context("not everything could be flushed");
     // Its volumes on other servers are others' to use then.
-    wait_until_released(RELEASE_PATIENCE);
+    release_all(RELEASE_PATIENCE);
     end
 }
 

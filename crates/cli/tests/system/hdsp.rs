@@ -53,10 +53,14 @@ fn hdsp_volumes_are_found_copied_to_and_read() {
         let mut server = serve(&world, &[&disk, "large=ram:4M,block=4096", "secret=ram:8M,security=aes-128-gcm"], &[]);
         let everywhere = format!("hdsp://{}", world.interface());
         for place in [&everywhere, &format!("{everywhere}/box")] {
-            let listed = sanwire(&world, &["ls", place]);
-            assert!(["disk", "large", "secret"].iter().all(|name| listed.contains(&url(&world, name))), "{listed}");
+            // Who looks around waits a second for answers, and a busy host may take longer.
+            let has_all =
+                |listed: &str| ["disk", "large", "secret"].iter().all(|name| listed.contains(&url(&world, name)));
+            wait_until("all volumes are listed", TIMEOUT, || {
+                has_all(&run(world.sanwire(&["ls", place]), TIMEOUT).stdout)
+            });
         }
-        let found = sanwire(&world, &["discover", &everywhere, "--wide"]);
+        let found = sanwire(&world, &["discover", &everywhere, "--wide", "--time", "10"]);
         assert!(found.contains("HDSP") && found.contains("16 MiB"), "{found}");
         let told = sanwire(&world, &["info", "hdsp:///box/@7"]);
         assert!(told.contains(&format!("packets of up to {packet} bytes")) && told.contains("16 MiB"), "{told}");

@@ -3,6 +3,7 @@
 
 mod ata;
 mod discover;
+mod standing;
 mod terms;
 
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ use sanwire_scsi::Status;
 
 use self::ata::AtaDisk;
 pub use self::discover::{HdspFound, hdsp_servers};
+use self::standing::Standing;
 use self::terms::{config, deadline, no_answer, refusal};
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{ConnectError, Endpoint};
@@ -65,7 +67,9 @@ pub(crate) struct Hdsp {
     reconnect_patience: Option<Duration>,
     /// When there is no more waiting for a connection.
     patience_ends: Option<Instant>,
-    was_connected: bool,
+    standing: Standing,
+    /// When a disk is asked again what it is that did not say so.
+    ask_at: Option<Instant>,
     is_over: bool,
     /// The server has forgotten what was given, and somebody sees first whether the disk is the same.
     holds_after_restart: bool,
@@ -96,7 +100,8 @@ impl Hdsp {
             refused_orders: 0,
             reconnect_patience: options.reconnect_patience,
             patience_ends: deadline(now, options.connect_patience),
-            was_connected: false,
+            standing: Standing::default(),
+            ask_at: None,
             is_over: false,
             holds_after_restart: false,
             refused: None,
@@ -121,8 +126,8 @@ impl Hdsp {
         match event {
             ClientEvent::Connected(server) => self.connected(server, now),
             ClientEvent::Disconnected => {
-                self.patience_ends = self.reconnect_patience.and_then(|patience| deadline(now, patience));
-                self.events.push_back(Event::Lost { announced: false });
+                let is_news = self.standing.disconnected();
+                self.lost(is_news, now);
             }
             ClientEvent::Forgotten if !self.holds_after_restart => self.protocol.resume(now),
             ClientEvent::Forgotten => {}
@@ -132,15 +137,14 @@ impl Hdsp {
     }
 
     fn connected(&mut self, server: WireServer, now: Instant) {
-        (self.patience_ends, self.refused) = (None, None);
-        let is_resumed = server.is_resumed && self.was_connected;
-        self.was_connected = true;
-        let info = self.info(&server);
+        self.refused = None;
+        let is_news = self.standing.connected(server.is_resumed);
+        self.lost(is_news, now);
         let (disk_type, address) = (server.disk_type, server.disk_address);
         self.server = Some(server);
         match (disk_type, &mut self.form) {
             (DiskType::Ata | DiskType::Sata, Form::Ata(disk)) => {
-                if !is_resumed || !disk.is_known() {
+                if self.standing.is_fresh() {
                     return disk.identify(&mut self.protocol, now);
                 }
             }
@@ -154,7 +158,22 @@ impl Hdsp {
             _ if address == SERVER_ADDRESS => self.form = Form::WithLun,
             _ => self.form = Form::Scsi,
         }
-        self.events.push_back(Event::Connected { server: info, resumed: is_resumed });
+        self.tell_connected();
+    }
+
+    fn lost(&mut self, is_news: bool, now: Instant) {
+        if is_news {
+            self.patience_ends = self.reconnect_patience.and_then(|patience| deadline(now, patience));
+            self.events.push_back(Event::Lost { announced: false });
+        }
+    }
+
+    fn tell_connected(&mut self) {
+        if let Some(server) = &self.server {
+            let (server, resumed) = (self.info(server), self.standing.told());
+            (self.patience_ends, self.ask_at) = (None, None);
+            self.events.push_back(Event::Connected { server, resumed });
+        }
     }
 
     /// What the server says will hardly change: at the first try the user hears it at once.
@@ -165,7 +184,7 @@ impl Hdsp {
             ErrorCode::NoSuchDisk | ErrorCode::DiskType | ErrorCode::NotAuthentic | ErrorCode::Parameters
         );
         self.refused = Some(failure.clone());
-        if is_final && !self.was_connected {
+        if is_final && !self.standing.was_connected() {
             self.give_up(failure);
         }
     }
@@ -182,7 +201,12 @@ impl Hdsp {
         let (id, work) = match &mut self.form {
             Form::Ata(disk) if disk.is_asking(id) => {
                 return match disk.identified(&outcome, data_in.as_deref()) {
-                    Some(Ok(())) => self.identified(),
+                    Some(Ok(())) => self.tell_connected(),
+                    // A disk that was there may be again.
+                    Some(Err(what)) if self.standing.was_connected() => {
+                        tracing::warn!("the disk cannot be used: {what}; asking again");
+                        self.ask_at = Some(Clock::new().now() + TEND_EVERY);
+                    }
                     Some(Err(what)) => self.give_up(Failure::Protocol(what)),
                     None => {}
                 };
@@ -212,17 +236,10 @@ impl Hdsp {
         self.events.push_back(event);
     }
 
-    fn identified(&mut self) {
-        if let Some(server) = &self.server {
-            let server = self.info(server);
-            self.events.push_back(Event::Connected { server, resumed: false });
-        }
-    }
-
     fn lose_patience(&mut self) {
         self.patience_ends = None;
         let failure = self.refused.clone().unwrap_or_else(no_answer);
-        if self.was_connected {
+        if self.standing.was_connected() {
             self.protocol.abandon();
             self.drain(Clock::new().now());
             self.events.push_back(Event::OutOfPatience(failure));
@@ -256,10 +273,15 @@ impl Session for Hdsp {
         if self.patience_ends.is_some_and(|at| at <= now) {
             self.lose_patience();
         }
+        if self.ask_at.take_if(|at| *at <= now).is_some()
+            && let Form::Ata(disk) = &mut self.form
+        {
+            disk.identify(&mut self.protocol, now);
+        }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.protocol.poll_timeout().into_iter().chain(self.patience_ends).min()
+        self.protocol.poll_timeout().into_iter().chain(self.patience_ends).chain(self.ask_at).min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -271,7 +293,7 @@ impl Session for Hdsp {
 
     fn transmit(&mut self, now: Instant) -> usize {
         if let Form::Ata(disk) = &mut self.form {
-            disk.give(&mut self.protocol, now);
+            disk.give(&mut self.protocol, self.standing.is_fresh(), now);
             while let Some(refused) = disk.poll_refused() {
                 self.events.push_back(refused);
             }
@@ -290,7 +312,8 @@ impl Session for Hdsp {
     }
 
     fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
-        if self.is_over || self.in_transit() >= COMMANDS_MAX.into() {
+        // What is known of a disk answers nothing while it may be another one.
+        if self.is_over || self.standing.is_fresh() || self.in_transit() >= COMMANDS_MAX.into() {
             return Err(order);
         }
         let bytes = match &mut self.form {

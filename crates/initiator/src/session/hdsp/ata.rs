@@ -73,11 +73,6 @@ impl AtaDisk {
         self.asking = protocol.order(order, now).ok();
     }
 
-    /// Whether it has said what it is.
-    pub(super) fn is_known(&self) -> bool {
-        self.host.is_some()
-    }
-
     /// Whether this is the question what the disk is.
     pub(super) fn is_asking(&self, id: CommandId) -> bool {
         self.asking == Some(id)
@@ -144,10 +139,11 @@ impl AtaDisk {
     }
 
     /// Gives what was ordered since: writes of neighbouring sectors in a row say so, and go to the disk together.
-    pub(super) fn give(&mut self, protocol: &mut Client, now: Instant) {
+    /// While it is not known which disk there is (`is_fresh`), nothing of it is a question about that, and all is held.
+    pub(super) fn give(&mut self, protocol: &mut Client, is_fresh: bool, now: Instant) {
         while let Some(Pending { id, work, order }) = self.pending.pop_front() {
             let more = self.pending.front().is_some_and(|next| goes_on(&work, &next.work));
-            let order = WireOrder { more, is_probe: protocol.is_held(), ..order };
+            let order = WireOrder { more, is_probe: protocol.is_held() && !is_fresh, ..order };
             match protocol.order(order, now) {
                 Ok(command) => drop(self.running.insert(command.number(), Running { id, work })),
                 Err(error) => {

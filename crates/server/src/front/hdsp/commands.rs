@@ -7,10 +7,12 @@ use sanwire_engine::task_aborted;
 use sanwire_hdsp::{Answer, CommandHandle, Request};
 use sanwire_scsi::{AdditionalSense, Cdb, Receipts, Reply, Sense, SenseKey, Status, Task};
 
-use super::disks::SERVER_ADDRESS;
+use super::disks::{Disks, SERVER_ADDRESS};
 use super::{Hdsp, Session};
 use crate::command::CommandRef;
 use crate::front::FrontEvent;
+use crate::front::hyperscsi::clients::Clients;
+use crate::protection_table::ProtectionTable;
 
 /// A unit that was busy is asked again after this.
 const BUSY_WAIT: std::time::Duration = std::time::Duration::from_millis(5);
@@ -31,16 +33,19 @@ pub(super) struct Running {
 impl Hdsp {
     /// Begins a command.
     pub(super) fn begin(&mut self, handle: CommandHandle, nexus: NexusId, request: Request, now: Instant) {
-        let (disks, levels) = (&self.disks, &self.levels);
         let Some(session) = self.sessions.get_mut(&nexus) else { return self.server.withdraw(handle, now) };
-        let is_there =
-            |lun| disks.at(session.disk.address).is_some_and(|at| (at.lun, at.uuid) == (lun, session.disk.volume));
-        let is_known = session.disk.address == SERVER_ADDRESS || session.lun.is_some_and(is_there);
-        let (is_known, wanted) = (is_known, session.lun.map(|lun| levels.of(Some(lun))));
-        if !is_known || wanted.is_some_and(|wanted| wanted > session.protection) {
-            // Another volume is there by now, or this one demands more than what came was guarded: the client comes again.
+        if !session.has_its_volume(&self.disks) {
+            // Another volume is there by now: the client comes again.
             self.server.withdraw(handle, now);
             return self.server.end(nexus);
+        }
+        let lun = match &request {
+            Request::Scsi { cdb, .. } => session.addressed(cdb).and_then(|(lun, _)| lun),
+            Request::Ata { .. } => session.lun,
+        };
+        if lun.is_some_and(|lun| session.is_guarded_too_little(lun, &self.clients, &self.levels)) {
+            // It is not executed. The client gives it again by another connection, and the session goes on.
+            return self.server.withdraw(handle, now);
         }
         let receipts = receipts(&mut session.receipts, now);
         match request {
@@ -124,10 +129,12 @@ impl Hdsp {
     fn ask_for_ata(&mut self, number: u64, ask: Ask, now: Instant) {
         let Some(Running { nexus, ata: Some(ata) }) = self.commands.get(&number) else { return };
         let (nexus, receipts) = (*nexus, ata.2);
-        match self.sessions.get(&nexus) {
-            Some(session) => {
-                let lun = session.lun;
-                self.ask(nexus, number, (lun, ask, receipts));
+        match self.sessions.get(&nexus).map(|session| (session.lun, session.has_its_volume(&self.disks))) {
+            Some((lun, true)) => self.ask(nexus, number, (lun, ask, receipts)),
+            Some((_, false)) => {
+                // It has waited, and another volume is there by now.
+                self.withdraw_command(number, now);
+                self.server.end(nexus);
             }
             None => self.withdraw_command(number, now),
         }
@@ -150,6 +157,19 @@ impl Hdsp {
 }
 
 impl Session {
+    /// Whether its volume is still where it was when the session began.
+    fn has_its_volume(&self, disks: &Disks) -> bool {
+        let is_there = |lun| disks.at(self.disk.address).is_some_and(|at| (at.lun, at.uuid) == (lun, self.disk.volume));
+        self.disk.address == SERVER_ADDRESS || self.lun.is_some_and(is_there)
+    }
+
+    /// Whether a unit demands more than the connection of the session guards. One that the client may not see demands nothing: what
+    /// is for it is answered as for one that is not there.
+    pub(super) fn is_guarded_too_little(&self, lun: Lun, clients: &Clients, levels: &ProtectionTable) -> bool {
+        let is_seen = self.disk.address != SERVER_ADDRESS || clients.may_see_unit(self.client, lun);
+        is_seen && levels.of(Some(lun)) > self.protection
+    }
+
     /// The unit and the block of a SCSI command. To the server as a whole each has the LUN before it.
     fn addressed(&self, cdb: &[u8]) -> Option<(Option<Lun>, Cdb)> {
         if self.disk.address != SERVER_ADDRESS {

@@ -7,7 +7,7 @@ use sanwire_hdsp::wire::DiskType;
 use sanwire_hdsp::{Directory, Disk, Wanted};
 use sanwire_hyperscsi::Psk;
 
-use super::disks::{Disks, Place, SERVER_ADDRESS};
+use super::disks::{Disks, SERVER_ADDRESS};
 use crate::front::hyperscsi::clients::Clients;
 use crate::protection_table::ProtectionTable;
 
@@ -53,9 +53,8 @@ impl Directory for Doorkeeper {
 impl Doorkeeper {
     /// The server as a whole is guarded as the volume that demands most of all that the client may see.
     fn server(&self, client: ClientId) -> Disk {
-        let places = self.disks.all();
-        let seen = places.values().filter(|place: &&Place| self.clients.may_see(client, &place.name));
-        let protection = seen.map(|place| self.levels.of(Some(place.lun))).max().unwrap_or(Protection::Checksum);
+        let seen = self.clients.units_of(client).into_iter();
+        let protection = seen.map(|lun| self.levels.of(Some(lun))).max().unwrap_or(Protection::Checksum);
         let mut volume = [0; 16];
         volume[8..].copy_from_slice(&self.run.to_be_bytes());
         Disk { address: SERVER_ADDRESS, volume, disk_type: DiskType::Scsi, protection }

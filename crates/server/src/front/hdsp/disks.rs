@@ -62,6 +62,12 @@ impl Disks {
         Ok(disks)
     }
 
+    /// These, and nothing is kept.
+    #[cfg(test)]
+    pub(crate) fn holding(places: BTreeMap<u8, Place>) -> Disks {
+        Disks { is_used: true, places: ArcSwap::from_pointee(places), file: None, chosen: Mutex::default() }
+    }
+
     /// The volume at an address.
     pub(crate) fn at(&self, address: u8) -> Option<Place> {
         self.places.load().get(&address).cloned()
@@ -71,11 +77,6 @@ impl Disks {
     pub(crate) fn named(&self, name: &str) -> Option<(u8, Place)> {
         let places = self.places.load();
         places.iter().find(|(_, place)| *place.name == *name).map(|(address, place)| (*address, place.clone()))
-    }
-
-    /// All of them.
-    pub(crate) fn all(&self) -> Arc<BTreeMap<u8, Place>> {
-        self.places.load_full()
     }
 
     /// A volume is there: it gets its address.

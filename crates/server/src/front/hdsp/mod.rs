@@ -163,7 +163,13 @@ impl Hdsp {
 
     /// The sessions that are guarded less than their volumes demand by now.
     fn guarded_too_little(&self) -> Vec<NexusId> {
-        let is_less = |session: &Session| session.lun.is_some_and(|lun| self.levels.of(Some(lun)) > session.protection);
+        let units = |session: &Session| match session.disk.address {
+            SERVER_ADDRESS => self.clients.units_of(session.client),
+            _ => session.lun.into_iter().collect(),
+        };
+        let is_less = |session: &Session| {
+            units(session).into_iter().any(|lun| session.is_guarded_too_little(lun, &self.clients, &self.levels))
+        };
         self.sessions.iter().filter(|(_, session)| is_less(session)).map(|(nexus, _)| *nexus).collect()
     }
 }
@@ -304,3 +310,6 @@ impl DatagramEnd for Hdsp {
 fn packet_max_bytes(of_port: usize) -> u16 {
     u16::try_from(of_port).unwrap_or(u16::MAX)
 }
+
+#[cfg(test)]
+mod tests;

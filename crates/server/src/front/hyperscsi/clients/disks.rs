@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_core::{ClientId, Peer};
+use sanwire_core::{ClientId, Lun, Peer};
 use sanwire_device::LogicalUnits;
 use sanwire_hyperscsi::Psk;
 
@@ -29,6 +29,17 @@ impl Clients {
     /// Whether a client that is served may use the volume of this name.
     pub(crate) fn may_see(&self, client: ClientId, volume: &str) -> bool {
         self.table.load().get(client).is_none_or(|known| known.sees(volume))
+    }
+
+    /// The same for the volume with this number; of none: no.
+    pub(crate) fn may_see_unit(&self, client: ClientId, lun: Lun) -> bool {
+        self.views.volumes().get(lun).is_some_and(|unit| self.may_see(client, unit.identity().name()))
+    }
+
+    /// The numbers of all volumes that a client may use who is served.
+    pub(crate) fn units_of(&self, client: ClientId) -> Vec<Lun> {
+        let units = self.views.volumes().iter().into_iter();
+        units.filter(|(_, unit)| self.may_see(client, unit.identity().name())).map(|(lun, _)| lun).collect()
     }
 
     /// What a client must know.

@@ -42,6 +42,11 @@ impl Views {
         Views { volumes, by_client: Mutex::default() }
     }
 
+    /// All that there is, whoever may see it.
+    pub(super) fn volumes(&self) -> &LogicalUnits {
+        &self.volumes
+    }
+
     /// One more session of a client; `terms` are asked while no change can come between.
     pub(super) fn enter(&self, viewer: Viewer, peer: Peer, terms: impl FnOnce() -> ClientConfig) -> Arc<LogicalUnits> {
         let mut views = self.lock();

@@ -1,0 +1,206 @@
+//! A client and the server's end, and volumes that change meanwhile.
+
+use std::time::Duration;
+
+use sanwire_ata::{DEVICE_LBA, TaskFile};
+use sanwire_core::{MacAddress, Peer};
+use sanwire_device::{LogicalUnit, LogicalUnits, UnitOptions};
+use sanwire_hdsp::wire::DiskType;
+use sanwire_hdsp::{Client, ClientConfig, ClientEvent, Command, LinkLimits, Order, ServerConfig, ServerInfo};
+use sanwire_hyperscsi::Identity as Key;
+use sanwire_scsi::{Identity, Status};
+use sanwire_store::RamStore;
+
+use super::directory::Doorkeeper;
+use super::disks::Place;
+use super::*;
+use crate::allow::AllowList;
+use crate::front::hyperscsi::clients::ClientsConfig;
+
+const KEYS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
+
+struct World {
+    front: Hdsp,
+    client: Client,
+    now: Instant,
+    /// What the units are to answer, the next one last; when there is nothing: it is done.
+    answers: Vec<Status>,
+    /// How the sessions were guarded whose commands came to units.
+    executed: Vec<Protection>,
+    closed: usize,
+}
+
+fn lun(number: u16) -> Lun {
+    Lun::new(number).unwrap()
+}
+
+fn path() -> Path {
+    Path { link: LinkId(0), peer: Peer::Ethernet(MacAddress([2; 6])) }
+}
+
+/// Two volumes; only the first has a disk address.
+fn front() -> Hdsp {
+    let [_, identity] = KEYS.map(|key| Key::from_private(key).unwrap());
+    let units = Arc::new(LogicalUnits::new());
+    let levels = Arc::new(ProtectionTable::new(Protection::Checksum));
+    for (number, name) in [(0, "a"), (1, "b")] {
+        let id = Identity::new(name, [number as u8; 16]).unwrap();
+        let unit = LogicalUnit::new(id, Arc::new(RamStore::new(1 << 20, 512)), UnitOptions::default()).unwrap();
+        units.add(lun(number), unit).unwrap();
+        levels.set(lun(number), &format!("{name}=ram:1M").parse().unwrap());
+    }
+    let allow = AllowList::new(vec!["any".parse().unwrap()]);
+    let psk = crate::front::hyperscsi::clients::Secret([9; 32]);
+    let terms = ClientsConfig { allow, psk, compression: Default::default(), clients: Vec::new() };
+    let clients = Arc::new(Clients::open(terms, None, units).unwrap());
+    let place = Place { lun: lun(0), name: Arc::from("a"), uuid: [0; 16], takes_ata: true };
+    let disks = Arc::new(Disks::holding(BTreeMap::from([(0, place)])));
+    let door =
+        Doorkeeper { clients: Arc::clone(&clients), levels: Arc::clone(&levels), disks: Arc::clone(&disks), run: 1 };
+    let server = Server::new(ServerConfig {
+        name: "box".into(),
+        identity,
+        psk: [9; 32],
+        instance: [1; 16],
+        links: vec![LinkLimits { packet_max_bytes: 1500, window_packets: 64 }],
+        group_packets: 8,
+        write_room_bytes: 1 << 16,
+        transfer_max_bytes: 1 << 16,
+        keep_alive: Duration::from_secs(5),
+        linger: Duration::from_secs(60),
+        sessions_max: 4,
+        sessions_of_client_max: 4,
+        batch_packets: 8,
+        shard: 0,
+        shards: 1,
+        nexus_base: 0,
+        memory: Region::new(1 << 20).unwrap(),
+        directory: Box::new(door),
+        seed: [3; 32],
+    });
+    let (sessions, commands, later, events) = Default::default();
+    Hdsp { front: 0, server, clients, levels, disks, sessions, commands, later, events, is_ending: false }
+}
+
+impl World {
+    fn new(disk_address: u8, disk_type: DiskType) -> World {
+        let config = ClientConfig {
+            identity: Key::from_private(KEYS[0]).unwrap(),
+            psk: [9; 32],
+            server_name: String::new(),
+            server_key: None,
+            volume: String::new(),
+            disk_address,
+            disk_type,
+            protection: Protection::Checksum,
+            links: vec![LinkLimits { packet_max_bytes: 1500, window_packets: 64 }],
+            places: vec![path()],
+            group_packets: 8,
+            patience: Duration::from_secs(30),
+            seed: [4; 32],
+        };
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let (client, front) = (Client::new(config, now), front());
+        let mut world = World { front, client, now, answers: Vec::new(), executed: Vec::new(), closed: 0 };
+        let connected = world.wait(1_000);
+        assert!(
+            matches!(&connected[..], [ClientEvent::Connected(server)] if server.protection == Protection::Checksum)
+        );
+        world
+    }
+
+    fn exchange(&mut self) -> bool {
+        let bytes = |packet: Packet| [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+        let mut is_any = false;
+        while let Some((_, packet)) = self.client.poll_transmit(self.now) {
+            is_any = true;
+            self.front.handle_input(path(), &bytes(packet), self.now);
+        }
+        while let Some(event) = self.front.poll_event(self.now) {
+            match event {
+                FrontEvent::Command { command, .. } => {
+                    self.executed.push(self.front.sessions[&command.nexus].protection);
+                    let status = self.answers.pop().unwrap_or(Status::Good);
+                    self.front.reply(command, Some(Reply::bare(status)), self.now);
+                }
+                FrontEvent::NexusClosed { .. } => self.closed += 1,
+                _ => {}
+            }
+        }
+        while let Some((_, packet)) = self.front.poll_transmit(self.now) {
+            is_any = true;
+            self.client.handle_input(path(), &bytes(packet), self.now);
+        }
+        is_any
+    }
+
+    fn wait(&mut self, millis: u64) -> Vec<ClientEvent> {
+        let (until, mut events) = (self.now + Duration::from_millis(millis), Vec::new());
+        loop {
+            while self.exchange() {}
+            events.extend(std::iter::from_fn(|| self.client.poll_event()));
+            let next = self.client.poll_timeout().into_iter().chain(self.front.poll_timeout()).min();
+            let Some(at) = next.filter(|at| *at <= until) else { break };
+            self.now = self.now.max(at);
+            self.client.handle_timeout(self.now);
+            self.front.handle_timeout(self.now);
+        }
+        self.now = until;
+        events
+    }
+
+    fn order(&mut self, command: Command) {
+        let order = Order { command, data: None, room: None, more: false, may_repeat: false, is_probe: false };
+        self.client.order(order, self.now).unwrap();
+    }
+}
+
+/// TEST UNIT READY, of this unit of the server as a whole.
+fn ready(number: u16) -> Command {
+    Command::Scsi([&lun(number).to_wire()[..], &[0; 6]].concat())
+}
+
+fn ended(events: &[ClientEvent]) -> usize {
+    events.iter().filter(|event| matches!(event, ClientEvent::Ended { .. })).count()
+}
+
+fn again(events: &[ClientEvent]) -> Option<&ServerInfo> {
+    events.iter().find_map(|event| if let ClientEvent::Connected(server) = event { Some(server) } else { None })
+}
+
+#[test]
+fn a_unit_of_the_server_as_a_whole_is_used_by_a_connection_that_guards_it_as_it_demands() {
+    let mut world = World::new(SERVER_ADDRESS, DiskType::Scsi);
+    world.order(ready(1));
+    assert_eq!(ended(&world.wait(100)), 1);
+    // It has no disk address, and demands more by now.
+    world.front.levels.set(lun(1), &"b=ram:1M,security=aes-128-gcm".parse().unwrap());
+    world.order(ready(1));
+    let events = world.wait(5_000);
+    assert!(again(&events).is_some_and(|server| server.is_resumed && server.protection == Protection::Aes128Gcm));
+    assert_eq!((ended(&events), world.closed), (1, 0), "the session goes on");
+    assert_eq!(world.executed, [Protection::Checksum, Protection::Aes128Gcm]);
+}
+
+#[test]
+fn a_session_outlives_that_its_volume_demands_more() {
+    let mut world = World::new(0, DiskType::Scsi);
+    world.front.levels.set(lun(0), &"a=ram:1M,security=aes-128-gcm".parse().unwrap());
+    world.order(Command::Scsi(vec![0; 6]));
+    let events = world.wait(5_000);
+    assert!(again(&events).is_some_and(|server| server.is_resumed));
+    assert_eq!((ended(&events), world.closed, &world.executed[..]), (1, 0, &[Protection::Aes128Gcm][..]));
+}
+
+#[test]
+fn an_ata_command_that_waits_is_not_executed_when_its_volume_is_gone() {
+    let mut world = World::new(0, DiskType::Sata);
+    world.answers = vec![Status::Busy];
+    world.order(Command::Ata(TaskFile::short(0xe7, 0, 0, [0; 3], DEVICE_LBA)));
+    while world.executed.is_empty() {
+        assert!(world.exchange());
+    }
+    world.front.disks.remove(lun(0));
+    world.wait(2_000);
+    assert_eq!((world.executed.len(), world.closed), (1, 1), "it was asked once, and its session has ended");
+}

@@ -275,7 +275,18 @@ impl World {
         list.lines().filter_map(local).collect()
     }
 
-    /// Has the client's network answer the segments of the connection from this port by a reset.
+    /// The port of that one of the client's iSCSI connections on which it has sent most.
+    pub fn busiest_iscsi_port(&self) -> u16 {
+        let mut ss = self.on_client("ss");
+        ss.args(["-tinHO", "state", "established", "( dport = :3260 )"]);
+        let list = run_ok(ss, QUICK);
+        let sent_bytes = |line: &str| line.split_once("bytes_sent:")?.1.split_whitespace().next()?.parse::<u64>().ok();
+        let local = |line: &str| line.split_ascii_whitespace().nth(2)?.rsplit_once(':')?.1.parse().ok();
+        let busiest = list.lines().max_by_key(|line| sent_bytes(line));
+        busiest.and_then(local).unwrap_or_else(|| panic!("no connection: {list}"))
+    }
+
+    /// Has the client's network answer the segments of the connection from this port by a reset, as soon as there is one.
     pub fn reset_connection(&self, port: u16) {
         let rules = format!(
             "table inet cutting {{\n chain leaving {{\n type filter hook output priority 0;\n \

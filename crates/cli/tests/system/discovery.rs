@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Ran, SERVER_ADDRESS, Server, Wire, World, run, run_ok};
+use crate::harness::{Ran, SERVER_ADDRESS, Server, Wire, World, run, run_ok, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const SILENCE: &str = "no server answered";
@@ -71,6 +71,7 @@ fn a_client_is_known_by_its_id() {
     let Some(world) = World::new("a_client_is_known_by_its_id", 1500, &[]) else { return };
     let mut server = Server::start(&world, &["disk=ram:8M"]);
     run_ok(world.sanwire(&["ls", &Wire::Ip.server_url()]), TIMEOUT);
+    wait_until("the client is told of", TIMEOUT, || server.log().contains("client "));
     let log = server.log();
     let id =
         log.split_once("client ").and_then(|(_, rest)| rest.split(' ').next()).expect("the client's id").to_owned();
@@ -78,9 +79,9 @@ fn a_client_is_known_by_its_id() {
 
     let mut server = Server::start_with(&world, &["disk=ram:8M"], &["--allow", &id]);
     for wire in [Wire::Ethernet, Wire::Ip] {
-        let arguments = ["ls", &wire.server_url(), "--wait", "1.5"];
-        expect(&run(world.sanwire(&arguments), TIMEOUT), true, "the client with the id");
-        expect(&run(world.sanwire_of("stranger", &arguments), TIMEOUT), false, "another client");
+        let url = wire.server_url();
+        expect(&run(world.sanwire(&["ls", &url, "--wait", "20"]), TIMEOUT), true, "the client with the id");
+        expect(&run(world.sanwire_of("stranger", &["ls", &url, "--wait", "1.5"]), TIMEOUT), false, "another client");
     }
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -28,6 +28,7 @@ impl Shared {
         let task = self.next_task()?;
         let shared = Arc::clone(self);
         Some(self.resync_turn.with(0..1, completions, move |turn, completions| {
+            let place = if let Task::Copy { group, region, .. } = &task { Some((*group, *region)) } else { None };
             let doing = match task {
                 Task::Copy { group, region, to } => {
                     let bytes = shared.layout.group_bytes[group];
@@ -36,6 +37,7 @@ impl Shared {
                     Arc::clone(&shared).copy(Region { group, region, end }, from, to, completions)
                 }
                 Task::Include(part) => {
+                    let shared = Arc::clone(&shared);
                     part.store.start(Request::Flush, completions).then(completions, move |end, completions| match end {
                         Ok(_) => shared.include(part, completions),
                         Err(error) => {
@@ -46,6 +48,11 @@ impl Shared {
                 }
             };
             doing.then(completions, move |end, _| {
+                if let (Err(_), Some((group, region))) = (&end, place) {
+                    // What cannot be copied now keeps nothing else from being copied.
+                    let state = &mut *shared.lock();
+                    (state.copied_from[group], state.copied_group) = (region + 1, group + 1);
+                }
                 drop(turn);
                 Started::Done(end)
             })
@@ -54,10 +61,14 @@ impl Shared {
 
     fn next_task(&self) -> Option<Task> {
         let state = &mut *self.lock();
-        for group in 0..self.groups.len() {
+        for turn in 0..self.groups.len() {
+            let group = (state.copied_group + turn) % self.groups.len();
             let parts = state.written(group);
-            let behind = |part: &Part| state.members[part.member].behind.ones().next();
-            if let Some(region) = parts.iter().filter_map(behind).min() {
+            let next = |from: usize| {
+                let behind = |part: &Part| state.members[part.member].behind.ones().find(|region| *region >= from);
+                parts.iter().filter_map(behind).min()
+            };
+            if let Some(region) = next(state.copied_from[group]).or_else(|| next(0)) {
                 let is_behind = |part: &Part| state.members[part.member].behind[region];
                 let to = parts.into_iter().filter(is_behind).map(|part| {
                     let marks = state.members[part.member].marks;

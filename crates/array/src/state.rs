@@ -47,6 +47,9 @@ pub(crate) struct State {
     pub(crate) newest_generation: u64,
     pub(crate) members: Vec<Member>,
     pub(crate) intents: Vec<Intents>,
+    /// For each group, from which region on it is copied next, and which group first.
+    pub(crate) copied_from: Vec<usize>,
+    pub(crate) copied_group: usize,
     next_reader: usize,
 }
 
@@ -108,6 +111,8 @@ impl Shared {
             state: Mutex::new(State {
                 newest_generation: table.generation,
                 former: Some(table.clone()),
+                copied_from: vec![0; intents.len()],
+                copied_group: 0,
                 table,
                 members,
                 intents,

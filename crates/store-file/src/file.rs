@@ -6,6 +6,8 @@ mod probe;
 mod records;
 mod whole;
 
+pub use probe::{metadata, synced_metadata};
+
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;

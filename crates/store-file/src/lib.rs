@@ -9,6 +9,8 @@ mod file;
 mod kind;
 mod layers;
 
-pub use file::{FileOptions, FileStore, VolumeMark, mark_records, records_mark, remove_made};
+pub use file::{
+    FileOptions, FileStore, VolumeMark, mark_records, metadata, records_mark, remove_made, synced_metadata,
+};
 pub use kind::register;
 pub use layers::LayerDirectory;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sanwire_snapshot::Base;
 use sanwire_store::layer::{Layer, Over};
 use sanwire_store::{Access, CompletionQueue, OpenError, Request, Started, Store, StoreError};
-use sanwire_store_file::{FileOptions, FileStore};
+use sanwire_store_file::{FileOptions, FileStore, metadata, synced_metadata};
 use serde::{Deserialize, Serialize};
 
 use super::family::{FamilyError, FamilyOptions};
@@ -153,7 +153,7 @@ impl Seal {
         let Some(written) = read_file(&seal.path)? else { return Ok((seal, None)) };
         // What cannot be read says nothing.
         let Ok(written) = serde_json::from_slice::<Written>(&written) else { return Ok((seal, None)) };
-        if !written.may_be(Written::of(&fs::metadata(file)?)) {
+        if !written.may_be(Written::of(&metadata(file)?)) {
             let (file, path) = (file.display(), seal.path.display());
             let why = format!(
                 "{file}, which is below the layers of its volumes, was written to by somebody else: with these layers it is a mixture. \
@@ -172,9 +172,8 @@ impl Seal {
             return Ok(());
         }
         // With its time, also through a loss of power.
-        let file = File::open(file)?;
-        file.sync_all()?;
-        replace_file(&self.path, &serde_json::to_vec(&Written::of(&file.metadata()?))?)?;
+        let written = Written::of(&synced_metadata(&File::open(file)?)?);
+        replace_file(&self.path, &serde_json::to_vec(&written)?)?;
         self.is_there.store(true, Ordering::Release);
         Ok(())
     }

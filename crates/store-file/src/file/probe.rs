@@ -1,11 +1,36 @@
 //! What the kernel can do with a file, asked rather than guessed.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 
 use super::STAT_BLOCK_BYTES;
+
+/// Held while a file that is looked at has another time than it should.
+static PROBING: Mutex<()> = Mutex::new(());
+
+/// What the system says of a file, with the time at which it was last written: not while it is only looked at what can be done with it.
+///
+/// # Errors
+/// The kernel's.
+pub fn metadata(path: &Path) -> io::Result<Metadata> {
+    let _probing = PROBING.lock().unwrap_or_else(PoisonError::into_inner);
+    fs::metadata(path)
+}
+
+/// The same of an open file, when that is stable.
+///
+/// # Errors
+/// The kernel's.
+pub fn synced_metadata(file: &File) -> io::Result<Metadata> {
+    let _probing = PROBING.lock().unwrap_or_else(PoisonError::into_inner);
+    file.sync_all()?;
+    file.metadata()
+}
 
 /// Whether holes can be punched and then read as zeroes, or could if the file were open for writing.
 pub(super) fn discards(file: &File, is_block_device: bool, length_bytes: u64, read_only: bool) -> bool {
@@ -18,6 +43,7 @@ pub(super) fn discards(file: &File, is_block_device: bool, length_bytes: u64, re
     }
     // Past the end there is nothing to lose, but a file system without holes says so all the same.
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let _probing = PROBING.lock().unwrap_or_else(PoisonError::into_inner);
     let written = file.metadata().and_then(|metadata| metadata.modified());
     let discards = rustix::fs::fallocate(file, flags, length_bytes, 4096).is_ok();
     // It holds what it held, and others tell by its time whether it was written to.

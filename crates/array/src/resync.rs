@@ -228,7 +228,7 @@ struct Region {
     end: u64,
 }
 
-/// How far a comparison of a group has come.
+/// Where the next comparison begins, in bytes of the group.
 pub(crate) fn next_piece(from: u64) -> u64 {
     from + COPY_BYTES
 }

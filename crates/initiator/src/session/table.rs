@@ -66,7 +66,7 @@ pub(crate) enum Naming {
     ByName,
     /// By their LUNs.
     ByLun,
-    /// There is one, which was named when the session was opened, otherwise than it calls itself.
+    /// There is one: it was named when the session was opened, by another name than its own.
     Only,
 }
 

@@ -71,7 +71,7 @@ pub struct Traffic {
     pub received_packets: u64,
     /// Of those that were sent, how many were sent again.
     pub resent_packets: u64,
-    /// How often the other end was asked what has come, because it said nothing.
+    /// How often the other end was asked what it has received, because it was silent.
     pub timeouts: u64,
     /// Packets that may be under way to the other end: W, as it has it now, and the room that it has told.
     pub window_packets: u32,

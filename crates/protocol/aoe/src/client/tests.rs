@@ -224,7 +224,7 @@ fn frames_are_as_large_as_our_link_has_become() {
     assert_eq!(world.client.place().map(|place| place.sectors), Some(16), "as much as the target takes");
 }
 
-/// It would be asked for ever.
+/// Without a limit it would be asked again endlessly.
 #[test]
 fn a_read_that_is_answered_with_less_again_and_again_has_failed() {
     let mut world = World::connected(Some(9));

@@ -131,7 +131,7 @@ impl Channel {
         self.outgoing.skip_groups(groups);
     }
 
-    /// Whether any authentic packet has come.
+    /// Whether an authentic packet was received.
     pub(crate) fn is_heard(&self) -> bool {
         self.heard > 0
     }

@@ -112,8 +112,7 @@ fn a_session_of_three_connections_goes_on_when_one_is_lost() {
         progress.wait("at first");
         let before = world.iscsi_ports();
         assert_eq!(before.len(), 3, "connections");
-        let lost = world.busiest_iscsi_port();
-        world.reset_connection(lost);
+        let lost = world.reset_next_connection();
         wait_until("the lost connection is replaced", RECOVERY, || {
             let ports = world.iscsi_ports();
             ports.len() == 3 && !ports.contains(&lost)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{Scratch, can_run, run, run_ok};
+use super::{Scratch, can_run, run, run_ok, wait_until};
 
 /// The server's address.
 pub const SERVER_ADDRESS: &str = "10.77.0.1";
@@ -275,28 +275,27 @@ impl World {
         list.lines().filter_map(local).collect()
     }
 
-    /// The port of that one of the client's iSCSI connections on which it has sent most.
-    pub fn busiest_iscsi_port(&self) -> u16 {
-        let mut ss = self.on_client("ss");
-        ss.args(["-tinHO", "state", "established", "( dport = :3260 )"]);
-        let list = run_ok(ss, QUICK);
-        let sent_bytes = |line: &str| line.split_once("bytes_sent:")?.1.split_whitespace().next()?.parse::<u64>().ok();
-        let local = |line: &str| line.split_ascii_whitespace().nth(2)?.rsplit_once(':')?.1.parse().ok();
-        let busiest = list.lines().max_by_key(|line| sent_bytes(line));
-        busiest.and_then(local).unwrap_or_else(|| panic!("no connection: {list}"))
-    }
-
-    /// Has the client's network answer the segments of the connection from this port by a reset, as soon as there is one.
-    pub fn reset_connection(&self, port: u16) {
-        let rules = format!(
-            "table inet cutting {{\n chain leaving {{\n type filter hook output priority 0;\n \
-             tcp dport 3260 tcp sport {port} reject with tcp reset\n }}\n}}\n"
-        );
+    /// Has the client's network answer by a reset whatever is sent on one of its iSCSI connections: the first on which anything is
+    /// sent from now on, for one on which nothing is sent is not lost. Gives its port.
+    pub fn reset_next_connection(&self) -> u16 {
+        let rules = "table inet cutting {\n set lost {\n type inet_service\n size 1\n flags dynamic\n }\n \
+                     chain leaving {\n type filter hook output priority 0;\n \
+                     tcp dport 3260 add @lost { tcp sport } reject with tcp reset\n }\n}\n";
         let file = self.scratch.path("cutting.nft");
         std::fs::write(&file, rules).expect("the rules can be written");
         let mut nft = self.on_client("nft");
         nft.arg("-f").arg(&file);
         run_ok(nft, QUICK);
+        let mut lost = None;
+        wait_until("something is sent", QUICK, || {
+            let mut nft = self.on_client("nft");
+            nft.args(["list", "set", "inet", "cutting", "lost"]);
+            let list = run_ok(nft, QUICK);
+            let elements = list.split_once("elements = {").map(|(_, elements)| elements);
+            lost = elements.and_then(|elements| elements.split('}').next()?.trim().parse().ok());
+            lost.is_some()
+        });
+        lost.expect("the set has an element")
     }
 
     /// Drops so many of 100 frames that arrive, at both ends, until [`World::lose_nothing`].

@@ -166,6 +166,20 @@ impl Slice {
         Slice { frame: Arc::clone(&self.frame), range: start..start + range.len() }
     }
 
+    /// Takes in `next` as well where that begins in the same frame at its own end; else nothing changes, and it says so by `false`.
+    pub(crate) fn extend_to(&mut self, next: &Slice) -> bool {
+        let follows = Arc::ptr_eq(&self.frame, &next.frame) && self.range.end == next.range.start;
+        if follows {
+            self.range.end = next.range.end;
+        }
+        follows
+    }
+
+    /// Which frame it keeps, and how long that is, in bytes.
+    pub(crate) fn kept(&self) -> (*const Frame, usize) {
+        (Arc::as_ptr(&self.frame), self.frame.capacity)
+    }
+
     /// The region that its frame is a run of, if it is one.
     #[must_use]
     pub fn region(&self) -> Option<&Region> {

@@ -1,11 +1,11 @@
-//! The data of an answer: in one piece, or in several where a store keeps it in several places.
+//! The data of a command or of an answer: in one piece, or in several where it came, or is kept, in several places.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::frame::Slice;
+use crate::frame::{Frame, Slice};
 
 /// Bytes in one or several [`Slice`]s, one after the other. Cloning shares all of them; one piece alone needs no memory.
 #[derive(Clone)]
@@ -18,10 +18,11 @@ enum Repr {
 }
 
 impl Slices {
-    /// Pieces that one list has at the most.
+    /// Pieces that [`Slices::join`] takes at the most.
     pub const PIECES_MAX: usize = 16;
 
-    /// These pieces, one after the other; `None` when there are none, or more than [`Slices::PIECES_MAX`].
+    /// These pieces, one after the other; `None` when there are none, or more than [`Slices::PIECES_MAX`]: an answer in more of them
+    /// costs more to send than a copy of it.
     #[must_use]
     pub fn join(mut pieces: impl ExactSizeIterator<Item = Slice>) -> Option<Slices> {
         match pieces.len() {
@@ -29,6 +30,19 @@ impl Slices {
             2..=Self::PIECES_MAX => Some(Slices(Repr::Several(pieces.collect()))),
             _ => None,
         }
+    }
+
+    /// These pieces, one after the other, however many they are: what a peer sent is in as many as it came in. Those that follow each
+    /// other in one frame become one. `None` when there are none.
+    #[must_use]
+    pub fn gather(pieces: impl IntoIterator<Item = Slice>) -> Option<Slices> {
+        let mut runs: Vec<Slice> = Vec::new();
+        for piece in pieces {
+            if !runs.last_mut().is_some_and(|last| last.extend_to(&piece)) {
+                runs.push(piece);
+            }
+        }
+        if runs.len() > 1 { Some(Slices(Repr::Several(runs.into()))) } else { runs.pop().map(Slices::from) }
     }
 
     /// The pieces, in order.
@@ -74,11 +88,7 @@ impl Slices {
         let mut parts = self.parts(range.clone());
         match (parts.next(), parts.next()) {
             (Some((only, within)), None) => only.slice(within),
-            _ => {
-                let mut bytes = Vec::with_capacity(range.len());
-                self.parts(range).for_each(|(piece, within)| bytes.extend_from_slice(&piece[within]));
-                bytes.into()
-            }
+            _ => self.bytes(range).into_owned().into(),
         }
     }
 
@@ -91,9 +101,51 @@ impl Slices {
         if let Repr::One(piece) = &self.0 {
             return piece.slice(range).into();
         }
-        let parts: Vec<Slice> = self.parts(range).map(|(piece, within)| piece.slice(within)).collect();
-        // Parts of several pieces are no more than those.
-        Slices::join(parts.into_iter()).unwrap_or_else(|| Slice::from(Vec::new()).into())
+        let mut parts: Vec<Slice> = self.parts(range).map(|(piece, within)| piece.slice(within)).collect();
+        if parts.len() > 1 {
+            return Slices(Repr::Several(parts.into()));
+        }
+        parts.pop().unwrap_or_else(|| Slice::from(Vec::new())).into()
+    }
+
+    /// The bytes of `range`, run by run: one for each piece that has some of them.
+    ///
+    /// # Panics
+    /// When the range is not within the bytes.
+    pub fn runs(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        self.parts(range).map(|(piece, within)| &piece[within])
+    }
+
+    /// The bytes of `range` as one run: borrowed where they lie within one piece, else copied.
+    ///
+    /// # Panics
+    /// When the range is not within the bytes.
+    #[must_use]
+    pub fn bytes(&self, range: Range<usize>) -> Cow<'_, [u8]> {
+        let mut runs = self.runs(range.clone());
+        match (runs.next(), runs.next()) {
+            (None, _) => Cow::Borrowed(&[]),
+            (Some(only), None) => Cow::Borrowed(only),
+            _ => {
+                let mut bytes = Vec::with_capacity(range.len());
+                self.runs(range).for_each(|run| bytes.extend_from_slice(run));
+                Cow::Owned(bytes)
+            }
+        }
+    }
+
+    /// Copies the bytes to a place that is as long as they are together.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn copy_to(&self, place: &mut [u8]) {
+        assert_eq!(self.len(), place.len(), "a place for all bytes");
+        let mut rest = place;
+        for piece in self.pieces() {
+            let (here, behind) = rest.split_at_mut(piece.len());
+            here.copy_from_slice(piece);
+            rest = behind;
+        }
     }
 
     /// What of the pieces lies in `range`, and where in each: nothing of them is empty, unless the range is.
@@ -123,6 +175,18 @@ impl Slices {
         let mut bytes = Vec::with_capacity(self.len());
         self.pieces().iter().for_each(|piece| bytes.extend_from_slice(piece));
         bytes
+    }
+
+    /// Bytes of memory that it keeps: its frames, each as a whole and once, however little of one it is itself.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        if let Repr::One(piece) = &self.0 {
+            return piece.kept().1;
+        }
+        let mut frames: Vec<(*const Frame, usize)> = self.pieces().iter().map(Slice::kept).collect();
+        frames.sort_unstable();
+        frames.dedup();
+        frames.iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// See [`Slice::heap_bytes`].
@@ -195,6 +259,9 @@ mod tests {
             let part = slices.slice(range.clone());
             prop_assert_eq!(part.to_vec(), &bytes[range.clone()]);
             prop_assert_eq!(&*slices.cut(range.clone()), &bytes[range.clone()]);
+            prop_assert_eq!(&*slices.bytes(range.clone()), &bytes[range.clone()]);
+            prop_assert_eq!(slices.runs(range.clone()).collect::<Vec<_>>().concat(), &bytes[range.clone()]);
+            prop_assert!(slices.runs(range.clone()).all(|run| !run.is_empty()) || range.is_empty());
             // What was cut is cut again.
             let half = range.len() / 2;
             prop_assert_eq!(part.slice(half..range.len()).to_vec(), &bytes[range.start + half..range.end]);
@@ -219,11 +286,47 @@ mod tests {
     }
 
     #[test]
+    fn every_frame_that_is_kept_counts_once_and_as_a_whole() {
+        let frames = [0, 1].map(|_| Slice::from(vec![0; 100]));
+        let part = |frame: usize, from: usize| frames[frame].slice(from..from + 10);
+        assert_eq!(Slices::from(part(0, 50)).kept_bytes(), 100);
+        let mixed = Slices::gather([part(0, 0), part(1, 0), part(0, 90), part(1, 10)]).unwrap();
+        assert_eq!((mixed.pieces().len(), mixed.kept_bytes(), mixed.heap_bytes()), (4, 200, 40));
+        let region = crate::Region::new(8192).unwrap();
+        let page = Slices::from(region.frame(600).unwrap().freeze());
+        assert_eq!((page.len(), page.kept_bytes()), (600, crate::UNIT_BYTES));
+    }
+
+    #[test]
     fn a_list_is_bounded() {
         assert!(list(&[]).0.is_none() && list(&[1; Slices::PIECES_MAX + 1]).0.is_none());
         assert_eq!(list(&[1; Slices::PIECES_MAX]).0.unwrap().pieces().len(), Slices::PIECES_MAX);
         // The data of an answer is as small as one piece of it.
         assert!(size_of::<Slices>() <= size_of::<Slice>() && size_of::<Option<Slices>>() <= size_of::<Slice>() + 8);
+    }
+
+    #[test]
+    fn what_came_in_many_pieces_is_gathered_as_it_lies() {
+        let frame = Slice::from((0..100).collect::<Vec<u8>>());
+        let part = |from: usize, to: usize| frame.slice(from..to);
+        let lengths = |pieces: Vec<Slice>| {
+            Slices::gather(pieces).map(|slices| slices.pieces().iter().map(|piece| piece.len()).collect::<Vec<_>>())
+        };
+        assert_eq!(lengths(vec![part(0, 10), part(10, 30), part(30, 31)]), Some(vec![31]), "one behind the other");
+        assert_eq!(lengths(vec![part(0, 10), part(11, 30), part(10, 11)]), Some(vec![10, 19, 1]), "not so");
+        let others = vec![part(0, 10), vec![1; 10].into(), part(10, 20), part(20, 30)];
+        assert_eq!(lengths(others), Some(vec![10, 10, 20]), "of two frames");
+        assert_eq!(lengths(Vec::new()), None);
+        let whole = Slices::gather([part(0, 60), part(60, 100)]).unwrap();
+        assert_eq!((whole.pieces()[0].as_ptr(), whole.to_vec()), (frame.as_ptr(), frame.to_vec()));
+
+        let many = Slices::gather((0..3000u32).map(|number| Slice::from(vec![number as u8; 3]))).unwrap();
+        assert_eq!((many.len(), many.pieces().len()), (9000, 3000));
+        let part = many.slice(1..8999);
+        assert_eq!((part.len(), part.pieces().len(), part.pieces()[0].len()), (8998, 3000, 2));
+        let mut place = vec![0; part.len()];
+        part.copy_to(&mut place);
+        assert!(place == part.to_vec() && place[2..5] == [1; 3]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use sanwire_buffer::{Region, Slice};
+use sanwire_buffer::Region;
 use sanwire_core::Instant;
 use sanwire_nbd::wire::{
     BASE_ALLOCATION, MAGIC_INIT, MAGIC_OPTION, MAGIC_OPTION_REPLY, OPT_GO, OPT_SET_META_CONTEXT, OPT_STRUCTURED_REPLY,
@@ -152,7 +152,7 @@ impl World {
             0 => Order::Flush,
             1 => Order::Zero { offset_bytes, length_bytes, keeps_space: u.arbitrary()? },
             2 => Order::Extent { offset_bytes, length_bytes },
-            3 => Order::Write { offset_bytes, data: Slice::from(vec![7; length]) },
+            3 => Order::Write { offset_bytes, data: vec![7; length].into() },
             _ => match self.memory.frame(length) {
                 Some(frame) => Order::Read { offset_bytes, frame },
                 None => return Ok(()),

@@ -1,8 +1,6 @@
 //! One connection: its negotiation, then requests on their way out and answers on their way in.
 
-use std::collections::VecDeque;
-
-use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_buffer::{Head, Packet, Slices};
 use sanwire_core::Instant;
 use slab::Slab;
 
@@ -12,6 +10,7 @@ use crate::coverage::Coverage;
 use crate::export::{Export, HandshakeError};
 use crate::handshake::{Handshake, WANTED_MAX_BYTES};
 use crate::order::{Extent, Failure};
+use crate::outbox::Outbox;
 use crate::wire::*;
 
 /// Bytes that are received for something else than the frame of a read; what a negotiation waits for has room.
@@ -101,7 +100,7 @@ pub(crate) struct Connection {
     end: usize,
     run: Option<Run>,
     long_for: u8,
-    outbox: VecDeque<Packet>,
+    outbox: Outbox,
     pieces: Slab<Piece>,
     /// Requests that were ever sent.
     requests: u64,
@@ -118,7 +117,7 @@ impl Connection {
             end: 0,
             run: None,
             long_for: 0,
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             pieces: Slab::new(),
             requests: 0,
         }
@@ -143,7 +142,7 @@ impl Connection {
             self.start += taken;
             let output = handshake.take_output();
             if !output.is_empty() {
-                self.outbox.push_back(Packet { head: Head::from(output), payload: None });
+                self.outbox.push(Head::from(output), None);
             }
             if let Some(export) = handshake.export() {
                 self.stage = Stage::Ready(export);
@@ -196,7 +195,7 @@ impl Connection {
     }
 
     /// Sends a request.
-    pub(crate) fn send(&mut self, mut piece: Piece, flags: u16, data: Option<Slice>) {
+    pub(crate) fn send(&mut self, mut piece: Piece, flags: u16, data: Option<Slices>) {
         self.requests += 1;
         let entry = self.pieces.vacant_entry();
         // Unlike a bare key, it is never that of an older request.
@@ -214,21 +213,21 @@ impl Connection {
         }
     }
 
-    fn push(&mut self, request: RawRequest, payload: Option<Slice>) {
+    fn push(&mut self, request: RawRequest, data: Option<Slices>) {
         let mut head = Head::new();
         head.extend(&request.to_bytes());
-        self.outbox.push_back(Packet { head, payload });
+        self.outbox.push(head, data);
     }
 
     pub(crate) fn poll_transmit(&mut self) -> Option<Packet> {
-        self.outbox.pop_front()
+        self.outbox.poll()
     }
 
-    /// Takes back the requests that were not polled yet.
+    /// Takes back the requests of which nothing was polled yet.
     pub(crate) fn withdraw(&mut self) {
         if self.is_ready() {
-            for packet in std::mem::take(&mut self.outbox) {
-                let head = <&[u8; REQUEST_BYTES]>::try_from(&packet.head[..]).ok();
+            for head in self.outbox.withdraw() {
+                let head = <&[u8; REQUEST_BYTES]>::try_from(&head[..]).ok();
                 let request = head.and_then(RawRequest::parse);
                 if let Some(key) = request.and_then(|request| self.find(request.cookie).ok()) {
                     self.pieces.remove(key);

@@ -19,6 +19,7 @@ mod coverage;
 mod export;
 mod handshake;
 mod order;
+mod outbox;
 pub mod wire;
 
 pub use client::{Action, Client, Config, ConnectionId, Event};

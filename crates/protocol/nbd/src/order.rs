@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use sanwire_buffer::{Frame, Slice};
+use sanwire_buffer::{Frame, Slices};
 
 /// The number of an order of one [`crate::Client`], never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -22,8 +22,8 @@ pub enum Order {
     Write {
         /// Where.
         offset_bytes: u64,
-        /// What.
-        data: Slice,
+        /// What, piece after piece.
+        data: Slices,
     },
     /// Make every answered write stable.
     Flush,

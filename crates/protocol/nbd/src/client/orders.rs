@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::Slices;
 
 use crate::order::{Extent, Failure, Order};
 
@@ -93,8 +93,8 @@ impl Kept {
     pub(crate) fn push(&mut self, number: u64, order: Order) {
         let order = match order {
             // Memory of a region is for what is under way.
-            Order::Write { offset_bytes, data } if data.region().is_some() => {
-                Order::Write { offset_bytes, data: Slice::from(data.to_vec()) }
+            Order::Write { offset_bytes, data } if data.pieces().iter().any(|piece| piece.region().is_some()) => {
+                Order::Write { offset_bytes, data: Slices::from(data.to_vec()) }
             }
             order => order,
         };

@@ -8,7 +8,7 @@ use super::Client;
 use crate::connection::Connection;
 
 impl Client {
-    /// Nothing more is to be done: no request is sent that was not polled yet, nothing is given again, no connection is made. Its
+    /// Nothing more is to be done: no request is sent of which nothing was polled yet, nothing is given again, no connection is made. Its
     /// driver goes on to receive until [`Client::is_at_rest`], as long as it likes, and then calls [`Client::disconnect`] and drains
     /// once more. No order that is left ends in an [`super::Event::Completed`] that anybody has to hear.
     pub fn abandon(&mut self) {

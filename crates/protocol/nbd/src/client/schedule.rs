@@ -8,7 +8,7 @@ use crate::order::Order;
 use crate::wire::{
     CMD_BLOCK_STATUS, CMD_FLAG_NO_HOLE, CMD_FLAG_REQ_ONE, CMD_FLUSH, CMD_READ, CMD_WRITE, CMD_WRITE_ZEROES,
 };
-use sanwire_buffer::Slice;
+use sanwire_buffer::{Slice, Slices};
 
 /// Requests of one order under way, at the most: a discard of everything leaves room for others.
 const PIECES_OF_ORDER_MAX: u32 = 16;
@@ -17,7 +17,7 @@ const PIECES_OF_ORDER_MAX: u32 = 16;
 struct Cut {
     piece: Piece,
     flags: u16,
-    data: Option<Slice>,
+    data: Option<Slices>,
 }
 
 impl Client {
@@ -114,7 +114,7 @@ fn cut(number: u64, order: &Order, done: u64, export: &Export, zeroes: &Slice) -
         }
         Order::Zero { .. } => {
             let length = length.min(zeroes.len() as u64);
-            cut(piece(CMD_WRITE, length), 0, Some(zeroes.slice(0..length as usize)))
+            cut(piece(CMD_WRITE, length), 0, Some(zeroes.slice(0..length as usize).into()))
         }
         Order::Extent { .. } => {
             export.allocation_context?;

@@ -9,7 +9,7 @@ mod resting;
 mod server;
 mod witnesses;
 
-use sanwire_buffer::Frame;
+use sanwire_buffer::{Frame, Slice, Slices};
 
 use self::server::{Server, Traits};
 use super::*;
@@ -130,7 +130,10 @@ impl World {
     }
 
     fn write(&mut self, offset_bytes: u64, byte: u8, length: usize) -> OrderId {
-        self.order(Order::Write { offset_bytes, data: vec![byte; length].into() })
+        let data = Slice::from(vec![byte; length]);
+        let middle = length / 3;
+        let pieces = [data.slice(0..middle), data.slice(middle..length)];
+        self.order(Order::Write { offset_bytes, data: Slices::join(pieces.into_iter()).unwrap() })
     }
 
     fn read(&mut self, offset_bytes: u64, length: usize) -> OrderId {

@@ -71,13 +71,13 @@ impl Client {
             if number <= self.witnesses.since
                 || !is_last
                 || data.len() < length
-                || data[..length].iter().all(|byte| *byte == 0)
+                || data.bytes(0..length).iter().all(|byte| *byte == 0)
             {
                 continue;
             }
             self.witnesses.forget(&order);
             self.witnesses.known.truncate(WITNESSES_MAX - 1);
-            let bytes = Slice::from(data[..length].to_vec());
+            let bytes = Slice::from(data.bytes(0..length).into_owned());
             self.witnesses.known.push_front(Witness { offset_bytes: *offset_bytes, bytes });
         }
     }

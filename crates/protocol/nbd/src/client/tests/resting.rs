@@ -24,6 +24,22 @@ fn the_writes_that_a_server_has_are_waited_for_and_no_others_follow() {
 }
 
 #[test]
+fn a_write_of_which_a_part_was_polled_is_sent_to_its_end() {
+    let mut world = World::with(Config { connections: 1, ..config() }, Traits::default(), usize::MAX);
+    let data = Slices::gather([1, 2, 3].map(|byte| Slice::from(vec![byte; 512]))).unwrap();
+    world.client.order(Order::Write { offset_bytes: 4096, data }, world.now);
+    world.client.order(Order::Write { offset_bytes: 0, data: vec![4; 512].into() }, world.now);
+    let id = world.client.connections().next().unwrap();
+    let first = world.client.poll_transmit(id).unwrap();
+    world.server.input(id.0, &[&first.head[..], first.payload.as_deref().unwrap()].concat());
+    world.client.abandon();
+    world.run();
+    assert!(world.client.is_at_rest());
+    let expected = [[1; 512], [2; 512], [3; 512]].concat();
+    assert!(world.server.disk[4096..5632] == expected && world.server.disk[..512] == [0; 512]);
+}
+
+#[test]
 fn a_connection_that_breaks_then_is_not_made_again_and_its_writes_may_linger() {
     let mut world = World::new(Traits::default());
     world.write(1024, 2, 512);

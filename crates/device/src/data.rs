@@ -40,12 +40,6 @@ pub(crate) fn parameter_list(task: &Task, length_bytes: usize) -> Result<&[u8], 
     data.get(..length_bytes).ok_or(SHORT_LIST)
 }
 
-/// The same, taken out of the task.
-pub(crate) fn take_parameter_list(task: &mut Task, length_bytes: usize) -> Result<Slice, Sense> {
-    let data = task.data_out.take().filter(|data| data.len() >= length_bytes).ok_or(SHORT_LIST)?;
-    Ok(data.slice(0..length_bytes))
-}
-
 /// A frame for a transfer.
 pub(crate) fn frame(memory: &Region, length_bytes: usize) -> Result<Frame, Refusal> {
     if length_bytes > memory.length_bytes() {

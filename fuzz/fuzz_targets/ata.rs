@@ -6,9 +6,7 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_ata::{Drive, Execution, Host, IdentifyDevice, Plan, Step, TaskFile};
 use sanwire_buffer::{Slice, Slices};
-use sanwire_scsi::{
-    BlockCommand, Capacity, Cdb, CommandSet, CommandStandard, Features, Reply, Status, UnmapList,
-};
+use sanwire_scsi::{BlockCommand, Capacity, Cdb, CommandSet, CommandStandard, Features, Reply, Status, UnmapList};
 
 const SECTORS: u64 = 5000;
 
@@ -47,7 +45,7 @@ fn answer(u: &mut Unstructured<'_>, cdb: &Cdb, room_bytes: u32) -> Result<Reply>
 }
 
 /// What reaches the unit is a command that it has, within its bounds.
-fn check(cdb: &Cdb, data: Option<&Slice>) {
+fn check(cdb: &Cdb, data: Option<&Slices>) {
     let operation = CommandSet::disk(Features { thin: true, atomic: true }).find(cdb).expect("a command of a disk");
     if operation.standard != CommandStandard::Block {
         return;
@@ -58,18 +56,26 @@ fn check(cdb: &Cdb, data: Option<&Slice>) {
             within(extent.lba, extent.blocks);
         }
         BlockCommand::Unmap { .. } => {
-            let list = UnmapList::parse(data.expect("its list")).expect("a list");
+            let list = data.expect("its list").contiguous();
+            let list = UnmapList::parse(&list).expect("a list");
             list.extents().for_each(|extent| within(extent.lba, extent.blocks));
         }
         _ => {}
     }
 }
 
+/// As it may come: in two pieces.
+fn in_pieces(data: Vec<u8>) -> Slices {
+    let whole = Slice::from(data);
+    let middle = whole.len() / 3;
+    Slices::join([whole.slice(0..middle), whole.slice(middle..whole.len())].into_iter()).expect("two pieces")
+}
+
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let mut drive = Drive::default();
     for _ in 0..u.int_in_range(1..=8)? {
         let data: Option<Vec<u8>> = u.arbitrary()?;
-        let (mut execution, mut step) = Execution::begin(task_file(u)?, data.map(Slice::from), &mut drive);
+        let (mut execution, mut step) = Execution::begin(task_file(u)?, data.map(in_pieces), &mut drive);
         let mut steps = 0;
         while let Step::Ask(ask) | Step::Later(ask) = step {
             steps += 1;

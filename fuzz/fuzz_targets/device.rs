@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Slice, Slices};
 use sanwire_core::{ClientId, DeviceType, Instant, Lun, NexusId};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_engine::{Engine, Meter, Selection, Which};
@@ -133,10 +133,13 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             }
         };
         let (cdb, data) = if u.ratio(1, 8)? { copy(&mut u)? } else { (cdb(&mut u, commands)?, data) };
+        let border = u.int_in_range(0..=data.len())?;
+        let data = Slice::from(data);
+        let pieces = [data.slice(0..border), data.slice(border..data.len())];
         let task = Task {
             lun: if u.ratio(15, 16)? { Some(Lun::default()) } else { Lun::new(u.int_in_range(0..=3)?) },
             cdb,
-            data_out: (!data.is_empty()).then(|| data.into()),
+            data_out: Slices::join(pieces.into_iter()).filter(|data| !data.is_empty()),
             tells_residual: u.arbitrary()?,
             receipts: 0,
             data_in_max_bytes: room,

@@ -18,7 +18,9 @@ use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Extent, Identity, Task, build, unmap_parameters};
-use sanwire_store::{Completion, CompletionQueue, ErrorKind, Geometry, KernelOp, Patience, RamStore, Request, Started, Store, StoreError};
+use sanwire_store::{
+    Completion, CompletionQueue, ErrorKind, Geometry, KernelOp, Patience, RamStore, Request, Started, Store, StoreError,
+};
 use sanwire_store_file::blocking;
 
 const BLOCK_BYTES: u32 = 512;
@@ -111,7 +113,7 @@ impl World {
         if let Some(data) = data {
             let Some(mut frame) = self.memory.frame(data.len()) else { return Ok(()) };
             frame.copy_from_slice(&data);
-            data_out = Some(Frame::freeze(frame));
+            data_out = Some(Frame::freeze(frame).into());
         }
         let task = Task {
             lun: Some(Lun::default()),

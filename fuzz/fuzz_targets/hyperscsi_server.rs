@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Slices};
 use sanwire_core::Instant;
 use sanwire_fuzz::impostor::{FirstStep, offer};
 use sanwire_fuzz::steps::{self, CANARY, Impostor, Numbers, Tried};
@@ -34,7 +34,7 @@ impl World {
                 ServerEvent::Command { handle, task } => {
                     let is_new = self.executed.insert((handle.nexus().0, handle.number()));
                     assert!(is_new, "{handle:?} runs twice");
-                    let data = task.data_out.as_deref().unwrap_or(&[]);
+                    let data = task.data_out.as_ref().map(Slices::to_vec).unwrap_or_default();
                     assert!(!data.contains(&CANARY), "{handle:?} carries memory that it did not send");
                     self.working.push((handle, true));
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Slices};
 use sanwire_core::{Instant, NexusId};
 use sanwire_fuzz::steps::{CANARY, payload};
 use sanwire_fuzz::world::marked_region;
@@ -62,7 +62,7 @@ impl World {
         while let Some(event) = self.server.poll_event() {
             match event {
                 ServerEvent::Command { handle, task, .. } => {
-                    let data = task.data_out.as_deref().unwrap_or(&[]);
+                    let data = task.data_out.as_ref().map(Slices::to_vec).unwrap_or_default();
                     assert!(!data.contains(&CANARY), "{handle:?} carries memory that it did not send");
                     self.working.push(handle);
                 }

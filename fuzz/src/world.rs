@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use sanwire_buffer::{Frame, Packet, Region};
+use sanwire_buffer::{Frame, Packet, Region, Slices};
 use sanwire_core::{ClientId, Instant, LinkId, Lun, MacAddress, Path, Peer, Protection};
 use sanwire_hyperscsi::wire::command::{Answer, Ask};
 use sanwire_hyperscsi::{
@@ -248,7 +248,7 @@ impl World {
                 let is_first = self.executed.insert((handle.nexus().0, handle.number()));
                 assert!(is_first || task.cdb.operation_code() == READ_10, "{handle:?} runs twice");
                 let fill = task.cdb[1];
-                let data = task.data_out.as_deref().unwrap_or(&[]);
+                let data = task.data_out.as_ref().map(Slices::to_vec).unwrap_or_default();
                 assert!(data.iter().all(|byte| *byte == fill), "the data of {handle:?} was changed");
                 let wanted = if task.cdb.operation_code() == 0x2a { 0 } else { task.data_in_max_bytes };
                 self.working.push((handle, fill, wanted));

@@ -261,7 +261,7 @@ impl Array {
         })
     }
 
-    fn write(&self, offset_bytes: u64, data: &sanwire_buffer::Slice, completions: &CompletionQueue) -> Started {
+    fn write(&self, offset_bytes: u64, data: &sanwire_buffer::Slices, completions: &CompletionQueue) -> Started {
         let pieces = self.0.layout.pieces(offset_bytes..offset_bytes + data.len() as u64);
         let mut at = 0;
         let writes = pieces.into_iter().map(|piece| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_buffer::{Frame, Slice};
+use sanwire_buffer::{Frame, Slices};
 use sanwire_store::{Completion, CompletionQueue, ErrorKind, Outcome, Request, Started, StoreError};
 
 use crate::intent::{Block, Intents};
@@ -15,7 +15,7 @@ use crate::state::{Part, Shared, gone};
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// This.
-    Data(Slice),
+    Data(Slices),
     /// Zeroes.
     Zeroes,
     /// Nothing: the space is given back.
@@ -80,7 +80,7 @@ impl Shared {
         let write = |part: &Part| {
             let store = Arc::clone(&part.store);
             let write = |block: &Block| {
-                let data = Frame::from(block.encode()).freeze();
+                let data = block.encode().into();
                 store.start(Request::Write { offset_bytes: block.at(), data }, completions)
             };
             let writes = blocks.iter().map(write).collect();
@@ -257,7 +257,7 @@ impl Shared {
             let reading = self.read_untried(piece.clone(), buffer, vec![part.member], false, completions);
             reading.then(completions, move |end, completions| {
                 let Ok(Outcome::Read(now)) = end else { return Started::Done(Ok(Outcome::Read(found))) };
-                let request = Change::Data(now.freeze()).request(&piece);
+                let request = Change::Data(now.freeze().into()).request(&piece);
                 part.store.start(request, completions).then(completions, move |end, _| {
                     drop(guard);
                     if let Err(error) = end {

@@ -152,7 +152,7 @@ fn write_regions(table: &Table, own: usize, member: &Candidate, drive: &mut Driv
         dirty.insert_range(..);
     }
     for block in Intents::new(dirty).all() {
-        let (store, data) = (Arc::clone(&member.store), sanwire_buffer::Frame::from(block.encode()).freeze());
+        let (store, data) = (Arc::clone(&member.store), block.encode().into());
         let request = sanwire_store::Request::Write { offset_bytes: block.at(), data };
         drive(Box::new(move |completions| store.start(request, completions))).map_err(|error| member.failed(error))?;
     }

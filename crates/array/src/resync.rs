@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sanwire_buffer::Frame;
+use sanwire_buffer::{Frame, Slices};
 use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Started};
 
 use crate::group::first_error;
@@ -113,7 +113,7 @@ impl Shared {
             let reading = self.read_from(&piece, buffer, &members, completions);
             reading.then(completions, move |end, completions| {
                 let data = match end {
-                    Ok(Outcome::Read(frame)) => frame.freeze(),
+                    Ok(Outcome::Read(frame)) => Slices::from(frame.freeze()),
                     Ok(_) => return Started::Done(Err(gone())),
                     Err(error) => return Started::Done(Err(error)),
                 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_buffer::Frame;
+use sanwire_buffer::Slices;
 use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Started, Store};
 
 use crate::label::{self, Label, Standing, Table};
@@ -111,7 +111,7 @@ pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &C
     let Some(second_at) = label::second_at(store.geometry().length_bytes) else {
         return Started::Done(Err(gone()));
     };
-    let data = Frame::from(label.encode()).freeze();
+    let data = Slices::from(label.encode());
     let write = |offset_bytes| Request::Write { offset_bytes, data: data.clone() };
     let requests = vec![write(0), Request::Flush, write(second_at), Request::Flush];
     one_by_one(Arc::clone(store), requests.into_iter(), completions)

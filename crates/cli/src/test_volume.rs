@@ -74,7 +74,7 @@ fn perform(store: &RamStore, op: Op) {
         OpKind::Check => return op.completer.complete(Ok(OpOutput::Done)),
         OpKind::Copy { .. } => return op.completer.complete(Err(VolumeError::Unsupported)),
         OpKind::Read { offset_bytes, buffer } => Request::Read { offset_bytes, buffer },
-        OpKind::Write { offset_bytes, data, .. } => Request::Write { offset_bytes, data },
+        OpKind::Write { offset_bytes, data, .. } => Request::Write { offset_bytes, data: data.into() },
         OpKind::Flush => Request::Flush,
         OpKind::Discard { offset_bytes, length_bytes } => Request::Discard { offset_bytes, length_bytes },
         OpKind::WriteZeroes { offset_bytes, length_bytes } => Request::WriteZeroes { offset_bytes, length_bytes },

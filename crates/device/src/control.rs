@@ -1,5 +1,7 @@
 //! The commands of SPC that answer from memory: INQUIRY, states, the frame of mode pages.
 
+use std::borrow::Cow;
+
 use sanwire_core::NexusId;
 use sanwire_scsi::vpd::{self, TargetPort};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
@@ -62,7 +64,7 @@ pub(crate) fn sense_bytes(sense: &Sense, descriptor: bool) -> Vec<u8> {
 const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, AdditionalSense::NONE);
 
 /// The parameter list of MODE SELECT.
-pub(crate) fn mode_parameters(page_format: bool, parameter_bytes: u16, task: &Task) -> Result<&[u8], Sense> {
+pub(crate) fn mode_parameters(page_format: bool, parameter_bytes: u16, task: &Task) -> Result<Cow<'_, [u8]>, Sense> {
     let list = parameter_list(task, usize::from(parameter_bytes))?;
     if !page_format && !list.is_empty() {
         // SPC-5 6.12: without PF all is vendor specific, and this vendor has nothing to specify.

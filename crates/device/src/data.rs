@@ -1,6 +1,8 @@
 //! The data that comes with a command, and memory for that which goes.
 
-use sanwire_buffer::{Frame, Region, Slice};
+use std::borrow::Cow;
+
+use sanwire_buffer::{Frame, Region, Slices};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Task};
 use sanwire_store::Geometry;
 
@@ -29,15 +31,18 @@ pub(crate) fn written_bytes(task: &Task, length_bytes: usize, geometry: &Geometr
 }
 
 /// The first `length_bytes` of the data that came with the task; less is an error of what carried it (SPC-5 annex F).
-pub(crate) fn take_data(task: &mut Task, length_bytes: usize) -> Result<Slice, Sense> {
+pub(crate) fn take_data(task: &mut Task, length_bytes: usize) -> Result<Slices, Sense> {
     let data = task.data_out.take().filter(|data| data.len() >= length_bytes).ok_or(WRONG_DATA)?;
     Ok(if data.len() == length_bytes { data } else { data.slice(0..length_bytes) })
 }
 
-/// The parameter list of a command that says how long it is.
-pub(crate) fn parameter_list(task: &Task, length_bytes: usize) -> Result<&[u8], Sense> {
-    let data = task.data_out.as_deref().unwrap_or(&[]);
-    data.get(..length_bytes).ok_or(SHORT_LIST)
+/// The parameter list of a command that says how long it is: as it came, or a copy where it came in several pieces.
+pub(crate) fn parameter_list(task: &Task, length_bytes: usize) -> Result<Cow<'_, [u8]>, Sense> {
+    match &task.data_out {
+        Some(data) if data.len() >= length_bytes => Ok(data.bytes(0..length_bytes)),
+        None if length_bytes == 0 => Ok(Cow::Borrowed(&[])),
+        _ => Err(SHORT_LIST),
+    }
 }
 
 /// A frame for a transfer.

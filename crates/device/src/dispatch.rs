@@ -215,7 +215,7 @@ impl Dispatch<'_> {
             }
             PrimaryCommand::ModeSelect { form, page_format, parameter_bytes } => {
                 let list = control::mode_parameters(page_format, parameter_bytes, task)?;
-                unit.server().mode_select(form, list, &self.begun)?
+                unit.server().mode_select(form, &list, &self.begun)?
             }
             PrimaryCommand::ReportTargetPortGroups { extended_header, allocation_bytes } => {
                 answer(self.units.port_groups().report(extended_header), allocation_bytes)

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Slice, Slices};
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
@@ -95,7 +95,7 @@ impl TestStore {
                 buffer[..kept.len()].copy_from_slice(kept);
                 return Outcome::Read(buffer);
             }
-            Request::Write { data, .. } => kept.copy_from_slice(&data[..kept.len()]),
+            Request::Write { data, .. } => kept.copy_from_slice(&data.bytes(0..kept.len())),
             Request::Discard { .. } | Request::WriteZeroes { .. } => kept.fill(0),
             Request::Flush => {}
             Request::Allocation { .. } => {
@@ -273,7 +273,7 @@ pub(crate) fn lun(number: u16) -> Lun {
 const HAS_ALL: u64 = u64::MAX - 1;
 
 pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
-    let data_out = (!data_out.is_empty()).then(|| data_out.to_vec().into());
+    let data_out = (!data_out.is_empty()).then(|| in_pieces(data_out));
     Task {
         lun: Some(lun(0)),
         cdb: cdb.into(),
@@ -284,6 +284,14 @@ pub(crate) fn task(cdb: impl Into<Cdb>, data_out: &[u8]) -> Task {
         piece: None,
         receipts: HAS_ALL,
     }
+}
+
+/// Data as it comes in packets: in up to three pieces, which end where they like.
+pub(crate) fn in_pieces(data: &[u8]) -> Slices {
+    let whole = Slice::from(data.to_vec());
+    let borders = [0, data.len() / 3, data.len() / 2 + 1, data.len()];
+    let pieces = borders.windows(2).map(|border| whole.slice(border[0]..border[1]));
+    Slices::join(pieces).unwrap()
 }
 
 /// A driver of commands that wait.

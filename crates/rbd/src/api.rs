@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use libc::{c_char, c_int, c_void, size_t};
+use libc::{c_char, c_int, c_void, iovec, size_t};
 use libloading::Library;
 
 use crate::error::RbdError;
@@ -80,7 +80,7 @@ api! {
         rbd_aio_get_return_value: fn(Handle) -> isize;
         rbd_aio_release: fn(Handle);
         rbd_aio_read: fn(Handle, u64, size_t, *mut c_char, Handle) -> c_int;
-        rbd_aio_write: fn(Handle, u64, size_t, *const c_char, Handle) -> c_int;
+        rbd_aio_writev: fn(Handle, *const iovec, c_int, u64, Handle) -> c_int;
         rbd_aio_write_zeroes: fn(Handle, u64, size_t, Handle, c_int, c_int) -> c_int;
         rbd_aio_flush: fn(Handle, Handle) -> c_int;
         rbd_diff_iterate2: fn(Handle, *const c_char, u64, u64, u8, u8, DiffCallback, *mut c_void) -> c_int;

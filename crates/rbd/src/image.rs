@@ -6,7 +6,7 @@ use std::ptr;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use libc::{c_char, c_int, c_void, size_t};
+use libc::{c_char, c_int, c_void, iovec, size_t};
 
 use crate::api::{Api, Callback, DiffCallback, Handle, LOCK_EXCLUSIVE, ZEROES_KEEP_SPACE, api};
 use crate::error::{CONNECT, RbdError, check};
@@ -228,7 +228,8 @@ impl Image {
     /// not begun, and `callback` will not be called.
     ///
     /// # Safety
-    /// The memory of a read or a write stays, and nobody else touches it (a read) or changes it (a write), until `callback` is called.
+    /// The memory of a read or a write stays, and nobody else touches it (a read) or changes it (a write), until `callback` is called;
+    /// so does the list of a write's runs.
     pub(crate) unsafe fn begin(
         &self,
         operation: Operation,
@@ -244,10 +245,8 @@ impl Image {
         let code = match operation {
             // SAFETY: the caller keeps the memory, of that length.
             Operation::Read(at, memory, length) => unsafe { (api.rbd_aio_read)(image, at, length, memory, completion) },
-            // SAFETY: as above.
-            Operation::Write(at, memory, length) => unsafe {
-                (api.rbd_aio_write)(image, at, length, memory, completion)
-            },
+            // SAFETY: the caller keeps the runs, so many of them, and the list of them.
+            Operation::Write(at, runs, count) => unsafe { (api.rbd_aio_writev)(image, runs, count, at, completion) },
             // A discard would silently leave what is smaller than its granularity.
             Operation::Zero { at, length, keeps_space } => {
                 let flags = if keeps_space { ZEROES_KEEP_SPACE } else { 0 };
@@ -288,8 +287,13 @@ impl Image {
 /// One operation, in bytes. The memory is the caller's.
 pub(crate) enum Operation {
     Read(u64, *mut c_char, usize),
-    Write(u64, *const c_char, usize),
-    Zero { at: u64, length: usize, keeps_space: bool },
+    /// Where, and so many runs of memory, one after the other.
+    Write(u64, *const iovec, c_int),
+    Zero {
+        at: u64,
+        length: usize,
+        keeps_space: bool,
+    },
     Flush,
 }
 

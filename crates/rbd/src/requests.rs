@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use libc::{c_int, c_void};
-use sanwire_buffer::{Frame, Slice};
+use libc::{c_int, c_void, iovec};
+use sanwire_buffer::{Frame, Slice, Slices};
 use sanwire_store::{
     Access, Completer, Completion, ErrorKind, Outcome, RemoteCount, RemoteCounter, RemoteRequest, Request, StoreError,
 };
@@ -233,7 +233,8 @@ struct Flight {
 enum Data {
     Read(Frame),
     /// Held for librbd alone, which reads it.
-    Written(#[expect(dead_code, reason = "its bytes are what is written")] Slice),
+    #[expect(dead_code, reason = "its bytes, and where they lie, are what is written")]
+    Written(Slices, Vec<iovec>),
     Nothing,
 }
 
@@ -247,8 +248,11 @@ pub(crate) fn begin(image: &Image, request: Request, number: u64, under_way: &Ar
             (Operation::Read(offset_bytes, memory, length), Data::Read(buffer), length)
         }
         Request::Write { offset_bytes, data } => {
-            let (memory, length) = (data.as_ptr().cast(), data.len());
-            (Operation::Write(offset_bytes, memory, length), Data::Written(data), length)
+            let length = data.len();
+            let run = |piece: &Slice| iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
+            let runs: Vec<iovec> = data.pieces().iter().map(run).collect();
+            let operation = Operation::Write(offset_bytes, runs.as_ptr(), runs.len() as c_int);
+            (operation, Data::Written(data, runs), length)
         }
         Request::Discard { offset_bytes: at, length_bytes } => (zero(at, length_bytes, false), Data::Nothing, 0),
         Request::WriteZeroes { offset_bytes: at, length_bytes } => (zero(at, length_bytes, true), Data::Nothing, 0),
@@ -257,8 +261,8 @@ pub(crate) fn begin(image: &Image, request: Request, number: u64, under_way: &Ar
     let under_way = Arc::clone(under_way);
     under_way.begin(bytes);
     let flight = Box::into_raw(Box::new(Flight { data, number, offset_bytes, access, under_way, bytes }));
-    // SAFETY: the flight has the memory and keeps it until `ended` takes it; a frame is unique, a slice never changes, and neither
-    // moves its bytes with itself.
+    // SAFETY: the flight has the memory and keeps it until `ended` takes it; a frame is unique, slices and the list of where they lie
+    // never change, and none of them moves its bytes with itself.
     if let Err(code) = unsafe { image.begin(operation, ended, flight.cast()) } {
         // SAFETY: it was made above, and librbd does not have it.
         let flight = *unsafe { Box::from_raw(flight) };
@@ -300,7 +304,7 @@ impl Flight {
                 Err(StoreError::cut_short(offset_bytes + value.unsigned_abs() as u64))
             }
             Data::Read(frame) => Ok(Outcome::Read(frame)),
-            Data::Written(_) | Data::Nothing => Ok(Outcome::Done),
+            Data::Written(..) | Data::Nothing => Ok(Outcome::Done),
         };
         under_way.complete(number, completion);
         under_way.end(bytes);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use sanwire_buffer::{Slice, Slices};
+use sanwire_buffer::Slices;
 use sanwire_core::Lun;
 
 use crate::Receipt;
@@ -76,8 +76,8 @@ pub struct Task {
     pub lun: Option<Lun>,
     /// What to do.
     pub cdb: Cdb,
-    /// The data that came with it.
-    pub data_out: Option<Slice>,
+    /// The data that came with it, in the pieces in which it came.
+    pub data_out: Option<Slices>,
     /// Whether the initiator learns how much of a write was done when less data came than its CDB says; else such a write is
     /// refused.
     pub tells_residual: bool,

@@ -176,7 +176,7 @@ impl Merge {
         let buffer = Frame::zeroed(length_bytes as usize).ok_or_else(no_memory)?;
         let read = Request::Read { offset_bytes: from.at(offset_bytes), buffer };
         if let Outcome::Read(frame) = from.run(read, perform)? {
-            to.run(Request::Write { offset_bytes: at, data: frame.freeze() }, perform)?;
+            to.run(Request::Write { offset_bytes: at, data: frame.freeze().into() }, perform)?;
         }
         Ok((length_bytes, true))
     }

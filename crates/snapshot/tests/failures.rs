@@ -84,7 +84,7 @@ impl Store for Moody {
                 }
                 next(&self.flushes)
             }
-            Request::Write { data, .. } if data.starts_with(b"SANWLMAP") => next(&self.maps),
+            Request::Write { data, .. } if data.contiguous().starts_with(b"SANWLMAP") => next(&self.maps),
             _ => Deed::Well,
         };
         match deed {

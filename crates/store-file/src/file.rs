@@ -43,13 +43,17 @@ pub struct FileStore {
 impl FileStore {
     fn file_for(&self, request: &Request) -> &Arc<File> {
         let Some(buffered) = &self.buffered else { return &self.file };
-        let address = match request {
-            Request::Read { buffer, .. } => buffer.as_ptr() as usize,
-            Request::Write { data, .. } => data.as_ptr() as usize,
-            _ => 0,
+        let block_bytes = self.geometry.get().block_bytes as usize;
+        let is_aligned = |bytes: &[u8]| {
+            (bytes.as_ptr() as usize).is_multiple_of(block_bytes) && bytes.len().is_multiple_of(block_bytes)
+        };
+        let is_fit = match request {
+            Request::Read { buffer, .. } => is_aligned(buffer),
+            Request::Write { data, .. } => data.pieces().iter().all(|piece| is_aligned(piece)),
+            _ => true,
         };
         // Linux keeps the page cache and direct I/O on one file coherent, request by request.
-        if address.is_multiple_of(self.geometry.get().block_bytes as usize) { &self.file } else { buffered }
+        if is_fit { &self.file } else { buffered }
     }
 }
 

@@ -102,13 +102,13 @@ impl RamStore {
         Ok(())
     }
 
-    fn write(&self, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
+    fn write(&self, offset_bytes: u64, data: &Slices) -> Result<(), StoreError> {
         let groups = self.groups.load();
         let failed = || no_memory(offset_bytes);
         if let Some(piece) = only_piece(offset_bytes, data.len()) {
             let mut chunk = chunks(&groups[piece.group]).ok_or_else(failed)?[piece.chunk].write();
             self.prepare(&mut chunk).ok_or_else(failed)?;
-            piece.write(&mut chunk, data);
+            piece.write(&mut chunk, data.runs(0..data.len()));
             return Ok(());
         }
         let mut held = pieces(offset_bytes, data.len() as u64)
@@ -116,11 +116,10 @@ impl RamStore {
             .collect::<Result<Vec<_>, StoreError>>()?;
         // All of it before any of it: nobody sees a part of a write.
         held.iter_mut().try_for_each(|(chunk, _)| self.prepare(chunk)).ok_or_else(failed)?;
-        let mut rest = data;
+        let mut from = 0;
         for (chunk, piece) in &mut held {
-            let (part, tail) = rest.split_at(piece.length);
-            rest = tail;
-            piece.write(chunk, part);
+            piece.write(chunk, data.runs(from..from + piece.length));
+            from += piece.length;
         }
         Ok(())
     }
@@ -290,11 +289,16 @@ impl Piece {
         }
     }
 
-    /// Writes to a chunk that was prepared.
-    fn write(&self, chunk: &mut Option<Pages>, part: &[u8]) {
+    /// Writes to a chunk that was prepared: runs of bytes that are as long as the part together.
+    fn write<'r>(&self, chunk: &mut Option<Pages>, runs: impl Iterator<Item = &'r [u8]>) {
         let Some(pages) = chunk else { return };
         if let Some(bytes) = pages.bytes.get_mut() {
-            bytes[self.range()].copy_from_slice(part);
+            let mut rest = &mut bytes[self.range()];
+            for run in runs {
+                let (place, behind) = rest.split_at_mut(run.len());
+                place.copy_from_slice(run);
+                rest = behind;
+            }
         }
         pages.written |= touched_pages(self.start, self.length);
     }

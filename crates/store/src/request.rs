@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Slice, Slices};
+use sanwire_buffer::{Frame, Slices};
 
 use crate::completion::{CompletionQueue, Pending};
 use crate::counts::RemoteCount;
@@ -88,8 +88,8 @@ pub enum Request {
     Write {
         /// Where to write.
         offset_bytes: u64,
-        /// What to write.
-        data: Slice,
+        /// What to write, piece after piece.
+        data: Slices,
     },
     /// Make every completed write stable.
     Flush,

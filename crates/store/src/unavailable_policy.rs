@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Slice};
+use sanwire_buffer::{Frame, Slices};
 
 use crate::error::ErrorKind;
 use crate::request::Request;
@@ -49,7 +49,7 @@ pub enum Retry {
         /// Where to write.
         offset_bytes: u64,
         /// What to write.
-        data: Slice,
+        data: Slices,
     },
     /// Anything else that has a range.
     Range {

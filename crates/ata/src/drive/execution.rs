@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sanwire_buffer::{Slice, Slices};
+use sanwire_buffer::Slices;
 use sanwire_scsi::{Cdb, Extent, Reply, Sense, SenseKey, Status, build, unmap_parameters};
 
 use super::facts::{ANSWER_BYTES, Facts, Learning};
@@ -25,7 +25,7 @@ pub struct Ask {
     /// What.
     pub cdb: Cdb,
     /// Its data.
-    pub data_out: Option<Slice>,
+    pub data_out: Option<Slices>,
     /// Room for the answer's data, in bytes.
     pub data_in_max_bytes: u32,
 }
@@ -54,7 +54,7 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Execution {
     task_file: TaskFile,
-    data: Option<Slice>,
+    data: Option<Slices>,
     /// What the unit is being asked about itself, before the command can be given.
     learning: Option<Learning>,
     /// What was asked last, and what comes after it.
@@ -66,7 +66,7 @@ pub struct Execution {
 impl Execution {
     /// Begins a command with the data that came with it.
     #[must_use]
-    pub fn begin(task_file: TaskFile, data: Option<Slice>, drive: &mut Drive) -> (Execution, Step) {
+    pub fn begin(task_file: TaskFile, data: Option<Slices>, drive: &mut Drive) -> (Execution, Step) {
         let asks = VecDeque::new();
         let mut execution = Execution { task_file, data, learning: None, asks, way: Way::Other, attentions: 0 };
         let step = execution.start(drive);
@@ -205,7 +205,7 @@ impl Execution {
     /// Zeroes are one sector that the unit writes again and again.
     fn zero(&mut self, facts: &Facts, place: Place, may_trim: bool) -> Step {
         let unmaps = may_trim && facts.trims && facts.reads_zeroes;
-        let sector = Slice::from(vec![0; facts.sector_bytes as usize]);
+        let sector = Slices::from(vec![0; facts.sector_bytes as usize]);
         let max = facts.zero_sectors_max;
         self.at(facts, place, Way::Write, |this, extent| {
             for part in parts(extent, max) {
@@ -220,14 +220,14 @@ impl Execution {
             return self.refuse(error::ABRT);
         };
         self.way = Way::Write;
-        let ranges = match trim::checked(&data, facts.sectors) {
+        let ranges = match trim::checked(&data.contiguous(), facts.sectors) {
             Ok(ranges) => ranges,
             Err(lba) => return Step::Done(self.failure_at(lba)),
         };
         let ranges: Vec<Extent> = ranges.into_iter().flat_map(|range| parts(range, facts.unmap_sectors_max)).collect();
         for list in lists(&ranges, facts) {
             let Some(parameters) = unmap_parameters(list) else { return self.refuse(error::ABRT) };
-            self.ask(build::unmap(parameters.len() as u16), Some(Slice::from(parameters)), 0);
+            self.ask(build::unmap(parameters.len() as u16), Some(Slices::from(parameters)), 0);
         }
         if self.asks.is_empty() { self.done(None) } else { self.next() }
     }
@@ -283,7 +283,7 @@ impl Execution {
         }
     }
 
-    fn ask(&mut self, cdb: Cdb, data_out: Option<Slice>, data_in_max_bytes: u32) {
+    fn ask(&mut self, cdb: Cdb, data_out: Option<Slices>, data_in_max_bytes: u32) {
         self.asks.push_back(Ask { cdb, data_out, data_in_max_bytes });
     }
 
@@ -300,7 +300,7 @@ impl Execution {
     }
 
     fn tell(&self, data: Vec<u8>) -> Step {
-        let data = Some(Slices::from(Slice::from(data)));
+        let data = Some(Slices::from(data));
         Step::Done(Answer { registers: Registers::success(&self.task_file), data })
     }
 

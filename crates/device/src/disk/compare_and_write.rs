@@ -1,6 +1,6 @@
 //! COMPARE AND WRITE and ORWRITE (SBC-4 5.3 and 5.14): what is there is read, looked at, and replaced.
 
-use sanwire_buffer::{Region, Slice};
+use sanwire_buffer::{Region, Slices};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_scsi::{Extent, Sense, Task};
 use sanwire_store::{Completion, Geometry, Outcome, Request};
@@ -21,7 +21,7 @@ pub(crate) struct Swap {
     range: Range,
     kind: SwapKind,
     /// What the initiator sent; taken when the new content is on its way.
-    sent: Option<Slice>,
+    sent: Option<Slices>,
     flush: bool,
 }
 
@@ -106,12 +106,13 @@ impl Ongoing for Swap {
         let data = match self.kind {
             SwapKind::Compare => {
                 let half = sent.len() / 2;
-                compare(Some(&sent[..half]), &found, 0)?;
+                compare(Some(&sent.slice(0..half)), &found, 0)?;
                 sent.slice(half..sent.len())
             }
             SwapKind::Or => {
-                found.iter_mut().zip(sent.iter()).for_each(|(found, sent)| *found |= sent);
-                found.freeze()
+                let sent = sent.pieces().iter().flat_map(|piece| piece.iter());
+                found.iter_mut().zip(sent).for_each(|(found, sent)| *found |= sent);
+                found.freeze().into()
             }
         };
         let request = Request::Write { offset_bytes: self.range.offset_bytes, data };

@@ -66,7 +66,7 @@ pub(crate) fn extended_copy(
     if parameter_bytes == 0 {
         return Ok(Step::Good);
     }
-    let list = CopyList::parse(parameter_list(task, parameter_bytes as usize)?)?;
+    let list = CopyList::parse(&parameter_list(task, parameter_bytes as usize)?)?;
     let list_id = list.list_id;
     let plan = Plan::new(list, |target| begun.target.copy_target(begun.nexus, &target.designator));
     let checked = plan.check();
@@ -197,7 +197,7 @@ impl Copying {
                 self.leg.check(self.at)?;
                 let data = found.freeze();
                 self.stage = CopyStage::Writing { data: data.clone() };
-                let request = Request::Write { offset_bytes, data };
+                let request = Request::Write { offset_bytes, data: data.into() };
                 let hold = self.claim(&self.leg.destination, &request);
                 hold.check_not_busy().map_err(|sense| aborted(self.at, None, sense.additional))?;
                 self.piece = Some(hold);

@@ -166,7 +166,7 @@ fn overwrite(parameter_bytes: u16, geometry: &Geometry, task: &Task, memory: &Re
         return Err(Sense::invalid_field_in_cdb(7, None).into());
     }
     let list = parameter_list(task, parameter_bytes)?;
-    let [flags, _, high, low, rest @ ..] = list else { return Err(SHORT_LIST.into()) };
+    let [flags, _, high, low, rest @ ..] = &*list else { return Err(SHORT_LIST.into()) };
     let (passes, length) = (u64::from(flags & 0x1f), usize::from(u16::from_be_bytes([*high, *low])));
     if flags & 0x60 != 0 {
         return Err(Sense::invalid_field_in_parameters(0, Some(6)).into());
@@ -239,7 +239,7 @@ impl Sanitizing {
             Erasure::Overwrite { pattern, inverse, pass, .. } => {
                 let pattern = inverse.as_ref().filter(|_| pass % 2 == 1).unwrap_or(pattern);
                 let Range { offset_bytes, length_bytes } = self.rest.split_front(pattern.len() as u64);
-                Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) }
+                Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize).into() }
             }
         };
         (CommandState::Ongoing(self), request)

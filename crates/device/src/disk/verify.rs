@@ -1,6 +1,6 @@
 //! VERIFY and WRITE AND VERIFY (SBC-4 5.36 to 5.38, 5.43 to 5.45).
 
-use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_buffer::{Frame, Region, Slices};
 use sanwire_scsi::{AdditionalSense, ByteCheck, Sense, SenseKey, Task};
 use sanwire_store::{Completion, Outcome, Request};
 
@@ -17,7 +17,7 @@ use crate::unit_state::UnitState;
 #[derive(Debug)]
 pub(crate) struct Verification {
     /// What the medium must hold: all of it, or one block that repeats; `None` when it only has to be readable.
-    expected: Option<Slice>,
+    expected: Option<Slices>,
     /// Where it begins in the extent.
     from_bytes: u32,
     stage: VerifyStage,
@@ -99,7 +99,7 @@ impl Ongoing for Verification {
                 Ok(Verification { expected, from_bytes, stage: VerifyStage::Reading }.read(offset_bytes, buffer))
             }
             (VerifyStage::Reading, Ok(Outcome::Read(found))) => {
-                compare(expected.as_deref(), &found, from_bytes).map(|()| Step::Good)
+                compare(expected.as_ref(), &found, from_bytes).map(|()| Step::Good)
             }
             (VerifyStage::Reading, Ok(_)) => Err(fault::INTERNAL),
             (VerifyStage::Flushing { .. }, Err(error)) => Err(fault::sense(&error, None)),
@@ -116,15 +116,23 @@ impl Verification {
 
 /// Compares what begins at `from_bytes` of an extent; the INFORMATION field tells the first byte that differs, counted from the start
 /// of the extent.
-pub(crate) fn compare(expected: Option<&[u8]>, found: &[u8], from_bytes: u32) -> Result<(), Sense> {
+pub(crate) fn compare(expected: Option<&Slices>, found: &[u8], from_bytes: u32) -> Result<(), Sense> {
     let Some(expected) = expected.filter(|bytes| !bytes.is_empty()) else { return Ok(()) };
-    for (at, part) in found.chunks(expected.len()).enumerate() {
-        let expected = &expected[..part.len()];
-        if part != expected {
-            let within = part.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0);
-            let miscompare = Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION);
-            return Err(miscompare.with_information(u64::from(from_bytes) + (at * expected.len() + within) as u64));
+    let mut rest = found;
+    // What is expected repeats, where less of it is given than was read.
+    for run in expected.pieces().iter().cycle() {
+        if rest.is_empty() {
+            break;
         }
+        let (part, behind) = rest.split_at(run.len().min(rest.len()));
+        let run = &run[..part.len()];
+        if part != run {
+            let within = part.iter().zip(run).position(|(a, b)| a != b).unwrap_or(0);
+            let differs_at = found.len() - rest.len() + within;
+            let miscompare = Sense::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION);
+            return Err(miscompare.with_information(u64::from(from_bytes) + differs_at as u64));
+        }
+        rest = behind;
     }
     Ok(())
 }

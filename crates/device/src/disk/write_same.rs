@@ -59,13 +59,14 @@ pub(crate) fn write_same(
     }
     let block_bytes = geometry.block_bytes as usize;
     // Another length than that of one block means that both ends do not mean the same: nothing is written then.
-    let block = task.data_out.as_deref().filter(|data| data.len() == block_bytes);
+    let block = task.data_out.as_ref().filter(|data| data.len() == block_bytes);
     let method = match (no_data, block) {
         (false, None) => return Err(length_error(task).into()),
-        (false, Some(block)) if block.iter().any(|&byte| byte != 0) => {
+        (false, Some(block)) if block.pieces().iter().any(|piece| piece.iter().any(|&byte| byte != 0)) => {
             let length = range.length_bytes.min(WRITE_BYTES.max(block_bytes as u64)) as usize;
             let mut pattern = frame(begun.memory, length)?;
             let block = take_data(task, block_bytes)?;
+            let block = block.contiguous();
             pattern.chunks_mut(block_bytes).for_each(|place| place.copy_from_slice(&block[..place.len()]));
             FillMethod::Write(pattern.freeze())
         }
@@ -132,7 +133,7 @@ impl Fill {
             FillMethod::Discard => Request::Discard { offset_bytes, length_bytes },
             FillMethod::Zero => Request::WriteZeroes { offset_bytes, length_bytes },
             FillMethod::Write(pattern) => {
-                Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize) }
+                Request::Write { offset_bytes, data: pattern.slice(0..length_bytes as usize).into() }
             }
         };
         Step::Store(CommandState::Ongoing(self), request)

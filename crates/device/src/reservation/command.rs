@@ -25,7 +25,7 @@ pub(crate) fn persistent_reserve_out(
     task: &Task,
 ) -> Result<Step, Refusal> {
     let list = parameter_list(task, parameter_bytes as usize)?;
-    Reserving::new(order(action, scope_and_type, list)?, nexus).next(unit)
+    Reserving::new(order(action, scope_and_type, &list)?, nexus).next(unit)
 }
 
 impl Reserving {

@@ -110,8 +110,7 @@ proptest! {
         if let Some((op, kind)) = fault {
             world.store.fail(op, kind);
         }
-        let data_out = (!data.is_empty()).then(|| data.into());
-        let task = Task { data_out, data_in_max_bytes: room, ..task(cdb, &[]) };
+        let task = Task { data_in_max_bytes: room, ..task(cdb, &data) };
         let reply = world.run_task(NEXUS, task);
         prop_assert!(reply.data_in.as_ref().map_or(0, |data| data.len()) <= room as usize);
         prop_assert_eq!(reply.status != Status::CheckCondition, reply.sense.is_empty());

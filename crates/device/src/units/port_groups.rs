@@ -39,7 +39,7 @@ impl LogicalUnits {
     pub(crate) fn set_port_states(&self, parameter_bytes: u32, task: &Task, by: NexusId) -> Result<(), Sense> {
         let list = parameter_list(task, parameter_bytes as usize)?;
         // SPC-5 6.45: no list is no error, and changes nothing.
-        if !list.is_empty() && self.port_groups().set(list, self.whole.is_some())? {
+        if !list.is_empty() && self.port_groups().set(&list, self.whole.is_some())? {
             self.raise_access_changed(Some(by));
         }
         Ok(())

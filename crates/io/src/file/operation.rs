@@ -5,11 +5,14 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use io_uring::{opcode, squeue, types};
+use sanwire_buffer::Slices;
 use sanwire_store::{Access, Completion, KernelOp, Outcome, Request, StoreError};
 use sanwire_store_file::blocking;
 
 /// The most that one call reads or writes; the kernel's own bound is a page below 2 GiB.
 const CALL_MAX_BYTES: usize = 1 << 30;
+/// The most runs of memory that one call writes (`IOV_MAX`); more than that are several calls.
+const CALL_MAX_RUNS: usize = 1024;
 /// How often one operation may be told to try again without getting on.
 const RETRIES_MAX: u32 = 1000;
 
@@ -23,6 +26,8 @@ pub(super) struct Operation {
     /// Zeroes are written as data: the file system or device cannot zero a range.
     writes_zeroes: bool,
     retries: u32,
+    /// Where the runs lie that the next call writes, if they are several. The kernel reads it as long as the call lasts.
+    runs: Vec<libc::iovec>,
 }
 
 /// What a call's result means.
@@ -35,13 +40,13 @@ pub(super) enum Step {
 
 impl Operation {
     pub(super) fn new(tag: u64, op: KernelOp) -> Self {
-        Operation { tag, op, done_bytes: 0, writes_zeroes: false, retries: 0 }
+        Operation { tag, op, done_bytes: 0, writes_zeroes: false, retries: 0, runs: Vec::new() }
     }
 
     /// The next call. Memory within `registered` (addresses) is the ring's fixed buffer 0.
     ///
-    /// The entry points into this operation's memory and names its file: the operation must be kept, and nobody may
-    /// touch its memory, until the call's result is there.
+    /// The entry points into this operation's memory, also to its list of runs, and names its file: the operation must be kept, and
+    /// nobody may touch its memory, until the call's result is there. The operation itself may be moved.
     pub(super) fn entry(&mut self, registered: &Range<usize>) -> squeue::Entry {
         let file = types::Fd(self.op.file.as_raw_fd());
         let done = usize::try_from(self.done_bytes).unwrap_or(usize::MAX);
@@ -50,14 +55,25 @@ impl Operation {
                 let rest = &mut buffer[done..];
                 let (pointer, length) = (rest.as_mut_ptr(), rest.len().min(CALL_MAX_BYTES) as u32);
                 let place = *offset_bytes + self.done_bytes;
-                if is_within(rest, registered) {
+                if is_within(rest.as_ptr(), rest.len(), registered) {
                     opcode::ReadFixed::new(file, pointer, length, 0).offset(place).build()
                 } else {
                     opcode::Read::new(file, pointer, length).offset(place).build()
                 }
             }
             Request::Write { offset_bytes, data } => {
-                write_entry(file, &data[done..], *offset_bytes + self.done_bytes, registered)
+                let place = *offset_bytes + self.done_bytes;
+                if let [only] = data.pieces() {
+                    let rest = &only[done..];
+                    return write_entry(file, (rest.as_ptr(), rest.len()), place, registered);
+                }
+                collect_runs(data, done, &mut self.runs);
+                match self.runs[..] {
+                    [run] => write_entry(file, (run.iov_base.cast(), run.iov_len), place, registered),
+                    ref runs => {
+                        opcode::Writev::new(file, runs.as_ptr().cast(), runs.len() as u32).offset(place).build()
+                    }
+                }
             }
             // There is no call for it: it is asked when this one's turn comes.
             Request::Allocation { .. } => opcode::Nop::new().build(),
@@ -69,7 +85,7 @@ impl Operation {
             Request::WriteZeroes { offset_bytes, length_bytes } if self.writes_zeroes => {
                 let rest = usize::try_from(*length_bytes - self.done_bytes).unwrap_or(usize::MAX);
                 let zeroes = &blocking::zeroes()[..rest.min(blocking::zeroes().len())];
-                write_entry(file, zeroes, *offset_bytes + self.done_bytes, registered)
+                write_entry(file, (zeroes.as_ptr(), zeroes.len()), *offset_bytes + self.done_bytes, registered)
             }
             Request::WriteZeroes { offset_bytes, length_bytes } => opcode::Fallocate::new(file, *length_bytes)
                 .offset(*offset_bytes)
@@ -136,18 +152,40 @@ impl Operation {
     }
 }
 
-fn write_entry(file: types::Fd, data: &[u8], place: u64, registered: &Range<usize>) -> squeue::Entry {
-    let length = data.len().min(CALL_MAX_BYTES) as u32;
-    if is_within(data, registered) {
-        opcode::WriteFixed::new(file, data.as_ptr(), length, 0).offset(place).build()
+fn write_entry(
+    file: types::Fd,
+    (pointer, length): (*const u8, usize),
+    place: u64,
+    registered: &Range<usize>,
+) -> squeue::Entry {
+    let is_fixed = is_within(pointer, length, registered);
+    let length = length.min(CALL_MAX_BYTES) as u32;
+    if is_fixed {
+        opcode::WriteFixed::new(file, pointer, length, 0).offset(place).build()
     } else {
-        opcode::Write::new(file, data.as_ptr(), length).offset(place).build()
+        opcode::Write::new(file, pointer, length).offset(place).build()
     }
 }
 
-fn is_within(bytes: &[u8], addresses: &Range<usize>) -> bool {
-    let start = bytes.as_ptr() as usize;
-    addresses.start <= start && start + bytes.len() <= addresses.end
+/// Where the bytes from `done` on lie, as far as one call takes them. Pages of a region often lie side by side: such are one run.
+fn collect_runs(data: &Slices, done: usize, runs: &mut Vec<libc::iovec>) {
+    runs.clear();
+    let end = data.len().min(done + CALL_MAX_BYTES);
+    for bytes in data.runs(done..end) {
+        let goes_on = |last: &&mut libc::iovec| last.iov_base as usize + last.iov_len == bytes.as_ptr() as usize;
+        if let Some(last) = runs.last_mut().filter(goes_on) {
+            last.iov_len += bytes.len();
+        } else if runs.len() < CALL_MAX_RUNS {
+            runs.push(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
+        } else {
+            break;
+        }
+    }
+}
+
+fn is_within(pointer: *const u8, length: usize, addresses: &Range<usize>) -> bool {
+    let start = pointer as usize;
+    addresses.start <= start && start + length <= addresses.end
 }
 
 #[cfg(test)]
@@ -155,6 +193,7 @@ mod tests {
     use std::fs::File;
     use std::sync::Arc;
 
+    use sanwire_buffer::{Region, Slice};
     use sanwire_store::ErrorKind;
 
     use super::*;
@@ -185,6 +224,48 @@ mod tests {
         let mut operation = write();
         assert!(matches!(operation.advance(512), Step::Again));
         assert_eq!(failure(operation.advance(-libc::ENOSPC)), Some((ErrorKind::Full, 4608)));
+    }
+
+    /// What the next call writes, run by run, and where.
+    fn next_call(operation: &mut Operation) -> (Vec<Vec<u8>>, u64) {
+        let _ = operation.entry(&(0..0));
+        let run = |run: &libc::iovec| {
+            // SAFETY: the operation has the memory, and nobody writes to it.
+            unsafe { std::slice::from_raw_parts(run.iov_base.cast::<u8>(), run.iov_len) }.to_vec()
+        };
+        (operation.runs.iter().map(run).collect(), operation.done_bytes)
+    }
+
+    #[test]
+    fn pieces_are_one_call_and_a_short_one_is_followed_by_the_right_rest() {
+        let pieces: [Slice; 3] = [vec![1; 500].into(), vec![2; 24].into(), vec![3; 500].into()];
+        let data = Slices::gather(pieces).unwrap();
+        let mut operation = operation(Request::Write { offset_bytes: 4096, data });
+        assert_eq!(next_call(&mut operation), (vec![vec![1; 500], vec![2; 24], vec![3; 500]], 0));
+        assert!(matches!(operation.advance(512), Step::Again));
+        assert_eq!(next_call(&mut operation), (vec![vec![2; 12], vec![3; 500]], 512));
+        assert!(matches!(operation.advance(-libc::EAGAIN), Step::Again));
+        assert_eq!(next_call(&mut operation), (vec![vec![2; 12], vec![3; 500]], 512), "the same again");
+        assert!(matches!(operation.advance(12), Step::Again));
+        assert_eq!(next_call(&mut operation), (vec![vec![3; 500]], 524));
+        assert!(matches!(operation.advance(500), Step::Over(Ok(()))));
+    }
+
+    #[test]
+    fn a_call_has_no_more_runs_than_the_kernel_takes_and_what_lies_side_by_side_is_one() {
+        let frames = (0..1500).map(|number| Slice::from(vec![number as u8; 3]).slice(1..2));
+        let data = Slices::gather(frames).unwrap();
+        let mut operation = operation(Request::Write { offset_bytes: 0, data });
+        assert_eq!(next_call(&mut operation).0.len(), CALL_MAX_RUNS);
+        assert!(matches!(operation.advance(CALL_MAX_RUNS as i32), Step::Again));
+        let (rest, _) = next_call(&mut operation);
+        assert_eq!((rest.len(), rest[0][0]), (1500 - CALL_MAX_RUNS, CALL_MAX_RUNS as u8));
+
+        let region = Region::new(1 << 16).unwrap();
+        let pages: Vec<Slice> = (0..4).map(|_| region.frame(4096).unwrap().freeze()).collect();
+        let mut runs = Vec::new();
+        collect_runs(&Slices::gather(pages).unwrap(), 100, &mut runs);
+        assert_eq!(runs.iter().map(|run| run.iov_len).collect::<Vec<_>>(), [4 * 4096 - 100]);
     }
 
     #[test]

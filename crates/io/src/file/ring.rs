@@ -39,8 +39,14 @@ impl Ring {
         let ring = build(depth + 1)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let needed =
-            [opcode::Nop::CODE, opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::Fallocate::CODE];
+        let needed = [
+            opcode::Nop::CODE,
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::Writev::CODE,
+            opcode::Fsync::CODE,
+            opcode::Fallocate::CODE,
+        ];
         if !needed.iter().all(|code| probe.is_supported(*code)) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is older than Linux 5.6"));
         }
@@ -81,7 +87,8 @@ impl Ring {
         let entry = operation.entry(registered).user_data(u64::from(slot));
         // SAFETY: the operation stays in its slot, untouched, until the completion of this entry was seen (`settle`
         // takes it out, `drop` waits for it or leaks it). So its memory stays valid and unaliased: a frame is unique
-        // and moved into it, a slice is never written. Its file stays open. Registered memory is kept by `memory`.
+        // and moved into it, slices are never written, and its list of where they lie changes only when the next call
+        // is made of it. Its file stays open. Registered memory is kept by `memory`.
         if unsafe { push(&mut self.ring, &entry) } {
             return None;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use sanwire_buffer::{Frame, Slice};
+use sanwire_buffer::{Frame, Slice, Slices};
 use sanwire_store::{ErrorKind, StoreError};
 
 use super::*;
@@ -40,7 +40,7 @@ fn read(file: &Arc<File>, offset_bytes: u64, buffer: Frame) -> KernelOp {
     op(file, Request::Read { offset_bytes, buffer })
 }
 
-fn write(file: &Arc<File>, offset_bytes: u64, data: impl Into<Slice>) -> KernelOp {
+fn write(file: &Arc<File>, offset_bytes: u64, data: impl Into<Slices>) -> KernelOp {
     op(file, Request::Write { offset_bytes, data: data.into() })
 }
 
@@ -145,12 +145,33 @@ fn what_was_written_is_read_and_holes_are_zeroes() {
 }
 
 #[test]
+fn pieces_are_written_one_after_the_other_however_many_they_are() {
+    everywhere(4, |engine, file, memory| {
+        // Each at an odd place of a page of its own; the last ones are more than a call takes.
+        let pieces: Vec<Slice> = (0..2500u32)
+            .map(|number| Slice::from(vec![number as u8; 210]).slice(5..5 + 100 + number as usize % 101))
+            .collect();
+        let expected = pieces.iter().flat_map(|piece| piece.to_vec()).collect::<Vec<u8>>();
+        run(engine, write(&file, 512, Slices::gather(pieces).unwrap())).unwrap();
+        assert!(bytes(run(engine, read(&file, 512, vec![0; expected.len()].into()))) == expected);
+        // Those that lie side by side, and others of the registered memory.
+        let mut frames: Vec<Frame> = (0..8).map(|_| memory.frame(4096).unwrap()).collect();
+        frames.iter_mut().zip(1..).for_each(|(frame, fill)| frame.fill(fill));
+        frames.swap(6, 7);
+        let pieces = Slices::gather(frames.into_iter().map(Frame::freeze)).unwrap();
+        let expected = pieces.to_vec();
+        run(engine, write(&file, 4096, pieces)).unwrap();
+        assert!(bytes(run(engine, read(&file, 4096, vec![0; 32768].into()))) == expected);
+    });
+}
+
+#[test]
 fn a_full_engine_hands_the_operation_back() {
     everywhere(2, |engine, file, _| {
         engine.submit(1, write(&file, 0, vec![1; 512])).unwrap();
         engine.submit(2, op(&file, Request::Flush)).unwrap();
         let refused = engine.submit(3, write(&file, 512, vec![3; 512])).expect_err("full");
-        assert!(matches!(&refused.request, Request::Write { data, .. } if data[..] == [3; 512]));
+        assert!(matches!(&refused.request, Request::Write { data, .. } if *data.contiguous() == [3; 512]));
         assert_eq!(engine.in_flight(), 2);
         assert_eq!(finish(engine).len(), 2);
         engine.submit(3, refused).unwrap();

@@ -122,8 +122,9 @@ impl World {
                 Reply::good(Some(self.disk[at..end].to_vec().into()))
             }
             0x2a => {
-                let data = task.data_out.as_deref().unwrap_or(&[]);
-                self.disk[at..at + data.len()].copy_from_slice(data);
+                if let Some(data) = &task.data_out {
+                    data.copy_to(&mut self.disk[at..at + data.len()]);
+                }
                 Reply::good(None)
             }
             _ => Reply::good(None),

@@ -307,7 +307,7 @@ impl Driver {
 fn order(request: Request) -> Order {
     match request {
         Request::Read { offset_bytes, buffer } => Order::Read { offset_bytes, frame: buffer },
-        Request::Write { offset_bytes, data } => Order::Write { offset_bytes, data: data.into() },
+        Request::Write { offset_bytes, data } => Order::Write { offset_bytes, data },
         Request::Flush => Order::Flush,
         Request::Discard { offset_bytes, length_bytes } => {
             Order::Zero { offset_bytes, length_bytes, keeps_space: false }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use sanwire_buffer::{Frame, Slice};
+use sanwire_buffer::{Frame, Slices};
 use sanwire_initiator::{Volume, VolumeError};
 use sanwire_store::{Access, Allocation, Completion, ErrorKind, Outcome, Request, StoreError};
 
@@ -61,14 +61,14 @@ async fn read(volume: &Volume, offset_bytes: u64, mut buffer: Frame) -> Result<F
     Ok(buffer)
 }
 
-async fn write(volume: &Volume, offset_bytes: u64, data: &Slice) -> Result<(), VolumeError> {
+async fn write(volume: &Volume, offset_bytes: u64, data: &Slices) -> Result<(), VolumeError> {
     let part_bytes = part_max_bytes(volume);
     let mut done = 0;
     while done < data.len() {
         let end = data.len().min(done + part_bytes);
         // The client keeps what is not flushed, and the server's memory is for what is under way.
         let mut frame = volume.buffer(end - done).await?;
-        frame[..end - done].copy_from_slice(&data[done..end]);
+        data.slice(done..end).copy_to(&mut frame[..end - done]);
         volume.write(offset_bytes + done as u64, frame.freeze()).await?;
         done = end;
     }
@@ -80,7 +80,7 @@ async fn zero(volume: &Volume, offset_bytes: u64, length_bytes: u64) -> Result<(
         Err(VolumeError::Unsupported) => {}
         zeroed => return zeroed,
     }
-    let zeroes = Slice::from(vec![0; ZEROES_BYTES.min(usize::try_from(length_bytes).unwrap_or(ZEROES_BYTES))]);
+    let zeroes = Slices::from(vec![0; ZEROES_BYTES.min(usize::try_from(length_bytes).unwrap_or(ZEROES_BYTES))]);
     let mut done = 0;
     while done < length_bytes {
         let length = (zeroes.len() as u64).min(length_bytes - done);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use sanwire_buffer::Slice;
+use sanwire_buffer::Slices;
 use sanwire_store::{
     Completion, CompletionQueue, Delayed, ErrorKind, Geometry, KernelOp, Outcome, Request, Started, Store, StoreError,
 };
@@ -48,7 +48,7 @@ struct State {
     /// It takes so long to say so.
     failure_delay: Duration,
     /// Where and what.
-    held: Vec<(usize, Slice)>,
+    held: Vec<(usize, Slices)>,
     reader: UnixStream,
     /// Bytes in the socket before any write.
     filling: usize,
@@ -100,7 +100,7 @@ impl GatedStore {
         let held = std::mem::take(&mut state.held);
         let mut sent = vec![0; std::mem::take(&mut state.filling) + held.len()];
         for (offset, data) in held {
-            state.bytes[offset..offset + data.len()].copy_from_slice(&data);
+            data.copy_to(&mut state.bytes[offset..offset + data.len()]);
         }
         state.reader.read_exact(&mut sent).unwrap();
     }
@@ -117,7 +117,7 @@ impl State {
             }
             Request::Write { offset_bytes, data } => {
                 let at = offset_bytes as usize;
-                self.bytes[at..at + data.len()].copy_from_slice(&data);
+                data.copy_to(&mut self.bytes[at..at + data.len()]);
             }
             _ => {}
         }

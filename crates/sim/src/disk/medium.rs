@@ -128,6 +128,7 @@ impl Medium {
                 return Ok(Outcome::Read(buffer));
             }
             Request::Write { offset_bytes, data } => {
+                let data = data.contiguous();
                 let blocks = data.as_chunks::<BLOCK_BYTES>().0;
                 state.put(offset_bytes, data.len(), |index| blocks[index]);
             }

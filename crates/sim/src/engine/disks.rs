@@ -142,7 +142,7 @@ impl MoodyDisk {
             state.random.chance(state.hanging_per_million)
         };
         let (kind, blocks) = match &request {
-            Request::Write { offset_bytes, data } => (Kind::Write, blocks_of(*offset_bytes, data)),
+            Request::Write { offset_bytes, data } => (Kind::Write, blocks_of(*offset_bytes, &data.contiguous())),
             _ => (Kind::Other, Vec::new()),
         };
         let flight = self.medium.take_off(request);

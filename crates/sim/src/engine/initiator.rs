@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_buffer::{Region, Slice};
+use sanwire_buffer::{Region, Slice, Slices};
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_device::NexusPorts;
 use sanwire_scsi::reservation::TransportId;
@@ -82,14 +82,14 @@ pub fn task(asked: &Asked, share: &Region) -> Option<Task> {
         Kind::Write { is_stable } => {
             let mut frame = share.frame(bytes)?;
             fill(&mut frame, lba, number);
-            (build::write_16(extent, is_stable), Some(frame.freeze()), 0)
+            (build::write_16(extent, is_stable), Some(in_pieces(&frame.freeze(), number)), 0)
         }
         Kind::Swap { expected } => {
             let mut frame = share.frame(2 * bytes)?;
             let (compared, written) = frame.split_at_mut(bytes);
             fill(compared, lba, expected);
             fill(written, lba, number);
-            (compare_and_write(extent), Some(frame.freeze()), 0)
+            (compare_and_write(extent), Some(in_pieces(&frame.freeze(), number)), 0)
         }
         Kind::Flush => (build::synchronize_cache_16(extent), None, 0),
         Kind::Ready => (build::test_unit_ready(), None, 0),
@@ -108,6 +108,14 @@ pub fn task(asked: &Asked, share: &Region) -> Option<Task> {
     })
 }
 
+/// The data of a command as it might have come: in up to three pieces, which need not end where blocks do.
+fn in_pieces(data: &Slice, number: u64) -> Slices {
+    let pieces = number as usize % 3 + 1;
+    let border = |piece: usize| data.len() * piece / pieces;
+    Slices::join((0..pieces).map(|piece| data.slice(border(piece)..border(piece + 1))))
+        .unwrap_or_else(|| data.clone().into())
+}
+
 /// COMPARE AND WRITE (SBC-4 5.3).
 fn compare_and_write(extent: Extent) -> Cdb {
     let mut cdb = [0; 16];
@@ -118,9 +126,9 @@ fn compare_and_write(extent: Extent) -> Cdb {
 }
 
 /// PERSISTENT RESERVE OUT (SPC-5 6.16), of type write exclusive, with its parameters.
-fn reserve(action: u8, key: u64, action_key: u64) -> (Cdb, Option<Slice>, usize) {
+fn reserve(action: u8, key: u64, action_key: u64) -> (Cdb, Option<Slices>, usize) {
     let mut parameters = vec![0; 24];
     parameters[..8].copy_from_slice(&key.to_be_bytes());
     parameters[8..16].copy_from_slice(&action_key.to_be_bytes());
-    (Cdb::from([0x5f, action, 1, 0, 0, 0, 0, 0, 24, 0]), Some(parameters.into()), 0)
+    (Cdb::from([0x5f, action, 1, 0, 0, 0, 0, 0, 24, 0]), Some(in_pieces(&parameters.into(), key)), 0)
 }

@@ -85,7 +85,7 @@ impl Disk {
                 return Ok(Outcome::Read(buffer));
             }
             Request::Write { data, .. } => {
-                for (sector, part) in sectors.zip(data.as_chunks::<SECTOR_BYTES>().0) {
+                for (sector, part) in sectors.zip(data.contiguous().as_chunks::<SECTOR_BYTES>().0) {
                     self.put(sector, part.iter().any(|byte| *byte != 0).then(|| Box::new(*part)));
                 }
             }

@@ -213,7 +213,7 @@ impl State {
                 return Ok(Outcome::Read(buffer));
             }
             Request::Write { data, .. } => {
-                for (sector, part) in range.zip(data.as_chunks::<SECTOR_BYTES>().0) {
+                for (sector, part) in range.zip(data.contiguous().as_chunks::<SECTOR_BYTES>().0) {
                     self.put(sector, Some(Box::new(*part)));
                 }
             }

@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use sanwire_buffer::Slices;
 use sanwire_store::{Acceptance, Completion, Expectation, OpenError, Outcome, VOLUME_MARK as MARK};
 
 use super::*;
@@ -133,7 +134,26 @@ fn every_request_does_what_it_says() {
         run(&store, Request::Write { offset_bytes: 4096, data: vec![7; 12288].into() }).unwrap();
         // An odd address: direct I/O would refuse it.
         let odd = sanwire_buffer::Slice::from(vec![8; 4097]).slice(1..4097);
-        run(&store, Request::Write { offset_bytes: 8192, data: odd }).unwrap();
+        run(&store, Request::Write { offset_bytes: 8192, data: odd.into() }).unwrap();
+        // Pieces at even addresses, and such as only the page cache takes.
+        let region = sanwire_buffer::Region::new(1 << 16).unwrap();
+        let page = |fill: u8| {
+            let mut frame = region.frame(4096).unwrap();
+            frame.fill(fill);
+            frame.freeze()
+        };
+        let even = Slices::gather([page(1), page(2), page(3)]).unwrap();
+        let odd = Slices::gather([page(4).slice(0..4095), page(5).slice(0..2), page(6).slice(1..4096)]).unwrap();
+        assert_eq!((even.pieces().len(), odd.pieces().len(), odd.len()), (3, 3, 8192));
+        for (offset_bytes, data) in [(32768, even), (45056, odd)] {
+            let request = Request::Write { offset_bytes, data };
+            assert_eq!(Arc::ptr_eq(store.file_for(&request), &store.file), !direct || offset_bytes == 32768);
+            run(&store, request).unwrap();
+        }
+        let expected = [[1; 4096], [2; 4096], [3; 4096], [4; 4096], [6; 4096]].concat();
+        let found = read(&store, 32768, 20480);
+        assert!(found[..16383] == expected[..16383] && found[16383..16385] == [5; 2]);
+        assert!(found[16385..] == expected[16385..], "direct: {direct}");
         run(&store, Request::WriteZeroes { offset_bytes: 12288, length_bytes: 4096 }).unwrap();
         run(&store, Request::Flush).unwrap();
         let expected = [vec![0; 4096], vec![7; 4096], vec![8; 4096], vec![0; 8192]].concat();

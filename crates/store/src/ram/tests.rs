@@ -42,6 +42,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
+/// In up to three pieces, which end where they like.
+fn in_pieces(data: Vec<u8>) -> Slices {
+    let whole = Slice::from(data);
+    let borders = [0, whole.len() / 5, whole.len() / 2 + 1, whole.len()];
+    Slices::join(borders.windows(2).map(|border| whole.slice(border[0]..border[1]))).unwrap()
+}
+
 /// Runs the steps on the store and on a plain vector, on the 3 chunks from `base_bytes` on. What reads share stays as it was.
 fn run(store: &RamStore, base_bytes: u64, steps: &[Step]) {
     let mut model = vec![0u8; BLOCKS * 512];
@@ -54,7 +61,7 @@ fn run(store: &RamStore, base_bytes: u64, steps: &[Step]) {
                 let (offset_bytes, _, bytes) = range(at, count);
                 let data: Vec<u8> = bytes.clone().map(|i| fill ^ (i / 512) as u8).collect();
                 model[bytes].copy_from_slice(&data);
-                done(store, Request::Write { offset_bytes, data: Slice::from(data) });
+                done(store, Request::Write { offset_bytes, data: in_pieces(data) });
             }
             Step::Discard(at, count) => {
                 let (offset_bytes, length_bytes, bytes) = range(at, count);

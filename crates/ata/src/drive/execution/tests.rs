@@ -1,3 +1,4 @@
+use sanwire_buffer::Slice;
 use sanwire_scsi::vpd::{BlockLimits, Identity, Provisioning, page, supported_pages, unit_serial_number};
 use sanwire_scsi::{AdditionalSense, BlockCommand, Capacity, CommandSet, CommandStandard, Features, UnmapList};
 
@@ -56,7 +57,7 @@ impl Unit {
     }
 
     fn give(&mut self, task_file: TaskFile, data: &[u8]) -> Answer {
-        let data = (!data.is_empty()).then(|| Slice::from(data.to_vec()));
+        let data = (!data.is_empty()).then(|| in_pieces(data));
         let mut drive = std::mem::take(&mut self.drive);
         let (mut execution, mut step) = Execution::begin(task_file, data, &mut drive);
         loop {
@@ -91,6 +92,13 @@ fn long(command: u8, features: u16, count: u16, lba: u64) -> TaskFile {
 
 fn short(command: u8, features: u8, count: u8, lba: [u8; 3]) -> TaskFile {
     TaskFile::short(command, features, count, lba, 0xe0)
+}
+
+/// As it comes in packets: in pieces that end where they like.
+fn in_pieces(data: &[u8]) -> Slices {
+    let whole = Slice::from(data.to_vec());
+    let middle = data.len() / 2 - 1;
+    Slices::join([whole.slice(0..middle), whole.slice(middle..data.len())].into_iter()).unwrap()
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Shrinking {
         let place = &mut self.content[at..at + extent.blocks as usize * BLOCK_BYTES];
         Some(match &task.data_out {
             Some(data) => {
-                place.copy_from_slice(data);
+                data.copy_to(place);
                 Reply::good(None)
             }
             None => good(&*place),

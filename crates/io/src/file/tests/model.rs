@@ -61,7 +61,7 @@ impl World<'_> {
                 let mut frame = self.frame(range.len());
                 frame.iter_mut().enumerate().for_each(|(i, byte)| *byte = fill ^ (i / 100) as u8);
                 self.model[range].copy_from_slice(&frame);
-                Request::Write { offset_bytes, data: frame.freeze() }
+                Request::Write { offset_bytes, data: self.in_pieces(frame.freeze()) }
             }
             Kind::Discard => {
                 self.model[range].fill(0);
@@ -84,6 +84,20 @@ impl World<'_> {
     /// From the region, or memory of its own when that is used up: both ways must do.
     fn frame(&self, length: usize) -> Frame {
         self.memory.frame(length).unwrap_or_else(|| vec![0xee; length].into())
+    }
+
+    /// The same bytes: sometimes as they are, sometimes cut, or also moved to several places.
+    fn in_pieces(&self, data: Slice) -> Slices {
+        let middle = data.len() / 3 + 1;
+        match data[0] % 3 {
+            0 => data.into(),
+            1 => Slices::join([data.slice(0..middle), data.slice(middle..data.len())].into_iter()).unwrap(),
+            _ => {
+                let mut moved = self.frame(middle);
+                moved.copy_from_slice(&data[..middle]);
+                Slices::gather([moved.freeze(), data.slice(middle..data.len())]).unwrap()
+            }
+        }
     }
 
     fn wait(&mut self) {

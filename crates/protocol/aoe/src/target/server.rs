@@ -215,7 +215,7 @@ impl Target {
 
     fn begin(&mut self, id: NexusId, message: Message, task_file: TaskFile, data: Option<Slice>, now: Instant) {
         let Some(nexus) = self.nexuses.get_mut(&id) else { return };
-        let (execution, step) = Execution::begin(task_file, data, &mut nexus.drive);
+        let (execution, step) = Execution::begin(task_file, data.map(Slices::from), &mut nexus.drive);
         let number = self.next_command;
         self.next_command += 1;
         let has_heard = |sent: &Instant| *sent + HEARD_AFTER <= now;

@@ -62,7 +62,7 @@ fn in_pieces(data: &Slice) -> Slices {
 /// What is written must be the pattern; what is read is.
 fn execute(task: &Task) -> Reply {
     match &task.data_out {
-        Some(data) if **data == pattern(data.len()) => Reply::good(None),
+        Some(data) if *data.contiguous() == pattern(data.len()) => Reply::good(None),
         Some(_) => Reply::bare(Status::Busy),
         None => Reply::good(Some(in_pieces(&stored(task.data_in_max_bytes as usize)))),
     }

@@ -177,7 +177,7 @@ impl Session {
         let task = Task {
             lun: Lun::from_wire(command.lun),
             cdb: command.cdb,
-            data_out: data.map(Frame::freeze),
+            data_out: data.map(|data| data.freeze().into()),
             // A residual is of what the command moves in the direction that it says.
             tells_residual: command.is_write,
             // More than the initiator has room for is cut off, and counted: RFC 7143 11.4.5.1.

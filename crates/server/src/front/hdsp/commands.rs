@@ -1,7 +1,7 @@
 //! Commands of HDSP as tasks for units, and back.
 
 use sanwire_ata::{Answer as AtaAnswer, Ask, Command as AtaCommand, Execution, Step, TaskFile};
-use sanwire_buffer::{Frame, Region, Slice};
+use sanwire_buffer::{Frame, Region, Slice, Slices};
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_engine::task_aborted;
 use sanwire_hdsp::{Answer, CommandHandle, Request};
@@ -55,13 +55,13 @@ impl Hdsp {
                     let reply = Reply { sense: sense.to_fixed(), ..Reply::bare(Status::CheckCondition) };
                     return self.server.reply(handle, &scsi_answer(reply), false, now);
                 };
-                let data_out = gathered(data, &session.memory);
+                let data_out = gathered(data, &session.memory).map(Slices::from);
                 self.commands.insert(handle.number(), Running { nexus, ata: None });
                 let ask = Ask { cdb, data_out, data_in_max_bytes: room_bytes };
                 self.ask(nexus, handle.number(), (lun, ask, receipts));
             }
             Request::Ata { task_file, data } => {
-                let data = gathered(data, &session.memory);
+                let data = gathered(data, &session.memory).map(Slices::from);
                 let (execution, step) = Execution::begin(task_file, data, &mut session.drive);
                 let ata = Some(Box::new((execution, only_reads(&task_file), receipts)));
                 self.commands.insert(handle.number(), Running { nexus, ata });

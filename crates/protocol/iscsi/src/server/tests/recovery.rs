@@ -194,7 +194,7 @@ fn data_that_was_on_its_way_is_asked_for_again() {
     let again = ReadyToTransfer::read(&world.take_one(1).0);
     assert_eq!((again.number, again.offset_bytes, again.desired_bytes), (1, 0, 20000));
     world.send(1, data_out(5, again.transfer_tag, 0, 0, true).write(), &data);
-    assert!(world.command().1.data_out.as_deref() == Some(&data[..]));
+    assert!(world.command().1.data_out.as_ref().map(Slices::to_vec).as_deref() == Some(&data[..]));
 }
 
 #[test]
@@ -287,7 +287,11 @@ fn a_connection_that_waits_for_memory_is_not_asked_for_acknowledgements() {
     let bytes = pdu(write_command(9, 4096, 3).write(), &pattern(4096), Digests::default());
     world.send_bytes(1, &bytes);
     assert!(world.take(1).is_empty());
-    assert_eq!(world.command().1.data_out.as_deref(), Some(&pattern(4096)[..]), "it could not have answered");
+    assert_eq!(
+        world.command().1.data_out.as_ref().map(Slices::to_vec).as_deref(),
+        Some(&pattern(4096)[..]),
+        "it could not have answered"
+    );
 }
 
 #[test]

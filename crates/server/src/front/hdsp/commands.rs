@@ -1,7 +1,7 @@
 //! Commands of HDSP as tasks for units, and back.
 
 use sanwire_ata::{Answer as AtaAnswer, Ask, Command as AtaCommand, Execution, Step, TaskFile};
-use sanwire_buffer::{Frame, Region, Slice, Slices};
+use sanwire_buffer::Slices;
 use sanwire_core::{Instant, Lun, NexusId};
 use sanwire_engine::task_aborted;
 use sanwire_hdsp::{Answer, CommandHandle, Request};
@@ -55,14 +55,13 @@ impl Hdsp {
                     let reply = Reply { sense: sense.to_fixed(), ..Reply::bare(Status::CheckCondition) };
                     return self.server.reply(handle, &scsi_answer(reply), false, now);
                 };
-                let data_out = gathered(data, &session.memory).map(Slices::from);
+                let data_out = Slices::gather(data);
                 self.commands.insert(handle.number(), Running { nexus, ata: None });
                 let ask = Ask { cdb, data_out, data_in_max_bytes: room_bytes };
                 self.ask(nexus, handle.number(), (lun, ask, receipts));
             }
             Request::Ata { task_file, data } => {
-                let data = gathered(data, &session.memory).map(Slices::from);
-                let (execution, step) = Execution::begin(task_file, data, &mut session.drive);
+                let (execution, step) = Execution::begin(task_file, Slices::gather(data), &mut session.drive);
                 let ata = Some(Box::new((execution, only_reads(&task_file), receipts)));
                 self.commands.insert(handle.number(), Running { nexus, ata });
                 self.go_on(nexus, handle.number(), step, now);
@@ -195,23 +194,4 @@ fn only_reads(task_file: &TaskFile) -> bool {
 fn scsi_answer(reply: Reply) -> Answer {
     let Reply { status, sense, data_in, .. } = reply;
     Answer::Scsi { status: status as u8, sense, data: data_in }
-}
-
-/// The data of a command in one piece, as stores take it.
-fn gathered(mut pieces: Vec<Slice>, memory: &Region) -> Option<Slice> {
-    if pieces.len() <= 1 {
-        return pieces.pop();
-    }
-    let bytes = pieces.iter().map(|piece| piece.len()).sum();
-    let mut frame = memory.frame(bytes).or_else(|| {
-        memory.forgo();
-        Frame::zeroed(bytes)
-    })?;
-    let mut rest = &mut frame[..];
-    for piece in &pieces {
-        let (place, behind) = rest.split_at_mut(piece.len());
-        place.copy_from_slice(piece);
-        rest = behind;
-    }
-    Some(frame.freeze())
 }

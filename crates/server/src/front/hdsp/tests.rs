@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanwire_ata::{DEVICE_LBA, TaskFile};
+use sanwire_buffer::Slices;
 use sanwire_core::{MacAddress, Peer};
 use sanwire_device::{LogicalUnit, LogicalUnits, UnitOptions};
 use sanwire_hdsp::wire::DiskType;
@@ -27,6 +28,8 @@ struct World {
     answers: Vec<Status>,
     /// How the sessions were guarded whose commands came to units.
     executed: Vec<Protection>,
+    /// The data that came with the last command.
+    data_out: Option<Slices>,
     closed: usize,
 }
 
@@ -101,7 +104,8 @@ impl World {
         };
         let now = Instant::ZERO + Duration::from_secs(1);
         let (client, front) = (Client::new(config, now), front());
-        let mut world = World { front, client, now, answers: Vec::new(), executed: Vec::new(), closed: 0 };
+        let mut world =
+            World { front, client, now, answers: Vec::new(), executed: Vec::new(), data_out: None, closed: 0 };
         let connected = world.wait(1_000);
         assert!(
             matches!(&connected[..], [ClientEvent::Connected(server)] if server.protection == Protection::Checksum)
@@ -118,7 +122,8 @@ impl World {
         }
         while let Some(event) = self.front.poll_event(self.now) {
             match event {
-                FrontEvent::Command { command, .. } => {
+                FrontEvent::Command { command, task } => {
+                    self.data_out = task.data_out;
                     self.executed.push(self.front.sessions[&command.nexus].protection);
                     let status = self.answers.pop().unwrap_or(Status::Good);
                     self.front.reply(command, Some(Reply::bare(status)), self.now);
@@ -150,7 +155,11 @@ impl World {
     }
 
     fn order(&mut self, command: Command) {
-        let order = Order { command, data: None, room: None, more: false, may_repeat: false, is_probe: false };
+        self.order_with(command, None);
+    }
+
+    fn order_with(&mut self, command: Command, data: Option<Slices>) {
+        let order = Order { command, data, room: None, more: false, may_repeat: false, is_probe: false };
         self.client.order(order, self.now).unwrap();
     }
 }
@@ -190,6 +199,20 @@ fn a_session_outlives_that_its_volume_demands_more() {
     let events = world.wait(5_000);
     assert!(again(&events).is_some_and(|server| server.is_resumed));
     assert_eq!((ended(&events), world.closed, &world.executed[..]), (1, 0, &[Protection::Aes128Gcm][..]));
+}
+
+#[test]
+fn the_data_of_a_write_goes_to_its_unit_as_it_came() {
+    let mut world = World::new(0, DiskType::Scsi);
+    let session = world.front.sessions.values().next().unwrap().memory.clone();
+    let data: Vec<u8> = (0..64 * 512u32).map(|at| (at / 300) as u8).collect();
+    let write = sanwire_scsi::build::write_16(sanwire_scsi::Extent { lba: 8, blocks: 64 }, false);
+    world.order_with(Command::Scsi(write.to_vec()), Some(Slices::from(data.clone())));
+    assert_eq!(ended(&world.wait(1_000)), 1);
+    let came = world.data_out.take().unwrap();
+    assert_eq!((came.to_vec() == data, came.heap_bytes()), (true, 0));
+    assert!(came.pieces().len() > 1, "{came:?}");
+    assert_eq!(session.held_bytes(), came.kept_bytes(), "there is no copy of it");
 }
 
 #[test]

@@ -55,10 +55,10 @@ impl Waiting {
         self.0.execution.wake(driver);
     }
 
-    /// Bytes of data that it is going to write, and keeps until then.
+    /// Bytes of memory that the data keeps that it is going to write.
     #[must_use]
-    pub fn data_bytes(&self) -> usize {
-        if let Next::Store { request: Request::Write { data, .. }, .. } = &self.0.next { data.len() } else { 0 }
+    pub fn kept_bytes(&self) -> usize {
+        if let Next::Store { request: Request::Write { data, .. }, .. } = &self.0.next { data.kept_bytes() } else { 0 }
     }
 
     /// See [`Execution::keep_blocks`]: it does so from when it begins.

@@ -148,7 +148,7 @@ impl Attempt {
 
     /// The memory that its data takes.
     fn kept_bytes(&self) -> usize {
-        self.retry.data_bytes().next_multiple_of(UNIT_BYTES)
+        self.retry.kept_bytes().next_multiple_of(UNIT_BYTES)
     }
 }
 
@@ -237,7 +237,7 @@ impl<H: Handle> Engine<H> {
     fn kept_bytes(&self) -> usize {
         let kept = *lock(&self.ledger.kept);
         let held_bytes =
-            || -> usize { self.held.iter().map(|held| held.waiting.data_bytes().next_multiple_of(UNIT_BYTES)).sum() };
+            || -> usize { self.held.iter().map(|held| held.waiting.kept_bytes().next_multiple_of(UNIT_BYTES)).sum() };
         if kept.commands == 0 { 0 } else { kept.bytes + held_bytes() }
     }
 

@@ -95,9 +95,9 @@ impl Retry {
         })
     }
 
-    /// Bytes of data that it keeps.
+    /// Bytes of memory that its data keeps.
     #[must_use]
-    pub fn data_bytes(&self) -> usize {
-        if let Retry::Write { data, .. } = self { data.len() } else { 0 }
+    pub fn kept_bytes(&self) -> usize {
+        if let Retry::Write { data, .. } = self { data.kept_bytes() } else { 0 }
     }
 }

@@ -206,7 +206,7 @@ impl Client {
     fn collect(&mut self, args: &AoeArgs, answers: &mut Vec<u32>) -> Result<()> {
         let data_bytes = if args.write { 0 } else { usize::from(args.sectors) * SECTOR_BYTES };
         let mut failure = None;
-        self.port.receive(BUDGET, &mut |_, bytes| match answer(bytes, data_bytes) {
+        self.port.receive(BUDGET, &mut |_, packet| match answer(packet.bytes(), data_bytes) {
             Ok(Some(tag)) => answers.push(tag),
             Ok(None) => {}
             Err(error) => failure = Some(error),

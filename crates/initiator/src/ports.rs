@@ -155,7 +155,8 @@ impl Ports {
         let mut received = 0;
         for place in 0..self.ports.len() {
             let link = self.doors[place].link;
-            let result = self.ports[place].receive(budget, &mut |peer, bytes| each(Path { link, peer }, bytes));
+            let result =
+                self.ports[place].receive(budget, &mut |peer, packet| each(Path { link, peer }, packet.bytes()));
             received += self.note(place, result).unwrap_or(0);
         }
         received

@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Head, Packet, Slice};
+use sanwire_buffer::{Arrival, Frame, Head, Packet, Slice};
 use sanwire_core::{Instant, Peer};
 use sanwire_io::{BATCH_PACKETS, Clock, PacketPort, Poller, Port, RING_BYTES_DEFAULT};
 
@@ -84,7 +84,7 @@ fn receive(interface: &str, time: Duration) -> Result<()> {
     poller.wait(std::slice::from_ref(&port), &[], None, Some(clock.now() + Duration::from_secs(10)), &clock)?;
     let start = clock.now();
     while clock.now() < start + time {
-        let mut look = |_: Peer, bytes: &[u8]| first_bytes += u64::from(bytes.first().copied().unwrap_or(0));
+        let mut look = |_: Peer, bytes: Arrival<'_>| first_bytes += u64::from(bytes.first().copied().unwrap_or(0));
         if port.receive(BUDGET, &mut look)? < BUDGET {
             poller.wait(std::slice::from_ref(&port), &[], None, Some(start + time), &clock)?;
             waits += 1;

@@ -37,9 +37,10 @@ pub mod tcp;
 mod udp;
 pub mod unix;
 mod waker;
+mod xdp;
 
 pub use clock::{Clock, process_time, thread_time};
-pub use packet::{PacketPort, RING_BYTES_DEFAULT};
+pub use packet::{PacketPort, RING_BYTES_DEFAULT, ReceivePath, XdpWish};
 pub use poller::{Poller, Ready};
 pub use port::{BATCH_PACKETS, LocalAddress, Port, PortCounters};
 pub use steering::STEERING_OFFSET_BYTES;

@@ -358,7 +358,8 @@ mod tests {
             sender.send_to(b"packet", address).unwrap();
             let ready = poller.wait(&ports, &fds, Some(&waker), None, &clock).unwrap();
             assert_eq!(ready, Ready { ports: true, ..Ready::default() });
-            let receive = |port: &mut Port| port.receive(1, &mut |_, bytes| assert_eq!(bytes, b"packet")).unwrap();
+            let receive =
+                |port: &mut Port| port.receive(1, &mut |_, packet| assert_eq!(packet.bytes(), b"packet")).unwrap();
             let loud: Vec<usize> = (0..ports.len()).filter(|place| receive(&mut ports[*place]) == 1).collect();
             assert_eq!(loud, [place]);
         }

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::ops::AddAssign;
 use std::os::fd::BorrowedFd;
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Arrival, Packet};
 use sanwire_core::{MacAddress, Peer};
 
 use crate::interface::Interface;
-use crate::{PacketPort, UdpPort};
+use crate::{PacketPort, ReceivePath, UdpPort};
 
 /// Packets that one batch holds: after so many [`Port::queue`] refuses until [`Port::flush`].
 pub const BATCH_PACKETS: usize = 64;
@@ -103,13 +103,13 @@ impl Port {
         }
     }
 
-    /// Hands out up to `budget` packets that have arrived, in place, and returns how many.
+    /// Hands out up to `budget` packets that have arrived, in place, and returns how many. Of some ports parts of them can be kept.
     ///
     /// Fewer than `budget` means that no more are there. An Ethernet packet may end in padding.
     ///
     /// # Errors
     /// The kernel's, when the socket no longer works at all.
-    pub fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize> {
+    pub fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, Arrival<'_>)) -> io::Result<usize> {
         each!(self, port => port.receive(budget, handler))
     }
 
@@ -160,6 +160,15 @@ impl Port {
     #[must_use]
     pub fn receive_capacity_packets(&self, packet_bytes: usize) -> u32 {
         each!(self, port => port.receive_capacity_packets(packet_bytes))
+    }
+
+    /// How packets come.
+    #[must_use]
+    pub fn receive_path(&self) -> ReceivePath {
+        match self {
+            Port::Packet(port) => port.receive_path(),
+            Port::Udp(_) => ReceivePath::Udp,
+        }
     }
 
     /// The address of this end.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Arrival, Packet};
 use sanwire_core::{Instant, LinkId, Path, Peer};
 use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, Port, PortCounters, interface};
@@ -78,7 +78,7 @@ pub(crate) trait LinkPort: Sized {
     fn reopened(port: Port) -> Option<Self>;
 
     /// See [`Port::receive`].
-    fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize>;
+    fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, Arrival<'_>)) -> io::Result<usize>;
 
     /// See [`Port::queue`].
     #[expect(clippy::result_large_err, reason = "the packet itself comes back; boxing it would allocate")]
@@ -132,7 +132,7 @@ impl LinkPort for Port {
         Some(port)
     }
 
-    fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize> {
+    fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, Arrival<'_>)) -> io::Result<usize> {
         Port::receive(self, budget, handler)
     }
 
@@ -197,7 +197,8 @@ impl<P: LinkPort> Links<P> {
         for index in 0..self.ports.len() {
             let LinkWire { front, link, .. } = self.wires[index];
             let Some(end) = fronts.get(front).and_then(FrontEnd::datagrams) else { continue };
-            let handle = &mut |peer, bytes: &[u8]| end.handle_input(Path { link: LinkId(link), peer }, bytes, now);
+            let handle =
+                &mut |peer, packet: Arrival<'_>| end.handle_input(Path { link: LinkId(link), peer }, packet, now);
             let result = self.ports[index].receive(budget, handle);
             received += self.note(index, result).unwrap_or(0);
         }

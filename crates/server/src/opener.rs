@@ -1,15 +1,18 @@
 //! The ports of one wire, one for each shard: opened together, at the start and again when the link was away. The kernel numbers the
 //! shards by the order in which their ports are opened, and would give the packets of shards whose ports are not there to others.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sanwire_io::interface::Interface;
-use sanwire_io::{LocalAddress, PacketPort, Port, UdpPort};
+use sanwire_io::{LocalAddress, PacketPort, Port, ReceivePath, UdpPort, XdpWish};
 
-use crate::wire::Wire;
+use crate::Server;
+use crate::front::DATA_AT;
+use crate::wire::{ReceiveChoice, Wire};
 
 /// How to open the ports of one wire.
 pub(crate) struct Opener {
@@ -18,6 +21,8 @@ pub(crate) struct Opener {
     number: u16,
     shards: u32,
     ring_bytes: usize,
+    /// How packets come, by the last opening.
+    receive_path: Mutex<Option<ReceivePath>>,
     /// How often they were opened again. Held while they are.
     round: Mutex<u32>,
     /// As many openings were told to be lost: each is told once, by the shard that finds it first.
@@ -44,6 +49,7 @@ impl Opener {
             number,
             shards,
             ring_bytes,
+            receive_path: Mutex::default(),
             round: Mutex::default(),
             told_lost: AtomicU32::new(0),
         };
@@ -96,28 +102,75 @@ impl Opener {
         Ok(Some(ports.into_iter().map(move |port| Reopened { wire, round, port })))
     }
 
+    /// How packets come.
+    pub(crate) fn receive_path(&self) -> Option<ReceivePath> {
+        *self.receive_path.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn open_round(&self, round: u32) -> io::Result<Vec<Port>> {
         let shards = self.shards;
-        match (self.wire.interface().zip(self.wire.ethertype()), self.wire.address()) {
-            (Some((interface, ethertype)), _) if shards == 1 => {
-                PacketPort::open(interface, ethertype, self.ring_bytes).map(|port| vec![port.into()])
-            }
-            (Some((interface, ethertype)), _) => {
-                // Another group each time: the former one is bound to the interface that is gone.
-                let group = group(std::process::id(), self.number, round);
-                let steering = (self.wire.word_at().unwrap_or_default(), shards);
-                let ports = PacketPort::open_shards(interface, ethertype, self.ring_bytes, steering, group)?;
-                Ok(ports.into_iter().map(Port::from).collect())
-            }
-            (None, Some(address)) if shards == 1 => UdpPort::open(address).map(|port| vec![port.into()]),
+        let ports: Vec<Port> = match (self.wire.interface().zip(self.wire.ethertype()), self.wire.address()) {
+            (Some((interface, ethertype)), _) => match self.open_xdp(interface, ethertype) {
+                Some(ports) => ports,
+                None => self.open_packet(interface, ethertype, round)?,
+            },
+            (None, Some(address)) if shards == 1 => vec![UdpPort::open(address)?.into()],
             (None, Some(address)) => {
                 // It says whether another process has the port, which ours share among themselves.
                 drop(UdpPort::open(address)?);
-                Ok(UdpPort::open_shards(address, shards)?.into_iter().map(Port::from).collect())
+                UdpPort::open_shards(address, shards)?.into_iter().map(Port::from).collect()
             }
             // A wire without packets.
-            (None, None) => Err(io::ErrorKind::Unsupported.into()),
+            (None, None) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        *self.receive_path.lock().unwrap_or_else(PoisonError::into_inner) = ports.first().map(Port::receive_path);
+        Ok(ports)
+    }
+
+    fn open_packet(&self, interface: &str, ethertype: u16, round: u32) -> io::Result<Vec<Port>> {
+        if self.shards == 1 {
+            return Ok(vec![PacketPort::open(interface, ethertype, self.ring_bytes)?.into()]);
         }
+        // Another group each time: the former one is bound to the interface that is gone.
+        let group = group(std::process::id(), self.number, round);
+        let ports = PacketPort::open_shards(interface, ethertype, self.ring_bytes, self.steering(), group)?;
+        Ok(ports.into_iter().map(Port::from).collect())
+    }
+
+    /// Ports whose packets come by AF_XDP; `None` where they do not, with a line that says why.
+    fn open_xdp(&self, interface: &str, ethertype: u16) -> Option<Vec<Port>> {
+        let choice = self.wire.receive_choice()?;
+        if choice == ReceiveChoice::Packet {
+            return None;
+        }
+        let wish = XdpWish { data_at: DATA_AT, zero_copy_only: choice == ReceiveChoice::Automatic };
+        // All shards take their packets from one memory.
+        let ring_bytes = self.ring_bytes * self.shards as usize;
+        match PacketPort::open_xdp(interface, ethertype, ring_bytes, self.steering(), wish) {
+            Ok(ports) => return Some(ports.into_iter().map(Port::from).collect()),
+            // The interface is not there: that is said of it, whatever its path.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if choice == ReceiveChoice::Automatic => {
+                tracing::info!("wire {}: packets of {interface} come by AF_PACKET, not by AF_XDP: {error}", self.wire);
+            }
+            Err(error) => {
+                tracing::warn!("wire {}: packets of {interface} come by AF_PACKET, not by AF_XDP: {error}", self.wire);
+            }
+        }
+        None
+    }
+
+    fn steering(&self) -> (usize, u32) {
+        (self.wire.word_at().unwrap_or_default(), self.shards)
+    }
+}
+
+impl Server {
+    /// How the packets of raw Ethernet wires come, by wires.
+    #[must_use]
+    pub fn receive_paths(&self) -> BTreeMap<String, String> {
+        let on_ethernet = self.openers.iter().filter(|opener| opener.is_bound_to_an_interface());
+        on_ethernet.filter_map(|opener| Some((opener.to_string(), opener.receive_path()?.to_string()))).collect()
     }
 }
 
@@ -138,7 +191,15 @@ fn group(process: u32, wire: u16, round: u32) -> u16 {
 impl Opener {
     /// Of the first wire, whose ports somebody else has.
     pub(crate) fn unopened(wire: Wire, shards: u32) -> Opener {
-        Opener { wire, number: 0, shards, ring_bytes: 0, round: Mutex::default(), told_lost: AtomicU32::new(0) }
+        Opener {
+            wire,
+            number: 0,
+            shards,
+            ring_bytes: 0,
+            receive_path: Mutex::default(),
+            round: Mutex::default(),
+            told_lost: AtomicU32::new(0),
+        }
     }
 }
 
@@ -157,8 +218,15 @@ mod tests {
     #[test]
     fn a_wire_that_another_shard_has_opened_again_is_not_opened_once_more() {
         let wire = "hs-eth:absent".parse().unwrap();
-        let opener =
-            Opener { wire, number: 3, shards: 4, ring_bytes: 0, round: Mutex::new(7), told_lost: AtomicU32::new(0) };
+        let opener = Opener {
+            wire,
+            number: 3,
+            shards: 4,
+            ring_bytes: 0,
+            receive_path: Mutex::default(),
+            round: Mutex::new(7),
+            told_lost: AtomicU32::new(0),
+        };
         assert!(opener.reopen(6).unwrap().is_none());
         let away = opener.reopen(7).map(drop).unwrap_err();
         assert_eq!((away.kind(), *opener.round.lock().unwrap()), (io::ErrorKind::NotFound, 7), "it is tried again");
@@ -166,8 +234,15 @@ mod tests {
     #[test]
     fn a_lost_wire_is_told_once_by_all_shards_together() {
         let wire = "hs-eth:absent".parse().unwrap();
-        let opener =
-            Opener { wire, number: 0, shards: 1, ring_bytes: 0, round: Mutex::default(), told_lost: AtomicU32::new(0) };
+        let opener = Opener {
+            wire,
+            number: 0,
+            shards: 1,
+            ring_bytes: 0,
+            receive_path: Mutex::default(),
+            round: Mutex::default(),
+            told_lost: AtomicU32::new(0),
+        };
         let told = [0, 0, 1, 0, 1].map(|round| opener.is_lost_first(round));
         assert_eq!(told, [true, false, true, false, false]);
     }

@@ -86,6 +86,8 @@ pub struct Server {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     wires: Vec<Wire>,
+    /// Those of packets.
+    pub(crate) openers: Vec<Arc<Opener>>,
     /// Volumes that were added while an earlier run went on, and cannot be opened now.
     missing: Mutex<Vec<MissingVolume>>,
     /// Last, so that no other server of this name begins before this one has ended.
@@ -207,10 +209,12 @@ impl Server {
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
             wires,
+            openers: Vec::new(),
             missing: Mutex::new(missing),
             _lock: lock,
         };
         let OpenWires { openers, ports } = open_wires(&mut server.wires, &config)?;
+        server.openers.clone_from(&openers);
         let start = Start { inbox, registry: Arc::clone(&server.registry), openers };
         let shards = (0..).zip(ports).zip(places);
         let shards = shards.map(|((index, ports), place)| server.shard_parts(&config, index, &start, (ports, place)));

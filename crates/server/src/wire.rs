@@ -44,6 +44,24 @@ pub(crate) enum Carrier {
     Streams { port: u16 },
 }
 
+/// How the packets of a raw Ethernet wire are to come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum ReceiveChoice {
+    /// By AF_XDP where the network card puts packets into our memory itself, else by AF_PACKET, which is faster than copying there.
+    #[default]
+    Automatic,
+    /// By AF_XDP wherever that works at all.
+    Xdp,
+    /// By AF_PACKET.
+    Packet,
+}
+
+impl ReceiveChoice {
+    /// As they are written.
+    const WORDS: [(&'static str, ReceiveChoice); 3] =
+        [("auto", ReceiveChoice::Automatic), ("xdp", ReceiveChoice::Xdp), ("packet", ReceiveChoice::Packet)];
+}
+
 /// One wire of a server. Made by `parse` from what people write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wire {
@@ -53,7 +71,7 @@ pub struct Wire {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
-    Interface(String),
+    Interface(String, ReceiveChoice),
     Address(SocketAddr),
     /// A network portal, and the tag of its group (RFC 7143 4.3.1): portals through which one session may have connections.
     Portal(SocketAddr, u16),
@@ -65,7 +83,7 @@ impl Wire {
     pub fn portal(&self) -> Option<(SocketAddr, u16)> {
         match self.place {
             Place::Portal(address, group_tag) => Some((address, group_tag)),
-            Place::Interface(_) | Place::Address(_) => None,
+            Place::Interface(..) | Place::Address(_) => None,
         }
     }
 
@@ -74,7 +92,7 @@ impl Wire {
     pub fn address(&self) -> Option<SocketAddr> {
         match self.place {
             Place::Address(address) | Place::Portal(address, _) => Some(address),
-            Place::Interface(_) => None,
+            Place::Interface(..) => None,
         }
     }
 
@@ -82,7 +100,7 @@ impl Wire {
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         match &self.place {
-            Place::Interface(interface) => Some(interface),
+            Place::Interface(interface, _) => Some(interface),
             Place::Address(_) | Place::Portal(..) => None,
         }
     }
@@ -93,7 +111,7 @@ impl Wire {
         let place = match self.place {
             Place::Address(_) => Place::Address(address),
             Place::Portal(_, group_tag) => Place::Portal(address, group_tag),
-            place @ Place::Interface(_) => place,
+            place @ Place::Interface(..) => place,
         };
         Wire { place, ..self }
     }
@@ -110,6 +128,14 @@ impl Wire {
         match self.kind.carrier {
             Carrier::Ethernet { .. } => None,
             Carrier::Datagrams { port } | Carrier::Streams { port } => Some(port),
+        }
+    }
+
+    /// How its packets are to come, on raw Ethernet.
+    pub(crate) fn receive_choice(&self) -> Option<ReceiveChoice> {
+        match self.place {
+            Place::Interface(_, choice) => Some(choice),
+            Place::Address(_) | Place::Portal(..) => None,
         }
     }
 
@@ -164,7 +190,7 @@ impl Wire {
 impl Default for Wire {
     /// On this host alone: what needs no root.
     fn default() -> Self {
-        let wire = Wire { kind: WIRE_DEFAULT, place: Place::Interface(String::new()) };
+        let wire = Wire { kind: WIRE_DEFAULT, place: Place::Interface(String::new(), ReceiveChoice::Automatic) };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, wire.usual_port().unwrap_or_default()));
         Wire { place: Place::Address(address), ..wire }
     }
@@ -179,6 +205,11 @@ pub enum WireError {
     /// Not the name of an interface.
     #[error("'{0}' is no network interface: use its name as `ip link` shows it, like eth0")]
     Interface(String),
+    /// Not a way for packets to come.
+    #[error(
+        "'{0}' says nothing of an interface: use path=auto, path=xdp or path=packet behind its name, as in eth0,path=xdp"
+    )]
+    Path(String),
     /// Not an address.
     #[error("'{0}' is no address to listen on: use an IPv4 address, or IPv6 in brackets, and perhaps :PORT")]
     Address(String),
@@ -218,13 +249,22 @@ impl FromStr for Wire {
     }
 }
 
+/// `eth0` or `eth0,path=xdp`.
 fn parse_interface(text: &str) -> Result<Place, WireError> {
+    let (name, path) = text.split_once(',').map_or((text, None), |(name, path)| (name, Some(path)));
     let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
-    if (1..=INTERFACE_NAME_MAX_BYTES).contains(&text.len()) && text.bytes().all(is_allowed) {
-        Ok(Place::Interface(text.into()))
-    } else {
-        Err(WireError::Interface(text.into()))
+    if !(1..=INTERFACE_NAME_MAX_BYTES).contains(&name.len()) || !name.bytes().all(is_allowed) {
+        return Err(WireError::Interface(name.into()));
     }
+    let choice = match path {
+        None => ReceiveChoice::Automatic,
+        Some(path) => {
+            let word = path.strip_prefix("path=");
+            let found = ReceiveChoice::WORDS.iter().find(|(known, _)| word == Some(*known));
+            found.ok_or_else(|| WireError::Path(path.into()))?.1
+        }
+    };
+    Ok(Place::Interface(name.into(), choice))
 }
 
 fn parse_portal(text: &str, port: u16) -> Result<Place, WireError> {
@@ -252,7 +292,12 @@ impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.kind.word;
         match &self.place {
-            Place::Interface(interface) => write!(f, "{word}:{interface}"),
+            Place::Interface(interface, ReceiveChoice::Automatic) => write!(f, "{word}:{interface}"),
+            Place::Interface(interface, choice) => {
+                let path =
+                    ReceiveChoice::WORDS.iter().find(|(_, known)| known == choice).map_or("auto", |(word, _)| word);
+                write!(f, "{word}:{interface},path={path}")
+            }
             Place::Address(address) | Place::Portal(address, GROUP_TAG_DEFAULT) => write!(f, "{word}:{address}"),
             Place::Portal(address, group_tag) => write!(f, "{word}:{address},{group_tag}"),
         }
@@ -267,6 +312,9 @@ mod tests {
     fn wires_are_read_and_written_again() {
         for (text, canonical) in [
             ("hs-eth:eth0", "hs-eth:eth0"),
+            ("hs-eth:eth0,path=auto", "hs-eth:eth0"),
+            ("hdsp:eth0,path=xdp", "hdsp:eth0,path=xdp"),
+            ("aoe:eth0,path=packet", "aoe:eth0,path=packet"),
             ("hs-ip:127.0.0.1", "hs-ip:127.0.0.1:5674"),
             ("hs-ip:0.0.0.0:99", "hs-ip:0.0.0.0:99"),
             ("hs-ip:[::1]", "hs-ip:[::1]:5674"),

@@ -99,7 +99,8 @@ fn show_status(status: &Status) -> String {
     if !status.deviations.is_empty() {
         tables.push(show_deviations(&status.deviations));
     }
-    let wires: String = status.wires.iter().map(|wire| format!("\n  on {wire}")).collect();
+    let path = |wire: &String| status.run.receive_paths.get(wire).map_or(String::new(), |path| format!(" by {path}"));
+    let wires: String = status.wires.iter().map(|wire| format!("\n  on {wire}{}", path(wire))).collect();
     // A server of an older version does not tell it.
     let since = (!status.run.version.is_empty()).then(|| {
         let up = humantime::format_duration(Duration::from_secs(status.run.uptime_seconds));
@@ -315,8 +316,9 @@ mod tests {
                 version: "0.1.0".into(),
                 started: "2026-11-23T18:00:00Z".into(),
                 uptime_seconds: 3723,
+                receive_paths: [("hdsp:lan0".to_owned(), "AF_PACKET".to_owned())].into(),
             }),
-            wires: vec!["hs-ip:127.0.0.1:5674".into()],
+            wires: vec!["hs-ip:127.0.0.1:5674".into(), "hdsp:lan0".into()],
             revision: 1,
             collections: Collections::default(),
             deviations: Vec::new(),
@@ -345,12 +347,12 @@ mod tests {
             }],
             groups: groups(Some(PortState::Standby)),
         };
-        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  ORIGIN\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
+        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n  on hdsp:lan0 by AF_PACKET\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  ORIGIN\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
                         TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
                         TARGET       PORT GROUP  ALUA STATE\nhyperscsi    1           standby\niqn.x:disk0  1           transitioning\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         status.targets.clear();
-        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  ORIGIN\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
+        let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n  on hdsp:lan0 by AF_PACKET\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  ORIGIN\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
                         TARGET     PORT GROUP  ALUA STATE\nhyperscsi  1           standby\n";
         assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
         let (resource, name) = ("volume".to_owned(), "disk1".to_owned());

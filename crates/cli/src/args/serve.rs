@@ -78,6 +78,8 @@ pub(crate) struct ServeArgs {
 
     /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674], iscsi:ADDR[:3260][,GROUP], aoe:IF or hdsp:IF (repeatable)
     ///
+    /// Behind an interface, `,path=xdp` has packets come by AF_XDP and `,path=packet` by AF_PACKET, as in hdsp:eth0,path=xdp.
+    ///
     /// Over iSCSI each volume is unit 0 of a target iqn.2026-11.org.sanwire:NAME, unless the file has targets.
     #[arg(long = "wire", value_name = "WIRE")]
     pub(crate) wires: Vec<Wire>,

@@ -43,6 +43,26 @@ fn writers_survive_over_iscsi_with_mtu_1500() {
     survive("writers_survive_over_iscsi_with_mtu_1500", Wire::Iscsi, 1500);
 }
 
+#[test]
+fn writers_survive_over_hdsp_with_mtu_1500() {
+    survive("writers_survive_over_hdsp_with_mtu_1500", Wire::Hdsp, 1500);
+}
+
+#[test]
+fn writers_survive_over_hdsp_with_mtu_9000() {
+    survive("writers_survive_over_hdsp_with_mtu_9000", Wire::Hdsp, 9000);
+}
+
+#[test]
+fn writers_survive_over_hdsp_by_af_xdp_with_mtu_1500() {
+    survive("writers_survive_over_hdsp_by_af_xdp_with_mtu_1500", Wire::HdspXdp, 1500);
+}
+
+#[test]
+fn writers_survive_over_hdsp_by_af_xdp_with_mtu_9000() {
+    survive("writers_survive_over_hdsp_by_af_xdp_with_mtu_9000", Wire::HdspXdp, 9000);
+}
+
 /// One writer on each file system, while first the link is cut, then frames are lost, then the server is killed.
 fn survive(test: &str, wire: Wire, mtu: u32) {
     let Some(world) = World::new(test, mtu, &Filesystem::TOOLS) else { return };
@@ -61,10 +81,7 @@ fn survive(test: &str, wire: Wire, mtu: u32) {
         thread::sleep(CUT);
         world.restore_link();
         progress.wait("after the link was cut");
-        world.lose(2);
-        thread::sleep(CUT);
-        progress.wait("while frames are lost");
-        let dropped = world.lose_nothing();
+        let dropped = lose_for_a_while(&world, wire, || progress.wait("while frames are lost"));
         assert!(dropped.iter().all(|count| *count > 0), "no frame was lost: {dropped:?}");
         server.kill();
         thread::sleep(Duration::from_secs(1));
@@ -74,13 +91,27 @@ fn survive(test: &str, wire: Wire, mtu: u32) {
     for attached in &attached {
         let log = attached.log();
         assert!(log.contains("a new session"), "{log}");
-        // TCP itself may outlive what lasts no longer.
-        assert!(wire == Wire::Iscsi || log.contains("the session goes on"), "{log}");
+        // TCP itself, and a connection of HDSP, may outlive what lasts no longer.
+        let is_told = matches!(wire, Wire::Ethernet | Wire::Ip);
+        assert!(!is_told || log.contains("the session goes on"), "{log}");
     }
     for ((kind, attached), writer) in Filesystem::ALL.into_iter().zip(attached).zip(writers) {
         expect_all(&world, &wire.url(kind.volume()), kind, attached, writer);
     }
     assert!(server.stop().success(), "{}", server.log());
+}
+
+/// Loses frames both ways for as long as a cut takes, and longer; gives how many.
+fn lose_for_a_while(world: &World, wire: Wire, wait: impl FnOnce()) -> [u64; 2] {
+    let is_xdp = wire == Wire::HdspXdp;
+    if is_xdp {
+        world.lose_at_client(2)
+    } else {
+        world.lose(2)
+    }
+    thread::sleep(CUT);
+    wait();
+    if is_xdp { world.lose_nothing_at_client() } else { world.lose_nothing() }
 }
 
 /// Attaches the volume again: the file system is sound, and all that was written is there.

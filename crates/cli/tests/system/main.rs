@@ -46,3 +46,4 @@ mod transfers;
 mod trunk;
 mod upgrade;
 mod web;
+mod xdp;

@@ -101,7 +101,10 @@ fn units_and_documented_drop_ins_have_no_cycle_and_no_unknown_key() {
         return skip(test, "systemd-analyze is not installed");
     }
     let scratch = Scratch::new();
-    let book = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md")).expect("the page");
+    let pages = ["operating", "tuning"].map(|page| {
+        fs::read_to_string(format!("{}/../../docs/{page}.md", env!("CARGO_MANIFEST_DIR"))).expect("the page")
+    });
+    let book = pages.concat();
     let drop_ins = book.split("```ini\n").skip(1).filter_map(|block| block.split("```").next());
     let drop_ins: Vec<&str> = drop_ins.filter(|block| block.starts_with("# systemctl edit sanwire\n")).collect();
     assert!(drop_ins.len() >= 2, "{drop_ins:?}");

@@ -1,5 +1,6 @@
-//! Raw Ethernet on one interface: `sendmmsg` out, a ring that the kernel fills in (packet(7)).
+//! Raw Ethernet on one interface: `sendmmsg` out; in by a ring that the kernel copies packets into (packet(7)), or by AF_XDP.
 
+mod path;
 mod ring;
 
 use std::cell::Cell;
@@ -8,13 +9,14 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{c_int, sockaddr_ll, socklen_t};
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Arrival, Packet};
 use sanwire_core::{MacAddress, Peer};
 
 use crate::batch::{self, Fill, Messages};
 use crate::interface::{self, Interface};
 use crate::port::{BATCH_PACKETS, PortCounters};
-use crate::{steering, sys};
+use crate::{steering, sys, xdp};
+pub use path::{ReceivePath, XdpWish};
 use ring::Ring;
 
 /// The receive ring that is enough for one port, in bytes.
@@ -33,7 +35,7 @@ const SEND_BUFFER_BYTES: c_int = 4 << 20;
 #[derive(Debug)]
 pub struct PacketPort {
     // Before the socket: it is unmapped first.
-    ring: Ring,
+    source: Source,
     socket: OwnedFd,
     interface: Interface,
     ethertype: [u8; 2],
@@ -43,6 +45,13 @@ pub struct PacketPort {
     counters: PortCounters,
     /// `PACKET_STATISTICS` starts anew at each reading.
     kernel_drops: Cell<u64>,
+}
+
+/// Where packets come from.
+#[derive(Debug)]
+enum Source {
+    Ring(Ring),
+    Xdp(Box<xdp::Receiver>),
 }
 
 #[derive(Debug)]
@@ -92,15 +101,51 @@ impl PacketPort {
         Ok(ports)
     }
 
+    /// Opens ports as [`PacketPort::open_shards`] does, by AF_XDP.
+    ///
+    /// # Errors
+    /// As [`PacketPort::open`]; with a message that says why packets cannot be had so, where they could by AF_PACKET.
+    pub fn open_xdp(
+        interface: &str,
+        ethertype: u16,
+        ring_bytes: usize,
+        (word_at, shards): (usize, u32),
+        wish: XdpWish,
+    ) -> io::Result<Vec<Self>> {
+        let interface = ethernet(interface)?;
+        let number = |value: usize| u16::try_from(value).map_err(io::Error::other);
+        let terms = xdp::Terms {
+            ethertype,
+            word_at: number(word_at)?,
+            shards: number(shards as usize)?,
+            ring_bytes,
+            data_at: wish.data_at,
+            zero_copy_only: wish.zero_copy_only,
+        };
+        let open = |receiver| {
+            let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+            // It sends only.
+            steering::deafen(socket.as_fd())?;
+            let port = Self::with(&interface, ethertype, socket, Source::Xdp(Box::new(receiver)));
+            port.bind()?;
+            Ok(port)
+        };
+        xdp::open(&interface, terms)?.into_iter().map(open).collect()
+    }
+
     fn unbound(interface: &Interface, ethertype: u16, ring_bytes: usize) -> io::Result<Self> {
         // Protocol 0: nothing arrives before `bind` says what.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
-        sys::raise_buffers(socket.as_fd(), SEND_BUFFER_BYTES, SEND_BUFFER_BYTES);
         let frame_bytes = ETHERNET_HEADER_BYTES + interface.mtu_bytes;
         let ring = Ring::new(socket.as_fd(), frame_bytes, ring_bytes)?;
-        Ok(PacketPort {
-            ring,
+        Ok(Self::with(interface, ethertype, socket, Source::Ring(ring)))
+    }
+
+    fn with(interface: &Interface, ethertype: u16, socket: OwnedFd, source: Source) -> Self {
+        sys::raise_buffers(socket.as_fd(), SEND_BUFFER_BYTES, SEND_BUFFER_BYTES);
+        PacketPort {
+            source,
             socket,
             interface: interface.clone(),
             ethertype: ethertype.to_be_bytes(),
@@ -109,7 +154,7 @@ impl PacketPort {
             messages: Messages::new(BATCH_PACKETS, 3 * BATCH_PACKETS),
             counters: PortCounters::default(),
             kernel_drops: Cell::new(0),
-        })
+        }
     }
 
     fn bind(&self) -> io::Result<()> {
@@ -126,7 +171,24 @@ impl PacketPort {
     /// See [`Port::payload_max_bytes`](crate::Port::payload_max_bytes).
     #[must_use]
     pub fn payload_max_bytes(&self) -> usize {
-        self.interface.mtu_bytes.min(self.ring.frame_max_bytes() - ETHERNET_HEADER_BYTES)
+        let frame_max_bytes = match &self.source {
+            Source::Ring(ring) => ring.frame_max_bytes(),
+            Source::Xdp(receiver) => receiver.packet_max_bytes(),
+        };
+        self.interface.mtu_bytes.min(frame_max_bytes - ETHERNET_HEADER_BYTES)
+    }
+
+    /// How packets come.
+    #[must_use]
+    pub fn receive_path(&self) -> ReceivePath {
+        match &self.source {
+            Source::Ring(_) => ReceivePath::Packet,
+            Source::Xdp(receiver) => match receiver.mode() {
+                xdp::Mode::ZeroCopy => ReceivePath::XdpZeroCopy,
+                xdp::Mode::Copy => ReceivePath::XdpCopy { is_generic: false },
+                xdp::Mode::Generic => ReceivePath::XdpCopy { is_generic: true },
+            },
+        }
     }
 
     /// The interface's address.
@@ -153,26 +215,40 @@ impl PacketPort {
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         }
         self.interface = interface.clone();
-        Ok(())
+        match &self.source {
+            Source::Ring(_) => Ok(()),
+            Source::Xdp(receiver) => receiver.set_address(self.mac_address()),
+        }
     }
 
     /// See [`Port::receive`](crate::Port::receive).
     ///
     /// # Errors
     /// None so far.
-    pub fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize> {
-        let (mut received, own) = (0, self.mac_address());
-        while received < budget {
-            let Some(arrival) = self.ring.next() else { break };
-            match arrival.frame().and_then(|frame| parse(frame, own)) {
-                Some((peer, payload)) => {
-                    self.counters.received_bytes += payload.len() as u64;
-                    handler(peer, payload);
-                    received += 1;
-                }
-                None => self.counters.filtered += 1,
+    pub fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, Arrival<'_>)) -> io::Result<usize> {
+        let (own, counters) = (self.mac_address(), &mut self.counters);
+        let mut hand_out = |frame: Option<Arrival<'_>>| match frame.and_then(|frame| parse(frame, own)) {
+            Some((peer, payload)) => {
+                counters.received_bytes += payload.len() as u64;
+                handler(peer, payload);
+                true
             }
-        }
+            None => {
+                counters.filtered += 1;
+                false
+            }
+        };
+        let received = match &mut self.source {
+            Source::Xdp(receiver) => receiver.receive(budget, &mut |frame| hand_out(Some(frame))),
+            Source::Ring(ring) => {
+                let mut received = 0;
+                while received < budget {
+                    let Some(arrival) = ring.next() else { break };
+                    received += usize::from(hand_out(arrival.frame().map(Arrival::from)));
+                }
+                received
+            }
+        };
         self.counters.received += received as u64;
         Ok(received)
     }
@@ -180,7 +256,10 @@ impl PacketPort {
     /// See [`Port::has_input`](crate::Port::has_input).
     #[must_use]
     pub fn has_input(&self) -> bool {
-        self.ring.has_input()
+        match &self.source {
+            Source::Ring(ring) => ring.has_input(),
+            Source::Xdp(receiver) => receiver.has_input(),
+        }
     }
 
     /// See [`Port::queue`](crate::Port::queue). A packet for a UDP peer is dropped and counted as a send error.
@@ -233,6 +312,10 @@ impl PacketPort {
     /// See [`Port::counters`](crate::Port::counters).
     #[must_use]
     pub fn counters(&self) -> PortCounters {
+        if let Source::Xdp(receiver) = &self.source {
+            let (kernel_drops, refused) = receiver.losses();
+            return PortCounters { kernel_drops, filtered: self.counters.filtered + refused, ..self.counters };
+        }
         let mut statistics = Statistics::default();
         // SAFETY: two integers, valid with any bits.
         let read =
@@ -246,13 +329,19 @@ impl PacketPort {
     /// See [`Port::receive_capacity_packets`](crate::Port::receive_capacity_packets): the frames of the ring.
     #[must_use]
     pub fn receive_capacity_packets(&self, _packet_bytes: usize) -> u32 {
-        self.ring.frames()
+        match &self.source {
+            Source::Ring(ring) => ring.frames(),
+            Source::Xdp(receiver) => receiver.capacity_packets(),
+        }
     }
 
     /// See [`Port::as_fd`](crate::Port::as_fd).
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match &self.source {
+            Source::Ring(_) => self.socket.as_fd(),
+            Source::Xdp(receiver) => receiver.as_fd(),
+        }
     }
 }
 
@@ -275,13 +364,13 @@ fn ethernet(name: &str) -> io::Result<Interface> {
 
 /// The sender and the payload of a frame for us, or for everybody. On a promiscuous interface, and on the parent of a macvlan, others'
 /// frames come as well, and multicast is nobody's here.
-fn parse(frame: &[u8], own: MacAddress) -> Option<(Peer, &[u8])> {
-    let (header, payload) = frame.split_at_checked(ETHERNET_HEADER_BYTES)?;
+fn parse(frame: Arrival<'_>, own: MacAddress) -> Option<(Peer, Arrival<'_>)> {
+    let header = frame.bytes().get(..ETHERNET_HEADER_BYTES)?;
     if header[..6] != own.0 && header[..6] != MacAddress::BROADCAST.0 {
         return None;
     }
     let source = header[6..12].try_into().ok()?;
-    Some((Peer::Ethernet(MacAddress(source)), payload))
+    Some((Peer::Ethernet(MacAddress(source)), frame.behind(ETHERNET_HEADER_BYTES)))
 }
 
 #[cfg(test)]
@@ -292,14 +381,15 @@ mod tests {
     fn the_sender_stands_before_the_payload() {
         let frame = [1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 0x88, 0x9a, 42];
         let own = MacAddress([1; 6]);
-        assert_eq!(parse(&frame, own), Some((Peer::Ethernet(MacAddress([2, 3, 4, 5, 6, 7])), &[42][..])));
-        assert_eq!(parse(&frame[..13], own), None);
+        let (peer, payload) = parse(frame[..].into(), own).unwrap();
+        assert_eq!((peer, payload.bytes()), (Peer::Ethernet(MacAddress([2, 3, 4, 5, 6, 7])), &[42][..]));
+        assert!(parse(frame[..13].into(), own).is_none());
     }
 
     #[test]
     fn only_frames_for_us_or_for_everybody_are_taken() {
         let own = MacAddress([2, 0, 0, 0, 0, 1]);
-        let taken = |to: [u8; 6]| parse(&[&to[..], &[2; 6], &[0x88, 0x9a, 42]].concat(), own).is_some();
+        let taken = |to: [u8; 6]| parse([&to[..], &[2; 6], &[0x88, 0x9a, 42]].concat()[..].into(), own).is_some();
         assert!(taken(own.0) && taken([0xff; 6]));
         assert!(!taken([2, 0, 0, 0, 0, 2]), "another's");
         assert!(!taken([0x01, 0, 0x5e, 0, 0, 1]), "a group's");

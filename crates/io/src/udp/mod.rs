@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::c_int;
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Arrival, Packet};
 use sanwire_core::Peer;
 
 use crate::interface::{self, Interface};
@@ -126,7 +126,7 @@ impl UdpPort {
     ///
     /// # Errors
     /// The kernel's, when the socket no longer works at all.
-    pub fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize> {
+    pub fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, Arrival<'_>)) -> io::Result<usize> {
         self.receiver.receive(self.socket.as_fd(), budget, &mut self.counters, handler)
     }
 

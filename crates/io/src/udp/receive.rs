@@ -5,6 +5,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{c_int, c_uint, cmsghdr, iovec, mmsghdr, sockaddr_storage, socklen_t};
+use sanwire_buffer::Arrival;
 use sanwire_core::Peer;
 
 use crate::address;
@@ -68,7 +69,7 @@ impl Receiver {
         socket: BorrowedFd<'_>,
         budget: usize,
         counters: &mut PortCounters,
-        handler: &mut dyn FnMut(Peer, &[u8]),
+        handler: &mut dyn FnMut(Peer, Arrival<'_>),
     ) -> io::Result<usize> {
         let mut received = self.hand_out(budget, counters, handler);
         while received < budget {
@@ -130,7 +131,12 @@ impl Receiver {
     }
 
     /// Hands out what is in the pool.
-    fn hand_out(&mut self, budget: usize, counters: &mut PortCounters, handler: &mut dyn FnMut(Peer, &[u8])) -> usize {
+    fn hand_out(
+        &mut self,
+        budget: usize,
+        counters: &mut PortCounters,
+        handler: &mut dyn FnMut(Peer, Arrival<'_>),
+    ) -> usize {
         let mut received = 0;
         while self.current < self.filled && received < budget {
             let index = self.current;
@@ -146,7 +152,7 @@ impl Receiver {
             let start = self.offset_bytes;
             let end = (start + segment).min(length);
             let place = index * BUFFER_BYTES;
-            handler(Peer::Udp(sender), &self.pool[place + start..place + end]);
+            handler(Peer::Udp(sender), self.pool[place + start..place + end].into());
             counters.received += 1;
             counters.received_bytes += (end - start) as u64;
             received += 1;

@@ -62,6 +62,15 @@ pub struct Handshakes {
     pub refused: u64,
 }
 
+/// Bytes that writes have brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Written {
+    /// Which went on from where they came.
+    pub in_place: u64,
+    /// Which were copied first.
+    pub copied: u64,
+}
+
 /// What went through a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {

@@ -12,7 +12,7 @@ mod server;
 pub mod wire;
 
 pub use client::{Client, ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
-pub use counters::{ConnectionStatus, Counters, Handshakes, Traffic};
+pub use counters::{ConnectionStatus, Counters, Handshakes, Traffic, Written};
 pub use server::{
     Answer, CommandHandle, Directory, Disk, LinkLimits, Request, Server, ServerConfig, ServerEvent, Wanted,
 };
@@ -21,3 +21,6 @@ pub use wire::offer::VolumeId;
 
 /// The EtherType of HDSP, as the paper gives it. It is not registered.
 pub const ETHERTYPE: u16 = 0x6666;
+
+/// Where the data of a packet begins.
+pub const DATA_AT: usize = wire::pdu::PDU_BYTES;

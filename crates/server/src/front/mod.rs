@@ -19,7 +19,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_buffer::{Packet, Region, Shortage};
+use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Protection, SessionEnd};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
@@ -27,7 +27,7 @@ use sanwire_scsi::{Reply, Task};
 
 pub(crate) use self::fronts::{FrontBuilder, Fronts};
 pub(crate) use self::logins::{LoginOutcome, LoginPhase, LoginService, Newcomer, SessionPort};
-pub(crate) use self::table::{FrontParts, WIRE_DEFAULT, WIRES, builders, logins};
+pub(crate) use self::table::{DATA_AT, FrontParts, WIRE_DEFAULT, WIRES, builders, logins};
 pub(crate) use self::tally::{Tally, TallyFamily, TallyOf};
 use crate::command::CommandRef;
 use crate::counting::PacketCount;
@@ -279,7 +279,7 @@ pub(crate) struct Offence {
 
 /// A protocol's end of the packet carrier. Links are numbered within the front end.
 pub(crate) trait DatagramEnd {
-    fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant);
+    fn handle_input(&mut self, path: Path, packet: Arrival<'_>, now: Instant);
 
     fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)>;
 

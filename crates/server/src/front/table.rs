@@ -19,6 +19,10 @@ use crate::messages::Mailbox;
 use crate::protection_table::ProtectionTable;
 use crate::wire::{Carrier, WireKind};
 
+/// Where the data of HDSP's packets begins, which goes to disks as it came. All wires of an interface share one memory, so others have it
+/// there as well.
+pub(crate) const DATA_AT: usize = hdsp::DATA_AT;
+
 /// What the front ends of a shard are made of.
 pub(crate) struct FrontParts<'a> {
     pub(crate) config: &'a ServerConfig,

@@ -1,5 +1,6 @@
 //! How a server is, for those who only look: they never wait for one who changes something.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,7 +15,6 @@ use crate::kept::{Changes, Configured};
 use crate::revisions::Collection::{Clients, Targets, Volumes};
 use crate::revisions::Revisions;
 use crate::server::View;
-use crate::wall_time::written_seconds;
 
 /// What the manager knows, as it was after the last change, and the way to the rest, as it is now.
 pub(super) struct Looker {
@@ -27,6 +27,7 @@ pub(super) struct Looker {
     record: SharedRecord,
     missing: Vec<MissingStatus>,
     wires: Vec<String>,
+    receive_paths: BTreeMap<String, String>,
     /// Who has said of a volume that it is to be served.
     configured: Arc<Configured>,
 }
@@ -42,6 +43,7 @@ impl Manager {
             record: self.kept.shared(),
             missing: self.missing(),
             wires: self.target.wires().iter().map(ToString::to_string).collect(),
+            receive_paths: self.target.receive_paths(),
             configured: Arc::clone(&self.kept.configured),
         }
     }
@@ -112,11 +114,7 @@ impl Looker {
         });
         Status {
             name: self.name.clone(),
-            run: Box::new(RunStatus {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                started: written_seconds(self.began),
-                uptime_seconds: self.began.elapsed().unwrap_or_default().as_secs(),
-            }),
+            run: Box::new(RunStatus::of(self.began, self.receive_paths.clone())),
             revision: self.revision,
             collections,
             deviations: deviations(&record, clients),

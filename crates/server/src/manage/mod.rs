@@ -30,6 +30,7 @@ mod request;
 mod resetting;
 mod resizing;
 mod response;
+mod run_status;
 mod scope;
 mod securing;
 mod seeking;
@@ -72,8 +73,9 @@ pub use self::refusal::Refusal;
 pub use self::request::Request;
 pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
-    RemoteStatistics, Response, RunStatus, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    RemoteStatistics, Response, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
+pub use self::run_status::RunStatus;
 use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;
 pub use self::web_login::WebLinkError;

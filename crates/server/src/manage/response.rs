@@ -12,6 +12,7 @@ use super::jobs::JobStatus;
 use super::metrics::MetricsText;
 use super::page::AnswerPage;
 use super::refusal::Refusal;
+use super::run_status::RunStatus;
 use crate::config::Origin;
 use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
@@ -118,7 +119,7 @@ impl Response {
 pub struct Status {
     /// What clients call it.
     pub name: String,
-    /// What runs, and since when.
+    /// What runs, since when, and how.
     #[serde(flatten)]
     pub run: Box<RunStatus>,
     /// Rises with each change of what an administrator can change: a client that has seen it can tell whether there was one since.
@@ -141,18 +142,6 @@ pub struct Status {
     pub targets: Vec<TargetStatus>,
     /// The port groups through which HyperSCSI clients reach the volumes.
     pub groups: Vec<GroupStatus>,
-}
-
-/// What runs, and since when.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RunStatus {
-    /// The version of the program; empty of a server that does not tell.
-    pub version: String,
-    /// When it was started, as in RFC 3339.
-    pub started: String,
-    /// For how long it has run.
-    pub uptime_seconds: u64,
 }
 
 /// The revisions of all resources of a type: each rises when one of them comes, changes or goes.

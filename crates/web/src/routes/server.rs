@@ -1,5 +1,6 @@
 //! The server as a whole.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -44,6 +45,8 @@ struct Server {
     collections: Collections,
     /// Where it listens.
     wires: Vec<String>,
+    /// By raw Ethernet wires: by which socket of the kernel their packets come, and who copies them.
+    receive_paths: BTreeMap<String, String>,
     /// How many volumes it serves.
     volumes: usize,
     /// How many iSCSI targets it has.
@@ -92,6 +95,7 @@ impl From<Status> for Server {
             revision: status.revision,
             collections: status.collections,
             wires: status.wires,
+            receive_paths: status.run.receive_paths,
             volumes: status.volumes.len(),
             targets: status.targets.len(),
             groups: status.groups,

@@ -37,17 +37,24 @@ impl Server {
         match wire {
             Wire::Ethernet | Wire::Ip => Server::start(world, volumes),
             Wire::Iscsi => Server::start_with(world, volumes, &["--allow", "any", "--wire", &portal]),
+            Wire::Hdsp | Wire::HdspXdp => {
+                let path = if wire == Wire::Hdsp { "packet" } else { "xdp" };
+                let wire = format!("hdsp:{},path={path}", world.interface());
+                Server::start_with(world, volumes, &["--allow", "any", "--wire", &wire])
+            }
         }
     }
 
     /// Serves volumes on both wires with more options.
     pub fn start_with(world: &World, volumes: &[&str], options: &[&str]) -> Server {
         let wires = [format!("hs-eth:{}", world.interface()), format!("hs-ip:{SERVER_ADDRESS}")];
+        Server::start_alone(world, volumes, &[options, &["--wire", &wires[0], "--wire", &wires[1]]].concat())
+    }
+
+    /// Serves volumes on the wires that are among the options.
+    pub fn start_alone(world: &World, volumes: &[&str], options: &[&str]) -> Server {
         let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
         command.args(["serve", "--name", SERVER_NAME]).args(options);
-        for wire in &wires {
-            command.args(["--wire", wire]);
-        }
         for volume in volumes {
             command.args(["--volume", volume]);
         }

@@ -36,6 +36,10 @@ pub enum Wire {
     Ip,
     /// iSCSI over TCP; only of a server that was started for it.
     Iscsi,
+    /// HDSP, whose packets come to the server by AF_PACKET; only of a server that was started for it.
+    Hdsp,
+    /// The same by AF_XDP.
+    HdspXdp,
 }
 
 impl Wire {
@@ -45,14 +49,15 @@ impl Wire {
             Wire::Ethernet => format!("hs+eth://{INTERFACE}/{SERVER_NAME}"),
             Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
             Wire::Iscsi => format!("iscsi://{SERVER_ADDRESS}"),
+            Wire::Hdsp | Wire::HdspXdp => format!("hdsp://{INTERFACE}/{SERVER_NAME}"),
         }
     }
 
     /// A volume over this wire.
     pub fn url(self, volume: &str) -> String {
         match self {
-            Wire::Ethernet | Wire::Ip => format!("{}/{volume}", self.server_url()),
             Wire::Iscsi => format!("{}/{AUTHORITY}:{volume}/0", self.server_url()),
+            _ => format!("{}/{volume}", self.server_url()),
         }
     }
 }
@@ -123,12 +128,13 @@ impl World {
     /// Does something on the client, by the library: what it opens, and threads that it begins, are in the client's network.
     #[track_caller]
     pub fn as_client<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let network = File::open(format!("/run/netns/{}", self.client)).expect("the client's network");
-        let work = move || {
-            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).expect("it can be entered");
-            work()
-        };
-        thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
+        inside(&self.client, work)
+    }
+
+    /// The same on the server's host.
+    #[track_caller]
+    pub fn as_server<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        inside(&self.server, work)
     }
 
     /// `sanwire` on the client, with a state directory of its own.
@@ -300,34 +306,55 @@ impl World {
 
     /// Drops so many of 100 frames that arrive, at both ends, until [`World::lose_nothing`].
     pub fn lose(&self, percent: u32) {
-        let which = if percent < 100 { format!("numgen random mod 100 < {percent}") } else { String::new() };
-        let rules = format!(
-            "table netdev loss {{\n chain arriving {{\n type filter hook ingress device \"{INTERFACE}\" priority 0;\n \
-             {which} counter drop\n }}\n}}\n"
-        );
-        let file = self.scratch.path("loss.nft");
-        std::fs::write(&file, rules).expect("the rules can be written");
         for host in [&self.server, &self.client] {
-            let mut nft = within(host, "nft");
-            nft.arg("-f").arg(&file);
-            run_ok(nft, QUICK);
+            self.drop_frames(host, "ingress", percent);
         }
     }
 
     /// Ends [`World::lose`]; gives how many frames were dropped at the server and at the client.
     pub fn lose_nothing(&self) -> [u64; 2] {
-        [&self.server, &self.client].map(|host| {
-            let mut list = within(host, "nft");
-            list.args(["list", "table", "netdev", "loss"]);
-            let text = run_ok(list, QUICK);
-            let mut words = text.split_ascii_whitespace().skip_while(|word| *word != "packets");
-            let dropped = words.nth(1).and_then(|word| word.parse().ok()).expect("a counter");
-            let mut delete = within(host, "nft");
-            delete.args(["delete", "table", "netdev", "loss"]);
-            run_ok(delete, QUICK);
-            dropped
-        })
+        [&self.server, &self.client].map(|host| dropped_frames(host, "ingress"))
     }
+
+    /// Drops so many of 100 frames that the client sends, and that come to it, until [`World::lose_nothing_at_client`]: what comes to
+    /// the server by AF_XDP cannot be dropped there.
+    pub fn lose_at_client(&self, percent: u32) {
+        for hook in ["egress", "ingress"] {
+            self.drop_frames(&self.client, hook, percent);
+        }
+    }
+
+    /// Ends [`World::lose_at_client`]; gives how many frames were dropped that left the client and that came to it.
+    pub fn lose_nothing_at_client(&self) -> [u64; 2] {
+        ["egress", "ingress"].map(|hook| dropped_frames(&self.client, hook))
+    }
+
+    fn drop_frames(&self, host: &str, hook: &str, percent: u32) {
+        let which = if percent < 100 { format!("numgen random mod 100 < {percent}") } else { String::new() };
+        let rules = format!(
+            "table netdev loss-{hook} {{\n chain lossy {{\n type filter hook {hook} device \"{INTERFACE}\" priority 0;\n \
+             {which} counter drop\n }}\n}}\n"
+        );
+        let file = self.scratch.path("loss.nft");
+        std::fs::write(&file, rules).expect("the rules can be written");
+        let mut nft = within(host, "nft");
+        nft.arg("-f").arg(&file);
+        run_ok(nft, QUICK);
+    }
+}
+
+/// Ends what [`World::drop_frames`] began; gives how many frames were dropped.
+fn dropped_frames(host: &str, hook: &str) -> u64 {
+    let table = format!("loss-{hook}");
+    let mut list = within(host, "nft");
+    list.args(["list", "table", "netdev", &table]);
+    let text = run_ok(list, QUICK);
+    let mut words = text.split_ascii_whitespace().skip_while(|word| *word != "packets");
+    let dropped = words.nth(1).and_then(|word| word.parse().ok()).expect("a counter");
+    let mut delete = within(host, "nft");
+    delete.args(["delete", "table", "netdev", &table]);
+    run_ok(delete, QUICK);
+    dropped
 }
 
 impl Drop for World {
@@ -353,6 +380,16 @@ fn within(host: &str, program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{host}")).arg(program.as_ref());
     command
+}
+
+#[track_caller]
+fn inside<T: Send>(host: &str, work: impl FnOnce() -> T + Send) -> T {
+    let network = File::open(format!("/run/netns/{host}")).expect("the host's network");
+    let work = move || {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).expect("it can be entered");
+        work()
+    };
+    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 #[track_caller]

@@ -1,7 +1,7 @@
 //! Commands whose packets are coming. Each packet has its place already, so this only knows when all are there.
 
 use sanwire_ata::{DEVICE_LBA, TaskFile};
-use sanwire_buffer::Region;
+use sanwire_buffer::{Arrival, Region, Slice};
 use sanwire_core::Instant;
 
 use super::pages::Pages;
@@ -12,6 +12,9 @@ use crate::wire::pdu::{Fields, Register, SECTOR_BYTES};
 
 /// Sectors of one command, at the most.
 const SECTORS_MAX: u64 = 65_536;
+
+/// Data that is shorter is copied: it would keep much more memory than it has bytes.
+const KEPT_MIN_BYTES: usize = 1024;
 
 /// Why a packet is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +33,15 @@ pub(super) struct Whole {
     pub(super) sync: bool,
     /// In how many packets it came.
     pub(super) packets: u32,
+    /// Of its data, what is still where it came; the rest was copied.
+    pub(super) kept_bytes: u64,
+}
+
+/// A packet with data.
+pub(super) struct Came<'a> {
+    pub(super) opened: Opened<'a>,
+    /// As it came.
+    pub(super) arrival: Arrival<'a>,
 }
 
 /// What has come of a command that writes.
@@ -71,7 +83,7 @@ pub(super) fn single(pdu: &Pdu, opened: &Opened<'_>, transfer_max_bytes: u32) ->
         }
         Fields::Scsi(_) => return Err(Refused::Violation),
     };
-    Ok(Whole { request, sync: pdu.flags.sync, packets: 1 })
+    Ok(Whole { request, sync: pdu.flags.sync, packets: 1, kept_bytes: 0 })
 }
 
 fn task_file(register: &Register) -> TaskFile {
@@ -110,7 +122,7 @@ impl Assembly {
     pub(super) fn take(
         &mut self,
         pdu: &Pdu,
-        opened: &Opened<'_>,
+        came: &Came<'_>,
         (memory, transfer_max_bytes): (&Region, u32),
         now: Instant,
     ) -> Result<bool, Refused> {
@@ -120,7 +132,11 @@ impl Assembly {
         if length == 0 || bytes > transfer_max_bytes.into() || bytes.div_ceil(SECTOR_BYTES as u64) > SECTORS_MAX {
             return Err(Refused::Violation);
         }
-        self.pages.put(at, opened.data, memory).ok_or(Refused::NoMemory)?;
+        let Came { opened, arrival } = came;
+        match self.kept(opened, *arrival) {
+            Some(data) => self.pages.keep(at, data),
+            None => self.pages.put(at, opened.data, memory).ok_or(Refused::NoMemory)?,
+        }
         (self.have, self.moved_at) = (have, now);
         if pdu.flags.first && self.start.replace(at).is_some() {
             return Err(Refused::Violation);
@@ -134,6 +150,13 @@ impl Assembly {
         self.sync |= pdu.flags.sync;
         let Some((start, end)) = self.start.zip(self.end) else { return Ok(false) };
         Ok(end.checked_sub(start).ok_or(Refused::Violation)? == self.have)
+    }
+
+    /// The data where it came, if it may stay there: if it is worth the page that it keeps, and lies as disks take it.
+    fn kept(&self, opened: &Opened<'_>, arrival: Arrival<'_>) -> Option<Slice> {
+        let is_aligned = opened.data.as_ptr().addr().is_multiple_of(SECTOR_BYTES);
+        let is_kept = is_aligned && opened.data.len() >= KEPT_MIN_BYTES;
+        is_kept.then(|| arrival.keep(opened.data)).flatten()
     }
 
     /// Where the packet's data belongs, and in what that is counted.
@@ -155,7 +178,7 @@ impl Assembly {
     pub(super) fn finish(self) -> Result<Whole, Refused> {
         let start = self.start.ok_or(Refused::Violation)?;
         let unit_bytes = if matches!(self.kind, Kind::Ata { .. }) { SECTOR_BYTES } else { 1 };
-        let packets = self.pages.packets();
+        let (packets, kept_bytes) = (self.pages.packets(), self.pages.kept_bytes());
         // One lies over another, and some place has none.
         let data = self.pages.finish(start, unit_bytes).ok_or(Refused::Violation)?;
         let request = match self.kind {
@@ -170,6 +193,6 @@ impl Assembly {
                 Request::Ata { task_file: task_file(&register), data }
             }
         };
-        Ok(Whole { request, sync: self.sync, packets })
+        Ok(Whole { request, sync: self.sync, packets, kept_bytes })
     }
 }

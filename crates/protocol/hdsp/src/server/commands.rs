@@ -42,6 +42,8 @@ impl Server {
             Asked::Execute => match whole.request.refusal(self.config.transfer_max_bytes) {
                 Some(answer) => self.answer(nexus, number, &answer, true, now),
                 None => {
+                    self.written.in_place += whole.kept_bytes;
+                    self.written.copied += whole.request.data_bytes() - whole.kept_bytes;
                     session.ready.push_back((number, whole));
                     self.advance(nexus, now);
                 }
@@ -82,7 +84,7 @@ impl Server {
 
     /// Begins a command, or holds it with others that are written together.
     fn begin(&mut self, nexus: NexusId, number: u16, whole: Whole, now: Instant) {
-        let Whole { request, sync, packets } = whole;
+        let Whole { request, sync, packets, .. } = whole;
         let (transfer_max, batch_max) = (self.config.transfer_max_bytes, self.config.batch_packets);
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
         let batch = &mut session.batch;

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use sanwire_buffer::Region;
+use sanwire_buffer::{Arrival, Region};
 use sanwire_core::{Alarm, Instant, NexusId, Path, SessionEnd};
 
 use super::Server;
-use super::assembly::{Assembly, Refused, Whole, single};
+use super::assembly::{Assembly, Came, Refused, Whole, single};
 use super::session::Session;
 use super::types::ServerEvent;
-use crate::channel::{Channel, Heard, Opened, Rejected};
+use crate::channel::{Channel, Heard, Rejected};
 use crate::wire::connection::{RELEASE, RELEASED};
 use crate::wire::offer::{Agreement, COMMANDS_MAX};
 use crate::wire::pcu::RawPcu;
@@ -33,17 +33,17 @@ pub(super) struct Connection {
 }
 
 impl Server {
-    pub(super) fn handle_pdu(&mut self, path: Path, header: Header, packet: &[u8], now: Instant) {
+    pub(super) fn handle_pdu(&mut self, path: Path, header: Header, arrival: Arrival<'_>, now: Instant) {
         let port = header.server_port;
         let Some(connection) = self.connections.get_mut(&port).filter(|other| other.channel.is_of(path, &header))
         else {
             return self.unknown_connection(path, header, now);
         };
         let mut plain = std::mem::take(&mut self.plain);
-        let taken = match connection.channel.open(packet, &mut plain, now) {
+        let taken = match connection.channel.open(arrival.bytes(), &mut plain, now) {
             Ok((pdu, opened)) => {
                 let nexus = connection.nexus;
-                self.take(port, nexus, &pdu, &opened, now).map(|taken| (nexus, pdu.command, taken))
+                self.take(port, nexus, &pdu, &Came { opened, arrival }, now).map(|taken| (nexus, pdu.command, taken))
             }
             Err(rejected) => Err(rejected),
         };
@@ -61,20 +61,13 @@ impl Server {
         }
     }
 
-    fn take(
-        &mut self,
-        port: u16,
-        nexus: NexusId,
-        pdu: &Pdu,
-        opened: &Opened<'_>,
-        now: Instant,
-    ) -> Result<Taken, Rejected> {
+    fn take(&mut self, port: u16, nexus: NexusId, pdu: &Pdu, came: &Came<'_>, now: Instant) -> Result<Taken, Rejected> {
         let may_take = self.may_take(nexus, pdu.command, now);
         let Some(session) = self.sessions.get_mut(&nexus) else { return Err(Rejected::Malformed) };
         session.is_heard = true;
         let Some(connection) = self.connections.get_mut(&port) else { return Err(Rejected::Malformed) };
         let memory = if may_take { session.memory.clone() } else { session.memory.nothing() };
-        connection.take(pdu, opened, (session, &memory, self.config.transfer_max_bytes), now)
+        connection.take(pdu, came, (session, &memory, self.config.transfer_max_bytes), now)
     }
 
     /// Once something authentic has come on its connection, a session is known.
@@ -178,7 +171,7 @@ impl Connection {
     fn take(
         &mut self,
         pdu: &Pdu,
-        opened: &Opened<'_>,
+        came: &Came<'_>,
         (session, memory, transfer_max_bytes): (&Session, &Region, u32),
         now: Instant,
     ) -> Result<Taken, Rejected> {
@@ -187,9 +180,9 @@ impl Connection {
             // The client gives it again on this connection. What it writes is here, or done.
             Taken::Again
         } else if pdu.flags.write {
-            self.take_part(pdu, opened, (memory, transfer_max_bytes), now)?
+            self.take_part(pdu, came, (memory, transfer_max_bytes), now)?
         } else {
-            Taken::Whole(single(pdu, opened, transfer_max_bytes)?)
+            Taken::Whole(single(pdu, &came.opened, transfer_max_bytes)?)
         };
         if self.channel.took(pdu, now) { Ok(taken) } else { Err(Rejected::Violation) }
     }
@@ -197,7 +190,7 @@ impl Connection {
     fn take_part(
         &mut self,
         pdu: &Pdu,
-        opened: &Opened<'_>,
+        came: &Came<'_>,
         memory: (&Region, u32),
         now: Instant,
     ) -> Result<Taken, Refused> {
@@ -207,7 +200,7 @@ impl Connection {
             return Err(Refused::Violation);
         }
         let assembly = self.assemblies.entry(number).or_insert_with(|| Assembly::new(pdu, now));
-        let taken = assembly.take(pdu, opened, memory, now);
+        let taken = assembly.take(pdu, came, memory, now);
         match taken {
             Err(Refused::NoMemory) => _ = self.starved_since.get_or_insert(now),
             _ => self.starved_since = None,

@@ -16,7 +16,7 @@ mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Arrival, Packet};
 use sanwire_core::quota::{HINTS, LOOSE_PACKETS, Limiter, Usage};
 use sanwire_core::{ClientId, Deadlines, Instant, LinkId, NexusId, Path, SessionEnd};
 use sanwire_security::keys::Randomness;
@@ -30,7 +30,7 @@ pub(crate) use self::handshake::loose;
 use self::hoard::Favoured;
 use self::session::Session;
 pub use self::types::{Answer, CommandHandle, Directory, Disk, LinkLimits, Request, ServerConfig, ServerEvent, Wanted};
-use crate::counters::{ConnectionStatus, Counters, Handshakes};
+use crate::counters::{ConnectionStatus, Counters, Handshakes, Written};
 use crate::wire::connection::RELEASE;
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Header, PacketType};
@@ -65,6 +65,7 @@ pub struct Server {
     events: VecDeque<ServerEvent>,
     counters: Counters,
     handshakes: Handshakes,
+    written: Written,
     next_nexus: u64,
     next_handle: u64,
     is_closed: bool,
@@ -98,6 +99,7 @@ impl Server {
             events: VecDeque::new(),
             counters: Counters::default(),
             handshakes: Handshakes::default(),
+            written: Written::default(),
             next_handle: 0,
             is_closed: false,
             told: BTreeSet::new(),
@@ -107,11 +109,17 @@ impl Server {
 
     /// A packet has come.
     pub fn handle_input(&mut self, path: Path, packet: &[u8], now: Instant) {
+        self.handle_arrival(path, packet.into(), now);
+    }
+
+    /// The same, where what it brings may be kept in the memory that it came into.
+    pub fn handle_arrival(&mut self, path: Path, arrival: Arrival<'_>, now: Instant) {
+        let packet = arrival.bytes();
         match Header::read(packet) {
             // What servers send is for clients.
             Ok(header) if header.from_server => self.counters.malformed += 1,
             Ok(header) if !self.steers_here(header.connection()) => self.counters.misdirected += 1,
-            Ok(header) if header.packet_type == PacketType::Pdu => self.handle_pdu(path, header, packet, now),
+            Ok(header) if header.packet_type == PacketType::Pdu => self.handle_pdu(path, header, arrival, now),
             Ok(_) => match RawPcu::read(packet) {
                 Ok(raw) if raw.pcu.is_sealed => self.handle_sealed(path, &raw, now),
                 Ok(raw) => self.handle_open(path, &raw, now),
@@ -298,6 +306,12 @@ impl Server {
     #[must_use]
     pub fn handshakes(&self) -> Handshakes {
         self.handshakes
+    }
+
+    /// What writes have brought.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        self.written
     }
 
     /// How many sessions there are.

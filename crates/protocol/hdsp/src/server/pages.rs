@@ -1,7 +1,8 @@
 //! Where the data of a command is put while its packets come.
 //!
 //! Memory is given by pages, and most packets carry less: those of a command share pages, in the order in which they come. What lies
-//! side by side in the end is one slice, so data that came in order is as few slices as pages.
+//! side by side in the end is one slice, so data that came in order is as few slices as pages. What may stay where it came is a slice of its
+//! own, and takes none of this memory.
 
 use sanwire_buffer::{Frame, Region, Slice, UNIT_BYTES};
 
@@ -18,15 +19,24 @@ pub(super) const fn needed_bytes(data_bytes: u32) -> usize {
 struct Piece {
     /// Its place in the command.
     at: u64,
-    page: usize,
-    start: usize,
+    place: Place,
     bytes: usize,
+}
+
+/// Where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// In this page, from this byte on.
+    Page(usize, usize),
+    /// Where it came.
+    Kept(usize),
 }
 
 /// The data of a command.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     full: Vec<Slice>,
+    kept: Vec<Slice>,
     /// The one that is filled, up to where.
     open: Option<(Frame, usize)>,
     pieces: Vec<Piece>,
@@ -38,6 +48,11 @@ impl Pages {
         self.pieces.len() as u32
     }
 
+    /// Bytes that have stayed where they came.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.kept.iter().map(|slice| slice.len() as u64).sum()
+    }
+
     /// Keeps the data of a packet that belongs there. `None`: there is no memory.
     pub(super) fn put(&mut self, at: u64, data: &[u8], memory: &Region) -> Option<()> {
         let has_room = |(frame, filled): &&mut (Frame, usize)| frame.len() - filled >= data.len();
@@ -47,11 +62,16 @@ impl Pages {
             self.open = Some((frame, 0));
         }
         let (frame, filled) = self.open.as_mut()?;
-        let piece = Piece { at, page: self.full.len(), start: *filled, bytes: data.len() };
-        frame.get_mut(piece.start..piece.start + piece.bytes)?.copy_from_slice(data);
-        *filled += piece.bytes;
-        self.pieces.push(piece);
+        frame.get_mut(*filled..*filled + data.len())?.copy_from_slice(data);
+        self.pieces.push(Piece { at, place: Place::Page(self.full.len(), *filled), bytes: data.len() });
+        *filled += data.len();
         Some(())
+    }
+
+    /// Keeps the data of a packet where it came.
+    pub(super) fn keep(&mut self, at: u64, data: Slice) {
+        self.pieces.push(Piece { at, place: Place::Kept(self.kept.len()), bytes: data.len() });
+        self.kept.push(data);
     }
 
     fn close(&mut self) {
@@ -69,13 +89,19 @@ impl Pages {
                 return None;
             }
             next += (piece.bytes / unit_bytes) as u64;
-            let goes_on = |last: &&mut Piece| last.page == piece.page && last.start + last.bytes == piece.start;
+            let goes_on = |last: &&mut Piece| match last.place {
+                Place::Page(page, start) => piece.place == Place::Page(page, start + last.bytes),
+                Place::Kept(_) => false,
+            };
             match runs.last_mut().filter(goes_on) {
                 Some(last) => last.bytes += piece.bytes,
                 None => runs.push(piece),
             }
         }
-        let slice = |run: &Piece| self.full[run.page].slice(run.start..run.start + run.bytes);
+        let slice = |run: &Piece| match run.place {
+            Place::Page(page, start) => self.full[page].slice(start..start + run.bytes),
+            Place::Kept(number) => self.kept[number].clone(),
+        };
         Some(runs.iter().map(slice).collect())
     }
 }
@@ -104,6 +130,22 @@ mod tests {
         assert_eq!(lengths(&in_order), Some(vec![4096, 4096, 2048]));
         assert_eq!(lengths(&[(12, 2), (10, 2), (14, 1)]), Some(vec![1024, 1024, 512]));
         assert_eq!(lengths(&[(10, 16), (26, 7), (33, 7)]), Some(vec![8192, 3584, 3584]), "jumbo frames");
+    }
+
+    #[test]
+    fn what_stays_where_it_came_is_put_in_order_with_what_was_copied() {
+        let region = Region::new(1 << 20).unwrap();
+        let mut pages = Pages::default();
+        let sector = |number: u8| vec![number; 512];
+        for number in [4, 2, 1, 3, 0] {
+            match number {
+                1 | 3 => pages.keep(number.into(), sector(number).into()),
+                _ => pages.put(number.into(), &sector(number), &region).unwrap(),
+            }
+        }
+        assert_eq!(region.length_bytes() - region.free_bytes(), UNIT_BYTES, "one page");
+        let slices = pages.finish(0, 512).unwrap();
+        assert!(slices.iter().zip(0..).all(|(slice, number)| **slice == sector(number)) && slices.len() == 5);
     }
 
     #[test]

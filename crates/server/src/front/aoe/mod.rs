@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sanwire_aoe::{Address, Target, TargetConfig, TargetEvent};
-use sanwire_buffer::{Packet, Region, Shortage};
+use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::{AOE_COMMANDS, Usage};
 use sanwire_core::{Instant, LinkId, MacAddress, NexusId, Path, Peer, SessionEnd};
 use sanwire_device::{LogicalUnits, NexusPorts};
@@ -223,8 +223,8 @@ impl FrontEnd for Aoe {
 }
 
 impl DatagramEnd for Aoe {
-    fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
-        self.target.handle_input(path, bytes, now);
+    fn handle_input(&mut self, path: Path, packet: Arrival<'_>, now: Instant) {
+        self.target.handle_input(path, packet.bytes(), now);
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<(Path, Packet)> {

@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use sanwire_ata::{Ask, Drive};
-use sanwire_buffer::{Packet, Region, Shortage};
+use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Protection};
 use sanwire_device::NexusPorts;
 use sanwire_hdsp::{Disk, Server, ServerEvent};
 use sanwire_scsi::{Receipts, Reply, reservation::TransportId, vpd::TargetPort};
 
-pub(crate) use sanwire_hdsp::ETHERTYPE;
+pub(crate) use sanwire_hdsp::{DATA_AT, ETHERTYPE};
 
 use self::commands::Running;
 use self::disks::{Disks, SERVER_ADDRESS};
@@ -291,8 +291,8 @@ impl FrontEnd for Hdsp {
 }
 
 impl DatagramEnd for Hdsp {
-    fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
-        self.server.handle_input(path, bytes, now);
+    fn handle_input(&mut self, path: Path, packet: Arrival<'_>, now: Instant) {
+        self.server.handle_arrival(path, packet, now);
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {

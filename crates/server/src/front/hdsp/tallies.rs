@@ -8,6 +8,9 @@ use crate::front::{ConnectionStatus, LinkState, Tally, TallyFamily};
 static HANDSHAKES: TallyFamily =
     TallyFamily { name: "sanwire_hdsp_handshakes", help: "How handshakes have ended", label: "result" };
 
+static WRITTEN: TallyFamily =
+    TallyFamily { name: "sanwire_hdsp_written_bytes", help: "Bytes that writes have brought", label: "memory" };
+
 pub(super) fn of(server: &Server) -> Vec<Tally> {
     let (counters, handshakes) = (server.counters(), server.handshakes());
     let results = [
@@ -17,7 +20,10 @@ pub(super) fn of(server: &Server) -> Vec<Tally> {
         ("too soon after a wrong password", counters.throttled),
         ("too many at once", counters.crowded),
     ];
-    results.into_iter().map(|(result, count)| HANDSHAKES.named(result, count)).collect()
+    let handshakes = results.into_iter().map(|(result, count)| HANDSHAKES.named(result, count));
+    let written = server.written();
+    let written = [("where they came", written.in_place), ("copied", written.copied)];
+    handshakes.chain(written.into_iter().map(|(memory, bytes)| WRITTEN.named(memory, bytes))).collect()
 }
 
 /// All connections, each of one link.

@@ -118,7 +118,7 @@ impl World {
         let mut is_any = false;
         while let Some((_, packet)) = self.client.poll_transmit(self.now) {
             is_any = true;
-            self.front.handle_input(path(), &bytes(packet), self.now);
+            self.front.handle_input(path(), bytes(packet)[..].into(), self.now);
         }
         while let Some(event) = self.front.poll_event(self.now) {
             match event {

@@ -7,7 +7,7 @@ mod tallies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sanwire_buffer::{Packet, Region, Shortage};
+use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
 use sanwire_core::text::printable;
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection};
@@ -356,8 +356,8 @@ impl FrontEnd for HyperScsi {
 }
 
 impl DatagramEnd for Server {
-    fn handle_input(&mut self, path: Path, bytes: &[u8], now: Instant) {
-        Server::handle_input(self, path, bytes, now);
+    fn handle_input(&mut self, path: Path, packet: Arrival<'_>, now: Instant) {
+        Server::handle_input(self, path, packet.bytes(), now);
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {

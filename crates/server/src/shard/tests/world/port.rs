@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Arrival, Packet};
 use sanwire_core::Peer;
 use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, Port, PortCounters};
@@ -66,12 +66,12 @@ impl LinkPort for SimPort {
         None
     }
 
-    fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, &[u8])) -> io::Result<usize> {
+    fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Peer, Arrival<'_>)) -> io::Result<usize> {
         let mut count = 0;
         while count < budget {
             // What is handled may be sent at once.
             let Some((from, bytes)) = self.state.borrow_mut().received.pop_front() else { break };
-            handler(from, &bytes);
+            handler(from, bytes[..].into());
             count += 1;
         }
         self.state.borrow_mut().counters.received += count as u64;

@@ -1,133 +1,13 @@
-//! Raw Ethernet between two network namespaces that are made for each test. Needs root; skipped without.
+//! Ports by AF_PACKET.
 
 use std::net::Ipv4Addr;
-use std::process::Command;
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Head, Packet};
 use sanwire_core::{MacAddress, Peer};
-use sanwire_io::{
-    BATCH_PACKETS, Clock, PacketPort, Poller, Port, RING_BYTES_DEFAULT, STEERING_OFFSET_BYTES, Waker, interface,
-};
+use sanwire_io::{BATCH_PACKETS, Clock, PacketPort, Poller, Waker, interface};
 
-const ETHERTYPE: u16 = 0x88b5;
-const OTHER_ETHERTYPE: u16 = 0x88b6;
-
-/// Two hosts joined by a cable: namespaces `swioXa` and `swioXb`, interface `wire` in each.
-struct Hosts {
-    names: [String; 2],
-}
-
-impl Hosts {
-    /// `None`, with a message, where namespaces cannot be made.
-    fn new(test: &str, mtu: usize) -> Option<Hosts> {
-        // SAFETY: no memory is involved.
-        if unsafe { libc::geteuid() } != 0 {
-            sanwire_testing::skip(test, "it takes root");
-            return None;
-        }
-        let id = std::process::id();
-        let hosts = Hosts { names: ["a", "b"].map(|end| format!("swio{id}{test}{end}")) };
-        let [a, b] = &hosts.names;
-        for name in [a, b] {
-            if !ip(&["netns", "add", name]) {
-                sanwire_testing::skip(test, "no network namespaces can be made here");
-                return None;
-            }
-        }
-        assert!(ip(&["link", "add", "wire", "netns", a, "type", "veth", "peer", "name", "wire", "netns", b]));
-        for name in [a, b] {
-            assert!(ip(&["-n", name, "link", "set", "wire", "mtu", &mtu.to_string(), "up"]));
-        }
-        Some(hosts)
-    }
-
-    /// Does something as if on that host.
-    fn on<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
-        let path = format!("/run/netns/{}", self.names[host]);
-        let namespace = std::fs::File::open(path).unwrap();
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                use std::os::fd::AsRawFd;
-                // SAFETY: it moves only this thread, which ends with the work.
-                assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
-                work()
-            });
-            thread.join().unwrap()
-        })
-    }
-
-    fn open(&self, host: usize) -> Port {
-        self.open_with(host, ETHERTYPE, RING_BYTES_DEFAULT)
-    }
-
-    fn open_with(&self, host: usize, ethertype: u16, ring_bytes: usize) -> Port {
-        self.on(host, || PacketPort::open("wire", ethertype, ring_bytes)).unwrap().into()
-    }
-
-    fn open_shards(&self, host: usize, shards: u32, group: u16) -> Vec<Port> {
-        let open =
-            || PacketPort::open_shards("wire", ETHERTYPE, RING_BYTES_DEFAULT, (STEERING_OFFSET_BYTES, shards), group);
-        self.on(host, open).unwrap().into_iter().map(Port::from).collect()
-    }
-
-    fn mac(&self, host: usize) -> MacAddress {
-        self.on(host, || interface::by_name("wire")).unwrap().mac_address.unwrap()
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for name in &self.names {
-            ip(&["netns", "del", name]);
-        }
-    }
-}
-
-fn ip(arguments: &[&str]) -> bool {
-    Command::new("ip").args(arguments).output().is_ok_and(|output| output.status.success())
-}
-
-fn packet(number: u32, length_bytes: usize) -> Packet {
-    let mut head = Head::new();
-    head.extend(&[0; 8]);
-    head.extend(&number.to_be_bytes());
-    let payload: Vec<u8> = (12..length_bytes).map(|i| (i as u32 + number) as u8).collect();
-    Packet { head, payload: Some(Frame::from(payload).freeze()) }
-}
-
-fn bytes(packet: &Packet) -> Vec<u8> {
-    [&packet.head[..], packet.payload.as_deref().unwrap()].concat()
-}
-
-fn send(port: &mut Port, to: MacAddress, packets: &[Packet]) {
-    for packet in packets {
-        if let Err(packet) = port.queue(Peer::Ethernet(to), packet.clone()) {
-            port.flush().unwrap();
-            port.queue(Peer::Ethernet(to), packet).unwrap();
-        }
-    }
-    port.flush().unwrap();
-}
-
-/// What comes until `count` packets are there, or none has arrived for so long that even a busy host would have brought it.
-fn receive(port: &mut Port, count: usize) -> Vec<(Peer, Vec<u8>)> {
-    receive_within(port, count, Duration::from_secs(10))
-}
-
-/// What comes until `count` packets are there, or none has arrived for so long.
-fn receive_within(port: &mut Port, count: usize, quiet: Duration) -> Vec<(Peer, Vec<u8>)> {
-    let (clock, mut poller, mut all) = (Clock::new(), Poller::new(), Vec::new());
-    while all.len() < count {
-        let deadline = clock.now() + quiet;
-        if poller.wait(std::slice::from_ref(port), &[], None, Some(deadline), &clock).unwrap().is_timeout() {
-            break;
-        }
-        port.receive(7, &mut |peer, bytes| all.push((peer, bytes.to_vec()))).unwrap();
-    }
-    all
-}
+use crate::hosts::{ETHERTYPE, Hosts, OTHER_ETHERTYPE, bytes, ip, packet, receive, receive_within, send};
 
 #[test]
 fn packets_and_answers_cross_the_wire() {

@@ -1,0 +1,143 @@
+//! Raw Ethernet whose packets come to the server by AF_XDP.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::harness::{Attached, Filesystem, SERVER_ADDRESS, Server, Wire, World, pattern, run_ok, wait_until};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+const CONTENT_BYTES: usize = 3 << 20;
+
+/// The value of a sample.
+fn sample(metrics: &str, name: &str) -> u64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
+}
+
+/// Other traffic between the two hosts: a question over TCP every few milliseconds, and one over UDP, of which none may be lost.
+struct Others {
+    is_over: Arc<AtomicBool>,
+    asking: JoinHandle<(u64, u64)>,
+}
+
+impl Others {
+    fn begin(world: &World) -> Others {
+        let here = (SERVER_ADDRESS, 2222);
+        let (listener, echo) = world.as_server(|| (TcpListener::bind(here).unwrap(), UdpSocket::bind(here).unwrap()));
+        let (mut stream, datagrams) = world.as_client(|| {
+            let datagrams = UdpSocket::bind("0.0.0.0:0").unwrap();
+            datagrams.connect(here).unwrap();
+            (TcpStream::connect(here).unwrap(), datagrams)
+        });
+        let (mut accepted, _) = listener.accept().unwrap();
+        thread::spawn(move || std::io::copy(&mut accepted.try_clone().unwrap(), &mut accepted));
+        thread::spawn(move || {
+            let mut datagram = [0; 1024];
+            while let Ok((length @ 1.., from)) = echo.recv_from(&mut datagram) {
+                echo.send_to(&datagram[..length], from).unwrap();
+            }
+        });
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        datagrams.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let is_asked = Arc::clone(&is_over);
+        let asking = thread::spawn(move || {
+            let (mut asked, mut answered, mut answer) = (0, 0, [0; 1000]);
+            while !is_asked.load(Ordering::Acquire) {
+                let question = [asked as u8; 1000];
+                stream.write_all(&question).unwrap();
+                datagrams.send(&question).unwrap();
+                stream.read_exact(&mut answer).unwrap();
+                assert_eq!(answer, question);
+                asked += 1;
+                answered += u64::from(datagrams.recv(&mut answer).is_ok() && answer == question);
+                thread::sleep(Duration::from_millis(2));
+            }
+            // It has no more to say: what answers ends.
+            datagrams.send(&[]).unwrap();
+            (asked, answered)
+        });
+        Others { is_over, asking }
+    }
+
+    fn end(self) {
+        self.is_over.store(true, Ordering::Release);
+        let (asked, answered) = self.asking.join().expect("it goes on");
+        assert!(asked > 20 && answered == asked, "{answered} of {asked} datagrams were answered");
+    }
+}
+
+/// HDSP and HyperSCSI share an interface's memory and its one receive queue, among all shards, while the host's other traffic goes on. What
+/// HDSP's writes bring goes to the disk from where it came.
+#[test]
+fn packets_come_by_af_xdp_and_writes_go_to_the_disk_from_where_they_came() {
+    let test = "packets_come_by_af_xdp_and_writes_go_to_the_disk_from_where_they_came";
+    for mtu in [1500, 9000] {
+        let Some(world) = World::new(test, mtu, &[]) else { return };
+        let (socket, store) = (world.scratch.text("control"), world.scratch.path("disk.img"));
+        let (interface, volume) = (world.interface(), format!("disk=file:{},size=16M,direct", store.display()));
+        let wires = ["hdsp", "hs-eth"].map(|wire| format!("{wire}:{interface},path=xdp"));
+        let options =
+            ["--wire", &wires[0], "--wire", &wires[1], "--allow", "any", "--shards", "2", "--control", &socket];
+        let mut server = Server::start_alone(&world, &[&volume, "secret=ram:8M,security=aes-128-gcm"], &options);
+        let sanwire = |arguments: &[&str]| run_ok(world.sanwire(arguments), TIMEOUT);
+        let ctl = |arguments: &[&str]| sanwire(&[&["ctl", "--socket", &socket], arguments].concat());
+        let status = ctl(&["status"]);
+        assert!(status.matches("by AF_XDP, copied").count() == 2, "{status}");
+        let others = Others::begin(&world);
+        let (image, back) = (world.scratch.text("image"), world.scratch.text("back"));
+        for seed in 0..4 {
+            let content = pattern(seed, CONTENT_BYTES);
+            fs::write(&image, &content).expect("an image");
+            let scheme = if seed % 2 == 0 { "hdsp" } else { "hs+eth" };
+            for volume in ["disk", "secret"] {
+                let url = format!("{scheme}://{interface}/box/{volume}");
+                sanwire(&["cp", "--overwrite", &image, &url]);
+                drop(fs::remove_file(&back));
+                sanwire(&["cp", &url, &back]);
+                assert!(fs::read(&back).expect("a copy")[..CONTENT_BYTES] == content, "{url}");
+            }
+            assert!(fs::read(&store).expect("the store")[..CONTENT_BYTES] == content, "{scheme}");
+        }
+        let metrics = ctl(&["metrics"]);
+        let [kept, copied] = ["where they came", "copied"]
+            .map(|memory| sample(&metrics, &format!("sanwire_hdsp_written_bytes_total{{memory=\"{memory}\"}} ")));
+        // What is encrypted is copied as it is decrypted.
+        let (disk, all) = (2 * CONTENT_BYTES as u64, 4 * CONTENT_BYTES as u64);
+        assert!(kept > disk * 9 / 10 && kept <= disk && kept + copied == all, "{kept} + {copied}");
+        others.end();
+        assert!(server.stop().success(), "{}", server.log());
+    }
+}
+
+/// Why packets do not come by AF_XDP is said in a line, and they come all the same.
+#[test]
+fn where_af_xdp_cannot_be_had_it_is_said_why() {
+    let Some(world) = World::new("where_af_xdp_cannot_be_had_it_is_said_why", 1500, &Filesystem::TOOLS) else { return };
+    let mut first = Server::start_for(&world, Wire::HdspXdp, &["ext4=ram:64M"]);
+    // Of three wires on the interface one has it: HyperSCSI's was left to choose.
+    let told = "packets of lan0 come by AF_PACKET, not by AF_XDP: its driver has no zero-copy mode";
+    wait_until("it is said", TIMEOUT, || first.log().contains(told));
+    let options = ["--wire", "hdsp:lan0,path=xdp", "--allow", "any"];
+    let state = ["--control", &world.scratch.text("second-control")];
+    let mut second =
+        Server::start_beside(&world, "second", "lan0", &["other=ram:8M"], &[&options[..], &state].concat());
+    let is_told = |line: &str| {
+        line.contains("WARN wire hdsp:lan0,path=xdp: packets of lan0 come by AF_PACKET, not by AF_XDP")
+            && line.ends_with("another program has the interface")
+    };
+    wait_until("it is said", TIMEOUT, || second.log().lines().any(is_told));
+    assert!(second.stop().success(), "{}", second.log());
+    // What the first one has is not touched by that.
+    let attached = Attached::device(&world, &Wire::HdspXdp.url("ext4"));
+    Filesystem::Ext4.make(&attached.place);
+    Filesystem::Ext4.check(&attached.place);
+    attached.detach(&world);
+    assert!(first.stop().success(), "{}", first.log());
+}

@@ -110,7 +110,7 @@ impl Opener {
     fn open_round(&self, round: u32) -> io::Result<Vec<Port>> {
         let shards = self.shards;
         let ports: Vec<Port> = match (self.wire.interface().zip(self.wire.ethertype()), self.wire.address()) {
-            (Some((interface, ethertype)), _) => match self.open_xdp(interface, ethertype) {
+            (Some((interface, ethertype)), _) => match self.open_xdp(interface, ethertype, round) {
                 Some(ports) => ports,
                 None => self.open_packet(interface, ethertype, round)?,
             },
@@ -138,12 +138,13 @@ impl Opener {
     }
 
     /// Ports whose packets come by AF_XDP; `None` where they do not, with a line that says why.
-    fn open_xdp(&self, interface: &str, ethertype: u16) -> Option<Vec<Port>> {
-        let choice = self.wire.receive_choice()?;
-        if choice == ReceiveChoice::Packet {
+    fn open_xdp(&self, interface: &str, ethertype: u16, round: u32) -> Option<Vec<Port>> {
+        let (choice, (answer_bits, keeps_packets)) = self.wire.receive_choice().zip(self.wire.arrivals())?;
+        if choice == ReceiveChoice::Packet || choice == ReceiveChoice::Automatic && !keeps_packets {
             return None;
         }
-        let wish = XdpWish { data_at: DATA_AT, zero_copy_only: choice == ReceiveChoice::Automatic };
+        let zero_copy_only = choice == ReceiveChoice::Automatic;
+        let wish = XdpWish { data_at: DATA_AT, answer_bits, is_reopened: round > 0, zero_copy_only };
         // All shards take their packets from one memory.
         let ring_bytes = self.ring_bytes * self.shards as usize;
         match PacketPort::open_xdp(interface, ethertype, ring_bytes, self.steering(), wish) {

@@ -37,7 +37,14 @@ pub(crate) struct WireKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carrier {
     /// Packets on raw Ethernet; the word at byte `word_at` says which shard they are for.
-    Ethernet { ethertype: u16, word_at: usize },
+    Ethernet {
+        ethertype: u16,
+        word_at: usize,
+        /// What answers have set in their first byte, where they can be told from requests.
+        answer_bits: u8,
+        /// What packets bring is kept in the memory that they came into, where there is such.
+        keeps_packets: bool,
+    },
     /// Packets over UDP; the port is that for which none is said.
     Datagrams { port: u16 },
     /// Connections over TCP, in portal groups.
@@ -47,7 +54,8 @@ pub(crate) enum Carrier {
 /// How the packets of a raw Ethernet wire are to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum ReceiveChoice {
-    /// By AF_XDP where the network card puts packets into our memory itself, else by AF_PACKET, which is faster than copying there.
+    /// By AF_XDP where the network card puts packets into our memory itself and they are kept there, else by AF_PACKET, which is faster
+    /// than copying there.
     #[default]
     Automatic,
     /// By AF_XDP wherever that works at all.
@@ -128,6 +136,14 @@ impl Wire {
         match self.kind.carrier {
             Carrier::Ethernet { .. } => None,
             Carrier::Datagrams { port } | Carrier::Streams { port } => Some(port),
+        }
+    }
+
+    /// What answers have set in their first byte, and whether packets are kept where they came, on raw Ethernet.
+    pub(crate) fn arrivals(&self) -> Option<(u8, bool)> {
+        match self.kind.carrier {
+            Carrier::Ethernet { answer_bits, keeps_packets, .. } => Some((answer_bits, keeps_packets)),
+            Carrier::Datagrams { .. } | Carrier::Streams { .. } => None,
         }
     }
 

@@ -121,10 +121,8 @@ fn packets_come_by_af_xdp_and_writes_go_to_the_disk_from_where_they_came() {
 fn where_af_xdp_cannot_be_had_it_is_said_why() {
     let Some(world) = World::new("where_af_xdp_cannot_be_had_it_is_said_why", 1500, &Filesystem::TOOLS) else { return };
     let mut first = Server::start_for(&world, Wire::HdspXdp, &["ext4=ram:64M"]);
-    // Of three wires on the interface one has it: HyperSCSI's was left to choose.
-    let told = "packets of lan0 come by AF_PACKET, not by AF_XDP: its driver has no zero-copy mode";
-    wait_until("it is said", TIMEOUT, || first.log().contains(told));
-    let options = ["--wire", "hdsp:lan0,path=xdp", "--allow", "any"];
+    world.add_path(1, 1500);
+    let options = ["--wire", "hdsp:lan0,path=xdp", "--wire", "hdsp:lan1", "--allow", "any"];
     let state = ["--control", &world.scratch.text("second-control")];
     let mut second =
         Server::start_beside(&world, "second", "lan0", &["other=ram:8M"], &[&options[..], &state].concat());
@@ -133,6 +131,10 @@ fn where_af_xdp_cannot_be_had_it_is_said_why() {
             && line.ends_with("another program has the interface")
     };
     wait_until("it is said", TIMEOUT, || second.log().lines().any(is_told));
+    // A wire that was left to choose.
+    let told =
+        "INFO wire hdsp:lan1: packets of lan1 come by AF_PACKET, not by AF_XDP: its driver has no zero-copy mode";
+    wait_until("it is said", TIMEOUT, || second.log().contains(told));
     assert!(second.stop().success(), "{}", second.log());
     // What the first one has is not touched by that.
     let attached = Attached::device(&world, &Wire::HdspXdp.url("ext4"));

@@ -185,10 +185,12 @@ fn an_idle_engine_does_not_wake_anybody() {
     everywhere(2, |engine, file, _| {
         assert!(!is_woken(engine, 0));
         run(engine, write(&file, 0, vec![1; 512])).unwrap();
-        // A wake-up may come late once; it must not stay.
-        let _ = is_woken(engine, 20);
-        engine.reap(&mut |tag, _| panic!("{tag} twice"));
-        assert!(!is_woken(engine, 20));
+        // A wake-up may come late, on a busy host after any wait; it must not stay.
+        let mut is_quiet = || {
+            engine.reap(&mut |tag, _| panic!("{tag} twice"));
+            !is_woken(engine, 20)
+        };
+        assert!((0..10).any(|_| is_quiet()));
     });
 }
 

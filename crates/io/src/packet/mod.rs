@@ -1,5 +1,6 @@
 //! Raw Ethernet on one interface: `sendmmsg` out; in by a ring that the kernel copies packets into (packet(7)), or by AF_XDP.
 
+mod frame;
 mod path;
 mod ring;
 
@@ -16,6 +17,7 @@ use crate::batch::{self, Fill, Messages};
 use crate::interface::{self, Interface};
 use crate::port::{BATCH_PACKETS, PortCounters};
 use crate::{steering, sys, xdp};
+use frame::parse;
 pub use path::{ReceivePath, XdpWish};
 use ring::Ring;
 
@@ -51,7 +53,8 @@ pub struct PacketPort {
 #[derive(Debug)]
 enum Source {
     Ring(Ring),
-    Xdp(Box<xdp::Receiver>),
+    /// The descriptor is readable when packets are there, or the socket for sending has an error to tell.
+    Xdp(Box<xdp::Receiver>, OwnedFd),
 }
 
 #[derive(Debug)]
@@ -118,6 +121,8 @@ impl PacketPort {
             ethertype,
             word_at: number(word_at)?,
             shards: number(shards as usize)?,
+            answer_bits: wish.answer_bits,
+            is_reopened: wish.is_reopened,
             ring_bytes,
             data_at: wish.data_at,
             zero_copy_only: wish.zero_copy_only,
@@ -126,11 +131,12 @@ impl PacketPort {
             let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
             // It sends only.
             steering::deafen(socket.as_fd())?;
-            let port = Self::with(&interface, ethertype, socket, Source::Xdp(Box::new(receiver)));
+            let readable = xdp::Receiver::watch(&receiver, socket.as_fd())?;
+            let port = Self::with(&interface, ethertype, socket, Source::Xdp(Box::new(receiver), readable));
             port.bind()?;
             Ok(port)
         };
-        xdp::open(&interface, terms)?.into_iter().map(open).collect()
+        xdp::open(&interface, &terms)?.into_iter().map(open).collect()
     }
 
     fn unbound(interface: &Interface, ethertype: u16, ring_bytes: usize) -> io::Result<Self> {
@@ -173,7 +179,7 @@ impl PacketPort {
     pub fn payload_max_bytes(&self) -> usize {
         let frame_max_bytes = match &self.source {
             Source::Ring(ring) => ring.frame_max_bytes(),
-            Source::Xdp(receiver) => receiver.packet_max_bytes(),
+            Source::Xdp(receiver, _) => receiver.packet_max_bytes(),
         };
         self.interface.mtu_bytes.min(frame_max_bytes - ETHERNET_HEADER_BYTES)
     }
@@ -183,7 +189,7 @@ impl PacketPort {
     pub fn receive_path(&self) -> ReceivePath {
         match &self.source {
             Source::Ring(_) => ReceivePath::Packet,
-            Source::Xdp(receiver) => match receiver.mode() {
+            Source::Xdp(receiver, _) => match receiver.mode() {
                 xdp::Mode::ZeroCopy => ReceivePath::XdpZeroCopy,
                 xdp::Mode::Copy => ReceivePath::XdpCopy { is_generic: false },
                 xdp::Mode::Generic => ReceivePath::XdpCopy { is_generic: true },
@@ -217,7 +223,7 @@ impl PacketPort {
         self.interface = interface.clone();
         match &self.source {
             Source::Ring(_) => Ok(()),
-            Source::Xdp(receiver) => receiver.set_address(self.mac_address()),
+            Source::Xdp(receiver, _) => receiver.set_address(self.mac_address()),
         }
     }
 
@@ -239,7 +245,7 @@ impl PacketPort {
             }
         };
         let received = match &mut self.source {
-            Source::Xdp(receiver) => receiver.receive(budget, &mut |frame| hand_out(Some(frame))),
+            Source::Xdp(receiver, _) => receiver.receive(budget, &mut |frame| hand_out(Some(frame))),
             Source::Ring(ring) => {
                 let mut received = 0;
                 while received < budget {
@@ -249,6 +255,10 @@ impl PacketPort {
                 received
             }
         };
+        if received == 0 && matches!(self.source, Source::Xdp(..)) {
+            // It may be an error that has woken us: of the socket for sending, which is not the one that is waited for.
+            let _ = sys::get_option_int(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR);
+        }
         self.counters.received += received as u64;
         Ok(received)
     }
@@ -258,7 +268,7 @@ impl PacketPort {
     pub fn has_input(&self) -> bool {
         match &self.source {
             Source::Ring(ring) => ring.has_input(),
-            Source::Xdp(receiver) => receiver.has_input(),
+            Source::Xdp(receiver, _) => receiver.has_input(),
         }
     }
 
@@ -312,7 +322,7 @@ impl PacketPort {
     /// See [`Port::counters`](crate::Port::counters).
     #[must_use]
     pub fn counters(&self) -> PortCounters {
-        if let Source::Xdp(receiver) = &self.source {
+        if let Source::Xdp(receiver, _) = &self.source {
             let (kernel_drops, refused) = receiver.losses();
             return PortCounters { kernel_drops, filtered: self.counters.filtered + refused, ..self.counters };
         }
@@ -331,7 +341,7 @@ impl PacketPort {
     pub fn receive_capacity_packets(&self, _packet_bytes: usize) -> u32 {
         match &self.source {
             Source::Ring(ring) => ring.frames(),
-            Source::Xdp(receiver) => receiver.capacity_packets(),
+            Source::Xdp(receiver, _) => receiver.capacity_packets(),
         }
     }
 
@@ -340,7 +350,7 @@ impl PacketPort {
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.source {
             Source::Ring(_) => self.socket.as_fd(),
-            Source::Xdp(receiver) => receiver.as_fd(),
+            Source::Xdp(_, readable) => readable.as_fd(),
         }
     }
 }
@@ -360,38 +370,4 @@ fn ethernet(name: &str) -> io::Result<Interface> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(interface)
-}
-
-/// The sender and the payload of a frame for us, or for everybody. On a promiscuous interface, and on the parent of a macvlan, others'
-/// frames come as well, and multicast is nobody's here.
-fn parse(frame: Arrival<'_>, own: MacAddress) -> Option<(Peer, Arrival<'_>)> {
-    let header = frame.bytes().get(..ETHERNET_HEADER_BYTES)?;
-    if header[..6] != own.0 && header[..6] != MacAddress::BROADCAST.0 {
-        return None;
-    }
-    let source = header[6..12].try_into().ok()?;
-    Some((Peer::Ethernet(MacAddress(source)), frame.behind(ETHERNET_HEADER_BYTES)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sender_stands_before_the_payload() {
-        let frame = [1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 0x88, 0x9a, 42];
-        let own = MacAddress([1; 6]);
-        let (peer, payload) = parse(frame[..].into(), own).unwrap();
-        assert_eq!((peer, payload.bytes()), (Peer::Ethernet(MacAddress([2, 3, 4, 5, 6, 7])), &[42][..]));
-        assert!(parse(frame[..13].into(), own).is_none());
-    }
-
-    #[test]
-    fn only_frames_for_us_or_for_everybody_are_taken() {
-        let own = MacAddress([2, 0, 0, 0, 0, 1]);
-        let taken = |to: [u8; 6]| parse([&to[..], &[2; 6], &[0x88, 0x9a, 42]].concat()[..].into(), own).is_some();
-        assert!(taken(own.0) && taken([0xff; 6]));
-        assert!(!taken([2, 0, 0, 0, 0, 2]), "another's");
-        assert!(!taken([0x01, 0, 0x5e, 0, 0, 1]), "a group's");
-    }
 }

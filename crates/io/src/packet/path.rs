@@ -36,6 +36,10 @@ impl fmt::Display for ReceivePath {
 pub struct XdpWish {
     /// What begins at this byte of a packet's payload is to lie at a sector's boundary, so that it goes to disks as it came.
     pub data_at: usize,
+    /// Packets with any of these bits in the first byte of their payload are answers, for initiators of this host: they are not taken.
+    pub answer_bits: u8,
+    /// Ports of this process that have these packets are about to go: they hear nothing any more.
+    pub is_reopened: bool,
     /// Only where the network card puts packets into our memory itself: elsewhere AF_PACKET is faster.
     pub zero_copy_only: bool,
 }

@@ -46,33 +46,42 @@ pub(super) struct Packet {
 /// The pages of one interface.
 #[derive(Debug)]
 pub(super) struct Memory {
-    region: Region,
+    /// For each receive queue. Before the pages: they keep their sockets.
+    fill_rings: Vec<FillRing>,
     /// By their places in the region: those that the kernel fills, or may fill.
     given: Box<[Option<Slice>]>,
-    /// For each receive queue.
-    fill_rings: Vec<FillRing>,
-    /// So many pages each of them should have.
+    region: Region,
+    /// So many pages each ring should have.
     wanted_pages: u32,
     given_pages: Vec<u32>,
 }
 
 impl Memory {
     /// So many pages for each queue, and as many again to lend, together.
-    pub(super) fn region(pages: u32, queues: u16) -> io::Result<Region> {
+    pub(super) fn make_region(pages: u32, queues: u16) -> io::Result<Region> {
         Region::new(2 * pages as usize * usize::from(queues) * UNIT_BYTES)
     }
 
-    pub(super) fn new(region: Region, fill_rings: Vec<FillRing>, wanted_pages: u32) -> Self {
+    pub(super) fn new(region: Region, wanted_pages: u32) -> Self {
         let given = (0..region.length_bytes() / UNIT_BYTES).map(|_| None).collect();
-        let given_pages = vec![0; fill_rings.len()];
-        let mut memory = Memory { region, given, fill_rings, wanted_pages, given_pages };
-        (0..memory.fill_rings.len()).for_each(|queue| _ = memory.fill(queue));
-        memory
+        Memory { fill_rings: Vec::new(), given, region, wanted_pages, given_pages: Vec::new() }
     }
 
-    /// Whether there is enough to lend some.
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Gives the kernel pages by the ring of one more queue.
+    pub(super) fn add(&mut self, ring: FillRing) {
+        self.fill_rings.push(ring);
+        self.given_pages.push(0);
+        self.fill(self.fill_rings.len() - 1);
+    }
+
+    /// Whether all that was taken may be lent, and the kernel be given as much: then no ring runs dry, whatever the others lend.
     pub(super) fn may_lend(&self) -> bool {
-        self.region.free_bytes() > SPARE_PAGES * UNIT_BYTES
+        let lacking: u32 = self.given_pages.iter().map(|given| self.wanted_pages - given.min(&self.wanted_pages)).sum();
+        self.region.free_bytes() > (SPARE_PAGES + lacking as usize) * UNIT_BYTES
     }
 
     /// Takes a page back from the kernel, with the packet in it. `None`: the kernel names what it has not got.

@@ -6,9 +6,11 @@
 
 mod bpf;
 mod device;
+mod driver;
 mod memory;
 mod program;
 mod ring;
+mod socket;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use sanwire_buffer::Arrival;
 use sanwire_core::MacAddress;
 
+use self::device::Device;
 pub(crate) use self::device::Mode;
-use self::device::{Device, Wish};
 use self::memory::Packet;
 use self::ring::ReceiveRing;
 use crate::interface::Interface;
@@ -34,6 +36,10 @@ pub(crate) struct Terms {
     /// The big-endian u32 at this byte of a packet, modulo the number of shards, says whose it is.
     pub(crate) word_at: u16,
     pub(crate) shards: u16,
+    /// Packets with any of these bits in their first byte are answers: they are for initiators of this host, and go their usual way.
+    pub(crate) answer_bits: u8,
+    /// Whoever has these packets in this process is about to go.
+    pub(crate) is_reopened: bool,
     /// Memory for what arrives, in bytes.
     pub(crate) ring_bytes: usize,
     /// What begins at this byte of a packet is aligned for disks.
@@ -46,11 +52,14 @@ pub(crate) struct Terms {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     queues: Vec<Queue>,
-    /// Of several queues: readable when any of them is.
-    all: Option<OwnedFd>,
+    /// The queue that is looked at first, in turns.
+    first: usize,
     batch: Vec<Packet>,
+    /// Whether what is in the batch may be lent.
+    may_lend: bool,
     /// Packets of several pieces, and what the kernel should not have named.
     refused: u64,
+    shards: u16,
     share: Arc<Share>,
 }
 
@@ -66,12 +75,13 @@ struct Queue {
 #[derive(Debug)]
 struct Share {
     device: Arc<Device>,
-    ethertype: u16,
+    /// Its first socket in the map.
+    first: u16,
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.device.forget(self.ethertype);
+        self.device.forget(self.first);
     }
 }
 
@@ -79,43 +89,38 @@ impl Drop for Share {
 ///
 /// # Errors
 /// With a message that says why the interface's packets cannot be had so.
-pub(crate) fn open(interface: &Interface, terms: Terms) -> io::Result<Vec<Receiver>> {
-    let Terms { ethertype, word_at, shards, ring_bytes, data_at, zero_copy_only } = terms;
-    let header = crate::packet::ETHERNET_HEADER_BYTES;
-    let device = Device::open(interface, Wish { ring_bytes, data_at: header + data_at, zero_copy_only })?;
-    let mut opened = Vec::new();
-    for queue in 0..device.queues() {
-        for _ in 0..shards {
-            let (socket, ring) = device.socket(queue)?;
-            opened.push(Queue { ring, socket });
-        }
+pub(crate) fn open(interface: &Interface, terms: &Terms) -> io::Result<Vec<Receiver>> {
+    let mut device = Device::open(interface, terms)?;
+    let mut opened = open_sockets(&device, terms.shards);
+    if opened.is_err() {
+        // It was opened before, and the interface has been away since then.
+        device.disown();
+        device = Device::open(interface, terms)?;
+        opened = open_sockets(&device, terms.shards);
     }
-    device.steer((ethertype, word_at, shards), opened.iter().map(|queue| queue.socket.as_fd()))?;
-    let share = Arc::new(Share { device, ethertype });
+    let (opened, shards) = (opened?, terms.shards);
+    let first = device.steer(terms, opened.iter().map(|queue| queue.socket.as_fd()))?;
+    let share = Arc::new(Share { device, first });
     let mut receivers: Vec<Vec<Queue>> = (0..shards).map(|_| Vec::new()).collect();
     for (queue, shard) in opened.into_iter().zip((0..usize::from(shards)).cycle()) {
         receivers[shard].push(queue);
     }
-    let receiver = |queues: Vec<Queue>| {
-        let all = if queues.len() > 1 { Some(watch(&queues)?) } else { None };
-        Ok(Receiver { queues, all, batch: Vec::new(), refused: 0, share: Arc::clone(&share) })
+    let receiver = |queues| Receiver {
+        queues,
+        first: 0,
+        batch: Vec::new(),
+        may_lend: false,
+        refused: 0,
+        shards,
+        share: Arc::clone(&share),
     };
-    receivers.into_iter().map(receiver).collect()
+    Ok(receivers.into_iter().map(receiver).collect())
 }
 
-/// A descriptor that is readable when any of the queues is.
-fn watch(queues: &[Queue]) -> io::Result<OwnedFd> {
-    // SAFETY: no memory is involved.
-    let all = sys::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    // SAFETY: `all` was just opened and nobody else knows of it.
-    let all = unsafe { OwnedFd::from_raw_fd(all) };
-    for queue in queues {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        let socket = queue.socket.as_raw_fd();
-        // SAFETY: `event` lives during the call.
-        sys::check(unsafe { libc::epoll_ctl(all.as_raw_fd(), libc::EPOLL_CTL_ADD, socket, &raw mut event) })?;
-    }
-    Ok(all)
+/// For each queue one for each shard.
+fn open_sockets(device: &Device, shards: u16) -> io::Result<Vec<Queue>> {
+    let queues = (0..device.queues()).flat_map(|queue| (0..shards).map(move |_| queue));
+    queues.map(|queue| device.socket(queue, shards).map(|(socket, ring)| Queue { ring, socket })).collect()
 }
 
 impl Receiver {
@@ -126,7 +131,25 @@ impl Receiver {
 
     /// Packets that may be under way.
     pub(crate) fn capacity_packets(&self) -> u32 {
-        self.share.device.pages
+        self.share.device.socket_packets(self.shards)
+    }
+
+    /// A descriptor that is readable when packets are there, or `sender` has an error to tell: it is the one that hears of an interface
+    /// that is gone.
+    pub(crate) fn watch(&self, sender: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        // SAFETY: no memory is involved.
+        let all = sys::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: `all` was just opened and nobody else knows of it.
+        let all = unsafe { OwnedFd::from_raw_fd(all) };
+        let queues = self.queues.iter().map(|queue| (queue.socket.as_fd(), libc::EPOLLIN as u32));
+        for (socket, events) in queues.chain([(sender, 0)]) {
+            let mut event = libc::epoll_event { events, u64: 0 };
+            // SAFETY: `event` lives during the call.
+            sys::check(unsafe {
+                libc::epoll_ctl(all.as_raw_fd(), libc::EPOLL_CTL_ADD, socket.as_raw_fd(), &raw mut event)
+            })?;
+        }
+        Ok(all)
     }
 
     /// How packets come.
@@ -143,15 +166,12 @@ impl Receiver {
         self.queues.iter().any(|queue| queue.ring.has_input())
     }
 
-    /// Readable when packets are there.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.all.as_ref().map_or_else(|| self.queues[0].socket.as_fd(), AsFd::as_fd)
-    }
-
     /// Hands out packets, with their Ethernet headers, until `budget` were taken by the handler.
     pub(crate) fn receive(&mut self, budget: usize, handler: &mut dyn FnMut(Arrival<'_>) -> bool) -> usize {
         let mut taken = 0;
-        for index in 0..self.queues.len() {
+        let queues = self.queues.len();
+        self.first = (self.first + 1) % queues;
+        for index in (self.first..queues).chain(0..self.first) {
             while taken < budget && self.take_batch(index, budget - taken) {
                 taken += self.hand_out(index, handler);
             }
@@ -178,15 +198,15 @@ impl Receiver {
             }
         }
         ring.release();
+        self.may_lend = memory.may_lend();
         true
     }
 
     /// Hands out what was taken, and gives the kernel as much memory as that took.
     fn hand_out(&mut self, index: usize, handler: &mut dyn FnMut(Arrival<'_>) -> bool) -> usize {
-        let may_lend = self.share.device.memory().may_lend();
         let mut taken = 0;
         for Packet { page, range } in &self.batch {
-            let arrival = match may_lend {
+            let arrival = match self.may_lend {
                 true => Arrival::in_frame(page, range.clone()),
                 false => Arrival::from(&page[range.clone()]),
             };

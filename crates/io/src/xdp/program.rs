@@ -1,4 +1,4 @@
-//! The program at the interface: packets of our EtherTypes, for its address or for everybody, go to our sockets; all others on their usual
+//! The program at the interface: requests of our EtherTypes, for its address or for everybody, go to our sockets; all others on their usual
 //! way.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -17,6 +17,8 @@ pub(super) struct Rule {
     /// The big-endian u32 at this byte behind the Ethernet header, modulo the number of shards, is the shard.
     pub(super) word_at: u16,
     pub(super) shards: u16,
+    /// Packets with any of these bits in their first byte behind the Ethernet header are answers, for initiators of this host.
+    pub(super) answer_bits: u8,
     /// The socket of shard S for receive queue Q has the number `first + Q * shards + S` in the map.
     pub(super) first: u16,
 }
@@ -110,6 +112,18 @@ fn redirect(rule: &Rule, queues: u16, map: BorrowedFd<'_>) -> Vec<Instruction> {
         set(R0, PASS),
         exit(),
     ]);
+    if rule.answer_bits != 0 {
+        let to_pass = steps.len() as i16 - 2;
+        let is_request = [
+            copy(PROBE, DATA),
+            add(PROBE, i32::from(ETHERNET_HEADER_BYTES) + 1),
+            jump_if_above(PROBE, END, 3 + to_pass),
+            load_byte(PROBE, DATA, ETHERNET_HEADER_BYTES),
+            and(PROBE, rule.answer_bits.into()),
+            jump_unless_equal(PROBE, 0, to_pass),
+        ];
+        steps.splice(0..0, is_request);
+    }
     steps
 }
 
@@ -141,12 +155,20 @@ fn modulo(destination: u8, value: i32) -> Instruction {
     instruction(0x97, destination, 0, 0, value)
 }
 
+fn and(destination: u8, value: i32) -> Instruction {
+    instruction(0x57, destination, 0, 0, value)
+}
+
 fn from_big_endian(destination: u8) -> Instruction {
     instruction(0xdc, destination, 0, 0, 32)
 }
 
 fn load_word(destination: u8, source: u8, offset: i16) -> Instruction {
     instruction(0x61, destination, source, offset, 0)
+}
+
+fn load_byte(destination: u8, source: u8, offset: i16) -> Instruction {
+    instruction(0x71, destination, source, offset, 0)
 }
 
 fn load_half(destination: u8, source: u8, offset: i16) -> Instruction {

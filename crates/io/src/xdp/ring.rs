@@ -4,7 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use libc::{c_int, off_t, xdp_ring_offset};
 
@@ -131,6 +131,8 @@ impl FillRing {
     pub(super) fn publish(&mut self) -> bool {
         // Release: the entries are there before the counter says so.
         self.ring.producer().store(self.next, Ordering::Release);
+        // Either the kernel sees the entries before it goes to sleep, or we see that it has.
+        fence(Ordering::SeqCst);
         self.ring.counter(self.ring.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }

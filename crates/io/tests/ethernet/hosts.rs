@@ -10,6 +10,9 @@ use sanwire_io::{Clock, PacketPort, Poller, Port, RING_BYTES_DEFAULT, STEERING_O
 pub(crate) const ETHERTYPE: u16 = 0x88b5;
 pub(crate) const OTHER_ETHERTYPE: u16 = 0x88b6;
 
+/// What answers have set in their first byte.
+pub(crate) const ANSWER: u8 = 8;
+
 /// Where data begins in the packets of these tests.
 pub(crate) const DATA_AT: usize = 28;
 
@@ -38,8 +41,14 @@ impl Hosts {
         assert!(ip(&["link", "add", "wire", "netns", a, "type", "veth", "peer", "name", "wire", "netns", b]));
         for name in [a, b] {
             assert!(ip(&["-n", name, "link", "set", "wire", "mtu", &mtu.to_string(), "up"]));
+            hosts.set_offload(name, "rxvlan", "off");
         }
         Some(hosts)
+    }
+
+    pub(crate) fn set_offload(&self, name: &str, offload: &str, value: &str) {
+        let arguments = ["netns", "exec", name, "ethtool", "-K", "wire", offload, value];
+        assert!(ip(&arguments), "ethtool is needed");
     }
 
     /// Does something as if on that host.
@@ -79,7 +88,18 @@ impl Hosts {
         shards: u32,
         ring_bytes: usize,
     ) -> std::io::Result<Vec<Port>> {
-        let wish = XdpWish { data_at: DATA_AT, zero_copy_only: false };
+        self.open_xdp_again(host, ethertype, (shards, false), ring_bytes)
+    }
+
+    /// The same, while others that have these packets are about to go.
+    pub(crate) fn open_xdp_again(
+        &self,
+        host: usize,
+        ethertype: u16,
+        (shards, is_reopened): (u32, bool),
+        ring_bytes: usize,
+    ) -> std::io::Result<Vec<Port>> {
+        let wish = XdpWish { data_at: DATA_AT, answer_bits: ANSWER, is_reopened, zero_copy_only: false };
         let open = || PacketPort::open_xdp("wire", ethertype, ring_bytes, (STEERING_OFFSET_BYTES, shards), wish);
         Ok(self.on(host, open)?.into_iter().map(Port::from).collect())
     }

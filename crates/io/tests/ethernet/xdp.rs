@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use sanwire_buffer::{Slice, UNIT_BYTES};
 use sanwire_core::{MacAddress, Peer};
-use sanwire_io::{Clock, Poller, Port, RING_BYTES_DEFAULT, ReceivePath};
+use sanwire_io::{Clock, Poller, Port, RING_BYTES_DEFAULT, ReceivePath, interface};
 
-use crate::hosts::{DATA_AT, ETHERTYPE, Hosts, OTHER_ETHERTYPE, bytes, ip, packet, receive, receive_within, send};
+use crate::hosts::{
+    ANSWER, DATA_AT, ETHERTYPE, Hosts, OTHER_ETHERTYPE, bytes, ip, packet, receive, receive_within, send,
+};
 
 /// The longest payload of a packet in a page.
 const PAYLOAD_MAX: usize = 3612;
@@ -126,6 +128,87 @@ fn other_traffic_goes_on_undisturbed() {
     send(&mut sender, MacAddress::BROADCAST, &[packet(3, 100)]);
     assert_eq!(receive(&mut ours, 1)[0].1[8..12], 3_u32.to_be_bytes());
     assert_eq!(ours.counters().filtered, 0, "it did not even come");
+}
+
+/// An initiator of the same host hears what it is answered, and nobody takes what is of a VLAN for what is not.
+#[test]
+fn answers_and_packets_of_vlans_go_their_usual_way() {
+    let Some(hosts) = Hosts::new("xdpanswers", 1500) else { return };
+    let (mut sender, mut initiator, mut ours) = (hosts.open(0), hosts.open(1), one(&hosts, 1));
+    let to = hosts.mac(1);
+    let mut answer = packet(1, 100);
+    answer.head.as_mut_slice()[0] = ANSWER;
+    send(&mut sender, to, &[answer, packet(2, 100)]);
+    let number = |got: &[(Peer, Vec<u8>)]| u32::from_be_bytes(got[0].1[8..12].try_into().unwrap());
+    assert_eq!(number(&receive(&mut initiator, 1)), 1);
+    assert_eq!(number(&receive(&mut ours, 1)), 2);
+    // VLAN 5, and then what would be a packet of ours.
+    let mut tagged_sender = hosts.open_with(0, 0x8100, 0);
+    let mut tagged = packet(3, 100);
+    tagged.head.as_mut_slice()[..4].copy_from_slice(&[0, 5, 0x88, 0xb5]);
+    send(&mut tagged_sender, to, &[tagged]);
+    send(&mut sender, to, &[packet(4, 100)]);
+    assert_eq!(number(&receive(&mut ours, 1)), 4);
+    assert_eq!(ours.counters().filtered, 0);
+    // Where the driver takes tags out, nobody could tell.
+    drop(ours);
+    hosts.set_offload(&hosts.names[1], "rxvlan", "on");
+    let error = hosts.open_xdp(1, ETHERTYPE, 1, RING_BYTES_DEFAULT).unwrap_err();
+    assert!(error.to_string().contains("let it leave them by `ethtool -K wire rxvlan off`"), "{error}");
+}
+
+/// Who opens the interface again while the former ports are still there has its packets, whether it went away meanwhile or not.
+#[test]
+fn ports_are_opened_again_beside_the_former_ones() {
+    let Some(hosts) = Hosts::new("xdpagain", 1500) else { return };
+    let (mut sender, mut former) = (hosts.open(0), one(&hosts, 1));
+    let again = || hosts.open_xdp_again(1, ETHERTYPE, (1, true), RING_BYTES_DEFAULT).map(|mut ports| ports.remove(0));
+    let mut port = again().unwrap();
+    send(&mut sender, hosts.mac(1), &[packet(1, 100)]);
+    assert_eq!(receive(&mut port, 1).len(), 1);
+    assert!(receive_within(&mut former, 1, Duration::from_millis(50)).is_empty());
+    drop(former);
+    send(&mut sender, hosts.mac(1), &[packet(2, 100)]);
+    assert_eq!(receive(&mut port, 1).len(), 1, "the former one takes its own with it only");
+    // Another interface of the same name and number.
+    let index = hosts.on(1, || interface::by_name("wire")).unwrap().index.to_string();
+    let [a, b] = &hosts.names;
+    assert!(ip(&["-n", b, "link", "del", "wire"]));
+    // An idle one is woken by that, once.
+    let (clock, mut poller) = (Clock::new(), Poller::new());
+    let mut is_woken = |port: &mut Port, within| {
+        let deadline = clock.now() + within;
+        let ready = poller.wait(std::slice::from_ref(port), &[], None, Some(deadline), &clock).unwrap();
+        port.receive(1, &mut |_, _| {}).unwrap();
+        !ready.is_timeout()
+    };
+    assert!(is_woken(&mut port, Duration::from_secs(10)), "it hears that its interface is gone");
+    let waits = (0..10).take_while(|_| is_woken(&mut port, Duration::from_millis(20))).count();
+    assert!(waits < 5, "and is not told of it for ever");
+    let peer = ["type", "veth", "peer", "name", "wire", "netns", a];
+    assert!(ip(&[&["link", "add", "wire", "netns", b, "index", &index], &peer[..]].concat()));
+    for name in [a, b] {
+        assert!(ip(&["-n", name, "link", "set", "wire", "up"]));
+        hosts.set_offload(name, "rxvlan", "off");
+    }
+    let (mut sender, mut port) = (hosts.open(0), again().unwrap());
+    send(&mut sender, hosts.mac(1), &[packet(3, 100)]);
+    assert_eq!(receive(&mut port, 1).len(), 1);
+}
+
+/// What comes for one shard that does not look takes not all memory: another one goes on.
+#[test]
+fn a_shard_that_does_not_look_keeps_no_other_from_hearing() {
+    let Some(hosts) = Hosts::new("xdpstuck", 1500) else { return };
+    let (mut sender, to) = (hosts.open(0), hosts.mac(1));
+    let mut shards = hosts.open_xdp(1, ETHERTYPE, 2, 1).unwrap();
+    let own: Vec<_> = (0..400).map(|n| packet(2 * n, 1000)).collect();
+    send(&mut sender, to, &own);
+    let others: Vec<_> = (0..16).map(|n| packet(2 * n + 1, 1000)).collect();
+    for round in 0..5 {
+        send(&mut sender, to, &others);
+        assert_eq!(receive(&mut shards[1], 16).len(), 16, "round {round}");
+    }
 }
 
 /// Two EtherTypes and two shards share the interface's one receive queue; each hears its own, as long as it is there.

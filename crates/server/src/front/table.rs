@@ -23,6 +23,9 @@ use crate::wire::{Carrier, WireKind};
 /// there as well.
 pub(crate) const DATA_AT: usize = hdsp::DATA_AT;
 
+/// The flag R of the first byte of both HDSP's and AoE's packets.
+const ANSWER: u8 = 0x08;
+
 /// What the front ends of a shard are made of.
 pub(crate) struct FrontParts<'a> {
     pub(crate) config: &'a ServerConfig,
@@ -64,7 +67,12 @@ pub(crate) static WIRES: [WireKind; 5] = [
     WireKind {
         word: "hs-eth",
         scheme: "hs+eth",
-        carrier: Carrier::Ethernet { ethertype: hyperscsi::ETHERTYPE, word_at: STEERING_OFFSET_BYTES },
+        carrier: Carrier::Ethernet {
+            ethertype: hyperscsi::ETHERTYPE,
+            word_at: STEERING_OFFSET_BYTES,
+            answer_bits: 0,
+            keeps_packets: false,
+        },
         front: HYPERSCSI,
         listener: "server",
         is_for_clients: true,
@@ -94,7 +102,12 @@ pub(crate) static WIRES: [WireKind; 5] = [
     WireKind {
         word: "aoe",
         scheme: "aoe",
-        carrier: Carrier::Ethernet { ethertype: aoe::ETHERTYPE, word_at: aoe::WORD_AT },
+        carrier: Carrier::Ethernet {
+            ethertype: aoe::ETHERTYPE,
+            word_at: aoe::WORD_AT,
+            answer_bits: ANSWER,
+            keeps_packets: false,
+        },
         front: AOE,
         listener: "target",
         is_for_clients: false,
@@ -104,7 +117,12 @@ pub(crate) static WIRES: [WireKind; 5] = [
     WireKind {
         word: "hdsp",
         scheme: "hdsp",
-        carrier: Carrier::Ethernet { ethertype: hdsp::ETHERTYPE, word_at: hdsp::WORD_AT },
+        carrier: Carrier::Ethernet {
+            ethertype: hdsp::ETHERTYPE,
+            word_at: hdsp::WORD_AT,
+            answer_bits: ANSWER,
+            keeps_packets: true,
+        },
         front: HDSP,
         listener: "server",
         is_for_clients: true,

@@ -110,7 +110,7 @@ impl World {
             ip(&["-n", host, "link", "set", INTERFACE, "mtu", &mtu, "up"]);
             ip(&["-n", host, "address", "add", &format!("{address}/24"), "dev", INTERFACE]);
             let mut ethtool = within(host, "ethtool");
-            ethtool.args(["-K", INTERFACE, "gro", "off", "gso", "off", "tso", "off", "tx", "off"]);
+            ethtool.args(["-K", INTERFACE, "gro", "off", "gso", "off", "tso", "off", "tx", "off", "rxvlan", "off"]);
             run_ok(ethtool, QUICK);
         }
     }

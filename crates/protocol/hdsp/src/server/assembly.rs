@@ -108,9 +108,9 @@ impl Assembly {
         Assembly { kind, start: None, end: None, pages, have: 0, sync: false, begun_at: now, moved_at: now }
     }
 
-    /// Whether nothing of it is there.
-    pub(super) fn is_empty(&self) -> bool {
-        self.have == 0
+    /// Whether it takes memory of its session: what has stayed where it came does not.
+    pub(super) fn takes_memory(&self) -> bool {
+        self.pages.takes_memory()
     }
 
     /// When its last packet came so far.

@@ -97,7 +97,7 @@ impl Server {
         let favoured = self.favoured.as_ref()?;
         let keeps = |connection: &Connection| {
             let others = connection.assemblies.iter().filter(|(number, _)| !favoured.is(connection.nexus, **number));
-            others.filter(|(_, assembly)| !assembly.is_empty()).map(|(_, assembly)| assembly.begun_at).min()
+            others.filter(|(_, assembly)| assembly.takes_memory()).map(|(_, assembly)| assembly.begun_at).min()
         };
         let keeping = self
             .connections

@@ -48,6 +48,11 @@ impl Pages {
         self.pieces.len() as u32
     }
 
+    /// Whether there is a page of the session's memory.
+    pub(super) fn takes_memory(&self) -> bool {
+        self.open.is_some() || !self.full.is_empty()
+    }
+
     /// Bytes that have stayed where they came.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.iter().map(|slice| slice.len() as u64).sum()

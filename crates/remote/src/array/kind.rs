@@ -80,6 +80,7 @@ impl Backing for ArrayBacking {
             );
             failed(Box::new(error), is_away && !members.failures.is_empty())
         })?;
+        members.warn_of_unguarded(&self.name);
         let kept = KeptArray::new(array, texts).map_err(|error| failed(Box::new(error), false))?;
         Ok((kept.into_store(), None))
     }

@@ -9,6 +9,9 @@ use sanwire_store_file::blocking;
 /// How long the requests to a member wait for its server, where nothing else is said: the others have what it has.
 const PATIENCE: &str = "5s";
 
+/// Kinds of stores that no host can have for itself alone.
+const UNGUARDED: [&str; 2] = ["aoe:", "nbd:"];
+
 /// Drives what was begun with ordinary blocking calls, and waits for its end.
 ///
 /// # Errors
@@ -112,6 +115,17 @@ impl Members {
                 self.texts.push(text.to_owned());
             }
             Err(error) => self.failures.push((text.to_owned(), error)),
+        }
+    }
+
+    /// Says of each that cannot be reserved for this host that somebody else may use it, too.
+    pub(super) fn warn_of_unguarded(&self, name: &str) {
+        let is_unguarded = |text: &&String| UNGUARDED.iter().any(|word| text.starts_with(word));
+        for text in self.texts.iter().filter(is_unguarded) {
+            tracing::warn!(
+                "array {name}: {text} cannot be reserved for this host: nothing keeps another host from using the array at the same time, \
+                 which destroys what it holds; see to it that none does"
+            );
         }
     }
 

@@ -1,0 +1,66 @@
+//! Arrays between two hosts: members over the wires of raw Ethernet.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::harness::{Process, Server, World, pattern, run, run_ok, wait_until};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// What the mirror of two members of 24 MiB has.
+const SIZE_BYTES: usize = 22 << 20;
+
+/// A host with one volume for each wire.
+fn boxes(world: &World) -> Server {
+    let wires = [format!("hdsp:{}", world.interface()), format!("aoe:{}", world.interface())];
+    let file = |name: &str| format!("file:{},size=24M", world.scratch.path(name).display());
+    let volumes = [format!("one={}", file("one.img")), format!("two={},shelf=7,slot=3", file("two.img"))];
+    let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let allow = ["--allow", "any", "--allow", world.client_mac()];
+    Server::start_with(world, &volumes, &[&["--wire", &wires[0], "--wire", &wires[1]][..], &allow].concat())
+}
+
+fn urls(world: &World) -> [String; 2] {
+    [format!("hdsp://{}/box/one", world.interface()), format!("aoe://{}/7.3", world.interface())]
+}
+
+/// Makes a mirror of both.
+fn mirror(world: &World) -> [String; 2] {
+    let urls = urls(world);
+    run_ok(world.sanwire(&["array", "create", "data", "--mirror", &urls[0], &urls[1]]), TIMEOUT);
+    urls
+}
+
+#[test]
+fn members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed() {
+    let test = "members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut behind = boxes(&world);
+    let urls = mirror(&world);
+    let refused = run(world.sanwire(&["array", "show", &format!("{},exclusive", urls[1])]), TIMEOUT);
+    assert!(refused.stdout.contains("AoE has no persistent reservations"), "{refused:?}");
+    let volume = format!("d=array:data,member={},member={}", urls[0], urls[1]);
+    let serve = world.sanwire(&["serve", "--wire", "hs-ip:127.0.0.1", "--allow", "any", "--volume", &volume]);
+    let mut front = Process::spawn("front", serve, world.scratch.path("front.log"));
+    wait_until("the copies are the same", TIMEOUT, || front.log().contains("has all again"));
+    let log = front.log();
+    assert!(log.contains(&format!("{} cannot be reserved", urls[1])), "{log}");
+    assert!(!log.contains(&format!("{} cannot be reserved", urls[0])), "{log}");
+    let (image, back) = (world.scratch.path("image"), world.scratch.path("back"));
+    let content = pattern(3, SIZE_BYTES);
+    fs::write(&image, &content).expect("an image");
+    // What is reserved nobody else writes to.
+    let image = image.display().to_string();
+    let other = run(world.sanwire_of("other", &["cp", "--overwrite", &image, &urls[0]]), TIMEOUT);
+    assert!(other.code != Some(0) && other.stderr.contains("reserved"), "{other:?}");
+    let copying = world.sanwire(&["cp", "--overwrite", &image, "hs+ip://127.0.0.1/d"]);
+    let mut copy = Process::spawn("cp", copying, world.scratch.path("cp.log"));
+    std::thread::sleep(Duration::from_millis(100));
+    behind.kill();
+    behind.restart();
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    run_ok(world.sanwire(&["cp", "hs+ip://127.0.0.1/d", &back.display().to_string()]), TIMEOUT);
+    assert!(fs::read(&back).expect("the copy") == content, "the array holds something else");
+    front.signal(rustix::process::Signal::TERM);
+    assert!(front.wait(TIMEOUT).success(), "{}", front.log());
+    assert!(behind.stop().success(), "{}", behind.log());
+}

@@ -1,10 +1,11 @@
 //! Arrays over servers of different wires: members are killed one after the other, and nothing is lost.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Client, Process, Scratch, Server, pattern, port, wait_until};
+use crate::harness::{Client, Process, Scratch, Server, can_run, pattern, port, run, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const MEMBER_BYTES: usize = 24 << 20;
@@ -139,4 +140,60 @@ fn what_is_no_array_is_said() {
     );
     refused(&["array", "scrub", "data", &one], "no member of an array called data was found");
     assert!(Path::new(&scratch.text("one.img")).exists());
+}
+
+#[test]
+fn an_array_is_attached_by_the_host_that_assembles_it_and_outlives_a_server() {
+    let name = "an_array_is_attached_by_the_host_that_assembles_it_and_outlives_a_server";
+    if !can_run(name, &["fusermount3"]) {
+        return;
+    }
+    let (first, second, own) = (Scratch::new(), Scratch::new(), Scratch::new());
+    let (hs, iscsi) = (port(), port());
+    let mut one = member(&first, &format!("hs-ip:127.0.0.1:{hs}"));
+    let mut two = member(&second, &format!("iscsi:127.0.0.1:{iscsi}"));
+    let urls =
+        [format!("hs+ip://127.0.0.1:{hs}/disk"), format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0")];
+    let client = Client::new(&own, "client");
+    ok(&client, &["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
+    let here = |arguments: &[&str]| {
+        let mut command = client.command(arguments);
+        command.env("XDG_RUNTIME_DIR", own.path("."));
+        command
+    };
+    let array = format!("array:data,member={}", urls[1]);
+    let refused = run(here(&["attach", &array, "--exclusive"]), TIMEOUT);
+    assert!(refused.code == Some(2) && refused.stderr.contains("--exclusive is not for arrays"), "{refused:?}");
+    let place = own.text("mounted");
+    let attach = here(&["attach", &array, "--mount-point", &place, "--no-device"]);
+    let mut attached = Process::spawn("attach", attach, own.path("attach.log"));
+    wait_until("it is attached", TIMEOUT, || attached.log().contains("array:data is attached"));
+    let file = fs::read_dir(&place).expect("it is mounted").next().expect("a file").expect("its name").path();
+    assert_eq!(fs::metadata(&file).expect("the file").len(), SIZE_BYTES as u64);
+    // Nobody else has it meanwhile.
+    let other = Client::new(&own, "other").run(&["array", "scrub", "data", &urls[0]]);
+    assert!(other.code == Some(1) && other.stderr.contains("is reserved by client"), "{other:?}");
+    let content = pattern(5, SIZE_BYTES);
+    let write = |part: std::ops::Range<usize>| {
+        let opened = fs::OpenOptions::new().write(true).open(&file).expect("it is opened");
+        opened.write_all_at(&content[part.clone()], part.start as u64).expect("it is written");
+        opened.sync_all().expect("it is stable");
+    };
+    write(0..SIZE_BYTES / 2);
+    one.kill();
+    write(SIZE_BYTES / 2..SIZE_BYTES);
+    let is_out = format!("member 1 ({}) is out", urls[0]);
+    wait_until("it is said that the first is out", TIMEOUT, || attached.log().contains(&is_out));
+    one.restart();
+    wait_until("the first is back", TIMEOUT, || attached.log().matches("has all again").count() == 2);
+    assert!(fs::read(&file).expect("it is read") == content, "the array holds something else");
+    let detached = run(here(&["detach", "array:data"]), TIMEOUT);
+    assert!(detached.stdout.contains("array:data is detached"), "{detached:?}");
+    assert!(attached.wait(TIMEOUT).success(), "{}", attached.log());
+    let scrubbed = ok(&Client::new(&own, "other"), &["array", "scrub", "data", &urls[0]]);
+    assert!(scrubbed.contains("are the same"), "{scrubbed}");
+    for (server, scratch) in [(&mut one, &first), (&mut two, &second)] {
+        assert!(server.stop().success(), "{}", server.log());
+        assert!(data(scratch) == content, "a member differs");
+    }
 }

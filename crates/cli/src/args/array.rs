@@ -7,6 +7,7 @@ use sanwire_core::Size;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  sanwire array create data --mirror hs+ip://box1/disk hs+eth://box2/disk\n  \
                         sanwire serve --volume d=array:data,member=hs+ip://box1/disk\n  \
+                        sudo sanwire attach array:data\n  \
                         sanwire array show hs+ip://box1/disk\n  \
                         sanwire array replace data 2 hs+ip://box3/disk --member hs+ip://box1/disk\n\n\
                         A STORE is written as for --volume: a URL, file:PATH, a block device. All but create and show \

@@ -16,13 +16,13 @@ use super::ClientArgs;
   sudo sanwire attach hs+eth://eth0/storage/disk0 --wait forever
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --socket /tmp/disk0.sock
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --listen 127.0.0.1:10809
-  sudo sanwire attach array:data,member=hs+ip://box1/disk
+  sudo sanwire attach array:data
   sudo sanwire attach --save data hs+ip://storage/disk0 --password-file /etc/sanwire/password
   sudo sanwire attach data")]
 pub(crate) struct AttachArgs {
     /// The volume, or the name of an entry of the file of attachments, which says the volume and the options
     ///
-    /// An array is written as for `serve --volume`: array:NAME, with a member=URL for one of its members at least.
+    /// An array is written as for `serve --volume`: array:NAME, with member=URL for what its labels do not lead to, or discover=URL for whom to ask.
     #[arg(value_name = "URL|NAME", required_unless_present = "check")]
     pub(crate) what: Option<Attachable>,
 

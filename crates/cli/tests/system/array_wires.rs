@@ -64,3 +64,47 @@ fn members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed() {
     assert!(front.wait(TIMEOUT).success(), "{}", front.log());
     assert!(behind.stop().success(), "{}", behind.log());
 }
+
+#[test]
+fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
+    let test = "an_array_is_found_by_its_labels_on_whichever_servers_answer";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut behind = boxes(&world);
+    mirror(&world);
+    let everybody = format!("hdsp://{}", world.interface());
+    wait_until("the server answers", TIMEOUT, || {
+        run(world.sanwire(&["discover", &everybody]), TIMEOUT).stdout.contains("one")
+    });
+    // Both volumes are there on three wires each: each is taken once.
+    let front = |volume: &str| {
+        let serve = world.sanwire(&["serve", "--wire", "hs-ip:127.0.0.1", "--allow", "any", "--volume", volume]);
+        let log = world.scratch.path("front.log");
+        let _ = fs::remove_file(&log);
+        Process::spawn("front", serve, log)
+    };
+    let end = |mut front: Process| {
+        front.signal(rustix::process::Signal::TERM);
+        assert!(front.wait(TIMEOUT).success(), "{}", front.log());
+    };
+    for (written, places) in [
+        ("d=array:data".to_owned(), ["hs+eth://lan0/box/one", "hs+eth://lan0/box/two"]),
+        (format!("d=array:data,discover={everybody}"), ["hdsp://lan0/box/one", "hdsp://lan0/box/two"]),
+    ] {
+        let front = front(&written);
+        wait_until("it serves", TIMEOUT, || front.log().contains("serves d"));
+        for (number, place) in (1..).zip(places) {
+            let said = format!("member {number} was found at {place}");
+            assert!(front.log().contains(&said), "{said}: {}", front.log());
+        }
+        end(front);
+    }
+    // What was named is not found a second time by another wire.
+    let named = front(&format!("d=array:data,member={},discover={everybody}", urls(&world)[0]));
+    wait_until("it serves", TIMEOUT, || named.log().contains("serves d"));
+    assert!(named.log().matches("was found at").count() == 1, "{}", named.log());
+    end(named);
+    let unknown = run(world.sanwire(&["attach", "array:other", "--no-device"]), TIMEOUT);
+    assert!(unknown.stderr.contains("no member of an array called other was found"), "{unknown:?}");
+    assert!(unknown.stderr.contains("2 volumes were looked at, 0 of them members of it"), "{unknown:?}");
+    assert!(behind.stop().success(), "{}", behind.log());
+}

@@ -39,10 +39,12 @@ pub struct Members {
     texts: Vec<String>,
     /// Those that could not, and why.
     pub failures: Vec<(String, String)>,
+    /// What else is to be said where they make no array.
+    told: String,
 }
 
 /// What is written of a store: the store, and its keys, each as it is written. Commas after a backslash belong to what they stand in.
-fn parts(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut is_escaped = false;
     text.split(move |character| {
         let is_end = character == ',' && !is_escaped;
@@ -129,6 +131,11 @@ impl Members {
         }
     }
 
+    /// What is to be said, too, where they make no array.
+    pub(super) fn tell(&mut self, told: &str) {
+        self.told = format!("; {told}");
+    }
+
     /// The labels on them, each with where it was found.
     #[must_use]
     pub fn labels(&self) -> Vec<(String, Label)> {
@@ -165,7 +172,7 @@ impl Members {
         let run = u128::from_be_bytes(fresh()?) as u64;
         sanwire_array::assemble(name, &self.candidates, force, run, &mut drive).map_err(|source| {
             let failures = self.failures.iter().map(|(text, why)| format!("; {text} cannot be opened: {why}"));
-            AssembleError::Array { source, failures: failures.collect() }
+            AssembleError::Array { source, failures: failures.collect::<String>() + &self.told }
         })
     }
 }

@@ -7,4 +7,4 @@ mod members;
 
 pub use discovery::{Discover, Discovered, FoundVolume};
 pub use kind::ArrayKind;
-pub use members::{Members, drive, fresh};
+pub use members::{Members, drive, fresh, step};

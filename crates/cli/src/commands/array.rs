@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use sanwire_array::{Arrangement, Array, Plan, Standing, Table, create};
+use sanwire_array::{Arrangement, Array, ArrayError, Plan, Standing, Table, create};
 use sanwire_core::Size;
-use sanwire_remote::array::{Members, drive, fresh};
+use sanwire_remote::array::{Members, drive, fresh, step};
 use sanwire_remote::volume::{release_all, respect_own};
-use sanwire_store::{CompletionQueue, Outcome, Started};
+use sanwire_store::{CompletionQueue, Started};
 
 use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
 use crate::failure::misuse;
@@ -48,26 +48,37 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
     let chunk_bytes = u32::try_from(args.chunk.0).map_err(|_| misuse("a chunk has 4K to 1M"))?;
     let arrangement = if args.stripe { Arrangement::Stripe { chunk_bytes } } else { Arrangement::Concat };
     let plan = Plan { name: args.name.clone(), arrangement, copies, force: args.force };
-    let members = Members::open_only(&args.stores, true);
-    if let Some((text, why)) = members.failures.first() {
-        anyhow::bail!("{text} cannot be opened: {why}");
-    }
-    let mut failure = None;
-    let id = || {
-        fresh().unwrap_or_else(|error| {
-            failure = Some(error);
-            [0; 16]
-        })
-    };
-    let table = create(&plan, &members.candidates, id, &mut drive);
-    failure.map_or(Ok(()), Err)?;
-    let table = table?;
+    let members = open_all(&args.stores)?;
+    let table = with_ids(|id| create(&plan, &members.candidates, id, &mut drive))?;
     Ok(format!(
         "array {} is made, of {}\n{}",
         table.name,
         Size(table.layout().length_bytes()),
         describe(&table, &BTreeMap::new())
     ))
+}
+
+/// All of these, or none.
+fn open_all(stores: &[String]) -> anyhow::Result<Members> {
+    let members = Members::open_only(stores, true);
+    match members.failures.first() {
+        Some((text, why)) => anyhow::bail!("{text} cannot be opened: {why}"),
+        None => Ok(members),
+    }
+}
+
+/// Does what takes identities that nothing has had, as long as there are such.
+fn with_ids(work: impl FnOnce(&mut dyn FnMut() -> [u8; 16]) -> Result<Table, ArrayError>) -> anyhow::Result<Table> {
+    let mut failure = None;
+    let mut id = || {
+        fresh().unwrap_or_else(|error| {
+            failure = Some(error);
+            [0; 16]
+        })
+    };
+    let made = work(&mut id);
+    failure.map_or(Ok(()), Err)?;
+    Ok(made?)
 }
 
 fn show(stores: &[String]) -> anyhow::Result<String> {
@@ -178,7 +189,7 @@ fn state(array: &Array) -> String {
 
 /// Copies until all members that are there have all.
 fn bring_up_to_date(array: &Array) -> anyhow::Result<()> {
-    while step(array, Array::resync)? {}
+    run_out(|completions| array.resync(completions))?;
     match array.members().iter().position(|member| member.is_present && member.behind_bytes > 0) {
         Some(at) => anyhow::bail!("member {} could not be brought up to date", at + 1),
         None => Ok(()),
@@ -186,23 +197,13 @@ fn bring_up_to_date(array: &Array) -> anyhow::Result<()> {
 }
 
 fn tidy(array: &Array) -> anyhow::Result<()> {
-    while step(array, Array::tidy)? {}
-    Ok(())
+    run_out(|completions| array.tidy(completions))
 }
 
-fn step(array: &Array, begin: fn(&Array, &CompletionQueue) -> Option<Started>) -> anyhow::Result<bool> {
-    let mut has_begun = false;
-    let own = array.clone();
-    let end = sanwire_store::drive(
-        |completions| match begin(&own, completions) {
-            Some(started) => {
-                has_begun = true;
-                started
-            }
-            None => Started::Done(Ok(Outcome::Done)),
-        },
-        sanwire_store_file::blocking::perform,
-    );
-    end.context("a member failed")?;
-    Ok(has_begun)
+/// Drives one step after the other, as long as there is one.
+fn run_out(begin: impl Fn(&CompletionQueue) -> Option<Started>) -> anyhow::Result<()> {
+    while let Some(end) = step(&begin) {
+        end.context("a member failed")?;
+    }
+    Ok(())
 }

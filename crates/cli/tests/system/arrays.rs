@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::harness::{Client, Process, Scratch, Server, can_run, pattern, port, run, wait_until};
+use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const MEMBER_BYTES: usize = 24 << 20;
@@ -193,6 +194,47 @@ fn an_array_is_attached_by_the_host_that_assembles_it_and_outlives_a_server() {
     let scrubbed = ok(&Client::new(&own, "other"), &["array", "scrub", "data", &urls[0]]);
     assert!(scrubbed.contains("are the same"), "{scrubbed}");
     for (server, scratch) in [(&mut one, &first), (&mut two, &second)] {
+        assert!(server.stop().success(), "{}", server.log());
+        assert!(data(scratch) == content, "a member differs");
+    }
+}
+
+#[test]
+fn a_member_is_replaced_and_copies_are_compared_while_the_array_is_served() {
+    let (first, second, third, front) = (Scratch::new(), Scratch::new(), Scratch::new(), Scratch::new());
+    let (ports, own) = ([port(), port(), port()], port());
+    let mut one = member(&first, &format!("hs-ip:127.0.0.1:{}", ports[0]));
+    let mut two = member(&second, &format!("hs-ip:127.0.0.1:{}", ports[1]));
+    let mut three = member(&third, &format!("hs-ip:127.0.0.1:{}", ports[2]));
+    let urls = ports.map(|port| format!("hs+ip://127.0.0.1:{port}/disk"));
+    let client = Client::new(&front, "client");
+    ok(&client, &["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
+    let control = ["--control".to_owned(), front.text("c.sock")];
+    let volumes = [format!("d=array:data,member={}", urls[0]), "plain=ram:1M".to_owned()];
+    let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let mut server = Server::start_on(&front, &[&format!("hs-ip:127.0.0.1:{own}")], &volumes, &control);
+    let url = format!("hs+ip://127.0.0.1:{own}/d");
+    let socket = front.path("c.sock");
+    wait_until("the copies are the same", TIMEOUT, || times(&server, "has all again") == 1);
+    let refused = ctl(&socket, &["scrub-volume", "plain"]);
+    assert!(refused.stderr.contains("it is no array"), "{refused:?}");
+    let refused = ctl(&socket, &["replace-member", "d", "2", &urls[2]]);
+    assert!(refused.stderr.contains("member 2 is there"), "{refused:?}");
+    let content = fill(&client, &front, &url, 6, || two.kill());
+    wait_until("the second is out", TIMEOUT, || times(&server, &format!("member 2 ({}) is out", urls[1])) == 1);
+    let replaced = ctl_ok(&socket, &["replace-member", "d", "2", &urls[2]]);
+    assert!(replaced.contains("is member 2 of d now"), "{replaced}");
+    wait_until("the third has all", TIMEOUT, || times(&server, "has all again") == 2);
+    assert!(ctl_ok(&socket, &["scrub-volume", "d"]).contains("are the same"));
+    // A copy that changes by itself.
+    let disk = fs::OpenOptions::new().write(true).open(third.path("disk.img")).expect("the member's file");
+    disk.write_all_at(&[0x55; 4096], (DATA_AT + (9 << 20)) as u64).expect("it is written");
+    let scrubbed = ctl_ok(&socket, &["scrub-volume", "d"]);
+    assert!(scrubbed.contains("1 pieces of up to 256 KiB of d differed"), "{scrubbed}");
+    assert!(ctl_ok(&socket, &["scrub-volume", "d"]).contains("are the same"));
+    expect(&client, &front, &url, &content);
+    assert!(server.stop().success(), "{}", server.log());
+    for (server, scratch) in [(&mut one, &first), (&mut three, &third)] {
         assert!(server.stop().success(), "{}", server.log());
         assert!(data(scratch) == content, "a member differs");
     }

@@ -3,7 +3,7 @@
 use std::io;
 
 use sanwire_array::{Array, ArrayError, Begin, Candidate, Found, Label, find};
-use sanwire_store::{Completion, SpecError, StoreSpec};
+use sanwire_store::{Completion, CompletionQueue, Outcome, SpecError, Started, StoreSpec};
 use sanwire_store_file::blocking;
 
 /// How long the requests to a member wait for its server, where nothing else is said: the others have what it has.
@@ -18,6 +18,22 @@ const UNGUARDED: [&str; 2] = ["aoe:", "nbd:"];
 /// Whatever that comes to.
 pub fn drive(begin: Begin) -> Completion {
     sanwire_store::drive(begin, blocking::perform)
+}
+
+/// Drives what there is to do; `None`: nothing was.
+pub fn step(begin: impl FnOnce(&CompletionQueue) -> Option<Started>) -> Option<Completion> {
+    let mut has_begun = false;
+    let end = sanwire_store::drive(
+        |completions| match begin(completions) {
+            Some(started) => {
+                has_begun = true;
+                started
+            }
+            None => Started::Done(Ok(Outcome::Done)),
+        },
+        blocking::perform,
+    );
+    has_begun.then_some(end)
 }
 
 /// An identity that nothing has had.
@@ -174,6 +190,16 @@ impl Members {
             let failures = self.failures.iter().map(|(text, why)| format!("; {text} cannot be opened: {why}"));
             AssembleError::Array { source, failures: failures.collect::<String>() + &self.told }
         })
+    }
+}
+
+/// Opens a store that is to become a member, for this host alone.
+pub(super) fn open_member(text: &str) -> Result<Candidate, String> {
+    let mut members = Members::open_only(&[text.to_owned()], true);
+    match (members.candidates.pop(), members.failures.pop()) {
+        (Some(candidate), _) => Ok(candidate),
+        (None, Some((_, why))) => Err(why),
+        (None, None) => Err(format!("{text} cannot be opened")),
     }
 }
 

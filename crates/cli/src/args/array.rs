@@ -44,6 +44,16 @@ pub(crate) enum ArrayCommand {
         #[arg(long = "member", value_name = "STORE", required = true)]
         members: Vec<String>,
     },
+    /// Take all that the members have room for, after they have become longer, and other volumes behind them
+    Grow {
+        /// The array and its members
+        #[command(flatten)]
+        array: UseArgs,
+        /// A volume that comes behind the others, of an array whose parts stand one behind the other; all that it holds is lost. Of
+        /// mirrors as many at once as hold the same
+        #[arg(long = "add", value_name = "STORE")]
+        added: Vec<String>,
+    },
     /// Take what is there for the array, though the members that are missing may have newer content, which is lost then
     Force(UseArgs),
 }

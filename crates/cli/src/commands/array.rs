@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use sanwire_array::{Arrangement, Array, ArrayError, Plan, Standing, Table, create};
+use sanwire_array::{Arrangement, Array, ArrayError, Plan, Standing, Table, create, grow};
 use sanwire_core::Size;
 use sanwire_remote::array::{Members, drive, fresh, step};
 use sanwire_remote::volume::{release_all, respect_own};
-use sanwire_store::{CompletionQueue, Started};
+use sanwire_store::{CompletionQueue, Request, Started, Store};
 
 use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
 use crate::failure::misuse;
@@ -32,6 +32,7 @@ fn work(args: &ArrayArgs) -> anyhow::Result<String> {
         ArrayCommand::Show { stores } => show(stores),
         ArrayCommand::Scrub(args) => scrub(args),
         ArrayCommand::Replace { name, number, store, members } => replace(name, *number, store, members),
+        ArrayCommand::Grow { array, added } => grow_by(array, added),
         ArrayCommand::Force(args) => force(args),
     }
 }
@@ -170,6 +171,27 @@ fn replace(name: &str, number: usize, store: &str, members: &[String]) -> anyhow
     bring_up_to_date(&array)?;
     tidy(&array)?;
     Ok(format!("member {number} of array {name} is {store} now, and has all\n{}", state(&array)))
+}
+
+fn grow_by(UseArgs { name, stores }: &UseArgs, added: &[String]) -> anyhow::Result<String> {
+    let members = Members::open(name, stores);
+    let array = members.assemble(name, false)?;
+    bring_up_to_date(&array)?;
+    // Only then it is known that nothing differs.
+    let flushed = array.clone();
+    drive(Box::new(move |completions| flushed.start(Request::Flush, completions))).context("a member failed")?;
+    tidy(&array)?;
+    let before_bytes = array.table().layout().length_bytes();
+    drop(array);
+    let others = open_all(added)?;
+    let table = with_ids(|id| grow(name, &members.candidates, &others.candidates, id, &mut drive))?;
+    let after_bytes = table.layout().length_bytes();
+    Ok(format!(
+        "array {name} has {} now, {} before\n{}",
+        Size(after_bytes),
+        Size(before_bytes),
+        describe(&table, &BTreeMap::new())
+    ))
 }
 
 fn force(UseArgs { name, stores }: &UseArgs) -> anyhow::Result<String> {

@@ -52,6 +52,15 @@ fn expect(client: &Client, scratch: &Scratch, url: &str, content: &[u8]) {
     assert!(fs::read(&back).expect("the copy") == content, "the array holds something else");
 }
 
+/// The same for the beginning of the volume.
+#[track_caller]
+fn expect_start(client: &Client, scratch: &Scratch, url: &str, content: &[u8]) {
+    let back = scratch.path("back.raw");
+    let _ = fs::remove_file(&back);
+    ok(client, &["cp", url, &back.display().to_string()]);
+    assert!(fs::read(&back).expect("the copy").starts_with(content), "the array holds something else");
+}
+
 fn times(server: &Server, what: &str) -> usize {
     server.log().matches(what).count()
 }
@@ -238,4 +247,34 @@ fn a_member_is_replaced_and_copies_are_compared_while_the_array_is_served() {
         assert!(server.stop().success(), "{}", server.log());
         assert!(data(scratch) == content, "a member differs");
     }
+}
+
+#[test]
+fn an_array_grows_with_its_last_member_and_by_others() {
+    let (scratch, own) = (Scratch::new(), port());
+    let client = Client::new(&scratch, "client");
+    let new = |name: &str| format!("file:{},size=8M", scratch.text(name));
+    let there = |name: &str| format!("file:{}", scratch.text(name));
+    ok(&client, &["array", "create", "data", "--concat", &new("one.img"), &new("two.img")]);
+    let refused = client.run(&["array", "grow", "data", &there("one.img"), &there("two.img")]);
+    assert!(refused.stderr.contains("have no more room than it takes"), "{refused:?}");
+    let volume = format!("d=array:data,member={},member={}", there("one.img"), there("two.img"));
+    let (wire, url) = (format!("hs-ip:127.0.0.1:{own}"), format!("hs+ip://127.0.0.1:{own}/d"));
+    let (image, content) = (scratch.text("image.raw"), pattern(8, 12 << 20));
+    fs::write(&image, &content).expect("an image");
+    let mut server = Server::start_on(&scratch, &[&wire], &[&volume], &[]);
+    ok(&client, &["cp", "--overwrite", &image, &url]);
+    assert!(server.stop().success(), "{}", server.log());
+    let longer = fs::OpenOptions::new().write(true).open(scratch.path("two.img")).expect("the member");
+    longer.set_len(12 << 20).expect("it is longer");
+    let grown =
+        ok(&client, &["array", "grow", "data", &there("one.img"), &there("two.img"), "--add", &new("three.img")]);
+    assert!(grown.contains("has 22 MiB now, 12 MiB before"), "{grown}");
+    let mut server = Server::start_on(&scratch, &[&wire], &[&volume], &[]);
+    expect_start(&client, &scratch, &url, &content);
+    let all = pattern(9, SIZE_BYTES);
+    fs::write(&image, &all).expect("an image");
+    ok(&client, &["cp", "--overwrite", &image, &url]);
+    expect(&client, &scratch, &url, &all);
+    assert!(server.stop().success(), "{}", server.log());
 }

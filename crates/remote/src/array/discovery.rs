@@ -1,6 +1,7 @@
 //! Members that nobody has named: volumes of the servers that answer, by the labels on them.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use sanwire_initiator::{HyperScsiServer, Server, Url};
 
@@ -9,6 +10,8 @@ use crate::volume::{Access, MakeOptions, naa_of};
 
 /// Volumes whose labels are looked at.
 const VOLUMES_MAX: usize = 256;
+/// How long they are looked at: who assembles an array waits.
+const LOOKING_MAX: Duration = Duration::from_secs(20);
 
 /// A volume that some server has for this client.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,26 +58,24 @@ impl Discovery {
             given.iter().filter_map(|text| parts(text).next()?.replace(r"\,", ",").parse().ok()).collect();
         let names: BTreeSet<u64> = given.iter().filter_map(|url| self.naa(url, &volumes)).collect();
         let volumes = distinct(volumes, &given, names);
-        let texts: Vec<String> =
-            volumes.iter().take(VOLUMES_MAX).map(|volume| volume.url.to_string().replace(',', r"\,")).collect();
-        let looked = Members::open_only(&texts, false);
-        let mut sought = Sought::default();
-        for (place, label) in looked.labels() {
-            if label.table.name == name {
+        let (mut sought, mut problems, mut count) = (Sought::default(), problems, 0);
+        let end = Instant::now() + LOOKING_MAX;
+        for volume in volumes.iter().take(VOLUMES_MAX).take_while(|_| Instant::now() < end) {
+            let looked = Members::open_only(&[volume.url.to_string().replace(',', r"\,")], false);
+            for (place, label) in looked.labels().into_iter().filter(|(_, label)| label.table.name == name) {
                 tracing::info!("array {name}: member {} was found at {place}", label.own + 1);
                 sought.texts.push(place);
             }
+            problems.extend(looked.failures.iter().map(|(text, why)| format!("{text} cannot be looked at: {why}")));
+            count += 1;
         }
-        sought.told = format!(
-            "by discovery {} volumes were looked at, {} of them members of it",
-            texts.len(),
-            sought.texts.len()
-        );
-        let unread = looked.failures.iter().map(|(text, why)| format!("{text} cannot be looked at: {why}"));
-        problems.into_iter().chain(unread).for_each(|problem| sought.told += &format!("; {problem}"));
-        if volumes.len() > VOLUMES_MAX {
-            sought.told += &format!("; only {VOLUMES_MAX} were looked at: name servers with discover=URL");
+        if volumes.len() > count {
+            let left = volumes.len() - count;
+            problems.push(format!("{left} others were not looked at: name servers with discover=URL, or members"));
         }
+        sought.told =
+            format!("by discovery {count} volumes were looked at, {} of them members of it", sought.texts.len());
+        problems.iter().for_each(|problem| sought.told += &format!("; {problem}"));
         sought
     }
 

@@ -171,8 +171,8 @@ impl Array {
         }
         let old = candidate.label(drive)?;
         let head = read(&candidate.store, 0, HEAD_BYTES, drive).map_err(|error| candidate.failed(error))?;
-        let label = {
-            let state = &mut *self.0.lock();
+        {
+            let state = &*self.0.lock();
             if state.members[number].store.is_some() || state.table.is_in(number) {
                 return refuse(format!("member {} is there: only one that is away is replaced", number + 1));
             }
@@ -183,24 +183,12 @@ impl Array {
                     "it holds something, which would be lost: clear its first 128 KiB if that is meant".to_owned(),
                 );
             }
-            let mut table = state.next_table(&[]);
-            let record = &mut table.members[number];
-            record.standing = Standing::Out { since: table.generation, is_whole: true };
-            (record.id, record.place) = (id, candidate.place.clone());
-            Label { own: number, table }
-        };
-        if !label.is_fit(candidate) {
-            return refuse("it is smaller than the member, read-only, or has other blocks".to_owned());
+            if !(Label { own: number, table: state.table.clone() }).is_fit(candidate) {
+                return refuse("it is smaller than the member, read-only, or has other blocks".to_owned());
+            }
         }
-        // It has its label before the others know it: without it they do not take it.
-        let (store, written) = (Arc::clone(&candidate.store), label.clone());
-        self.drive(drive, move |completions| crate::table_change::write_label(&store, &written, completions))?;
-        {
-            let state = &mut *self.0.lock();
-            state.former = Some(std::mem::replace(&mut state.table, label.table));
-        }
-        let shared = Arc::clone(&self.0);
-        self.drive(drive, move |completions| shared.settle(completions))?;
+        let (shared, new) = (Arc::clone(&self.0), candidate.clone());
+        self.drive(drive, move |completions| shared.replace(number, new, id, completions))?;
         self.rejoin(number, candidate, drive)
     }
 

@@ -110,7 +110,7 @@ pub fn create(
     Ok(table)
 }
 
-fn record(
+pub(crate) fn record(
     plan: &Plan,
     member: &Candidate,
     block_bytes: u32,

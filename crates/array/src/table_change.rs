@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use sanwire_buffer::Slices;
-use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Started, Store};
+use sanwire_store::{Completion, CompletionQueue, ErrorKind, Outcome, Request, Started, Store, StoreError};
 
+use crate::drive::Candidate;
 use crate::label::{self, Label, Standing, Table};
 use crate::locks::Guard;
 use crate::state::{Part, Shared, gone};
@@ -96,6 +97,42 @@ impl Shared {
                 state.table.members[part.member].standing = Standing::In;
             }
             shared.settle_in_turn(turn, completions)
+        })
+    }
+
+    /// Another volume has the place of a member that is away, and lacks all; the labels of all say so.
+    pub(crate) fn replace(
+        self: &Arc<Self>,
+        number: usize,
+        new: Candidate,
+        id: [u8; 16],
+        completions: &CompletionQueue,
+    ) -> Started {
+        let shared = Arc::clone(self);
+        self.table_turn.with(0..1, completions, move |turn, completions| {
+            let label = {
+                let state = &mut *shared.lock();
+                // It came back meanwhile.
+                if state.members[number].store.is_some() || state.table.is_in(number) {
+                    return Started::Done(Err(StoreError::new(ErrorKind::Other, 0)));
+                }
+                let mut table = state.next_table(&[]);
+                let record = &mut table.members[number];
+                record.standing = Standing::Out { since: table.generation, is_whole: true };
+                (record.id, record.place) = (id, new.place);
+                Label { own: number, table }
+            };
+            // It has its label before the others know it: without it they do not take it.
+            write_label(&new.store, &label, completions).then(completions, move |end, completions| {
+                if let Err(error) = end {
+                    return Started::Done(Err(error));
+                }
+                {
+                    let state = &mut *shared.lock();
+                    state.former = Some(std::mem::replace(&mut state.table, label.table));
+                }
+                shared.settle_in_turn(turn, completions)
+            })
         })
     }
 

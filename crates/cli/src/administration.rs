@@ -15,7 +15,7 @@ use std::time::Duration;
 use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, SCHEMA, Secret};
 
 use self::tables::table_of;
-use crate::args::{self, Asked, AskingArgs, ContentCommand, ManageCommand, SettingsArgs, Switch};
+use crate::args::{self, Asked, AskingArgs, ContentCommand, CopiesCommand, ManageCommand, SettingsArgs, Switch};
 use crate::config::read_password;
 use crate::failure::misuse;
 use crate::{keys, output};
@@ -41,6 +41,10 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::RemoveVolume { name, force } => Request::RemoveVolume { name: name.clone(), force: *force },
         ManageCommand::ResizeVolume { name, size } => {
             Request::ResizeVolume { name: name.clone(), size: size.0.to_string() }
+        }
+        ManageCommand::Copies(CopiesCommand::ScrubVolume { name }) => Request::ScrubVolume { name: name.clone() },
+        ManageCommand::Copies(CopiesCommand::ReplaceMember { name, member, store }) => {
+            Request::ReplaceMember { name: name.clone(), member: *member, store: store.clone() }
         }
         ManageCommand::EjectVolume { name, force } => Request::EjectVolume { name: name.clone(), force: *force },
         ManageCommand::LoadVolume { name, store } => {

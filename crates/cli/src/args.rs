@@ -5,6 +5,7 @@ mod attach;
 mod bench;
 mod client;
 mod content;
+mod copies;
 mod ctl;
 mod device;
 mod key;
@@ -31,6 +32,7 @@ pub(crate) use client::{
     ClientArgs, CpArgs, CpEnd, DetachArgs, DiscoverArgs, InfoArgs, IscsiArgs, LeastSecurity, LsArgs,
 };
 pub(crate) use content::{ContentCommand, Switch};
+pub(crate) use copies::CopiesCommand;
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use key::{KeyArgs, KeyCommand};

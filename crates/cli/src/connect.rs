@@ -182,14 +182,24 @@ fn reach_options(args: &ReachArgs, server: &Server) -> anyhow::Result<ClientOpti
     if let Server::HyperScsi(_) | Server::Hdsp(_) = server {
         options.server_key = KnownServers::load()?.key_of(server);
     }
-    (options.connect_patience, options.reconnect_patience) = match args.wait {
-        None => (CONNECT_TIMEOUT, Some(OPERATION_TIMEOUT)),
-        Some(Patience::For(time)) => (time, Some(time)),
-        Some(Patience::Forever) => (Duration::MAX, None),
+    options.connect_patience = match args.wait {
+        None => CONNECT_TIMEOUT,
+        Some(Patience::For(time)) => time,
+        Some(Patience::Forever) => Duration::MAX,
     };
+    options.reconnect_patience = patience(args);
     options.links = args.links.0.clone();
     options.name_servers.clone_from(&args.name_server);
     Ok(options)
+}
+
+/// How long operations wait for a server that is away; `None`: for as long as it takes.
+pub(crate) fn patience(args: &ReachArgs) -> Option<Duration> {
+    match args.wait {
+        None => Some(OPERATION_TIMEOUT),
+        Some(Patience::For(time)) => Some(time),
+        Some(Patience::Forever) => None,
+    }
 }
 
 /// Options that the protocol of the server does not have are a mistake: whoever gave them relies on what is not done.

@@ -12,6 +12,7 @@ use sanwire_remote::volume::{Access, VolumeKind};
 use sanwire_store::kind;
 
 use crate::args::ClientArgs;
+use crate::commands::discover::find_volumes;
 use crate::connect;
 
 /// What a client of another server is told unless its volume says more: the same as one on the command line.
@@ -25,7 +26,7 @@ struct Usual {
 pub(crate) fn register() {
     sanwire_store_file::register();
     kind::register(&NbdKind);
-    kind::register(&ArrayKind);
+    kind::register(&ArrayKind { discover: find_volumes, options });
     kind::register(&RbdKind);
     kind::register(&VolumeKind { options });
 }

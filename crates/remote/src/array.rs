@@ -1,8 +1,10 @@
 //! Arrays as stores: members are opened wherever they are, and kept the same while the array is in use.
 
+mod discovery;
 mod keeper;
 mod kind;
 mod members;
 
+pub use discovery::{Discover, Discovered, FoundVolume};
 pub use kind::ArrayKind;
-pub use members::{Members, drive, fresh};
+pub use members::{Members, drive, fresh, step};

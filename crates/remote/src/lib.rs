@@ -7,4 +7,5 @@
 
 pub mod array;
 pub mod nbd;
+pub mod store_volume;
 pub mod volume;

@@ -219,6 +219,11 @@ impl RemoteStore {
     }
 }
 
+/// The NAA name of a volume, by which it is known over all wires.
+pub(crate) fn naa_of(url: &Url, options: &ClientOptions) -> Option<u64> {
+    connect(url, options, Exclusive::No).ok()?.1.info().naa
+}
+
 fn connect(url: &Url, options: &ClientOptions, exclusive: Exclusive) -> Result<(Client, Volume), RemoteError> {
     let mut client = Client::connect(url, options)?;
     let volume = client.open(url.volume()?)?;

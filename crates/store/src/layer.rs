@@ -18,6 +18,7 @@ pub use split::SplitLayer;
 pub use thick::ThickLayer;
 
 use crate::completion::CompletionQueue;
+use crate::copies::Copies;
 use crate::counts::RemoteCount;
 use crate::request::{Capabilities, Geometry, Request, Space, Started, Store};
 use crate::resize::ResizeError;
@@ -80,6 +81,10 @@ impl<L: Layer> Store for Over<L> {
 
     fn remote(&self) -> Option<RemoteCount> {
         self.below.remote()
+    }
+
+    fn copies(&self) -> Option<&dyn Copies> {
+        self.below.copies()
     }
 
     fn retire(&self) {

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod completion;
+mod copies;
 mod counts;
 mod course;
 mod error;
@@ -27,6 +28,7 @@ mod spec;
 mod unavailable_policy;
 
 pub use completion::{Completer, CompletionQueue, Pending};
+pub use copies::{Copies, CopiesError};
 pub use counts::{ErrorCounts, RemoteCount, RemoteCounter, RemoteRequest};
 pub use course::{Course, Layered, Operation};
 pub use error::{Access, ErrorKind, StoreError};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sanwire_buffer::{Frame, Slices};
 
 use crate::completion::{CompletionQueue, Pending};
+use crate::copies::Copies;
 use crate::counts::RemoteCount;
 use crate::course::Layered;
 use crate::error::{ErrorKind, StoreError};
@@ -239,6 +240,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// How much space it takes and could take; `None` when it is not thin, or cannot tell. It asks the kernel, but no medium.
     fn space(&self) -> Option<Space> {
+        None
+    }
+
+    /// What can be done with its copies, where it keeps several.
+    fn copies(&self) -> Option<&dyn Copies> {
         None
     }
 

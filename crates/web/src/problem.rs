@@ -22,6 +22,7 @@ const STATUSES: &[(&str, StatusCode)] = &[
     ("configuration-invalid", StatusCode::UNPROCESSABLE_ENTITY),
     ("content-exists", StatusCode::CONFLICT),
     ("content-protected", StatusCode::CONFLICT),
+    ("copies-refused", StatusCode::CONFLICT),
     ("defect", StatusCode::INTERNAL_SERVER_ERROR),
     ("http-begun", StatusCode::CONFLICT),
     ("http-off", StatusCode::CONFLICT),

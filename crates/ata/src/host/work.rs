@@ -81,7 +81,8 @@ impl Host {
     /// A disk that is called so.
     #[must_use]
     pub fn new(name: &str, disk: IdentifyDevice) -> Option<Host> {
-        let identity = Identity::new(name, fingerprint(&disk)).ok()?;
+        // Over whichever wire one comes to a disk, its name is this.
+        let identity = Identity::new(name, fingerprint(&disk)).ok()?.with_naa(disk.world_wide_name);
         Some(Host { disk, identity })
     }
 

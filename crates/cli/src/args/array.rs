@@ -7,6 +7,7 @@ use sanwire_core::Size;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  sanwire array create data --mirror hs+ip://box1/disk hs+eth://box2/disk\n  \
                         sanwire serve --volume d=array:data,member=hs+ip://box1/disk\n  \
+                        sudo sanwire attach array:data\n  \
                         sanwire array show hs+ip://box1/disk\n  \
                         sanwire array replace data 2 hs+ip://box3/disk --member hs+ip://box1/disk\n\n\
                         A STORE is written as for --volume: a URL, file:PATH, a block device. All but create and show \
@@ -42,6 +43,16 @@ pub(crate) enum ArrayCommand {
         /// A member that is there; may be given several times
         #[arg(long = "member", value_name = "STORE", required = true)]
         members: Vec<String>,
+    },
+    /// Take all that the members have room for, after they have become longer, and other volumes behind them
+    Grow {
+        /// The array and its members
+        #[command(flatten)]
+        array: UseArgs,
+        /// A volume that comes behind the others, of an array whose parts stand one behind the other; all that it holds is lost. Of
+        /// mirrors as many at once as hold the same
+        #[arg(long = "add", value_name = "STORE")]
+        added: Vec<String>,
     },
     /// Take what is there for the array, though the members that are missing may have newer content, which is lost then
     Force(UseArgs),

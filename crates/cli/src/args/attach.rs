@@ -16,10 +16,13 @@ use super::ClientArgs;
   sudo sanwire attach hs+eth://eth0/storage/disk0 --wait forever
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --socket /tmp/disk0.sock
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --listen 127.0.0.1:10809
+  sudo sanwire attach array:data
   sudo sanwire attach --save data hs+ip://storage/disk0 --password-file /etc/sanwire/password
   sudo sanwire attach data")]
 pub(crate) struct AttachArgs {
     /// The volume, or the name of an entry of the file of attachments, which says the volume and the options
+    ///
+    /// An array is written as for `serve --volume`: array:NAME, with member=URL for what its labels do not lead to, or discover=URL for whom to ask.
     #[arg(value_name = "URL|NAME", required_unless_present = "check")]
     pub(crate) what: Option<Attachable>,
 
@@ -126,11 +129,13 @@ pub(crate) enum AttachKind {
     Nbd,
 }
 
-/// What can be attached: text with `://` in it is a URL, other text the name of an entry.
+/// What can be attached: text that begins with `array:` is an array, other text with `://` in it a URL, and the rest the name of an entry.
 #[derive(Clone, Debug)]
 pub(crate) enum Attachable {
     /// A volume.
     Volume(Url),
+    /// An array, as it is written as a store.
+    Array(String),
     /// An entry.
     Entry(EntryName),
 }
@@ -139,7 +144,9 @@ impl FromStr for Attachable {
     type Err = AttachableError;
 
     fn from_str(text: &str) -> Result<Self, AttachableError> {
-        if Url::is_meant_by(text) {
+        if text.starts_with("array:") {
+            Ok(Attachable::Array(text.to_owned()))
+        } else if Url::is_meant_by(text) {
             Ok(Attachable::Volume(text.parse()?))
         } else {
             Ok(Attachable::Entry(text.parse()?))

@@ -10,7 +10,7 @@ use sanwire_server::{Compression, PortState};
 use sanwire_store::{SpecError, VolumeSpec};
 
 use super::client::seconds;
-use super::{AuditArgs, ContentCommand, EventsArgs, ReachArgs, Switch};
+use super::{AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, Switch};
 use crate::failure::misuse;
 
 /// `sanwire manage`.
@@ -104,6 +104,9 @@ pub(crate) enum ManageCommand {
         /// The new size, like 20G
         size: Size,
     },
+    /// Have the copies of arrays looked after.
+    #[command(flatten)]
+    Copies(CopiesCommand),
     /// Eject the medium of a drive (type=optical) or of a removable volume
     EjectVolume {
         /// The volume's name

@@ -50,7 +50,7 @@ pub(crate) struct ServeArgs {
     ///
     /// STORE is ram:SIZE, null:SIZE (for measuring the protocol), none: (with type=optical: no disc yet), file:PATH (with size=SIZE it is made, sparse, when
     /// absent), pool:[POOL] (a file in that pool, made when absent), the absolute path of a block device, nbd:PATH or nbd:HOST:PORT[/EXPORT] (an NBD server's export),
-    /// rbd:POOL/IMAGE (a Ceph RBD image) or the URL of another server's volume. Keys: type=disk|optical (a drive with that disc in it), size=SIZE, grow, block=512|4096, readonly, removable,
+    /// rbd:POOL/IMAGE (a Ceph RBD image), array:NAME (made by `sanwire array`) or the URL of another server's volume. Keys: type=disk|optical (a drive with that disc in it), size=SIZE, grow, block=512|4096, readonly, removable,
     /// security=LEVEL, compression=off, when-full=wait:TIME and when-gone=wait:TIME (commands wait for their store), protected (its content is neither deleted nor rolled back), thick (no space is given back), direct (past the page cache), delay=[WHICH:]TIME and error=RULE (for tests), seed=NUMBER.
     #[arg(long = "volume", value_name = "NAME=STORE[,KEY[=VALUE]]...")]
     pub(crate) volumes: Vec<VolumeSpec>,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use sanwire_array::{Arrangement, Array, Plan, Standing, Table, create};
+use sanwire_array::{Arrangement, Array, ArrayError, Plan, Standing, Table, create, grow};
 use sanwire_core::Size;
-use sanwire_remote::array::{Members, drive, fresh};
+use sanwire_remote::array::{Members, drive, fresh, step};
 use sanwire_remote::volume::{release_all, respect_own};
-use sanwire_store::{CompletionQueue, Outcome, Started};
+use sanwire_store::{CompletionQueue, Request, Started, Store};
 
 use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
 use crate::failure::misuse;
@@ -32,6 +32,7 @@ fn work(args: &ArrayArgs) -> anyhow::Result<String> {
         ArrayCommand::Show { stores } => show(stores),
         ArrayCommand::Scrub(args) => scrub(args),
         ArrayCommand::Replace { name, number, store, members } => replace(name, *number, store, members),
+        ArrayCommand::Grow { array, added } => grow_by(array, added),
         ArrayCommand::Force(args) => force(args),
     }
 }
@@ -48,26 +49,37 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
     let chunk_bytes = u32::try_from(args.chunk.0).map_err(|_| misuse("a chunk has 4K to 1M"))?;
     let arrangement = if args.stripe { Arrangement::Stripe { chunk_bytes } } else { Arrangement::Concat };
     let plan = Plan { name: args.name.clone(), arrangement, copies, force: args.force };
-    let members = Members::open_only(&args.stores, true);
-    if let Some((text, why)) = members.failures.first() {
-        anyhow::bail!("{text} cannot be opened: {why}");
-    }
-    let mut failure = None;
-    let id = || {
-        fresh().unwrap_or_else(|error| {
-            failure = Some(error);
-            [0; 16]
-        })
-    };
-    let table = create(&plan, &members.candidates, id, &mut drive);
-    failure.map_or(Ok(()), Err)?;
-    let table = table?;
+    let members = open_all(&args.stores)?;
+    let table = with_ids(|id| create(&plan, &members.candidates, id, &mut drive))?;
     Ok(format!(
         "array {} is made, of {}\n{}",
         table.name,
         Size(table.layout().length_bytes()),
         describe(&table, &BTreeMap::new())
     ))
+}
+
+/// All of these, or none.
+fn open_all(stores: &[String]) -> anyhow::Result<Members> {
+    let members = Members::open_only(stores, true);
+    match members.failures.first() {
+        Some((text, why)) => anyhow::bail!("{text} cannot be opened: {why}"),
+        None => Ok(members),
+    }
+}
+
+/// Does what takes identities that nothing has had, as long as there are such.
+fn with_ids(work: impl FnOnce(&mut dyn FnMut() -> [u8; 16]) -> Result<Table, ArrayError>) -> anyhow::Result<Table> {
+    let mut failure = None;
+    let mut id = || {
+        fresh().unwrap_or_else(|error| {
+            failure = Some(error);
+            [0; 16]
+        })
+    };
+    let made = work(&mut id);
+    failure.map_or(Ok(()), Err)?;
+    Ok(made?)
 }
 
 fn show(stores: &[String]) -> anyhow::Result<String> {
@@ -161,6 +173,27 @@ fn replace(name: &str, number: usize, store: &str, members: &[String]) -> anyhow
     Ok(format!("member {number} of array {name} is {store} now, and has all\n{}", state(&array)))
 }
 
+fn grow_by(UseArgs { name, stores }: &UseArgs, added: &[String]) -> anyhow::Result<String> {
+    let members = Members::open(name, stores);
+    let array = members.assemble(name, false)?;
+    bring_up_to_date(&array)?;
+    // Only then it is known that nothing differs.
+    let flushed = array.clone();
+    drive(Box::new(move |completions| flushed.start(Request::Flush, completions))).context("a member failed")?;
+    tidy(&array)?;
+    let before_bytes = array.table().layout().length_bytes();
+    drop(array);
+    let others = open_all(added)?;
+    let table = with_ids(|id| grow(name, &members.candidates, &others.candidates, id, &mut drive))?;
+    let after_bytes = table.layout().length_bytes();
+    Ok(format!(
+        "array {name} has {} now, {} before\n{}",
+        Size(after_bytes),
+        Size(before_bytes),
+        describe(&table, &BTreeMap::new())
+    ))
+}
+
 fn force(UseArgs { name, stores }: &UseArgs) -> anyhow::Result<String> {
     let array = assemble(name, stores, true)?;
     tidy(&array)?;
@@ -178,7 +211,7 @@ fn state(array: &Array) -> String {
 
 /// Copies until all members that are there have all.
 fn bring_up_to_date(array: &Array) -> anyhow::Result<()> {
-    while step(array, Array::resync)? {}
+    run_out(|completions| array.resync(completions))?;
     match array.members().iter().position(|member| member.is_present && member.behind_bytes > 0) {
         Some(at) => anyhow::bail!("member {} could not be brought up to date", at + 1),
         None => Ok(()),
@@ -186,23 +219,13 @@ fn bring_up_to_date(array: &Array) -> anyhow::Result<()> {
 }
 
 fn tidy(array: &Array) -> anyhow::Result<()> {
-    while step(array, Array::tidy)? {}
-    Ok(())
+    run_out(|completions| array.tidy(completions))
 }
 
-fn step(array: &Array, begin: fn(&Array, &CompletionQueue) -> Option<Started>) -> anyhow::Result<bool> {
-    let mut has_begun = false;
-    let own = array.clone();
-    let end = sanwire_store::drive(
-        |completions| match begin(&own, completions) {
-            Some(started) => {
-                has_begun = true;
-                started
-            }
-            None => Started::Done(Ok(Outcome::Done)),
-        },
-        sanwire_store_file::blocking::perform,
-    );
-    end.context("a member failed")?;
-    Ok(has_begun)
+/// Drives one step after the other, as long as there is one.
+fn run_out(begin: impl Fn(&CompletionQueue) -> Option<Started>) -> anyhow::Result<()> {
+    while let Some(end) = step(&begin) {
+        end.context("a member failed")?;
+    }
+    Ok(())
 }

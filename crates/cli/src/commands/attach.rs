@@ -1,5 +1,6 @@
 //! `sanwire attach`.
 
+mod array;
 mod metrics;
 
 use std::fmt::Write;
@@ -16,7 +17,8 @@ use sanwire_attach::{
     AttachError, Attachment, DeviceName, FuseOptions, Kind, Latch, NbdAddress, NbdClients, Record, Registry, Telling,
     attach_fuse, serve_nbd,
 };
-use sanwire_initiator::{ClientOptions, Url, Volume};
+use sanwire_core::Outages;
+use sanwire_initiator::{ClientOptions, ConnectionLook, Url, Volume};
 
 use self::metrics::Watched;
 use super::{attachments, device, info, status};
@@ -38,10 +40,11 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
         return attachments::save(args, name);
     }
     match &args.what {
-        Some(Attachable::Volume(_)) if args.config.is_some() => {
+        Some(Attachable::Volume(_) | Attachable::Array(_)) if args.config.is_some() => {
             Err(misuse("--config is the file of entries: give the name of one, in place of a URL"))
         }
         Some(Attachable::Volume(url)) => attach(url, &args.options, args.preempt),
+        Some(Attachable::Array(text)) => array::attach(text, &args.options, args.preempt),
         Some(Attachable::Entry(name)) => {
             let Entry { url, options } = attachments::entry(args, name)?;
             attach(&url, &options, args.preempt)
@@ -75,12 +78,36 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
     }
     warn_of_writer(&connection, &volume, args)?;
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
+    let (looker, outages) = (connection.looker(), connection.outages());
+    let background = connection.run_in_background()?;
+    let named = Named { shown: url.to_string(), place: place_name(url, name) };
+    let look = move || looker.look(status::CONNECTION_PATIENCE);
+    let result = stay(&named, args, volume, &registry, (look, outages));
+    background.leave(args.exclusive);
+    result
+}
+
+/// What is attached.
+struct Named {
+    /// As it is written.
+    shown: String,
+    /// As one file name, so that equal names of two servers do not meet.
+    place: String,
+}
+
+/// Has the volume here, until it is detached. `look` tells how what is behind it is.
+fn stay(
+    named: &Named,
+    args: &AttachOptions,
+    volume: Volume,
+    registry: &Registry,
+    (look, outages): (impl Fn() -> Option<ConnectionLook> + Send + 'static, Arc<Outages>),
+) -> anyhow::Result<()> {
     // The volume is attached also where that cannot be told.
     let clients = NbdClients::default();
     let counted = (args.kind == AttachKind::Nbd).then(|| clients.clone());
-    let telling = registry.telling(status::teller(connection.looker(), volume.looker(), counted));
+    let telling = registry.telling(status::teller(look, volume.looker(), counted));
     let telling = telling.inspect_err(|error| tracing::warn!("`sanwire status` will not see how it is: {error}")).ok();
-    let outages = connection.outages();
     if let Some(address) = args.metrics {
         let serving = metrics::serve(address, Watched::new(&volume, Arc::clone(&outages)));
         serving.map_err(|error| {
@@ -88,15 +115,14 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
             anyhow::Error::from(error).context(format!("cannot tell metrics at {address}{advice}"))
         })?;
     }
-    let shown = url.to_string();
+    let shown = named.shown.clone();
     outages.watch(move |is_gone| match is_gone {
         true => service::status(&format!("{shown} is attached; its server is away, and what is asked of it waits")),
         false => service::status(&format!("{shown} is attached; its server is back")),
     });
-    let background = connection.run_in_background()?;
     let stop = Latch::new().context("cannot make a socket pair")?;
     let stopper = stop.clone();
-    let given_up = url.to_string();
+    let given_up = named.shown.clone();
     let stop_now = move || {
         service::stopping();
         stopper.set();
@@ -109,12 +135,10 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
         log::end();
     };
     signals::on_detach(stop_now, give_up).context("cannot catch signals")?;
-    let result = match args.kind {
-        AttachKind::Fuse => fuse((url, name), args, volume, (&registry, telling.as_ref()), &stop),
-        AttachKind::Nbd => nbd((url, name), args, volume, (&registry, telling.as_ref()), (stop, clients)),
-    };
-    background.leave(args.exclusive);
-    result
+    match args.kind {
+        AttachKind::Fuse => fuse(named, args, volume, (registry, telling.as_ref()), &stop),
+        AttachKind::Nbd => nbd(named, args, volume, (registry, telling.as_ref()), (stop, clients)),
+    }
 }
 
 /// Whether the volume becomes a block device.
@@ -187,6 +211,10 @@ fn heed_hangups(args: &AttachOptions, connection: &Connection, options: ClientOp
 /// Options of one kind, or protocol, with the other are a mistake.
 pub(super) fn check(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     connect::check_protocol(&args.client, &url.server)?;
+    check_kind(args)
+}
+
+fn check_kind(args: &AttachOptions) -> anyhow::Result<()> {
     match args.kind {
         AttachKind::Fuse if args.socket.is_some() || args.listen.is_some() => {
             Err(misuse("--socket and --listen are for --as nbd: add that, or leave them out"))
@@ -198,11 +226,8 @@ pub(super) fn check(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     }
 }
 
-/// What is attached: the URL, and the volume's name in it.
-type Named<'a> = (&'a Url, &'a str);
-
 fn fuse(
-    (url, name): Named<'_>,
+    named: &Named,
     args: &AttachOptions,
     volume: Volume,
     (registry, telling): (&Registry, Option<&Telling>),
@@ -214,7 +239,7 @@ fn fuse(
             return Err(misuse(format!("{shown} is the mount point of another attachment: choose another one")));
         }
         Some(directory) => directory.clone(),
-        None => free_place(registry, &runtime_place("volumes")?.join(place_name(url, name))),
+        None => free_place(registry, &runtime_place("volumes")?.join(&named.place)),
     };
     let block_device = is_block_device(args);
     let info = volume.info();
@@ -229,17 +254,17 @@ fn fuse(
         name: name.map(|name| name.path().to_owned()),
     };
     // Before anything else takes time: what is not recorded nobody could remove if this process died meanwhile.
-    let listing = registry.add(&listed(url, &info.name, kind(None), telling)?)?;
+    let listing = registry.add(&listed(named, &info.name, kind(None), telling)?)?;
     let device = attachment.device.as_deref();
     let device_name = device.and_then(|device| DeviceName::give(&info.server, &info.name, device, &attachment.file));
     if device_name.is_some() {
-        listing.update(&listed(url, &info.name, kind(device_name.as_ref()), telling)?)?;
+        listing.update(&listed(named, &info.name, kind(device_name.as_ref()), telling)?)?;
     }
     let mut shown = attachment.device.as_ref().unwrap_or(&attachment.file).display().to_string();
     if let Some(name) = &device_name {
         let _ = write!(shown, "\nwhose name is {}", name.path().display());
     }
-    tell(url, &shown)?;
+    tell(named, &shown)?;
     attachment.wait(stop);
     let result = detach_patiently(&mut attachment);
     drop((device_name, listing));
@@ -280,7 +305,7 @@ fn detach_patiently(attachment: &mut Attachment) -> anyhow::Result<()> {
 }
 
 fn nbd(
-    (url, name): Named<'_>,
+    named: &Named,
     args: &AttachOptions,
     volume: Volume,
     (registry, telling): (&Registry, Option<&Telling>),
@@ -289,7 +314,7 @@ fn nbd(
     let address = match (args.listen, &args.socket) {
         (Some(address), _) => NbdAddress::Tcp(address),
         (None, Some(path)) => NbdAddress::Unix(std::path::absolute(path)?),
-        (None, None) => NbdAddress::Unix(runtime_place("nbd")?.join(format!("{}.sock", place_name(url, name)))),
+        (None, None) => NbdAddress::Unix(runtime_place("nbd")?.join(format!("{}.sock", named.place))),
     };
     let info = volume.info();
     let ended = Latch::new().context("cannot make a socket pair")?;
@@ -299,8 +324,8 @@ fn nbd(
         NbdAddress::Tcp(_) => None,
     };
     let shown = server.address().to_string();
-    let _listing = registry.add(&listed(url, &info.name, Kind::Nbd { socket, url: shown.clone() }, telling)?)?;
-    tell(url, &shown)?;
+    let _listing = registry.add(&listed(named, &info.name, Kind::Nbd { socket, url: shown.clone() }, telling)?)?;
+    tell(named, &shown)?;
     stop.wait();
     wait_for_clients(&clients, &shown);
     Ok(server.stop()?)
@@ -320,12 +345,13 @@ fn wait_for_clients(clients: &NbdClients, place: &str) {
 }
 
 /// What stands in the list of attachments.
-fn listed(url: &Url, name: &str, kind: Kind, telling: Option<&Telling>) -> anyhow::Result<Record> {
-    let record = Record::of_this_process(url.to_string(), kind)?;
+fn listed(named: &Named, name: &str, kind: Kind, telling: Option<&Telling>) -> anyhow::Result<Record> {
+    let record = Record::of_this_process(named.shown.clone(), kind)?;
     Ok(Record { name: Some(name.to_owned()), status: telling.map(|telling| telling.path().to_owned()), ..record })
 }
 
-fn tell(url: &Url, place: &str) -> anyhow::Result<()> {
+fn tell(named: &Named, place: &str) -> anyhow::Result<()> {
+    let url = &named.shown;
     let how_to_end = format!("Ctrl-C or `sanwire detach {url}` ends it.\n");
     let how_to_end = if io::stdout().is_terminal() { how_to_end.as_str() } else { "" };
     output::print(&format!("{url} is attached as\n{place}\n{how_to_end}"))?;

@@ -32,7 +32,7 @@ pub(crate) fn check(args: &AttachArgs) -> anyhow::Result<()> {
     let attachments = Attachments::read(args.config.as_deref())?;
     let names: Vec<&str> = match &args.what {
         Some(Attachable::Entry(name)) => vec![name.as_str()],
-        Some(Attachable::Volume(_)) => {
+        Some(Attachable::Volume(_) | Attachable::Array(_)) => {
             return Err(misuse("--check is for the entries of a file: give a name, or none"));
         }
         None => attachments.names().collect(),
@@ -99,7 +99,7 @@ fn saved(path: &Path, name: &EntryName, url: &Url, volume: &str, has_device: boo
 }
 
 /// The options that the command line has, as an entry has them.
-fn given() -> Vec<Given> {
+pub(super) fn given() -> Vec<Given> {
     let matches = Cli::command().get_matches_from(env::args_os());
     let Some(("attach", matches)) = matches.subcommand() else { return vec![] };
     let command = Entry::command();

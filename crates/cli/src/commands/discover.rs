@@ -1,5 +1,7 @@
 //! `sanwire discover`.
 
+mod members;
+
 use std::net::ToSocketAddrs;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +22,8 @@ use crate::connect::options;
 use crate::failure::misuse;
 use crate::known_servers::KnownServers;
 use crate::output;
+
+pub(crate) use members::find_volumes;
 
 /// Servers whose volumes are asked for at once.
 const ASKED_AT_ONCE: usize = 16;

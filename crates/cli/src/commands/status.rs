@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sanwire_attach::{NbdClients, Record, Registry};
 use sanwire_core::{Durations, Size};
-use sanwire_initiator::{Looker, OpDurations, VolumeLooker};
+use sanwire_initiator::{ConnectionLook, OpDurations, VolumeLooker};
 use serde_json::{Value, json};
 
 use super::device;
@@ -18,16 +18,16 @@ use crate::output;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long its connection has to tell that.
-const CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const CONNECTION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What an attachment tells of itself.
 pub(super) fn teller(
-    connection: Looker,
+    connection: impl Fn() -> Option<ConnectionLook> + Send + 'static,
     volume: VolumeLooker,
     clients: Option<NbdClients>,
 ) -> impl Fn() -> Value + Send + 'static {
     move || {
-        let ((counts, lost), look) = (volume.look(), connection.look(CONNECTION_PATIENCE));
+        let ((counts, lost), look) = (volume.look(), connection());
         let away_for = look.as_ref().and_then(|look| look.away_for);
         let state = match (&lost, &look) {
             (Some(_), _) => "lost",

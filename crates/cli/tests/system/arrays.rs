@@ -1,10 +1,12 @@
 //! Arrays over servers of different wires: members are killed one after the other, and nothing is lost.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Client, Process, Scratch, Server, pattern, port, wait_until};
+use crate::harness::{Client, Process, Scratch, Server, can_run, pattern, port, run, wait_until};
+use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const MEMBER_BYTES: usize = 24 << 20;
@@ -48,6 +50,15 @@ fn expect(client: &Client, scratch: &Scratch, url: &str, content: &[u8]) {
     let _ = fs::remove_file(&back);
     ok(client, &["cp", url, &back.display().to_string()]);
     assert!(fs::read(&back).expect("the copy") == content, "the array holds something else");
+}
+
+/// The same for the beginning of the volume.
+#[track_caller]
+fn expect_start(client: &Client, scratch: &Scratch, url: &str, content: &[u8]) {
+    let back = scratch.path("back.raw");
+    let _ = fs::remove_file(&back);
+    ok(client, &["cp", url, &back.display().to_string()]);
+    assert!(fs::read(&back).expect("the copy").starts_with(content), "the array holds something else");
 }
 
 fn times(server: &Server, what: &str) -> usize {
@@ -139,4 +150,131 @@ fn what_is_no_array_is_said() {
     );
     refused(&["array", "scrub", "data", &one], "no member of an array called data was found");
     assert!(Path::new(&scratch.text("one.img")).exists());
+}
+
+#[test]
+fn an_array_is_attached_by_the_host_that_assembles_it_and_outlives_a_server() {
+    let name = "an_array_is_attached_by_the_host_that_assembles_it_and_outlives_a_server";
+    if !can_run(name, &["fusermount3"]) {
+        return;
+    }
+    let (first, second, own) = (Scratch::new(), Scratch::new(), Scratch::new());
+    let (hs, iscsi) = (port(), port());
+    let mut one = member(&first, &format!("hs-ip:127.0.0.1:{hs}"));
+    let mut two = member(&second, &format!("iscsi:127.0.0.1:{iscsi}"));
+    let urls =
+        [format!("hs+ip://127.0.0.1:{hs}/disk"), format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0")];
+    let client = Client::new(&own, "client");
+    ok(&client, &["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
+    let here = |arguments: &[&str]| {
+        let mut command = client.command(arguments);
+        command.env("XDG_RUNTIME_DIR", own.path("."));
+        command
+    };
+    let array = format!("array:data,member={}", urls[1]);
+    let refused = run(here(&["attach", &array, "--exclusive"]), TIMEOUT);
+    assert!(refused.code == Some(2) && refused.stderr.contains("--exclusive is not for arrays"), "{refused:?}");
+    let place = own.text("mounted");
+    let attach = here(&["attach", &array, "--mount-point", &place, "--no-device"]);
+    let mut attached = Process::spawn("attach", attach, own.path("attach.log"));
+    wait_until("it is attached", TIMEOUT, || attached.log().contains("array:data is attached"));
+    let file = fs::read_dir(&place).expect("it is mounted").next().expect("a file").expect("its name").path();
+    assert_eq!(fs::metadata(&file).expect("the file").len(), SIZE_BYTES as u64);
+    // Nobody else has it meanwhile.
+    let other = Client::new(&own, "other").run(&["array", "scrub", "data", &urls[0]]);
+    assert!(other.code == Some(1) && other.stderr.contains("is reserved by client"), "{other:?}");
+    let content = pattern(5, SIZE_BYTES);
+    let write = |part: std::ops::Range<usize>| {
+        let opened = fs::OpenOptions::new().write(true).open(&file).expect("it is opened");
+        opened.write_all_at(&content[part.clone()], part.start as u64).expect("it is written");
+        opened.sync_all().expect("it is stable");
+    };
+    write(0..SIZE_BYTES / 2);
+    one.kill();
+    write(SIZE_BYTES / 2..SIZE_BYTES);
+    let is_out = format!("member 1 ({}) is out", urls[0]);
+    wait_until("it is said that the first is out", TIMEOUT, || attached.log().contains(&is_out));
+    one.restart();
+    wait_until("the first is back", TIMEOUT, || attached.log().matches("has all again").count() == 2);
+    assert!(fs::read(&file).expect("it is read") == content, "the array holds something else");
+    let detached = run(here(&["detach", "array:data"]), TIMEOUT);
+    assert!(detached.stdout.contains("array:data is detached"), "{detached:?}");
+    assert!(attached.wait(TIMEOUT).success(), "{}", attached.log());
+    let scrubbed = ok(&Client::new(&own, "other"), &["array", "scrub", "data", &urls[0]]);
+    assert!(scrubbed.contains("are the same"), "{scrubbed}");
+    for (server, scratch) in [(&mut one, &first), (&mut two, &second)] {
+        assert!(server.stop().success(), "{}", server.log());
+        assert!(data(scratch) == content, "a member differs");
+    }
+}
+
+#[test]
+fn a_member_is_replaced_and_copies_are_compared_while_the_array_is_served() {
+    let (first, second, third, front) = (Scratch::new(), Scratch::new(), Scratch::new(), Scratch::new());
+    let (ports, own) = ([port(), port(), port()], port());
+    let mut one = member(&first, &format!("hs-ip:127.0.0.1:{}", ports[0]));
+    let mut two = member(&second, &format!("hs-ip:127.0.0.1:{}", ports[1]));
+    let mut three = member(&third, &format!("hs-ip:127.0.0.1:{}", ports[2]));
+    let urls = ports.map(|port| format!("hs+ip://127.0.0.1:{port}/disk"));
+    let client = Client::new(&front, "client");
+    ok(&client, &["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
+    let control = ["--control".to_owned(), front.text("c.sock")];
+    let volumes = [format!("d=array:data,member={}", urls[0]), "plain=ram:1M".to_owned()];
+    let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let mut server = Server::start_on(&front, &[&format!("hs-ip:127.0.0.1:{own}")], &volumes, &control);
+    let url = format!("hs+ip://127.0.0.1:{own}/d");
+    let socket = front.path("c.sock");
+    wait_until("the copies are the same", TIMEOUT, || times(&server, "has all again") == 1);
+    let refused = ctl(&socket, &["scrub-volume", "plain"]);
+    assert!(refused.stderr.contains("it is no array"), "{refused:?}");
+    let refused = ctl(&socket, &["replace-member", "d", "2", &urls[2]]);
+    assert!(refused.stderr.contains("member 2 is there"), "{refused:?}");
+    let content = fill(&client, &front, &url, 6, || two.kill());
+    wait_until("the second is out", TIMEOUT, || times(&server, &format!("member 2 ({}) is out", urls[1])) == 1);
+    let replaced = ctl_ok(&socket, &["replace-member", "d", "2", &urls[2]]);
+    assert!(replaced.contains("is member 2 of d now"), "{replaced}");
+    wait_until("the third has all", TIMEOUT, || times(&server, "has all again") == 2);
+    assert!(ctl_ok(&socket, &["scrub-volume", "d"]).contains("are the same"));
+    // A copy that changes by itself.
+    let disk = fs::OpenOptions::new().write(true).open(third.path("disk.img")).expect("the member's file");
+    disk.write_all_at(&[0x55; 4096], (DATA_AT + (9 << 20)) as u64).expect("it is written");
+    let scrubbed = ctl_ok(&socket, &["scrub-volume", "d"]);
+    assert!(scrubbed.contains("1 pieces of up to 256 KiB of d differed"), "{scrubbed}");
+    assert!(ctl_ok(&socket, &["scrub-volume", "d"]).contains("are the same"));
+    expect(&client, &front, &url, &content);
+    assert!(server.stop().success(), "{}", server.log());
+    for (server, scratch) in [(&mut one, &first), (&mut three, &third)] {
+        assert!(server.stop().success(), "{}", server.log());
+        assert!(data(scratch) == content, "a member differs");
+    }
+}
+
+#[test]
+fn an_array_grows_with_its_last_member_and_by_others() {
+    let (scratch, own) = (Scratch::new(), port());
+    let client = Client::new(&scratch, "client");
+    let new = |name: &str| format!("file:{},size=8M", scratch.text(name));
+    let there = |name: &str| format!("file:{}", scratch.text(name));
+    ok(&client, &["array", "create", "data", "--concat", &new("one.img"), &new("two.img")]);
+    let refused = client.run(&["array", "grow", "data", &there("one.img"), &there("two.img")]);
+    assert!(refused.stderr.contains("have no more room than it takes"), "{refused:?}");
+    let volume = format!("d=array:data,member={},member={}", there("one.img"), there("two.img"));
+    let (wire, url) = (format!("hs-ip:127.0.0.1:{own}"), format!("hs+ip://127.0.0.1:{own}/d"));
+    let (image, content) = (scratch.text("image.raw"), pattern(8, 12 << 20));
+    fs::write(&image, &content).expect("an image");
+    let mut server = Server::start_on(&scratch, &[&wire], &[&volume], &[]);
+    ok(&client, &["cp", "--overwrite", &image, &url]);
+    assert!(server.stop().success(), "{}", server.log());
+    let longer = fs::OpenOptions::new().write(true).open(scratch.path("two.img")).expect("the member");
+    longer.set_len(12 << 20).expect("it is longer");
+    let grown =
+        ok(&client, &["array", "grow", "data", &there("one.img"), &there("two.img"), "--add", &new("three.img")]);
+    assert!(grown.contains("has 22 MiB now, 12 MiB before"), "{grown}");
+    let mut server = Server::start_on(&scratch, &[&wire], &[&volume], &[]);
+    expect_start(&client, &scratch, &url, &content);
+    let all = pattern(9, SIZE_BYTES);
+    fs::write(&image, &all).expect("an image");
+    ok(&client, &["cp", "--overwrite", &image, &url]);
+    expect(&client, &scratch, &url, &all);
+    assert!(server.stop().success(), "{}", server.log());
 }

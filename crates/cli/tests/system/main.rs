@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod aoe;
+mod array_wires;
 mod arrays;
 mod attachments;
 mod capture;

@@ -7,10 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_array::{Array, MemberStatus, Standing};
-use sanwire_store::{Capabilities, CompletionQueue, Geometry, Request, Started, Store};
-use sanwire_store_file::blocking;
+use sanwire_store::{Capabilities, CompletionQueue, Copies, CopiesError, Geometry, Request, Started, Store};
 
-use super::members::put_back;
+use super::members::{again, drive, fresh, open_member, put_back, step};
 
 /// How often is looked for what is to be done.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -19,25 +18,28 @@ const SEARCH_PERIOD: Duration = Duration::from_secs(5);
 /// How long the end of an array in use is waited for.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How members are written, where that differs from what the labels say.
+type Texts = Arc<Mutex<Vec<(usize, String)>>>;
+
 /// An array in use, with the thread that keeps its members the same until this is dropped.
 #[derive(Debug)]
 pub(super) struct KeptArray {
     array: Array,
+    texts: Texts,
     is_abandoned: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
     ended: Mutex<Receiver<()>>,
 }
 
 impl KeptArray {
-    /// `texts`: how its members are written, where that differs from what the labels say.
     pub(super) fn new(array: Array, texts: Vec<(usize, String)>) -> std::io::Result<KeptArray> {
         let (stop, stopped) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let is_abandoned = Arc::<AtomicBool>::default();
+        let (is_abandoned, texts): (Arc<AtomicBool>, Texts) = (Arc::default(), Arc::new(Mutex::new(texts)));
         let mut keeper = Keeper {
             array: array.clone(),
             is_abandoned: Arc::clone(&is_abandoned),
-            texts,
+            texts: Arc::clone(&texts),
             known: array.members(),
             searched: Instant::now(),
         };
@@ -46,7 +48,7 @@ impl KeptArray {
             keeper.run(&stopped);
             drop((keeper, end));
         })?;
-        Ok(KeptArray { array, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
+        Ok(KeptArray { array, texts, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
     }
 }
 
@@ -72,9 +74,39 @@ impl Store for KeptArray {
         self.array.start(request, completions)
     }
 
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(self)
+    }
+
     fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
         self.array.abandon();
+    }
+}
+
+impl Copies for KeptArray {
+    fn scrub(&self) -> Result<u64, CopiesError> {
+        let different = self.array.scrub(&mut drive).map_err(|error| CopiesError(error.into()))?;
+        // What differs is known to nobody when this process ends, so it is copied before anything is said.
+        while different > 0
+            && let Some(end) = step(|completions| self.array.resync(completions))
+        {
+            end.map_err(|error| CopiesError(error.into()))?;
+        }
+        Ok(different)
+    }
+
+    fn replace(&self, member: usize, store: &str) -> Result<(), CopiesError> {
+        let count = self.array.members().len();
+        let number = member.checked_sub(1).filter(|number| *number < count);
+        let number = number.ok_or_else(|| CopiesError(format!("it has members 1 to {count}").into()))?;
+        let candidate = open_member(store).map_err(|error| CopiesError(error.into()))?;
+        let id = fresh().map_err(|error| CopiesError(error.into()))?;
+        self.array.replace(number, &candidate, id, &mut drive).map_err(|error| CopiesError(error.into()))?;
+        let texts = &mut *self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        texts.retain(|(of, _)| *of != number);
+        texts.push((number, again(store)));
+        Ok(())
     }
 }
 
@@ -82,7 +114,7 @@ struct Keeper {
     array: Array,
     /// Nothing more is to be done on the members.
     is_abandoned: Arc<AtomicBool>,
-    texts: Vec<(usize, String)>,
+    texts: Texts,
     /// What was told of the members last.
     known: Vec<MemberStatus>,
     searched: Instant,
@@ -118,21 +150,10 @@ impl Keeper {
         if self.is_abandoned.load(Ordering::Relaxed) {
             return Step::Nothing;
         }
-        let mut has_begun = false;
-        let end = sanwire_store::drive(
-            |completions| match begin(&self.array, completions) {
-                Some(started) => {
-                    has_begun = true;
-                    started
-                }
-                None => Started::Done(Ok(sanwire_store::Outcome::Done)),
-            },
-            blocking::perform,
-        );
-        match (has_begun, end) {
-            (false, _) => Step::Nothing,
-            (true, Ok(_)) => Step::Done,
-            (true, Err(_)) => Step::Failed,
+        match step(|completions| begin(&self.array, completions)) {
+            None => Step::Nothing,
+            Some(Ok(_)) => Step::Done,
+            Some(Err(_)) => Step::Failed,
         }
     }
 
@@ -142,7 +163,10 @@ impl Keeper {
             if self.is_abandoned.load(Ordering::Relaxed) {
                 return;
             }
-            let own = self.texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone());
+            let own = {
+                let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+                texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone())
+            };
             let text = own.unwrap_or(member.place);
             if let Err(error) = put_back(&self.array, number, &text) {
                 tracing::debug!("array {}: member {} ({text}) stays out: {error}", self.name(), number + 1);

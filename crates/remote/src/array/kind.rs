@@ -1,24 +1,41 @@
-//! How an array is written as a store: `array:NAME,member=STORE`, with a `member` for one of them at least.
+//! How an array is written as a store: `array:NAME`, with a `member=STORE` for what is not found, and `discover=URL` for whom to ask.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use sanwire_array::ArrayError;
+use sanwire_initiator::Url;
 use sanwire_store::kind::{Backing, Likeness, Place, StoreKind};
 use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
 
+use super::discovery::{Discover, Discovery, Sought};
 use super::keeper::KeptArray;
 use super::members::{AssembleError, Members, member_spec};
+use crate::volume::MakeOptions;
 
 /// Arrays of volumes wherever they are.
-pub struct ArrayKind;
+pub struct ArrayKind {
+    /// Asks servers for volumes.
+    pub discover: Discover,
+    /// Makes the options of each client.
+    pub options: MakeOptions,
+}
 
-#[derive(Debug)]
 struct ArrayBacking {
     name: String,
     /// The same, as it is told.
     place: String,
     members: Vec<String>,
+    /// Whom to ask for others; `None`: nobody.
+    places: Option<Vec<Url>>,
+    discovery: Discovery,
+}
+
+impl fmt::Debug for ArrayBacking {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ArrayBacking").field("place", &self.place).finish_non_exhaustive()
+    }
 }
 
 impl StoreKind for ArrayKind {
@@ -27,11 +44,11 @@ impl StoreKind for ArrayKind {
     }
 
     fn form(&self) -> &'static str {
-        "array:NAME,member=STORE"
+        "array:NAME"
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["member"]
+        &["member", "discover"]
     }
 
     fn lacks(&self, key: &str) -> &'static str {
@@ -46,23 +63,32 @@ impl StoreKind for ArrayKind {
         if name.is_empty() {
             return Err(written.is_no_store());
         }
-        if members.is_empty() {
-            return Err(SpecError::NotHere {
-                key: "array:",
-                reason: "it is found by its members: name one of them at least, like member=hs+ip://HOST/VOLUME",
-            });
-        }
         if written.block_bytes().is_some() {
             return Err(SpecError::NotHere { key: "block", reason: "an array has the blocks that its members have" });
         }
         members.iter().try_for_each(|member| member_spec(member, true).map(drop))?;
-        Ok(Arc::new(ArrayBacking { place: format!("array:{name}"), name, members }))
+        let places = written.values("discover").iter().map(|text| {
+            let expected =
+                "the URL of a server or of an Ethernet, like iscsi://HOST, hs+ip://HOST, hdsp://IF or aoe://IF";
+            let is_wrong = || SpecError::Value { key: "discover", value: text.clone(), expected };
+            text.parse::<Url>().ok().filter(|url| url.volume.is_none()).ok_or_else(is_wrong)
+        });
+        let places: Vec<Url> = places.collect::<Result<_, _>>()?;
+        let places = (members.is_empty() || !places.is_empty()).then_some(places);
+        let discovery = Discovery { discover: self.discover, options: self.options };
+        Ok(Arc::new(ArrayBacking { place: format!("array:{name}"), name, members, places, discovery }))
     }
 }
 
 impl Backing for ArrayBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
-        let members = Members::open(&self.name, &self.members);
+        let seek = |places: &Vec<Url>| self.discovery.seek(&self.name, &self.members, places);
+        let Sought { texts, told } = self.places.as_ref().map(seek).unwrap_or_default();
+        let texts: Vec<String> = self.members.iter().cloned().chain(texts).collect();
+        let mut members = Members::open(&self.name, &texts);
+        if !told.is_empty() {
+            members.tell(&told);
+        }
         let texts = members.texts(&self.name);
         let failed = |source: Box<dyn std::error::Error + Send + Sync>, is_away| OpenError::Elsewhere {
             store: self.place.clone(),
@@ -78,8 +104,9 @@ impl Backing for ArrayBacking {
                     ..
                 }
             );
-            failed(Box::new(error), is_away && !members.failures.is_empty())
+            failed(Box::new(error), is_away && (self.places.is_some() || !members.failures.is_empty()))
         })?;
+        members.warn_of_unguarded(&self.name);
         let kept = KeptArray::new(array, texts).map_err(|error| failed(Box::new(error), false))?;
         Ok((kept.into_store(), None))
     }
@@ -90,7 +117,11 @@ impl Backing for ArrayBacking {
 
     fn compare(&self, other: &dyn Backing) -> Likeness {
         match (other as &dyn Any).downcast_ref::<Self>() {
-            Some(other) if (&other.name, &other.members) == (&self.name, &self.members) => Likeness::Same,
+            Some(other)
+                if (&other.name, &other.members, &other.places) == (&self.name, &self.members, &self.places) =>
+            {
+                Likeness::Same
+            }
             _ => Likeness::Other,
         }
     }

@@ -3,11 +3,14 @@
 use std::io;
 
 use sanwire_array::{Array, ArrayError, Begin, Candidate, Found, Label, find};
-use sanwire_store::{Completion, SpecError, StoreSpec};
+use sanwire_store::{Completion, CompletionQueue, Outcome, SpecError, Started, StoreSpec};
 use sanwire_store_file::blocking;
 
 /// How long the requests to a member wait for its server, where nothing else is said: the others have what it has.
 const PATIENCE: &str = "5s";
+
+/// Kinds of stores that no host can have for itself alone.
+const UNGUARDED: [&str; 2] = ["aoe:", "nbd:"];
 
 /// Drives what was begun with ordinary blocking calls, and waits for its end.
 ///
@@ -15,6 +18,22 @@ const PATIENCE: &str = "5s";
 /// Whatever that comes to.
 pub fn drive(begin: Begin) -> Completion {
     sanwire_store::drive(begin, blocking::perform)
+}
+
+/// Drives what there is to do; `None`: nothing was.
+pub fn step(begin: impl FnOnce(&CompletionQueue) -> Option<Started>) -> Option<Completion> {
+    let mut has_begun = false;
+    let end = sanwire_store::drive(
+        |completions| match begin(completions) {
+            Some(started) => {
+                has_begun = true;
+                started
+            }
+            None => Started::Done(Ok(Outcome::Done)),
+        },
+        blocking::perform,
+    );
+    has_begun.then_some(end)
 }
 
 /// An identity that nothing has had.
@@ -36,10 +55,12 @@ pub struct Members {
     texts: Vec<String>,
     /// Those that could not, and why.
     pub failures: Vec<(String, String)>,
+    /// What else is to be said where they make no array.
+    told: String,
 }
 
 /// What is written of a store: the store, and its keys, each as it is written. Commas after a backslash belong to what they stand in.
-fn parts(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut is_escaped = false;
     text.split(move |character| {
         let is_end = character == ',' && !is_escaped;
@@ -115,6 +136,22 @@ impl Members {
         }
     }
 
+    /// Says of each that cannot be reserved for this host that somebody else may use it, too.
+    pub(super) fn warn_of_unguarded(&self, name: &str) {
+        let is_unguarded = |text: &&String| UNGUARDED.iter().any(|word| text.starts_with(word));
+        for text in self.texts.iter().filter(is_unguarded) {
+            tracing::warn!(
+                "array {name}: {text} cannot be reserved for this host: nothing keeps another host from using the array at the same time, \
+                 which destroys what it holds; see to it that none does"
+            );
+        }
+    }
+
+    /// What is to be said, too, where they make no array.
+    pub(super) fn tell(&mut self, told: &str) {
+        self.told = format!("; {told}");
+    }
+
     /// The labels on them, each with where it was found.
     #[must_use]
     pub fn labels(&self) -> Vec<(String, Label)> {
@@ -151,8 +188,18 @@ impl Members {
         let run = u128::from_be_bytes(fresh()?) as u64;
         sanwire_array::assemble(name, &self.candidates, force, run, &mut drive).map_err(|source| {
             let failures = self.failures.iter().map(|(text, why)| format!("; {text} cannot be opened: {why}"));
-            AssembleError::Array { source, failures: failures.collect() }
+            AssembleError::Array { source, failures: failures.collect::<String>() + &self.told }
         })
+    }
+}
+
+/// Opens a store that is to become a member, for this host alone.
+pub(super) fn open_member(text: &str) -> Result<Candidate, String> {
+    let mut members = Members::open_only(&[text.to_owned()], true);
+    match (members.candidates.pop(), members.failures.pop()) {
+        (Some(candidate), _) => Ok(candidate),
+        (None, Some((_, why))) => Err(why),
+        (None, None) => Err(format!("{text} cannot be opened")),
     }
 }
 

@@ -19,9 +19,9 @@ const PATIENCE_MAX: Duration = Duration::from_hours(1);
 /// What the other server must be shown.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Access {
-    /// A file with a password: HyperSCSI's, or the CHAP secret of the URL's user.
+    /// A file with a password: HyperSCSI's and HDSP's, or the CHAP secret of the URL's user.
     pub password_file: Option<PathBuf>,
-    /// The file with the key by which a HyperSCSI server knows its clients.
+    /// The file with the key by which a server of HyperSCSI or HDSP knows its clients.
     pub key_file: Option<PathBuf>,
 }
 
@@ -47,7 +47,7 @@ struct VolumeBacking {
 
 impl StoreKind for VolumeKind {
     fn words(&self) -> &'static [&'static str] {
-        &["hs+ip", "hs+eth", "iscsi"]
+        &["hs+ip", "hs+eth", "hdsp", "iscsi", "aoe"]
     }
 
     fn form(&self) -> &'static str {
@@ -85,6 +85,12 @@ impl StoreKind for VolumeKind {
             (false, true) => Exclusive::Yes,
             (false, false) => Exclusive::No,
         };
+        if let (Server::Aoe(_), Exclusive::Yes | Exclusive::Taken) = (&url.server, exclusive) {
+            return Err(SpecError::NotHere {
+                key: if exclusive == Exclusive::Taken { "takeover" } else { "exclusive" },
+                reason: "AoE has no persistent reservations: see to it yourself that this host alone writes there",
+            });
+        }
         Ok(Arc::new(VolumeBacking { url, place, access, patience, exclusive, options: self.options }))
     }
 }

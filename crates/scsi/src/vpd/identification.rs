@@ -12,6 +12,8 @@ use crate::inquiry::{VENDOR, padded};
 pub struct Identity {
     name: String,
     uuid: [u8; 16],
+    /// Its own NAA name, where it has one that does not follow from the number.
+    naa: Option<u64>,
 }
 
 /// A name that cannot stand in a designator.
@@ -41,7 +43,13 @@ impl Identity {
         if name.chars().any(char::is_control) {
             return Err(IdentityError::Control);
         }
-        Ok(Identity { name: name.to_owned(), uuid })
+        Ok(Identity { name: name.to_owned(), uuid, naa: None })
+    }
+
+    /// The same, for what has an NAA name of its own.
+    #[must_use]
+    pub fn with_naa(self, naa: Option<u64>) -> Self {
+        Identity { naa, ..self }
     }
 
     /// The volume's name.
@@ -62,11 +70,11 @@ impl Identity {
         HEXLOWER.encode(&self.uuid)
     }
 
-    /// The locally assigned NAA designator (SPC-5 7.7.6.6.4). The other NAA forms need a company id of the IEEE, which
+    /// Its own NAA designator, else a locally assigned one (SPC-5 7.7.6.6.4). The other NAA forms need a company id of the IEEE, which
     /// is not assigned to Sanwire; 60 bits, folded from all of the uuid, remain.
     #[must_use]
     pub fn naa(&self) -> u64 {
-        naa_of(&self.uuid)
+        self.naa.unwrap_or_else(|| naa_of(&self.uuid))
     }
 
     /// A locally administered EUI-64 (the quadrant of IEEE 802c that its owner assigns), folded from all of the uuid.

@@ -143,6 +143,14 @@ pub enum ManageError {
         /// Why.
         source: sanwire_store::ResizeError,
     },
+    /// It has no copies, or they stay as they are.
+    #[error("volume {name}: {source}")]
+    Copies {
+        /// Which.
+        name: String,
+        /// Why.
+        source: sanwire_store::CopiesError,
+    },
     /// The medium stays where it is.
     #[error("volume {name}: {source}")]
     Medium {

@@ -8,6 +8,7 @@ mod capturing;
 mod clients;
 mod conditions;
 mod contents;
+mod copies;
 mod deviations;
 mod difference;
 mod error;
@@ -225,6 +226,8 @@ impl Manager {
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
+            Request::ScrubVolume { name } => self.scrub_volume(&name),
+            Request::ReplaceMember { name, member, store } => self.replace_member(&name, member, &store),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security: Some(security), protected: None } => {
                 self.secure_by_request(&name, &security)

@@ -68,6 +68,7 @@ impl ManageError {
             ManageError::Size(_) => "size-invalid",
             ManageError::Security { .. } => "security-invalid",
             ManageError::Resize { .. } => "resize-refused",
+            ManageError::Copies { .. } => "copies-refused",
             ManageError::Medium { .. } => "medium-refused",
             ManageError::Unstable { .. } => "volume-removed-unstable",
             ManageError::Open(_) => "volume-not-opened",

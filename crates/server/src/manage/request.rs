@@ -1,6 +1,5 @@
 //! What an administrator may ask of a running server.
 
-use sanwire_store::VolumeSpec;
 use serde::{Deserialize, Serialize};
 
 use super::audit::AuditQuery;
@@ -107,6 +106,20 @@ pub enum Request {
         name: String,
         /// Its new length: `20G`.
         size: String,
+    },
+    /// Compare the copies of an array, and make them the same where they differ.
+    ScrubVolume {
+        /// Its name.
+        name: String,
+    },
+    /// Have another store take the place of a member of an array that is gone.
+    ReplaceMember {
+        /// The name of the volume.
+        name: String,
+        /// Which member, from 1 on.
+        member: usize,
+        /// How the store is written.
+        store: String,
     },
     /// Take the medium of a drive, or of a removable volume, out.
     EjectVolume {
@@ -369,25 +382,6 @@ impl Request {
                     | DryRun { .. }
                     | Snapshots { .. }
             ),
-        }
-    }
-}
-
-impl Request {
-    /// Whether it is about what the host has under some path, or a store elsewhere: not a volume of a pool.
-    #[must_use]
-    pub fn names_host_path(&self) -> bool {
-        match self {
-            Request::Start { request }
-            | Request::Page { request, .. }
-            | Request::IfRevision { request, .. }
-            | Request::DryRun { request }
-            | Request::InPools { request, .. } => request.names_host_path(),
-            Request::AddVolume { volume, .. } => {
-                !volume.parse::<VolumeSpec>().is_ok_and(|volume| volume.pool().is_some())
-            }
-            Request::LoadVolume { store, .. } => store.is_some(),
-            _ => false,
         }
     }
 }

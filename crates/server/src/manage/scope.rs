@@ -14,6 +14,26 @@ enum Place {
     Elsewhere,
 }
 
+impl Request {
+    /// Whether it is about what the host has under some path, or a store elsewhere: not a volume of a pool.
+    #[must_use]
+    pub fn names_host_path(&self) -> bool {
+        match self {
+            Request::Start { request }
+            | Request::Page { request, .. }
+            | Request::IfRevision { request, .. }
+            | Request::DryRun { request }
+            | Request::InPools { request, .. } => request.names_host_path(),
+            Request::AddVolume { volume, .. } => {
+                !volume.parse::<VolumeSpec>().is_ok_and(|volume| volume.pool().is_some())
+            }
+            Request::LoadVolume { store, .. } => store.is_some(),
+            Request::ReplaceMember { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 impl Manager {
     /// Begins with a request if all that it changes is in these pools, or in any, if there are none named.
     pub(super) fn begin_in_pools(&mut self, pools: &[String], request: Request) -> Result<Step, ManageError> {
@@ -34,10 +54,11 @@ impl Manager {
                 let spec = self.target.pools().place(spec)?;
                 check(place_of(&spec), &spec.name)
             }
-            R::LoadVolume { name, store: Some(_) } => check(Place::Elsewhere, name),
+            R::LoadVolume { name, store: Some(_) } | R::ReplaceMember { name, .. } => check(Place::Elsewhere, name),
             R::RemoveVolume { name, .. }
             | R::DeleteVolume { name, .. }
             | R::ResizeVolume { name, .. }
+            | R::ScrubVolume { name }
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, store: None }
             | R::SetVolume { name, .. }

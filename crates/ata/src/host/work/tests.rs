@@ -41,6 +41,9 @@ fn questions_are_answered_by_what_the_disk_has_said() {
     assert_eq!(identity.name(), "7.3");
     let other = Host::new("7.3", IdentifyDevice { serial: "7.3:other".to_owned(), ..disk() }).unwrap();
     assert_ne!(other.identity.uuid(), identity.uuid());
+    let named = Host::new("7.3", IdentifyDevice { world_wide_name: Some(0x3123_4567_89ab_cdef), ..disk() }).unwrap();
+    let page = told(&named, build::inquiry(Some(page::DEVICE_IDENTIFICATION), 4096)).data;
+    assert_eq!(DeviceIdentification::parse(&page).unwrap().naa(), Some(0x3123_4567_89ab_cdef), "its own name");
     let inquiry = told(&host, build::inquiry(None, 36)).data;
     assert_eq!(&inquiry[8..32], b"ATA     Coraid EtherDriv");
     let mode = told(&host, build::mode_sense_6(PageControl::Current, mode::page::CACHING, 252)).data;

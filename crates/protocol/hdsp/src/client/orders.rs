@@ -117,7 +117,8 @@ impl Orders {
     pub(super) fn give(&mut self, write_room_bytes: u32, data_bytes: u16, said: Option<u16>) -> Option<Vec<Piece>> {
         let (_, order) = self.queue.front()?;
         let bytes = order.data.as_ref().map_or(0, Slices::len) as u64;
-        let has_room = self.written_bytes == 0 || self.written_bytes + bytes <= write_room_bytes.into();
+        // What is held has no room at the server, which has forgotten it; and it is held until probes are answered.
+        let has_room = self.is_held || self.written_bytes == 0 || self.written_bytes + bytes <= write_room_bytes.into();
         let is_far = said.is_some_and(|said| self.next.wrapping_sub(said) >= SAID_SPAN);
         let has_number = self.next.wrapping_sub(self.oldest) < COMMANDS_MAX && !is_far;
         if self.is_held && !order.is_probe || !(has_room || bytes == 0) || !has_number {

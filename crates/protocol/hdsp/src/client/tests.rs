@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_ata::{DEVICE_LBA, Registers, TaskFile};
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Slice, Slices};
 use sanwire_core::{ClientId, LinkId, MacAddress, Peer, Protection};
 use sanwire_security::keys::Identity;
 
@@ -174,4 +174,26 @@ fn a_client_that_is_told_that_its_session_is_over_begins_another_one_at_once() {
     assert_eq!(events.iter().filter(refused).count(), 3, "{events:?}");
     assert!(events.iter().any(|event| matches!(event, ClientEvent::Disconnected)));
     assert!(matches!(events.last(), Some(ClientEvent::Connected(_))) && world.client.session.epoch == 7);
+}
+
+#[test]
+fn a_probe_with_data_goes_also_while_held_writes_have_all_the_room() {
+    let mut world = World::new();
+    let order = |data: Vec<u8>, is_probe| Order {
+        command: Command::Scsi(vec![0x5f; 10]),
+        data: Some(Slices::from(Slice::from(data))),
+        room: None,
+        more: false,
+        may_repeat: true,
+        is_probe,
+    };
+    let room = 4096;
+    world.client.orders.order(order(vec![0; room], false)).unwrap();
+    assert!(world.client.orders.give(room as u32, 512, None).is_some());
+    world.client.orders.order(order(vec![0; 24], false)).unwrap();
+    assert!(world.client.orders.give(room as u32, 512, None).is_none(), "there is no room for more");
+    world.client.orders.again(true, 512);
+    world.client.orders.order(order(vec![0; 24], true)).unwrap();
+    assert!(world.client.orders.give(room as u32, 512, None).is_some(), "the server has forgotten what is held");
+    assert!(world.client.orders.give(room as u32, 512, None).is_none(), "what is no probe waits");
 }

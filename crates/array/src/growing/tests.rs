@@ -1,0 +1,185 @@
+use std::sync::Mutex;
+
+use sanwire_store::{Capabilities, Completion, CompletionQueue, Geometry, KernelOp, Outcome, RamStore, Started, Store};
+
+use super::*;
+use crate::array::Array;
+use crate::assembly::assemble;
+use crate::making::create;
+
+const MIB: u64 = 1 << 20;
+
+/// A store that becomes longer, and may refuse what is asked after some time.
+#[derive(Debug)]
+struct Growing {
+    store: RamStore,
+    length_bytes: Mutex<u64>,
+    /// Writes that it takes still.
+    writes: Mutex<usize>,
+}
+
+impl Store for Growing {
+    fn geometry(&self) -> Geometry {
+        Geometry { length_bytes: *self.length_bytes.lock().unwrap(), ..self.store.geometry() }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::of(self.geometry())
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        if let Request::Write { offset_bytes, .. } = request {
+            let writes = &mut *self.writes.lock().unwrap();
+            if *writes == 0 {
+                let error = sanwire_store::StoreError::new(sanwire_store::ErrorKind::Unwritable, offset_bytes);
+                return Started::Done(Err(error));
+            }
+            *writes -= 1;
+        }
+        self.store.start(request, completions)
+    }
+}
+
+fn stores(count: usize) -> (Vec<Candidate>, Vec<Arc<Growing>>) {
+    let stores: Vec<_> = (0..count)
+        .map(|_| {
+            let store = RamStore::new(16 * MIB, 512);
+            Arc::new(Growing { store, length_bytes: Mutex::new(4 * MIB), writes: Mutex::new(usize::MAX) })
+        })
+        .collect();
+    let candidate = |(number, store): (usize, &Arc<Growing>)| Candidate {
+        place: format!("ram:{number}"),
+        store: Arc::clone(store) as Arc<dyn Store>,
+    };
+    (stores.iter().enumerate().map(candidate).collect(), stores)
+}
+
+fn kernel(op: KernelOp) -> Completion {
+    panic!("{op:?} is for the kernel")
+}
+
+fn drive(begin: crate::Begin) -> Completion {
+    sanwire_store::drive(begin, kernel)
+}
+
+fn ids() -> impl FnMut() -> [u8; 16] {
+    static NEXT: Mutex<u64> = Mutex::new(0);
+    || {
+        let next = &mut *NEXT.lock().unwrap();
+        *next += 1;
+        u128::from(*next).to_be_bytes()
+    }
+}
+
+fn plan(arrangement: Arrangement, copies: usize) -> Plan {
+    Plan { name: "a".to_owned(), arrangement, copies, force: false }
+}
+
+/// Assembles it, and makes all its copies the same.
+fn used(candidates: &[Candidate]) -> Array {
+    let run = u64::from_be_bytes(ids()()[8..].try_into().unwrap());
+    let array = assemble("a", candidates, false, run, &mut drive).unwrap();
+    let mut is_flushed = false;
+    loop {
+        let mut has_begun = false;
+        let begin = |completions: &CompletionQueue| match array.resync(completions).or_else(|| array.tidy(completions))
+        {
+            Some(started) => {
+                has_begun = true;
+                started
+            }
+            None => Started::Done(Ok(Outcome::Done)),
+        };
+        sanwire_store::drive(begin, kernel).unwrap();
+        if !has_begun {
+            if is_flushed {
+                return array;
+            }
+            // Only then it is known that nothing differs.
+            sanwire_store::run(&array, Request::Flush, kernel).unwrap();
+            is_flushed = true;
+        }
+    }
+}
+
+fn write(array: &Array, at: u64, byte: u8) {
+    let data = vec![byte; 4096].into();
+    sanwire_store::run(array, Request::Write { offset_bytes: at, data }, kernel).unwrap();
+}
+
+fn read_back(array: &Array, at: u64) -> u8 {
+    match sanwire_store::run(array, Request::Read { offset_bytes: at, buffer: vec![9; 4096].into() }, kernel).unwrap() {
+        Outcome::Read(frame) => {
+            assert!(frame.iter().all(|byte| *byte == frame[0]));
+            frame[0]
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set_length(stores: &[Arc<Growing>], length_bytes: u64) {
+    stores.iter().for_each(|store| *store.length_bytes.lock().unwrap() = length_bytes);
+}
+
+#[test]
+fn what_was_there_stays_where_it_was_and_what_is_new_can_be_used() {
+    let stripe = Arrangement::Stripe { chunk_bytes: 65_536 };
+    for (arrangement, copies, added, sizes) in [
+        (Arrangement::Concat, 2, 0, [4, 12]),
+        (Arrangement::Concat, 2, 2, [4, 22]),
+        (Arrangement::Concat, 4, 0, [2, 10]),
+        (stripe, 1, 0, [8, 40]),
+        (stripe, 2, 0, [4, 20]),
+    ] {
+        let (candidates, stores) = stores(4 + added);
+        let (members, others) = candidates.split_at(4);
+        create(&plan(arrangement, copies), members, ids(), &mut drive).unwrap();
+        let array = used(members);
+        let before = array.geometry().length_bytes;
+        assert_eq!(before, sizes[0] * MIB);
+        let places: Vec<u64> = (0..before / MIB).map(|mib| mib * MIB + 65_536).collect();
+        (1..).zip(&places).for_each(|(byte, at)| write(&array, *at, byte));
+        drop(array);
+        drop(used(members));
+        let refused = grow("a", members, &[], ids(), &mut drive).unwrap_err();
+        assert!(refused.to_string().contains("no more room"), "{refused}");
+        for (byte, store) in (1..).zip(&stores) {
+            // In what is new every store has something else.
+            let data = vec![byte; 4096].into();
+            sanwire_store::run(&store.store, Request::Write { offset_bytes: 9 * MIB, data }, kernel).unwrap();
+        }
+        set_length(&stores, 12 * MIB);
+        grow("a", members, others, ids(), &mut drive).unwrap();
+        let array = used(&candidates);
+        assert_eq!(array.geometry().length_bytes, sizes[1] * MIB, "{arrangement:?} {copies} {added}");
+        (1..).zip(&places).for_each(|(byte, at)| assert_eq!(read_back(&array, *at), byte));
+        for at in (before..sizes[1] * MIB).step_by(MIB as usize) {
+            write(&array, at, 77);
+            assert_eq!(read_back(&array, at), 77);
+        }
+        assert_eq!(array.scrub(&mut drive).unwrap(), 0);
+    }
+}
+
+#[test]
+fn an_array_that_could_not_grow_is_as_it_was_or_has_grown() {
+    for writes in 0..14 {
+        for failing in 0..4 {
+            let (candidates, stores) = stores(4);
+            let (members, others) = candidates.split_at(2);
+            create(&plan(Arrangement::Concat, 2), members, ids(), &mut drive).unwrap();
+            write(&used(members), 4096, 5);
+            drop(used(members));
+            set_length(&stores, 12 * MIB);
+            *stores[failing].writes.lock().unwrap() = writes;
+            let end = grow("a", members, others, ids(), &mut drive);
+            *stores[failing].writes.lock().unwrap() = usize::MAX;
+            let array = used(&candidates);
+            let length_bytes = array.geometry().length_bytes;
+            assert!(if end.is_ok() { length_bytes == 20 * MIB } else { [2, 20].contains(&(length_bytes / MIB)) });
+            assert_eq!(read_back(&array, 4096), 5);
+            write(&array, length_bytes - 4096, 6);
+            assert_eq!((read_back(&array, length_bytes - 4096), array.scrub(&mut drive).unwrap()), (6, 0));
+        }
+    }
+}

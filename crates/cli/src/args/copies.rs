@@ -1,0 +1,22 @@
+//! What is done with the copies of an array that is in use.
+
+use clap::Subcommand;
+
+/// About the copies of arrays.
+#[derive(Subcommand, Debug)]
+pub(crate) enum CopiesCommand {
+    /// Compare the copies of an array while it is in use, and make them the same where they differ
+    ScrubVolume {
+        /// The volume's name
+        name: String,
+    },
+    /// Have another store take the place of a member of an array that is gone, while it is in use
+    ReplaceMember {
+        /// The volume's name
+        name: String,
+        /// The member that is gone, from 1 on
+        member: usize,
+        /// The store that takes its place, as for a `member`; all that it holds is lost
+        store: String,
+    },
+}

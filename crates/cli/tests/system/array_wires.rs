@@ -1,0 +1,110 @@
+//! Arrays between two hosts: members over the wires of raw Ethernet.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::harness::{Process, Server, World, pattern, run, run_ok, wait_until};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// What the mirror of two members of 24 MiB has.
+const SIZE_BYTES: usize = 22 << 20;
+
+/// A host with one volume for each wire.
+fn boxes(world: &World) -> Server {
+    let wires = [format!("hdsp:{}", world.interface()), format!("aoe:{}", world.interface())];
+    let file = |name: &str| format!("file:{},size=24M", world.scratch.path(name).display());
+    let volumes = [format!("one={}", file("one.img")), format!("two={},shelf=7,slot=3", file("two.img"))];
+    let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let allow = ["--allow", "any", "--allow", world.client_mac()];
+    Server::start_with(world, &volumes, &[&["--wire", &wires[0], "--wire", &wires[1]][..], &allow].concat())
+}
+
+fn urls(world: &World) -> [String; 2] {
+    [format!("hdsp://{}/box/one", world.interface()), format!("aoe://{}/7.3", world.interface())]
+}
+
+/// Makes a mirror of both.
+fn mirror(world: &World) -> [String; 2] {
+    let urls = urls(world);
+    run_ok(world.sanwire(&["array", "create", "data", "--mirror", &urls[0], &urls[1]]), TIMEOUT);
+    urls
+}
+
+#[test]
+fn members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed() {
+    let test = "members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut behind = boxes(&world);
+    let urls = mirror(&world);
+    let refused = run(world.sanwire(&["array", "show", &format!("{},exclusive", urls[1])]), TIMEOUT);
+    assert!(refused.stdout.contains("AoE has no persistent reservations"), "{refused:?}");
+    let volume = format!("d=array:data,member={},member={}", urls[0], urls[1]);
+    let serve = world.sanwire(&["serve", "--wire", "hs-ip:127.0.0.1", "--allow", "any", "--volume", &volume]);
+    let mut front = Process::spawn("front", serve, world.scratch.path("front.log"));
+    wait_until("the copies are the same", TIMEOUT, || front.log().contains("has all again"));
+    let log = front.log();
+    assert!(log.contains(&format!("{} cannot be reserved", urls[1])), "{log}");
+    assert!(!log.contains(&format!("{} cannot be reserved", urls[0])), "{log}");
+    let (image, back) = (world.scratch.path("image"), world.scratch.path("back"));
+    let content = pattern(3, SIZE_BYTES);
+    fs::write(&image, &content).expect("an image");
+    // What is reserved nobody else writes to.
+    let image = image.display().to_string();
+    let other = run(world.sanwire_of("other", &["cp", "--overwrite", &image, &urls[0]]), TIMEOUT);
+    assert!(other.code != Some(0) && other.stderr.contains("reserved"), "{other:?}");
+    let copying = world.sanwire(&["cp", "--overwrite", &image, "hs+ip://127.0.0.1/d"]);
+    let mut copy = Process::spawn("cp", copying, world.scratch.path("cp.log"));
+    std::thread::sleep(Duration::from_millis(100));
+    behind.kill();
+    behind.restart();
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    run_ok(world.sanwire(&["cp", "hs+ip://127.0.0.1/d", &back.display().to_string()]), TIMEOUT);
+    assert!(fs::read(&back).expect("the copy") == content, "the array holds something else");
+    front.signal(rustix::process::Signal::TERM);
+    assert!(front.wait(TIMEOUT).success(), "{}", front.log());
+    assert!(behind.stop().success(), "{}", behind.log());
+}
+
+#[test]
+fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
+    let test = "an_array_is_found_by_its_labels_on_whichever_servers_answer";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut behind = boxes(&world);
+    mirror(&world);
+    let everybody = format!("hdsp://{}", world.interface());
+    wait_until("the server answers", TIMEOUT, || {
+        run(world.sanwire(&["discover", &everybody]), TIMEOUT).stdout.contains("one")
+    });
+    // Both volumes are there on three wires each: each is taken once.
+    let front = |volume: &str| {
+        let serve = world.sanwire(&["serve", "--wire", "hs-ip:127.0.0.1", "--allow", "any", "--volume", volume]);
+        let log = world.scratch.path("front.log");
+        let _ = fs::remove_file(&log);
+        Process::spawn("front", serve, log)
+    };
+    let end = |mut front: Process| {
+        front.signal(rustix::process::Signal::TERM);
+        assert!(front.wait(TIMEOUT).success(), "{}", front.log());
+    };
+    for (written, places) in [
+        ("d=array:data".to_owned(), ["hs+eth://lan0/box/one", "hs+eth://lan0/box/two"]),
+        (format!("d=array:data,discover={everybody}"), ["hdsp://lan0/box/one", "hdsp://lan0/box/two"]),
+    ] {
+        let front = front(&written);
+        wait_until("it serves", TIMEOUT, || front.log().contains("serves d"));
+        for (number, place) in (1..).zip(places) {
+            let said = format!("member {number} was found at {place}");
+            assert!(front.log().contains(&said), "{said}: {}", front.log());
+        }
+        end(front);
+    }
+    // What was named is not found a second time by another wire.
+    let named = front(&format!("d=array:data,member={},discover={everybody}", urls(&world)[0]));
+    wait_until("it serves", TIMEOUT, || named.log().contains("serves d"));
+    assert!(named.log().matches("was found at").count() == 1, "{}", named.log());
+    end(named);
+    let unknown = run(world.sanwire(&["attach", "array:other", "--no-device"]), TIMEOUT);
+    assert!(unknown.stderr.contains("no member of an array called other was found"), "{unknown:?}");
+    assert!(unknown.stderr.contains("2 volumes were looked at, 0 of them members of it"), "{unknown:?}");
+    assert!(behind.stop().success(), "{}", behind.log());
+}

@@ -1,0 +1,126 @@
+//! Members that nobody has named: volumes of the servers that answer, by the labels on them.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use sanwire_initiator::{HyperScsiServer, Server, Url};
+
+use super::members::{Members, parts};
+use crate::volume::{Access, MakeOptions, naa_of};
+
+/// Volumes whose labels are looked at.
+const VOLUMES_MAX: usize = 256;
+/// How long they are looked at: who assembles an array waits.
+const LOOKING_MAX: Duration = Duration::from_secs(20);
+
+/// A volume that some server has for this client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundVolume {
+    /// Where it is.
+    pub url: Url,
+    /// Its NAA name, the same over all wires.
+    pub naa: Option<u64>,
+}
+
+/// What servers have.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Discovered {
+    /// Their volumes.
+    pub volumes: Vec<FoundVolume>,
+    /// What could not be asked, and why.
+    pub problems: Vec<String>,
+}
+
+/// Asks these servers for their volumes; without any, all that answer on every Ethernet. It takes some seconds at the most.
+pub type Discover = fn(&[Url]) -> Discovered;
+
+/// How members are found.
+#[derive(Clone, Copy)]
+pub(super) struct Discovery {
+    pub(super) discover: Discover,
+    pub(super) options: MakeOptions,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Sought {
+    /// How the members are written.
+    pub(super) texts: Vec<String>,
+    /// What was looked at, and what could not be, for people.
+    pub(super) told: String,
+}
+
+impl Discovery {
+    /// Seeks members of an array beside those that are `given`. Nothing is reserved: other arrays' members are only looked at.
+    pub(super) fn seek(&self, name: &str, given: &[String], places: &[Url]) -> Sought {
+        let Discovered { volumes, problems } = (self.discover)(places);
+        let given: Vec<Url> =
+            given.iter().filter_map(|text| parts(text).next()?.replace(r"\,", ",").parse().ok()).collect();
+        let names: BTreeSet<u64> = given.iter().filter_map(|url| self.naa(url, &volumes)).collect();
+        let volumes = distinct(volumes, &given, names);
+        let (mut sought, mut problems, mut count) = (Sought::default(), problems, 0);
+        let end = Instant::now() + LOOKING_MAX;
+        for volume in volumes.iter().take(VOLUMES_MAX).take_while(|_| Instant::now() < end) {
+            let looked = Members::open_only(&[volume.url.to_string().replace(',', r"\,")], false);
+            for (place, label) in looked.labels().into_iter().filter(|(_, label)| label.table.name == name) {
+                tracing::info!("array {name}: member {} was found at {place}", label.own + 1);
+                sought.texts.push(place);
+            }
+            problems.extend(looked.failures.iter().map(|(text, why)| format!("{text} cannot be looked at: {why}")));
+            count += 1;
+        }
+        if volumes.len() > count {
+            let left = volumes.len() - count;
+            problems.push(format!("{left} others were not looked at: name servers with discover=URL, or members"));
+        }
+        sought.told =
+            format!("by discovery {count} volumes were looked at, {} of them members of it", sought.texts.len());
+        problems.iter().for_each(|problem| sought.told += &format!("; {problem}"));
+        sought
+    }
+
+    fn naa(&self, url: &Url, volumes: &[FoundVolume]) -> Option<u64> {
+        match volumes.iter().find(|volume| volume.url == *url) {
+            Some(volume) => volume.naa,
+            None => naa_of(url, &(self.options)(&url.server, &Access::default()).ok()?),
+        }
+    }
+}
+
+/// Each volume once, by the way on which it can be reserved, and without those that are known: what two wires lead to has one NAA name.
+fn distinct(mut volumes: Vec<FoundVolume>, known: &[Url], mut names: BTreeSet<u64>) -> Vec<FoundVolume> {
+    volumes.sort_by_key(|volume| match volume.url.server {
+        Server::HyperScsi(HyperScsiServer::Ethernet { .. }) => 0,
+        Server::HyperScsi(HyperScsiServer::Ip { .. }) => 1,
+        Server::Hdsp(_) => 2,
+        Server::Iscsi(_) => 3,
+        Server::Aoe(_) => 4,
+    });
+    volumes.retain(|volume| !known.contains(&volume.url) && volume.naa.is_none_or(|naa| names.insert(naa)));
+    volumes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(url: &str, naa: Option<u64>) -> FoundVolume {
+        FoundVolume { url: url.parse().unwrap(), naa }
+    }
+
+    #[test]
+    fn a_volume_that_two_wires_lead_to_is_taken_by_the_one_that_reserves_it() {
+        let volumes = vec![
+            volume("aoe://lan0/7.3", Some(1)),
+            volume("hdsp://lan0/box/one", Some(1)),
+            volume("aoe://lan0/7.4", Some(2)),
+            volume("aoe://lan0/7.5", None),
+            volume("hs+eth://lan0/box/four", Some(4)),
+            volume("hs+ip://box/five", Some(5)),
+        ];
+        let known = ["hs+ip://box/five".parse().unwrap()];
+        let found = distinct(volumes, &known, BTreeSet::from([4]));
+        let urls: Vec<_> = found.iter().map(|volume| volume.url.to_string()).collect();
+        assert_eq!(urls, ["hdsp://lan0/box/one", "aoe://lan0/7.4", "aoe://lan0/7.5"]);
+    }
+}

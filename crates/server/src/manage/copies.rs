@@ -1,0 +1,69 @@
+//! The copies of volumes that have several: arrays.
+
+use sanwire_store::CopiesError;
+
+use super::slow::Step;
+use super::{Answer, ManageError, Manager};
+
+impl Manager {
+    /// Compares them, beside all that else is done with the volume.
+    pub(super) fn scrub_volume(&self, name: &str) -> Result<Step, ManageError> {
+        let (_, unit) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let scrub = move || unit.store().copies().ok_or_else(none)?.scrub();
+        let name = name.to_owned();
+        Ok(Step::slow(format!("comparing the copies of {name}"), scrub, move |_, scrubbed| {
+            let line = match scrubbed.map_err(failed(&name))? {
+                0 => format!("all copies of {name} that are there are the same"),
+                count => format!(
+                    "{count} pieces of up to 256 KiB of {name} differed, and were copied from the first member that is in"
+                ),
+            };
+            Ok(Step::Done(Answer::Changed(vec![line])))
+        }))
+    }
+
+    /// Has a store take the place of a member that is gone.
+    pub(super) fn replace_member(&self, name: &str, member: usize, store: &str) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(name, "getting another member")?;
+        let (_, unit) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let (name, store) = (name.to_owned(), store.to_owned());
+        let what = format!("replacing member {member} of {name}");
+        let line = format!(
+            "{store} is member {member} of {name} now: what it lacks is copied, and the log tells when it has all"
+        );
+        let replace = move || unit.store().copies().ok_or_else(none)?.replace(member, &store);
+        Ok(Step::slow(what, replace, move |_, replaced| {
+            let _hold = hold;
+            replaced.map_err(failed(&name))?;
+            Ok(Step::Done(Answer::Changed(vec![line])))
+        }))
+    }
+}
+
+fn none() -> CopiesError {
+    CopiesError("it is no array, and has no copies".into())
+}
+
+fn failed(name: &str) -> impl Fn(CopiesError) -> ManageError {
+    move |source| ManageError::Copies { name: name.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::config;
+    use super::super::{ManageError, Manager, Request};
+
+    #[test]
+    fn a_volume_without_copies_is_refused_what_is_for_arrays() {
+        let mut manager = Manager::start(config(&["a=ram:1M"]), Box::new(|| Ok(config(&[])))).unwrap();
+        let name = || "a".to_owned();
+        let replace = Request::ReplaceMember { name: name(), member: 1, store: "ram:1M".to_owned() };
+        for request in [Request::ScrubVolume { name: name() }, replace] {
+            let refused = manager.execute(request).unwrap_err();
+            assert!(refused.to_string().contains("it is no array"), "{refused}");
+        }
+        let unknown = manager.execute(Request::ScrubVolume { name: "b".to_owned() }).unwrap_err();
+        assert!(matches!(unknown, ManageError::NoVolume(_)), "{unknown}");
+        manager.into_target().stop().unwrap();
+    }
+}

@@ -1,0 +1,32 @@
+//! Stores that keep several copies of their blocks.
+
+use std::error::Error;
+use std::fmt;
+
+/// Copies that can be compared, and replaced, while the store is used. All of it blocks, and may take hours.
+pub trait Copies {
+    /// Compares all copies, and makes those the same again that differ. Gives how many pieces differed.
+    ///
+    /// # Errors
+    /// [`CopiesError`]: a copy could not be read.
+    fn scrub(&self) -> Result<u64, CopiesError>;
+
+    /// Another store, written as for a volume, takes the place of a member that is gone; members are counted from 1 on. It is filled
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`CopiesError`]: the member is there, or the store is not fit for its place, or holds something.
+    fn replace(&self, member: usize, store: &str) -> Result<(), CopiesError>;
+}
+
+/// Why copies stay as they are.
+#[derive(Debug)]
+pub struct CopiesError(pub Box<dyn Error + Send + Sync>);
+
+impl fmt::Display for CopiesError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl Error for CopiesError {}

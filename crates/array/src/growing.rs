@@ -110,7 +110,11 @@ fn add(
             return Err(ArrayError::Member { place: other.place.clone(), reason: "it is a member already".to_owned() });
         }
         // It may have its label already, from a growth that came to no end.
-        let is_known = |label: &Label| label.table.array == table.array;
+        let is_known = |label: &Label| {
+            let own = label.table.members.get(label.own).map(|member| member.id);
+            // A member itself, by another way, is none that comes behind the others.
+            label.table.array == table.array && !table.members.iter().any(|member| Some(member.id) == own)
+        };
         let force = other.label(drive)?.as_ref().is_some_and(is_known);
         let plan = Plan { name: table.name.clone(), arrangement: table.arrangement, copies: table.copies, force };
         let record = record(&plan, other, table.block_bytes, fresh(), drive)?;

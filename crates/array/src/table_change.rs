@@ -129,6 +129,10 @@ impl Shared {
                 }
                 {
                     let state = &mut *shared.lock();
+                    // Once more: it may have come back while the label was written.
+                    if state.members[number].store.is_some() || state.table.is_in(number) {
+                        return Started::Done(Err(StoreError::new(ErrorKind::Other, 0)));
+                    }
                     state.former = Some(std::mem::replace(&mut state.table, label.table));
                 }
                 shared.settle_in_turn(turn, completions)

@@ -236,8 +236,7 @@ impl<H: Handle> Engine<H> {
     /// The memory that is kept by what waits for stores, and by what waits for other commands meanwhile: perhaps for those.
     fn kept_bytes(&self) -> usize {
         let kept = *lock(&self.ledger.kept);
-        let held_bytes =
-            || -> usize { self.held.iter().map(|held| held.waiting.kept_bytes().next_multiple_of(UNIT_BYTES)).sum() };
+        let held_bytes = || self.held.iter().map(|held| held.kept_bytes).sum::<usize>();
         if kept.commands == 0 { 0 } else { kept.bytes + held_bytes() }
     }
 

@@ -58,6 +58,20 @@ pub(crate) enum ArrayCommand {
     Force(UseArgs),
 }
 
+impl ArrayCommand {
+    /// The array that it changes.
+    pub(crate) fn changed(&self) -> Option<&str> {
+        match self {
+            ArrayCommand::Show { .. } => None,
+            ArrayCommand::Create(args) => Some(&args.name),
+            ArrayCommand::Scrub(args) | ArrayCommand::Grow { array: args, .. } | ArrayCommand::Force(args) => {
+                Some(&args.name)
+            }
+            ArrayCommand::Replace { name, .. } => Some(name),
+        }
+    }
+}
+
 /// `sanwire array create`.
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {

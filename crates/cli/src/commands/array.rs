@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sanwire_array::{Arrangement, Array, ArrayError, Plan, Standing, Table, create, grow};
+use sanwire_attach::{Registry, RegistryError};
 use sanwire_core::Size;
 use sanwire_remote::array::{Members, drive, fresh, step};
 use sanwire_remote::volume::{release_all, respect_own};
 use sanwire_store::{CompletionQueue, Request, Started, Store};
 
+use super::device;
 use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
 use crate::failure::misuse;
 use crate::output;
@@ -19,6 +21,20 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Makes, shows or mends arrays.
 pub(crate) fn run(args: &ArrayArgs) -> anyhow::Result<()> {
+    // An attachment of this host has the same rights at other servers as this command.
+    let registry = match Registry::open(device::helper) {
+        // Who has no place for attachments has none.
+        Err(RegistryError::NoPlace) => None,
+        registry => Some(registry?),
+    };
+    let changed = args.command.changed().map(|name| format!("array:{name}"));
+    let claim = registry.as_ref().zip(changed).map(|(registry, shown)| registry.claim(&shown, &shown, false));
+    let _claim = claim.transpose().map_err(|error| match error {
+        RegistryError::Attached { volume, place } => {
+            anyhow::anyhow!("{volume} is attached on this host{place}: detach it")
+        }
+        error => error.into(),
+    })?;
     // A server of this host may have them.
     respect_own();
     let text = work(args);

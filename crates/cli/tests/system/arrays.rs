@@ -182,7 +182,7 @@ fn an_array_is_attached_by_the_host_that_assembles_it_and_outlives_a_server() {
     assert_eq!(fs::metadata(&file).expect("the file").len(), SIZE_BYTES as u64);
     // Nobody else has it meanwhile.
     let other = Client::new(&own, "other").run(&["array", "scrub", "data", &urls[0]]);
-    assert!(other.code == Some(1) && other.stderr.contains("is reserved by client"), "{other:?}");
+    assert!(other.code == Some(1) && other.stderr.contains("array:data is attached on this host"), "{other:?}");
     let content = pattern(5, SIZE_BYTES);
     let write = |part: std::ops::Range<usize>| {
         let opened = fs::OpenOptions::new().write(true).open(&file).expect("it is opened");

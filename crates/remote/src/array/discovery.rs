@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use sanwire_array::Label;
 use sanwire_initiator::{HyperScsiServer, Server, Url};
 
 use super::members::{Members, parts};
@@ -57,12 +58,20 @@ impl Discovery {
         let given: Vec<Url> =
             given.iter().filter_map(|text| parts(text).next()?.replace(r"\,", ",").parse().ok()).collect();
         let names: BTreeSet<u64> = given.iter().filter_map(|url| self.naa(url, &volumes)).collect();
-        let volumes = distinct(volumes, &given, names);
+        let volumes = in_turn(volumes, &given, &names);
+        let mut seen: Vec<(u64, Label)> = Vec::new();
         let (mut sought, mut problems, mut count) = (Sought::default(), problems, 0);
         let end = Instant::now() + LOOKING_MAX;
         for volume in volumes.iter().take(VOLUMES_MAX).take_while(|_| Instant::now() < end) {
             let looked = Members::open_only(&[volume.url.to_string().replace(',', r"\,")], false);
             for (place, label) in looked.labels().into_iter().filter(|(_, label)| label.table.name == name) {
+                // By another wire. One that only says that it is the same is none: both are shown, and nothing is guessed.
+                if let Some(naa) = volume.naa {
+                    if seen.iter().any(|(other, known)| *other == naa && *known == label) {
+                        continue;
+                    }
+                    seen.push((naa, label.clone()));
+                }
                 tracing::info!("array {name}: member {} was found at {place}", label.own + 1);
                 sought.texts.push(place);
             }
@@ -73,8 +82,10 @@ impl Discovery {
             let left = volumes.len() - count;
             problems.push(format!("{left} others were not looked at: name servers with discover=URL, or members"));
         }
-        sought.told =
-            format!("by discovery {count} volumes were looked at, {} of them members of it", sought.texts.len());
+        sought.told = format!(
+            "by discovery {count} ways to volumes were looked at, {} of them to members of it",
+            sought.texts.len()
+        );
         problems.iter().for_each(|problem| sought.told += &format!("; {problem}"));
         sought
     }
@@ -87,8 +98,8 @@ impl Discovery {
     }
 }
 
-/// Each volume once, by the way on which it can be reserved, and without those that are known: what two wires lead to has one NAA name.
-fn distinct(mut volumes: Vec<FoundVolume>, known: &[Url], mut names: BTreeSet<u64>) -> Vec<FoundVolume> {
+/// The volumes without those that are known, those first that can be reserved: what two wires lead to has one NAA name.
+fn in_turn(mut volumes: Vec<FoundVolume>, known: &[Url], names: &BTreeSet<u64>) -> Vec<FoundVolume> {
     volumes.sort_by_key(|volume| match volume.url.server {
         Server::HyperScsi(HyperScsiServer::Ethernet { .. }) => 0,
         Server::HyperScsi(HyperScsiServer::Ip { .. }) => 1,
@@ -96,7 +107,7 @@ fn distinct(mut volumes: Vec<FoundVolume>, known: &[Url], mut names: BTreeSet<u6
         Server::Iscsi(_) => 3,
         Server::Aoe(_) => 4,
     });
-    volumes.retain(|volume| !known.contains(&volume.url) && volume.naa.is_none_or(|naa| names.insert(naa)));
+    volumes.retain(|volume| !known.contains(&volume.url) && volume.naa.is_none_or(|naa| !names.contains(&naa)));
     volumes
 }
 
@@ -109,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_two_wires_lead_to_is_taken_by_the_one_that_reserves_it() {
+    fn ways_on_which_a_volume_can_be_reserved_come_first() {
         let volumes = vec![
             volume("aoe://lan0/7.3", Some(1)),
             volume("hdsp://lan0/box/one", Some(1)),
@@ -119,8 +130,8 @@ mod tests {
             volume("hs+ip://box/five", Some(5)),
         ];
         let known = ["hs+ip://box/five".parse().unwrap()];
-        let found = distinct(volumes, &known, BTreeSet::from([4]));
+        let found = in_turn(volumes, &known, &BTreeSet::from([4]));
         let urls: Vec<_> = found.iter().map(|volume| volume.url.to_string()).collect();
-        assert_eq!(urls, ["hdsp://lan0/box/one", "aoe://lan0/7.4", "aoe://lan0/7.5"]);
+        assert_eq!(urls, ["hdsp://lan0/box/one", "aoe://lan0/7.3", "aoe://lan0/7.4", "aoe://lan0/7.5"]);
     }
 }

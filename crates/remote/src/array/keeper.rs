@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sanwire_array::{Array, MemberStatus, Standing};
 use sanwire_store::{Capabilities, CompletionQueue, Copies, CopiesError, Geometry, Request, Started, Store};
 
-use super::members::{again, drive, fresh, open_member, put_back, step};
+use super::members::{again, drive, fresh, open_member, parts, put_back, step};
 
 /// How often is looked for what is to be done.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -102,11 +102,14 @@ impl Copies for KeptArray {
         let number = number.ok_or_else(|| CopiesError(format!("it has members 1 to {count}").into()))?;
         let candidate = open_member(store).map_err(|error| CopiesError(error.into()))?;
         let id = fresh().map_err(|error| CopiesError(error.into()))?;
-        self.array.replace(number, &candidate, id, &mut drive).map_err(|error| CopiesError(error.into()))?;
-        let texts = &mut *self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        texts.retain(|(of, _)| *of != number);
-        texts.push((number, again(store)));
-        Ok(())
+        let replaced = self.array.replace(number, &candidate, id, &mut drive);
+        // Also where the labels say so, and it could not be taken yet: it is looked for from now on.
+        if self.array.table().members.get(number).is_some_and(|member| member.id == id) {
+            let texts = &mut *self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+            texts.retain(|(of, _)| *of != number);
+            texts.push((number, again(store)));
+        }
+        replaced.map_err(|error| CopiesError(error.into()))
     }
 }
 
@@ -167,7 +170,8 @@ impl Keeper {
                 let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
                 texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone())
             };
-            let text = own.unwrap_or(member.place);
+            // Nothing but the store: a label is written by who can write one member.
+            let text = own.unwrap_or_else(|| parts(&member.place).next().unwrap_or_default().to_owned());
             if let Err(error) = put_back(&self.array, number, &text) {
                 tracing::debug!("array {}: member {} ({text}) stays out: {error}", self.name(), number + 1);
             }

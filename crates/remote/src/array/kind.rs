@@ -83,8 +83,8 @@ impl StoreKind for ArrayKind {
 impl Backing for ArrayBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
         let seek = |places: &Vec<Url>| self.discovery.seek(&self.name, &self.members, places);
-        let Sought { texts, told } = self.places.as_ref().map(seek).unwrap_or_default();
-        let texts: Vec<String> = self.members.iter().cloned().chain(texts).collect();
+        let Sought { texts: found, told } = self.places.as_ref().map(seek).unwrap_or_default();
+        let texts: Vec<String> = self.members.iter().cloned().chain(found.iter().cloned()).collect();
         let mut members = Members::open(&self.name, &texts);
         if !told.is_empty() {
             members.tell(&told);
@@ -95,15 +95,25 @@ impl Backing for ArrayBacking {
             source,
             is_away,
         };
+        // A member that was there a moment ago and cannot be had now is somebody else's: without it copies of members could be taken for them.
+        if let Some((text, why)) = members.failures.iter().find(|(text, _)| found.contains(text)) {
+            return Err(failed(
+                format!("{text} is a member of it, and cannot be had for this host alone: {why}").into(),
+                true,
+            ));
+        }
         let array = members.assemble(&self.name, false).map_err(|error| {
-            // Members that are not there may come.
-            let is_away = matches!(
-                &error,
-                AssembleError::Array {
-                    source: ArrayError::Unknown { .. } | ArrayError::NoQuorum { .. } | ArrayError::Incomplete { .. },
-                    ..
-                }
-            );
+            // Members that are not there may come, and who has offered what is none may go.
+            let is_away = self.places.is_some()
+                || matches!(
+                    &error,
+                    AssembleError::Array {
+                        source: ArrayError::Unknown { .. }
+                            | ArrayError::NoQuorum { .. }
+                            | ArrayError::Incomplete { .. },
+                        ..
+                    }
+                );
             failed(Box::new(error), is_away && (self.places.is_some() || !members.failures.is_empty()))
         })?;
         members.warn_of_unguarded(&self.name);

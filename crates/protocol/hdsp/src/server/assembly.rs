@@ -127,6 +127,11 @@ impl Assembly {
         now: Instant,
     ) -> Result<bool, Refused> {
         let (at, length, unit_bytes) = self.place(pdu)?;
+        // Otherwise a command in pieces of a byte would take many times its length, and what lies in them could go to no disk as it is.
+        let is_whole = pdu.flags.last || length.saturating_mul(unit_bytes).is_multiple_of(SECTOR_BYTES as u64);
+        if !is_whole {
+            return Err(Refused::Violation);
+        }
         let have = self.have + length;
         let bytes = have.saturating_mul(unit_bytes);
         if length == 0 || bytes > transfer_max_bytes.into() || bytes.div_ceil(SECTOR_BYTES as u64) > SECTORS_MAX {

@@ -63,7 +63,7 @@ impl Found {
 /// to be made when its host ended, and nothing was acknowledged by it. Of those that count the one that has a quorum is the array's.
 ///
 /// # Errors
-/// [`ArrayError::Unknown`], [`ArrayError::Ambiguous`], [`ArrayError::Twice`], [`ArrayError::Split`].
+/// [`ArrayError::Unknown`], [`ArrayError::Ambiguous`], [`ArrayError::Twice`], [`ArrayError::Split`], [`ArrayError::Older`].
 pub fn find(name: &str, labels: &[(String, Label)]) -> Result<Found, ArrayError> {
     let own: Vec<_> = labels.iter().enumerate().filter(|(_, (_, label))| label.table.name == name).collect();
     let Some((_, (_, first))) = own.first() else { return Err(ArrayError::Unknown { name: name.to_owned() }) };
@@ -93,6 +93,11 @@ pub fn find(name: &str, labels: &[(String, Label)]) -> Result<Found, ArrayError>
         return Err(ArrayError::Split { one: (*place).to_owned(), other: (*other_place).to_owned() });
     }
     let (found, place) = found.into_iter().next().ok_or_else(|| ArrayError::Unknown { name: name.to_owned() })?;
+    for (_, (place, label)) in own.iter().filter(|(_, (_, label))| label.table.descends_from(&found.table)) {
+        if let Some((_, (older, _))) = own.iter().find(|(_, (_, other))| is_older_copy(other, &label.table)) {
+            return Err(ArrayError::Older { older: older.clone(), newer: place.clone() });
+        }
+    }
     for (number, member) in found.members.iter().enumerate() {
         let Some((other, label)) = member.map(|candidate| &labels[candidate]) else { continue };
         if is_apart(&found.table, number, label) {
@@ -126,6 +131,18 @@ fn members_of(
         }
     }
     Ok(Found { table: table.clone(), members })
+}
+
+/// Whether what bears the label of a member is not what that member is: by the newer table the last run but one has found it, so that its
+/// own label is of that run or of the one after. An older one came back by a snapshot, say, and what was written since is not there.
+fn is_older_copy(label: &Label, newer: &Table) -> bool {
+    let id = label.table.members[label.own].id;
+    let Some(number) = newer.members.iter().position(|member| member.id == id) else { return false };
+    let Some(last) = newer.runs.last() else { return false };
+    newer.is_in(number)
+        && last.taken_over & (1 << number) != 0
+        && newer.descends_from(&label.table)
+        && ![newer.run, last.number].contains(&label.table.run)
 }
 
 /// Whether no member of a group is in by both tables: then each may have been written without the other.

@@ -50,6 +50,17 @@ pub enum ArrayError {
         /// Which member.
         number: usize,
     },
+    /// A member is older than others know it to be.
+    #[error(
+        "{older} is older than {newer} says that this member is, so it is a copy, or was rolled back: leave it out, and bring the member \
+         itself back, or take {newer} alone by force"
+    )]
+    Older {
+        /// Where the older one is.
+        older: String,
+        /// Where the one is that knows.
+        newer: String,
+    },
     /// Two parts of the array have been used apart from each other.
     #[error(
         "{one} and {other} were used apart from each other, and each has what the other has not: leave one of them out, and take it \

@@ -92,6 +92,40 @@ fn what_was_about_to_be_said_when_a_host_ended_does_not_count() {
 }
 
 #[test]
+fn a_member_that_came_back_from_an_earlier_run_is_not_the_array() {
+    let first = table(4, &[IN, IN]);
+    let mut second = first.clone();
+    second.begin_run(2, 0..2);
+    second.generation = 5;
+    let mut third = second.clone();
+    third.begin_run(3, 0..2);
+    third.generation = 6;
+    // A host that began a run and ended before all labels said so.
+    let torn = find("a", &labels(&[(0, second.clone()), (1, third.clone())])).unwrap();
+    assert_eq!(torn.table, second);
+    // A label of two runs before is none that a host has left there.
+    let older = find("a", &labels(&[(0, first.clone()), (1, third.clone())]));
+    assert!(
+        matches!(&older, Err(ArrayError::Older { older, newer }) if older == "place1" && newer == "place2"),
+        "{older:?}"
+    );
+    // One that is out is older, and is brought up to date.
+    third.members[0].standing = OUT;
+    let found = find("a", &labels(&[(0, first), (1, third.clone())])).unwrap();
+    assert_eq!(found.table, third);
+    // One that another run, which came to nothing, has said something to.
+    let mut before = table(4, &[IN, IN, IN]);
+    before.begin_run(2, 0..3);
+    let [other, next] = [9, 4].map(|run| {
+        let mut begun = before.clone();
+        begun.begin_run(run, 0..3);
+        begun
+    });
+    let found = find("a", &labels(&[(0, other), (1, next), (2, before.clone())])).unwrap();
+    assert_eq!(found.table, before);
+}
+
+#[test]
 fn copies_of_members_other_arrays_and_nothing_are_told() {
     let both = table(4, &[IN, IN]);
     let twice = find("a", &labels(&[(0, both.clone()), (0, both.clone())]));

@@ -88,6 +88,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("password-file = 'DIR/password'\nsecret-file = 'DIR/key'"), Refused, "give one of them"),
     // Wires, and who is served there.
     (with_volume!("wire = ['eth0']"), Refused, "sanwire.toml:1: 'eth0' is no wire"),
+    (with_volume!("wire = ['hdsp:eth0,path=tcp']"), Refused, "use path=auto, path=xdp or path=packet behind its name"),
     (with_volume!("wire = ['hs-eth:nosuch0']\nallow = ['any']"), Missing, "this host has no interface nosuch0"),
     (with_volume!("wire = ['hs-ip:192.0.2.1']\nallow = ['any']"), Missing, "this host cannot listen at 192.0.2.1"),
     (with_volume!("wire = ['hs-ip:127.0.0.1', 'hs-ip:127.0.0.1:5674']"), Refused, "stands in line 1 already"),
@@ -183,7 +184,8 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (volume!("store = 'ram:1M'\nconnections = 2"), Refused, "connections is not for this store"),
     (volume!("store = 'ram:1M'\nreconnect = '3s'"), Refused, "reconnect is not for this store"),
     (volume!("store = 'ram:1M'\nexclusive = true"), Refused, "exclusive is not for this store"),
-    (volume!("store = 'array:data'"), Refused, "name one of them at least"),
+    (volume!("store = 'array:data'\ndiscover = ['nonsense']"), Refused, "the URL of a server or of an Ethernet"),
+    (volume!("store = 'ram:1M'\ndiscover = ['hdsp://lan0']"), Refused, "discover is not for this store"),
     (volume!("store = 'array:data'\nmember = ['nonsense']"), Refused, "nonsense"),
     (volume!("store = 'array:data'\nmember = ['file:DIR/one.img']\nsize = '1M'"), Refused, "size"),
     (volume!("store = 'ram:1M'\nceph-config = '/c'"), Refused, "ceph-config is not for this store"),

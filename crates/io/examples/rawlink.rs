@@ -60,6 +60,15 @@ fn packet(size: usize, payload: &Slice) -> Packet {
     Packet { head, payload: Some(payload.slice(0..size.saturating_sub(32))) }
 }
 
+/// Puts a packet into the batch, and sends the batch before when it is full.
+fn queue(port: &mut Port, to: Peer, packet: Packet) -> Result<()> {
+    if let Err(packet) = port.queue(to, packet) {
+        port.flush()?;
+        port.queue(to, packet).map_err(|_| "an empty batch is full")?;
+    }
+    Ok(())
+}
+
 fn payload(size: usize) -> Slice {
     Frame::from(vec![0x5a; size.max(32)]).freeze()
 }
@@ -69,7 +78,7 @@ fn send(interface: &str, to: Peer, size: usize, time: Duration) -> Result<()> {
     let start = clock.now();
     while clock.now() < start + time {
         for _ in 0..BATCH_PACKETS {
-            port.queue(to, packet(size, &payload)).map_err(|_| "the batch was not empty")?;
+            queue(&mut port, to, packet(size, &payload))?;
         }
         port.flush()?;
     }
@@ -103,7 +112,7 @@ fn ping(interface: &str, to: Peer, size: usize, answer_size: u32, count: usize) 
         let mut request = packet(size.max(32), &payload);
         request.head.as_mut_slice()[..4].copy_from_slice(&answer_size.to_be_bytes());
         let start = clock.now();
-        port.queue(to, request).map_err(|_| "the batch was not empty")?;
+        queue(&mut port, to, request)?;
         port.flush()?;
         while port.receive(1, &mut |_, _| {})? == 0 {
             let deadline = Some(start + Duration::from_secs(1));
@@ -136,7 +145,7 @@ fn pong(interface: &str, time: Duration) -> Result<()> {
         })?;
         for (peer, size) in requests.drain(..) {
             let size = size.min(payload.len());
-            port.queue(peer, packet(size, &payload)).map_err(|_| "the batch was not empty")?;
+            queue(&mut port, peer, packet(size, &payload))?;
         }
         port.flush()?;
         poller.wait(std::slice::from_ref(&port), &[], None, Some(end), &clock)?;

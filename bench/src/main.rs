@@ -23,6 +23,7 @@ mod paper;
 mod ping;
 mod process;
 mod random;
+mod rawlink;
 mod report;
 mod rounds;
 mod run;
@@ -32,6 +33,7 @@ mod security;
 mod servers;
 mod sessions;
 mod snapshots;
+mod svg;
 
 use std::process::ExitCode;
 

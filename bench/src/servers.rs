@@ -185,15 +185,15 @@ pub(crate) fn start_sanwire(
     Ok(server)
 }
 
-/// vblade, or nothing when it is not installed.
+/// vblade on this interface, or nothing when it is not installed.
 ///
 /// # Errors
 /// When it cannot be started.
-pub(crate) fn start_vblade(host: &Host, files: &Files) -> Result<Option<Running>> {
+pub(crate) fn start_vblade(host: &Host, files: &Files, interface: &str) -> Result<Option<Running>> {
     let Some(vblade) = installed("vblade") else { return Ok(None) };
     let [shelf, slot] = AOE_DISK;
-    host.start(End::Server, &vblade, &["-b", VBLADE_BUFFERS, shelf, slot, INTERFACE, &files.image("vblade.img")?])
-        .map(Some)
+    let image = files.image("vblade.img")?;
+    host.start(End::Server, &vblade, &["-b", VBLADE_BUFFERS, shelf, slot, interface, &image]).map(Some)
 }
 
 /// tgtd with these disks from LUN 1 on, or nothing when it or its client is not installed. A disk is what `tgtadm` wants to

@@ -152,6 +152,13 @@ pub(crate) fn read_aoe(text: &str) -> Read {
     Ok((number(&json, "frames")?, sample))
 }
 
+pub(crate) fn read_stream(text: &str) -> Read {
+    let json: Value = serde_json::from_str(text)?;
+    let (iops, mib_per_s) = (number(&json, "iops")?, number(&json, "mib_per_s")?);
+    let sample = Sample { iops: Some(iops), mib_per_s: Some(mib_per_s), ..Sample::default() };
+    Ok((number(&json, "blocks")?, sample))
+}
+
 /// `iscsi-perf` writes over its own line and tells whole seconds: the last average counts.
 pub(crate) fn read_iscsi_perf(text: &str, load: &Load) -> Read {
     let average = text.rsplit_once("iops average ").context("no average")?.1;

@@ -30,10 +30,11 @@ impl RawLink {
         Ok(RawLink { program, server_mac: link.mac_address(End::Server)?, mtu_bytes, seconds: settings.seconds })
     }
 
-    /// What sends the frames: one again and again.
-    pub(crate) fn sender(&self) -> ClientCommand {
+    /// What sends the frames: one again and again, or, cold, out of memory that no cache holds.
+    pub(crate) fn sender(&self, is_cold: bool) -> ClientCommand {
+        let cold = if is_cold { " --cold" } else { "" };
         let (mac, mtu, seconds) = (&self.server_mac, self.mtu_bytes, self.seconds + 0.4);
-        (self.program.clone(), words(&format!("send {INTERFACE} {mac} {mtu} {seconds}")))
+        (self.program.clone(), words(&format!("send {INTERFACE} {mac} {mtu} {seconds}{cold}")))
     }
 
     /// Measures once. The receiver counts; the sender starts a little later and ends a little later.

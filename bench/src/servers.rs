@@ -116,6 +116,8 @@ pub(crate) enum Wire {
     Ip,
     /// iSCSI at this address and port.
     Iscsi(&'static str),
+    /// HDSP on this interface; packets come to the server by this path.
+    Hdsp(&'static str, &'static str),
 }
 
 /// Both wires of HyperSCSI.
@@ -128,6 +130,7 @@ impl Wire {
             Wire::Ethernet | Wire::EthernetOn(_) => "HS/eth",
             Wire::Ip => "HS/IP",
             Wire::Iscsi(_) => "iSCSI",
+            Wire::Hdsp(..) => "HDSP",
         }
     }
 
@@ -145,6 +148,7 @@ impl Wire {
             Wire::EthernetOn(interface) => format!("hs+eth://{interface}/{SERVER_NAME}"),
             Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
             Wire::Iscsi(portal) => format!("iscsi://{portal}"),
+            Wire::Hdsp(interface, _) => format!("hdsp://{interface}/{SERVER_NAME}"),
         }
     }
 
@@ -154,6 +158,7 @@ impl Wire {
             Wire::EthernetOn(interface) => format!("hs-eth:{interface}"),
             Wire::Ip => format!("hs-ip:{SERVER_ADDRESS}"),
             Wire::Iscsi(portal) => format!("iscsi:{portal}"),
+            Wire::Hdsp(interface, path) => format!("hdsp:{interface},path={path}"),
         }
     }
 }

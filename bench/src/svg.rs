@@ -19,6 +19,14 @@ impl Drawing {
         let _ = writeln!(self.0, "<line x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" {style}/>");
     }
 
+    /// A line from each point to the next.
+    pub(crate) fn curve(&mut self, points: &[(f64, f64)], colour: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let points = points.join(" ");
+        let _ =
+            writeln!(self.0, "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>");
+    }
+
     /// A bar of this width and height with its upper left corner there; who points at it is told what it is.
     pub(crate) fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str, what: &str) {
         let _ = writeln!(

@@ -139,7 +139,7 @@ impl Job {
         let [sanwire, _, this] = &bed.programs;
         let seconds = bed.seconds;
         match self {
-            Job::RawStream => bed.raw_link.sender(),
+            Job::RawStream => bed.raw_link.sender(false),
             Job::RawPing { spin_us } => {
                 let line = format!(
                     "ping {INTERFACE} {} --answer-bytes {READ_ANSWER_BYTES} --spin-us {spin_us} --seconds {seconds}",

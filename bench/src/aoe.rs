@@ -103,7 +103,8 @@ impl Client {
             // Command 1, CCmd 0: read the configuration string (AoEr11 3.2).
             let mut head = self.header(1, u32::MAX >> 1);
             head.extend(&[0; 46 - HEADER_BYTES]);
-            self.send(Packet { head, payload: None })?;
+            self.put(Packet { head, payload: None })?;
+            self.port.flush()?;
             let deadline = self.clock.now() + Duration::from_millis(100);
             self.poller.wait(std::slice::from_ref(&self.port), &[], None, Some(deadline), &self.clock)?;
             let mut found = None;
@@ -134,13 +135,13 @@ impl Client {
         head
     }
 
-    fn send(&mut self, packet: Packet) -> Result<()> {
-        let disk = self.disk;
-        if let Err(packet) = self.port.queue(disk, packet) {
+    /// Has the packet sent with the next flush, or now what is before it when that is as much as can be sent at once.
+    fn put(&mut self, packet: Packet) -> Result<()> {
+        if let Err(packet) = self.port.queue(self.disk, packet) {
             self.port.flush()?;
-            self.port.queue(disk, packet).ok().context("an empty batch is full")?;
+            self.port.queue(self.disk, packet).ok().context("an empty batch is full")?;
         }
-        Ok(self.port.flush()?)
+        Ok(())
     }
 
     fn queue(&mut self, args: &AoeArgs, frame: &InFlight, data: &Slice) -> Result<()> {
@@ -156,7 +157,7 @@ impl Client {
             head.extend(&[0; 46 - HEADER_BYTES - ATA_BYTES]);
             Packet { head, payload: None }
         };
-        self.port.queue(self.disk, packet).ok().context("more frames in flight than a batch holds")
+        self.put(packet)
     }
 
     fn measure(&mut self, args: &AoeArgs, blocks: u64) -> Result<serde_json::Value> {

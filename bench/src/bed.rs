@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::link::Link;
+use crate::link::{End, Link};
 use crate::load::{ClientCommand, Load, Read, line, loaded, sanwire_bench};
 use crate::process::{Host, Running};
 use crate::run::Settings;
@@ -17,6 +17,7 @@ pub(crate) struct Bed<'a> {
     pub(crate) host: Host<'a>,
     server: Running,
     client_key: String,
+    control: String,
     sanwire: &'a str,
     seconds: f64,
 }
@@ -51,7 +52,8 @@ impl<'a> Bed<'a> {
         let host = Host { link, processors: settings.processors };
         let sanwire = &settings.programs[0];
         let server = start_sanwire(&host, sanwire, files, wires, volumes, more)?;
-        Ok(Bed { host, server, client_key: files.path("client.key"), sanwire, seconds: settings.seconds })
+        let [client_key, control] = ["client.key", "control"].map(|name| files.path(name));
+        Ok(Bed { host, server, client_key, control, sanwire, seconds: settings.seconds })
     }
 
     /// A client that puts the load on the volume over raw Ethernet, with more options.
@@ -74,6 +76,14 @@ impl<'a> Bed<'a> {
         seconds: f64,
     ) -> ClientCommand {
         sanwire_bench(self.sanwire, load, seconds, &wire.url(volume), key, "")
+    }
+
+    /// What the server says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(crate) fn metrics(&self) -> Result<String> {
+        Ok(self.host.run(End::Server, self.sanwire, &["ctl", "--socket", &self.control, "metrics"])?.output)
     }
 
     /// Has the client do it once.

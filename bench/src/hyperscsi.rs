@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::link::{End, Link, SERVER_ADDRESS};
+use crate::link::{INTERFACE, Link, SERVER_ADDRESS};
 use crate::process::Host;
+use crate::rawlink::RawLink;
 use crate::report::{OPERATIONS, Outcome, table};
 use crate::rounds::take_single_turns;
 use crate::run::Settings;
@@ -45,10 +46,10 @@ fn measure_link(settings: &Settings, files: &Files, mtu_bytes: u32) -> Result<Ve
     let volumes = [format!("ram=ram:{VOLUME_BYTES}"), format!("tmpfs=file:{}", files.image("sanwire.img")?)];
     let bed = Bed {
         sanwire: servers::start_sanwire(&host, &settings.programs[0], files, &servers::HYPERSCSI, &volumes, &[])?,
-        vblade: servers::start_vblade(&host, files)?,
+        vblade: servers::start_vblade(&host, files, INTERFACE)?,
         tgt: servers::start_tgt(&host, &format!("{SERVER_ADDRESS}:3260"), &[&["-b", &files.image("tgt.img")?]])?,
         programs: settings.programs.clone(),
-        server_mac: link.mac_address(End::Server)?,
+        raw_link: RawLink::new(settings, &link, mtu_bytes)?,
         client_key: files.path("client.key"),
         mtu_bytes,
         seconds: settings.seconds,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::link::End;
 use crate::process::{Finished, Host, Running};
 use crate::sample::Sample;
+use crate::servers::VOLUME_BYTES;
 
 pub(crate) const MIB: f64 = 1_048_576.0;
 
@@ -77,6 +78,20 @@ pub(crate) fn sanwire_bench(
     (sanwire.to_owned(), words(&line))
 }
 
+/// Our client for ATA over Ethernet: each block in a frame, of the disk with this shelf and slot on this interface.
+pub(crate) fn aoe_client(this: &str, load: &Load, seconds: f64, interface: &str, disk: [&str; 2]) -> ClientCommand {
+    let [shelf, slot] = disk;
+    let pattern = if load.is_random { "random" } else { "sequential" };
+    let write = if load.is_write { " --write" } else { "" };
+    let line = format!(
+        "aoe {interface} {shelf} {slot} --sectors {} --depth {} --pattern {pattern} --size-bytes {VOLUME_BYTES} \
+         --seconds {seconds}{write}",
+        load.block_bytes / 512,
+        load.depth
+    );
+    (this.to_owned(), words(&line))
+}
+
 /// The command as a shell would take it.
 pub(crate) fn line((program, arguments): &ClientCommand) -> String {
     format!("{program} {}", arguments.join(" "))
@@ -135,6 +150,13 @@ pub(crate) fn read_aoe(text: &str) -> Read {
         ..Sample::default()
     };
     Ok((number(&json, "frames")?, sample))
+}
+
+pub(crate) fn read_stream(text: &str) -> Read {
+    let json: Value = serde_json::from_str(text)?;
+    let (iops, mib_per_s) = (number(&json, "iops")?, number(&json, "mib_per_s")?);
+    let sample = Sample { iops: Some(iops), mib_per_s: Some(mib_per_s), ..Sample::default() };
+    Ok((number(&json, "blocks")?, sample))
 }
 
 /// `iscsi-perf` writes over its own line and tells whole seconds: the last average counts.

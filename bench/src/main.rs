@@ -23,6 +23,8 @@ mod paper;
 mod ping;
 mod process;
 mod random;
+mod raw;
+mod rawlink;
 mod report;
 mod rounds;
 mod run;
@@ -32,6 +34,8 @@ mod security;
 mod servers;
 mod sessions;
 mod snapshots;
+mod stream;
+mod svg;
 
 use std::process::ExitCode;
 
@@ -53,6 +57,10 @@ enum Command {
     Sessions(sessions::SessionsArgs),
     /// Put load on a disk served over ATA over Ethernet
     Aoe(aoe::AoeArgs),
+    /// Have blocks sent by a plain TCP server, or send them to it
+    Stream(stream::StreamArgs),
+    /// Serve `stream`
+    StreamServer(stream::StreamServerArgs),
     /// Measure the round trip of the bare link
     Ping(ping::PingArgs),
     /// Answer `ping`
@@ -66,6 +74,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Sessions(args) => sessions::run(&args),
         Command::Aoe(args) => aoe::run(&args),
+        Command::Stream(args) => stream::run(&args),
+        Command::StreamServer(args) => stream::serve(&args),
         Command::Ping(args) => ping::ping(&args),
         Command::Pong(args) => ping::pong(&args),
         Command::Flood(args) => flood::run(&args),

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, flood, frozen, hyperscsi, iscsi, links, management, paper, scale, security, snapshots};
+use crate::{facts, flood, frozen, hyperscsi, iscsi, links, management, paper, raw, scale, security, snapshots};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -37,6 +37,8 @@ enum Part {
     Snapshots,
     /// Block reads, file copies and IOzone's accesses as a share of the local disk
     Paper,
+    /// HDSP beside iSCSI and a TCP stream, HyperSCSI beside the bare link, AoE beside vblade, and a mirror beside one member
+    Raw,
 }
 
 impl Part {
@@ -44,7 +46,7 @@ impl Part {
     fn defaults(self) -> (usize, f64) {
         match self {
             Part::Hyperscsi | Part::Iscsi => (5, 2.0),
-            Part::Security => (5, 1.0),
+            Part::Security | Part::Raw => (5, 1.0),
             Part::Links | Part::Frozen => (5, 3.0),
             Part::Flood => (5, 2.0),
             Part::Paper => (3, 1.0),
@@ -55,7 +57,7 @@ impl Part {
     /// Whether client and server have a processor each. Else they take what there is: threads of the kernel, or of other servers, need
     /// processors too.
     fn is_pinned(self) -> bool {
-        matches!(self, Part::Hyperscsi | Part::Security | Part::Links | Part::Flood | Part::Frozen)
+        matches!(self, Part::Hyperscsi | Part::Security | Part::Links | Part::Flood | Part::Frozen | Part::Raw)
     }
 
     fn measure(self, settings: &Settings, files: &Files) -> Result<Outcome> {
@@ -67,6 +69,7 @@ impl Part {
             Part::Flood => flood::measure(settings, files),
             Part::Frozen => frozen::measure(settings, files),
             Part::Paper => paper::measure(settings, files),
+            Part::Raw => raw::measure(settings, files),
             Part::Scale => scale::measure(settings, files),
             Part::Management => management::measure(settings, files),
             Part::Snapshots => snapshots::measure(settings, files),
@@ -85,10 +88,10 @@ pub(crate) struct RunArgs {
     /// How often each contender is measured [default: 5, paper: 3, quick: 2]
     #[arg(long)]
     rounds: Option<usize>,
-    /// How long each measurement takes [default: 2, security: 1, links and frozen: 3, quick: 0.5; paper: as long as its bytes take]
+    /// How long each measurement takes [default: 2, security and raw: 1, links and frozen: 3, quick: 0.5; paper: as long as its bytes take]
     #[arg(long)]
     seconds: Option<f64>,
-    /// The link's MTUs, one after the other (HyperSCSI)
+    /// The link's MTUs, one after the other (hyperscsi, raw)
     #[arg(long, value_delimiter = ',', default_values_t = [9000, 1500])]
     pub(crate) mtu: Vec<u32>,
     /// Operations in flight of the 512 KiB rows

@@ -14,6 +14,8 @@ pub(crate) struct Sample {
     pub(crate) packets_per_io: Option<f64>,
     /// Of what another contender gives, which the part says.
     pub(crate) share: Option<f64>,
+    /// Of the bytes that writes have brought, the part that the server has not copied.
+    pub(crate) in_place: Option<f64>,
 }
 
 /// Which number of a sample.
@@ -28,10 +30,12 @@ pub(crate) enum Measure {
     ServerCpuUsPerPacket,
     ClientCpuUsPerPacket,
     Share,
+    InPlace,
+    ServerCpuSecondsPerGib,
 }
 
 impl Measure {
-    pub(crate) const ALL: [(Measure, &str); 9] = [
+    pub(crate) const ALL: [(Measure, &str); 11] = [
         (Measure::Iops, "iops"),
         (Measure::MibPerS, "mib_per_s"),
         (Measure::LatencyP50Us, "latency_p50_us"),
@@ -41,6 +45,8 @@ impl Measure {
         (Measure::ServerCpuUsPerPacket, "server_cpu_us_per_packet"),
         (Measure::ClientCpuUsPerPacket, "client_cpu_us_per_packet"),
         (Measure::Share, "share"),
+        (Measure::InPlace, "in_place"),
+        (Measure::ServerCpuSecondsPerGib, "server_cpu_seconds_per_gib"),
     ];
 
     fn of(self, sample: &Sample) -> Option<f64> {
@@ -52,6 +58,11 @@ impl Measure {
             Measure::ServerCpuUs => sample.server_cpu_us,
             Measure::ClientCpuUs => sample.client_cpu_us,
             Measure::Share => sample.share,
+            Measure::InPlace => sample.in_place,
+            Measure::ServerCpuSecondsPerGib => {
+                let mib_per_io = sample.mib_per_s? / sample.iops.filter(|iops| *iops > 0.0)?;
+                Some(sample.server_cpu_us? / 1e6 / mib_per_io.max(f64::MIN_POSITIVE) * 1024.0)
+            }
             Measure::PacketsPerIo => sample.packets_per_io,
             Measure::ServerCpuUsPerPacket => per_packet(sample.server_cpu_us),
             Measure::ClientCpuUsPerPacket => per_packet(sample.client_cpu_us),
@@ -150,5 +161,15 @@ mod tests {
         assert_eq!(row(&[4.0, 1.0]).spread(Measure::Iops), Some(Spread { min: 1.0, median: 2.5, max: 4.0 }));
         assert_eq!(row(&[]).spread(Measure::Iops), None);
         assert_eq!(row(&[1.0]).spread(Measure::MibPerS), None);
+    }
+
+    #[test]
+    fn time_per_byte_follows_from_time_per_operation() {
+        // 1000 operations of 512 KiB.
+        let sample =
+            Sample { iops: Some(1000.0), mib_per_s: Some(500.0), server_cpu_us: Some(250.0), ..Sample::default() };
+        let row = Row { samples: vec![sample], ..Row::of_iops("", "", &[]) };
+        let seconds = row.spread(Measure::ServerCpuSecondsPerGib).unwrap().median;
+        assert!((seconds - 0.512).abs() < 1e-9, "{seconds}");
     }
 }

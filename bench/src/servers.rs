@@ -116,6 +116,8 @@ pub(crate) enum Wire {
     Ip,
     /// iSCSI at this address and port.
     Iscsi(&'static str),
+    /// HDSP on this interface; packets come to the server by this path.
+    Hdsp(&'static str, &'static str),
 }
 
 /// Both wires of HyperSCSI.
@@ -128,6 +130,7 @@ impl Wire {
             Wire::Ethernet | Wire::EthernetOn(_) => "HS/eth",
             Wire::Ip => "HS/IP",
             Wire::Iscsi(_) => "iSCSI",
+            Wire::Hdsp(..) => "HDSP",
         }
     }
 
@@ -145,6 +148,7 @@ impl Wire {
             Wire::EthernetOn(interface) => format!("hs+eth://{interface}/{SERVER_NAME}"),
             Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
             Wire::Iscsi(portal) => format!("iscsi://{portal}"),
+            Wire::Hdsp(interface, _) => format!("hdsp://{interface}/{SERVER_NAME}"),
         }
     }
 
@@ -154,6 +158,7 @@ impl Wire {
             Wire::EthernetOn(interface) => format!("hs-eth:{interface}"),
             Wire::Ip => format!("hs-ip:{SERVER_ADDRESS}"),
             Wire::Iscsi(portal) => format!("iscsi:{portal}"),
+            Wire::Hdsp(interface, path) => format!("hdsp:{interface},path={path}"),
         }
     }
 }
@@ -185,15 +190,15 @@ pub(crate) fn start_sanwire(
     Ok(server)
 }
 
-/// vblade, or nothing when it is not installed.
+/// vblade on this interface, or nothing when it is not installed.
 ///
 /// # Errors
 /// When it cannot be started.
-pub(crate) fn start_vblade(host: &Host, files: &Files) -> Result<Option<Running>> {
+pub(crate) fn start_vblade(host: &Host, files: &Files, interface: &str) -> Result<Option<Running>> {
     let Some(vblade) = installed("vblade") else { return Ok(None) };
     let [shelf, slot] = AOE_DISK;
-    host.start(End::Server, &vblade, &["-b", VBLADE_BUFFERS, shelf, slot, INTERFACE, &files.image("vblade.img")?])
-        .map(Some)
+    let image = files.image("vblade.img")?;
+    host.start(End::Server, &vblade, &["-b", VBLADE_BUFFERS, shelf, slot, interface, &image]).map(Some)
 }
 
 /// tgtd with these disks from LUN 1 on, or nothing when it or its client is not installed. A disk is what `tgtadm` wants to

@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::Value;
 
 use crate::link::{End, INTERFACE, SERVER_ADDRESS};
 use crate::load::{
-    ClientCommand, Load, MIB, iscsi_perf, line, loaded, number, read_aoe, read_iscsi_perf, read_sanwire, run_client,
-    sanwire_bench, words,
+    ClientCommand, Load, aoe_client, iscsi_perf, line, loaded, number, read_aoe, read_iscsi_perf, read_sanwire,
+    run_client, sanwire_bench, words,
 };
 use crate::process::{Host, Running};
+use crate::rawlink::RawLink;
 use crate::sample::Sample;
-use crate::servers::{AOE_DISK, TGT_TARGET, VOLUME_BYTES, Wire};
+use crate::servers::{AOE_DISK, TGT_TARGET, Wire};
 
 /// HyperSCSI's part of the packets of a 4 KiB read is about this long; the ping's answer is as long as them.
 const READ_ANSWER_BYTES: u32 = 4096 + 48;
@@ -84,7 +85,7 @@ pub(crate) struct Bed<'a> {
     pub(crate) tgt: Option<Running>,
     /// The path of `sanwire`, of `rawlink` and of this program.
     pub(crate) programs: [String; 3],
-    pub(crate) server_mac: String,
+    pub(crate) raw_link: RawLink,
     pub(crate) client_key: String,
     pub(crate) mtu_bytes: u32,
     pub(crate) seconds: f64,
@@ -123,7 +124,7 @@ impl Job {
     pub(crate) fn measure(&self, bed: &Bed) -> Result<Option<Sample>> {
         let (host, client) = (&bed.host, &self.client(bed));
         match self {
-            Job::RawStream => raw_stream(bed, client).map(Some),
+            Job::RawStream => bed.raw_link.measure(host, client).map(Some),
             Job::RawPing { spin_us } => raw_ping(bed, *spin_us, client).map(Some),
             Job::Sanwire { .. } => loaded(host, &bed.sanwire, client, read_sanwire).map(Some),
             Job::Vblade { .. } => bed.vblade.as_ref().map(|server| loaded(host, server, client, read_aoe)).transpose(),
@@ -135,63 +136,24 @@ impl Job {
     }
 
     fn client(&self, bed: &Bed) -> (String, Vec<String>) {
-        let [sanwire, rawlink, this] = &bed.programs;
+        let [sanwire, _, this] = &bed.programs;
         let seconds = bed.seconds;
         match self {
-            Job::RawStream => {
-                let line = format!("send {INTERFACE} {} {} {}", bed.server_mac, bed.mtu_bytes, seconds + 0.4);
-                (rawlink.clone(), words(&line))
-            }
+            Job::RawStream => bed.raw_link.sender(false),
             Job::RawPing { spin_us } => {
                 let line = format!(
                     "ping {INTERFACE} {} --answer-bytes {READ_ANSWER_BYTES} --spin-us {spin_us} --seconds {seconds}",
-                    bed.server_mac
+                    bed.raw_link.server_mac
                 );
                 (this.clone(), words(&line))
             }
             Job::Sanwire { wire, volume, load } => {
                 sanwire_bench(sanwire, load, seconds, &wire.url(volume), &bed.client_key, "")
             }
-            Job::Vblade { load } => {
-                let [shelf, slot] = AOE_DISK;
-                let pattern = if load.is_random { "random" } else { "sequential" };
-                let mut line = format!(
-                    "aoe {INTERFACE} {shelf} {slot} --sectors {} --depth {} --pattern {pattern} \
-                     --size-bytes {VOLUME_BYTES} --seconds {seconds}",
-                    load.block_bytes / 512,
-                    load.depth
-                );
-                if load.is_write {
-                    line += " --write";
-                }
-                (this.clone(), words(&line))
-            }
+            Job::Vblade { load } => aoe_client(this, load, seconds, INTERFACE, AOE_DISK),
             Job::Tgt { load } => iscsi_perf(load, seconds, &format!("iscsi://{SERVER_ADDRESS}/{TGT_TARGET}/1")),
         }
     }
-}
-
-/// The receiver counts; the sender starts a little later and ends a little later.
-fn raw_stream(bed: &Bed, command: &ClientCommand) -> Result<Sample> {
-    let [_, rawlink, _] = &bed.programs;
-    let seconds = bed.seconds.to_string();
-    std::thread::scope(|scope| {
-        let receiver = scope.spawn(|| bed.host.run(End::Server, rawlink, &["receive", INTERFACE, &seconds]));
-        std::thread::sleep(Duration::from_millis(150));
-        let sent = run_client(&bed.host, command);
-        let Ok(received) = receiver.join() else { bail!("the receiver's thread panicked") };
-        let (sent, received) = (sent?, received?);
-        let json: Value = serde_json::from_str(&received.output)?;
-        let packets_per_s = number(&json, "packets_per_s")?;
-        let count = number(&json, "packets")?.max(1.0);
-        Ok(Sample {
-            iops: Some(packets_per_s),
-            mib_per_s: Some(packets_per_s * f64::from(bed.mtu_bytes) / MIB),
-            server_cpu_us: Some(received.cpu.as_secs_f64() * 1e6 / count),
-            client_cpu_us: Some(sent.cpu.as_secs_f64() * 1e6 / count),
-            ..Sample::default()
-        })
-    })
 }
 
 fn raw_ping(bed: &Bed, spin_us: u64, command: &ClientCommand) -> Result<Sample> {

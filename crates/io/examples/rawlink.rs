@@ -1,24 +1,32 @@
 //! What a link can carry at the most: `sendmmsg` into a receive ring, and the round trip of one packet.
 //!
 //! ```text
-//! rawlink send IF DESTINATION-MAC SIZE SECONDS
+//! rawlink send IF DESTINATION-MAC SIZE SECONDS [--cold]
 //! rawlink receive IF SECONDS
 //! rawlink ping IF DESTINATION-MAC SIZE ANSWER-SIZE COUNT
 //! rawlink pong IF SECONDS
 //! ```
 //!
+//! `send` sends one packet again and again, out of the processor's cache; with `--cold` packets out of 1 GiB, which no cache holds.
 //! Sizes are bytes after the Ethernet header. Each prints one line of JSON; Gbit/s count whole frames. Needs root.
 
 use std::error::Error;
 use std::time::Duration;
 
-use sanwire_buffer::{Arrival, Frame, Head, Packet, Slice};
+use sanwire_buffer::{Arena, Arrival, Frame, Head, Packet, Slice};
 use sanwire_core::{Instant, Peer};
 use sanwire_io::{BATCH_PACKETS, Clock, PacketPort, Poller, Port, RING_BYTES_DEFAULT};
 
 /// The first EtherType for local experiments (IEEE 802).
 const ETHERTYPE: u16 = 0x88b5;
 const ETHERNET_HEADER_BYTES: u64 = 14;
+
+/// What a head holds of a packet.
+const HEAD_BYTES: usize = 32;
+
+/// The memory that no cache holds, and its pieces, which lie in large pages as what RAM volumes hold does.
+const COLD_BYTES: usize = 1 << 30;
+const COLD_PIECE_BYTES: usize = 2 << 20;
 
 /// Packets handled between two flushes.
 const BUDGET: usize = 256;
@@ -29,13 +37,19 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["send", interface, to, size, seconds] => send(interface, peer(to)?, size.parse()?, whole_seconds(seconds)?),
+        ["send", interface, to, size, seconds] => {
+            let size = size.parse()?;
+            send(interface, peer(to)?, size, &[payload(size)], whole_seconds(seconds)?)
+        }
+        ["send", interface, to, size, seconds, "--cold"] => {
+            send(interface, peer(to)?, size.parse()?, &cold_memory()?, whole_seconds(seconds)?)
+        }
         ["receive", interface, seconds] => receive(interface, whole_seconds(seconds)?),
         ["ping", interface, to, size, answer_size, count] => {
             ping(interface, peer(to)?, size.parse()?, answer_size.parse()?, count.parse()?)
         }
         ["pong", interface, seconds] => pong(interface, whole_seconds(seconds)?),
-        _ => Err("usage: rawlink send IF MAC SIZE SECONDS | receive IF SECONDS | \
+        _ => Err("usage: rawlink send IF MAC SIZE SECONDS [--cold] | receive IF SECONDS | \
                   ping IF MAC SIZE ANSWER-SIZE COUNT | pong IF SECONDS"
             .into()),
     }
@@ -53,23 +67,48 @@ fn open(interface: &str) -> Result<Port> {
     Ok(Port::from(PacketPort::open(interface, ETHERTYPE, RING_BYTES_DEFAULT)?))
 }
 
-/// Packets of `size` bytes, the payload of all of them the same memory.
-fn packet(size: usize, payload: &Slice) -> Packet {
+/// A packet of the first `size` bytes.
+fn packet(size: usize, bytes: &Slice) -> Packet {
     let mut head = Head::new();
-    head.extend(&payload[..size.min(32)]);
-    Packet { head, payload: Some(payload.slice(0..size.saturating_sub(32))) }
+    let head_bytes = size.min(HEAD_BYTES);
+    head.extend(&bytes[..head_bytes]);
+    Packet { head, payload: Some(bytes.slice(head_bytes..size)) }
+}
+
+/// Puts a packet into the batch, and sends the batch before when it is full.
+fn queue(port: &mut Port, to: Peer, packet: Packet) -> Result<()> {
+    if let Err(packet) = port.queue(to, packet) {
+        port.flush()?;
+        port.queue(to, packet).map_err(|_| "an empty batch is full")?;
+    }
+    Ok(())
 }
 
 fn payload(size: usize) -> Slice {
-    Frame::from(vec![0x5a; size.max(32)]).freeze()
+    Frame::from(vec![0x5a; size.max(HEAD_BYTES)]).freeze()
 }
 
-fn send(interface: &str, to: Peer, size: usize, time: Duration) -> Result<()> {
-    let (mut port, clock, payload) = (open(interface)?, Clock::new(), payload(size));
+fn cold_memory() -> Result<Vec<Slice>> {
+    let (arena, content) = (Arena::new(COLD_PIECE_BYTES, 0), vec![0x5a; COLD_PIECE_BYTES]);
+    let pieces = (0..COLD_BYTES / COLD_PIECE_BYTES).map(|_| Some(arena.copied(&content)?.freeze()));
+    Ok(pieces.collect::<Option<_>>().ok_or("no memory for 1 GiB")?)
+}
+
+/// Sends for that long what lies in the memory, packet by packet, and again from its beginning.
+fn send(interface: &str, to: Peer, size: usize, memory: &[Slice], time: Duration) -> Result<()> {
+    let (mut port, clock) = (open(interface)?, Clock::new());
+    if size == 0 || memory.iter().all(|piece| piece.len() < size) {
+        return Err("no such size".into());
+    }
+    let places = |piece: &Slice| (0..piece.len() / size).map(|number| number * size);
+    let mut packets = memory
+        .iter()
+        .flat_map(|piece| places(piece).map(|start| packet(size, &piece.slice(start..start + size))))
+        .cycle();
     let start = clock.now();
     while clock.now() < start + time {
-        for _ in 0..BATCH_PACKETS {
-            port.queue(to, packet(size, &payload)).map_err(|_| "the batch was not empty")?;
+        for packet in packets.by_ref().take(BATCH_PACKETS) {
+            queue(&mut port, to, packet)?;
         }
         port.flush()?;
     }
@@ -103,7 +142,7 @@ fn ping(interface: &str, to: Peer, size: usize, answer_size: u32, count: usize) 
         let mut request = packet(size.max(32), &payload);
         request.head.as_mut_slice()[..4].copy_from_slice(&answer_size.to_be_bytes());
         let start = clock.now();
-        port.queue(to, request).map_err(|_| "the batch was not empty")?;
+        queue(&mut port, to, request)?;
         port.flush()?;
         while port.receive(1, &mut |_, _| {})? == 0 {
             let deadline = Some(start + Duration::from_secs(1));
@@ -136,7 +175,7 @@ fn pong(interface: &str, time: Duration) -> Result<()> {
         })?;
         for (peer, size) in requests.drain(..) {
             let size = size.min(payload.len());
-            port.queue(peer, packet(size, &payload)).map_err(|_| "the batch was not empty")?;
+            queue(&mut port, peer, packet(size, &payload))?;
         }
         port.flush()?;
         poller.wait(std::slice::from_ref(&port), &[], None, Some(end), &clock)?;

@@ -183,3 +183,17 @@ fn an_array_that_could_not_grow_is_as_it_was_or_has_grown() {
         }
     }
 }
+
+/// Its label says that it is of this array; with a new one the array would lack a member.
+#[test]
+fn a_member_is_not_added_a_second_time_by_another_way() {
+    let (candidates, stores) = stores(2);
+    let (members, _) = candidates.split_at(1);
+    create(&plan(Arrangement::Concat, 1), members, ids(), &mut drive).unwrap();
+    write(&used(members), 4096, 5);
+    let again = Candidate { place: "by another way".to_owned(), store: Arc::clone(&members[0].store) };
+    let refused = grow("a", members, &[again], ids(), &mut drive);
+    assert!(matches!(refused, Err(ArrayError::Member { .. })), "{refused:?}");
+    assert_eq!(read_back(&used(members), 4096), 5);
+    drop(stores);
+}

@@ -16,7 +16,7 @@ pub(crate) const DESCRIPTORS_MAX: usize = 256;
 /// The most blocks that one UNMAP may cover.
 pub(crate) const UNMAP_MAX_BLOCKS: u32 = 1 << 20;
 
-/// An UNMAP under way: what it names, and how far it has come.
+/// The state of an UNMAP: its ranges, and how many of them are discarded.
 #[derive(Debug)]
 pub(crate) struct Unmapping {
     ranges: Vec<Range>,

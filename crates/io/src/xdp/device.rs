@@ -121,8 +121,11 @@ impl Device {
             opened => opened?,
         };
         if asker.takes_tags_out() {
-            let message = "its driver takes VLAN tags out of packets: let it leave them by `ethtool -K IF rxvlan off`";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message.replace("IF", &interface.name)));
+            let message = format!(
+                "its driver takes VLAN tags out of packets: let it leave them by `ethtool -K {} rxvlan off`",
+                interface.name
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let address = interface.mac_address.unwrap_or(MacAddress::BROADCAST);
         let steering = Mutex::new(Steering { address, rules: Vec::new(), link: None });
@@ -203,10 +206,13 @@ impl Device {
                 format!("this program has the packets of EtherType {ethertype:#06x} on this interface already");
             return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
         }
-        let count = shards.checked_mul(self.queues.len() as u16).filter(|count| *count <= SOCKETS_MAX);
-        let count = count.ok_or_else(|| io::Error::other("there are too many receive queues and shards"))?;
-        let first = free_run(&steering.rules, count, self.queues.len() as u16)
-            .ok_or_else(|| io::Error::other("there are too many receive queues and shards"))?;
+        let queues = self.queues.len() as u16;
+        let count = shards.checked_mul(queues).filter(|count| *count <= SOCKETS_MAX);
+        let first = count.and_then(|count| free_run(&steering.rules, count, queues)).ok_or_else(|| {
+            io::Error::other(format!(
+                "{queues} receive queues and {shards} shards take more than {SOCKETS_MAX} sockets"
+            ))
+        })?;
         for (number, socket) in (first.into()..).zip(sockets) {
             bpf::put_socket(self.map.as_fd(), number, socket).map_err(|error| explain("a socket in the map", error))?;
         }

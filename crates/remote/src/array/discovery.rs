@@ -59,18 +59,14 @@ impl Discovery {
             given.iter().filter_map(|text| parts(text).next()?.replace(r"\,", ",").parse().ok()).collect();
         let names: BTreeSet<u64> = given.iter().filter_map(|url| self.naa(url, &volumes)).collect();
         let volumes = in_turn(volumes, &given, &names);
-        let mut seen: Vec<(u64, Label)> = Vec::new();
+        let mut seen = Seen::default();
         let (mut sought, mut problems, mut count) = (Sought::default(), problems, 0);
         let end = Instant::now() + LOOKING_MAX;
         for volume in volumes.iter().take(VOLUMES_MAX).take_while(|_| Instant::now() < end) {
             let looked = Members::open_only(&[volume.url.to_string().replace(',', r"\,")], false);
             for (place, label) in looked.labels().into_iter().filter(|(_, label)| label.table.name == name) {
-                // By another wire. One that only says that it is the same is none: both are shown, and nothing is guessed.
-                if let Some(naa) = volume.naa {
-                    if seen.iter().any(|(other, known)| *other == naa && *known == label) {
-                        continue;
-                    }
-                    seen.push((naa, label.clone()));
+                if !seen.is_new(volume.naa, &label) {
+                    continue;
                 }
                 tracing::info!("array {name}: member {} was found at {place}", label.own + 1);
                 sought.texts.push(place);
@@ -98,6 +94,21 @@ impl Discovery {
     }
 }
 
+/// What has been seen, by NAA names.
+#[derive(Default)]
+struct Seen(Vec<(u64, Label)>);
+
+impl Seen {
+    /// Whether this is not what was seen by another wire. A volume that only has the name of another one is another one: then both are
+    /// taken, and the array is refused rather than guessed.
+    fn is_new(&mut self, naa: Option<u64>, label: &Label) -> bool {
+        let Some(naa) = naa else { return true };
+        let is_new = !self.0.iter().any(|(known, other)| *known == naa && other == label);
+        self.0.push((naa, label.clone()));
+        is_new
+    }
+}
+
 /// The volumes without those that are known, those first that can be reserved: what two wires lead to has one NAA name.
 fn in_turn(mut volumes: Vec<FoundVolume>, known: &[Url], names: &BTreeSet<u64>) -> Vec<FoundVolume> {
     volumes.sort_by_key(|volume| match volume.url.server {
@@ -113,10 +124,36 @@ fn in_turn(mut volumes: Vec<FoundVolume>, known: &[Url], names: &BTreeSet<u64>) 
 
 #[cfg(test)]
 mod tests {
+    use sanwire_array::{Arrangement, Table};
+
     use super::*;
 
     fn volume(url: &str, naa: Option<u64>) -> FoundVolume {
         FoundVolume { url: url.parse().unwrap(), naa }
+    }
+
+    #[test]
+    fn only_the_same_label_under_the_same_name_is_the_same_volume() {
+        let label = |own| {
+            let table = Table {
+                array: [1; 16],
+                name: "a".to_owned(),
+                generation: 1,
+                run: 1,
+                runs: Vec::new(),
+                arrangement: Arrangement::Concat,
+                copies: 1,
+                block_bytes: 512,
+                region_bytes: 1 << 20,
+                members: Vec::new(),
+            };
+            Label { own, table }
+        };
+        let mut seen = Seen::default();
+        assert!(seen.is_new(Some(7), &label(0)) && !seen.is_new(Some(7), &label(0)), "by another wire");
+        assert!(seen.is_new(Some(7), &label(1)), "it says that it is the same, and is not");
+        assert!(seen.is_new(Some(8), &label(0)), "a copy");
+        assert!(seen.is_new(None, &label(0)) && seen.is_new(None, &label(0)), "nobody knows");
     }
 
     #[test]

@@ -104,17 +104,14 @@ impl Backing for ArrayBacking {
         }
         let array = members.assemble(&self.name, false).map_err(|error| {
             // Members that are not there may come, and who has offered what is none may go.
-            let is_away = self.places.is_some()
-                || matches!(
-                    &error,
-                    AssembleError::Array {
-                        source: ArrayError::Unknown { .. }
-                            | ArrayError::NoQuorum { .. }
-                            | ArrayError::Incomplete { .. },
-                        ..
-                    }
-                );
-            failed(Box::new(error), is_away && (self.places.is_some() || !members.failures.is_empty()))
+            let is_lacking = matches!(
+                &error,
+                AssembleError::Array {
+                    source: ArrayError::Unknown { .. } | ArrayError::NoQuorum { .. } | ArrayError::Incomplete { .. },
+                    ..
+                }
+            );
+            failed(Box::new(error), self.places.is_some() || is_lacking && !members.failures.is_empty())
         })?;
         members.warn_of_unguarded(&self.name);
         let kept = KeptArray::new(array, texts).map_err(|error| failed(Box::new(error), false))?;

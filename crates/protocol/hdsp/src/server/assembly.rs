@@ -201,3 +201,50 @@ impl Assembly {
         Ok(Whole { request, sync: self.sync, packets, kept_bytes })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::pdu::{Flags, Scsi};
+    use crate::wire::{DiskType, Header, PacketType};
+
+    /// A packet of a SCSI write with so many bytes there.
+    fn take(assembly: &mut Assembly, offset_bytes: u32, length: usize, last: bool) -> Result<bool, Refused> {
+        let header = Header {
+            from_server: false,
+            error: None,
+            packet_type: PacketType::Pdu,
+            disk_type: DiskType::Scsi,
+            disk_address: 0,
+            server_port: 1,
+            client_port: 1,
+        };
+        let before: &[u8] = if offset_bytes == 0 { &[0x2a; 10] } else { &[] };
+        let length_bytes = length as u16;
+        let fields = Fields::Scsi(Scsi { before_bytes: before.len() as u8, status: 0, length_bytes, offset_bytes });
+        let flags = Flags { write: true, first: offset_bytes == 0, last, ..Flags::default() };
+        let pdu = Pdu { header, flags, fields, command: 1, group: 0, serial: 0 };
+        let data = vec![7; length];
+        let came = Came { opened: Opened { before, data: &data }, arrival: data[..].into() };
+        let region = Region::new(1 << 20).unwrap();
+        assembly.take(&pdu, &came, (&region, 1 << 20), Instant::ZERO)
+    }
+
+    fn empty() -> Assembly {
+        let (kind, pages) = (Kind::Scsi(None), Pages::default());
+        let now = Instant::ZERO;
+        Assembly { kind, start: None, end: None, pages, have: 0, sync: false, begun_at: now, moved_at: now }
+    }
+
+    #[test]
+    fn only_the_last_part_of_a_write_is_no_whole_number_of_sectors() {
+        for length in [1, 511, 513, 700] {
+            assert_eq!(take(&mut empty(), 0, length, false), Err(Refused::Violation), "{length} bytes first");
+            assert_eq!(take(&mut empty(), 512, length, false), Err(Refused::Violation), "{length} bytes between");
+        }
+        let mut assembly = empty();
+        assert_eq!(take(&mut assembly, 0, 1024, false), Ok(false));
+        assert_eq!(take(&mut assembly, 1024, 24, true), Ok(true), "a list of parameters, say");
+        assert_eq!(take(&mut empty(), 0, 24, true), Ok(true));
+    }
+}

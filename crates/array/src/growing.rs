@@ -22,7 +22,7 @@ use crate::table_change::write_label;
 /// nobody may use them. `fresh` gives identities that nothing has had.
 ///
 /// # Errors
-/// [`ArrayError`]: then it is as it was.
+/// [`ArrayError`]: then it is as it was; only where a label failed although it reached the medium, it may have grown.
 pub fn grow(
     name: &str,
     members: &[Candidate],

@@ -33,13 +33,14 @@ const TIMED_TESTS: [&str; 7] =
     ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 16] = [
+const PURE_CRATES: [&str; 17] = [
     "sanwire-core",
     "sanwire-buffer",
     "sanwire-scsi",
     "sanwire-ata",
     "sanwire-security",
     "sanwire-flow",
+    "sanwire-exchange",
     "sanwire-store",
     "sanwire-snapshot",
     "sanwire-array",

@@ -7,18 +7,24 @@
 mod cookie;
 mod cpace;
 mod gate;
+mod half_opens;
 pub mod handshake;
 mod header_key;
 pub mod keys;
+mod marks;
 mod noise;
 mod replay;
 pub mod ring;
+mod strangers;
 mod throttle;
 
 pub use cookie::{Asker, Cookie};
 pub use gate::{Gate, Passage, Standing};
+pub use half_opens::{HalfOpen, HalfOpens};
 pub use header_key::HeaderKey;
+pub use marks::Marks;
 pub use replay::ReplayWindow;
+pub use strangers::Strangers;
 pub use throttle::{Throttle, Who};
 
 /// Bytes of the tag that a protected packet ends with.

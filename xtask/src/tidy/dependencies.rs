@@ -9,20 +9,21 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 30] = [
+const ALLOWED: [(&str, &[&str]); 31] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
     ("sanwire-ata", &["core", "buffer", "scsi"]),
     ("sanwire-security", &["core"]),
     ("sanwire-flow", &["core"]),
+    ("sanwire-exchange", &["core", "buffer", "scsi"]),
     ("sanwire-store", &["core", "buffer"]),
     ("sanwire-store-file", &["core", "buffer", "store", "snapshot"]),
     ("sanwire-snapshot", &["buffer", "store"]),
     ("sanwire-array", &["core", "buffer", "store"]),
     ("sanwire-device", &["core", "buffer", "scsi", "store"]),
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),
-    ("sanwire-hyperscsi", &["core", "buffer", "scsi", "security", "flow"]),
+    ("sanwire-hyperscsi", &["core", "buffer", "scsi", "security", "flow", "exchange"]),
     ("sanwire-hdsp", &["core", "buffer", "ata", "security", "flow"]),
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),

@@ -14,12 +14,11 @@ mod compression;
 mod counters;
 mod option_exchange;
 mod options;
-mod receipts;
 mod server;
-mod succession;
 pub mod wire;
 
 use sanwire_core::Peer;
+use sanwire_exchange::succession;
 /// The handshake by itself, for programs that break the rules to test an end.
 #[doc(hidden)]
 pub use sanwire_security::handshake;

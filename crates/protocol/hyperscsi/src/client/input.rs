@@ -3,7 +3,7 @@
 use sanwire_core::{Instant, Path};
 
 use super::answering::Answering;
-use super::orders::{Answered, Placed};
+use super::orders::{Answered, Placed, is_too_weak, place};
 use super::seek::Rejection;
 use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::{LinkAt, Rejected};
@@ -47,13 +47,13 @@ impl Client {
             return;
         }
         // Before its sequence is taken: what is forged must not stand in for what is true.
-        if self.orders.is_too_weak(prefix.header.tag, prefix.protection) {
+        if is_too_weak(&self.orders, prefix.header.tag, prefix.protection) {
             self.counters.downgrades += 1;
             return;
         }
         match channel.check_data(packet, &mut self.plain, now) {
             Ok((fragment, head, data)) => {
-                let placed = self.orders.place(prefix.header, &fragment, head, data);
+                let placed = place(&mut self.orders, prefix.header, &fragment, (head, data));
                 channel.take_data(&fragment, now);
                 while channel.poll_delivered().is_some() {}
                 match placed {

@@ -106,7 +106,7 @@ impl Client {
             random,
             session,
             state: State::Closed,
-            orders: Orders::new(),
+            orders: Orders::default(),
             paths: Vec::new(),
             attempts: 0,
             was_connected: false,
@@ -189,9 +189,10 @@ impl Client {
     }
 
     /// Sends a command, while there is a connection.
-    fn ask(&mut self, tag: Tag) {
-        if let State::Connected(connected) = &mut self.state
-            && let Some(Asking { head, data, protection, is_local, is_compressible }) = self.orders.request(tag)
+    fn ask(&mut self, number: u16) {
+        if let Some(tag) = Tag::new(number)
+            && let State::Connected(connected) = &mut self.state
+            && let Some(Asking { head, data, protection, is_local, is_compressible }) = self.orders.request(number)
         {
             let message = Message::new(tag, 0, protection, head, data.map(Slices::from));
             connected.channel.send(message.local(is_local).compressible(is_compressible));

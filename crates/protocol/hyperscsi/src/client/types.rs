@@ -5,8 +5,8 @@ use std::time::Duration;
 use sanwire_buffer::Frame;
 use sanwire_core::quota::{SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT};
 use sanwire_core::{Path, Protection};
+use sanwire_exchange::CommandId;
 
-use super::orders::CommandId;
 use crate::channel::Recovery;
 use crate::keys::{Identity, Psk};
 use crate::options::{Agreed, DesiredOptions, DeviceOption};

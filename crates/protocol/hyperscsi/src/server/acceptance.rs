@@ -4,9 +4,9 @@ use sanwire_core::{ClientId, Instant, NexusId, Path};
 use sanwire_security::Who;
 
 use super::connection::Connection;
-use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
+use super::setup::HalfOpen;
 use super::{SecurityEvent, Server, ServerEvent};
 use crate::channel::{Capacity, Channel, Setup, Sizes};
 use crate::handshake::{Misread, Secrets};
@@ -75,8 +75,11 @@ impl Server {
             self.tally.handshakes.full += 1;
             self.refuse(path, prefix, Refusal::Full, Some(proof));
         } else {
-            match OptionExchange::new(half_open.options.clone(), offer.options.clone(), self.config.transfer_max_bytes)
-            {
+            match OptionExchange::new(
+                half_open.said.options.clone(),
+                offer.options.clone(),
+                self.config.transfer_max_bytes,
+            ) {
                 Err(_) => {
                     let proof = half_open.responder.refusal_key().prove(Refusal::Options as u8, body);
                     self.tally.handshakes.conflicts += 1;
@@ -151,7 +154,7 @@ impl Server {
         let session = half_open.session;
         let ring = secrets.of_server()?;
         let capacity = Capacity { ours: link.receive_capacity_packets, theirs: offer.receive_capacity_packets };
-        let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.packet_max_bytes) as usize;
+        let limit = link.packet_max_bytes.min(offer.packet_max_bytes).min(half_open.said.packet_max_bytes) as usize;
         let agreed = terms.agreed().clone();
         let mut channel = Channel::new(Setup {
             path,

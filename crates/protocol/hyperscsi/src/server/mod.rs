@@ -8,12 +8,10 @@ mod accounts;
 mod admission;
 mod changes;
 mod connection;
-mod handshake;
 mod hoard;
 mod intake;
 mod leave;
 mod links;
-mod marks;
 mod places;
 mod requests;
 mod room;
@@ -22,7 +20,6 @@ mod session;
 mod setup;
 mod sharing;
 mod status;
-mod strangers;
 mod tally;
 mod timeouts;
 mod turns;
@@ -33,22 +30,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
 use sanwire_core::{ClientId, Deadlines, Instant, Lun, NexusId, Path, SessionEnd};
-use sanwire_security::{Gate, Throttle};
+use sanwire_security::{Gate, HalfOpens, Marks, Strangers, Throttle};
 
 use self::accounts::Accounts;
 pub use self::admission::Admission;
 use self::connection::Connection;
-use self::handshake::HalfOpens;
-use self::marks::Marks;
 use self::places::Places;
 use self::security_events::Offences;
 pub use self::security_events::SecurityEvent;
-pub(crate) use self::session::SPAN_MAX;
 use self::session::Session;
+use self::setup::Said;
 pub(crate) use self::setup::loose_packet;
 use self::sharing::Sharing;
 pub use self::status::ConnectionStatus;
-use self::strangers::Strangers;
 use self::tally::Tally;
 pub use self::tally::{Handshakes, LinkTally};
 pub use self::types::{CommandHandle, Compressible, ProtectionLookup, ServerConfig, ServerEvent};
@@ -66,7 +60,7 @@ pub struct Server {
     gate: Gate,
     places: Places,
     accounts: Accounts,
-    half_opens: HalfOpens,
+    half_opens: HalfOpens<Said>,
     throttle: Throttle,
     connections: BTreeMap<u32, Connection>,
     sessions: BTreeMap<NexusId, Session>,

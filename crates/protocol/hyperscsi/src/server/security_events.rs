@@ -144,6 +144,27 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Counts a packet of somebody who is not allowed, and sees to it that this is told.
+    pub(super) fn note_stranger(&mut self, path: Path, client: ClientId, now: Instant) {
+        self.counters.not_permitted += 1;
+        self.strangers.note(path, client, now);
+        self.wake_for_strangers();
+    }
+
+    /// Tells of those whose time it is.
+    pub(super) fn tell_strangers(&mut self, now: Instant) {
+        while let Some((path, client, packets)) = self.strangers.poll(now) {
+            self.events.push_back(ServerEvent::NotAllowed { client, path, packets });
+        }
+        self.wake_for_strangers();
+    }
+
+    fn wake_for_strangers(&mut self) {
+        self.strangers.poll_timeout().into_iter().for_each(|at| self.wake_at(at));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use sanwire_core::{LinkId, Peer};

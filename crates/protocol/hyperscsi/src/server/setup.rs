@@ -6,12 +6,12 @@ use sanwire_buffer::{Head, Packet};
 use sanwire_core::{ClientId, Instant, NexusId, Path};
 use sanwire_security::{Asker, Passage, Standing, Who};
 
-use super::handshake::HalfOpen;
 use super::places::Applicant;
 use super::session::Session;
 use super::{LinkLimits, SecurityEvent, Server};
 use crate::handshake::Responder;
 use crate::keys::KeyError;
+use crate::options::Options;
 use crate::wire::offer::Offer;
 use crate::wire::packet::put_checksum;
 use crate::wire::setup::{AdnRequest, Discovery, Proof, Refusal, SecondStep, steering_word};
@@ -19,6 +19,17 @@ use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// So often an id with a mark is drawn that no connection has and that steers to this shard.
 const MARKED_DRAWS: u32 = 1 << 16;
+
+/// What both ends have said in a handshake so far.
+pub(super) struct Said {
+    /// The largest packet of the client's link, in bytes.
+    pub(super) packet_max_bytes: u32,
+    /// What our offer said.
+    pub(super) options: Options,
+}
+
+/// A handshake after its second step.
+pub(super) type HalfOpen = sanwire_security::HalfOpen<Said>;
 
 impl Server {
     pub(super) fn handle_discovery(&mut self, path: Path, packet: &RawPacket<'_>, now: Instant) {
@@ -154,8 +165,7 @@ impl Server {
             client: discovery.client,
             session: discovery.session,
             attempt: prefix.number,
-            packet_max_bytes: discovery.packet_max_bytes,
-            options: offer.options,
+            said: Said { packet_max_bytes: discovery.packet_max_bytes, options: offer.options },
             responder,
             answer,
             begun_at: now,

@@ -1,6 +1,8 @@
 //! Commands asked once and again, answered, withdrawn and aborted.
 
 use sanwire_core::MacAddress;
+use sanwire_core::quota::COMMAND_NUMBERS_OF_SESSION;
+use sanwire_exchange::SPAN_MAX;
 
 use super::*;
 

@@ -12,21 +12,22 @@ const MARK_BITS: u32 = 10;
 const DRAWN_BITS: u32 = u32::BITS - MARK_BITS;
 
 /// Makes and knows the ids of one server, whichever of its shards and runs they come from.
-pub(super) struct Marks(SipHasher24);
+pub struct Marks(SipHasher24);
 
 impl Marks {
-    pub(super) fn new(key: &[u8; 16]) -> Self {
+    /// With this key of the server.
+    pub fn new(key: &[u8; 16]) -> Self {
         Marks(SipHasher24::new_with_key(key))
     }
 
     /// An id with a mark, made of the lower bits of a random number.
-    pub(super) fn id(&self, drawn: u32) -> u32 {
+    pub fn id(&self, drawn: u32) -> u32 {
         let drawn = drawn << MARK_BITS >> MARK_BITS;
         self.mark(drawn) << DRAWN_BITS | drawn
     }
 
     /// Whether this server may have made the id; of others about one in a thousand seems so.
-    pub(super) fn is_ours(&self, id: u32) -> bool {
+    pub fn is_ours(&self, id: u32) -> bool {
         self.id(id) == id
     }
 

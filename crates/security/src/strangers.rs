@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use sanwire_core::{ClientId, Instant, Path};
 
-use super::{Server, ServerEvent};
-
 /// Senders that are told apart; of others only the first is told of, while there are as many.
 const SENDERS_MAX: usize = 64;
 
@@ -28,10 +26,11 @@ struct Stranger {
 
 /// Those of the last minute, in the order in which they are told of or forgotten.
 #[derive(Default)]
-pub(super) struct Strangers(VecDeque<Stranger>);
+pub struct Strangers(VecDeque<Stranger>);
 
 impl Strangers {
-    fn note(&mut self, path: Path, client: ClientId, now: Instant) {
+    /// A packet of somebody who is not allowed has come.
+    pub fn note(&mut self, path: Path, client: ClientId, now: Instant) {
         let source = path.peer.source();
         if let Some(known) = self.0.iter_mut().find(|known| known.path.peer.source() == source) {
             known.packets += 1;
@@ -44,7 +43,7 @@ impl Strangers {
     }
 
     /// One to tell of; it is kept for a minute, and told of again if it goes on.
-    fn poll(&mut self, now: Instant) -> Option<(Path, ClientId, u64)> {
+    pub fn poll(&mut self, now: Instant) -> Option<(Path, ClientId, u64)> {
         while let Some(mut stranger) = self.0.pop_front_if(|stranger| stranger.tell_at <= now) {
             let told = (stranger.path, stranger.client, std::mem::take(&mut stranger.packets));
             if told.2 > 0 {
@@ -55,28 +54,10 @@ impl Strangers {
         }
         None
     }
-}
 
-impl Server {
-    /// Counts a packet of somebody who is not allowed, and sees to it that this is told.
-    pub(super) fn note_stranger(&mut self, path: Path, client: ClientId, now: Instant) {
-        self.counters.not_permitted += 1;
-        self.strangers.note(path, client, now);
-        self.wake_for_strangers();
-    }
-
-    /// Tells of those whose time it is.
-    pub(super) fn tell_strangers(&mut self, now: Instant) {
-        while let Some((path, client, packets)) = self.strangers.poll(now) {
-            self.events.push_back(ServerEvent::NotAllowed { client, path, packets });
-        }
-        self.wake_for_strangers();
-    }
-
-    fn wake_for_strangers(&mut self) {
-        if let Some(stranger) = self.strangers.0.front() {
-            self.wake_at(stranger.tell_at);
-        }
+    /// When there is one to tell of, or to forget.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.0.front().map(|stranger| stranger.tell_at)
     }
 }
 

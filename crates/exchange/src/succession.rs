@@ -6,22 +6,26 @@ use std::ops::Range;
 const COUNT_BITS: u32 = 24;
 
 /// The number of a client's first session.
-pub(crate) fn first(drawn: u64) -> u64 {
+#[must_use]
+pub fn first(drawn: u64) -> u64 {
     drawn >> COUNT_BITS << COUNT_BITS
 }
 
 /// What all sessions of a client have in common as long as it runs.
-pub(crate) fn run(session: u64) -> u64 {
+#[must_use]
+pub fn run(session: u64) -> u64 {
     session >> COUNT_BITS
 }
 
 /// The number of the session that takes the place of this one.
-pub(crate) fn successor(session: u64) -> u64 {
+#[must_use]
+pub fn successor(session: u64) -> u64 {
     session.wrapping_add(1)
 }
 
 /// The numbers of the sessions that the client has abandoned before this one.
-pub(crate) fn predecessors(session: u64) -> Range<u64> {
+#[must_use]
+pub fn predecessors(session: u64) -> Range<u64> {
     first(session)..session
 }
 

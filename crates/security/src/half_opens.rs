@@ -7,7 +7,6 @@ use sanwire_core::quota::{Account, HALF_OPENS, HALF_OPENS_OF_SESSION, Usage};
 use sanwire_core::{ClientId, Instant, Path};
 
 use crate::handshake::Responder;
-use crate::options::Options;
 
 /// How long the third step may take.
 const LIFETIME: Duration = Duration::from_secs(5);
@@ -17,33 +16,38 @@ const LIFETIME: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A handshake after its second step.
-pub(super) struct HalfOpen {
-    pub(super) connection: u32,
-    pub(super) path: Path,
-    pub(super) client: ClientId,
-    pub(super) session: u64,
-    /// The client's attempt: the same discovery gets the same answer.
-    pub(super) attempt: u64,
-    pub(super) packet_max_bytes: u32,
-    /// What the offer said.
-    pub(super) options: Options,
-    pub(super) responder: Responder,
+pub struct HalfOpen<Said> {
+    /// The connection that it may lead to.
+    pub connection: u32,
+    /// Where its client is.
+    pub path: Path,
+    /// Who that says it is.
+    pub client: ClientId,
+    /// The client's session.
+    pub session: u64,
+    /// The client's attempt: the same first step gets the same answer.
+    pub attempt: u64,
+    /// What the protocol keeps of what was said so far.
+    pub said: Said,
+    /// The server's end of it.
+    pub responder: Responder,
     /// The second step, to be repeated when it was lost.
-    pub(super) answer: Vec<u8>,
-    pub(super) begun_at: Instant,
+    pub answer: Vec<u8>,
+    /// When the second step was made.
+    pub begun_at: Instant,
     /// A third step that was a wrong guess at the password. Its client says it again and again, and has no other guess.
-    pub(super) refused: Option<Vec<u8>>,
+    pub refused: Option<Vec<u8>>,
 }
 
-impl HalfOpen {
+impl<Said> HalfOpen<Said> {
     fn is_over(&self, now: Instant) -> bool {
         now.saturating_since(self.begun_at) >= LIFETIME
     }
 }
 
 /// All of them.
-pub(super) struct HalfOpens {
-    by_connection: BTreeMap<u32, HalfOpen>,
+pub struct HalfOpens<Said> {
+    by_connection: BTreeMap<u32, HalfOpen<Said>>,
     /// Those of one session on one path, oldest first. Who has overheard a session begins handshakes in its name from elsewhere: they
     /// take no place of its own.
     by_session: BTreeMap<(ClientId, u64), BTreeMap<Path, VecDeque<u32>>>,
@@ -53,7 +57,7 @@ pub(super) struct HalfOpens {
     of_session: Account,
 }
 
-impl Default for HalfOpens {
+impl<Said> Default for HalfOpens<Said> {
     fn default() -> Self {
         HalfOpens {
             by_connection: BTreeMap::new(),
@@ -65,17 +69,17 @@ impl Default for HalfOpens {
     }
 }
 
-impl HalfOpens {
+impl<Said> HalfOpens<Said> {
     /// The second step after the same first one, if it was made before. Another first step of the same attempt is another's: a
     /// listener that overhears an attempt cannot make the server answer it instead.
-    pub(super) fn repeat(&self, path: Path, session: (ClientId, u64), attempt: u64, first: &[u8]) -> Option<&[u8]> {
+    pub fn repeat(&self, path: Path, session: (ClientId, u64), attempt: u64, first: &[u8]) -> Option<&[u8]> {
         let on_path = self.by_session.get(&session)?.get(&path)?.iter().filter_map(|id| self.by_connection.get(id));
         let mut same = on_path.filter(|half| half.attempt == attempt && half.responder.first() == first);
         same.next().map(|half| &half.answer[..])
     }
 
     /// Whether there is room for another one now.
-    pub(super) fn has_room(&mut self, now: Instant) -> bool {
+    pub fn has_room(&mut self, now: Instant) -> bool {
         self.expire(now);
         if self.of_shard.admits(self.by_connection.len() as u64, 1) {
             return true;
@@ -85,7 +89,7 @@ impl HalfOpens {
     }
 
     /// Adds one for which there is room. Those of the same session stay: the client may be answering any of them.
-    pub(super) fn insert(&mut self, half_open: HalfOpen) {
+    pub fn insert(&mut self, half_open: HalfOpen<Said>) {
         let id = half_open.connection;
         let session = (half_open.client, half_open.session);
         let others = self.by_session.entry(session).or_default().entry(half_open.path).or_default();
@@ -98,12 +102,12 @@ impl HalfOpens {
     }
 
     /// The handshake that a third step belongs to. It stays until a third step has verified: anybody can send one.
-    pub(super) fn get_mut(&mut self, connection: u32, path: Path, now: Instant) -> Option<&mut HalfOpen> {
+    pub fn get_mut(&mut self, connection: u32, path: Path, now: Instant) -> Option<&mut HalfOpen<Said>> {
         self.by_connection.get_mut(&connection).filter(|half| half.path == path && !half.is_over(now))
     }
 
     /// Takes one out.
-    pub(super) fn take(&mut self, connection: u32) -> Option<HalfOpen> {
+    pub fn take(&mut self, connection: u32) -> Option<HalfOpen<Said>> {
         let half_open = self.by_connection.remove(&connection)?;
         let session = (half_open.client, half_open.session);
         if let Some(paths) = self.by_session.get_mut(&session) {
@@ -120,7 +124,7 @@ impl HalfOpens {
 
     /// Takes out the handshake that has verified, and those of its session that began before: none of them may replace the connection
     /// any more, however late its third step is.
-    pub(super) fn establish(&mut self, connection: u32) -> Option<HalfOpen> {
+    pub fn establish(&mut self, connection: u32) -> Option<HalfOpen<Said>> {
         let half_open = self.take(connection)?;
         let others = self.by_session.get(&(half_open.client, half_open.session)).into_iter().flatten();
         let is_former = |id: &u32| {
@@ -134,22 +138,23 @@ impl HalfOpens {
     }
 
     /// Ends what a client has begun.
-    pub(super) fn forget(&mut self, client: ClientId) {
+    pub fn forget(&mut self, client: ClientId) {
         let paths = self.by_session.range((client, 0)..=(client, u64::MAX)).flat_map(|(_, paths)| paths.values());
         paths.flatten().copied().collect::<Vec<u32>>().into_iter().for_each(|id| drop(self.take(id)));
     }
 
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether there are none, and none are remembered.
+    pub fn is_empty(&self) -> bool {
         self.by_connection.is_empty() && self.by_session.is_empty() && self.by_age.is_empty()
     }
 
-    pub(super) fn has(&self, connection: u32) -> bool {
+    /// Whether one may lead to this connection.
+    pub fn has(&self, connection: u32) -> bool {
         self.by_connection.contains_key(&connection)
     }
 
     /// Ends those that are over: their secrets stay no longer than they are needed.
-    pub(super) fn expire(&mut self, now: Instant) {
+    pub fn expire(&mut self, now: Instant) {
         while let Some((begun_at, id)) = self.oldest()
             && now.saturating_since(begun_at) >= LIFETIME
         {
@@ -158,12 +163,12 @@ impl HalfOpens {
     }
 
     /// How its quotas are used.
-    pub(super) fn usages(&self) -> [Usage; 2] {
+    pub fn usages(&self) -> [Usage; 2] {
         [&self.of_shard, &self.of_session].map(Account::usage)
     }
 
     /// When the next one is over.
-    pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
         self.oldest().map(|(begun_at, _)| begun_at + LIFETIME)
     }
 

@@ -6,4 +6,5 @@ pub mod hdsp;
 pub mod impostor;
 pub mod login;
 pub mod steps;
+pub mod visa;
 pub mod world;

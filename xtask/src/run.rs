@@ -33,7 +33,7 @@ const TIMED_TESTS: [&str; 7] =
     ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 17] = [
+const PURE_CRATES: [&str; 18] = [
     "sanwire-core",
     "sanwire-buffer",
     "sanwire-scsi",
@@ -48,6 +48,7 @@ const PURE_CRATES: [&str; 17] = [
     "sanwire-engine",
     "sanwire-hyperscsi",
     "sanwire-hdsp",
+    "sanwire-visa",
     "sanwire-iscsi",
     "sanwire-nbd",
     "sanwire-aoe",

@@ -1,5 +1,5 @@
 //! The test world: both ends of a protocol and a real logical unit, between them a [`world::Wire`] that loses, doubles,
-//! delays, damages and cuts ([`hyperscsi`]: packets, [`iscsi`]: streams; [`hdsp`] has a world of its own), behind them a disk that is slow, fails and loses its
+//! delays, damages and cuts ([`hyperscsi`]: packets, [`iscsi`]: streams; [`visa`]: datagrams and streams; [`hdsp`] has a world of its own), behind them a disk that is slow, fails and loses its
 //! cache; all of it from one seed, on a clock that jumps.
 //!
 //! [`world::World::live`] takes a [`plan::Plan`] through its life and compares all that clients see with the reference
@@ -28,5 +28,6 @@ pub mod power;
 pub mod random;
 pub mod seeds;
 pub mod task;
+pub mod visa;
 pub mod workload;
 pub mod world;

@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 31] = [
+const ALLOWED: [(&str, &[&str]); 32] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -25,6 +25,7 @@ const ALLOWED: [(&str, &[&str]); 31] = [
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),
     ("sanwire-hyperscsi", &["core", "buffer", "scsi", "security", "flow", "exchange"]),
     ("sanwire-hdsp", &["core", "buffer", "ata", "security", "flow"]),
+    ("sanwire-visa", &["core", "buffer", "scsi", "security", "flow", "exchange"]),
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),
     ("sanwire-aoe", &["core", "buffer", "scsi", "ata"]),
@@ -69,6 +70,7 @@ const ALLOWED: [(&str, &[&str]); 31] = [
             "engine",
             "hyperscsi",
             "hdsp",
+            "visa",
             "iscsi",
             "aoe",
         ],

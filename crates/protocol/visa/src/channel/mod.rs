@@ -1,0 +1,373 @@
+//! A connection, as both ends have it: packets that go and come, acknowledgements, and signs of life.
+
+mod guard;
+mod incoming;
+mod outgoing;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use sanwire_buffer::Packet;
+use sanwire_core::{Instant, Path};
+
+pub(crate) use self::guard::Guard;
+use self::incoming::{Incoming, Verdict};
+pub(crate) use self::outgoing::Message;
+use self::outgoing::Outgoing;
+use crate::counters::Traffic;
+use crate::wire::flow::{Ack, Close, Ping, read_nak, read_waiting, write_nak};
+use crate::wire::header::RawPacket;
+use crate::wire::offer::{Mode, Terms};
+use crate::wire::{Header, Kind};
+
+/// Control packets that wait to be sent; a flood of questions is not answered beyond.
+const CONTROLS_MAX: usize = 64;
+
+/// A question is asked so many times before its answer is missed.
+const QUESTIONS: u32 = 4;
+
+/// Why a packet was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rejected {
+    Malformed,
+    NotAuthentic,
+    Duplicate,
+    OutOfOrder,
+    /// It waits, or comes again.
+    NoMemory,
+    /// The other end breaks the rules.
+    Violation,
+}
+
+/// How lost packets are found, if any can be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recovery {
+    Classic,
+    Modern,
+    /// TCP carries the packets: none is lost.
+    Stream,
+}
+
+/// What a control packet says to the end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// Nothing that the channel has not done already.
+    Nothing,
+    /// The other end has these messages whole.
+    Delivered(Vec<u64>),
+    Closed(Close),
+    /// The server has accepted us.
+    Terms(Terms),
+    /// The client waits for the answers to these commands.
+    Waits(Vec<u64>),
+}
+
+/// Takes a packet that is next in order: its header and its payload.
+pub(crate) type Take<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), Rejected> + 'a;
+
+/// How long silence lasts before the other end is asked, and how long that may take to answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Patience {
+    pub(crate) silence: Duration,
+    pub(crate) answer: Duration,
+}
+
+/// What a channel begins with.
+pub(crate) struct Setup {
+    pub(crate) path: Path,
+    pub(crate) connection: u32,
+    /// This is the server's end.
+    pub(crate) from_device: bool,
+    pub(crate) guard: Guard,
+    pub(crate) terms: Terms,
+    /// TCP carries it.
+    pub(crate) is_stream: bool,
+    pub(crate) patience: Patience,
+}
+
+/// One end of a connection.
+pub(crate) struct Channel {
+    path: Path,
+    connection: u32,
+    from_device: bool,
+    guard: Guard,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    controls: VecDeque<(Kind, Vec<u8>)>,
+    patience: Patience,
+    heard_at: Instant,
+    /// Since when a question waits for its answer, and when it was asked last.
+    asked_since: Option<Instant>,
+    asked_at: Instant,
+    sent_packets: u64,
+    received_packets: u64,
+}
+
+impl Channel {
+    pub(crate) fn new(setup: Setup, now: Instant) -> Self {
+        let Setup { path, connection, from_device, mut guard, terms, is_stream, patience } = setup;
+        if terms.is_unchecked {
+            guard.uncheck();
+        }
+        let recovery = match terms.mode {
+            _ if is_stream => Recovery::Stream,
+            Mode::Classic => Recovery::Classic,
+            Mode::Modern => Recovery::Modern,
+        };
+        let (inward, outward) = match from_device {
+            true => (terms.window_packets_in, terms.window_packets_out),
+            false => (terms.window_packets_out, terms.window_packets_in),
+        };
+        let payload_bytes = usize::from(terms.payload_bytes);
+        Channel {
+            path,
+            connection,
+            from_device,
+            guard,
+            outgoing: Outgoing::new(recovery, payload_bytes, outward),
+            incoming: Incoming::new(recovery, payload_bytes, inward),
+            controls: VecDeque::new(),
+            patience,
+            heard_at: now,
+            asked_since: None,
+            asked_at: now,
+            sent_packets: 0,
+            received_packets: 0,
+        }
+    }
+
+    pub(crate) fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Whether packets from there with this connection are its own.
+    pub(crate) fn is_of(&self, path: Path, connection: u32) -> bool {
+        (self.path, self.connection) == (path, connection)
+    }
+
+    /// Whether another connection should take its place.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.guard.is_worn() || self.outgoing.is_worn() || self.incoming.is_worn()
+    }
+
+    /// How many packets have come that nobody else can have sent, nor sent again.
+    pub(crate) fn heard(&self) -> u64 {
+        self.received_packets
+    }
+
+    /// Bytes that came before others that are missing, and are kept.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.incoming.held_bytes()
+    }
+
+    /// Whether the packet that is next in order is here, and nobody has taken it.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.incoming.is_starved()
+    }
+
+    /// Messages of which not every packet has been sent.
+    pub(crate) fn queued(&self) -> usize {
+        self.outgoing.queued()
+    }
+
+    /// Whether all that was sent has arrived, and nothing waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outgoing.is_idle()
+    }
+
+    /// Since when nothing arrives of what is sent.
+    pub(crate) fn stuck_since(&self) -> Option<Instant> {
+        self.outgoing.stuck_since()
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.outgoing.smoothed()
+    }
+
+    /// From now on silence lasts so long before the other end is asked.
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    fn hear(&mut self, now: Instant) {
+        (self.heard_at, self.asked_since) = (now, None);
+        self.received_packets += 1;
+    }
+
+    /// A data packet has come. Those that are next in order are given to `take`, this one and others that have waited for it. What that
+    /// does not take for want of memory waits for [`Channel::go_on`].
+    pub(crate) fn handle_data(
+        &mut self,
+        raw: &RawPacket<'_>,
+        (plain, may_hold): (&mut Vec<u8>, bool),
+        take: &mut Take<'_>,
+        now: Instant,
+    ) -> Result<(), Rejected> {
+        // First, so that nobody else has us acknowledge anything.
+        let payload = self.guard.open_data(raw, plain, now)?;
+        let verdict = self.incoming.judge(raw.header.sequence, now);
+        if verdict != Verdict::Beyond {
+            self.hear(now);
+        }
+        match verdict {
+            Verdict::Next => {}
+            Verdict::Held if may_hold => {
+                self.incoming.hold(raw.header, payload, now);
+                return Ok(());
+            }
+            Verdict::Held | Verdict::OutOfOrder => return Err(Rejected::OutOfOrder),
+            Verdict::Duplicate => return Err(Rejected::Duplicate),
+            Verdict::Beyond => return Err(Rejected::Violation),
+        }
+        match take(&raw.header, payload) {
+            Ok(()) => self.incoming.advance(&raw.header, payload.len(), now),
+            Err(Rejected::NoMemory) if may_hold => {
+                self.incoming.keep_for_later(raw.header, payload);
+                return Err(Rejected::NoMemory);
+            }
+            Err(rejected) => return Err(rejected),
+        }
+        self.go_on(take, now)
+    }
+
+    /// Gives what waits and is next in order.
+    pub(crate) fn go_on(&mut self, take: &mut Take<'_>, now: Instant) -> Result<(), Rejected> {
+        while let Some((header, payload)) = self.incoming.take_next() {
+            match take(&header, &payload) {
+                Ok(()) => self.incoming.advance(&header, payload.len(), now),
+                Err(rejected) => {
+                    self.incoming.keep_for_later(header, &payload);
+                    return Err(rejected);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A sealed packet has come.
+    pub(crate) fn handle_control(&mut self, raw: &RawPacket<'_>, now: Instant) -> Result<Heard, Rejected> {
+        let body = self.guard.open_control(raw, now)?;
+        self.hear(now);
+        let malformed = |_| Rejected::Malformed;
+        match raw.header.kind {
+            Kind::Ack => {
+                let ack = Ack::read(&body).map_err(malformed)?;
+                self.outgoing.acknowledged(&ack, now).map(Heard::Delivered).ok_or(Rejected::Violation)
+            }
+            Kind::Nak => {
+                let expected = read_nak(&body).map_err(malformed)?;
+                self.outgoing.roll_back(expected, now).map(Heard::Delivered).ok_or(Rejected::Violation)
+            }
+            Kind::Ping => {
+                let ping = Ping::read(&body).map_err(malformed)?;
+                if !ping.is_answer {
+                    self.control(Kind::Ping, Ping { is_answer: true, ..ping }.write());
+                }
+                Ok(Heard::Nothing)
+            }
+            Kind::Close => Close::read(&body).map(Heard::Closed).map_err(malformed),
+            Kind::Agree if self.from_device => read_waiting(&body).map(Heard::Waits).map_err(malformed),
+            Kind::Agree => Terms::read(&body).map(Heard::Terms).map_err(malformed),
+            Kind::Connect | Kind::Accept | Kind::Confirm | Kind::Data => Err(Rejected::Malformed),
+        }
+    }
+
+    /// Asks whether the other end is there.
+    pub(crate) fn ask(&mut self, now: Instant) {
+        self.asked_at = now;
+        self.asked_since.get_or_insert(now);
+        self.control(Kind::Ping, Ping { is_answer: false, nonce: now.as_nanos() }.write());
+    }
+
+    /// Sends a command or an answer.
+    pub(crate) fn send(&mut self, message: Message, now: Instant) {
+        self.outgoing.push(message, now);
+    }
+
+    /// Sends a control packet, unless very many wait.
+    pub(crate) fn control(&mut self, kind: Kind, body: Vec<u8>) {
+        if self.controls.len() < CONTROLS_MAX {
+            self.controls.push_back((kind, body));
+        }
+    }
+
+    /// A control packet that goes at once.
+    pub(crate) fn seal(&mut self, kind: Kind, body: &[u8]) -> Option<Packet> {
+        self.guard.seal_control(kind, self.from_device, self.connection, body)
+    }
+
+    /// The next packet to send.
+    pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        let packet = self.next_packet(now)?;
+        self.sent_packets += 1;
+        Some(packet)
+    }
+
+    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
+        if let Some((kind, body)) = self.controls.pop_front() {
+            return self.seal(kind, &body);
+        }
+        if let Some(expected) = self.incoming.poll_nak() {
+            return self.seal(Kind::Nak, &write_nak(expected));
+        }
+        if let Some(ack) = self.incoming.poll_ack(now) {
+            return self.seal(Kind::Ack, &ack.write());
+        }
+        let Channel { outgoing, guard, from_device, connection, .. } = self;
+        let part = outgoing.poll(now)?;
+        let header = Header {
+            first: part.offset == 0,
+            last: part.is_last,
+            ack_now: part.ack_now,
+            guarding: guard.guarding(part.protection),
+            tag: part.tag,
+            sequence: part.sequence,
+            offset: part.offset,
+            ..Header::single(Kind::Data, *from_device, *connection)
+        };
+        guard.seal_data(header, &part.before, part.data.as_ref())
+    }
+
+    /// When [`Channel::handle_timeout`] is to be called.
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        let others = [self.incoming.poll_timeout(), self.outgoing.poll_timeout()];
+        others.into_iter().flatten().fold(self.ask_at().min(self.dead_at()), Instant::min)
+    }
+
+    fn ask_at(&self) -> Instant {
+        match self.asked_since {
+            Some(_) => self.asked_at + self.patience.answer / QUESTIONS,
+            None => self.heard_at + self.patience.silence,
+        }
+    }
+
+    fn dead_at(&self) -> Instant {
+        let since = self.asked_since.unwrap_or(self.heard_at + self.patience.silence);
+        since + self.patience.answer
+    }
+
+    /// Time has passed. False: the other end is gone.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
+        self.outgoing.handle_timeout(now);
+        if now >= self.dead_at() && self.asked_since.is_some() {
+            return false;
+        }
+        if self.ask_at() <= now {
+            self.ask(now);
+        }
+        true
+    }
+
+    /// What went through it.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let (resent_packets, timeouts, window_packets) = self.outgoing.counts();
+        Traffic {
+            sent_packets: self.sent_packets,
+            received_packets: self.received_packets,
+            resent_packets,
+            timeouts,
+            window_packets,
+            round_trip: self.outgoing.smoothed(),
+        }
+    }
+}

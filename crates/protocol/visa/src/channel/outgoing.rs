@@ -1,0 +1,379 @@
+//! What is sent: messages cut into packets, kept until they are acknowledged, and sent again when they are missed.
+
+mod classic;
+mod modern;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use sanwire_buffer::{Head, Slice, Slices};
+use sanwire_core::{Instant, Protection};
+use sanwire_flow::{Acknowledged, Congestion, RoundTrip, Shaper};
+
+use super::Recovery;
+use crate::wire::HEADER_BYTES;
+use crate::wire::flow::Ack;
+use crate::wire::message::{PROLOGUE_BYTES, Prologue};
+
+/// The window of classic mode: so much payload is sent, then the sender waits for an acknowledgement.
+pub(super) const CLASSIC_WINDOW_BYTES: usize = 48 << 10;
+
+/// A timer of classic mode that has measured no round trip yet.
+const CLASSIC_TIMEOUT_FIRST: Duration = Duration::from_secs(1);
+
+/// A command or an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) tag: u16,
+    pub(crate) protection: Protection,
+    pub(crate) head: Head,
+    pub(crate) data: Option<Slices>,
+    /// By which its sender hears that it has arrived.
+    pub(crate) cookie: Option<u64>,
+}
+
+impl Message {
+    fn data_bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, Slices::len)
+    }
+}
+
+/// Whether a packet is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flight {
+    Underway,
+    /// It is to be sent again.
+    Missed,
+    Here,
+}
+
+/// A part of a message, as a packet has it whenever it is sent.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) sequence: u32,
+    pub(super) tag: u16,
+    pub(super) protection: Protection,
+    pub(super) offset: u32,
+    pub(super) is_last: bool,
+    pub(super) ack_now: bool,
+    /// The prologue and the head of the message, in its first packet.
+    pub(super) before: Vec<u8>,
+    pub(super) data: Option<Slice>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    part: Part,
+    cookie: Option<u64>,
+    bytes: u64,
+    at: Instant,
+    order: u64,
+    times: u32,
+    flight: Flight,
+    /// As what it was taken for lost: its transmission, and whose that was.
+    lost: Option<(u64, u16)>,
+}
+
+/// What is sent to the other end.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    recovery: Recovery,
+    payload_bytes: usize,
+    window_packets: u32,
+    room_packets: u32,
+    queue: VecDeque<Message>,
+    /// Data bytes of the first message that were sent.
+    cut_bytes: Option<usize>,
+    /// Packets from `base` on.
+    sent: VecDeque<Sent>,
+    base: u32,
+    missed: BTreeSet<u32>,
+    /// Classic: the packet that is sent next, which may have been sent before.
+    cursor: u32,
+    /// Payload of those between `base` and `cursor`; of those under way.
+    in_flight_bytes: u64,
+    order: u64,
+    top_order: u64,
+    congestion: Congestion,
+    round_trip: RoundTrip,
+    shaper: Shaper,
+    timer_at: Option<Instant>,
+    look_at: Option<Instant>,
+    resent_packets: u64,
+    timeouts: u64,
+    /// When something has arrived last, or began to be under way.
+    moved_at: Instant,
+}
+
+impl Outgoing {
+    pub(super) fn new(recovery: Recovery, payload_bytes: usize, window_packets: u32) -> Self {
+        Outgoing {
+            recovery,
+            payload_bytes,
+            window_packets,
+            room_packets: window_packets,
+            queue: VecDeque::new(),
+            cut_bytes: None,
+            sent: VecDeque::new(),
+            base: 0,
+            missed: BTreeSet::new(),
+            cursor: 0,
+            in_flight_bytes: 0,
+            order: 0,
+            top_order: 0,
+            congestion: Congestion::new(payload_bytes + HEADER_BYTES),
+            round_trip: RoundTrip::default(),
+            shaper: Shaper::default(),
+            timer_at: None,
+            look_at: None,
+            resent_packets: 0,
+            timeouts: 0,
+            moved_at: Instant::ZERO,
+        }
+    }
+
+    pub(super) fn push(&mut self, message: Message, now: Instant) {
+        if self.is_idle() {
+            self.moved_at = now;
+        }
+        self.queue.push_back(message);
+    }
+
+    /// Messages of which not every packet was sent.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Since when nothing arrives of what is sent.
+    pub(super) fn stuck_since(&self) -> Option<Instant> {
+        (!self.is_idle()).then_some(self.moved_at)
+    }
+
+    /// Nothing waits, and nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.sent.is_empty()
+    }
+
+    /// Whether half of the numbers are used up.
+    pub(super) fn is_worn(&self) -> bool {
+        self.base > u32::MAX / 2
+    }
+
+    /// How long an answer takes, once that is known.
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        self.round_trip.smoothed()
+    }
+
+    /// Packets that were sent again, timeouts, and packets that may be under way.
+    pub(super) fn counts(&self) -> (u64, u64, u32) {
+        (self.resent_packets, self.timeouts, self.window_packets.min(self.room_packets))
+    }
+
+    fn next(&self) -> u32 {
+        self.base + self.sent.len() as u32
+    }
+
+    /// The packet that is sent now.
+    pub(super) fn poll(&mut self, now: Instant) -> Option<&Part> {
+        let sequence = match self.recovery {
+            Recovery::Classic => self.next_classic(now)?,
+            Recovery::Modern => self.next_modern(now)?,
+            Recovery::Stream => self.next_of_stream(now)?,
+        };
+        self.order += 1;
+        let index = (sequence - self.base) as usize;
+        let is_watched = self.recovery != Recovery::Stream;
+        let sent = self.sent.get_mut(index)?;
+        (sent.at, sent.order, sent.times, sent.flight) = (now, self.order, sent.times + 1, Flight::Underway);
+        self.resent_packets += u64::from(sent.times > 1);
+        self.in_flight_bytes += sent.bytes;
+        if is_watched {
+            self.timer_at.get_or_insert(now + timeout(self.recovery, &self.round_trip));
+        }
+        self.sent.get(index).map(|sent| &sent.part)
+    }
+
+    fn next_of_stream(&mut self, now: Instant) -> Option<u32> {
+        self.peek_bytes()?;
+        let has_room = (self.sent.len() as u32) < self.window_packets && self.next() < u32::MAX;
+        has_room.then(|| self.cut(now))
+    }
+
+    /// Payload of the next packet that was not sent before.
+    fn peek_bytes(&self) -> Option<u64> {
+        let message = self.queue.front()?;
+        let (before, left) = match self.cut_bytes {
+            None => (PROLOGUE_BYTES + message.head.len(), message.data_bytes()),
+            Some(cut) => (0, message.data_bytes() - cut),
+        };
+        Some((before + left).min(self.payload_bytes.max(before)) as u64)
+    }
+
+    /// Makes the next packet of the first message.
+    fn cut(&mut self, now: Instant) -> u32 {
+        let sequence = self.next();
+        let Some(message) = self.queue.front() else { return sequence };
+        let data_bytes = message.data_bytes();
+        let (before, from) = match self.cut_bytes {
+            None => {
+                let prologue = Prologue { head_bytes: message.head.len() as u16, data_bytes: data_bytes as u32 };
+                ([&prologue.write()[..], &message.head].concat(), 0)
+            }
+            Some(cut) => (Vec::new(), cut),
+        };
+        let head_bytes = PROLOGUE_BYTES + message.head.len();
+        let offset = if before.is_empty() { head_bytes + from } else { 0 };
+        let to = data_bytes.min(from + self.payload_bytes.saturating_sub(before.len()));
+        let data = message.data.as_ref().filter(|_| to > from).map(|data| data.cut(from..to));
+        let is_last = to == data_bytes;
+        let bytes = (before.len() + to - from) as u64;
+        let (tag, protection, cookie) = (message.tag, message.protection, message.cookie.filter(|_| is_last));
+        if is_last {
+            self.queue.pop_front();
+            self.cut_bytes = None;
+        } else {
+            self.cut_bytes = Some(to);
+        }
+        // It has to be known now: a packet is never changed.
+        let in_flight = (self.in_flight_bytes + bytes, self.sent.len() as u32 + 1);
+        let ack_now = self.recovery == Recovery::Modern
+            && self.peek_bytes().is_some_and(|next| {
+                in_flight.1 >= self.window_packets.min(self.room_packets)
+                    || in_flight.0 + next > self.congestion.window_bytes()
+            });
+        let part = Part { sequence, tag, protection, offset: offset as u32, is_last, ack_now, before, data };
+        let flight = Flight::Missed;
+        self.sent.push_back(Sent { part, cookie, bytes, at: now, order: 0, times: 0, flight, lost: None });
+        sequence
+    }
+
+    /// Gives the messages that have arrived. `None`: the receiver acknowledges what was not sent.
+    pub(super) fn acknowledged(&mut self, ack: &Ack, now: Instant) -> Option<Vec<u64>> {
+        if ack.next > self.next() {
+            return None;
+        }
+        self.room_packets = ack.room_packets.max(1);
+        let before_bytes = self.in_flight_bytes;
+        let newest = ack.newest.checked_sub(self.base).and_then(|index| self.sent.get(index as usize));
+        let newest = newest.filter(|sent| sent.times == 1 && sent.flight != Flight::Here);
+        let delay = Duration::from_micros(ack.delay_us.into());
+        let sample = newest.map(|sent| now.saturating_since(sent.at).saturating_sub(delay));
+        sample.inspect(|sample| self.round_trip.sample(*sample));
+        let mut arrived = Arrived::default();
+        for sequence in ack.beyond() {
+            self.arrive(sequence, &mut arrived);
+        }
+        let delivered = self.pass(ack.next, &mut arrived);
+        if arrived.packets > 0 {
+            self.round_trip.progress();
+            (self.timer_at, self.moved_at) = (None, now);
+        }
+        match self.recovery {
+            Recovery::Classic => self.watch(now),
+            Recovery::Modern => {
+                self.top_order = self.top_order.max(arrived.order);
+                if arrived.order > 0 {
+                    let acknowledged = Acknowledged {
+                        bytes: arrived.bytes,
+                        order: arrived.order,
+                        next_order: self.order + 1,
+                        round_trip: sample,
+                        in_flight_bytes: before_bytes,
+                    };
+                    self.congestion.acknowledged(&acknowledged, now);
+                }
+                self.look_for_losses(now);
+                self.pace(now);
+                self.watch(now);
+            }
+            Recovery::Stream => {}
+        }
+        Some(delivered)
+    }
+
+    /// The timer runs as long as something is under way.
+    fn watch(&mut self, now: Instant) {
+        match self.in_flight_bytes {
+            0 => self.timer_at = None,
+            _ => _ = self.timer_at.get_or_insert(now + timeout(self.recovery, &self.round_trip)),
+        }
+    }
+
+    /// All before this one are here: they are forgotten.
+    fn pass(&mut self, next: u32, arrived: &mut Arrived) -> Vec<u64> {
+        let mut delivered = Vec::new();
+        while self.base < next {
+            self.arrive(self.base, arrived);
+            let Some(sent) = self.sent.pop_front() else { break };
+            delivered.extend(sent.cookie);
+            self.base += 1;
+        }
+        if self.cursor < self.base {
+            self.cursor = self.base;
+        }
+        delivered
+    }
+
+    /// A packet is here.
+    fn arrive(&mut self, sequence: u32, arrived: &mut Arrived) {
+        let Some(index) = sequence.checked_sub(self.base) else { return };
+        // Behind the cursor it was rolled back, and is not counted.
+        let is_counted = self.recovery != Recovery::Classic || sequence < self.cursor;
+        let Some(sent) = self.sent.get_mut(index as usize).filter(|sent| sent.times > 0) else { return };
+        match sent.flight {
+            Flight::Here => return,
+            Flight::Underway if is_counted => self.in_flight_bytes -= sent.bytes,
+            Flight::Underway => {}
+            Flight::Missed => _ = self.missed.remove(&sequence),
+        }
+        if let Some((order, flow)) = sent.lost.filter(|_| sent.times == 1) {
+            self.congestion.was_late(order, flow);
+        }
+        sent.flight = Flight::Here;
+        sent.part.data = None;
+        arrived.packets += 1;
+        arrived.bytes += sent.bytes;
+        arrived.order = arrived.order.max(sent.order);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        [self.timer_at, self.look_at, self.shaper.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.shaper.handle_timeout(now);
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_for_losses(now);
+        }
+        if self.timer_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        self.timeouts += 1;
+        let rounds = self.round_trip.back_off();
+        match self.recovery {
+            Recovery::Classic => self.send_from(self.base),
+            Recovery::Modern => self.probe(rounds, now),
+            Recovery::Stream => {}
+        }
+        self.timer_at = (!self.sent.is_empty()).then(|| now + timeout(self.recovery, &self.round_trip));
+    }
+}
+
+fn timeout(recovery: Recovery, round_trip: &RoundTrip) -> Duration {
+    match recovery {
+        Recovery::Classic if round_trip.smoothed().is_none() => CLASSIC_TIMEOUT_FIRST,
+        _ => round_trip.timeout(),
+    }
+}
+
+/// What an acknowledgement has told that was not known.
+#[derive(Debug, Default)]
+struct Arrived {
+    packets: u64,
+    bytes: u64,
+    order: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Who lives in a world: the server, the clients, their keys and addresses.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanwire_buffer::Region;
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
+use sanwire_core::{ClientId, Instant, LinkId, Lun, Path, Peer};
+use sanwire_scsi::Status;
+use sanwire_visa::{
+    Answer, Ask, Client, ClientConfig, ClientEvent, CommandId, Doorkeeper, Failure, Function, Identity, LinkLimits,
+    Order, PORT, ServerConfig,
+};
+
+use super::host::Host;
+use super::wire::World;
+use crate::executor::logical_units;
+use crate::workload::{Given, Initiator, Told};
+use crate::world::Outcome;
+
+const PASSWORD: [u8; 32] = [5; 32];
+
+/// All clients of the world, and nobody else.
+struct Door(Vec<ClientId>);
+
+impl Doorkeeper for Door {
+    fn permits(&self, _: Peer, client: Option<ClientId>) -> bool {
+        client.is_none_or(|client| self.0.contains(&client))
+    }
+}
+
+fn identity(number: u8) -> Outcome<Identity> {
+    Identity::from_private([number; 32]).map_err(|error| error.to_string())
+}
+
+/// Where a client is.
+pub(super) fn client_path(client: usize) -> Path {
+    path(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8)), 40_000))
+}
+
+/// Where the server is.
+pub(super) fn server_path() -> Path {
+    path(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), PORT))
+}
+
+fn path(address: SocketAddr) -> Path {
+    Path { link: LinkId(0), peer: Peer::Udp(address) }
+}
+
+impl World {
+    fn limits(&self) -> LinkLimits {
+        LinkLimits {
+            packet_max_bytes: self.plan.wire.claimed_bytes,
+            window_packets: self.plan.wire.window_packets,
+            is_stream: self.plan.wire.is_stream,
+        }
+    }
+
+    pub(super) fn make_server(&mut self) -> Outcome<Host> {
+        let volatility = self.open_records();
+        let units = logical_units(Arc::clone(self.disk()), self.plan.write_cache, volatility)?;
+        let allowed = (0..self.plan.clients).map(|client| Ok(identity(10 + client as u8)?.client_id()));
+        let protection = self.plan.wire.protection;
+        let config = ServerConfig {
+            name: "sim".to_owned(),
+            identity: identity(99)?,
+            psk: PASSWORD,
+            doorkeeper: Box::new(Door(allowed.collect::<Outcome<_>>()?)),
+            levels: Box::new(move |lun| lun.map_or(sanwire_core::Protection::Checksum, |_| protection)),
+            wishes: self.plan.wire.wishes[0],
+            memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
+            links: vec![self.limits()],
+            shard: 0,
+            shards: 1,
+            instance: self.random.u64(),
+            nexus_base: 0,
+            keep_alive: Duration::from_secs(1),
+            session_idle_max: self.plan.wire.session_idle_max,
+            sessions_max: 64,
+            sessions_of_client_max: 16,
+            commands_max: 16,
+            transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
+            seed: self.random.seed(),
+        };
+        Ok(Host::new(config, units, Arc::clone(self.disk()), self.random.fork()))
+    }
+
+    pub(super) fn make_machine(&mut self, client: usize) -> Outcome<Client> {
+        let config = ClientConfig {
+            identity: identity(10 + client as u8)?,
+            psk: PASSWORD,
+            server_key: if client == 0 { Some(*identity(99)?.public()) } else { None },
+            places: vec![server_path()],
+            server_name: if client == 0 { String::new() } else { "sim".to_owned() },
+            links: vec![self.limits()],
+            wishes: self.plan.wire.wishes[1],
+            commands_max: 32,
+            protection_min: self.plan.wire.protection_min,
+            connect_patience: Duration::from_secs(120),
+            reconnect_patience: self.plan.work.patience,
+            seed: self.random.seed(),
+        };
+        Ok(Client::new(config, self.now))
+    }
+}
+
+impl Initiator for Client {
+    type Id = CommandId;
+    type Failure = Failure;
+
+    fn give(&mut self, given: Given<CommandId>, now: Instant) -> Option<CommandId> {
+        let is_repeatable = given.is_repeatable();
+        let manage = |function, task| (Ask::Manage { function, task }, None, None);
+        let (ask, data_out, data_in) = match given {
+            Given::Command(cdb, data_out, data_in) => (Ask::Command(cdb), data_out, data_in),
+            Given::Abort(task) => manage(Function::AbortTask, task.number()),
+            Given::Reset => manage(Function::LogicalUnitReset, 0),
+            // There is no management of the server.
+            Given::Manage(..) => return None,
+        };
+        self.order(Order { lun: Lun::default(), ask, is_repeatable, data_out, data_in }, now).ok()
+    }
+
+    fn next_told(&mut self) -> Option<Told<CommandId, Failure>> {
+        Some(match self.poll_event()? {
+            ClientEvent::Connected { .. } => Told::Connected,
+            ClientEvent::Lost { .. } => Told::Other,
+            ClientEvent::OutOfPatience(_) => Told::OutOfPatience,
+            ClientEvent::GivenUp(failure) => Told::GivenUp(failure),
+            ClientEvent::Completed { id, answer, data_in, data_in_bytes } => {
+                let (is_good, is_management) = match answer {
+                    Answer::Command { status, .. } => (status == Status::Good, false),
+                    Answer::Managed { done } => (done, true),
+                    Answer::Administered => (false, true),
+                };
+                Told::Answered { id, is_good, is_management, data_in: data_in.map(|frame| (frame, data_in_bytes)) }
+            }
+            ClientEvent::Failed { id, failure, .. } => Told::Failed { id, is_in_doubt: failure == Failure::InDoubt },
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Client::poll_timeout(self)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        Client::handle_timeout(self, now);
+    }
+
+    fn disconnect(&mut self, _now: Instant) {
+        Client::disconnect(self);
+    }
+}

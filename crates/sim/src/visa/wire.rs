@@ -1,0 +1,245 @@
+//! The network of a world of VISA, with both ends and an attacker.
+
+use std::time::Duration;
+
+use sanwire_buffer::Packet;
+use sanwire_core::Instant;
+use sanwire_visa::{Client, Mode};
+
+use super::attacker::Attacker;
+use super::host::Host;
+use super::participants::{client_path, server_path};
+use super::plan::{LinkFault, PacketPlan, Plan};
+use crate::hyperscsi::link::Link;
+use crate::random::Random;
+use crate::world::{self, Outcome, Wire};
+
+/// A world of VISA.
+pub type World = world::World<Network>;
+
+/// Packets and events of one machine between two timeouts.
+const DRAIN_MAX: usize = 20_000;
+
+/// How long an idle world is watched, and the packets that it may send for each client and second.
+const IDLE: Duration = Duration::from_secs(10);
+const IDLE_PACKETS_MAX: u64 = 4;
+
+/// Something on its way.
+#[derive(Debug)]
+pub enum Event {
+    /// A packet arrives.
+    Arrives {
+        /// Between the server and this client.
+        client: usize,
+        /// At the server.
+        to_server: bool,
+        /// Which connection of TCP carries it.
+        round: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A chance for the attacker.
+    Attack,
+}
+
+/// What carries the packets.
+pub struct Network {
+    there: Vec<Link>,
+    back: Vec<Link>,
+    /// Connections of TCP that each client has had.
+    rounds: Vec<u64>,
+    attacker: Attacker,
+    /// Packets that were sent.
+    pub packets: u64,
+    /// How many of the connections that clients had were classic, and how many not.
+    pub modes: [u64; 2],
+}
+
+impl Wire for Network {
+    type Plan = PacketPlan;
+    type Fault = LinkFault;
+    type Event = Event;
+    type Client = Client;
+    type Host = Host;
+
+    const RECOVERY_MAX: Duration = Duration::from_secs(90);
+    const STOPPING_MAX_US: u64 = 0;
+
+    fn new(plan: &Plan, random: &mut Random) -> Self {
+        let links = || (0..plan.clients).map(|_| Link::new(plan.wire.link)).collect();
+        let attacker = Attacker::new(random.fork());
+        Network { there: links(), back: links(), rounds: vec![0; plan.clients], attacker, packets: 0, modes: [0; 2] }
+    }
+
+    fn prepare(world: &mut World) {
+        for _ in 0..world.plan.wire.attacks {
+            let after = world.random.micros(0..=world.plan.healed_after.as_micros() as u64);
+            world.schedule(world.now + after, Event::Attack);
+        }
+    }
+
+    fn make_host(world: &mut World) -> Outcome<Host> {
+        world.make_server()
+    }
+
+    fn make_client(world: &mut World, client: usize) -> Outcome<Client> {
+        world.make_machine(client)
+    }
+
+    fn handle(world: &mut World, event: Event) -> Outcome<()> {
+        match event {
+            Event::Arrives { client, round, .. } if world.plan.wire.is_stream && world.wire.rounds[client] != round => {
+                Ok(())
+            }
+            Event::Arrives { client, to_server: true, bytes, .. } => world.arrive(client, &bytes),
+            Event::Arrives { client, to_server: false, bytes, .. } => {
+                world.workers[client].client.handle_input(server_path(), &bytes, world.now);
+                Self::drain_client(world, client)
+            }
+            Event::Attack => {
+                let Some((client, to_server, bytes)) = world.wire.attacker.strike() else { return Ok(()) };
+                let round = world.wire.rounds[client];
+                Self::handle(world, Event::Arrives { client, to_server, round, bytes })
+            }
+        }
+    }
+
+    fn fault(world: &mut World, fault: LinkFault) -> Outcome<()> {
+        match fault {
+            LinkFault::Cut { client, there, back } => {
+                world.wire.there[client].is_cut |= there;
+                world.wire.back[client].is_cut |= back;
+                world.sever(client)?;
+            }
+            LinkFault::Mend(client) => {
+                (world.wire.there[client].is_cut, world.wire.back[client].is_cut) = (false, false);
+            }
+            LinkFault::Replace(client) => {
+                let now = world.now;
+                world.workers[client].close(now);
+                Self::drain_client(world, client)?;
+                world.replace_client(client)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn heal(world: &mut World) -> Outcome<()> {
+        for link in world.wire.there.iter_mut().chain(&mut world.wire.back) {
+            link.is_cut = false;
+            link.plan = link.plan.healed();
+        }
+        Ok(())
+    }
+
+    fn killed(world: &mut World) {
+        if world.plan.wire.is_stream {
+            for client in 0..world.plan.clients {
+                world.wire.rounds[client] += 1;
+                world.workers[client].client.lost(server_path(), world.now);
+            }
+        }
+    }
+
+    fn drain_server(world: &mut World) -> Outcome<()> {
+        let Some(host) = &mut world.host else { return Ok(()) };
+        host.drain_events(&mut world.counts, world.now)?;
+        let mut packets = host.transmits(world.now, DRAIN_MAX)?;
+        // Frames may have been given back: answers were acknowledged.
+        host.feed_starved(world.now)?;
+        host.drain_events(&mut world.counts, world.now)?;
+        packets.extend(host.transmits(world.now, DRAIN_MAX)?);
+        host.drain_events(&mut world.counts, world.now)?;
+        let (scheduled, notes) = (host.take_scheduled(), std::mem::take(&mut host.notes));
+        host.hangups.clear();
+        notes.into_iter().for_each(|note| world.note(note));
+        world.expect_disk(scheduled);
+        for (path, packet) in packets {
+            let Some(client) = (0..world.plan.clients).find(|client| client_path(*client) == path) else {
+                return Err(format!("the server sends to {path}"));
+            };
+            world.transmit(client, false, &packet)?;
+        }
+        Ok(())
+    }
+
+    fn drain_client(world: &mut World, client: usize) -> Outcome<()> {
+        let before = world.workers[client].sessions;
+        world.drain_told(client)?;
+        if world.workers[client].sessions > before
+            && let Some(server) = world.workers[client].client.server()
+        {
+            world.wire.modes[usize::from(server.terms.mode == Mode::Modern)] += 1;
+        }
+        let (now, mut packets) = (world.now, Vec::new());
+        while let Some((_, packet)) = world.workers[client].client.poll_transmit(now) {
+            packets.push(packet);
+            if packets.len() > DRAIN_MAX {
+                return Err(format!("client {client} transmits without end"));
+            }
+        }
+        packets.iter().try_for_each(|packet| world.transmit(client, true, packet))
+    }
+
+    fn idle(world: &mut World) -> Outcome<()> {
+        world.run_for(Duration::from_secs(5))?;
+        let before = world.wire.packets;
+        world.run_for(IDLE)?;
+        let packets = world.wire.packets - before;
+        if packets > world.plan.clients as u64 * IDLE.as_secs() * IDLE_PACKETS_MAX {
+            return Err(format!("{packets} packets in {IDLE:?} of idleness: {}", world.describe()));
+        }
+        Ok(())
+    }
+
+    fn forgotten_after(plan: &PacketPlan) -> Duration {
+        plan.session_idle_max + Duration::from_secs(10)
+    }
+
+    fn describe_client(client: &Client) -> String {
+        format!("{:?}, {:?}, {:?}", client.server().map(|server| server.terms), client.traffic(), client.counters())
+    }
+
+    fn describe(&self) -> String {
+        format!("{} packets, modes {:?}", self.packets, self.modes)
+    }
+}
+
+impl World {
+    fn arrive(&mut self, client: usize, bytes: &[u8]) -> Outcome<()> {
+        let Some(host) = &mut self.host else { return Ok(()) };
+        host.server.handle_input(client_path(client), bytes, self.now);
+        Network::drain_server(self)
+    }
+
+    /// Over TCP a cut ends the connection, and both ends learn it.
+    fn sever(&mut self, client: usize) -> Outcome<()> {
+        if !self.plan.wire.is_stream {
+            return Ok(());
+        }
+        self.wire.rounds[client] += 1;
+        self.workers[client].client.lost(server_path(), self.now);
+        if let Some(host) = &mut self.host {
+            host.server.lost(client_path(client), self.now);
+            Network::drain_server(self)?;
+        }
+        Network::drain_client(self, client)
+    }
+
+    fn transmit(&mut self, client: usize, to_server: bool, packet: &Packet) -> Outcome<()> {
+        let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+        self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
+        self.wire.packets += 1;
+        let wire = &mut self.wire;
+        if self.plan.wire.attacks > 0 {
+            wire.attacker.hear((client, to_server, bytes.clone()));
+        }
+        let link = if to_server { &mut wire.there[client] } else { &mut wire.back[client] };
+        let round = wire.rounds[client];
+        let passed: Vec<(Instant, Vec<u8>)> = link.pass(&bytes, &mut self.random, self.now);
+        for (at, bytes) in passed {
+            self.schedule(at, Event::Arrives { client, to_server, round, bytes });
+        }
+        Ok(())
+    }
+}

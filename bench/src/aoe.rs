@@ -103,7 +103,7 @@ impl Client {
             // Command 1, CCmd 0: read the configuration string (AoEr11 3.2).
             let mut head = self.header(1, u32::MAX >> 1);
             head.extend(&[0; 46 - HEADER_BYTES]);
-            self.put(Packet { head, payload: None })?;
+            self.put(Packet::new(head, None))?;
             self.port.flush()?;
             let deadline = self.clock.now() + Duration::from_millis(100);
             self.poller.wait(std::slice::from_ref(&self.port), &[], None, Some(deadline), &self.clock)?;
@@ -152,10 +152,10 @@ impl Client {
         head.extend(&lba[..6]);
         head.extend(&[0; 2]);
         let packet = if args.write {
-            Packet { head, payload: Some(data.clone()) }
+            Packet::new(head, Some(data.clone()))
         } else {
             head.extend(&[0; 46 - HEADER_BYTES - ATA_BYTES]);
-            Packet { head, payload: None }
+            Packet::new(head, None)
         };
         self.put(packet)
     }

@@ -46,7 +46,7 @@ fn open(interface: &str, spin_us: u64) -> Result<(Port, Poller, Clock)> {
 }
 
 fn packet(bytes: &Slice) -> Packet {
-    Packet { head: Head::new(), payload: Some(bytes.clone()) }
+    Packet::new(Head::new(), Some(bytes.clone()))
 }
 
 /// Measures and prints one line of JSON.

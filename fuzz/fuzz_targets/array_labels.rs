@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, checksum};
 use libfuzzer_sys::fuzz_target;
-use sanwire_array::{Array, Arrangement, Begin, Candidate, Label, Plan, assemble, create};
+use sanwire_array::{Arrangement, Array, Begin, Candidate, Label, Plan, assemble, create};
 use sanwire_store::{Completion, KernelOp, Outcome, RamStore, Request, Started, Store};
 
 /// Room for two labels and three MiB of data.

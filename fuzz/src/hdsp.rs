@@ -37,7 +37,7 @@ pub fn identity(number: u8) -> Identity {
 /// The bytes of a packet.
 #[must_use]
 pub fn bytes(packet: &Packet) -> Vec<u8> {
-    [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat()
+    packet.to_vec()
 }
 
 struct Door(DiskType);

@@ -37,7 +37,7 @@ pub fn identity(number: u8) -> Identity {
 /// The bytes of a packet.
 #[must_use]
 pub fn bytes(packet: &Packet) -> Vec<u8> {
-    [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat()
+    packet.to_vec()
 }
 
 struct Door;
@@ -143,7 +143,8 @@ impl Impostor {
         let (kind, body) = match u.int_in_range(0..=7)? {
             0 | 1 => {
                 let (next, newest) = (u.int_in_range(0..=30)?, u.int_in_range(0..=30)?);
-                let map = u.bytes(u.int_in_range(0..=4)?.min(u.len()))?.to_vec();
+                let map_bytes = u.int_in_range(0..=4)?.min(u.len());
+                let map = u.bytes(map_bytes)?.to_vec();
                 (Kind::Ack, Ack { next, newest, delay_us: u.arbitrary()?, room_packets: u.arbitrary()?, map }.write())
             }
             2 => (Kind::Nak, write_nak(u.int_in_range(0..=30)?)),

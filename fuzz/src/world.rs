@@ -121,9 +121,7 @@ pub fn client(path: Path, habits: Habits, seed: u8) -> Client {
 
 /// All bytes of a packet.
 pub fn bytes(packet: &Packet) -> Vec<u8> {
-    let mut bytes = packet.head.to_vec();
-    bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
-    bytes
+    packet.to_vec()
 }
 
 struct Flying {

@@ -104,5 +104,5 @@ fn attempt(prefix: Prefix, body: &[u8], number: u64) -> Packet {
     head.extend(&Prefix { number, ..prefix }.write(body.len()));
     head.extend(body);
     put_checksum(None, &mut head, &[]);
-    Packet { head, payload: None }
+    Packet::new(head, None)
 }

@@ -134,7 +134,7 @@ impl HyperScsiSession {
 
     fn transmit(&mut self) -> Result<()> {
         while let Some((_, packet)) = self.client.poll_transmit(now()) {
-            let bytes = [&*packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+            let bytes = packet.to_vec();
             self.socket.send_to(&bytes, self.server)?;
         }
         Ok(())

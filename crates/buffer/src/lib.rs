@@ -9,6 +9,8 @@
 //!
 //! What a store keeps in memory is an [`Arena`]'s, whose frames are of one length and come and go one by one.
 //!
+//! What is made for sending only, as ciphertext is, has memory of a [`Recycler`].
+//!
 //! A region never grows: when nothing fits, [`Region::frame`] answers `None` and the caller waits (back-pressure). Several
 //! holders of one region each have a share, by which none of them can take it all ([`Region::share`]).
 
@@ -18,6 +20,7 @@ mod bitmap;
 mod frame;
 mod packet;
 mod pages;
+mod recycler;
 mod region;
 mod share;
 mod shortage;
@@ -26,7 +29,8 @@ mod slices;
 pub use arena::Arena;
 pub use arrival::Arrival;
 pub use frame::{Frame, Slice};
-pub use packet::{HEAD_INLINE_BYTES, Head, Packet};
+pub use packet::{HEAD_INLINE_BYTES, Head, Packet, TAIL_BYTES_MAX, Tail};
+pub use recycler::Recycler;
 pub use region::{Region, UNIT_BYTES};
 pub use shortage::Shortage;
 pub use slices::Slices;

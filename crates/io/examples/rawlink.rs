@@ -72,7 +72,7 @@ fn packet(size: usize, bytes: &Slice) -> Packet {
     let mut head = Head::new();
     let head_bytes = size.min(HEAD_BYTES);
     head.extend(&bytes[..head_bytes]);
-    Packet { head, payload: Some(bytes.slice(head_bytes..size)) }
+    Packet::new(head, Some(bytes.slice(head_bytes..size)))
 }
 
 /// Puts a packet into the batch, and sends the batch before when it is full.

@@ -14,6 +14,9 @@ use crate::{Clock, sys};
 /// How long one flush waits for room in the send buffer, at the most.
 const WAIT_FOR_ROOM: Duration = Duration::from_millis(1);
 
+/// Buffers that a packet takes: head, payload and tail.
+pub(crate) const PACKET_BUFFERS: usize = 3;
+
 /// How much of a batch is taken.
 #[derive(Debug, Default)]
 pub(crate) struct Fill {
@@ -64,12 +67,9 @@ impl Messages {
         self.iovecs.push(iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
     }
 
-    /// Adds a packet's bytes.
+    /// Adds a packet's bytes: at most [`PACKET_BUFFERS`] buffers.
     pub(crate) fn push_packet(&mut self, packet: &Packet) {
-        self.push(&packet.head);
-        if let Some(payload) = packet.payload.as_deref().filter(|payload| !payload.is_empty()) {
-            self.push(payload);
-        }
+        packet.parts().into_iter().filter(|part| !part.is_empty()).for_each(|part| self.push(part));
     }
 
     /// Buffers pushed so far: where the next message starts.

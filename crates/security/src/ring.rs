@@ -213,6 +213,17 @@ impl KeyRing {
         tag.as_ref().try_into().map_err(|_| KeyError)
     }
 
+    /// Puts the two parts of a packet that everybody may read into `packet`, and their tag behind them. It is as long as all three.
+    pub fn hash_into(&mut self, number: u64, parts: [&[u8]; 2], packet: &mut [u8]) -> Result<(), KeyError> {
+        let [first, second] = parts;
+        let (covered, tag) = packet.split_at_mut_checked(first.len() + second.len()).ok_or(KeyError)?;
+        let place = tag.first_chunk_mut().ok_or(KeyError)?;
+        covered[..first.len()].copy_from_slice(first);
+        covered[first.len()..].copy_from_slice(second);
+        *place = self.hash(number, covered)?;
+        Ok(())
+    }
+
     /// Verifies a packet and gives its body: decrypted into `plain`, or as it came when it was not encrypted.
     pub fn open<'a>(
         &mut self,

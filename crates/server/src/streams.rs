@@ -361,7 +361,7 @@ impl Streams {
     /// Something to be sent that takes more room than the kernel has.
     pub(crate) fn leave_unread(&mut self, id: StreamId) {
         let payload = Some(vec![0; 64 << 20].into());
-        let packet = sanwire_buffer::Packet { head: sanwire_buffer::Head::new(), payload };
+        let packet = sanwire_buffer::Packet::new(sanwire_buffer::Head::new(), payload);
         assert!(self.get(id).is_some_and(|connection| connection.stream.queue(packet).is_ok()));
     }
 }

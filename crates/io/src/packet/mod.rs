@@ -13,7 +13,7 @@ use libc::{c_int, sockaddr_ll, socklen_t};
 use sanwire_buffer::{Arrival, Packet};
 use sanwire_core::{MacAddress, Peer};
 
-use crate::batch::{self, Fill, Messages};
+use crate::batch::{self, Fill, Messages, PACKET_BUFFERS};
 use crate::interface::{self, Interface};
 use crate::port::{BATCH_PACKETS, PortCounters};
 use crate::{steering, sys, xdp};
@@ -157,7 +157,7 @@ impl PacketPort {
             ethertype: ethertype.to_be_bytes(),
             batch: Vec::with_capacity(BATCH_PACKETS),
             fill: Fill::default(),
-            messages: Messages::new(BATCH_PACKETS, 3 * BATCH_PACKETS),
+            messages: Messages::new(BATCH_PACKETS, (1 + PACKET_BUFFERS) * BATCH_PACKETS),
             counters: PortCounters::default(),
             kernel_drops: Cell::new(0),
         }

@@ -67,7 +67,7 @@ impl Outgoing {
         let mut skip = self.sent_bytes;
         let mut count = 0;
         for packet in &self.packets {
-            for piece in [&*packet.head, packet.payload.as_deref().unwrap_or_default()] {
+            for piece in packet.parts() {
                 let rest = piece.get(skip..).unwrap_or_default();
                 skip = skip.saturating_sub(piece.len());
                 if let (false, Some(place)) = (rest.is_empty(), places.get_mut(count)) {

@@ -53,7 +53,7 @@ fn pair(address: &str) -> (Stream, Stream) {
 fn packet(head: &[u8], payload: Option<Vec<u8>>) -> Packet {
     let mut bytes = Head::new();
     bytes.extend(head);
-    Packet { head: bytes, payload: payload.map(|payload| Frame::from(payload).freeze()) }
+    Packet::new(bytes, payload.map(|payload| Frame::from(payload).freeze()))
 }
 
 fn bytes(seed: usize, length: usize) -> Vec<u8> {

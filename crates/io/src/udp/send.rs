@@ -10,7 +10,7 @@ use sanwire_buffer::Packet;
 
 use super::DATAGRAM_MAX_BYTES;
 use crate::address;
-use crate::batch::{self, Fill, Messages};
+use crate::batch::{self, Fill, Messages, PACKET_BUFFERS};
 use crate::port::{BATCH_PACKETS, PortCounters};
 use crate::steering::steering_word;
 
@@ -57,7 +57,7 @@ impl Sender {
         Sender {
             batch: Vec::with_capacity(BATCH_PACKETS),
             fill: Fill::default(),
-            messages: Messages::new(BATCH_PACKETS, 2 * BATCH_PACKETS),
+            messages: Messages::new(BATCH_PACKETS, PACKET_BUFFERS * BATCH_PACKETS),
             runs: Vec::with_capacity(BATCH_PACKETS),
             refused: Vec::with_capacity(BATCH_PACKETS),
             controls: Vec::with_capacity(BATCH_PACKETS),
@@ -202,7 +202,7 @@ mod tests {
     fn sender(to: SocketAddr, packets: &[(u8, usize)]) -> Sender {
         let mut sender = Sender::new();
         for &(shard, length) in packets {
-            sender.queue(to, Packet { head: vec![shard; length].into(), payload: None }).unwrap();
+            sender.queue(to, Packet::new(vec![shard; length].into(), None)).unwrap();
         }
         sender
     }
@@ -236,7 +236,7 @@ mod tests {
         crate::sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1).unwrap();
         for _ in 0..2 {
             for length in [300, 300, 300, 200] {
-                let packet = Packet { head: vec![1; length].into(), payload: None };
+                let packet = Packet::new(vec![1; length].into(), None);
                 sender.queue(receiver.local_addr().unwrap(), packet).unwrap();
             }
             sender.flush(socket.as_fd(), &mut counters).unwrap();

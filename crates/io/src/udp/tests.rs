@@ -16,11 +16,11 @@ fn packet(number: u32, length_bytes: usize) -> Packet {
     let payload = bytes.split_off(length_bytes.min(20));
     let mut head = Head::new();
     head.extend(&bytes);
-    Packet { head, payload: (!payload.is_empty()).then(|| Frame::from(payload).freeze()) }
+    Packet::new(head, (!payload.is_empty()).then(|| Frame::from(payload).freeze()))
 }
 
 fn bytes(packet: &Packet) -> Vec<u8> {
-    [&packet.head[..], packet.payload.as_deref().unwrap_or_default()].concat()
+    packet.to_vec()
 }
 
 /// Receives until `count` datagrams have arrived, or none has for a second.
@@ -183,9 +183,9 @@ fn shards_get_the_packets_that_are_steered_to_them() {
         let mut bytes = [0; 40];
         bytes[8..12].copy_from_slice(&(number / 3).to_be_bytes());
         bytes[12..16].copy_from_slice(&number.to_be_bytes());
-        sender.queue(to, Packet { head: bytes.to_vec().into(), payload: None }).unwrap();
+        sender.queue(to, Packet::new(bytes.to_vec().into(), None)).unwrap();
     }
-    sender.queue(to, Packet { head: vec![1, 2, 3].into(), payload: None }).unwrap();
+    sender.queue(to, Packet::new(vec![1, 2, 3].into(), None)).unwrap();
     sender.flush().unwrap();
     let word = |bytes: &[u8]| bytes.get(8..12).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()));
     let (_, got) = receive(first, 31, 100);
@@ -206,7 +206,7 @@ fn shards_that_are_opened_under_load_get_nothing_of_others() {
             let mut sender = open();
             for word in (0..4u32).cycle().take_while(|_| is_wanted.try_recv() == Err(TryRecvError::Empty)) {
                 let bytes = [[0; 8].as_slice(), &word.to_be_bytes()].concat();
-                sender.queue(Peer::Udp(address), Packet { head: bytes.into(), payload: None }).unwrap();
+                sender.queue(Peer::Udp(address), Packet::new(bytes.into(), None)).unwrap();
                 sender.flush().unwrap();
             }
         });

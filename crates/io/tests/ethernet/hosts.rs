@@ -126,11 +126,11 @@ pub(crate) fn packet(number: u32, length_bytes: usize) -> Packet {
     head.extend(&[0; 8]);
     head.extend(&number.to_be_bytes());
     let payload: Vec<u8> = (12..length_bytes).map(|i| (i as u32 + number) as u8).collect();
-    Packet { head, payload: Some(Frame::from(payload).freeze()) }
+    Packet::new(head, Some(Frame::from(payload).freeze()))
 }
 
 pub(crate) fn bytes(packet: &Packet) -> Vec<u8> {
-    [&packet.head[..], packet.payload.as_deref().unwrap()].concat()
+    packet.to_vec()
 }
 
 pub(crate) fn send(port: &mut Port, to: MacAddress, packets: &[Packet]) {

@@ -89,13 +89,13 @@ impl Outbox {
     /// packets, of which only the first has a head.
     pub fn pop(&mut self) -> Option<Packet> {
         if let Some(piece) = self.rest.next() {
-            return Some(Packet { head: Head::new(), payload: Some(piece) });
+            return Some(Packet::new(Head::new(), Some(piece)));
         }
         let mut head = Head::new();
         let carry = std::mem::take(&mut self.carry);
         head.extend(&carry.bytes[..carry.length]);
         let Some(entry) = self.queue.pop_front() else {
-            return (carry.length > 0).then_some(Packet { head, payload: None });
+            return (carry.length > 0).then_some(Packet::new(head, None));
         };
         self.queued_bytes -= entry.length_bytes();
         self.heap_bytes -= entry.heap_bytes();
@@ -109,11 +109,11 @@ impl Outbox {
         if digests.header {
             head.extend(&digest(&[header.as_bytes(), &additional]));
         }
-        let Some(data) = data else { return Some(Packet { head, payload: None }) };
+        let Some(data) = data else { return Some(Packet::new(head, None)) };
         self.carry = tail(data.pieces(), digests);
         let (first, rest) = data.split_first();
         self.rest = rest.into_iter();
-        Some(Packet { head, payload: Some(first) })
+        Some(Packet::new(head, Some(first)))
     }
 }
 

@@ -24,7 +24,7 @@ impl Outbox {
     pub(crate) fn poll(&mut self) -> Option<Packet> {
         let Outgoing { head, data, polled } = self.0.front_mut()?;
         let pieces = data.as_ref().map_or(&[][..], Slices::pieces);
-        let packet = Packet { head: std::mem::take(head), payload: pieces.get(*polled).cloned() };
+        let packet = Packet::new(std::mem::take(head), pieces.get(*polled).cloned());
         *polled += 1;
         if *polled >= pieces.len() {
             self.0.pop_front();

@@ -15,8 +15,11 @@ const KEYED: [Protection; 4] =
 fn seal(ring: &mut KeyRing, protection: Protection, number: u64, body: &[u8]) -> Vec<u8> {
     let mut packet = [&[7; PREFIX_BYTES][..], body].concat();
     if protection == Protection::Hash {
-        let tag = ring.hash(number, &packet).unwrap();
-        packet.extend_from_slice(&tag);
+        let plain = packet.split_off(0);
+        packet = vec![0; plain.len() + TAG_BYTES];
+        ring.hash_into(number, [&plain[..PREFIX_BYTES], &plain[PREFIX_BYTES..]], &mut packet).unwrap();
+        assert_eq!(&packet[plain.len()..], ring.hash(number, &plain).unwrap());
+        assert!(ring.hash_into(number, [&plain, &[]], &mut [0; TAG_BYTES]).is_err(), "no room");
     } else {
         let (prefix, body) = packet.split_at_mut(PREFIX_BYTES);
         let (body, more) = body.split_at_mut(body.len() / 3);

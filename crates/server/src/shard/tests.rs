@@ -91,7 +91,7 @@ impl FrontEnd for Lines {
         let reply = reply.expect("nobody aborts anything");
         let status = || format!("{:?}\n", reply.status).into_bytes().into();
         let pieces = reply.data_in.as_ref().map_or_else(|| vec![status()], |data| data.pieces().to_vec());
-        let packets = pieces.into_iter().map(|piece| Packet { head: Head::new(), payload: Some(piece) });
+        let packets = pieces.into_iter().map(|piece| Packet::new(Head::new(), Some(piece)));
         connection.answers.extend(packets);
     }
 

@@ -128,7 +128,7 @@ impl Driver {
 
     fn transmit(&mut self) {
         while let Some((_, packet)) = self.client.poll_transmit(self.now()) {
-            let bytes = [&*packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+            let bytes = packet.to_vec();
             let Peer::Udp(server) = self.path.peer else { panic!("a UDP address") };
             self.socket.send_to(&bytes, server).unwrap();
         }

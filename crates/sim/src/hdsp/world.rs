@@ -350,7 +350,7 @@ impl World {
     }
 
     fn send(&mut self, from: MacAddress, to: Path, packet: &Packet) -> Outcome<()> {
-        let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+        let bytes = packet.to_vec();
         if bytes.len() > self.plan.packet_max_bytes.into() {
             return Err(format!("a packet of {} bytes", bytes.len()));
         }

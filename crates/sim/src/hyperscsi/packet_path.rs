@@ -26,8 +26,7 @@ impl World {
     }
 
     pub(super) fn transmit(&mut self, (client, on): (usize, usize), to_server: bool, packet: &Packet) -> Outcome<()> {
-        let mut bytes = packet.head.to_vec();
-        bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
+        let bytes = packet.to_vec();
         self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
         self.check_sent(client, to_server, &bytes)?;
         let wire = &mut self.wire;

@@ -227,7 +227,7 @@ impl World {
     }
 
     fn transmit(&mut self, client: usize, to_server: bool, packet: &Packet) -> Outcome<()> {
-        let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+        let bytes = packet.to_vec();
         self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
         self.wire.packets += 1;
         let wire = &mut self.wire;

@@ -387,12 +387,7 @@ impl World {
 
     /// Frames are lost, doubled, late and out of order. Damaged ones the network card throws away: they are lost, too.
     fn carry(&mut self, packet: Packet, event: impl Fn(Vec<u8>) -> Event) {
-        let bytes: Vec<u8> = packet
-            .head
-            .iter()
-            .copied()
-            .chain(packet.payload.iter().flat_map(|payload| payload.iter().copied()))
-            .collect();
+        let bytes = packet.to_vec();
         let copies = 1 + usize::from(self.random.chance(self.plan.duplicate_per_million));
         for _ in 0..copies {
             if !self.random.chance(self.plan.loss_per_million) {

@@ -148,7 +148,7 @@ fn question(server_name: &str, options: &ClientOptions, client_port: u16) -> Pac
     };
     let query = Discovery::Query { client: options.identity.client_id(), server_name };
     let pcu = Pcu { header, class: Class::Discovery, is_sealed: false, number: 0 };
-    Packet { head: pcu.open_packet(&query.write()).into(), payload: None }
+    Packet::new(pcu.open_packet(&query.write()).into(), None)
 }
 
 /// What a packet says, if it answers our question.

@@ -25,7 +25,7 @@ fn a_connection_to_be_closed_is_not_read_and_does_not_stay_for_a_target_that_doe
     while unsent_bytes != Some(socket.stream.unsent_bytes()) {
         unsent_bytes = Some(socket.stream.unsent_bytes());
         while socket.stream.has_room() {
-            let packet = Packet { head: Head::new(), payload: Some(payload.clone()) };
+            let packet = Packet::new(Head::new(), Some(payload.clone()));
             socket.stream.queue(packet).expect("room");
         }
         socket.stream.flush().expect("a connection");

@@ -113,7 +113,7 @@ impl Client {
         let Some(ata) = AtaHeader::of(&piece.task_file, payload.is_some()) else { return };
         let header = Header::request(self.config.address, command::ATA, tag);
         let head = wire::head(&header, &ata.to_bytes(), payload.as_ref().map_or(0, |payload| payload.len()));
-        self.outbox.push_back((place.path, Packet { head, payload }));
+        self.outbox.push_back((place.path, Packet::new(head, payload)));
         let timeout = if *work == Work::Flush { timeout.max(FLUSH_RESEND_MIN) } else { timeout };
         let timeout = (timeout * (1 << piece.copies.min(6))).min(RESEND_MAX.max(timeout));
         self.due.remove(&(piece.due_at, id));

@@ -20,7 +20,7 @@ const SECTORS_TOGETHER: u8 = 8;
 pub fn question(address: Address, tag: u32) -> Packet {
     let header = Header::request(address, command::CONFIG, tag);
     let argument = Config::query(ConfigOrder::Read, &[]).to_bytes();
-    Packet { head: wire::head(&header, &argument, 0), payload: None }
+    Packet::new(wire::head(&header, &argument, 0), None)
 }
 
 /// A target that has answered.
@@ -76,7 +76,7 @@ impl Client {
         let header = Header::request(self.config.address, command::ATA, tag);
         if let Some(ata) = AtaHeader::of(&Host::identify(), false) {
             let head: Head = wire::head(&header, &ata.to_bytes(), 0);
-            self.outbox.push_back((place.path, Packet { head, payload: None }));
+            self.outbox.push_back((place.path, Packet::new(head, None)));
         }
         self.ask_at = Some(now + SEEK_EVERY);
     }

@@ -309,7 +309,7 @@ impl Target {
         }
         let payload = data.map(|data| data.cut(0..data.len())).filter(|data| !data.is_empty());
         let head = wire::head(header, argument, payload.as_ref().map_or(0, |payload| payload.len()));
-        self.outbox.push_back((path, Packet { head, payload }));
+        self.outbox.push_back((path, Packet::new(head, payload)));
     }
 
     fn sectors_of(&self, path: Path) -> u8 {

@@ -3,7 +3,7 @@
 //! A packet with data is sealed under its group and serial number. It is never changed: what is sent again is the same bytes, so no
 //! number seals two things. Control packets are counted, and a window takes each once.
 
-use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_buffer::{Head, Packet, Recycler, Slice, Tail};
 use sanwire_core::{Instant, Protection};
 use sanwire_security::keys::KeyError;
 use sanwire_security::ring::{KeyRing, Sealed};
@@ -33,6 +33,8 @@ pub(crate) struct Guard {
     /// The highest of those that have come.
     highest_number: u32,
     replay: ReplayWindow,
+    /// For data that is sent otherwise than it lies in memory.
+    memory: Recycler,
 }
 
 /// What lies behind the header of a packet with data.
@@ -44,8 +46,9 @@ pub(crate) struct Opened<'a> {
 }
 
 impl Guard {
-    pub(crate) fn new(ring: KeyRing, protection: Protection) -> Self {
-        Guard { ring, protection, next_number: 0, highest_number: 0, replay: ReplayWindow::new() }
+    /// Connections of one thread share the memory.
+    pub(crate) fn new(ring: KeyRing, protection: Protection, memory: Recycler) -> Self {
+        Guard { ring, protection, next_number: 0, highest_number: 0, replay: ReplayWindow::new(), memory }
     }
 
     /// How packets with data are guarded from now on: before the first one is sent.
@@ -65,28 +68,30 @@ impl Guard {
             return None;
         }
         let header = pdu.write();
-        let data = data.map_or(&[][..], |data| data);
+        let payload = data.map_or(&[][..], |data| data);
         let mut head = Head::new();
         head.extend(&header);
         match self.protection {
-            Protection::Checksum | Protection::Hash => {
-                let mut bytes = Vec::with_capacity(PDU_BYTES + before.len() + data.len() + TAG_BYTES);
-                [&header, before, data].into_iter().for_each(|part| bytes.extend_from_slice(part));
-                if self.protection == Protection::Hash {
-                    let tag = self.ring.hash(pdu.number(), &bytes).ok()?;
-                    bytes.extend_from_slice(&tag);
-                } else {
-                    let code = crc(&[&bytes]) ^ self.ring.headers.outward.code([&header, before]);
-                    bytes.extend_from_slice(&code.to_be_bytes());
-                }
-                Some(Packet { head: bytes.into(), payload: None })
+            Protection::Checksum => {
+                head.extend(before);
+                let code = crc(&[&head, payload]) ^ self.ring.headers.outward.code([&header, before]);
+                Some(Packet { head, payload: data.cloned(), tail: Tail::new(&code.to_be_bytes())? })
+            }
+            Protection::Hash => {
+                head.extend(before);
+                let length_bytes = head.len() + payload.len() + TAG_BYTES;
+                // The tag covers one piece of memory.
+                let fill = |packet: &mut [u8]| self.ring.hash_into(pdu.number(), [&head, payload], packet);
+                let behind = self.memory.filled(length_bytes, fill).ok()?.slice(head.len()..length_bytes);
+                Some(Packet::new(head, Some(behind)))
             }
             sealing => {
                 let mut before = before.to_vec();
-                let mut sealed = vec![0; data.len() + TAG_BYTES];
-                self.ring.seal(sealing, pdu.number(), &header, &mut before, data, &mut sealed).ok()?;
+                let fill =
+                    |sealed: &mut [u8]| self.ring.seal(sealing, pdu.number(), &header, &mut before, payload, sealed);
+                let sealed = self.memory.filled(payload.len() + TAG_BYTES, fill).ok()?;
                 head.extend(&before);
-                Some(Packet { head, payload: Some(sealed.into()) })
+                Some(Packet::new(head, Some(sealed)))
             }
         }
     }
@@ -129,7 +134,7 @@ impl Guard {
         self.ring.seal(Protection::STRONGEST, pcu.nonce(), &header, &mut body, &[], &mut tag).ok()?;
         let mut head = Head::new();
         [&header, &body[..], &tag].into_iter().for_each(|part| head.extend(part));
-        Some(Packet { head, payload: None })
+        Some(Packet::new(head, None))
     }
 
     /// The operation of a received control packet, if it is authentic and has not come before.
@@ -161,8 +166,8 @@ mod tests {
     #[test]
     fn a_connection_on_which_either_end_has_sent_very_many_control_packets_is_worn() {
         let ring = |own: [u8; 32], theirs: [u8; 32]| KeyRing::new(own.into(), theirs.into()).unwrap();
-        let mut sender = Guard::new(ring([1; 32], [2; 32]), Protection::Hash);
-        let mut receiver = Guard::new(ring([2; 32], [1; 32]), Protection::Hash);
+        let mut sender = Guard::new(ring([1; 32], [2; 32]), Protection::Hash, Recycler::new());
+        let mut receiver = Guard::new(ring([2; 32], [1; 32]), Protection::Hash, Recycler::new());
         let header = Header {
             from_server: true,
             error: None,
@@ -197,7 +202,7 @@ mod tests {
         let fields = Fields::Scsi(Scsi { before_bytes: 6, status: 0, length_bytes: 0, offset_bytes: 0 });
         for protection in Protection::ALL {
             let ring = KeyRing::new([1; 32].into(), [2; 32].into()).unwrap();
-            let mut guard = Guard::new(ring, protection);
+            let mut guard = Guard::new(ring, protection, Recycler::new());
             let mut seal = |group| {
                 let pdu = Pdu { header, flags: Flags::default(), fields, command: 0, group, serial: 0 };
                 guard.seal_pdu(&pdu, &[0; 6], None).is_some()

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::{Instant, Path};
 use sanwire_security::Cookie;
 use sanwire_security::handshake::{Initiator, MarkKey, Proof, RefusalKey, SecondStep};
@@ -188,7 +188,7 @@ impl Seek {
         let header = header(self.client_port, server_port);
         let step = Step::Proof { attempt: self.attempt, client: self.session.client, noise: &third };
         let proof = loose(header, Class::Connection, &step.write());
-        let guard = Guard::new(secrets.of_client()?, config.protection);
+        let guard = Guard::new(secrets.of_client()?, config.protection, Recycler::new());
         Ok(Candidate { path, header, key, offer: theirs, guard, refusal_key, third, proof })
     }
 

@@ -86,7 +86,7 @@ impl World {
     }
 
     fn exchange(&mut self) -> bool {
-        let bytes = |packet: Packet| [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+        let bytes = |packet: Packet| packet.to_vec();
         let mut is_any = false;
         while let Some((_, packet)) = self.client.poll_transmit(self.now) {
             is_any = true;

@@ -51,7 +51,7 @@ impl Server {
         };
         let port = header.server_port;
         let own = Header { disk_type: disk.disk_type, disk_address: disk.address, ..answering(header, port) };
-        let guard = Guard::new(ring, agreement.protection);
+        let guard = Guard::new(ring, agreement.protection, self.sealed.clone());
         let setup = Setup { path, header: own, guard, agreement, keep_alive: self.config.keep_alive };
         let mut channel = Channel::new(setup, now);
         channel.control(Class::Connection, agreement.write());

@@ -207,5 +207,5 @@ pub(super) fn answering(header: Header, server_port: u16) -> Header {
 /// An open packet.
 pub(crate) fn loose(header: Header, class: Class, operation: &[u8]) -> Packet {
     let pcu = Pcu { header, class, is_sealed: false, number: 0 };
-    Packet { head: pcu.open_packet(operation).into(), payload: None }
+    Packet::new(pcu.open_packet(operation).into(), None)
 }

@@ -16,7 +16,7 @@ mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sanwire_buffer::{Arrival, Packet};
+use sanwire_buffer::{Arrival, Packet, Recycler};
 use sanwire_core::quota::{HINTS, LOOSE_PACKETS, Limiter, Usage};
 use sanwire_core::{ClientId, Deadlines, Instant, LinkId, NexusId, Path, SessionEnd};
 use sanwire_security::keys::Randomness;
@@ -73,6 +73,8 @@ pub struct Server {
     told: BTreeSet<ClientId>,
     /// Memory for what is decrypted.
     plain: Vec<u8>,
+    /// Where data is encrypted.
+    sealed: Recycler,
 }
 
 impl Server {
@@ -104,6 +106,7 @@ impl Server {
             is_closed: false,
             told: BTreeSet::new(),
             plain: Vec::new(),
+            sealed: Recycler::new(),
         }
     }
 

@@ -237,7 +237,7 @@ impl World {
     fn exchange(&mut self) -> bool {
         let mut is_any = false;
         while let Some((to, packet)) = self.client.poll_transmit(self.now) {
-            let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+            let bytes = packet.to_vec();
             assert!(to == path(0) && bytes.len() <= 1500);
             if !(self.loses)(Sender::Client, &bytes) {
                 self.server.handle_input(path(1), &bytes, self.now);
@@ -247,7 +247,7 @@ impl World {
         }
         if let Some(other) = &mut self.other {
             while let Some((_, packet)) = other.poll_transmit(self.now) {
-                let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+                let bytes = packet.to_vec();
                 self.server.handle_input(path(2), &bytes, self.now);
                 is_any = true;
             }
@@ -270,7 +270,7 @@ impl World {
             self.execute_next();
         }
         while let Some((to, packet)) = self.server.poll_transmit(self.now) {
-            let bytes = [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat();
+            let bytes = packet.to_vec();
             if to == path(1) {
                 if !(self.loses)(Sender::Server, &bytes) {
                     self.client.handle_input(path(0), &bytes, self.now);

@@ -191,7 +191,7 @@ impl Channel {
 
 #[cfg(test)]
 mod tests {
-    use sanwire_buffer::Head;
+    use sanwire_buffer::{Head, Recycler};
     use sanwire_core::{LinkId, Peer};
 
     use super::super::Marker;
@@ -231,6 +231,7 @@ mod tests {
             recovery: Recovery::default(),
             sizes: Sizes { packet_base_bytes: 1200, packet_limit_bytes: 1500 },
             capacity: Capacity { ours: 64, theirs: 64 },
+            memory: Recycler::new(),
             now,
         })
     }

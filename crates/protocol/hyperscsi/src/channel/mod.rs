@@ -24,6 +24,7 @@ mod sizes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use sanwire_buffer::Recycler;
 use sanwire_core::{Instant, Path};
 
 use self::control::Control;
@@ -59,6 +60,8 @@ pub(crate) struct Setup {
     pub(crate) recovery: Recovery,
     pub(crate) sizes: Sizes,
     pub(crate) capacity: Capacity,
+    /// For packets that are sent otherwise than they lie in memory. Channels of one thread share it.
+    pub(crate) memory: Recycler,
     pub(crate) now: Instant,
 }
 
@@ -125,7 +128,7 @@ impl Channel {
         Channel {
             links: vec![Link::new(setup.path, setup.sizes, setup.capacity, setup.now)],
             joins: Joins::default(),
-            guard: PacketProtection::new(setup.connection, setup.ring, setup.floor),
+            guard: PacketProtection::new(setup.connection, setup.ring, setup.floor, setup.memory),
             control: Control::default(),
             outgoing: Outgoing::new(setup.data_opcode, setup.window, setup.recovery),
             received: Received::new(),

@@ -3,7 +3,7 @@
 //! Numbers are counted for each direction of a connection, over data and control packets alike, and never used twice:
 //! they are the nonces of the seals. What is sent again is sealed anew.
 
-use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_buffer::{Head, Packet, Recycler, Slice};
 use sanwire_core::Instant;
 use sanwire_security::ReplayWindow;
 
@@ -34,10 +34,12 @@ pub(super) struct PacketProtection {
     former_floors: Former<Protection>,
     next_number: u64,
     replay: ReplayWindow,
+    /// Memory for what is sent otherwise than it lies in memory.
+    memory: Recycler,
 }
 
 impl PacketProtection {
-    pub(super) fn new(connection: u32, ring: KeyRing, floor: Protection) -> Self {
+    pub(super) fn new(connection: u32, ring: KeyRing, floor: Protection, memory: Recycler) -> Self {
         let floors = Floors { outward: floor, inward: floor };
         PacketProtection {
             connection,
@@ -46,6 +48,7 @@ impl PacketProtection {
             former_floors: Former::new(),
             next_number: 0,
             replay: ReplayWindow::new(),
+            memory,
         }
     }
 
@@ -103,22 +106,24 @@ impl PacketProtection {
         match protection {
             Protection::Checksum => {
                 put_checksum(Some(&self.ring.headers.outward), &mut head, payload.as_deref().unwrap_or(&[]));
-                Some(Packet { head, payload })
+                Some(Packet::new(head, payload))
             }
-            Protection::Hash => self.hash(prefix.number, &head, payload).ok(),
+            Protection::Hash => self.hash(prefix.number, head, payload).ok(),
             _ => self.seal(&prefix, head, payload).ok(),
         }
     }
 
-    /// The tag covers the packet as one piece of memory, so the payload is copied into it.
-    fn hash(&mut self, number: u64, head: &[u8], payload: Option<Slice>) -> Result<Packet, KeyError> {
-        let payload = payload.as_deref().unwrap_or(&[]);
-        let mut bytes = Vec::with_capacity(head.len() + payload.len() + TAG_BYTES);
-        bytes.extend_from_slice(head);
-        bytes.extend_from_slice(payload);
-        let tag = self.ring.hash(number, &bytes)?;
-        bytes.extend_from_slice(&tag);
-        Ok(Packet { head: bytes.into(), payload: None })
+    /// The tag covers the packet as one piece of memory, so the payload is copied behind a second head.
+    fn hash(&mut self, number: u64, mut head: Head, payload: Option<Slice>) -> Result<Packet, KeyError> {
+        let Some(payload) = payload else {
+            let tag = self.ring.hash(number, &head)?;
+            head.extend(&tag);
+            return Ok(Packet::new(head, None));
+        };
+        let length_bytes = head.len() + payload.len() + TAG_BYTES;
+        let fill = |packet: &mut [u8]| self.ring.hash_into(number, [&head, &payload], packet);
+        let behind = self.memory.filled(length_bytes, fill)?.slice(head.len()..length_bytes);
+        Ok(Packet::new(head, Some(behind)))
     }
 
     /// The ciphertext has memory of its own: the payload is shared with the store.
@@ -130,23 +135,25 @@ impl PacketProtection {
             None => {
                 self.ring.seal(protection, number, covered, body, &[], &mut tag)?;
                 head.extend(&tag);
-                Ok(Packet { head, payload: None })
+                Ok(Packet::new(head, None))
             }
             // Of two pieces the library encrypts the second byte by byte: one piece is five times as fast, with its copy.
             Some(payload) if protection == Protection::ChaCha20Poly1305 => {
-                let mut sealed = Vec::with_capacity(body.len() + payload.len() + TAG_BYTES);
-                sealed.extend_from_slice(body);
-                sealed.extend_from_slice(&payload);
-                self.ring.seal(protection, number, covered, &mut sealed, &[], &mut tag)?;
-                sealed.extend_from_slice(&tag);
+                let plain_bytes = body.len() + payload.len();
+                let sealed = self.memory.filled(plain_bytes + TAG_BYTES, |bytes| {
+                    let (plain, tag) = bytes.split_at_mut_checked(plain_bytes).ok_or(KeyError)?;
+                    plain[..body.len()].copy_from_slice(body);
+                    plain[body.len()..].copy_from_slice(&payload);
+                    self.ring.seal(protection, number, covered, plain, &[], tag)
+                })?;
                 let mut head = Head::new();
                 head.extend(covered);
-                Ok(Packet { head, payload: Some(sealed.into()) })
+                Ok(Packet::new(head, Some(sealed)))
             }
             Some(payload) => {
-                let mut sealed = vec![0; payload.len() + TAG_BYTES];
-                self.ring.seal(protection, number, covered, body, &payload, &mut sealed)?;
-                Ok(Packet { head, payload: Some(sealed.into()) })
+                let fill = |sealed: &mut [u8]| self.ring.seal(protection, number, covered, body, &payload, sealed);
+                let sealed = self.memory.filled(payload.len() + TAG_BYTES, fill)?;
+                Ok(Packet::new(head, Some(sealed)))
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::{Instant, Path};
 
 use super::answering::{AGAIN_FIRST, Answering};
@@ -241,6 +241,7 @@ impl Seeking {
             recovery: config.recovery,
             sizes: Sizes { packet_base_bytes: packet_base_bytes(path.peer).min(limit), packet_limit_bytes: limit },
             capacity: Capacity { ours: config.link.receive_capacity_packets, theirs: server.receive_capacity_packets },
+            memory: Recycler::new(),
             now,
         });
         channel.apply(&agreed);

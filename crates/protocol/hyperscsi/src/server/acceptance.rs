@@ -166,6 +166,7 @@ impl Server {
             recovery: self.config.recovery,
             sizes: Sizes { packet_base_bytes: packet_base_bytes(path.peer).min(limit), packet_limit_bytes: limit },
             capacity,
+            memory: self.sealed.clone(),
             now,
         });
         channel.apply(&agreed);

@@ -28,7 +28,7 @@ mod weights;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::{ClientId, Deadlines, Instant, Lun, NexusId, Path, SessionEnd};
 use sanwire_security::{Gate, HalfOpens, Marks, Strangers, Throttle};
 
@@ -77,6 +77,8 @@ pub struct Server {
     loose: VecDeque<(Path, Packet)>,
     /// Where packets are decrypted.
     plain: Vec<u8>,
+    /// Where packets are encrypted.
+    sealed: Recycler,
     events: VecDeque<ServerEvent>,
     /// Connections whose clients were told that there is no room for what they send.
     starved: VecDeque<u32>,
@@ -127,6 +129,7 @@ impl Server {
             queue: VecDeque::new(),
             loose: VecDeque::new(),
             plain: Vec::new(),
+            sealed: Recycler::new(),
             events: VecDeque::new(),
             starved: VecDeque::new(),
             looked_at: None,

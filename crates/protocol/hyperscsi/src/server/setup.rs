@@ -241,5 +241,5 @@ pub(crate) fn loose_packet(opcode: Opcode, connection: u32, number: u64, body: &
     head.extend(&prefix.write(body.len()));
     head.extend(body);
     put_checksum(None, &mut head, &[]);
-    Packet { head, payload: None }
+    Packet::new(head, None)
 }

@@ -112,7 +112,7 @@ fn client_config(number: u8) -> ClientConfig {
 
 /// Carries packets until neither end has more to say.
 fn exchange(server: &mut Server, clients: &mut [Client], now: Instant) {
-    let bytes = |packet: &sanwire_buffer::Packet| [&packet.head[..], packet.payload.as_deref().unwrap_or(&[])].concat();
+    let bytes = |packet: &sanwire_buffer::Packet| packet.to_vec();
     loop {
         let mut is_quiet = true;
         for (index, client) in clients.iter_mut().enumerate() {
@@ -303,7 +303,7 @@ fn who_is_removed_during_the_handshake_is_not_let_in() {
     terms.set(1, None, None);
     let mut server = server_for(Box::new(terms.clone()));
     let mut client = client(1);
-    let bytes = |packet: &sanwire_buffer::Packet| [&packet.head[..], packet.payload.as_deref().unwrap_or(&[])].concat();
+    let bytes = |packet: &sanwire_buffer::Packet| packet.to_vec();
     let (_, discovery) = client.poll_transmit(Instant::ZERO).unwrap();
     server.handle_input(path(100), &bytes(&discovery), Instant::ZERO);
     let (_, answer) = server.poll_transmit(Instant::ZERO).unwrap();
@@ -341,7 +341,7 @@ fn management_goes_sealed_both_ways_and_in_as_many_packets_as_it_needs() {
     exchange(&mut server, &mut clients, Instant::ZERO);
     let (request, answer) = ([b'q'; 20_000], [b'a'; 30_000]);
     let id = administer(&mut clients[0], &request);
-    let bytes = |packet: &sanwire_buffer::Packet| [&packet.head[..], packet.payload.as_deref().unwrap_or(&[])].concat();
+    let bytes = |packet: &sanwire_buffer::Packet| packet.to_vec();
     let shows = |packet: &[u8]| packet.windows(8).any(|part| part == [b'q'; 8] || part == [b'a'; 8]);
     let mut sealed = 0;
     for _ in 0..200 {

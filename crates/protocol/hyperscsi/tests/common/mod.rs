@@ -73,7 +73,7 @@ pub(crate) fn command(operation: u8) -> Ask {
 }
 
 pub(crate) fn bytes(packet: &Packet) -> Vec<u8> {
-    [&*packet.head, packet.payload.as_deref().unwrap_or(&[])].concat()
+    packet.to_vec()
 }
 
 /// A packet as it was sent.

@@ -61,7 +61,7 @@ impl Guard {
             Guarding::None => {
                 head.extend(&header.write(0));
                 head.extend(before);
-                Some(Packet { head, payload: data.cloned() })
+                Some(Packet::new(head, data.cloned()))
             }
             Guarding::By(Protection::Checksum) => {
                 let covered = header.write(0);
@@ -70,13 +70,13 @@ impl Guard {
                 let code = self.ring.headers.outward.code([covered, steering]);
                 head.extend(&header.write(crc(&[covered, before, plain]) ^ code));
                 head.extend(before);
-                Some(Packet { head, payload: data.cloned() })
+                Some(Packet::new(head, data.cloned()))
             }
             Guarding::By(Protection::Hash) => {
                 let mut bytes = [&header.write(0)[..], before, plain].concat();
                 let tag = self.ring.hash(header.sequence.into(), &bytes).ok()?;
                 bytes.extend_from_slice(&tag);
-                Some(Packet { head: bytes.into(), payload: None })
+                Some(Packet::new(bytes.into(), None))
             }
             Guarding::By(protection) => {
                 let written = header.write(0);
@@ -85,7 +85,7 @@ impl Guard {
                 self.ring.seal(protection, number, &written, &mut before, plain, &mut sealed).ok()?;
                 head.extend(&written);
                 head.extend(&before);
-                Some(Packet { head, payload: Some(sealed.into()) })
+                Some(Packet::new(head, Some(sealed.into())))
             }
         }
     }
@@ -132,7 +132,7 @@ impl Guard {
         self.ring.seal(Protection::STRONGEST, number, &header, &mut body, &[], &mut tag).ok()?;
         let mut head = Head::new();
         [&header, &body[..], &tag].into_iter().for_each(|part| head.extend(part));
-        Some(Packet { head, payload: None })
+        Some(Packet::new(head, None))
     }
 
     /// What a received one says, if it is authentic and has not come before.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn bytes(packet: &Packet) -> Vec<u8> {
-        [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat()
+        packet.to_vec()
     }
 
     fn header(guarding: Guarding) -> Header {

@@ -14,7 +14,7 @@ pub fn discovery(client: ClientId, server_name: &str, attempt: u64) -> Packet {
     let noise = [0; 32];
     let connect = Connect { is_query: true, attempt, client, session: 0, server_name, noise, cookie: None };
     let head = open_packet(Kind::Connect, false, steering_word(client), &connect.write()).into();
-    Packet { head, payload: None }
+    Packet::new(head, None)
 }
 
 /// The server that a packet tells of, if it answers the question with this number.

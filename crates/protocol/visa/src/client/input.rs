@@ -144,7 +144,7 @@ impl Client {
             Accept::Challenge { attempt, step } => {
                 let Some(seek) = &mut self.seek else { return };
                 match seek.challenged((&self.config, own), path, (attempt, step), &mut self.random) {
-                    Challenged::Answer(packet) => self.loose.push_back((path, packet)),
+                    Challenged::Answer(packet) => self.loose.push_back((path, *packet)),
                     Challenged::OtherServer => {
                         self.counters.not_authentic += 1;
                         self.is_other_server = true;

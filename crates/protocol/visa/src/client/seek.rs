@@ -50,7 +50,7 @@ pub(super) struct Candidate {
 /// What a challenge comes to.
 pub(super) enum Challenged {
     /// It is answered by this.
-    Answer(Packet),
+    Answer(Box<Packet>),
     /// Its sender is not the server that it must be.
     OtherServer,
     Ignore,
@@ -73,7 +73,7 @@ pub(super) struct Seek {
 }
 
 fn packet(kind: Kind, connection: u32, payload: &[u8]) -> Packet {
-    Packet { head: open_packet(kind, false, connection, payload).into(), payload: None }
+    Packet::new(open_packet(kind, false, connection, payload).into(), None)
 }
 
 /// The words that a client asks with.
@@ -155,7 +155,7 @@ impl Seek {
         }
         let is_same = |one: &&Candidate| (one.path, one.connection) == (path, second.connection);
         if let Some(candidate) = self.candidates.iter().find(is_same) {
-            return Challenged::Answer(candidate.packet.clone());
+            return Challenged::Answer(Box::new(candidate.packet.clone()));
         }
         let is_known = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
         if self.candidates.len() == CANDIDATES_MAX || !is_known && self.challenges >= CHALLENGES_MAX {
@@ -166,7 +166,7 @@ impl Seek {
             Ok(Some(candidate)) => {
                 let packet = candidate.packet.clone();
                 self.candidates.push(candidate);
-                Challenged::Answer(packet)
+                Challenged::Answer(Box::new(packet))
             }
             Ok(None) => Challenged::OtherServer,
             Err(_) => Challenged::Ignore,

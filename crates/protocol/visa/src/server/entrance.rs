@@ -198,6 +198,6 @@ impl Server {
 
     fn send_open(&mut self, path: Path, connection: u32, payload: &[u8]) {
         let head = open_packet(Kind::Accept, true, connection, payload).into();
-        self.send_packet(path, Packet { head, payload: None });
+        self.send_packet(path, Packet::new(head, None));
     }
 }

@@ -56,7 +56,7 @@ pub fn path(host: u8) -> Path {
 }
 
 pub fn bytes(packet: &Packet) -> Vec<u8> {
-    [&packet.head, packet.payload.as_deref().unwrap_or(&[])].concat()
+    packet.to_vec()
 }
 
 pub struct World {

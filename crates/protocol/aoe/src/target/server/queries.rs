@@ -127,7 +127,7 @@ impl Target {
     fn answer(&mut self, path: Path, header: &Header, argument: &[u8], is_change: bool) {
         match self.config.shelves.unkept().filter(|_| is_change) {
             Some(change) if self.unkept.len() < UNKEPT_MAX => {
-                let packet = Packet { head: wire::head(header, argument, 0), payload: None };
+                let packet = Packet::new(wire::head(header, argument, 0), None);
                 self.unkept.push_back((change, path, packet));
             }
             // It is asked again.

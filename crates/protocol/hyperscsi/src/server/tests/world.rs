@@ -100,5 +100,5 @@ impl World {
 }
 
 pub(super) fn bytes(packet: &Packet) -> Vec<u8> {
-    [&packet.head[..], packet.payload.as_deref().unwrap_or(&[])].concat()
+    packet.to_vec()
 }

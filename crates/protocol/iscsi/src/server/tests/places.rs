@@ -20,7 +20,7 @@ fn cut(length: usize, lengths: &[usize]) -> Slices {
 /// All that is sent on connection 1, as it stands on the wire.
 fn stream(world: &mut World) -> Vec<u8> {
     let packets = std::iter::from_fn(|| world.server.poll_transmit(ConnectionId(1)));
-    packets.flat_map(|packet| [&packet.head[..], packet.payload.as_deref().unwrap_or(&[])].concat()).collect()
+    packets.flat_map(|packet| packet.to_vec()).collect()
 }
 
 /// What a session sends that is answered with this, and after a SNACK for some of it if it recovers.

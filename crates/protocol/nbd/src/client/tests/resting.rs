@@ -31,7 +31,7 @@ fn a_write_of_which_a_part_was_polled_is_sent_to_its_end() {
     world.client.order(Order::Write { offset_bytes: 0, data: vec![4; 512].into() }, world.now);
     let id = world.client.connections().next().unwrap();
     let first = world.client.poll_transmit(id).unwrap();
-    world.server.input(id.0, &[&first.head[..], first.payload.as_deref().unwrap()].concat());
+    world.server.input(id.0, &first.to_vec());
     world.client.abandon();
     world.run();
     assert!(world.client.is_at_rest());

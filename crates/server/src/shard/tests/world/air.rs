@@ -71,8 +71,7 @@ pub(super) fn drain_machine(world: &mut World, client: usize) -> Outcome<()> {
     for _ in 0..SENT_MAX {
         let Some(machine) = world.workers[client].client.as_packets() else { return Ok(()) };
         let Some((_, packet)) = machine.poll_transmit(now) else { return Ok(()) };
-        let mut bytes = packet.head.to_vec();
-        bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
+        let bytes = packet.to_vec();
         note(world, &bytes);
         let Some(air) = world.wire.airs.get_mut(&client) else { return Ok(()) };
         for (at, bytes) in air.there.pass(&bytes, &mut world.random, now) {

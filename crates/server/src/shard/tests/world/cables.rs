@@ -208,8 +208,7 @@ fn find(world: &World, client: usize, number: ConnectionId) -> Option<u64> {
 }
 
 fn transmit(world: &mut World, id: u64, packet: &Packet) {
-    let mut bytes = packet.head.to_vec();
-    bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
+    let bytes = packet.to_vec();
     world.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
     let now = world.now;
     let Some(cable) = world.wire.cables.get_mut(&id) else { return };

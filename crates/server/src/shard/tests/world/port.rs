@@ -90,8 +90,7 @@ impl LinkPort for SimPort {
     fn flush(&mut self) -> io::Result<()> {
         let state = &mut *self.state.borrow_mut();
         for (to, packet) in state.batch.drain(..) {
-            let mut bytes = packet.head.to_vec();
-            bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
+            let bytes = packet.to_vec();
             state.counters.sent += 1;
             state.sent.push((to, bytes));
         }

@@ -23,6 +23,7 @@
 mod address;
 mod batch;
 mod clock;
+pub mod code;
 pub mod descriptors;
 pub mod file;
 pub mod heap;
@@ -34,6 +35,7 @@ mod steering;
 mod streams;
 mod sys;
 pub mod tcp;
+pub mod turns;
 mod udp;
 pub mod unix;
 mod waker;

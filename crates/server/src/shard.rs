@@ -17,7 +17,7 @@ use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{HEADWAY_PERIOD, Instant};
 use sanwire_engine::{Ended, Engine, VolumeCounters, Work};
 use sanwire_io::file::EngineKind;
-use sanwire_io::{Poller, Port, Ready, Waker};
+use sanwire_io::{Poller, Port, Ready, Waker, turns};
 use sanwire_store::CompletionQueue;
 
 use self::nexuses::Nexuses;
@@ -99,6 +99,8 @@ pub(crate) fn run(parts: ShardParts<Port>, ready: impl FnOnce(io::Result<()>)) {
         Ok(system) => system,
         Err(error) => return ready(Err(error)),
     };
+    // Where it is refused, work for others on the same core costs commands more.
+    let _ = turns::ask_for_short_turns();
     let (waker, stop) = (parts.waker.clone(), Arc::clone(&parts.stop));
     let index = parts.index;
     let shard = Shard::new(parts, system);

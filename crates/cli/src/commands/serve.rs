@@ -14,7 +14,7 @@ use anyhow::Context;
 use sanwire_core::Lun;
 use sanwire_core::text::printable;
 use sanwire_hyperscsi::Psk;
-use sanwire_io::{descriptors, heap, interface};
+use sanwire_io::{code, descriptors, heap, interface};
 use sanwire_remote::volume::release_all;
 use sanwire_server::{
     Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
@@ -75,6 +75,8 @@ pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()>
     drop(starting);
     service::ready(&status(&config));
     heap::give_back();
+    // Where it is not done, the code of the start stays resident.
+    let _ = code::give_back();
     while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         anyhow::ensure!(desk.is_alive(), "a part of the server has ended: see the log above, and start it again");
     }

@@ -2,6 +2,7 @@
 
 mod connection;
 mod handshake;
+mod reply;
 mod request;
 mod server;
 mod socket;

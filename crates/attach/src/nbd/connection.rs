@@ -1,6 +1,6 @@
 //! One client: a thread that reads requests and a thread that finishes them and sends the answers.
 
-use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -9,10 +9,11 @@ use std::time::Duration;
 use sanwire_initiator::{AllocatedRun, VolumeError};
 
 use super::handshake::{Ending, Export, Handshake, Progress};
+use super::reply::{BATCH_REPLIES, Data, Reply, send};
 use super::request::{Bounds, Command, Refusal, errno_of};
 use super::socket::Socket;
 use super::window::{Permit, Window};
-use crate::bytes::{ByteVolume, ReadData};
+use crate::bytes::ByteVolume;
 use crate::executor::{Executor, block_on};
 use sanwire_nbd::wire::{
     CMD_BLOCK_STATUS, CMD_READ, Errno, REQUEST_BYTES, RawRequest, ReplyHead, STATE_HOLE, STATE_ZERO,
@@ -20,10 +21,10 @@ use sanwire_nbd::wire::{
 
 /// A client that says nothing for so long while negotiating is sent away.
 const NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// One that says nothing for so long in the middle of a request, whose data others may wait for, too.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// What is in flight when a client leaves gets so long to end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Answers that are sent in one system call at the most.
-const BATCH_REPLIES: usize = 32;
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
 type Reader<'a> = BufReader<&'a Socket>;
@@ -35,7 +36,7 @@ pub(super) fn serve(socket: &Socket, volume: &ByteVolume, export: Export) -> io:
     socket.set_read_timeout(Some(NEGOTIATION_TIMEOUT))?;
     let Some((structured, tells_allocation)) = negotiate(socket, &mut reader, export)? else { return Ok(()) };
     let bounds = Bounds { size_bytes, read_only, tells_allocation };
-    socket.set_read_timeout(None)?;
+    socket.set_read_timeout(Some(STALL_TIMEOUT))?;
     let connection = Arc::new(Connection {
         executor: Executor::default(),
         volume: volume.clone(),
@@ -100,29 +101,6 @@ struct Connection {
     broken: AtomicBool,
 }
 
-/// An answer or a chunk of one. The request leaves the window when the last of them is sent.
-struct Reply {
-    head: ReplyHead,
-    data: Data,
-    _permit: Arc<Permit>,
-}
-
-enum Data {
-    None,
-    Part(ReadData),
-    Whole(Vec<u8>),
-}
-
-impl Data {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Data::None => &[],
-            Data::Part(data) => data.payload(),
-            Data::Whole(bytes) => bytes,
-        }
-    }
-}
-
 /// One request in flight, shared by its parts.
 struct Job {
     connection: Arc<Connection>,
@@ -138,7 +116,7 @@ impl Connection {
     fn read_requests(self: &Arc<Self>, reader: &mut Reader<'_>) -> io::Result<()> {
         let mut bytes = [0; REQUEST_BYTES];
         loop {
-            if reader.fill_buf()?.is_empty() {
+            if wait_for_request(reader)?.is_empty() {
                 return Ok(());
             }
             reader.read_exact(&mut bytes)?;
@@ -148,7 +126,7 @@ impl Connection {
                 Ok(command) => self.start(&request, command, reader)?,
                 Err(Refusal::Answer { error, skip_bytes }) => {
                     skip(reader, u64::from(skip_bytes))?;
-                    let job = self.job(&request, 0);
+                    let job = self.job(&request);
                     job.fail(error);
                     job.part_done();
                 }
@@ -157,9 +135,9 @@ impl Connection {
         }
     }
 
-    fn job(self: &Arc<Self>, request: &RawRequest, buffer_bytes: u32) -> Arc<Job> {
+    fn job(self: &Arc<Self>, request: &RawRequest) -> Arc<Job> {
         Arc::new(Job {
-            permit: Arc::new(self.window.enter(buffer_bytes)),
+            permit: Arc::new(self.window.enter()),
             connection: Arc::clone(self),
             cookie: request.cookie,
             chunked: self.structured && matches!(request.kind, CMD_READ | CMD_BLOCK_STATUS),
@@ -169,7 +147,7 @@ impl Connection {
     }
 
     fn start(self: &Arc<Self>, request: &RawRequest, command: Command, reader: &mut Reader<'_>) -> io::Result<()> {
-        let job = self.job(request, command.buffer_bytes());
+        let job = self.job(request);
         match command {
             Command::Read { offset_bytes, length, in_one_piece } => {
                 self.start_read(job, offset_bytes, length, in_one_piece);
@@ -218,13 +196,22 @@ impl Connection {
         let Some(first) = parts.next() else { return job.part_done() };
         if parts.peek().is_none() {
             let (volume, (at, length)) = (self.volume.clone(), first);
-            self.executor.spawn(async move { job.finish_read(at, volume.read(at, length).await.map(Data::Part)) });
+            let permit = self.window.hold(length);
+            self.executor.spawn(async move {
+                job.finish_read(at, volume.read(at, length).await.map(Data::Part), permit);
+            });
         } else if job.chunked && !in_one_piece {
             for (at, length) in std::iter::once(first).chain(parts) {
+                // The parts before are sent meanwhile.
+                let permit = self.window.hold(length);
                 let (volume, job) = (self.volume.clone(), job.begin_part());
                 self.executor.spawn(async move {
                     match volume.read(at, length).await {
-                        Ok(data) => job.send(ReplyHead::offset_data(job.cookie, at, length as u32, false), data),
+                        Ok(data) => job.push(
+                            ReplyHead::offset_data(job.cookie, at, length as u32, false),
+                            Data::Part(data),
+                            Some(permit),
+                        ),
                         Err(error) => job.note(Err(error)),
                     }
                     job.part_done();
@@ -232,10 +219,10 @@ impl Connection {
             }
             job.part_done();
         } else {
-            let volume = self.volume.clone();
+            let (volume, permit) = (self.volume.clone(), self.window.hold(length as usize));
             self.executor.spawn(async move {
                 let whole = read_whole(&volume, offset_bytes, length).await;
-                job.finish_read(offset_bytes, whole.map(Data::Whole));
+                job.finish_read(offset_bytes, whole.map(Data::Whole), permit);
             });
         }
     }
@@ -250,12 +237,14 @@ impl Connection {
         reader: &mut Reader<'_>,
     ) -> io::Result<()> {
         for (at, length) in self.volume.parts(offset_bytes, u64::from(length)) {
+            let permit = self.window.hold(length);
             match block_on(self.volume.write_buffer(at, length)) {
                 Ok(mut buffer) => {
                     reader.read_exact(buffer.payload_mut())?;
                     let (volume, job) = (self.volume.clone(), job.begin_part());
                     self.executor.spawn(async move {
                         job.note(volume.write(buffer, stable).await);
+                        drop(permit);
                         job.part_done();
                     });
                 }
@@ -302,17 +291,17 @@ impl Job {
             (true, None) => ReplyHead::done(self.cookie),
             (true, Some(failed)) => ReplyHead::error(self.cookie, *failed),
         };
-        self.push(head, Data::None);
+        self.push(head, Data::None, None);
     }
 
     /// Answers a read that is one piece.
-    fn finish_read(&self, offset_bytes: u64, data: Result<Data, VolumeError>) {
+    fn finish_read(&self, offset_bytes: u64, data: Result<Data, VolumeError>, permit: Permit) {
         match data {
             Ok(data) if self.chunked => {
                 let length = data.bytes().len() as u32;
-                self.push(ReplyHead::offset_data(self.cookie, offset_bytes, length, true), data);
+                self.push(ReplyHead::offset_data(self.cookie, offset_bytes, length, true), data, Some(permit));
             }
-            Ok(data) => self.push(ReplyHead::simple(self.cookie, None), data),
+            Ok(data) => self.push(ReplyHead::simple(self.cookie, None), data, Some(permit)),
             Err(error) => {
                 self.note(Err(error));
                 self.part_done();
@@ -335,7 +324,7 @@ impl Job {
             [(run.length_bytes as u32).to_be_bytes(), state.to_be_bytes()]
         };
         let bytes: Vec<u8> = runs.iter().take(count).flat_map(descriptor).flatten().collect();
-        self.push(ReplyHead::block_status(self.cookie, bytes.len() as u32), Data::Whole(bytes));
+        self.push(ReplyHead::block_status(self.cookie, bytes.len() as u32), Data::Whole(bytes), None);
     }
 
     fn note(&self, result: Result<(), VolumeError>) {
@@ -349,14 +338,21 @@ impl Job {
         let _ = self.failed.set(error);
     }
 
-    fn send(&self, head: ReplyHead, data: ReadData) {
-        self.push(head, Data::Part(data));
-    }
-
-    fn push(&self, head: ReplyHead, data: Data) {
-        let reply = Reply { head, data, _permit: Arc::clone(&self.permit) };
+    fn push(&self, head: ReplyHead, data: Data, of_data: Option<Permit>) {
+        let reply = Reply { head, data, _permits: (Arc::clone(&self.permit), of_data) };
         self.connection.replies.lock().unwrap_or_else(PoisonError::into_inner).push(reply);
         self.connection.executor.ring();
+    }
+}
+
+/// The first bytes of the next request; none: the client has left. Between requests it may be silent for as long as it likes.
+fn wait_for_request<'a>(reader: &'a mut Reader<'_>) -> io::Result<&'a [u8]> {
+    loop {
+        match reader.fill_buf() {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Ok(reader.buffer()),
+        }
     }
 }
 
@@ -372,23 +368,4 @@ async fn read_whole(volume: &ByteVolume, offset_bytes: u64, length: u32) -> Resu
 fn skip(reader: &mut Reader<'_>, length_bytes: u64) -> io::Result<()> {
     let skipped = io::copy(&mut reader.take(length_bytes), &mut io::sink())?;
     if skipped < length_bytes { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
-}
-
-fn send(mut socket: &Socket, batch: &[Reply]) -> io::Result<()> {
-    let mut slices = [IoSlice::new(&[]); 2 * BATCH_REPLIES];
-    for (pair, reply) in slices.chunks_exact_mut(2).zip(batch) {
-        pair[0] = IoSlice::new(reply.head.as_bytes());
-        pair[1] = IoSlice::new(reply.data.bytes());
-    }
-    let mut rest = &mut slices[..2 * batch.len()];
-    IoSlice::advance_slices(&mut rest, 0);
-    while !rest.is_empty() {
-        match socket.write_vectored(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(sent) => IoSlice::advance_slices(&mut rest, sent),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

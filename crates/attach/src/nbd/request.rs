@@ -102,14 +102,6 @@ impl Command {
             _ => return refuse(Errno::Invalid),
         })
     }
-
-    /// Bytes of buffers that it needs.
-    pub(crate) fn buffer_bytes(&self) -> u32 {
-        match self {
-            Command::Read { length, .. } | Command::Write { length, .. } => *length,
-            _ => 0,
-        }
-    }
 }
 
 /// FUA is allowed on every command, and means nothing on those that change nothing.
@@ -185,7 +177,11 @@ mod tests {
         fn what_passes_is_within_the_volume(kind in 0u16..9, flags in 0u16..40, offset in any::<u64>(), length in any::<u32>()) {
             let offset = if offset % 2 == 0 { offset % (1 << 31) } else { offset };
             if let Ok(command) = Command::check(&raw(kind, flags, offset, length), BOUNDS) {
-                prop_assert!(command.buffer_bytes() <= REQUEST_MAX_BYTES);
+                let data_bytes = match command {
+                    Command::Read { length, .. } | Command::Write { length, .. } => length,
+                    _ => 0,
+                };
+                prop_assert!(data_bytes <= REQUEST_MAX_BYTES);
                 if !matches!(command, Command::Flush | Command::Disconnect) {
                     prop_assert!(offset.checked_add(u64::from(length)).unwrap() <= BOUNDS.size_bytes);
                 }

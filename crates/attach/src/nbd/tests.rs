@@ -216,6 +216,42 @@ fn garbage_ends_its_own_connection_only() {
 }
 
 #[test]
+fn nobody_waits_for_clients_that_are_silent() {
+    let directory = TestDirectory::new("nbd-silent");
+    let server = serve(RamVolume { region_bytes: 64 << 20, ..RamVolume::default() }, &directory);
+    let NbdAddress::Unix(path) = server.address() else { panic!("a unix socket") };
+    // Before the greeting, in the middle of it, of a request, and of the data of a long one.
+    let connected = UnixStream::connect(path).unwrap();
+    let mut greeted = UnixStream::connect(path).unwrap();
+    greeted.write_all(&[0, 0]).unwrap();
+    let mut begun = Client::connect(&server, true);
+    begun.stream.write_all(&[0x25, 0x60, 0x95]).unwrap();
+    let mut writing: Vec<Client> = (0..4).map(|_| Client::connect(&server, true)).collect();
+    writing.iter_mut().for_each(|client| client.request(CMD_WRITE, 0, 1, 0, 16 << 20));
+    // And such as ask for much, and take nothing of it: more than the memory of the volume, if all of it were held.
+    let mut reading: Vec<Client> = [true, false].map(|structured| Client::connect(&server, structured)).into();
+    for client in &mut reading {
+        (0..60).for_each(|cookie| client.request(CMD_READ, 0, cookie, 0, 1 << 20));
+        client.read(1);
+    }
+    let mut long = Client::connect(&server, true);
+    long.request(CMD_READ, 0, 1, 0, 16 << 20);
+    long.read(1);
+    let mut client = Client::connect(&server, true);
+    client.stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+    let data = pattern(2 << 20);
+    for _ in 0..4 {
+        assert_eq!(client.write(0, &data), 0);
+        assert_eq!(client.read_range(0, 2 << 20, 0).unwrap(), data);
+    }
+    // Who goes on is served as well.
+    let mut rest = vec![0; 60 * ((1 << 20) + 16) - 1];
+    reading[1].stream.read_exact(&mut rest).unwrap();
+    drop((connected, greeted, begun, writing, reading, long));
+    server.stop().unwrap();
+}
+
+#[test]
 fn stopping_answers_what_is_in_flight_and_removes_the_socket() {
     let directory = TestDirectory::new("nbd-stop");
     let ((begun, has_begun), (go, go_on)) = (mpsc::channel(), mpsc::channel());

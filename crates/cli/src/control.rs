@@ -132,8 +132,9 @@ impl Caller {
             self.has_asked();
             let mut text = answer(&by, &line)?;
             text.push(b'\n');
-            stream.write_all(&text)?;
+            // Who takes nothing of the answer is silent, too.
             self.is_silent();
+            stream.write_all(&text)?;
             patience = NEXT_TIMEOUT;
         }
         Ok(())
@@ -144,7 +145,7 @@ impl Caller {
         lock(&self.callers.list).retain(|stream| !Arc::ptr_eq(stream, &self.stream));
     }
 
-    /// It was answered: from now on it may have to go for another one.
+    /// Its answer is there: from now on it may have to go for another one.
     fn is_silent(&self) {
         lock(&self.callers.list).push_back(Arc::clone(&self.stream));
         // Who waits has looked at the list under this lock: it is waiting by now, or has not looked yet.
@@ -293,6 +294,31 @@ mod tests {
         assert_eq!(answer(&path, "asked\n"), "asked\n", "though as many are connected as may be");
         let open = answered.iter().filter(|stream| is_open(stream)).count();
         assert_eq!(open, CALLERS_MAX - 1);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_those_who_take_nothing_of_their_answers() {
+        let path = std::env::temp_dir().join(format!("sanwire-control-untaken-{}.sock", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        // No socket holds that much.
+        thread::spawn(move || {
+            serve(&listener, |_, line| Ok(if line == b"much" { vec![b'x'; 8 << 20] } else { line.to_vec() }))
+        });
+        let untaken: Vec<_> = (0..2 * CALLERS_MAX)
+            .map(|_| {
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(b"much\n").unwrap();
+                // Its answer is on the way.
+                stream.read_exact(&mut [0]).unwrap();
+                stream
+            })
+            .collect();
+        let begun = Instant::now();
+        assert_eq!(answer(&path, "asked\n"), "asked\n");
+        assert!(begun.elapsed() < ASK_TIMEOUT, "only when they had taken too long");
+        drop(untaken);
         fs::remove_file(&path).unwrap();
     }
 

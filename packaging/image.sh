@@ -17,7 +17,9 @@ for tool in mmdebstrap umoci strip; do
 done
 program=${SANWIRE_PROGRAM:-}
 if [ -z "$program" ]; then
-    (cd "$root" && cargo build --release --locked --package sanwire)
+    # Sources that came without their history are built all the same.
+    commit=${SANWIRE_COMMIT:-$(git -C "$root" rev-parse --short=12 HEAD 2> /dev/null || echo unknown)}
+    (cd "$root" && SANWIRE_COMMIT=$commit cargo build --release --locked --package sanwire)
     program=$target/release/sanwire
 fi
 version=$("$program" --version | cut -d ' ' -f 2)

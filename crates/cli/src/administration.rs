@@ -2,6 +2,7 @@
 
 mod pools;
 mod sessions;
+mod standing;
 mod tables;
 mod told;
 mod tree;
@@ -15,7 +16,9 @@ use std::time::Duration;
 use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, SCHEMA, Secret};
 
 use self::tables::table_of;
-use crate::args::{self, Asked, AskingArgs, ContentCommand, CopiesCommand, ManageCommand, SettingsArgs, Switch};
+use crate::args::{
+    self, Asked, AskingArgs, ContentCommand, CopiesCommand, ManageCommand, SettingsArgs, StandingCommand, Switch,
+};
 use crate::config::read_password;
 use crate::failure::misuse;
 use crate::{keys, output};
@@ -30,6 +33,9 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::Sessions { .. } => Request::Sessions,
         ManageCommand::Audit(args) => Request::Audit(told::audit_query(args)?),
         ManageCommand::Statistics => Request::Statistics,
+        ManageCommand::Standing(StandingCommand::Links) => Request::Links,
+        ManageCommand::Standing(StandingCommand::Configuration) => Request::Configuration,
+        ManageCommand::Standing(StandingCommand::Reservations { name }) => Request::Reservations { name: name.clone() },
         ManageCommand::Metrics => Request::Metrics,
         ManageCommand::Jobs => Request::Jobs,
         ManageCommand::Events(args) => told::events_request(args, args.since.clone(), false),

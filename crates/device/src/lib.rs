@@ -70,7 +70,7 @@ pub use logical_unit::{LogicalUnit, UnitError};
 pub use medium::MediumError;
 pub use nexus::NexusPorts;
 pub use progress::Progress;
-pub use reservation::{KeptError, RecordError, ReservationKeeper, Saved};
+pub use reservation::{KeptError, RecordError, RegistrationReport, ReservationKeeper, ReservationReport, Saved};
 pub use starvation::{Seat, Starvation, Starved};
 pub use store_retry::StoreRetry;
 pub use tenure::{Tenure, TenureKeeper, Volatility};

@@ -9,6 +9,7 @@ mod keeping;
 mod record;
 mod registry;
 mod room;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,7 @@ use keeping::{Begun, Change};
 pub use record::RecordError;
 use registry::{Effects, Registrant, Registry};
 use room::Room;
+pub use told::{RegistrationReport, ReservationReport};
 
 /// The reservations of one unit.
 #[derive(Debug)]
@@ -243,6 +245,12 @@ impl Reservations {
     /// How many registrations there are, and whether anything is reserved.
     pub(crate) fn tally(&self) -> (usize, bool) {
         (self.lock().registry.len(), self.is_restricted.load(Ordering::Acquire))
+    }
+
+    /// Who is registered, and what is reserved.
+    pub(crate) fn report(&self) -> ReservationReport {
+        let state = self.lock();
+        state.registry.report(state.reserved_by)
     }
 
     /// How the quota of registrations is used.

@@ -19,7 +19,7 @@ use crate::flushes::Flushes;
 use crate::last_writer::LastWriter;
 use crate::medium::Medium;
 use crate::nexus::NexusPorts;
-use crate::reservation::{KeptError, ReservationKeeper, Reservations};
+use crate::reservation::{KeptError, ReservationKeeper, ReservationReport, Reservations};
 use crate::store_retry::StoreRetry;
 use crate::tenure::{Tenures, Volatility};
 use crate::unit_attention::{Met, Nexuses, UnitAttention};
@@ -158,6 +158,12 @@ impl UnitState {
     #[must_use]
     pub fn reserved(&self) -> (usize, bool) {
         self.reservations.tally()
+    }
+
+    /// Who is registered for persistent reservations, and who has reserved the unit.
+    #[must_use]
+    pub fn reservation_report(&self) -> ReservationReport {
+        self.reservations.report()
     }
 
     /// How the quotas of the volume are used.

@@ -140,6 +140,8 @@ pub(crate) struct WireCount {
     /// Whether it is there.
     pub(crate) is_up: bool,
     pub(crate) ports: PortCounters,
+    /// Connections that have a link there; of protocols without connections, none.
+    pub(crate) connections: u64,
 }
 
 impl WireCount {
@@ -147,6 +149,7 @@ impl WireCount {
     pub(crate) fn add(&mut self, other: &WireCount) {
         self.is_up &= other.is_up;
         self.ports += other.ports;
+        self.connections += other.connections;
     }
 }
 

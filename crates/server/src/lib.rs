@@ -63,10 +63,12 @@ pub use front::hyperscsi::clients::{
 pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 pub use kept::{Keeps, StateError};
 pub use manage::{
-    Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, ConnectionStatistics,
-    Deviation, GroupStatus, JobState, JobStatus, ManageError, ManagementHandle, Manager, MetricsText, MissingStatus,
-    PortState, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RemoteStatistics, Request, Response, RunStatus, SCHEMA,
-    Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus, WebLinkError, without_values,
+    Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, ConfigurationStatus,
+    ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume, ConnectionStatistics, Deviation, GroupStatus,
+    JobState, JobStatus, LinkStatus, ManageError, ManagementHandle, Manager, MetricsText, MissingStatus, PortState,
+    QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegistrantStatus, RemoteStatistics, Request, ReservationKind,
+    ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status, TargetStatus, VolumeStatistics,
+    VolumeStatus, WebLinkError, without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

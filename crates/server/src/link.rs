@@ -320,7 +320,7 @@ impl<P: LinkPort> Links<P> {
         let count = |(port, wire): (&P, &LinkWire)| {
             let mut ports = wire.before;
             ports += port.counters();
-            WireCount { wire: wire.opener.to_string(), is_up: !wire.is_broken, ports }
+            WireCount { wire: wire.opener.to_string(), is_up: !wire.is_broken, ports, connections: 0 }
         };
         self.ports.iter().zip(&self.wires).map(count).collect()
     }

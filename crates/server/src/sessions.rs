@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use crate::client_counts::MovedByVolume;
 use crate::counting::{Counted, Uses};
 use crate::front::hyperscsi::clients::Clients;
+use crate::front::wire_name;
 use crate::past_uses::Host;
 use crate::wall_time::written_seconds;
 
@@ -24,6 +25,7 @@ pub struct SessionStatus {
     /// Its number in this run of the server, in hexadecimal digits, as in events.
     pub id: String,
     /// The protocol, as in the statistics.
+    #[schema(schema_with = wire_name)]
     pub wire: String,
     /// Whose it is: a client by its id, or an initiator by its name.
     pub client: String,

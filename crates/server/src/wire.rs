@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-use crate::front::{WIRE_DEFAULT, WIRES};
+use crate::front::{PROTOCOLS, WIRE_DEFAULT, WIRES};
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -122,6 +122,12 @@ impl Wire {
             place @ Place::Interface(..) => place,
         };
         Wire { place, ..self }
+    }
+
+    /// What people call its protocol.
+    #[must_use]
+    pub fn protocol(&self) -> &'static str {
+        PROTOCOLS[usize::from(self.kind.front)]
     }
 
     /// The scheme of the URLs by which clients find what is served here.

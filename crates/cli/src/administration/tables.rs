@@ -10,6 +10,7 @@ use sanwire_server::{
 
 use super::pools::{show_pools, show_snapshots};
 use super::sessions::show_sessions;
+use super::standing::{show_configuration, show_links, show_reservations};
 use super::told::{show_audit, show_events};
 use crate::output;
 
@@ -18,6 +19,9 @@ pub(super) fn table_of(answer: &Answer) -> String {
     match answer {
         Answer::Status(status) => show_status(status),
         Answer::Sessions(sessions) => show_sessions(sessions),
+        Answer::Links(links) => show_links(links),
+        Answer::Configuration(configuration) => show_configuration(configuration),
+        Answer::Reservations(reservations) => show_reservations(reservations),
         Answer::Clients(clients) => show_clients(clients),
         Answer::Statistics(statistics) => show_statistics(statistics),
         Answer::Metrics(metrics) => metrics.as_str().to_owned(),
@@ -109,7 +113,7 @@ fn show_status(status: &Status) -> String {
     format!("{}{}{wires}\n\n{}", status.name, since.unwrap_or_default(), tables.join("\n"))
 }
 
-fn origin_name(origin: Origin) -> &'static str {
+pub(super) fn origin_name(origin: Origin) -> &'static str {
     match origin {
         Origin::File => "file",
         Origin::CommandLine => "command line",
@@ -119,7 +123,7 @@ fn origin_name(origin: Origin) -> &'static str {
 }
 
 /// What differs from file and command line.
-fn show_deviations(deviations: &[Deviation]) -> String {
+pub(super) fn show_deviations(deviations: &[Deviation]) -> String {
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
     let row = |deviation: &Deviation| {
         let Deviation { resource, name, configured, now } = deviation;

@@ -10,7 +10,7 @@ use sanwire_server::{Compression, PortState};
 use sanwire_store::{SpecError, VolumeSpec};
 
 use super::client::seconds;
-use super::{AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, Switch};
+use super::{AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, StandingCommand, Switch};
 use crate::failure::misuse;
 
 /// `sanwire manage`.
@@ -50,7 +50,7 @@ pub(crate) struct AskingArgs {
     #[arg(long, value_name = "NUMBER", global = true)]
     pub(crate) if_revision: Option<u64>,
 
-    /// Only tell what it would do, or why it would be refused: of volumes, snapshots, clients, targets, and of a reload
+    /// Only tell what it would do, or why it would be refused
     #[arg(long, global = true)]
     pub(crate) dry_run: bool,
 
@@ -74,6 +74,9 @@ pub(crate) enum ManageCommand {
     },
     /// Show counters: volumes, connections over all wires, dropped packets, quotas
     Statistics,
+    /// How the server stands.
+    #[command(flatten)]
+    Standing(StandingCommand),
     /// Serve another volume; with file:PATH,size=SIZE its file is made
     AddVolume {
         /// The volume: NAME=STORE[,KEY[=VALUE]]...

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sanwire_buffer::Region;
 use sanwire_device::LogicalUnits;
 use sanwire_io::STEERING_OFFSET_BYTES;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
 use super::{FrontBuilder, LoginService, aoe, hdsp, hyperscsi, iscsi};
 use crate::config::ServerConfig;
@@ -52,6 +53,18 @@ type Open = fn(&FrontParts<'_>) -> Result<FrontBuilder, StartError>;
 
 /// By their places in each shard.
 const FRONTS: [Open; 4] = [hyperscsi::open, iscsi::open, aoe::open, hdsp::open];
+
+/// What the protocols are called, by their places in each shard.
+pub(crate) const PROTOCOLS: [&str; FRONTS.len()] = [hyperscsi::NAME, iscsi::NAME, aoe::NAME, hdsp::NAME];
+
+/// How the name of a protocol is described to programs: all that there are.
+pub(crate) fn wire_name() -> Schema {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(PROTOCOLS))
+        .description(Some("The protocol."))
+        .into()
+}
 
 /// The place of HyperSCSI.
 const HYPERSCSI: u8 = 0;

@@ -89,7 +89,7 @@ impl Manager {
     }
 
     /// The targets that are reached through a group, or those of HyperSCSI.
-    fn places_of(&self, group: u16, target: Option<&str>) -> Result<Vec<String>, ManageError> {
+    pub(super) fn places_of(&self, group: u16, target: Option<&str>) -> Result<Vec<String>, ManageError> {
         let has = |groups: Vec<PortGroup>| groups.iter().any(|known| known.id == group);
         if target == Some(HYPERSCSI) {
             let is_there = has(self.target.units().target_port_groups());

@@ -173,41 +173,41 @@ impl Manager {
 
     /// Ends the sessions of a client or an initiator, over whatever wire; it may come again.
     pub(super) fn drop_client(&self, client: &str) -> Result<Step, ManageError> {
-        let (principal, counter) = (self.principal(client)?, self.target.counter());
-        Ok(Step::slow(
-            "counting",
-            move || counter.count(),
-            move |manager, counted| {
-                let connections = counted.iter().flat_map(|shard| &shard.connections);
-                let sessions = connections.filter(|connection| connection.principal == principal).count();
-                // Also one that has begun meanwhile.
-                manager.target.drop_principal(&principal);
-                let line = match sessions {
-                    0 => Err(ManageError::NoSession(principal)),
-                    1 => Ok(format!("the session of {principal} is ended")),
-                    _ => Ok(format!("{sessions} sessions of {principal} are ended")),
-                };
-                line.map(|line| Step::Done(Answer::Changed(vec![line])))
-            },
-        ))
+        let principal = self.principal(client)?;
+        Ok(self.counting(move |manager, counted| {
+            let connections = counted.iter().flat_map(|shard| &shard.connections);
+            let sessions = connections.filter(|connection| connection.principal == principal).count();
+            // Also one that has begun meanwhile.
+            manager.target.drop_principal(&principal);
+            let line = match sessions {
+                0 => Err(ManageError::NoSession(principal)),
+                1 => Ok(format!("the session of {principal} is ended")),
+                _ => Ok(format!("{sessions} sessions of {principal} are ended")),
+            };
+            line.map(|line| Step::Done(Answer::Changed(vec![line])))
+        }))
     }
 
     /// Ends one session; its client may come again.
     pub(super) fn drop_session(&self, session: &str) -> Result<Step, ManageError> {
-        let unknown = |session: &str| ManageError::NoSuchSession(shortened(session, SHOWN_MAX_BYTES).into_owned());
-        let number = u64::from_str_radix(session, 16).map(NexusId).map_err(|_| unknown(session))?;
-        let (session, counter) = (session.to_owned(), self.target.counter());
-        Ok(Step::slow(
-            "counting",
-            move || counter.count(),
-            move |manager, counted| {
-                let mut sessions = counted.iter().flat_map(|shard| &shard.sessions);
-                let found = sessions.find(|known| known.nexus == number).ok_or_else(|| unknown(&session))?;
-                let owner = found.host.owner();
-                manager.target.drop_nexus(number);
-                Ok(Step::Done(Answer::Changed(vec![format!("the session {session} of {owner} is ended")])))
-            },
-        ))
+        let (number, session) = (self.session_number(session)?, session.to_owned());
+        Ok(self.counting(move |manager, counted| {
+            let owner = manager.owner_of(&session, number, &counted)?;
+            manager.target.drop_nexus(number);
+            Ok(Step::Done(Answer::Changed(vec![format!("the session {session} of {owner} is ended")])))
+        }))
+    }
+
+    /// What a number of a session means.
+    pub(super) fn session_number(&self, session: &str) -> Result<NexusId, ManageError> {
+        u64::from_str_radix(session, 16).map(NexusId).map_err(|_| no_such_session(session))
+    }
+
+    /// Whose session it is.
+    pub(super) fn owner_of(&self, session: &str, number: NexusId, counted: &[Counted]) -> Result<String, ManageError> {
+        let mut sessions = counted.iter().flat_map(|shard| &shard.sessions);
+        let found = sessions.find(|known| known.nexus == number).ok_or_else(|| no_such_session(session))?;
+        Ok(found.host.owner().to_owned())
     }
 
     /// What the shards call a client or an initiator.
@@ -219,14 +219,20 @@ impl Manager {
         Ok(id.to_string())
     }
 
+    /// Refuses to let one more wait when too many do.
+    pub(super) fn check_pause(&self) -> Result<(), ManageError> {
+        if self.paused.len() >= PAUSED_MAX { Err(ManageError::TooManyPaused) } else { Ok(()) }
+    }
+
     /// Lets the commands of a client or an initiator wait, over whatever wire, or go on.
     pub(super) fn pause_client(&mut self, client: &str, is_paused: bool) -> Result<Answer, ManageError> {
         let principal = self.principal(client)?;
         let is_changed = match is_paused {
-            true if !self.paused.contains(&principal) && self.paused.len() >= PAUSED_MAX => {
-                return Err(ManageError::TooManyPaused);
+            true if !self.paused.contains(&principal) => {
+                self.check_pause()?;
+                self.paused.insert(principal.clone())
             }
-            true => self.paused.insert(principal.clone()),
+            true => false,
             false => self.paused.remove(&principal),
         };
         self.target.pause_principal(&principal, is_paused);
@@ -254,6 +260,10 @@ impl Manager {
         let lines = gone.chain(other.map(|new| format!("client {}: {}", new.shown(), rights(new))));
         Ok(lines.chain(overridden).collect())
     }
+}
+
+fn no_such_session(session: &str) -> ManageError {
+    ManageError::NoSuchSession(shortened(session, SHOWN_MAX_BYTES).into_owned())
 }
 
 pub(super) fn client_id(text: &str) -> Result<ClientId, ChangeError> {

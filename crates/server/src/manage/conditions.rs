@@ -53,6 +53,7 @@ impl Subject {
             R::RemoveVolume { name, .. }
             | R::DeleteVolume { name, .. }
             | R::ResizeVolume { name, .. }
+            | R::ScrubVolume { name }
             | R::ReplaceMember { name, .. }
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, .. }

@@ -1,5 +1,8 @@
 //! The copies of volumes that have several: arrays.
 
+use std::sync::Arc;
+
+use sanwire_device::LogicalUnit;
 use sanwire_store::CopiesError;
 
 use super::slow::Step;
@@ -8,7 +11,7 @@ use super::{Answer, ManageError, Manager};
 impl Manager {
     /// Compares them, beside all that else is done with the volume.
     pub(super) fn scrub_volume(&self, name: &str) -> Result<Step, ManageError> {
-        let (_, unit) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let unit = self.array(name)?;
         let scrub = move || unit.store().copies().ok_or_else(none)?.scrub();
         let name = name.to_owned();
         Ok(Step::slow(format!("comparing the copies of {name}"), scrub, move |_, scrubbed| {
@@ -25,7 +28,7 @@ impl Manager {
     /// Has a store take the place of a member that is gone.
     pub(super) fn replace_member(&self, name: &str, member: usize, store: &str) -> Result<Step, ManageError> {
         let hold = self.busy.hold(name, "getting another member")?;
-        let (_, unit) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        let unit = self.array(name)?;
         let (name, store) = (name.to_owned(), store.to_owned());
         let what = format!("replacing member {member} of {name}");
         let line = format!(
@@ -37,6 +40,12 @@ impl Manager {
             replaced.map_err(failed(&name))?;
             Ok(Step::Done(Answer::Changed(vec![line])))
         }))
+    }
+
+    /// A volume that has copies.
+    pub(super) fn array(&self, name: &str) -> Result<Arc<LogicalUnit>, ManageError> {
+        let (_, unit) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
+        if unit.store().copies().is_some() { Ok(unit) } else { Err(failed(name)(none())) }
     }
 }
 

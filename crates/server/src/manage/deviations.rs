@@ -54,7 +54,7 @@ fn definition(VolumeDefinition { volume, lun }: &VolumeDefinition) -> String {
 }
 
 /// The volume without its name.
-fn store(volume: &VolumeSpec) -> String {
+pub(super) fn store(volume: &VolumeSpec) -> String {
     let text = volume.to_string();
     text.split_once('=').map_or(text.clone(), |(_, store)| store.to_owned())
 }

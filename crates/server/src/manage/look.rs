@@ -29,7 +29,7 @@ pub(super) struct Looker {
     wires: Vec<String>,
     receive_paths: BTreeMap<String, String>,
     /// Who has said of a volume that it is to be served.
-    configured: Arc<Configured>,
+    pub(super) configured: Arc<Configured>,
 }
 
 impl Manager {

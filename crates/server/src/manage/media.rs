@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sanwire_core::DeviceType;
 use sanwire_device::{LogicalUnit, MediumError};
 use sanwire_store::{Store, VolumeSpec};
 
@@ -28,9 +29,7 @@ impl Manager {
             self.revise_volume(name);
             return Ok(Step::Done(Answer::Changed(vec![format!("the medium of {name} is in")])));
         };
-        let volume = self.volumes.get(name);
-        let volume = volume.ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
-        let spec = volume.spec.clone().with_disc(store)?.with_absolute_path();
+        let spec = self.with_disc(name, store)?;
         let opening = spec.clone();
         let (name, store) = (name.to_owned(), store.to_owned());
         Ok(Step::slow(
@@ -56,6 +55,26 @@ impl Manager {
         changed.map_err(medium_error(name)).inspect_err(|_| self.keep_served())?;
         self.put_definition(volume);
         Ok(())
+    }
+
+    /// Refuses to take the medium of a volume out that has none, or one that somebody has locked.
+    pub(super) fn check_eject(&self, name: &str, force: bool) -> Result<(), ManageError> {
+        let (unit, spec) = (self.unit(name)?, self.volume_with(name, |volume| volume)?.spec);
+        let refused = match spec.device_type {
+            DeviceType::Disk if !spec.removable => Some(MediumError::Fixed),
+            _ if !force && unit.is_removal_prevented() => Some(MediumError::Prevented),
+            _ => None,
+        };
+        refused.map_or(Ok(()), |source| Err(medium_error(name)(source)))
+    }
+
+    /// The volume with this disc in it, as it is kept; only a drive has discs.
+    pub(super) fn with_disc(&self, name: &str, store: &str) -> Result<VolumeSpec, ManageError> {
+        let spec = self.volume_with(name, |volume| volume)?.spec;
+        match spec.device_type {
+            DeviceType::Disk => Err(medium_error(name)(MediumError::Fixed)),
+            DeviceType::Optical => Ok(spec.with_disc(store)?.with_absolute_path()),
+        }
     }
 
     fn unit(&self, name: &str) -> Result<Arc<LogicalUnit>, ManageError> {

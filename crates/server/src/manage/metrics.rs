@@ -26,10 +26,17 @@ use self::stores::of_stores;
 pub use self::text::MetricsText;
 use self::text::{Family, Labels, Placed, Sample};
 use self::wires::{WireSamples, of_wires};
+pub(super) use self::wires::{portals, wires};
 use super::deviations::deviations;
 use super::response::QuotaStatistics;
 use super::{AuditLog, Manager};
 use crate::counting::Counted;
+
+/// What the program was built from, where who built it has said so: sources need not come with their history.
+const COMMIT: &str = match option_env!("SANWIRE_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
 
 impl Manager {
     /// All metrics, as text.
@@ -67,7 +74,11 @@ impl Manager {
         let (events, missing) = (self.target.events(), self.kept.missing.len() as u64);
         let info = |name, help, labels| one(name, help, labels, Sample::Gauge(1));
         vec![
-            info("sanwire_build_info", "The version of the program", Labels::of([("version", version)])),
+            info(
+                "sanwire_build_info",
+                "The version of the program",
+                Labels::of([("version", version), ("commit", COMMIT)]),
+            ),
             info("sanwire_server_info", "The name of the server", Labels::of([("name", &self.name)])),
             gauge("sanwire_revision", "Rises with each change of what is served", revision),
             gauge("sanwire_deviations", "Things that differ from the configuration", deviations),

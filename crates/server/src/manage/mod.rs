@@ -7,6 +7,7 @@ mod busy;
 mod capturing;
 mod clients;
 mod conditions;
+mod configuration;
 mod contents;
 mod copies;
 mod deviations;
@@ -17,6 +18,7 @@ mod handle;
 mod holding;
 mod jobs;
 mod keeping;
+mod links;
 mod look;
 mod mapping;
 mod media;
@@ -28,6 +30,7 @@ mod refusal;
 mod rehearsal;
 mod reload;
 mod request;
+mod reservations;
 mod resetting;
 mod resizing;
 mod response;
@@ -59,6 +62,9 @@ use self::audit::Noted;
 pub use self::audit::{Asker, AuditLines, AuditQuery, AuditResult};
 use self::busy::Busy;
 use self::conditions::Condition;
+pub use self::configuration::{
+    ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume,
+};
 pub use self::error::ManageError;
 use self::following::Follower;
 pub use self::handle::ManagementHandle;
@@ -66,12 +72,14 @@ use self::holding::Stuck;
 use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
+pub use self::links::LinkStatus;
 pub use self::metrics::MetricsText;
 use self::metrics::PoolsNow;
 use self::metrics::RequestCounts;
 pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
 pub use self::request::Request;
+pub use self::reservations::{RegistrantStatus, ReservationKind, ReservationsStatus};
 pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
     RemoteStatistics, Response, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
@@ -254,6 +262,9 @@ impl Manager {
             Request::Statistics => Ok(self.count(|manager, counted| Answer::Statistics(manager.statistics(&counted)))),
             Request::Metrics => Ok(self.gather_metrics()),
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
+            Request::Links => Ok(self.links()),
+            Request::Configuration => done(self.configuration()),
+            Request::Reservations { name } => self.reservations(&name).map(Step::Done),
             Request::Status => done(Answer::Status(self.looker().status())),
             Request::Sessions => {
                 // They are read before what they are of.
@@ -289,12 +300,16 @@ impl Manager {
 
     /// Asks the shards for what they have counted.
     fn count(&self, answer: impl FnOnce(&Manager, Vec<Counted>) -> Answer + Send + 'static) -> Step {
+        self.counting(move |manager, counted| Ok(Step::Done(answer(manager, counted))))
+    }
+
+    /// Goes on with what the shards have counted.
+    fn counting(
+        &self,
+        then: impl FnOnce(&mut Manager, Vec<Counted>) -> Result<Step, ManageError> + Send + 'static,
+    ) -> Step {
         let counter = self.target.counter();
-        Step::slow(
-            "counting",
-            move || counter.count(),
-            move |manager, counted| Ok(Step::Done(answer(manager, counted))),
-        )
+        Step::slow("counting", move || counter.count(), then)
     }
 
     /// Asks the shards and the pools for the metrics.

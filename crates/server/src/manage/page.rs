@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::configuration::ConfigurationStatus;
 use super::refusal::Refusal;
 use super::response::{Answer, Response, Statistics, Status, TargetStatus};
 use crate::sessions::SessionStatus;
@@ -64,6 +65,9 @@ impl Answer {
             }
             (Answer::Sessions(one), Answer::Sessions(other)) => one.extend(other),
             (Answer::Clients(one), Answer::Clients(other)) => one.extend(other),
+            (Answer::Links(one), Answer::Links(other)) => one.extend(other),
+            (Answer::Configuration(one), Answer::Configuration(other)) => one.append(*other),
+            (Answer::Reservations(one), Answer::Reservations(other)) => one.registrants.extend(other.registrants),
             (Answer::Jobs(one), Answer::Jobs(other)) => one.extend(other),
             (Answer::Pools(one), Answer::Pools(other)) => one.extend(other),
             (Answer::Snapshots(one), Answer::Snapshots(other)) => one.extend(other),
@@ -71,6 +75,16 @@ impl Answer {
             _ => return false,
         }
         true
+    }
+}
+
+impl ConfigurationStatus {
+    fn append(&mut self, other: ConfigurationStatus) {
+        let ConfigurationStatus { volumes, targets, clients, deviations, .. } = other;
+        self.volumes.extend(volumes);
+        self.targets.extend(targets);
+        self.clients.extend(clients);
+        self.deviations.extend(deviations);
     }
 }
 
@@ -118,6 +132,15 @@ impl Cut {
             }
             Answer::Sessions(list) => self.numbered(list, SessionStatus::page_place),
             Answer::Clients(list) => self.list(list),
+            Answer::Links(list) => self.list(list),
+            Answer::Configuration(configuration) => {
+                let ConfigurationStatus { volumes, targets, clients, deviations, .. } = &mut **configuration;
+                self.list(volumes);
+                self.list(targets);
+                self.list(clients);
+                self.list(deviations);
+            }
+            Answer::Reservations(reservations) => self.list(&mut reservations.registrants),
             Answer::Jobs(list) => self.list(list),
             Answer::Pools(list) => self.list(list),
             Answer::Snapshots(list) => self.list(list),

@@ -25,14 +25,20 @@ impl Manager {
 
     /// Nothing is known any more of a pool that the configuration does not name.
     pub(super) fn forget_pool(&mut self, name: &str) -> Result<Answer, ManageError> {
+        self.check_forget_pool(name)?;
+        self.target.pools().forget(name)?;
+        Ok(Answer::Changed(vec![format!("pool {name} is forgotten: its directory is as it was")]))
+    }
+
+    /// Refuses to forget a pool that is there, or that a volume is in which should be served.
+    pub(super) fn check_forget_pool(&self, name: &str) -> Result<(), ManageError> {
         let is_in_it =
             |volume: &VolumeConfig| volume.spec.pool().is_some_and(|place| place.pool.as_deref() == Some(name));
         if let Some(missing) = self.kept.missing.iter().find(|missing| is_in_it(&missing.volume)) {
             let (pool, volume) = (name.to_owned(), missing.volume.spec.name.to_string());
             return Err(PoolError::Awaited { pool, volume }.into());
         }
-        self.target.pools().forget(name)?;
-        Ok(Answer::Changed(vec![format!("pool {name} is forgotten: its directory is as it was")]))
+        Ok(self.target.pools().check_forget(name)?)
     }
 
     /// From now on the content of a volume is neither deleted nor rolled back, or can be again.

@@ -6,6 +6,8 @@ use sanwire_store::VolumeSpec;
 mod clients;
 mod contents;
 mod mapping;
+mod media;
+mod sessions;
 
 use super::clients::{ClientChange, check_settings, client_id};
 use super::slow::Step;
@@ -43,6 +45,21 @@ impl Manager {
             Request::RemoveClient { client, force } => self.rehearse_client(ClientChange::Remove(client), force),
             Request::ResetClient { client, force } => self.rehearse_client(ClientChange::Reset(client), force),
             Request::Reload { reset, .. } => Ok(self.compare(reset)),
+            Request::SetVolume { name, security, protected } => {
+                self.rehearse_setting(&name, security.as_deref(), protected)
+            }
+            Request::EjectVolume { name, force } => self.rehearse_ejection(&name, force),
+            Request::LoadVolume { name, store } => self.rehearse_loading(&name, store.as_deref()),
+            Request::ScrubVolume { name } => self.rehearse_scrub(&name),
+            Request::ReplaceMember { name, member, store } => self.rehearse_replacement(&name, member, &store),
+            Request::ForgetPool { name } => self.rehearse_forgetting(&name),
+            Request::SetAccessState { group, state, target } => {
+                self.rehearse_access_state(group, state, target.as_deref())
+            }
+            Request::DropClient { client } => self.rehearse_dropping(&client),
+            Request::DropSession { session } => self.rehearse_dropping_session(&session),
+            Request::PauseClient { client } => self.rehearse_pause(&client, true),
+            Request::ResumeClient { client } => self.rehearse_pause(&client, false),
             other => Err(ManageError::NoRehearsal(other.name())),
         }
     }

@@ -15,8 +15,17 @@ use crate::manage::access::PortState;
 pub enum Request {
     /// What is served, and where.
     Status,
-    /// Who uses it by iSCSI.
+    /// Who uses it, over whatever wire.
     Sessions,
+    /// By which wires clients come, and whether each is there.
+    Links,
+    /// What file and command line say, and what was changed while it ran.
+    Configuration,
+    /// Who has reserved a volume, or is registered to.
+    Reservations {
+        /// Its name.
+        name: String,
+    },
     /// Serve one more volume: `NAME=STORE[,KEY[=VALUE]]...`.
     AddVolume {
         /// The volume.
@@ -359,8 +368,8 @@ impl Request {
     #[must_use]
     pub fn is_change(&self) -> bool {
         use Request::{
-            Audit, Clients, DryRun, Events, IfRevision, InPools, Job, Jobs, Metrics, Page, Pools, Reload, Sessions,
-            Snapshots, Start, Statistics, Status,
+            Audit, Clients, Configuration, DryRun, Events, IfRevision, InPools, Job, Jobs, Links, Metrics, Page, Pools,
+            Reload, Reservations, Sessions, Snapshots, Start, Statistics, Status,
         };
         match self {
             Reload { dry_run, .. } => !dry_run,
@@ -371,6 +380,9 @@ impl Request {
                 self,
                 Status
                     | Sessions
+                    | Links
+                    | Configuration
+                    | Reservations { .. }
                     | Clients
                     | Statistics
                     | Metrics

@@ -8,14 +8,18 @@ use utoipa::ToSchema;
 
 use super::access::PortState;
 use super::audit::AuditLines;
+use super::configuration::ConfigurationStatus;
 use super::jobs::JobStatus;
+use super::links::LinkStatus;
 use super::metrics::MetricsText;
 use super::page::AnswerPage;
 use super::refusal::Refusal;
+use super::reservations::ReservationsStatus;
 use super::run_status::RunStatus;
 use crate::config::Origin;
 use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
+use crate::front::wire_name;
 use crate::pools::{PoolStatus, SnapshotStatus};
 use crate::sessions::{SessionStatus, page_place};
 
@@ -77,6 +81,12 @@ pub enum Answer {
     Status(Status),
     /// To [`super::Request::Sessions`].
     Sessions(Vec<SessionStatus>),
+    /// To [`super::Request::Links`].
+    Links(Vec<LinkStatus>),
+    /// To [`super::Request::Configuration`].
+    Configuration(Box<ConfigurationStatus>),
+    /// To [`super::Request::Reservations`].
+    Reservations(ReservationsStatus),
     /// To [`super::Request::Clients`].
     Clients(Vec<ClientStatus>),
     /// To [`super::Request::Statistics`].
@@ -342,8 +352,9 @@ pub struct RemoteStatistics {
 /// What was counted of one connection, or of a session over streams.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConnectionStatistics {
-    /// Over which wire: `hyperscsi` or `iscsi`.
+    /// Over which wire.
     #[serde(default)]
+    #[schema(schema_with = wire_name)]
     pub wire: String,
     /// Who: a client by its id, or an initiator by its name.
     pub client: String,

@@ -75,6 +75,11 @@ impl Known {
         Ok(())
     }
 
+    /// Whether one is known that is not there.
+    pub(super) fn is_absent(&self, name: &str) -> bool {
+        self.lock().absent.contains(name)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // It is whole between any two changes.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

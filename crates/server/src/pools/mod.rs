@@ -116,9 +116,19 @@ impl Pools {
     /// # Errors
     /// [`PoolError`]: it is there, was never known, or that cannot be kept.
     pub(crate) fn forget(&self, name: &str) -> Result<(), PoolError> {
-        match self.pools.contains_key(name) {
-            true => Err(PoolError::InService(name.to_owned())),
-            false => self.known.forget(name),
+        self.check_forget(name)?;
+        self.known.forget(name)
+    }
+
+    /// Whether that can be done, but for keeping it.
+    ///
+    /// # Errors
+    /// [`PoolError`]: it is there, or was never known.
+    pub(crate) fn check_forget(&self, name: &str) -> Result<(), PoolError> {
+        match name {
+            _ if self.pools.contains_key(name) => Err(PoolError::InService(name.to_owned())),
+            _ if !self.known.is_absent(name) => Err(PoolError::Unknown(name.to_owned())),
+            _ => Ok(()),
         }
     }
 

@@ -13,7 +13,7 @@ use super::nexuses::Nexus;
 use super::system::System;
 use crate::client_counts::{ClientLink, MovedByVolume};
 use crate::command::{CommandRef, Selection};
-use crate::counting::{ConnectionCount, Counted, User};
+use crate::counting::{ConnectionCount, Counted, User, WireCount};
 use crate::events::Happening;
 use crate::front::{
     ConnectionStatus, FrontEnd, FrontEvent, LinkState, NewNexus, NexusView, Offence, StreamEnds, Tally, TallyFamily,
@@ -215,7 +215,7 @@ impl<S: System> Shard<S> {
             tallies: self.tallies(),
             dropped: self.fronts.iter().flat_map(|front| front.dropped()).collect(),
             quotas: (self.fronts.iter().flat_map(|front| front.quotas())).chain(self.lines.usages()).collect(),
-            wires: self.links.counts(),
+            wires: self.wires(),
             portals: self.streams.portals().into_iter().collect(),
         }
     }
@@ -273,6 +273,18 @@ impl<S: System> Shard<S> {
             }
         };
         self.nexuses.iter().map(session).collect()
+    }
+
+    /// The wires of packets, with the connections that have a link there.
+    fn wires(&self) -> Vec<WireCount> {
+        let mut wires = self.links.counts();
+        for (place, front) in (0..).zip(self.fronts.iter()) {
+            let links = front.links().into_iter().filter_map(|link| self.links.wire_of(place, link.path.link));
+            for name in links {
+                wires.iter_mut().filter(|wire| wire.wire == name).for_each(|wire| wire.connections += 1);
+            }
+        }
+        wires
     }
 
     /// The links of connections, with whose they are.

@@ -1,10 +1,28 @@
-//! A registry as PERSISTENT RESERVE IN tells it.
+//! A registry as PERSISTENT RESERVE IN tells it, and as the owner of the unit sees it.
 
+use sanwire_core::NexusId;
 use sanwire_scsi::reservation::{Registration, full_status, read_keys, read_reservation};
 
 use super::Registry;
+use crate::reservation::told::{RegistrationReport, ReservationReport};
 
 impl Registry {
+    pub(crate) fn report(&self, reserved_by: Option<NexusId>) -> ReservationReport {
+        let registrations = self.registrations().map(|(registrant, key)| RegistrationReport {
+            initiator: registrant.initiator.clone(),
+            target_port: registrant.target_port,
+            key,
+            is_holder: self.is_holder(registrant),
+        });
+        ReservationReport {
+            generation: self.generation,
+            is_kept: self.is_kept,
+            kind: self.kind(),
+            registrations: registrations.collect(),
+            reserved_by,
+        }
+    }
+
     pub(crate) fn read_keys(&self) -> Vec<u8> {
         read_keys(self.generation, self.registrations.values().copied())
     }

@@ -30,7 +30,7 @@ use crate::link::LinkAddress;
 use crate::writes::writer;
 
 /// What the shard calls this wire.
-const NAME: &str = "aoe";
+pub(super) const NAME: &str = "aoe";
 
 /// The word that chooses the shard: a byte that is zero in requests, the shelf and the slot. So all commands for a volume meet in one
 /// shard.

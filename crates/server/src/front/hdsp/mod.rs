@@ -35,7 +35,7 @@ use crate::protection_table::ProtectionTable;
 use crate::writes::writer;
 
 /// What the shard calls this wire.
-const NAME: &str = "hdsp";
+pub(super) const NAME: &str = "hdsp";
 
 /// The word that chooses the shard: the server's port and the client's. A server draws its ports so that this leads to the shard that
 /// draws; before there is one, the client's alone counts, which stays the same as long as its session.

@@ -43,6 +43,8 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
         &format!("sanwire_wire_up{{wire=\"{wire}\"}} 1"),
         &format!("sanwire_wire_packets_total{{wire=\"{wire}\",direction=\"in\"}} 0"),
         &format!("sanwire_wire_connections{{wire=\"{portal}\"}} 0"),
+        &format!("sanwire_wire_connections{{wire=\"{wire}\"}} 0"),
+        &format!("sanwire_wire_up{{wire=\"{portal}\"}} 1"),
         &format!("sanwire_wire_bytes_total{{wire=\"{portal}\",direction=\"in\"}} 0"),
         &format!("sanwire_wire_kernel_dropped_packets_total{{wire=\"{wire}\"}} 0"),
     ] {
@@ -55,6 +57,8 @@ fn every_layer_is_in_the_text_that_prometheus_reads() {
         "sanwire_shard_memory_bytes{shard=\"0\",state=\"free\"} ",
         "process_resident_memory_bytes ",
         "process_max_fds ",
+        // Of a build that nobody has told it, `unknown`.
+        concat!("sanwire_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\",commit=\""),
     ] {
         assert!(begins(begin), "{begin}\n{text}");
     }

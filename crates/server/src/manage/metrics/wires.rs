@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use super::{Family, Labels, Sample, both};
 use crate::counting::{Counted, WireCount};
+use crate::manage::links::is_there;
 use crate::streams::{ByteCount, PortalCount};
 use crate::wire::Wire;
 
@@ -13,13 +14,7 @@ pub(super) type WireSamples = Vec<(Option<&'static str>, Sample)>;
 
 /// The ports of packets with what the kernel has dropped there, and the portals of connections.
 pub(super) fn of_wires(counted: &[Counted], served: &[Wire]) -> Vec<Family> {
-    let mut wires: Vec<WireCount> = Vec::new();
-    for wire in counted.iter().flat_map(|shard| &shard.wires) {
-        match wires.iter_mut().find(|other| other.wire == wire.wire) {
-            Some(sum) => sum.add(wire),
-            None => wires.push(wire.clone()),
-        }
-    }
+    let wires = wires(counted);
     let places: BTreeMap<String, u64> = served.iter().map(ToString::to_string).zip(0..).collect();
     let place = |wire: &str| places.get(wire).copied().unwrap_or(places.len() as u64);
     let of = |name, help, value: &dyn Fn(&WireCount) -> WireSamples| {
@@ -43,15 +38,26 @@ pub(super) fn of_wires(counted: &[Counted], served: &[Wire]) -> Vec<Family> {
             bytes.samples.push((place(wire), labels(wire).directed(direction), sample));
         }
     }
-    let connections = portals.iter().map(|(wire, count)| (place(wire), labels(wire), Sample::Gauge(count.connections)));
+    let is_up = |wire: &WireCount| vec![(None, Sample::Gauge(wire.is_up.into()))];
+    let mut up = of("sanwire_wire_up", "Whether the wire is there: its interface, or the address of a portal", &is_up);
+    for (wire, (portal, _)) in served.iter().filter_map(|wire| Some((wire, wire.portal()?))) {
+        let name = wire.to_string();
+        up.samples.push((place(&name), labels(&name), Sample::Gauge(is_there(portal).into())));
+    }
+    let of_portals = portals.iter().map(|(wire, count)| (wire, count.connections));
+    let has_connections =
+        |wire: &&WireCount| served.iter().any(|own| own.is_for_clients() && own.to_string() == wire.wire);
+    let of_packets = wires.iter().filter(has_connections).map(|wire| (&wire.wire, wire.connections));
+    let connections = of_portals.chain(of_packets);
+    let connections = connections.map(|(wire, count)| (place(wire), labels(wire), Sample::Gauge(count)));
     vec![
         bytes,
         Family {
             name: "sanwire_wire_connections",
-            help: "Connections that have passed their logins",
+            help: "Connections that have passed their logins; of packets, those with a link there",
             samples: connections.collect(),
         },
-        of("sanwire_wire_up", "Whether the wire is there", &|wire| vec![(None, Sample::Gauge(wire.is_up.into()))]),
+        up,
         of("sanwire_wire_packets", "Packets", &|wire| both(wire.ports.received, wire.ports.sent)),
         of("sanwire_wire_kernel_dropped_packets", "Packets that came, and for which the kernel had no room", &|wire| {
             one(wire.ports.kernel_drops)
@@ -63,8 +69,20 @@ pub(super) fn of_wires(counted: &[Counted], served: &[Wire]) -> Vec<Family> {
     ]
 }
 
+/// What was counted of each wire of packets, by all shards together.
+pub(in crate::manage) fn wires(counted: &[Counted]) -> Vec<WireCount> {
+    let mut wires: Vec<WireCount> = Vec::new();
+    for wire in counted.iter().flat_map(|shard| &shard.wires) {
+        match wires.iter_mut().find(|other| other.wire == wire.wire) {
+            Some(sum) => sum.add(wire),
+            None => wires.push(wire.clone()),
+        }
+    }
+    wires
+}
+
 /// What was counted at the portals, by the wires that are served; each of them is there.
-pub(super) fn portals(counted: &[Counted], served: &[Wire]) -> BTreeMap<String, PortalCount> {
+pub(in crate::manage) fn portals(counted: &[Counted], served: &[Wire]) -> BTreeMap<String, PortalCount> {
     let of_wires = served.iter().filter_map(|wire| Some((wire, wire.portal()?.0)));
     let of_wires: Vec<(&Wire, SocketAddr)> = of_wires.collect();
     let is_at = |portal: SocketAddr, local: SocketAddr| {

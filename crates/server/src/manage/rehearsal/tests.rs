@@ -1,7 +1,7 @@
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::manage::pools::tests::{add, ask, protect, start, status};
 use crate::manage::testing::Kept;
-use crate::manage::{Answer, Manager, Request};
+use crate::manage::{Answer, Manager, PortState, Request};
 use crate::pools::testing::copy_files;
 
 fn rehearse(manager: &mut Manager, request: Request) -> Result<Vec<String>, String> {
@@ -53,7 +53,6 @@ fn what_is_only_rehearsed_is_told_and_not_done() {
         (resize("a", "much"), "size-invalid"),
         (add("a=ram:1M"), "volume-exists"),
         (add("b=pool:,size=1G"), "pool-full"),
-        (protect("a", true), "request-invalid"),
         (Request::Jobs, "request-invalid"),
     ] {
         assert_eq!(told(request.clone()), Err(code.into()), "{request:?}");
@@ -178,4 +177,68 @@ fn who_may_not_do_it_may_not_rehearse_it() {
     let request = Request::DryRun { request: Box::new(remove("own")) };
     let within = Request::InPools { pools: Vec::new(), request: Box::new(request) };
     assert_eq!(ask(&mut manager, within).map_err(|(code, _)| code), Err("not-permitted".into()));
+}
+
+#[test]
+fn settings_media_states_and_sessions_are_told_and_not_done() {
+    let kept = Kept::new(
+        "rehearsal-standing",
+        &["own=ram:1M", "a=pool:,size=1M", "r=ram:1M,removable", "c=none:,type=optical"],
+    );
+    let mut manager = start(&kept).unwrap();
+    let before = status(&mut manager);
+    let client = "a1".repeat(16);
+    let secure =
+        |security: &str| Request::SetVolume { name: "own".into(), security: Some(security.into()), protected: None };
+    let eject = |name: &str| Request::EjectVolume { name: name.into(), force: false };
+    let load =
+        |name: &str, store: Option<&str>| Request::LoadVolume { name: name.into(), store: store.map(str::to_owned) };
+    let state = |state, group, target: Option<&str>| Request::SetAccessState {
+        group,
+        state,
+        target: target.map(str::to_owned),
+    };
+    let replace = Request::ReplaceMember { name: "own".into(), member: 1, store: "ram:1M".into() };
+    let pause = Request::PauseClient { client: client.clone() };
+    let pauses = format!("{client} would wait, until it is resumed or the server ends");
+    for (request, expected) in [
+        (secure("aes-128-gcm"), Ok("volume own would be guarded by security aes-128-gcm, and is by none")),
+        (secure("much"), Err("security-invalid")),
+        (protect("a", true), Ok("volume a would be protected: its content neither deleted nor rolled back")),
+        (protect("none", true), Err("volume-unknown")),
+        (eject("r"), Ok("the medium of r would be out")),
+        (eject("own"), Err("medium-refused")),
+        (eject("none"), Err("volume-unknown")),
+        (load("r", None), Ok("the medium of r would be in")),
+        (load("own", None), Err("medium-refused")),
+        (load("c", Some("file:/a.iso")), Ok("file:/a.iso would be in c, if it can be opened and is a disc")),
+        (load("c", Some("floppy:1")), Err("volume-text-invalid")),
+        (load("r", Some("file:/a.iso")), Err("medium-refused")),
+        (Request::ScrubVolume { name: "own".into() }, Err("copies-refused")),
+        (replace, Err("copies-refused")),
+        (Request::ForgetPool { name: "none".into() }, Err("pool-unknown")),
+        (Request::ForgetPool { name: "fast".into() }, Err("pool-in-use")),
+        (
+            state(PortState::Standby, 1, Some("hyperscsi")),
+            Ok("hyperscsi: group 1 would be standby, and is active-optimized"),
+        ),
+        (state(PortState::Standby, 2, Some("hyperscsi")), Err("port-group-unknown")),
+        (Request::DropClient { client: client.clone() }, Err("session-unknown")),
+        (Request::DropSession { session: "1f".into() }, Err("session-unknown")),
+        (pause.clone(), Ok(&*pauses)),
+    ] {
+        let told = rehearse(&mut manager, request.clone());
+        assert_eq!(told, expected.map(|line| vec![line.to_owned()]).map_err(str::to_owned), "{request:?}");
+    }
+    let same = state(PortState::ActiveOptimized, 1, Some("hyperscsi"));
+    assert_eq!((rehearse(&mut manager, same), rehearse(&mut manager, protect("a", false))), (Ok(vec![]), Ok(vec![])));
+    let after = status(&mut manager);
+    assert_eq!((after.revision, after.groups, after.volumes), (before.revision, before.groups, before.volumes));
+    // And then it is done in earnest: nothing was left held, and what is so is told.
+    for request in [secure("aes-128-gcm"), protect("a", true), eject("r"), load("r", None), pause] {
+        ask(&mut manager, request).unwrap();
+    }
+    let resume = Request::ResumeClient { client: client.clone() };
+    assert_eq!(rehearse(&mut manager, resume), Ok(vec![format!("{client} would go on")]));
+    assert_eq!(rehearse(&mut manager, secure("aes-128-gcm")), Ok(vec![]));
 }

@@ -87,7 +87,7 @@ pub struct ClientSettings {
     pub name: Option<String>,
     /// A secret of its own, from its next handshake on.
     #[serde(with = "secret", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, write_only, default = json!(null))]
+    #[schema(value_type = Option<String>, pattern = "^[0-9a-fA-F]{64}$", write_only, default = json!(null))]
     pub psk: Option<Secret>,
     /// Whether it is to know the server's secret again.
     #[serde(alias = "no-password", skip_serializing_if = "is_false")]
@@ -106,21 +106,25 @@ pub struct ClientSettings {
     pub volumes: Option<Vec<String>>,
     /// Its share of the bandwidth.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 65535)]
     pub weight: Option<u16>,
     /// Bytes in a second at the most; 0 for no such limit.
     #[serde(alias = "cap-bytes-per-second", skip_serializing_if = "Option::is_none")]
     pub cap_bytes_per_second: Option<u64>,
     /// Packets in flight each way at the most; 0 for no such limit.
     #[serde(alias = "window-packets", skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 4_294_967_295_u32)]
     pub window_packets: Option<u32>,
     /// Whether data is compressed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<Compression>,
     /// The largest data transfer of a command, from its next connection on; 0 for no such limit.
     #[serde(alias = "transfer-max-bytes", skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 4_294_967_295_u32)]
     pub transfer_max_bytes: Option<u32>,
     /// How much sooner it has its turn: 0 to [`PRIORITY_MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 255)]
     pub priority: Option<u8>,
 }
 

@@ -87,6 +87,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router
         // Where tools look for it.
         .route("/openapi.json", get(routes::health::openapi))
+        .merge(routes::first_page::router())
         .fallback(async || Problem::new("resource-unknown", "there is no such resource: see /api/v1/openapi.json"))
         .method_not_allowed_fallback(async || {
             Problem::new("method-unknown", "this resource knows no such method: see /api/v1/openapi.json")

@@ -9,7 +9,7 @@ use sanwire_server::{Asker, Request};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::accounts::{Accounts, Proof};
+use crate::accounts::{Accounts, NoOwner, Proof};
 use crate::problem::Problem;
 
 /// What somebody may do. Each may do what those before it may.
@@ -112,8 +112,12 @@ impl Caller {
     /// A problem when their account is gone, or their session is over.
     pub(crate) fn again(&self, accounts: &Accounts) -> Result<Self, Problem> {
         let Some(proof) = &self.proof else { return Ok(self.clone()) };
-        let over = || Problem::new("unauthenticated", "the account is gone, or the session is over: log in again");
-        let owner = accounts.owner(proof).ok_or_else(over)?;
+        let owner = accounts.owner(proof).map_err(|none| match none {
+            NoOwner::Unknown => {
+                Problem::new("unauthenticated", "the account is gone, or the session is over: log in again")
+            }
+            NoOwner::Expired => token_expired(),
+        })?;
         Ok(Caller { role: owner.role(), ..self.clone() })
     }
 
@@ -132,6 +136,11 @@ impl Caller {
         let detail = format!("that takes the role {}, and this account has {}", role.word(), self.role.word());
         Err(Problem::new("not-permitted", detail))
     }
+}
+
+/// What is told of a token whose time is over.
+pub(crate) fn token_expired() -> Problem {
+    Problem::new("token-expired", "the time of this token is over: have an administrator make another one")
 }
 
 /// The least role that may ask this.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::json::Strict;
-use crate::limits::{BODY_MAX_BYTES, BODY_TIMEOUT};
+use crate::limits::{BODY_MAX_BYTES, Times};
 use crate::management::Terms;
 use crate::places::Place;
 use crate::problem::Problem;
@@ -84,18 +84,17 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request<Body>, _: &S) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        if !is_json(&parts.headers) {
-            return Err(Problem::new("content-type-unsupported", "give a body with Content-Type: application/json"));
-        }
+        check_encoding(&parts.headers)?;
         let (max, place) =
             (parts.extensions.get().map_or(BODY_MAX_BYTES, |BodyMax(max)| *max), parts.extensions.get::<Arc<Place>>());
+        let times = parts.extensions.get::<Times>().copied().unwrap_or_default();
         let too_long = || Problem::new("request-too-long", format!("this request has at most {max} bytes"));
         let bytes = usize::try_from(body.size_hint().exact().unwrap_or(max as u64)).unwrap_or(usize::MAX);
         if bytes > max {
             return Err(too_long());
         }
         let _memory = place.map(|place| place.hold(bytes)).transpose()?;
-        let bytes = timeout(BODY_TIMEOUT, Limited::new(body, max).collect()).await;
+        let bytes = timeout(times.body, Limited::new(body, max).collect()).await;
         let bytes =
             bytes.map_err(|_| Problem::new("request-too-slow", "the body of the request did not come in time"))?;
         let bytes = bytes.map_err(|error| match error.is::<LengthLimitError>() {
@@ -108,15 +107,35 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
     }
 }
 
+/// A body is JSON as it is: nothing here unpacks one, nor reads it by another set of characters.
+fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let refused = |detail: &str| Err(Problem::new("content-type-unsupported", detail));
+    if !is_json(headers) {
+        return refused("give a body with Content-Type: application/json");
+    }
+    let charset = content_type(headers).split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let mut charset = charset.filter(|(key, _)| key.trim().eq_ignore_ascii_case("charset"));
+    if !charset.all(|(_, set)| set.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")) {
+        return refused("give a body in UTF-8: JSON has no other charset");
+    }
+    if list(headers, &header::CONTENT_ENCODING).any(|coding| !coding.eq_ignore_ascii_case("identity")) {
+        return refused("give a body without Content-Encoding: none is unpacked");
+    }
+    Ok(())
+}
+
 /// The most bytes that this request may have.
 #[derive(Clone, Copy)]
 pub(crate) struct BodyMax(pub(crate) usize);
 
 /// Whether the body is said to be JSON.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
-    let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media_type = text.split(';').next().unwrap_or_default().trim();
+    let media_type = content_type(headers).split(';').next().unwrap_or_default().trim();
     media_type.eq_ignore_ascii_case("application/json")
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

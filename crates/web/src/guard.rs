@@ -10,12 +10,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sanwire_server::Asker;
 
-use crate::accounts::{Owner, Proof};
+use crate::accounts::{NoOwner, Owner, Proof};
 use crate::app::App;
-use crate::caller::{Caller, Peer, Role};
+use crate::caller::{Caller, Peer, Role, token_expired};
 use crate::extract::{BodyMax, is_json};
 use crate::limits::BODY_OF_STRANGER_MAX_BYTES;
 use crate::problem::Problem;
+use crate::routes::first_page::PLACES;
 
 /// What needs no account, from wherever it is asked.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -40,10 +41,8 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request<Body
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
-    );
+    let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(nothing);
     response
 }
 
@@ -68,7 +67,8 @@ fn admit(app: &App, request: &mut Request<Body>) -> Result<(), Problem> {
     let caller = identify(app, request, &peer)?;
     let path = request.uri().path();
     let is_log_in = request.method() == Method::POST && OPEN_TO_LOG_IN.contains(&path);
-    let is_open = OPEN.contains(&path) || is_log_in || OPEN_HERE.contains(&path) && peer.is_local();
+    let is_open =
+        OPEN.contains(&path) || PLACES.contains(&path) || is_log_in || OPEN_HERE.contains(&path) && peer.is_local();
     if caller.is_none() && !is_open {
         return Err(Problem::new("unauthenticated", "log in first, or give a token"));
     }
@@ -86,9 +86,14 @@ fn identify(app: &App, request: &Request<Body>, peer: &Peer) -> Result<Option<Ca
     if let Some(given) = headers.get(header::AUTHORIZATION) {
         let given = given.to_str().ok().and_then(|given| given.split_once(' '));
         let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        let caller = token.and_then(Proof::of_token).and_then(|proof| caller_by(app, proof, peer));
-        let wrong = || Problem::new("unauthenticated", "this token is not known, or holds no longer");
-        return caller.ok_or_else(wrong).map(Some);
+        let proof = token.and_then(Proof::of_token);
+        return match proof.map_or(Err(NoOwner::Unknown), |proof| caller_by(app, proof, peer)) {
+            Ok(caller) => Ok(Some(caller)),
+            Err(NoOwner::Expired) => Err(token_expired()),
+            Err(NoOwner::Unknown) => {
+                Err(Problem::new("unauthenticated", "this token is not known, or holds no longer"))
+            }
+        };
     }
     if let Peer::Unix { uid, pid } = peer {
         // Nobody else can open the socket, unless somebody has changed its mode.
@@ -102,7 +107,7 @@ fn identify(app: &App, request: &Request<Body>, peer: &Peer) -> Result<Option<Ca
     let mut proofs: Vec<Proof> = cookies(headers, &name).map(Proof::of_session).collect();
     proofs.dedup();
     // Another server of this host may have set one of that name, which means nothing here.
-    let mut callers = proofs.into_iter().filter_map(|proof| caller_by(app, proof, peer));
+    let mut callers = proofs.into_iter().filter_map(|proof| caller_by(app, proof, peer).ok());
     let (Some(caller), another) = (callers.next(), callers.next()) else { return Ok(None) };
     if another.is_some() {
         return Err(Problem::invalid("there are two sessions: remove the cookies of this server, and log in again"));
@@ -113,14 +118,14 @@ fn identify(app: &App, request: &Request<Body>, peer: &Peer) -> Result<Option<Ca
     Ok(Some(caller))
 }
 
-fn caller_by(app: &App, proof: Proof, peer: &Peer) -> Option<Caller> {
+fn caller_by(app: &App, proof: Proof, peer: &Peer) -> Result<Caller, NoOwner> {
     let (owner, address) = (app.accounts.owner(&proof)?, peer.to_string());
     let role = owner.role();
     let (asker, pools) = match owner {
         Owner::User(user, _) => (Asker::User { user, address }, Vec::new()),
         Owner::Token(token, _, pools) => (Asker::Token { token, address }, pools),
     };
-    Some(Caller { asker, role, pools, proof: Some(proof) })
+    Ok(Caller { asker, role, pools, proof: Some(proof) })
 }
 
 /// A browser gives the cookie to whatever page asks: a change must show that it comes from this server's own. That no other origin is
@@ -152,13 +157,19 @@ pub(crate) fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterato
     pairs.filter(move |(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// The host that the request is for: HTTP/2 has no header of that name, but an authority.
+/// The host that the request is for: HTTP/2 has an authority, and may have that header besides (RFC 9113 8.3.1). Who names two is
+/// meant by somebody between here and there for the other one.
 fn host_of(request: &Request<Body>) -> Result<String, Problem> {
-    let header = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or_default());
-    let host = request.uri().authority().map(|authority| authority.as_str()).or(header);
-    host.filter(|host| !host.is_empty())
-        .map(str::to_ascii_lowercase)
-        .ok_or_else(|| Problem::invalid("the request names no host: give it a Host header"))
+    let headers = request.headers().get_all(header::HOST).into_iter();
+    let headers = headers.map(|host| host.to_str().unwrap_or_default());
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let mut hosts = authority.into_iter().chain(headers).map(str::to_ascii_lowercase);
+    let host = hosts.next().filter(|host| !host.is_empty());
+    let host = host.ok_or_else(|| Problem::invalid("the request names no host: give it a Host header"))?;
+    if hosts.any(|other| other != host) {
+        return Err(Problem::invalid("the request names two hosts: give it one Host header, that of its URL"));
+    }
+    Ok(host)
 }
 
 /// A name that is not the server's is that of a page elsewhere, which has made its own name lead here. Addresses cannot be used so.

@@ -46,6 +46,23 @@ pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// So long it has then to end by itself.
 pub(crate) const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long those at the other end may take. Tests give them less.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// For the headers of a request.
+    pub(crate) headers: Duration,
+    /// For its body.
+    pub(crate) body: Duration,
+    /// Without a request, or without taking anything of an answer.
+    pub(crate) silence: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times { headers: HEADERS_TIMEOUT, body: BODY_TIMEOUT, silence: SILENCE_TIMEOUT }
+    }
+}
+
 /// Requests of those with accounts that are with the server's management at a time.
 pub(crate) const MANAGED_MAX: usize = 12;
 
@@ -77,7 +94,7 @@ pub(crate) const SESSIONS_MAX: usize = 256;
 /// Those of one user.
 pub(crate) const SESSIONS_OF_USER_MAX: usize = 16;
 
-/// Passwords that are stretched at a time, with 64 MiB each.
+/// Passwords that are stretched at a time, with 64 MiB each; where there are few processors, fewer.
 pub(crate) const HASHED_MAX: usize = 2;
 
 /// Those that wait besides.

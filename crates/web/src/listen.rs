@@ -22,9 +22,7 @@ use crate::activity::Activity;
 use crate::answer::Answer;
 use crate::caller::Peer;
 use crate::handshakes::Handshakes;
-use crate::limits::{
-    GOODBYE_TIMEOUT, HANDSHAKE_TIMEOUT, HEADERS_MAX_BYTES, HEADERS_TIMEOUT, SILENCE_TIMEOUT, STREAMS_MAX,
-};
+use crate::limits::{GOODBYE_TIMEOUT, HANDSHAKE_TIMEOUT, HEADERS_MAX_BYTES, STREAMS_MAX, Times};
 use crate::patient::Patient;
 use crate::places::{Place, Places};
 use crate::tls::Certificates;
@@ -38,13 +36,13 @@ pub(crate) struct Connections {
     router: Router,
     places: Places,
     handshakes: Handshakes,
-    /// So long nothing may go on over one.
-    patience: Duration,
+    /// So long those at the other end may take.
+    times: Times,
 }
 
 impl Connections {
-    pub(crate) fn new(router: Router) -> Self {
-        Connections { router, places: Places::default(), handshakes: Handshakes::default(), patience: SILENCE_TIMEOUT }
+    pub(crate) fn new(router: Router, times: Times) -> Self {
+        Connections { router, places: Places::default(), handshakes: Handshakes::default(), times }
     }
 
     /// Serves who comes by TCP.
@@ -107,17 +105,19 @@ impl Connections {
     }
 
     async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer, place: Arc<Place>) {
-        let (router, activity) = (self.router.clone(), Activity::new(self.patience));
+        let (router, times) = (self.router.clone(), self.times);
+        let activity = Activity::new(times.silence);
         let own = Arc::clone(&activity);
         let service = service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
             request.extensions_mut().insert(Arc::clone(&place));
+            request.extensions_mut().insert(times);
             let (busy, place) = (own.begin(), Arc::clone(&place));
             let answered = router.clone().oneshot(request);
             async move { answered.await.map(|response| Answer::response(response, busy, &place)) }
         });
-        let (builder, stream) = (builder(), TokioIo::new(Patient::new(stream, self.patience)));
+        let (builder, stream) = (builder(times), TokioIo::new(Patient::new(stream, times.silence)));
         let connection = pin!(builder.serve_connection(stream, service));
         let ended = match select(connection, pin!(activity.silence())).await {
             Either::Left((ended, _)) => ended,
@@ -133,14 +133,12 @@ impl Connections {
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(times: Times) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT).max_buf_size(HEADERS_MAX_BYTES);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(times.headers).max_buf_size(HEADERS_MAX_BYTES);
     let mut http2 = builder.http2();
-    http2.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).keep_alive_interval(HEADERS_TIMEOUT);
-    http2
-        .max_header_list_size(u32::try_from(HEADERS_MAX_BYTES).unwrap_or(u32::MAX))
-        .keep_alive_timeout(SILENCE_TIMEOUT);
+    http2.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).keep_alive_interval(times.headers);
+    http2.max_header_list_size(u32::try_from(HEADERS_MAX_BYTES).unwrap_or(u32::MAX)).keep_alive_timeout(times.silence);
     builder
 }
 
@@ -174,7 +172,8 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let router = Router::new().route("/", get(async || "x".repeat(100_000)));
-                let connections = Connections { patience: Duration::from_millis(100), ..Connections::new(router) };
+                let times = Times { silence: Duration::from_millis(100), ..Times::default() };
+                let connections = Connections::new(router, times);
                 let peer = Peer::Unix { uid: 0, pid: 1 };
                 let place = connections.enter(&peer).unwrap();
                 server.set_nonblocking(true).unwrap();
@@ -212,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_an_answer_holds_comes_back_when_it_is_sent() {
-        let connections = Connections::new(Router::new());
+        let connections = Connections::new(Router::new(), Times::default());
         let place = connections.enter(&Peer::Unix { uid: 0, pid: 1 }).unwrap();
         let activity = Activity::new(Duration::from_secs(1));
         let answer = |length: usize| {

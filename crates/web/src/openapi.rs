@@ -1,6 +1,7 @@
 //! The description of the API.
 
-use serde_json::Value;
+use sanwire_server::Event;
+use serde_json::{Value, json};
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, PathItem, Ref, ResponseBuilder};
@@ -14,7 +15,7 @@ use crate::routes::Gap;
 #[openapi(
     info(title = "Sanwire", description = "Managing a running Sanwire server.", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
     servers((url = "/", description = "This server.")),
-    components(schemas(WrittenProblem, Gap)),
+    components(schemas(WrittenProblem, Event, Gap)),
     security(("token" = []), ("session" = [])),
     tags(
         (name = "server", description = "The server as a whole."),
@@ -83,14 +84,19 @@ const MOMENT: &str =
 /// Says of a parameter what its type does not: none is null, and some are texts of one form.
 fn narrow(path: &str, parameter: &mut Value) {
     let pattern = match (parameter["name"].as_str(), path) {
-        (Some("If-Match"), _) => Some(r#"^(\*|"[0-9]{1,19}")$"#),
         // Lists that are in the order of numbers.
         (Some("after"), "/api/v1/volumes") => Some("^[0-9]{1,9}$"),
         (Some("after"), "/api/v1/jobs") => Some("^[0-9]{1,19}$"),
         (Some("from"), "/api/v1/audit") => Some(MOMENT),
         _ => None,
     };
+    let is_condition = parameter["name"] == "If-Match";
     let Some(schema) = parameter.get_mut("schema") else { return };
+    if is_condition {
+        let tag = json!({ "type": "string", "pattern": "^\"[0-9]{1,19}\"$", "minLength": 3, "maxLength": 21 });
+        *schema = json!({ "anyOf": [{ "const": "*" }, tag] });
+        return;
+    }
     if let Some(types) = schema.get("type").and_then(Value::as_array) {
         let types: Vec<&Value> = types.iter().filter(|word| *word != "null").collect();
         schema["type"] = match &*types {

@@ -97,6 +97,7 @@ const OWN_STATUSES: &[(&str, StatusCode)] = &[
     ("origin-foreign", StatusCode::FORBIDDEN),
     ("request-too-slow", StatusCode::REQUEST_TIMEOUT),
     ("resource-unknown", StatusCode::NOT_FOUND),
+    ("token-expired", StatusCode::UNAUTHORIZED),
     ("unauthenticated", StatusCode::UNAUTHORIZED),
 ];
 

@@ -16,7 +16,7 @@ use crate::accounts::{Accounts, FileError};
 use crate::address::WebAddress;
 use crate::app::{self, App};
 use crate::config::WebConfig;
-use crate::limits::THREADS_MAX;
+use crate::limits::{THREADS_MAX, Times};
 use crate::listen::Connections;
 use crate::management::Desk;
 use crate::tls::{CertificateError, Certificates, DAY};
@@ -94,6 +94,11 @@ impl Web {
     /// # Errors
     /// [`WebError`]; then nothing is open.
     pub fn start(config: &WebConfig, desk: Arc<dyn Desk>) -> Result<Self, WebError> {
+        Web::start_with(config, desk, Times::default())
+    }
+
+    /// The same, where those at the other end may take so long.
+    pub(crate) fn start_with(config: &WebConfig, desk: Arc<dyn Desk>, times: Times) -> Result<Self, WebError> {
         config.check()?;
         let accounts = Arc::new(Accounts::load(config.accounts_file.clone())?);
         let app = App::new(desk, config.hosts.clone(), Arc::clone(&accounts))?;
@@ -114,7 +119,7 @@ impl Web {
             .thread_name("web-work")
             .on_thread_start(stand_back)
             .build()?;
-        let connections = Connections::new(app::router(Arc::clone(&web.app)));
+        let connections = Connections::new(app::router(Arc::clone(&web.app)), times);
         let (stop, stopped) = oneshot::channel();
         serve(&runtime, listeners, &connections)?;
         runtime.spawn(warn_daily(certificates));

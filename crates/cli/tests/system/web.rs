@@ -1,5 +1,7 @@
 //! The HTTP API of a real server.
 
+mod crowds;
+mod first_page;
 mod foreign;
 
 use std::collections::BTreeSet;
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Scratch, Server, port, wait_until};
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, port, wait_until};
 use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -67,6 +69,23 @@ fn a_server_is_managed_over_http() {
     assert_eq!(ask("DELETE", "/volumes/disk1", "", "").0, 200);
     assert_eq!(ask("GET", "/volumes/disk1", "", "").0, 404);
     assert_eq!(ask("POST", "/server/reload?dry-run=true", "", "{}").0, 200);
+
+    let links = ask("GET", "/links", "", "").json();
+    let link = json!({ "link": wire, "wire": "hyperscsi", "up": true, "connections": 0 });
+    for (key, value) in link.as_object().expect("an object") {
+        assert_eq!(&links["items"][0][key], value, "{links}");
+    }
+    let told = ask("POST", "/volumes", "", r#"{"name":"later","store":"ram:1M"}"#);
+    assert_eq!(told.0, 201, "{}", told.2);
+    let configuration = ask("GET", "/server/configuration", "", "").json();
+    assert_eq!(
+        configuration["volumes"],
+        json!([{ "name": "disk0", "origin": "command-line", "lun": 0, "store": "ram:8M" }])
+    );
+    assert_eq!(configuration["deviations"][0]["name"], "later", "{configuration}");
+    assert_eq!(ask("POST", "/volumes/disk0/scrub", "", "").json()["code"], "copies-refused");
+    let member = ask("PUT", "/volumes/disk0/members/1", "", r#"{"store":"ram:8M"}"#);
+    assert_eq!(member.json()["code"], "copies-refused");
 
     assert_eq!((anonymous("/healthz").0, anonymous("/readyz").0, anonymous("/api/v1/volumes").0), (200, 200, 401));
     let metrics = anonymous("/metrics").2;
@@ -141,4 +160,37 @@ fn an_operator_makes_and_deletes_volumes_of_pools_and_touches_no_others() {
     assert!(again.code != Some(0) && again.stderr.contains("name the user"), "{}", again.stderr);
     assert!(ctl_ok(&scratch.path("ctl.sock"), &["web-login", "root"]).starts_with(url));
     assert!(!std::fs::read_to_string(scratch.audit_log()).expect("the audit log").contains(code));
+}
+
+#[test]
+fn who_is_registered_and_who_holds_a_reservation_is_told_over_http() {
+    let scratch = Scratch::new();
+    let (iscsi, control) = (format!("127.0.0.1:{}", port()), scratch.text("ctl.sock"));
+    let options = ["--http", &format!("unix:{}", scratch.text("http.sock")), "--control", &control].map(str::to_owned);
+    let mut server = Server::start_on(&scratch, &[&format!("iscsi:{iscsi}")], &["disk=ram:8M"], &options);
+    let told = || {
+        let stream = UnixStream::connect(scratch.path("http.sock")).expect("the socket");
+        exchange(stream, "GET", "/api/v1/volumes/disk/reservations", "", "").json()
+    };
+    assert_eq!((&told()["type"], &told()["registrants"]), (&json!(null), &json!([])));
+    let name = "iqn.2026-11.org.example:host";
+    let mut initiator = Initiator::log_in(&iscsi, name, &format!("{AUTHORITY}:disk"), 1).expect("a session");
+    // PERSISTENT RESERVE OUT (SPC-5 6.16): REGISTER the key 2Ah, and RESERVE as write exclusive.
+    let mut order = |action: u8, kind: u8, key: u64, new_key: u64| {
+        let parameters = [&key.to_be_bytes()[..], &new_key.to_be_bytes(), &[0; 8]].concat();
+        initiator.good(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], &parameters, 0);
+    };
+    order(0, 0, 0, 0x2a);
+    order(1, 1, 0x2a, 0);
+    let reserved = told();
+    let holder = json!({ "initiator": format!("initiator {name}"), "key": "000000000000002a", "holder": true });
+    assert_eq!((&reserved["type"], &reserved["persistent"]), (&json!("write-exclusive"), &json!(false)), "{reserved}");
+    for (key, value) in holder.as_object().expect("an object") {
+        assert_eq!(&reserved["registrants"][0][key], value, "{reserved}");
+    }
+    let shown = ctl_ok(&scratch.path("ctl.sock"), &["reservations", "disk"]);
+    assert!(shown.contains("write exclusive") && shown.contains("holder"), "{shown}");
+    assert!(ctl_ok(&scratch.path("ctl.sock"), &["links"]).contains("up"));
+    assert!(ctl_ok(&scratch.path("ctl.sock"), &["configuration"]).contains("ram:8M"));
+    assert!(server.stop().success());
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +46,17 @@ pub(crate) struct TokenRecord {
     pub(crate) made: String,
     /// By whom, for people.
     pub(crate) by: String,
+    /// Until when it holds, in seconds since 1970; without it, until it is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires: Option<u64>,
+}
+
+impl TokenRecord {
+    /// Whether its time is over.
+    pub(crate) fn is_over(&self, now: SystemTime) -> bool {
+        let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.expires.is_some_and(|end| seconds >= end)
+    }
 }
 
 impl Default for Contents {

@@ -10,7 +10,7 @@ mod sessions;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_server::replace_file;
 
@@ -83,6 +83,15 @@ pub(crate) enum Owner {
     User(String, Role),
     /// A program, by the name of its token, with the pools to which that is limited.
     Token(String, Role, Vec<String>),
+}
+
+/// Why a secret belongs to nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoOwner {
+    /// There is none such, or none any more.
+    Unknown,
+    /// It is a token whose time is over.
+    Expired,
 }
 
 impl Owner {
@@ -221,17 +230,23 @@ impl Accounts {
     }
 
     /// Whose it is, and what they may do now.
-    pub(crate) fn owner(&self, proof: &Proof) -> Option<Owner> {
+    ///
+    /// # Errors
+    /// [`NoOwner`].
+    pub(crate) fn owner(&self, proof: &Proof) -> Result<Owner, NoOwner> {
         let mut state = self.lock();
         match proof {
             Proof::Session(digest) => {
-                let user = state.sessions.find(digest, Instant::now())?;
-                let role = state.contents.user(&user)?.role;
-                Some(Owner::User(user, role))
+                let user = state.sessions.find(digest, Instant::now()).ok_or(NoOwner::Unknown)?;
+                let role = state.contents.user(&user).ok_or(NoOwner::Unknown)?.role;
+                Ok(Owner::User(user, role))
             }
             Proof::Token(digest) => {
-                let token = state.contents.tokens.iter().find(|token| token.digest == *digest)?;
-                Some(Owner::Token(token.name.clone(), token.role, token.pools.clone()))
+                let token = state.contents.tokens.iter().find(|token| token.digest == *digest);
+                match token.ok_or(NoOwner::Unknown)? {
+                    token if token.is_over(SystemTime::now()) => Err(NoOwner::Expired),
+                    token => Ok(Owner::Token(token.name.clone(), token.role, token.pools.clone())),
+                }
             }
         }
     }

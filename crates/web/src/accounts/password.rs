@@ -1,7 +1,10 @@
-//! Passwords, stretched by Argon2id. That takes time and much memory, so it is done in two threads at the most.
+//! Passwords, stretched by Argon2id. That takes time and much memory, so it is done in two threads at the most, and in no more than half
+//! of the processors.
 
 use std::io;
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread;
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -55,6 +58,12 @@ impl Hash {
     }
 }
 
+/// So many passwords are stretched at a time: where there are few processors, others are left some.
+fn threads() -> usize {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    (processors / 2).clamp(1, HASHED_MAX)
+}
+
 /// Where passwords are stretched.
 pub(crate) struct Hashing {
     threads: Arc<Semaphore>,
@@ -64,7 +73,7 @@ pub(crate) struct Hashing {
 impl Hashing {
     pub(super) fn new() -> Self {
         Hashing {
-            threads: Arc::new(Semaphore::new(HASHED_MAX)),
+            threads: Arc::new(Semaphore::new(threads())),
             places: Arc::new(Semaphore::new(HASHED_MAX + HASHED_WAITING_MAX)),
         }
     }
@@ -100,7 +109,6 @@ impl Hashing {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::thread;
 
     use futures_util::future::join_all;
 
@@ -123,13 +131,13 @@ mod tests {
                 })
             });
             let watch = thread::spawn(move || {
-                (0..HASHED_MAX).for_each(|_| has_begun.recv().unwrap());
+                (0..threads()).for_each(|_| has_begun.recv().unwrap());
                 let more = has_begun.try_recv().is_ok();
                 drop(go);
-                (more, has_begun.iter().take(most - HASHED_MAX).count())
+                (more, has_begun.iter().take(most - threads()).count())
             });
             let ended = join_all(all).await;
-            assert_eq!(watch.join().unwrap(), (false, HASHED_WAITING_MAX));
+            assert_eq!(watch.join().unwrap(), (false, most - threads()));
             ended
         });
         let refused: Vec<_> = ended.iter().filter_map(|ended| ended.as_ref().err()).collect();

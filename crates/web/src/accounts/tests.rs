@@ -18,6 +18,7 @@ fn token(name: &str, secret: &Secret) -> TokenRecord {
         digest: secret.digest(),
         made: "now".into(),
         by: "me".into(),
+        expires: None,
     }
 }
 
@@ -48,7 +49,7 @@ fn accounts_are_there_after_a_restart_and_their_secrets_are_not_in_the_file() {
     let accounts = Accounts::load(Some(path.clone())).unwrap();
     accounts.change(|contents| add(contents, token("monitor", &secret)), || ()).unwrap();
     let again = Accounts::load(Some(path.clone())).unwrap();
-    let owner = |text: &str| Proof::of_token(text).and_then(|proof| again.owner(&proof));
+    let owner = |text: &str| Proof::of_token(text).and_then(|proof| again.owner(&proof).ok());
     assert_eq!(owner(&secret.token()), Some(Owner::Token("monitor".into(), Role::Viewer, vec![])));
     for wrong in [secret.text(), "swt_", "", &format!("swt_{}", again.contents().tokens[0].digest)] {
         assert_eq!(owner(wrong), None);
@@ -85,7 +86,7 @@ fn what_cannot_be_kept_has_not_changed() {
     let note = || panic!("nothing was changed");
     let refused = accounts.change(|contents| add(contents, token("a", &secret)), note).unwrap_err();
     let proof = Proof::Token(secret.digest());
-    assert_eq!((&*refused.code, accounts.owner(&proof)), ("not-kept", None));
+    assert_eq!((&*refused.code, accounts.owner(&proof)), ("not-kept", Err(NoOwner::Unknown)));
     let root = user("root", Role::Administrator, "x");
     assert_eq!(accounts.change(|contents| set(contents, root), note).unwrap_err().code, "not-kept");
     assert!(accounts.is_code(code.text()), "nobody has become an administrator by it");
@@ -121,7 +122,7 @@ fn a_session_begins_by_the_password_that_is_kept_and_ends_with_it() {
     let begin = |password| accounts.begin_session("a", &hash(password)).unwrap().map(|(secret, _)| secret);
     put("old");
     let secret = begin("old").unwrap();
-    let owner = || accounts.owner(&Proof::of_session(secret.text()));
+    let owner = || accounts.owner(&Proof::of_session(secret.text())).ok();
     put("old");
     assert_eq!(owner(), Some(Owner::User("a".into(), Role::Viewer)));
     put("new");
@@ -145,7 +146,7 @@ fn a_session_has_the_role_that_its_user_has_now() {
     assert!(accounts.begin_session("a", &password).unwrap().is_none(), "there is no such user");
     put(Role::Operator);
     let (secret, _) = accounts.begin_session("a", &password).unwrap().unwrap();
-    let owner = || accounts.owner(&Proof::of_session(secret.text()));
+    let owner = || accounts.owner(&Proof::of_session(secret.text())).ok();
     for role in [Role::Viewer, Role::Administrator] {
         put(role);
         assert_eq!(owner(), Some(Owner::User("a".into(), role)));
@@ -164,4 +165,20 @@ fn what_stands_in_the_file_counts_although_it_may_not_be_stable() {
     assert!(file::has(&path, &after) && !file::has(&path, &before));
     fs::remove_file(&path).unwrap();
     assert!(!file::has(&path, &after) && file::has(&path, &before), "nothing is written where there is nobody");
+}
+
+#[test]
+fn a_token_holds_until_its_time_is_over() {
+    let path = path("expiring");
+    let accounts = Accounts::load(Some(path.clone())).unwrap();
+    let now = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let secrets = [(); 3].map(|()| Secret::random().unwrap());
+    for (secret, expires) in secrets.iter().zip([None, Some(now + 1000), Some(now)]) {
+        let record = TokenRecord { expires, ..token("a", secret) };
+        accounts.change(|contents| add(contents, record), || ()).unwrap();
+    }
+    let again = Accounts::load(Some(path.clone())).unwrap();
+    let owners = secrets.each_ref().map(|secret| again.owner(&Proof::Token(secret.digest())).map(|owner| owner.role()));
+    assert_eq!(owners, [Ok(Role::Viewer), Ok(Role::Viewer), Err(NoOwner::Expired)]);
+    fs::remove_file(path).unwrap();
 }

@@ -1,20 +1,19 @@
-//! Who may use the API: users and tokens.
+//! Who may use the API: users.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use axum::Json as Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use sanwire_server::{Asker, written_seconds};
+use sanwire_server::Asker;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Changed, in_path};
-use crate::accounts::{Contents, Hash, Secret, TokenRecord, UserRecord};
+use crate::accounts::{Contents, Hash, TokenRecord, UserRecord};
 use crate::app::App;
 use crate::caller::{Caller, Role};
 use crate::extract::{Json, Path, Query};
@@ -24,18 +23,11 @@ use crate::problem::Problem;
 /// Bytes of a password, at least and at the most.
 pub(super) const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 10..=256;
 
-/// Pools to which a token is limited, at the most.
-const TOKEN_POOLS_MAX: usize = 64;
-
 /// Users, and tokens, at the most.
 const RECORDS_MAX: usize = 1000;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new()
-        .routes(routes!(list_users, add_user))
-        .routes(routes!(change_user, remove_user))
-        .routes(routes!(list_tokens, add_token))
-        .routes(routes!(remove_token))
+    OpenApiRouter::new().routes(routes!(list_users, add_user)).routes(routes!(change_user, remove_user))
 }
 
 /// A user.
@@ -73,52 +65,6 @@ struct UserChange {
     /// The password until now: who has logged in needs it to change their own one.
     #[schema(format = Password)]
     old_password: Option<String>,
-}
-
-/// A token, without its text.
-#[derive(Serialize, ToSchema)]
-struct Token {
-    /// Its number.
-    id: String,
-    /// What people call it.
-    name: String,
-    /// What it may do.
-    role: Role,
-    /// The pools in which it may change something; none: no such limit.
-    pools: Vec<String>,
-    /// When it was made, as in RFC 3339.
-    made: String,
-    /// By whom.
-    by: String,
-}
-
-/// A new token.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct NewToken {
-    /// What people call it: 1 to 64 letters, digits, `.`, `_`, `-`, `@`.
-    name: String,
-    /// What it may do.
-    role: Role,
-    /// The pools in which an operator may change something; none: no such limit.
-    #[serde(default)]
-    pools: Vec<String>,
-}
-
-/// A token that was made.
-#[derive(Serialize, ToSchema)]
-struct MadeToken {
-    /// Its number.
-    id: String,
-    /// What stands behind `Authorization: Bearer`. It is told this once only.
-    token: String,
-}
-
-impl From<&TokenRecord> for Token {
-    fn from(token: &TokenRecord) -> Self {
-        let TokenRecord { name, role, pools, digest, made, by } = token.clone();
-        Token { id: digest.id(), name, role, pools, made, by }
-    }
 }
 
 /// The users
@@ -176,7 +122,10 @@ async fn change_user(
     let known = match (is_own && password.is_some(), old_password) {
         (true, Some(old)) => Some(app.password_of(&name, old).await?),
         (true, None) => return Err(Problem::new("account-invalid", "give old_password, your password until now")),
-        (false, Some(_)) => return Err(Problem::invalid("old_password: it is for a change of the own password only")),
+        (false, Some(_)) => {
+            let detail = "old_password: it is for a change of the own password only";
+            return Err(Problem::new("account-invalid", detail));
+        }
         (false, None) => None,
     };
     let password = match password {
@@ -221,70 +170,11 @@ async fn remove_user(
     Ok(Body(Changed { changed }))
 }
 
-/// The tokens
-///
-/// Their texts are told to nobody.
-#[utoipa::path(get, path = "/tokens", tag = "accounts", params(PageQuery), responses((status = 200, description = "The tokens.", body = Page<Token>)))]
-async fn list_tokens(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Query(query): Query<PageQuery>,
-) -> Result<Body<Page<Token>>, Problem> {
-    caller.needs(Role::Administrator)?;
-    let tokens = app.accounts.contents().tokens.iter().map(Token::from).collect();
-    query.cut(tokens, |token: &Token| token.id.clone()).map(Body)
-}
-
-/// Make a token
-///
-/// For a program: `Authorization: Bearer swt_...`.
-#[utoipa::path(post, path = "/tokens", tag = "accounts", request_body = NewToken, responses((status = 201, description = "It is there.", body = MadeToken)))]
-async fn add_token(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Json(NewToken { name, role, pools }): Json<NewToken>,
-) -> Result<impl IntoResponse, Problem> {
-    caller.needs(Role::Administrator)?;
-    check_name(&name)?;
-    check_pools(role, &pools)?;
-    let secret = Secret::random().map_err(|_| Problem::defect("no token could be drawn"))?;
-    let (digest, by) = (secret.digest(), caller.asker.to_string());
-    let made = written_seconds(SystemTime::now());
-    let line = format!("token {name} ({}) is there, as {}", digest.id(), role.word());
-    let _ = app
-        .edit(&caller, Role::Administrator, line, move |contents| {
-            check_room(contents.tokens.len())?;
-            contents.tokens.push(TokenRecord { name, role, pools, digest, made, by });
-            Ok(())
-        })
-        .await?;
-    let location = format!("/api/v1/tokens/{}", digest.id());
-    let token = MadeToken { id: digest.id(), token: secret.token() };
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Body(token)))
-}
-
-/// Remove a token
-#[utoipa::path(delete, path = "/tokens/{token}", tag = "accounts", params(("token" = String, Path, description = "Its number.")), responses((status = 200, description = "It holds no longer.", body = Changed)))]
-async fn remove_token(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<Body<Changed>, Problem> {
-    caller.needs(Role::Administrator)?;
-    let line = format!("token {id:?} is gone");
-    let changed = app.edit(&caller, Role::Administrator, line, move |contents| {
-        let before = contents.tokens.len();
-        contents.tokens.retain(|token| token.digest.id() != id);
-        if contents.tokens.len() == before { Err(unknown()) } else { Ok(()) }
-    });
-    changed.await
-}
-
 fn wrong_password() -> Problem {
     Problem::new("not-permitted", "old_password: that is not your password")
 }
 
-fn unknown() -> Problem {
+pub(super) fn unknown() -> Problem {
     Problem::new("account-unknown", "there is no such user or token")
 }
 
@@ -308,25 +198,7 @@ pub(super) fn check_password(password: &str) -> Result<(), Problem> {
     if (least..=most).contains(&password.len()) { Ok(()) } else { Err(problem()) }
 }
 
-/// A token may be limited to pools whose names a server can have.
-fn check_pools(role: Role, pools: &[String]) -> Result<(), Problem> {
-    let problem = |detail: String| Err(Problem::new("account-invalid", detail));
-    if !pools.is_empty() && role != Role::Operator {
-        return problem(format!(
-            "pools limit what an operator may change: as {} there is nothing to limit",
-            role.word()
-        ));
-    }
-    match pools.iter().find(|pool| pool.is_empty() || pool.len() > 64) {
-        Some(_) => problem("the name of a pool has 1 to 64 bytes".to_owned()),
-        None if pools.len() > TOKEN_POOLS_MAX => {
-            problem(format!("a token is limited to {TOKEN_POOLS_MAX} pools at the most"))
-        }
-        None => Ok(()),
-    }
-}
-
-fn check_room(held: usize) -> Result<(), Problem> {
+pub(super) fn check_room(held: usize) -> Result<(), Problem> {
     let problem = || Problem::new("account-invalid", format!("there are {RECORDS_MAX} already: remove one first"));
     if held < RECORDS_MAX { Ok(()) } else { Err(problem()) }
 }
@@ -349,7 +221,7 @@ impl App {
     }
 
     /// Changes accounts in the name of a caller, who must have this role still when it is done.
-    async fn edit(
+    pub(super) async fn edit(
         &self,
         caller: &Caller,
         least: Role,

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ChangeQuery, Changed, Made, Tagged, rehearsed, unexpected};
+use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, rehearsed, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -150,43 +150,58 @@ async fn reset_client(
 ///
 /// It stays connected, and its commands are not begun until it is resumed.
 #[utoipa::path(post, path = "/clients/{client}/pause", tag = "clients",
-    params(("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator.")),
+    params(
+        ("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator."),
+        ("If-Match" = Option<String>, Header, description = "Only if the sessions of this client still have this ETag."),
+        DryRunQuery,
+    ),
     responses((status = 200, description = "It waits.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn pause_client(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path(client): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::PauseClient { client }, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(Request::PauseClient { client }, dry_run), terms).await.map(Made::changed)
 }
 
 /// Let a client or an iSCSI initiator go on
 #[utoipa::path(post, path = "/clients/{client}/resume", tag = "clients",
-    params(("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator.")),
+    params(
+        ("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator."),
+        ("If-Match" = Option<String>, Header, description = "Only if the sessions of this client still have this ETag."),
+        DryRunQuery,
+    ),
     responses((status = 200, description = "It goes on.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn resume_client(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path(client): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::ResumeClient { client }, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(Request::ResumeClient { client }, dry_run), terms).await.map(Made::changed)
 }
 
 /// End the sessions of a client or an iSCSI initiator
 ///
 /// It may come again.
 #[utoipa::path(post, path = "/clients/{client}/drop", tag = "clients",
-    params(("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator.")),
+    params(
+        ("client" = String, Path, description = "Its id or name, or the name of an iSCSI initiator."),
+        ("If-Match" = Option<String>, Header, description = "Only if the sessions of this client still have this ETag."),
+        DryRunQuery,
+    ),
     responses((status = 200, description = "They have ended.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn drop_client(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path(client): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::DropClient { client }, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(Request::DropClient { client }, dry_run), terms).await.map(Made::changed)
 }
 
 fn clients(answer: Answer) -> Result<Vec<ClientStatus>, Problem> {

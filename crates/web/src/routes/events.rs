@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use sanwire_server::{Answer, Event, EventFilter, EventTopic, Events, Request};
+use sanwire_server::{Answer, EventFilter, EventTopic, Events, Request};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
@@ -40,9 +40,33 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 #[into_params(parameter_in = Query)]
 struct EventsQuery {
     /// Only events about these, separated by commas: `volumes`, `sessions`, `refusals`, `links`, `jobs`, `configuration`.
+    #[param(
+        pattern = "^(volumes|sessions|refusals|links|jobs|configuration)(,(volumes|sessions|refusals|links|jobs|configuration))*$"
+    )]
     topics: Option<String>,
     /// What happened after this cursor, where the header Last-Event-ID cannot be given.
+    #[param(max_length = 64)]
     since: Option<String>,
+    /// Whether the stream goes on with what happens; else it ends with what has happened.
+    #[serde(default = "yes")]
+    #[param(default = true)]
+    follow: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A message of the stream, as browsers give it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it is written as text: this describes it")]
+pub(crate) struct EventMessage {
+    /// What has happened, as in `Event`; or `gap`.
+    event: String,
+    /// A cursor: the stream goes on behind it.
+    id: String,
+    /// The `Event`, or the `Gap`, as JSON.
+    data: String,
 }
 
 /// Events that a listener has missed.
@@ -70,7 +94,7 @@ const TOPICS: [(&str, EventTopic); 6] = [
 /// cursor. Who connects again with the last `id` as Last-Event-ID is told all that happened since; an event `gap` says that some of
 /// it is gone. Without a cursor the stream begins with what is kept.
 #[utoipa::path(get, path = "/events", tag = "monitoring", params(EventsQuery, ("Last-Event-ID" = Option<String>, Header, description = "What happened after this cursor.")),
-    responses((status = 200, description = "The events.", body = Event, content_type = "text/event-stream")))]
+    responses((status = 200, description = "The events.", body = EventMessage, content_type = "text/event-stream")))]
 async fn events(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -86,7 +110,8 @@ async fn events(
     caller.check(&Request::Events { since: None, filter: EventFilter::default(), wait: false })?;
     let filter = EventFilter { topics, ..EventFilter::default() };
     let listener = app.news.listen(&caller.asker)?;
-    let stream = Stream { app, caller, listener, filter, cursor, ready: VecDeque::new(), has_begun: false };
+    let (ready, follows) = (VecDeque::new(), query.follow);
+    let stream = Stream { app, caller, listener, filter, cursor, ready, has_begun: false, follows };
     let body = Body::from_stream(stream::unfold(stream, async |mut stream| {
         let text = stream.next().await?;
         Some((Ok::<_, Infallible>(text), stream))
@@ -113,10 +138,12 @@ struct Stream {
     /// What is to be sent.
     ready: VecDeque<String>,
     has_begun: bool,
+    /// Whether it goes on when there is nothing more.
+    follows: bool,
 }
 
 impl Stream {
-    /// The next piece of text; `None` when the server ends.
+    /// The next piece of text; `None` when the server ends, or when there is no more for who does not wait.
     async fn next(&mut self) -> Option<String> {
         if !std::mem::replace(&mut self.has_begun, true) {
             // The client sees that the stream is there before anything happens.
@@ -137,6 +164,9 @@ impl Stream {
             self.ready.extend(texts);
             if !self.ready.is_empty() {
                 continue;
+            }
+            if !self.follows {
+                return None;
             }
             match timeout(PING_INTERVAL, self.listener.wait()).await {
                 Ok(true) => {}

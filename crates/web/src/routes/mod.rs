@@ -3,18 +3,23 @@
 mod accounts;
 mod audit;
 mod clients;
+mod copies;
 mod events;
 pub(crate) use events::Gap;
+pub(crate) mod first_page;
 pub(crate) mod health;
 mod jobs;
+mod links;
 mod new_volume;
 mod pools;
+mod reservations;
 mod server;
 mod session;
 mod sessions;
 mod snapshots;
 mod statistics;
 mod targets;
+mod tokens;
 mod volumes;
 
 use std::sync::Arc;
@@ -36,7 +41,10 @@ use crate::problem::Problem;
 pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
     health::document_router()
         .merge(server::router())
+        .merge(links::router())
         .merge(volumes::router())
+        .merge(copies::router())
+        .merge(reservations::router())
         .merge(snapshots::router())
         .merge(pools::router())
         .merge(targets::router())
@@ -47,6 +55,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .merge(events::router())
         .merge(audit::router())
         .merge(accounts::router())
+        .merge(tokens::router())
         .merge(session::router())
 }
 
@@ -55,16 +64,6 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
 pub(crate) struct Changed {
     /// One line for each thing, for people.
     changed: Vec<String>,
-}
-
-/// Whether something is done although sessions use it.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ForceQuery {
-    /// Do it also while sessions use it, or when it takes from them what they use.
-    #[serde(default)]
-    force: bool,
 }
 
 /// How something is changed.

@@ -8,7 +8,7 @@ use sanwire_server::{Answer, JobStatus, PoolStatus, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, Made, unexpected};
+use super::{Changed, DryRunQuery, Made, rehearsed, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
@@ -46,15 +46,16 @@ async fn pool(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<Stri
 /// Forget a pool that the configuration does not name any more
 ///
 /// Its directory stays as it is. As long as a pool of before is known and not configured, no volume that names no pool is made anew.
-#[utoipa::path(delete, path = "/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "Its name.")),
+#[utoipa::path(delete, path = "/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "Its name."), DryRunQuery),
     responses((status = 200, description = "It is forgotten.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn forget_pool(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::ForgetPool { name }, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(Request::ForgetPool { name }, dry_run), terms).await.map(Made::changed)
 }
 
 fn pools(answer: Answer) -> Result<Vec<PoolStatus>, Problem> {

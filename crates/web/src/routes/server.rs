@@ -6,14 +6,15 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use sanwire_server::{
-    Answer, Collections, Deviation, GroupStatus, JobStatus, MissingStatus, PortState, Request, Status,
+    Answer, Collections, ConfigurationStatus, Deviation, GroupStatus, JobStatus, MissingStatus, PortState, Request,
+    Status,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, DryRunQuery, Made, Tagged, status, unexpected};
+use super::{Changed, DryRunQuery, Made, Tagged, rehearsed, status, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -23,6 +24,7 @@ use crate::problem::Problem;
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(server))
+        .routes(routes!(configuration))
         .routes(routes!(difference))
         .routes(routes!(reload))
         .routes(routes!(set_group))
@@ -104,6 +106,18 @@ impl From<Status> for Server {
     }
 }
 
+/// The configuration
+///
+/// What file and command line say, and what was changed while the server ran. No secret is told. Its ETag is the revision of the server.
+#[utoipa::path(get, path = "/server/configuration", tag = "server", responses((status = 200, description = "What is configured.", body = ConfigurationStatus)))]
+async fn configuration(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, Problem> {
+    let tell = |answer| match answer {
+        Answer::Configuration(configuration) => Ok(Tagged(configuration.revision, *configuration)),
+        _ => Err(unexpected()),
+    };
+    app.show(&caller, Request::Configuration, tell).await
+}
+
 /// What differs from the configuration
 #[utoipa::path(get, path = "/server/configuration/difference", tag = "server", responses((status = 200, description = "What differs.", body = Difference)))]
 async fn difference(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, Problem> {
@@ -150,7 +164,11 @@ pub(super) struct AccessState {
 /// Put the ports of a group into another state
 ///
 /// Initiators of all targets that are reached through it are told.
-#[utoipa::path(put, path = "/groups/{group}", tag = "targets", params(("group" = u16, Path, maximum = 65535, description = "The portal group's tag.")), request_body = AccessState, responses(
+#[utoipa::path(put, path = "/groups/{group}", tag = "targets", params(
+    ("group" = u16, Path, maximum = 65535, description = "The portal group's tag."),
+    ("If-Match" = Option<String>, Header, description = "Only if the server still has this revision, in quotes."),
+    DryRunQuery,
+), request_body = AccessState, responses(
     (status = 200, description = "It was done.", body = Changed),
     (status = 202, description = "It goes on as a job.", body = JobStatus),
 ))]
@@ -159,8 +177,9 @@ async fn set_group(
     caller: Caller,
     terms: Terms,
     Path(group): Path<u16>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(AccessState { state }): Json<AccessState>,
 ) -> Result<Made, Problem> {
     let request = Request::SetAccessState { group, state, target: None };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }

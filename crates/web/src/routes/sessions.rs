@@ -8,7 +8,7 @@ use sanwire_server::{Answer, JobStatus, Request, SessionStatus};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, Made, Tagged, unexpected};
+use super::{Changed, DryRunQuery, Made, Tagged, rehearsed, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
@@ -48,15 +48,16 @@ async fn session(State(app): State<Arc<App>>, caller: Caller, Path(id): Path<Str
 ///
 /// Its client may come again.
 #[utoipa::path(delete, path = "/sessions/{session}", tag = "sessions",
-    params(("session" = String, Path, description = "Its number, in hexadecimal digits.")),
+    params(("session" = String, Path, description = "Its number, in hexadecimal digits."), DryRunQuery),
     responses((status = 200, description = "It is over.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn drop_session(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path(session): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::DropSession { session }, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(Request::DropSession { session }, dry_run), terms).await.map(Made::changed)
 }
 
 fn sessions(answer: Answer) -> Result<Vec<SessionStatus>, Problem> {

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::server::AccessState;
-use super::{ChangeQuery, Changed, Made, Tagged, rehearsed, status};
+use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, rehearsed, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -144,17 +144,23 @@ async fn unmap_unit(
 
 /// Put the ports of a group into another state, for one target
 #[utoipa::path(put, path = "/targets/{target}/groups/{group}", tag = "targets", request_body = AccessState,
-    params(("target" = String, Path, description = "Its name."), ("group" = u16, Path, maximum = 65535, description = "The portal group's tag.")),
+    params(
+        ("target" = String, Path, description = "Its name."),
+        ("group" = u16, Path, maximum = 65535, description = "The portal group's tag."),
+        ("If-Match" = Option<String>, Header, description = "Only if the server still has this revision, in quotes."),
+        DryRunQuery,
+    ),
     responses((status = 200, description = "It was done.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn set_target_group(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path((target, group)): Path<(String, u16)>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(AccessState { state }): Json<AccessState>,
 ) -> Result<Made, Problem> {
     let request = Request::SetAccessState { group, state, target: Some(target) };
-    app.change(&caller, request, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
 fn find(answer: Answer, name: &str) -> Result<Target, Problem> {

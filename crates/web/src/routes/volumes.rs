@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::new_volume::{NewVolume, VolumeInPool};
-use super::{ChangeQuery, Changed, DryRunQuery, ForceQuery, Made, Tagged, rehearsed, status};
+use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, rehearsed, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -37,6 +37,7 @@ struct VolumeChange {
     /// How its packets are guarded over HyperSCSI: `none`, `hash`, `aes-128-gcm`, `aes-256-gcm` or `chacha20-poly1305`.
     security: Option<String>,
     /// Its HyperSCSI number.
+    #[schema(maximum = 65535)]
     lun: Option<u16>,
     /// Whether its content is neither deleted nor rolled back.
     protected: Option<bool>,
@@ -103,7 +104,7 @@ async fn volume(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<St
 ///
 /// It is made, or found to be as it is said here. One that is otherwise stays so (`volume-exists`).
 #[utoipa::path(put, path = "/volumes/{volume}", tag = "volumes", request_body = VolumeInPool,
-    params(("volume" = String, Path, description = "Its name.")),
+    params(("volume" = String, Path, description = "Its name."), DryRunQuery),
     responses(
         (status = 200, description = "It was there.", body = Changed),
         (status = 201, description = "It is made, and served.", body = Changed),
@@ -114,6 +115,7 @@ async fn put_volume(
     caller: Caller,
     terms: Terms,
     Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(wanted): Json<VolumeInPool>,
 ) -> Result<Made, Problem> {
     let request = wanted.request(&name)?;
@@ -122,6 +124,9 @@ async fn put_volume(
     if let Some(volume) = app.look(&caller, Request::Status, move |answer| find(answer, &known)).await? {
         wanted.check_equal(&volume)?;
         return Ok(Made::changed(Outcome::Changed(Vec::new())));
+    }
+    if dry_run {
+        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
     }
     Ok(Made::resource(app.change(&caller, request, terms).await?, "volumes", &name))
 }
@@ -228,30 +233,39 @@ async fn remove_volume(
 
 /// Take the medium out of a drive or a removable volume
 #[utoipa::path(post, path = "/volumes/{volume}/eject", tag = "volumes",
-    params(("volume" = String, Path, description = "Its name."), ForceQuery),
+    params(
+        ("volume" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
+        ChangeQuery,
+    ),
     responses((status = 200, description = "It is out.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn eject_volume(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path(name): Path<String>,
-    Query(ForceQuery { force }): Query<ForceQuery>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::EjectVolume { name, force }, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(Request::EjectVolume { name, force }, dry_run), terms).await.map(Made::changed)
 }
 
 /// Put the medium back, or another disc into a drive
 #[utoipa::path(post, path = "/volumes/{volume}/load", tag = "volumes", request_body = Disc,
-    params(("volume" = String, Path, description = "Its name.")),
+    params(
+        ("volume" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
+        DryRunQuery,
+    ),
     responses((status = 200, description = "It is in.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn load_volume(
     State(app): State<Arc<App>>,
     caller: Caller,
     terms: Terms,
     Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(Disc { store }): Json<Disc>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, Request::LoadVolume { name, store }, terms).await.map(Made::changed)
+    app.change(&caller, rehearsed(Request::LoadVolume { name, store }, dry_run), terms).await.map(Made::changed)
 }
 
 fn find(answer: Answer, name: &str) -> Result<Option<VolumeStatus>, Problem> {

@@ -4,41 +4,57 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::Fixture;
 use super::requests::usual;
 use crate::limits::{HEADERS_MAX_BYTES, STREAMS_MAX};
 
-const HEADERS: u8 = 1;
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(super) const END_STREAM: u8 = 1;
+pub(super) const END_HEADERS: u8 = 4;
+
+/// SETTINGS_INITIAL_WINDOW_SIZE.
+const INITIAL_WINDOW_SIZE: u16 = 4;
 
 const REFUSED_STREAM: u32 = 7;
 
 /// A connection whose client has said that it speaks HTTP/2.
-struct Connection(TcpStream);
+pub(super) struct Connection(TcpStream);
 
-struct Frame {
-    kind: u8,
-    stream: u32,
-    payload: Vec<u8>,
+pub(super) struct Frame {
+    pub(super) kind: u8,
+    pub(super) stream: u32,
+    pub(super) payload: Vec<u8>,
 }
 
 impl Connection {
-    fn new(web: &Fixture) -> Self {
+    pub(super) fn new(web: &Fixture) -> Self {
+        Connection::with_settings(web, &[])
+    }
+
+    /// One whose client takes nothing of any answer.
+    pub(super) fn without_window(web: &Fixture) -> Self {
+        let [first, second] = INITIAL_WINDOW_SIZE.to_be_bytes();
+        Connection::with_settings(web, &[first, second, 0, 0, 0, 0])
+    }
+
+    fn with_settings(web: &Fixture, settings: &[u8]) -> Self {
         let stream = TcpStream::connect(web.port()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut connection = Connection(stream);
         connection.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
-        connection.send(SETTINGS, 0, 0, &[]).unwrap();
+        connection.send(SETTINGS, 0, 0, settings).unwrap();
         connection
     }
 
-    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> std::io::Result<()> {
+    pub(super) fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> std::io::Result<()> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let mut frame = vec![length[1], length[2], length[3], kind, flags];
         frame.extend(stream.to_be_bytes());
@@ -47,7 +63,7 @@ impl Connection {
     }
 
     /// The next frame; `None` when the connection is over.
-    fn next(&mut self) -> Option<Frame> {
+    pub(super) fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).ok()?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -59,21 +75,34 @@ impl Connection {
 }
 
 /// The fields of a request, as literals beside the methods and the scheme of the static table.
-fn fields(method: u8, path: &str) -> Vec<u8> {
-    let mut block = vec![method, 0x86];
-    for (name, value) in [(0x04, path), (0x01, "localhost")] {
-        block.extend([name, u8::try_from(value.len()).unwrap()]);
-        block.extend(value.as_bytes());
-    }
+pub(super) fn fields(method: u8, path: &str) -> Vec<u8> {
+    fields_for("localhost", method, path)
+}
+
+fn fields_for(authority: &str, method: u8, path: &str) -> Vec<u8> {
+    let block = vec![method, 0x86];
+    [(AUTHORITY, authority), (PATH, path)]
+        .into_iter()
+        .fold(block, |block, (name, value)| with_field(block, name, value))
+}
+
+/// With one more field: its name by its place in the static table, in four bits or in one more byte, and its value.
+pub(super) fn with_field(mut block: Vec<u8>, name: u8, value: &str) -> Vec<u8> {
+    block.extend(if name < 0x0f { vec![name] } else { vec![0x0f, name - 0x0f] });
+    block.push(u8::try_from(value.len()).unwrap());
+    block.extend(value.as_bytes());
     block
 }
 
-const GET: u8 = 0x82;
-const POST: u8 = 0x83;
+pub(super) const GET: u8 = 0x82;
+pub(super) const POST: u8 = 0x83;
 
-/// The place of `content-type` in the static table, whose number takes more than the four bits of its first byte.
-const CONTENT_TYPE: u8 = 31;
-const JSON: &str = "application/json";
+/// Places in the static table (RFC 7541, appendix A).
+const AUTHORITY: u8 = 1;
+const PATH: u8 = 4;
+pub(super) const CONTENT_TYPE: u8 = 31;
+const HOST: u8 = 38;
+pub(super) const JSON: &str = "application/json";
 
 #[test]
 fn who_resets_each_request_at_once_is_shown_out_and_hurts_nobody() {
@@ -94,9 +123,7 @@ fn requests_of_one_connection_are_bounded() {
     let web = usual();
     let mut connection = Connection::new(&web);
     // Each waits for its body; without a media type that is taken, it would be answered at once.
-    let mut post = fields(POST, "/api/v1/session");
-    post.extend([0x0f, CONTENT_TYPE - 0x0f, u8::try_from(JSON.len()).unwrap()]);
-    post.extend(JSON.as_bytes());
+    let post = with_field(fields(POST, "/api/v1/session"), CONTENT_TYPE, JSON);
     let last = 2 * STREAMS_MAX + 1;
     (0..=STREAMS_MAX).for_each(|number| connection.send(HEADERS, END_HEADERS, 2 * number + 1, &post).unwrap());
     let refused = std::iter::from_fn(|| connection.next()).find(|frame| frame.kind == RST_STREAM).unwrap();
@@ -117,4 +144,47 @@ fn headers_without_end_are_not_collected() {
     let told = std::iter::from_fn(|| connection.next()).any(|frame| frame.kind == GOAWAY);
     assert!(is_over || told, "all of that is taken");
     assert_eq!(web.get("/healthz").status, 200);
+}
+
+/// The code of the problem that a request for this is answered with, by HTTP/2; nothing when it is done.
+fn told(web: &Fixture, block: &[u8]) -> String {
+    let mut connection = Connection::new(web);
+    connection.send(HEADERS, END_STREAM | END_HEADERS, 1, block).unwrap();
+    let frame = std::iter::from_fn(|| connection.next()).find(|frame| matches!(frame.kind, DATA | RST_STREAM | GOAWAY));
+    let frame = frame.expect("an answer");
+    if frame.kind != DATA {
+        return "broken off".into();
+    }
+    let body: Value = serde_json::from_slice(&frame.payload).unwrap_or_default();
+    body["code"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_page_elsewhere_reaches_nothing_by_http_2() {
+    let web = usual();
+    for authority in ["localhost", "LocalHost:80", "127.0.0.1:1", "[::1]:1", "box", "Box:5674"] {
+        assert_eq!(told(&web, &fields_for(authority, GET, "/healthz")), "", "{authority}");
+    }
+    for authority in [
+        "evil.example",
+        "box.evil.example",
+        "127.0.0.1.evil.example:80",
+        "localhost.",
+        "localhost@evil.example",
+        "evil.example@box",
+        "2130706433",
+        "0x7f.1",
+        "127.1",
+    ] {
+        let code = told(&web, &fields_for(authority, GET, "/healthz"));
+        assert!(matches!(&*code, "host-unknown" | "broken off"), "{authority}: {code:?}");
+    }
+    assert_eq!(told(&web, &fields_for("evil.example", GET, "/healthz")), "host-unknown");
+    let two = |authority: &str, host: &str| told(&web, &with_field(fields_for(authority, GET, "/healthz"), HOST, host));
+    assert_eq!(two("box", "box"), "");
+    for (authority, host) in [("box", "evil.example"), ("evil.example", "box"), ("box", "box:80")] {
+        let code = two(authority, host);
+        assert!(matches!(&*code, "request-invalid" | "broken off"), "{authority}, {host}: {code:?}");
+    }
+    assert_eq!(web.asked(), []);
 }

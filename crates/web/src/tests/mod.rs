@@ -10,6 +10,7 @@ mod odd;
 mod renewal;
 pub(crate) mod requests;
 mod resources;
+mod slow;
 mod standing;
 mod streams;
 mod strictness;
@@ -20,11 +21,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use std::{env, process};
 
 use sanwire_server::{Asker, Request, Response};
 use serde_json::Value;
 
+use crate::limits::Times;
 use crate::{Desk, Web, WebAddress, WebConfig};
 
 /// A desk that keeps what it was asked.
@@ -101,6 +104,12 @@ impl Reply {
 }
 
 pub(super) fn fixture(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Fixture {
+    // On a busy host, what a test does between the head of a request and its body takes its time.
+    fixture_with(Times { body: Duration::from_secs(120), ..Times::default() }, answer)
+}
+
+/// The same, where clients may take so long.
+pub(super) fn fixture_with(times: Times, answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Fixture {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("sanwire-web-{}-{}.sock", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let desk = Arc::new(FakeDesk::new(answer));
@@ -109,7 +118,7 @@ pub(super) fn fixture(answer: impl Fn(&Request) -> Response + Send + Sync + 'sta
     let addresses = vec!["127.0.0.1:0".parse().unwrap(), WebAddress::Unix(socket)];
     let config =
         WebConfig { addresses, hosts: vec!["Box".into()], accounts_file: Some(accounts_file), ..WebConfig::default() };
-    let web = Web::start(&config, desk.clone()).unwrap();
+    let web = Web::start_with(&config, desk.clone(), times).unwrap();
     Fixture { desk, web }
 }
 
@@ -157,8 +166,12 @@ pub(super) fn request(method: &str, path: &str, headers: &str, body: &str) -> St
     format!("{method} {path} HTTP/1.1\r\n{host}{headers}{content}{content_type}Connection: close\r\n\r\n{body}")
 }
 
-pub(super) fn exchange(mut stream: impl Read + Write, request: &str) -> Reply {
-    stream.write_all(request.as_bytes()).unwrap();
+pub(super) fn exchange(stream: impl Read + Write, request: &str) -> Reply {
+    exchange_bytes(stream, request.as_bytes())
+}
+
+pub(super) fn exchange_bytes(mut stream: impl Read + Write, request: &[u8]) -> Reply {
+    stream.write_all(request).unwrap();
     let mut text = Vec::new();
     // One that is refused before it is read whole may break off.
     let _ = stream.read_to_end(&mut text);

@@ -1,9 +1,10 @@
 //! Requests as no program makes them: each is refused with a code, and the next one is answered.
 
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 
 use super::requests::usual;
-use super::{exchange, request};
+use super::{exchange, exchange_bytes, request};
 
 #[test]
 fn methods_that_are_none_of_a_resource_are_refused() {
@@ -65,9 +66,44 @@ fn bodies_in_other_encodings_are_refused() {
         assert_eq!(typed(content_type, body), (415, "content-type-unsupported".into()), "{content_type}");
     }
     assert_eq!(typed("application/json", "\u{feff}{}"), (400, "request-invalid".into()));
+    assert_eq!(typed("application/json; charset=utf-8", body), (201, String::new()));
+    web.desk.asked.lock().unwrap().clear();
+    for charset in ["utf-16", "iso-8859-1", "\"utf-7\""] {
+        let content_type = format!("application/json; a=b;Charset={charset}");
+        assert_eq!(typed(&content_type, body), (415, "content-type-unsupported".into()), "{charset}");
+    }
     let utf16: String = body.chars().flat_map(|letter| [letter, '\0']).collect();
-    assert_eq!(typed("application/json; charset=utf-16", &utf16), (400, "request-invalid".into()));
+    assert_eq!(typed("application/json", &utf16), (400, "request-invalid".into()));
     assert_eq!(web.asked(), []);
+}
+
+#[test]
+fn bodies_that_are_packed_are_not_unpacked() {
+    let web = usual();
+    // 64 KiB that would be 64 MiB; gzip's, and what only says that it is.
+    let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0; 4096]].concat();
+    let post = |coding: &str, body: &[u8]| {
+        let head = format!(
+            "POST /api/v1/volumes HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{coding}\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        exchange_bytes(UnixStream::connect(web.socket()).unwrap(), &[head.as_bytes(), body].concat()).code()
+    };
+    let plain = br#"{"name":"n","store":"ram:1M"}"#;
+    for coding in ["gzip", "deflate", "br", "zstd", "x-odd", "identity, gzip"] {
+        let coding = format!("Content-Encoding: {coding}\r\n");
+        for body in [&bomb[..], plain] {
+            assert_eq!(post(&coding, body), (415, "content-type-unsupported".into()), "{coding}");
+        }
+    }
+    assert_eq!(post("", &bomb), (400, "request-invalid".into()));
+    let latin: &[u8] = b"{\"name\":\"\xfc\",\"store\":\"ram:1M\"}";
+    for body in [latin, b"{\"name\":\"\xed\xa0\x80\"}", b"{\"name\":\"\\ud800\"}", b"{\"name\":\"\xc0\xaf\"}", b"\0"] {
+        assert_eq!(post("", body), (400, "request-invalid".into()), "{body:?}");
+    }
+    assert_eq!(web.asked(), []);
+    assert_eq!(post("Content-Encoding: identity\r\n", plain).0, 201);
 }
 
 #[test]

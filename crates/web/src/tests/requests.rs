@@ -159,6 +159,14 @@ fn a_page_elsewhere_reaches_nothing() {
         assert_eq!(ask(&format!("Host: {host}\r\n")).code(), (421, "host-unknown".into()), "{host}");
     }
     assert_eq!(ask("Host:\r\n").status, 400);
+    let two = ask("Host: box\r\nHost: evil.example\r\n");
+    assert_eq!(two.code(), (400, "request-invalid".into()), "the other one would count for somebody else");
+    let by = |url: &str, host: &str| web.ask_by_tcp("GET", url, &format!("Host: {host}\r\n"), "");
+    assert_eq!(by("http://box/healthz", "box").status, 200);
+    assert_eq!(by("http://evil.example/healthz", "evil.example").code(), (421, "host-unknown".into()));
+    for (url, host) in [("http://evil.example/healthz", "box"), ("http://box/healthz", "evil.example")] {
+        assert_eq!(by(url, host).code(), (400, "request-invalid".into()), "{url}, {host}");
+    }
     assert_eq!(ask("Host: box\r\nOrigin: http://box\r\nSec-Fetch-Site: same-origin\r\n").status, 200);
     for headers in ["Origin: http://evil.example", "Origin: null", "Origin: http://box:1", "Sec-Fetch-Site: cross-site"]
     {

@@ -1,6 +1,6 @@
 //! Which request each change of content leads to, and what lists of it look like.
 
-use sanwire_server::{Answer, AuditLines, AuditQuery, AuditResult, Request, Response};
+use sanwire_server::{Answer, AuditLines, AuditQuery, AuditResult, PortState, Request, Response};
 use serde_json::json;
 
 use super::{Fixture, fixture};
@@ -99,6 +99,54 @@ fn a_change_of_a_volume_may_be_only_told() {
                 force: false,
             },
         ),
+        (
+            "PATCH",
+            "/volumes/v0?dry-run=true",
+            r#"{"protected":true}"#,
+            Request::SetVolume { name: "v0".into(), security: None, protected: Some(true) },
+        ),
+        (
+            "POST",
+            "/volumes/v0/eject?force=true&dry-run=true",
+            "",
+            Request::EjectVolume { name: "v0".into(), force: true },
+        ),
+        (
+            "POST",
+            "/volumes/v0/load?dry-run=true",
+            r#"{"store":"file:/a"}"#,
+            Request::LoadVolume { name: "v0".into(), store: Some("file:/a".into()) },
+        ),
+        (
+            "PUT",
+            "/volumes/n?dry-run=true",
+            r#"{"pool":"fast","size":"1M"}"#,
+            Request::AddVolume { volume: "n=pool:fast,size=1048576".into(), target: None, renew: false, adopt: false },
+        ),
+        ("POST", "/volumes/v0/scrub?dry-run=true", "", Request::ScrubVolume { name: "v0".into() }),
+        (
+            "PUT",
+            "/volumes/v0/members/2?dry-run=true",
+            r#"{"store":"ram:1M"}"#,
+            Request::ReplaceMember { name: "v0".into(), member: 2, store: "ram:1M".into() },
+        ),
+        ("DELETE", "/pools/fast?dry-run=true", "", Request::ForgetPool { name: "fast".into() }),
+        ("DELETE", "/sessions/1f?dry-run=true", "", Request::DropSession { session: "1f".into() }),
+        ("POST", "/clients/a/drop?dry-run=true", "", Request::DropClient { client: "a".into() }),
+        ("POST", "/clients/a/pause?dry-run=true", "", Request::PauseClient { client: "a".into() }),
+        ("POST", "/clients/a/resume?dry-run=true", "", Request::ResumeClient { client: "a".into() }),
+        (
+            "PUT",
+            "/groups/1?dry-run=true",
+            r#"{"state":"standby"}"#,
+            Request::SetAccessState { group: 1, state: PortState::Standby, target: None },
+        ),
+        (
+            "PUT",
+            "/targets/iqn.2026-11.x:a/groups/1?dry-run=true",
+            r#"{"state":"standby"}"#,
+            Request::SetAccessState { group: 1, state: PortState::Standby, target: Some("iqn.2026-11.x:a".into()) },
+        ),
     ] {
         let told = web.ask(method, &format!("/api/v1{path}"), "", body);
         assert_eq!((told.status, told.header("location")), (200, None), "{method} {path}");
@@ -160,6 +208,14 @@ fn each_change_of_content_is_a_request() {
                 adopt: false,
             },
         ),
+        ("POST", "/volumes/v0/scrub", "", 200, Request::ScrubVolume { name: "v0".into() }),
+        (
+            "PUT",
+            "/volumes/v0/members/2",
+            r#"{"store":"file:/b"}"#,
+            200,
+            Request::ReplaceMember { name: "v0".into(), member: 2, store: "file:/b".into() },
+        ),
         ("DELETE", "/sessions/1f", "", 200, Request::DropSession { session: "1f".into() }),
         ("DELETE", "/volumes/v0", "", 200, Request::RemoveVolume { name: "v0".into(), force: false }),
         (
@@ -218,4 +274,51 @@ fn the_audit_log_is_read_by_cursor_and_filters() {
     for query in ["limit=0", "limit=513", "result=odd", "from=tomorrow", &format!("who={}", "x".repeat(300))] {
         assert_eq!(web.get(&format!("/api/v1/audit?{query}")).code(), (400, "request-invalid".into()), "{query}");
     }
+}
+
+#[test]
+fn links_reservations_and_the_configuration_are_told() {
+    let web = fixture(|request| {
+        Response::Done(match request {
+            Request::Links => serde_json::from_value(json!({ "links": [{
+                "link": "iscsi:127.0.0.1:3260", "wire": "iscsi", "up": true, "receive_path": null, "connections": 3,
+                "received_bytes": 1, "sent_bytes": 2, "received_packets": 0, "sent_packets": 0,
+                "kernel_dropped_packets": 0, "unsent_packets": 0, "filtered_packets": 0,
+            }] }))
+            .unwrap(),
+            Request::Reservations { name } => serde_json::from_value(json!({ "reservations": {
+                "volume": name, "type": "exclusive-access", "generation": 4, "persistent": false, "reserved_by": null,
+                "registrants": [{ "initiator": "client a", "target_port": null, "key": "2a", "holder": true }],
+            } }))
+            .unwrap(),
+            Request::Configuration => serde_json::from_value(json!({ "configuration": {
+                "revision": 9, "wires": [], "security": "none", "allow": ["any"], "has_password": true, "pools": [],
+                "volumes": [], "targets": [], "clients": [], "deviations": [],
+            } }))
+            .unwrap(),
+            request => return super::requests::answer(request),
+        })
+    });
+    let links = web.get("/api/v1/links?limit=1").json();
+    assert_eq!((&links["items"][0]["link"], &links["total"]), (&json!("iscsi:127.0.0.1:3260"), &json!(1)));
+    let reservations = web.get("/api/v1/volumes/a%20b/reservations").json();
+    assert_eq!((&reservations["volume"], &reservations["registrants"][0]["key"]), (&json!("a b"), &json!("2a")));
+    let configuration = web.get("/api/v1/server/configuration");
+    assert_eq!(
+        (configuration.header("etag"), configuration.json()["has_password"].clone()),
+        (Some("\"9\""), json!(true))
+    );
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/server/configuration", "", "").status, 401);
+}
+
+#[test]
+fn who_replaces_a_member_is_an_administrator() {
+    let web = with_pool();
+    let made = web.ask("POST", "/api/v1/tokens", "", r#"{"name":"o","role":"operator"}"#).json();
+    let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
+    let ask = |method: &str, path: &str, body: &str| web.ask_by_tcp(method, path, &token, body).status;
+    assert_eq!(ask("PUT", "/api/v1/volumes/v0/members/1", r#"{"store":"ram:1M"}"#), 403);
+    assert_eq!(ask("PUT", "/api/v1/volumes/v0/members/1?dry-run=true", r#"{"store":"ram:1M"}"#), 403);
+    assert_eq!(ask("DELETE", "/api/v1/pools/fast?dry-run=true", ""), 403);
+    assert_eq!(ask("POST", "/api/v1/volumes/v0/scrub", ""), 200);
 }

@@ -107,3 +107,16 @@ fn what_a_listener_has_missed_is_a_gap() {
     let mut lines = listen(&web, "/api/v1/events?since=9:1", "");
     assert_eq!(next(&mut lines), ("gap".into(), "1:3".into()));
 }
+
+#[test]
+fn a_stream_that_follows_nothing_ends_with_what_has_happened() {
+    let (web, log) = with_log();
+    (0..2).for_each(|_| log.note());
+    let told = web.get("/api/v1/events?follow=false");
+    assert_eq!((told.status, told.header("content-type")), (200, Some("text/event-stream")));
+    let numbers: Vec<&str> = told.body.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert_eq!(numbers, ["1:1", "1:2"]);
+    let rest = web.get("/api/v1/events?follow=false&since=1:2");
+    assert!(!rest.body.contains("id:"), "{rest:?}");
+    assert_eq!(web.get("/api/v1/events?follow=maybe").code(), (400, "request-invalid".into()));
+}

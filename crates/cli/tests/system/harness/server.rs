@@ -82,6 +82,19 @@ impl Server {
         Server::start_by(command, scratch, wires, volumes, options)
     }
 
+    /// The same for who may do nothing on this host but in the directory of the test, as far as the test may choose that.
+    pub fn start_as_nobody(scratch: &super::Scratch, wires: &[&str], volumes: &[&str], options: &[String]) -> Server {
+        /// Nobody's number everywhere.
+        const NOBODY: u32 = 65534;
+        let mut command = Command::new("setpriv");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(scratch.directory(), Some(NOBODY), Some(NOBODY)).expect("the directory");
+            command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"]);
+        }
+        command.args(["--no-new-privs", env!("CARGO_BIN_EXE_sanwire")]);
+        Server::start_by(command, scratch, wires, volumes, options)
+    }
+
     /// Serves volumes on a wire of this host, with a limit by `ulimit`.
     pub fn start_limited(scratch: &super::Scratch, limit: &str, wire: &str, volumes: &[&str]) -> Server {
         let mut command = Command::new("sh");

@@ -1,0 +1,226 @@
+//! Crowds before the sockets of a real server: what they hold is bounded, and nobody else waits for them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::num::NonZero;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::exchange;
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, cpu_time, port};
+use crate::manage::ctl_ok;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// So long nobody waits who is served beside a crowd. A busy machine takes its time, too; what is to be found here waits for much longer.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Who comes from so many addresses of this host counts as so many networks.
+const NETWORKS: u8 = 16;
+
+/// A server with its API.
+struct Api {
+    server: Server,
+    scratch: Scratch,
+    http: u16,
+    iscsi: u16,
+}
+
+impl Api {
+    fn start() -> Api {
+        let (scratch, http, iscsi) = (Scratch::new(), port(), port());
+        let options = [
+            "--http".to_owned(),
+            format!("127.0.0.1:{http}"),
+            "--http".to_owned(),
+            format!("unix:{}", scratch.text("http.sock")),
+            "--control".to_owned(),
+            scratch.text("control.sock"),
+        ];
+        let server = Server::start_on(&scratch, &[&format!("iscsi:127.0.0.1:{iscsi}")], &["disk=ram:8M"], &options);
+        Api { server, scratch, http, iscsi }
+    }
+
+    /// A connection from one of the networks.
+    fn from(&self, network: u8) -> TcpStream {
+        let own = SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, network), 0);
+        let descriptor = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&descriptor, &own).expect("an address of this host");
+        connect(&descriptor, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.http)).expect("a connection");
+        let stream = TcpStream::from(descriptor);
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a time");
+        stream
+    }
+
+    fn as_root(&self, method: &str, path: &str, body: &str) -> super::Reply {
+        let stream = UnixStream::connect(self.scratch.path("http.sock")).expect("the socket");
+        exchange(stream, method, path, "", body)
+    }
+
+    /// The header of a new token.
+    fn token(&self, name: &str) -> String {
+        let body = format!(r#"{{"name":"{name}","role":"viewer"}}"#);
+        let made = self.as_root("POST", "/api/v1/tokens", &body).json();
+        format!("Authorization: Bearer {}\r\n", made["token"].as_str().expect("a token"))
+    }
+
+    /// Everybody else is served soon: by each of its sockets.
+    #[track_caller]
+    fn serves_others(&self, token: &str) {
+        let served = |what: &str, serve: &dyn Fn()| {
+            let begun = Instant::now();
+            serve();
+            assert!(begun.elapsed() < SOON, "{what} has waited for {:?}", begun.elapsed());
+        };
+        served("who asks by TCP", &|| {
+            assert_eq!(exchange(self.from(200), "GET", "/api/v1/volumes", token, "").0, 200);
+        });
+        served("root by HTTP", &|| assert_eq!(self.as_root("GET", "/api/v1/volumes", "").0, 200));
+        served("root by ctl", &|| assert!(ctl_ok(&self.scratch.path("control.sock"), &["status"]).contains("disk")));
+        served("an initiator", &|| {
+            let address = format!("127.0.0.1:{}", self.iscsi);
+            let mut initiator =
+                Initiator::log_in(&address, "iqn.2026-11.org.example:host", &format!("{AUTHORITY}:disk"), 1)
+                    .expect("a session");
+            initiator.good(&[0; 6], &[], 0);
+        });
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.server.pid())).expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+}
+
+/// As many descriptors as this process may have.
+fn raise_descriptors() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("more descriptors");
+}
+
+#[test]
+fn of_a_thousand_listeners_by_tcp_some_are_told_and_nobody_waits_for_them() {
+    const WANTED: usize = 1000;
+    const TOLD: usize = 64;
+    raise_descriptors();
+    let mut api = Api::start();
+    let tokens: Vec<String> = (0..8).map(|number| api.token(&format!("t{number}"))).collect();
+    let before = api.memory_bytes();
+    let (mut listeners, mut refused) = (Vec::new(), 0);
+    for (number, network) in (0..WANTED).zip((1..=NETWORKS).cycle()) {
+        let mut stream = api.from(network);
+        let token = &tokens[number % tokens.len()];
+        let text = format!("GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n{token}Connection: close\r\n\r\n");
+        stream.write_all(text.as_bytes()).expect("asked");
+        let mut lines = BufReader::new(stream).lines().map(|line| line.expect("an answer"));
+        match &*lines.next().expect("an answer") {
+            "HTTP/1.1 200 OK" => listeners.push(lines),
+            "HTTP/1.1 503 Service Unavailable" => {
+                assert!(
+                    lines.find(|line| line.starts_with('{')).is_some_and(|body| body.contains("listeners-too-many"))
+                );
+                refused += 1;
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!((listeners.len(), refused), (TOLD, WANTED - TOLD));
+    // Those that were refused go, and others come who only connect.
+    let idle: Vec<TcpStream> = (0..WANTED).zip((1..=NETWORKS).cycle()).map(|(_, network)| api.from(network)).collect();
+    let grown = api.memory_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "they hold {grown} bytes");
+    drop(idle);
+    api.serves_others(&tokens[0]);
+    assert_eq!(api.as_root("PATCH", "/api/v1/volumes/disk", r#"{"protected":true}"#).0, 200);
+    assert_eq!(api.as_root("DELETE", "/api/v1/volumes/disk", "").0, 200);
+    for mut listener in listeners {
+        assert!(listener.any(|line| line == "event: volume-removed"), "it is not told");
+    }
+    assert!(api.server.stop().success());
+}
+
+/// The status of a log-in; none when the storm is over before there is one.
+fn log_in(mut stream: TcpStream, body: &str, is_over: &AtomicBool) -> Option<u16> {
+    let head =
+        "POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n";
+    let text = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(text.as_bytes()).expect("asked");
+    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a time");
+    let (mut told, mut piece) = (Vec::new(), [0; 512]);
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => told.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+            Err(_) if is_over.load(Ordering::Relaxed) => return None,
+            Err(_) => {}
+        }
+    }
+    String::from_utf8_lossy(&told).split(' ').nth(1).and_then(|status| status.parse().ok())
+}
+
+#[test]
+fn a_storm_of_log_ins_from_many_networks_leaves_processors_and_places_to_others() {
+    let mut api = Api::start();
+    let token = api.token("t");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for network in 1..=40 {
+            let (api, is_over) = (&api, &is_over);
+            scope.spawn(move || {
+                // Each as somebody else: no quota of a user ends it.
+                for number in 0.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let body = format!(r#"{{"name":"u{network}-{number}","password":"a wrong one!"}}"#);
+                    let told = log_in(api.from(network), &body, is_over);
+                    assert!(matches!(told, None | Some(401 | 429 | 503)), "{told:?}");
+                }
+            });
+        }
+        let (begun, used) = (Instant::now(), cpu_time(api.server.pid()));
+        while begun.elapsed() < Duration::from_secs(3) {
+            api.serves_others(&token);
+        }
+        let (took, used) = (begun.elapsed(), cpu_time(api.server.pid()) - used);
+        is_over.store(true, Ordering::Relaxed);
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        // With one there is none to be left.
+        let most = took.mul_f64((processors.max(2) as f64 - 0.4).min(2.6));
+        assert!(used < most, "{used:?} of {processors} processors in {took:?}");
+    });
+    assert!(api.server.stop().success());
+}
+
+#[test]
+fn nobody_waits_for_those_who_connect_and_are_silent() {
+    let mut api = Api::start();
+    let token = api.token("t");
+    let (http, control) = (api.scratch.path("http.sock"), api.scratch.path("control.sock"));
+    let iscsi = || TcpStream::connect((Ipv4Addr::LOCALHOST, api.iscsi)).expect("the portal");
+    let mut silent: Vec<Box<dyn Write>> = Vec::new();
+    for (number, network) in (0..64).zip((1..=NETWORKS).cycle()) {
+        let unix = |path| UnixStream::connect(path).expect("a socket");
+        let all: [Box<dyn Write>; 4] =
+            [Box::new(api.from(network)), Box::new(unix(&http)), Box::new(unix(&control)), Box::new(iscsi())];
+        let begun: [&[u8]; 4] = [b"POST /api/v1/se", b"GET / HTTP/1.1\r\nHost", b"{\"do\":", &[0x43, 0x87, 0, 0]];
+        for (mut stream, begun) in all.into_iter().zip(begun) {
+            // Every other one says nothing at all. The oldest ones may have had to go.
+            if number % 2 == 0 {
+                let _ = stream.write_all(begun);
+            }
+            silent.push(stream);
+        }
+    }
+    (0..4).for_each(|_| api.serves_others(&token));
+    drop(silent);
+    assert!(api.server.stop().success());
+}

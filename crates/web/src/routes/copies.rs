@@ -1,0 +1,73 @@
+//! The copies of volumes that have several: arrays.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use sanwire_server::{JobStatus, Request};
+use serde::Deserialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Changed, DryRunQuery, Made, rehearsed};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::extract::{Json, Path, Query};
+use crate::management::Terms;
+use crate::problem::Problem;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(scrub_volume)).routes(routes!(replace_member))
+}
+
+/// What is to be a member.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewMember {
+    /// Its store, as that of a volume: empty, and long enough.
+    store: String,
+}
+
+/// Compare the copies of an array
+///
+/// What differs is made the same, beside all else that is done with the volume. It takes long: it goes on as a job.
+#[utoipa::path(post, path = "/volumes/{volume}/scrub", tag = "volumes",
+    params(
+        ("volume" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
+        DryRunQuery,
+    ),
+    responses((status = 200, description = "They were compared.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn scrub_volume(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
+) -> Result<Made, Problem> {
+    app.change(&caller, rehearsed(Request::ScrubVolume { name }, dry_run), terms).await.map(Made::changed)
+}
+
+/// Have another store take the place of a member of an array
+///
+/// The member is gone: one that is there is not replaced. What the new one lacks is copied afterwards. It takes the role administrator: it
+/// may name a path of the host.
+#[utoipa::path(put, path = "/volumes/{volume}/members/{member}", tag = "volumes", request_body = NewMember,
+    params(
+        ("volume" = String, Path, description = "Its name."),
+        ("member" = u16, Path, minimum = 1, maximum = 65535, description = "Which member, from 1 on."),
+        ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
+        DryRunQuery,
+    ),
+    responses((status = 200, description = "It is a member.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn replace_member(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path((name, member)): Path<(String, u16)>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
+    Json(NewMember { store }): Json<NewMember>,
+) -> Result<Made, Problem> {
+    let request = Request::ReplaceMember { name, member: usize::from(member), store };
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+}

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::SystemTime;
 
 use sanwire_core::Lun;
 use sanwire_scsi::IscsiName;
@@ -12,6 +11,7 @@ use sanwire_store::VolumeSpec;
 use super::busy::Busy;
 use super::deviations::deviations;
 use super::metrics::RequestCounts;
+use super::run_status::Beginning;
 use super::store_texts::StoreTexts;
 use super::{Answer, AuditLog, Follower, ManageError, Manager, Source, WebLinks};
 use crate::config::{ServerConfig, VolumeConfig};
@@ -110,7 +110,7 @@ impl Manager {
             requests: RequestCounts::default(),
             web_links: WebLinks::default(),
             follower: Follower::default(),
-            began: SystemTime::now(),
+            began: Beginning::now(),
             paused: BTreeSet::new(),
             stuck: BTreeMap::new(),
         };

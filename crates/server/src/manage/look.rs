@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use sanwire_store::VolumeSpec;
 
 use super::deviations::deviations;
 use super::keeping::SharedRecord;
+use super::run_status::Beginning;
 use super::store_texts::StoreTexts;
 use super::{Collections, GroupStatus, Manager, MissingStatus, Request, RunStatus, Status, TargetStatus, VolumeStatus};
 use crate::config::Origin;
@@ -20,7 +20,7 @@ use crate::server::View;
 pub(super) struct Looker {
     view: View,
     name: String,
-    began: SystemTime,
+    began: Beginning,
     stores: StoreTexts,
     /// That of the server, when what is here was gathered: who sees something newer beside it takes it for older than it is.
     revision: u64,

@@ -59,7 +59,7 @@ impl Manager {
         families.extend(self.of_clients(counted));
         families.extend(of_quotas(&self.quotas(counted)));
         families.push(self.requests.family());
-        families.extend(of_process(self.began));
+        families.extend(of_process(self.began.at));
         families
     }
 

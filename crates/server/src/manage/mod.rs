@@ -50,7 +50,7 @@ mod wrong_request;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use sanwire_core::text::shortened;
 use sanwire_core::{Lun, Protection};
@@ -84,6 +84,7 @@ pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
     RemoteStatistics, Response, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
 };
+use self::run_status::Beginning;
 pub use self::run_status::RunStatus;
 use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;
@@ -130,7 +131,7 @@ pub struct Manager {
     web_links: WebLinks,
     follower: Follower,
     /// When it began.
-    began: SystemTime,
+    began: Beginning,
     /// Whose commands wait, as the shards call them.
     paused: BTreeSet<String>,
     /// Volumes whose content is neither the one nor the other, so that nothing is written to them.

@@ -1,7 +1,7 @@
 //! What runs, since when, and how.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,13 +21,26 @@ pub struct RunStatus {
     pub receive_paths: BTreeMap<String, String>,
 }
 
+/// When a run began: by the wall clock, which may jump, and by the clock that measures how long something takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    pub(super) at: SystemTime,
+    since: Instant,
+}
+
+impl Beginning {
+    pub(super) fn now() -> Self {
+        Beginning { at: SystemTime::now(), since: Instant::now() }
+    }
+}
+
 impl RunStatus {
     /// Of this program.
-    pub(super) fn of(began: SystemTime, receive_paths: BTreeMap<String, String>) -> Self {
+    pub(super) fn of(began: Beginning, receive_paths: BTreeMap<String, String>) -> Self {
         RunStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: written_seconds(began),
-            uptime_seconds: began.elapsed().unwrap_or_default().as_secs(),
+            started: written_seconds(began.at),
+            uptime_seconds: began.since.elapsed().as_secs(),
             receive_paths,
         }
     }

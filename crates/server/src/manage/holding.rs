@@ -76,11 +76,50 @@ pub(super) fn within<T: Send + 'static>(
 ) -> Option<T> {
     let (sender, done) = mpsc::sync_channel(0);
     let work = move || {
-        // Whoever has given up does not take it.
-        if let Err(mpsc::SendError(result)) = sender.send(work()) {
+        // Whoever has given up does not take it. Who takes it has what was for `late` too: nothing is held any more for that.
+        if let Err(mpsc::SendError((result, late))) = sender.send((work(), late)) {
             late(result);
         }
     };
     thread::Builder::new().name("content".into()).spawn(work).ok()?;
-    done.recv_timeout(patience).ok()
+    done.recv_timeout(patience).ok().map(|(result, _)| result)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// What takes its time to be let go.
+    struct Slow(Arc<AtomicBool>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            thread::sleep(Duration::from_millis(20));
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn nothing_is_held_any_more_when_what_was_waited_for_is_told() {
+        let is_let_go = Arc::new(AtomicBool::new(false));
+        let held = Slow(Arc::clone(&is_let_go));
+        let done = within(Duration::from_secs(60), || 7, move |_| drop(held));
+        assert_eq!((done, is_let_go.load(Ordering::Relaxed)), (Some(7), true));
+    }
+
+    #[test]
+    fn what_is_late_is_told_of_and_held_until_then() {
+        let (sender, told) = mpsc::channel();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let done = within(
+            Duration::from_millis(1),
+            move || waits.recv().is_ok(),
+            move |is_well| sender.send(is_well).unwrap(),
+        );
+        assert_eq!(done, None);
+        go_on.send(()).unwrap();
+        assert!(told.recv_timeout(Duration::from_secs(60)).unwrap());
+    }
 }

@@ -58,9 +58,10 @@ pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u1
     let room = opening.pools.take_room(&volume.spec)?;
     let record = record(&volume.spec, opening.state);
     let is_first = record.as_ref().is_some_and(|record| matches!(record.load(), Ok(None)));
-    let record = record.filter(|_| opening.acceptance != Acceptance::Known);
     let fresh = random()?;
     let former = record.and_then(|record| Former::of(&volume.spec, &record, fresh));
+    // One that is the same volume has nothing to be put back, unless its file is made now.
+    let former = former.filter(|former| opening.acceptance != Acceptance::Known || is_first && former.is_missing());
     match open_unit(volume, opening, slot, fresh) {
         Ok(unit) => {
             let length_bytes = unit.store().geometry().length_bytes;

@@ -215,6 +215,15 @@ impl Pools {
         self.take_room_of(spec, spec.size_bytes().unwrap_or(0))
     }
 
+    /// A volume that was opened is not served after all: where its file was made for that, and is gone again, it has no room.
+    pub(crate) fn give_up_room(&self, spec: &VolumeSpec) {
+        if let Some(pool) = self.of_own(spec)
+            && matches!(pool.path_of(&spec.name).try_exists(), Ok(false))
+        {
+            pool.lengths().set(&spec.name, None);
+        }
+    }
+
     /// The content of a volume of a pool is neither deleted nor rolled back from now on, or can be again.
     ///
     /// # Errors

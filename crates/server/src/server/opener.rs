@@ -51,5 +51,6 @@ impl VolumeOpener {
     /// What is known of a volume that was opened just now, and is closed and not served after all, is what was known before.
     pub(crate) fn forget_opening(&self, spec: &VolumeSpec, is_first: bool, former: Option<&Former>) {
         forget_opening(spec, self.state.as_deref(), is_first, former);
+        self.pools.give_up_room(spec);
     }
 }

@@ -37,6 +37,11 @@ impl Former {
         Some(Former { known: record.load().ok()?, file, fresh })
     }
 
+    /// Whether it had no file.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self.file, FormerFile::Missing)
+    }
+
     /// As if the volume had not been opened. It is not open any more, and nothing was written to it.
     pub(super) fn put_back(&self, spec: &VolumeSpec, record: &Record) -> io::Result<()> {
         let path = match spec.store.backing.place() {
@@ -65,7 +70,7 @@ impl Former {
     }
 
     fn is_in_the_way(&self, path: Option<&Path>) -> bool {
-        matches!(self.file, FormerFile::Missing) && path.is_some_and(|path| !matches!(path.try_exists(), Ok(false)))
+        self.is_missing() && path.is_some_and(|path| !matches!(path.try_exists(), Ok(false)))
     }
 }
 

@@ -73,18 +73,22 @@ pub(crate) fn hexadecimal(key: &[u8; KEY_BYTES]) -> String {
 fn read(path: &Path, file: File) -> anyhow::Result<[u8; KEY_BYTES]> {
     let shown = path.display();
     let unreadable = |error| misuse(format!("cannot read the key file {shown}: {error}"));
-    let mode = file.metadata().map_err(unreadable)?.mode();
+    let metadata = file.metadata().map_err(unreadable)?;
+    if metadata.is_dir() {
+        return Err(misuse(format!("{shown} is a directory, and no key file: move it away to have one made")));
+    }
+    let mode = metadata.mode();
     if mode & 0o077 != 0 && !is_credential(path) {
         return Err(misuse(format!(
             "others can read the key file {shown} (mode {:o}): chmod 600 {shown}",
             mode & 0o777
         )));
     }
-    let mut text = String::new();
-    file.take(256).read_to_string(&mut text).map_err(unreadable)?;
-    parse(text.trim()).ok_or_else(|| {
+    let mut text = Vec::new();
+    file.take(256).read_to_end(&mut text).map_err(unreadable)?;
+    parse(String::from_utf8_lossy(&text).trim()).ok_or_else(|| {
         misuse(format!(
-            "{shown} is no key file: it should hold {} hexadecimal digits; remove it to have one made",
+            "{shown} is no key file: it should hold {} hexadecimal digits; put back a copy, or remove it to have another one made",
             2 * KEY_BYTES
         ))
     })

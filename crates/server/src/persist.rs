@@ -54,6 +54,15 @@ pub(crate) fn remove_unfinished(path: &Path) {
     let _ = fs::remove_file(beside(path));
 }
 
+/// Copies a file that cannot be understood to `PATH.damaged`, as far as that can be done, before another one takes its place; gives where it
+/// is.
+pub(crate) fn copy_aside(path: &Path) -> Option<PathBuf> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".damaged");
+    let aside = PathBuf::from(aside);
+    fs::copy(path, &aside).ok().map(|_| aside)
+}
+
 /// Where the new content of a file is before it is that file's.
 fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();

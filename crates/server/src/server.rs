@@ -1,5 +1,6 @@
 //! A running server: opened whole or not at all.
 
+mod audit_place;
 mod changes;
 mod grounds;
 mod looking;
@@ -7,6 +8,7 @@ mod opener;
 mod opening;
 mod portals;
 
+use self::audit_place::check_audit_log;
 pub(crate) use self::grounds::Grounds;
 pub(crate) use self::looking::View;
 pub(crate) use self::opener::VolumeOpener;
@@ -41,7 +43,6 @@ use crate::front::{self, FrontParts, LoginService};
 use crate::kept::StateLock;
 use crate::link::LinkPort;
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
-use crate::manage::AuditLog;
 use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
 use crate::messages::{Mailbox, ShardMessage};
 use crate::opener::Opener;
@@ -168,9 +169,7 @@ impl Server {
         let addresses = Addresses::open(&config, &units, &levels)?;
         let disks = Disks::open(&config, &units)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
-        if let Some(path) = &config.audit_log {
-            AuditLog::check(path).map_err(|source| StartError::Audit { path: path.clone(), source })?;
-        }
+        check_audit_log(&config)?;
         let mut wires = config.wires.clone();
         let listeners = listeners(&mut wires)?;
         let portals = wires.iter().filter_map(Wire::portal).collect();

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use self::keeper::{FileTenures, Records, is_there, keep, retire};
 use crate::kept::versioned::{from_json, newer_version, to_json};
 use crate::kept::{Keeps, StateError};
-use crate::persist::{read_file, replace_file};
+use crate::persist::{copy_aside, read_file, replace_file};
 use crate::records::fnv1a_128;
 
 /// Another one after each start of the host: what was in its page cache is gone then, and only then.
@@ -80,6 +80,9 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
     // The volume may have been here before in this run.
     let is_untold = retire(&file);
     let before = load_verifier(&path);
+    if before.is_none() && is_there(&path) {
+        tell_unreadable(&path, volume, "clients are told that what they have not flushed may be lost");
+    }
     // A record that is there and cannot be read may say so.
     let has_failed = is_untold || before.as_ref().map_or_else(|| is_there(&path), |kept| kept.failed);
     // What is not remembered may be true of another run.
@@ -125,7 +128,7 @@ fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16]
             verifier = fresh;
         }
     }
-    let tenure = load_tenure(&file);
+    let tenure = load_tenure(&file, volume);
     let records = Records { tenure: file, verifier: path, boot: boot.to_owned(), mark: now.mark };
     Volatility { verifier, has_failed, tenure, keeper: Some(Arc::new(FileTenures::new(records, TIMEOUT))) }
 }
@@ -185,18 +188,29 @@ fn parse(text: &str) -> Option<[u8; 16]> {
     u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
 }
 
+/// Says what follows from a record that cannot be understood, and sets a copy of it aside before another one takes its place.
+fn tell_unreadable(path: &Path, volume: &Path, what_follows: &str) {
+    let copied = copy_aside(path).map(|copy| format!(" (a copy of it is kept in {})", copy.display()));
+    let (path, volume, copied) = (path.display(), volume.display(), copied.unwrap_or_default());
+    tracing::warn!("{path}, which belongs to the volume in {volume}, cannot be understood{copied}: {what_follows}");
+}
+
 /// What cannot be read may be readable later, and what was removed may be back after a loss of power: it is somebody's, who is nobody,
 /// until it is replaced.
-fn load_tenure(path: &Path) -> Option<Tenure> {
+fn load_tenure(path: &Path, volume: &Path) -> Option<Tenure> {
     let nobody = Tenure { id: [0; 16], writer: [0; 16] };
-    match read_file(path) {
-        Ok(None) => keep(path, None).map_or(Some(nobody), |()| None),
-        Ok(Some(bytes)) => Some(match (bytes.first_chunk(), bytes.last_chunk(), bytes.len()) {
-            (Some(id), Some(writer), 32) => Tenure { id: *id, writer: *writer },
-            _ => nobody,
-        }),
-        Err(_) => Some(nobody),
+    let kept = match read_file(path) {
+        Ok(None) => return keep(path, None).map_or(Some(nobody), |()| None),
+        Ok(Some(bytes)) => match (bytes.first_chunk(), bytes.last_chunk(), bytes.len()) {
+            (Some(id), Some(writer), 32) => Some(Tenure { id: *id, writer: *writer }),
+            _ => None,
+        },
+        Err(_) => None,
+    };
+    if kept.is_none() {
+        tell_unreadable(path, volume, "until it is replaced, no client writes again what it has not flushed");
     }
+    kept.or(Some(nobody))
 }
 
 #[cfg(test)]

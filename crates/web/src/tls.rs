@@ -45,6 +45,14 @@ pub enum CertificateError {
         /// Why.
         reason: String,
     },
+    /// It is the server's own.
+    #[error(
+        "{source}; it is the server's own: put back a copy, or move it away, and another one with another fingerprint is made"
+    )]
+    Own {
+        /// What is wrong with it.
+        source: Box<CertificateError>,
+    },
     /// None can be made.
     #[error("no certificate can be made for the HTTP API in {}: {reason}", path.display())]
     Make {
@@ -100,7 +108,11 @@ impl Tls {
             let path = path.to_owned();
             move |source| CertificateError::Read { part, path, source }
         };
-        let mode = fs::metadata(key).map_err(failed("key", key))?.permissions().mode();
+        let metadata = fs::metadata(key).map_err(failed("key", key))?;
+        if metadata.is_dir() {
+            return Err(failed("key", key)(io::ErrorKind::IsADirectory.into()));
+        }
+        let mode = metadata.permissions().mode();
         if mode & 0o077 != 0 && !is_trusted {
             return Err(CertificateError::Open { path: key.to_owned() });
         }
@@ -115,12 +127,13 @@ impl Tls {
         if !path.exists() {
             made()?;
         }
-        let own = Tls::load(path, path, false)?;
+        let load = || Tls::load(path, path, false).map_err(|error| CertificateError::Own { source: Box::new(error) });
+        let own = load()?;
         match names.iter().find(|name| !certificate::is_for(&own.certificate, name)) {
             None => Ok(own),
             Some(name) => {
                 made()?;
-                let own = Tls::load(path, path, false)?;
+                let own = load()?;
                 let fingerprint = &own.fingerprint;
                 tracing::warn!(
                     "the HTTP API has another certificate, since the one before was not for {name}: its SHA-256 is {fingerprint}"
@@ -189,11 +202,18 @@ mod tests {
         assert_ne!(other, first, "it is for the names that the server has now");
         assert_eq!(Tls::own(&path, &["box".into(), "192.0.2.1".into()]).unwrap().fingerprint, other);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).unwrap();
-        assert!(matches!(Tls::own(&path, &[]).err().unwrap(), CertificateError::Open { .. }));
+        let refused = || match Tls::own(&path, &[]).err().unwrap() {
+            CertificateError::Own { source } => *source,
+            error => error,
+        };
+        assert!(matches!(refused(), CertificateError::Open { .. }));
         assert_eq!(Tls::load(&path, &path, true).unwrap().fingerprint, other, "a service manager guards it otherwise");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, "nonsense").unwrap();
-        assert!(matches!(Tls::own(&path, &[]).err().unwrap(), CertificateError::Unfit { .. }));
+        assert!(matches!(refused(), CertificateError::Unfit { .. }));
+        assert!(
+            Tls::own(&path, &[]).err().unwrap().to_string().contains("another one with another fingerprint is made")
+        );
         fs::remove_file(path).unwrap();
     }
 

@@ -33,7 +33,7 @@ impl State {
     }
 
     fn tenure(&self) -> Option<Tenure> {
-        load_tenure(&self.tenure_path())
+        load_tenure(&self.tenure_path(), Path::new("a volume"))
     }
 
     fn tenure_path(&self) -> PathBuf {

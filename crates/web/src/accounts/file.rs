@@ -23,6 +23,12 @@ pub(crate) struct Contents {
     pub(crate) tokens: Vec<TokenRecord>,
 }
 
+/// What every form has, whatever else stands there.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
 /// A user.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,6 +103,19 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// A newer program wrote it.
+    #[error(
+        "the accounts of the HTTP API in {} were written by a newer version of Sanwire (form {version}; this one reads up to {VERSION}); \
+         nothing was overwritten. Start that version, put back a copy of the file from before, or move it away and make the accounts anew \
+         by the link that `sanwire serve` prints when it starts without any",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its form.
+        version: u32,
+    },
     /// It is not what was written.
     #[error(
         "the accounts of the HTTP API in {} are damaged ({reason}): put back a copy, or remove the file and make the accounts anew by \
@@ -123,6 +142,11 @@ pub(super) fn read(path: &Path) -> Result<Contents, FileError> {
         return Err(FileError::Open { path: path.to_owned() });
     }
     let damaged = |reason: String| FileError::Damaged { path: path.to_owned(), reason };
+    if let Ok(Version { version }) = serde_json::from_slice(&text)
+        && version > VERSION
+    {
+        return Err(FileError::Newer { path: path.to_owned(), version });
+    }
     let contents: Contents = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if contents.version != VERSION {
         return Err(damaged(format!("its form is {}, and this program knows {VERSION}", contents.version)));

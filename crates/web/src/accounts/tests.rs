@@ -66,13 +66,18 @@ fn what_is_damaged_or_open_to_others_lets_nobody_in() {
         "",
         "{",
         "[]",
-        "{\"version\":2,\"users\":[],\"tokens\":[]}",
+        "{\"version\":0,\"users\":[],\"tokens\":[]}",
         "{\"version\":1,\"users\":[],\"tokens\":[],\"x\":1}",
     ] {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let error = Accounts::load(Some(path.clone())).err().unwrap();
         assert!(matches!(error, FileError::Damaged { .. }), "{text}: {error}");
+    }
+    for newer in ["{\"version\":2,\"users\":[],\"tokens\":[]}", "{\"version\":3,\"people\":{}}"] {
+        fs::write(&path, newer).unwrap();
+        let error = Accounts::load(Some(path.clone())).err().unwrap();
+        assert!(matches!(error, FileError::Newer { version: 2 | 3, .. }), "{newer}: {error}");
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     assert!(matches!(Accounts::load(Some(path.clone())).err().unwrap(), FileError::Open { .. }));

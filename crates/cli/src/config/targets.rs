@@ -221,7 +221,11 @@ fn check(targets: &[TargetNodeConfig], volumes: &[VolumeSpec]) -> Result<(), Tar
         if !names.insert(&target.name) {
             return Err(TargetNodeError::NameTwice { target: target.name.clone() });
         }
+        let mut numbered = BTreeSet::new();
         for (lun, volume) in &target.units {
+            if !numbered.insert(volume) {
+                return Err(TargetNodeError::VolumeTwice { target: target.name.clone(), volume: volume.clone() });
+            }
             if !served.contains(volume.as_str()) {
                 let (target, volume) = (target.name.clone(), volume.clone());
                 return Err(TargetNodeError::NoVolume { target, lun: *lun, volume });

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 mod rows;
+mod served;
 
 use rows::{ID, ROWS};
 
@@ -43,9 +44,14 @@ impl Scratch {
         path
     }
 
-    fn check(&self, text: &str) -> Output {
+    /// Writes the configuration down; gives its file.
+    fn configure(&self, text: &str) -> PathBuf {
         let directory = self.0.display().to_string();
-        let file = self.write("sanwire.toml", &text.replace("DIR", &directory).replace("ID", ID));
+        self.write("sanwire.toml", &text.replace("DIR", &directory).replace("ID", ID))
+    }
+
+    fn check(&self, text: &str) -> Output {
+        let file = self.configure(text);
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
         command.args(["serve", "--check", "--config"]).arg(file).env("XDG_STATE_HOME", self.0.join("state"));
         command.env_remove("SANWIRE_LOG").output().expect("the program runs")

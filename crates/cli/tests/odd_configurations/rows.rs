@@ -312,7 +312,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     ),
     (on_iscsi!("lun.0 = 'b'"), Refused, "logical unit 0 is to be volume b, which is not served"),
     (on_iscsi!("lun.x = 'a'"), Refused, "'x' is no logical unit number"),
-    (on_iscsi!("lun = { 0 = 'a', 1 = 'a' }"), Warned, "unit 1 is volume a, which is another unit of it too"),
+    (on_iscsi!("lun = { 0 = 'a', 1 = 'a' }"), Refused, "target iqn.2026-11.org.x:a: volume a has two numbers"),
     (on_iscsi!("alias = 3\nlun.0 = 'a'"), Refused, "sanwire.toml:8: "),
     (
         on_iscsi!("lun.0 = 'a'\nportal-groups = [7]"),

@@ -62,10 +62,6 @@ fn of_target(target: &TargetNodeConfig, groups: &BTreeSet<u16>) -> Vec<String> {
     if target.authentication.mutual.is_some() && target.authentication.users.is_empty() {
         lines.push(mutual_alone(&format!("target {name}")));
     }
-    let mut volumes = BTreeSet::new();
-    for (lun, volume) in target.units.iter().filter(|(_, volume)| !volumes.insert(*volume)) {
-        lines.push(format!("target {name}: unit {lun} is volume {volume}, which is another unit of it too: initiators see one disk as two"));
-    }
     lines
 }
 

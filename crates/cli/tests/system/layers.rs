@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Attached, Process, Server, Wire, World, pattern, run, run_ok, wait_until};
+use crate::harness::{
+    Attached, Ends, Process, Server, Wire, World, pattern, run, run_ok, stamp, wait_until, write_stamps,
+};
 use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,23 +49,6 @@ fn fill(world: &World, volume: &str, content: &[u8]) {
     run_ok(world.sanwire(&["cp", "--overwrite", &image, &Wire::Ip.url(volume)]), TIMEOUT);
 }
 
-/// Writes a number to both volumes, to the first one first, as soon as it has been told that the last one stands there.
-fn count(volumes: &[File; 2], reached: &AtomicU64, ends: &AtomicBool) {
-    while !ends.load(Ordering::Relaxed) {
-        let next = reached.load(Ordering::Relaxed) + 1;
-        let mut block = vec![0; 4096];
-        block[..8].copy_from_slice(&next.to_le_bytes());
-        for volume in volumes {
-            volume.write_all_at(&block, 0).and_then(|()| volume.sync_data()).expect("it can be written");
-        }
-        reached.store(next, Ordering::Relaxed);
-    }
-}
-
-fn number(content: &[u8]) -> u64 {
-    u64::from_le_bytes(content[..8].try_into().expect("8 bytes"))
-}
-
 #[test]
 fn snapshots_by_layers_of_two_volumes_are_one_moment_and_are_cloned_and_put_back() {
     let test = "snapshots_by_layers_of_two_volumes_are_one_moment_and_are_cloned_and_put_back";
@@ -77,25 +62,21 @@ fn snapshots_by_layers_of_two_volumes_are_one_moment_and_are_cloned_and_put_back
     let (reached, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut seen = Vec::new();
     thread::scope(|scope| {
-        scope.spawn(|| count(&files, &reached, &ends));
+        scope.spawn(|| write_stamps(&files, &reached, &ends));
+        let _ends = Ends(&ends);
         wait_until("both are written", TIMEOUT, || reached.load(Ordering::Relaxed) > 3);
         for round in 0..6 {
             let before = reached.load(Ordering::Relaxed);
             let name = format!("s{round}");
-            let taken = ctl(&socket, &["snapshot", "a,b", &name]);
-            if taken.code != Some(0) {
-                ends.store(true, Ordering::Relaxed);
-                panic!("{}", taken.stderr);
-            }
+            ctl_ok(&socket, &["snapshot", "a,b", &name]);
             seen.push((name, before));
             thread::sleep(Duration::from_millis(20 + 7 * round));
         }
-        ends.store(true, Ordering::Relaxed);
     });
     for (name, before) in &seen[2..5] {
         let [a, b] = ["a", "b"].map(|volume| of_snapshot(&world, &socket, &format!("{volume}@{name}")));
         assert_eq!(a[4096..], first[4096..], "{name}");
-        let [a, b] = [number(&a), number(&b)];
+        let [a, b] = [stamp(&a), stamp(&b)];
         assert!(b >= *before && (a == b || a == b + 1), "{name}: {a} and {b}, {before} was there");
     }
     drop(files);
@@ -103,7 +84,7 @@ fn snapshots_by_layers_of_two_volumes_are_one_moment_and_are_cloned_and_put_back
     let last = content(&world, &Wire::Ip.url("a"));
     wait_until("nobody uses it", TIMEOUT, || ctl(&socket, &["rollback", "a@s0", "--keep", "last"]).code == Some(0));
     let back = content(&world, &Wire::Iscsi.url("a"));
-    assert!(back == of_snapshot(&world, &socket, "a@s0") && number(&back) < number(&last));
+    assert!(back == of_snapshot(&world, &socket, "a@s0") && stamp(&back) < stamp(&last));
     ctl_ok(&socket, &["clone", "a@last", "c"]);
     assert!(content(&world, &Wire::Ethernet.url("c")) == last, "the clone is what it was cloned of");
     fill(&world, "c", &pattern(6, SIZE));

@@ -8,44 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Attached, Process, Server, Wire, World, can_run, pattern, run, run_ok, wait_until};
+use crate::harness::{
+    Attached, Ends, Process, Server, Wire, World, Xfs, can_run, pattern, run_ok, stamp, wait_until, write_stamps,
+};
 use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-const TOOLS: [&str; 2] = ["mkfs.xfs", "mount"];
-
 const SIZE: usize = 16 << 20;
-
-/// A file system whose files share blocks, until the test ends.
-struct Xfs(PathBuf);
-
-impl Xfs {
-    fn new(world: &World) -> Xfs {
-        let (image, directory) = (world.scratch.path("xfs.img"), world.scratch.path("pool"));
-        File::create(&image).and_then(|file| file.set_len(600 << 20)).expect("an image");
-        let mut make = Command::new("mkfs.xfs");
-        make.args(["-q", "-m", "reflink=1"]).arg(&image);
-        run_ok(make, TIMEOUT);
-        fs::create_dir_all(&directory).expect("a mount point");
-        let mut mount = Command::new("mount");
-        mount.args(["-o", "loop"]).arg(&image).arg(&directory);
-        run_ok(mount, TIMEOUT);
-        Xfs(directory)
-    }
-
-    fn content(&self, name: &str) -> Vec<u8> {
-        fs::read(self.0.join(format!("{name}.img"))).expect("a file of the pool")
-    }
-}
-
-impl Drop for Xfs {
-    fn drop(&mut self) {
-        let mut unmount = Command::new("umount");
-        unmount.arg("--lazy").arg(&self.0);
-        run(unmount, TIMEOUT);
-    }
-}
 
 /// A server with a pool there, on every wire.
 fn serve(world: &World, xfs: &Xfs, volumes: &[&str]) -> (Server, PathBuf) {
@@ -55,28 +25,10 @@ fn serve(world: &World, xfs: &Xfs, volumes: &[&str]) -> (Server, PathBuf) {
     (Server::start_with(world, volumes, &options), socket)
 }
 
-/// The number that stands in a block.
-fn number(content: &[u8]) -> u64 {
-    u64::from_le_bytes(content[..8].try_into().expect("8 bytes"))
-}
-
-/// Writes a number to both volumes, to the first one first, as soon as it has been told that the last one stands there.
-fn count(volumes: &[File; 2], reached: &AtomicU64, ends: &AtomicBool) {
-    while !ends.load(Ordering::Relaxed) {
-        let next = reached.load(Ordering::Relaxed) + 1;
-        let mut block = vec![0; 4096];
-        block[..8].copy_from_slice(&next.to_le_bytes());
-        for volume in volumes {
-            volume.write_all_at(&block, 0).and_then(|()| volume.sync_data()).expect("it can be written");
-        }
-        reached.store(next, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn a_snapshot_of_two_volumes_is_one_moment_while_both_are_written_over_different_wires() {
     let test = "a_snapshot_of_two_volumes_is_one_moment_while_both_are_written_over_different_wires";
-    if !can_run(test, &TOOLS) {
+    if !can_run(test, &Xfs::TOOLS) {
         return;
     }
     let Some(world) = World::new(test, 1500, &[]) else { return };
@@ -90,23 +42,19 @@ fn a_snapshot_of_two_volumes_is_one_moment_while_both_are_written_over_different
     let (reached, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut seen = Vec::new();
     thread::scope(|scope| {
-        scope.spawn(|| count(&files, &reached, &ends));
+        scope.spawn(|| write_stamps(&files, &reached, &ends));
+        let _ends = Ends(&ends);
         wait_until("both are written", TIMEOUT, || reached.load(Ordering::Relaxed) > 3);
         for round in 0..12 {
             let before = reached.load(Ordering::Relaxed);
             let name = format!("s{round}");
-            let taken = ctl(&socket, &["snapshot", "a,b", &name]);
-            if taken.code != Some(0) {
-                ends.store(true, Ordering::Relaxed);
-                panic!("{}", taken.stderr);
-            }
+            ctl_ok(&socket, &["snapshot", "a,b", &name]);
             seen.push((name, before));
             thread::sleep(Duration::from_millis(20 + 7 * round));
         }
-        ends.store(true, Ordering::Relaxed);
     });
     for (name, before) in &seen {
-        let [a, b] = ["a", "b"].map(|volume| number(&xfs.content(&format!("{volume}@{name}"))));
+        let [a, b] = ["a", "b"].map(|volume| stamp(&xfs.content(&format!("{volume}@{name}"))));
         assert!(b >= *before && (a == b || a == b + 1), "{name}: {a} and {b}, {before} was there");
     }
     assert_eq!(ctl_ok(&socket, &["snapshots", "a"]).lines().count(), 1 + seen.len());
@@ -116,7 +64,7 @@ fn a_snapshot_of_two_volumes_is_one_moment_while_both_are_written_over_different
     attached.into_iter().for_each(|attached| attached.detach(&world));
     ctl_ok(&socket, &["rollback", "a@s0", "--keep", "last"]);
     assert_eq!(xfs.content("a"), xfs.content("a@s0"));
-    assert_eq!(number(&xfs.content("a@last")), reached.load(Ordering::Relaxed));
+    assert_eq!(stamp(&xfs.content("a@last")), reached.load(Ordering::Relaxed));
     ctl_ok(&socket, &["clone", "a@last", "c"]);
     let copy = world.scratch.text("c.raw");
     run_ok(world.sanwire(&["cp", &Wire::Ethernet.url("c"), &copy]), TIMEOUT);
@@ -135,7 +83,7 @@ fn a_snapshot_of_two_volumes_is_one_moment_while_both_are_written_over_different
 #[test]
 fn what_an_attached_host_has_not_flushed_is_not_written_over_a_rollback_of_any_length() {
     let test = "what_an_attached_host_has_not_flushed_is_not_written_over_a_rollback_of_any_length";
-    if !can_run(test, &TOOLS) {
+    if !can_run(test, &Xfs::TOOLS) {
         return;
     }
     let Some(world) = World::new(test, 1500, &[]) else { return };
@@ -167,7 +115,7 @@ fn what_an_attached_host_has_not_flushed_is_not_written_over_a_rollback_of_any_l
 #[test]
 fn a_server_that_is_killed_while_it_rolls_back_has_the_one_or_the_other() {
     let test = "a_server_that_is_killed_while_it_rolls_back_has_the_one_or_the_other";
-    if !can_run(test, &TOOLS) {
+    if !can_run(test, &Xfs::TOOLS) {
         return;
     }
     let Some(world) = World::new(test, 1500, &[]) else { return };

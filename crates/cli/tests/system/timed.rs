@@ -6,6 +6,7 @@
 mod congestion;
 mod idle;
 mod links;
+mod snapshots;
 mod waiting;
 
 use sanwire_testing::tell;

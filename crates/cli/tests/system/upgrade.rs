@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use crate::harness::{Scratch, Server, port, run};
 use crate::manage::ctl_ok;
+use crate::state_sample::SAMPLES;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// What was kept by each version.
-const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/state");
 
 /// The first line of a versioned file without its checksum.
 fn format_of(file: &Path) -> String {
@@ -21,7 +19,8 @@ fn format_of(file: &Path) -> String {
 
 fn copy(sample: &Path, state: &Path) {
     fs::create_dir_all(state).expect("a directory");
-    for file in fs::read_dir(sample).expect("a sample").flatten() {
+    let files = fs::read_dir(sample).expect("a sample").flatten();
+    for file in files.filter(|file| file.path().is_file()) {
         let copy = state.join(file.file_name());
         fs::copy(file.path(), &copy).expect("it is copied");
         // What git keeps of the mode is less.

@@ -5,42 +5,16 @@ mod first_page;
 mod foreign;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{AUTHORITY, Initiator, Scratch, Server, port, wait_until};
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, exchange, port, wait_until};
 use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What comes back: the status, the head, the body.
-pub(super) struct Reply(u16, String, String);
-
-impl Reply {
-    pub(super) fn json(&self) -> Value {
-        serde_json::from_str(&self.2).unwrap_or_else(|error| panic!("{error}: {} {}", self.1, self.2))
-    }
-}
-
-pub(super) fn exchange(mut stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &str) -> Reply {
-    let content = if body.is_empty() {
-        String::new()
-    } else {
-        format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len())
-    };
-    let text =
-        format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{content}Connection: close\r\n\r\n{body}");
-    stream.write_all(text.as_bytes()).expect("asked");
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).expect("answered");
-    let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    Reply(status, head.to_owned(), body.to_owned())
-}
 
 #[test]
 fn a_server_is_managed_over_http() {

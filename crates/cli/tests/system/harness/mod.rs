@@ -2,17 +2,22 @@
 
 mod attached;
 mod client;
+mod clock;
 mod content;
 mod cpu;
 mod filesystem;
 mod guest;
+mod http;
 mod initiator;
 mod ports;
 mod process;
 mod scratch;
 mod server;
+mod stamps;
 mod tgt;
+mod tmpfs;
 mod world;
+mod xfs;
 
 use std::time::{Duration, Instant};
 
@@ -20,17 +25,22 @@ pub use sanwire_testing::{is_installed, skip};
 
 pub use attached::Attached;
 pub use client::Client;
+pub use clock::WallClock;
 pub use content::{Random, expect_pattern, pattern};
 pub use cpu::cpu_time;
 pub use filesystem::{Filesystem, Filler};
 pub use guest::{GUEST_LINKS, Guest};
+pub use http::{Http, Reply, exchange};
 pub use initiator::Initiator;
 pub use ports::port;
 pub use process::{Process, Ran, run, run_ok};
 pub use scratch::Scratch;
 pub use server::Server;
+pub use stamps::{Ends, stamp, write_stamps};
 pub use tgt::Tgt;
+pub use tmpfs::Tmpfs;
 pub use world::{AUTHORITY, SERVER_ADDRESS, SERVER_NAME, Wire, World};
+pub use xfs::Xfs;
 
 /// What every test here needs.
 const TOOLS: [&str; 4] = ["ip", "losetup", "blockdev", "nsenter"];

@@ -103,6 +103,19 @@ impl Server {
         Server::start_by(command, scratch, &[wire], volumes, &[])
     }
 
+    /// Serves volumes on wires of this host, with more options, and an environment of `NAME=VALUE`.
+    pub fn start_within(
+        environment: &[String],
+        scratch: &super::Scratch,
+        wires: &[&str],
+        volumes: &[&str],
+        options: &[String],
+    ) -> Server {
+        let mut command = Command::new("env");
+        command.args(environment).arg(env!("CARGO_BIN_EXE_sanwire"));
+        Server::start_by(command, scratch, wires, volumes, options)
+    }
+
     fn start_by(
         mut command: Command,
         scratch: &super::Scratch,

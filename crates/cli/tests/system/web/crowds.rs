@@ -58,7 +58,7 @@ impl Api {
         stream
     }
 
-    fn as_root(&self, method: &str, path: &str, body: &str) -> super::Reply {
+    fn as_root(&self, method: &str, path: &str, body: &str) -> crate::harness::Reply {
         let stream = UnixStream::connect(self.scratch.path("http.sock")).expect("the socket");
         exchange(stream, method, path, "", body)
     }

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::exchange;
-use crate::harness::{Scratch, Server, is_installed, port, run, run_ok, skip, wait_until};
+use crate::harness::{Scratch, Server, exchange, is_installed, port, run, run_ok, skip, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

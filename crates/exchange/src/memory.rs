@@ -110,10 +110,13 @@ impl<To, Unit: Copy, Kept: Keepsake> Memory<To, Unit, Kept> {
     }
 
     /// The client says which commands it still waits for, in ascending order: answers to others need not be kept. It may have them
-    /// without our knowing, when the connection was lost before the acknowledgement, and they hold memory.
-    pub fn keep_only(&mut self, unanswered: &[u64]) {
+    /// without our knowing, when the connection was lost before the acknowledgement, and they hold memory. What it asked on the
+    /// `connection` on which it says so it may have asked later, and what it says may come late: that is kept.
+    pub fn keep_only(&mut self, unanswered: &[u64], connection: Option<u32>) {
         for (number, slot) in (self.settled_below..).zip(&mut self.slots) {
-            if matches!(slot, Slot::Answered { .. }) && unanswered.binary_search(&number).is_err() {
+            let Slot::Answered { sent_on, .. } = slot else { continue };
+            let is_older = connection.is_none() || *sent_on != connection;
+            if is_older && unanswered.binary_search(&number).is_err() {
                 *slot = Slot::Settled;
             }
         }

@@ -33,12 +33,14 @@ pub struct Counters {
     pub violations: u64,
     /// Connections that kept memory from others and did nothing.
     pub hoarders: u64,
+    /// Connections on which nothing came of what was begun, for very long.
+    pub standstills: u64,
 }
 
 impl Counters {
     /// Each, with what it is called.
     #[must_use]
-    pub fn reasons(&self) -> [(&'static str, u64); 14] {
+    pub fn reasons(&self) -> [(&'static str, u64); 15] {
         [
             ("malformed", self.malformed),
             ("not authentic", self.not_authentic),
@@ -54,6 +56,7 @@ impl Counters {
             ("guarded too little", self.downgrades),
             ("violation", self.violations),
             ("keeps memory from others", self.hoarders),
+            ("stands still", self.standstills),
         ]
     }
 }

@@ -120,7 +120,8 @@ impl Session {
 
     /// The client says which commands it still waits for.
     pub(super) fn keep_only(&mut self, unanswered: &[u64]) {
-        self.commands.keep_only(unanswered);
+        // It is part of the handshake: nothing was asked on that connection before.
+        self.commands.keep_only(unanswered, None);
     }
 
     pub(super) fn disconnect(&mut self, now: Instant) {

@@ -47,6 +47,10 @@ pub(super) struct Incoming {
     unacknowledged_packets: u32,
     unacknowledged_bytes: usize,
     ack_at: Option<Instant>,
+    /// When the last acknowledgement was sent.
+    acked_at: Option<Instant>,
+    /// When the last packet was taken, or the first one kept.
+    moved_at: Instant,
     nak: Option<u32>,
     /// The packet that was last said to be missing.
     naked: Option<u32>,
@@ -65,6 +69,8 @@ impl Incoming {
             unacknowledged_packets: 0,
             unacknowledged_bytes: 0,
             ack_at: None,
+            acked_at: None,
+            moved_at: Instant::ZERO,
             nak: None,
             naked: None,
         }
@@ -88,7 +94,7 @@ impl Incoming {
     pub(super) fn judge(&mut self, sequence: u32, now: Instant) -> Verdict {
         let Some(ahead) = sequence.checked_sub(self.next) else {
             // Our acknowledgement was lost, perhaps.
-            self.ack_within(Duration::ZERO, now);
+            self.ack_again(now);
             return Verdict::Duplicate;
         };
         if self.held.contains_key(&sequence) {
@@ -97,6 +103,8 @@ impl Incoming {
         }
         match (ahead, self.recovery) {
             (0, _) => Verdict::Next,
+            // It waits behind one that nobody has taken.
+            (_, Recovery::Stream) if self.is_starved() && self.may_keep(ahead) => Verdict::Held,
             (_, Recovery::Stream) => Verdict::Beyond,
             (_, Recovery::Classic) => {
                 if self.naked != Some(self.next) {
@@ -112,10 +120,26 @@ impl Incoming {
         }
     }
 
+    /// Over TCP: whether a packet so far ahead is the one behind those that are kept, and may be kept too.
+    fn may_keep(&self, ahead: u32) -> bool {
+        ahead as usize == self.held.len() && ahead < self.window_packets && self.held_bytes < HELD_MAX_BYTES
+    }
+
+    /// Since when packets wait for one that is missing, and that does not come.
+    pub(super) fn gap_since(&self) -> Option<Instant> {
+        (!self.held.is_empty() && !self.is_starved()).then_some(self.moved_at)
+    }
+
     /// Keeps a packet until those before it are here.
     pub(super) fn hold(&mut self, header: Header, payload: &[u8], now: Instant) {
         let is_new_gap = self.held.is_empty();
         self.keep_for_later(header, payload);
+        if self.recovery == Recovery::Stream {
+            return;
+        }
+        if is_new_gap {
+            self.moved_at = now;
+        }
         self.newest = Some((header.sequence, now));
         self.unacknowledged_packets += 1;
         if is_new_gap || header.ack_now || self.unacknowledged_packets >= ACK_PACKETS_WITH_GAP {
@@ -139,7 +163,7 @@ impl Incoming {
     /// The next packet was taken.
     pub(super) fn advance(&mut self, header: &Header, payload_bytes: usize, now: Instant) {
         self.next = header.sequence.wrapping_add(1);
-        self.newest = Some((header.sequence, now));
+        (self.newest, self.moved_at) = (Some((header.sequence, now)), now);
         self.unacknowledged_packets += 1;
         self.unacknowledged_bytes += payload_bytes;
         let is_due = match self.recovery {
@@ -156,26 +180,42 @@ impl Incoming {
         self.ack_at = Some(self.ack_at.map_or(at, |before| before.min(at)));
     }
 
+    /// Says again what is here, but not to everybody who sends again what was sent: once in a while is enough.
+    fn ack_again(&mut self, now: Instant) {
+        let at = self.acked_at.map_or(now, |acked_at| now.max(acked_at + ACK_DELAY));
+        self.ack_within(at.saturating_since(now), now);
+    }
+
+    /// The sender wants to know what is here: all that it has sent may have arrived, and our acknowledgement not.
+    pub(super) fn ack_asked(&mut self, now: Instant) {
+        if self.newest.is_some() {
+            self.ack_again(now);
+        }
+    }
+
     /// The packet that is missing, if that is to be said.
-    pub(super) fn poll_nak(&mut self) -> Option<u32> {
+    pub(super) fn poll_nak(&mut self, now: Instant) -> Option<u32> {
         let expected = self.nak.take()?;
         // It says what an acknowledgement would.
-        self.note_acknowledged();
+        self.note_acknowledged(now);
         Some(expected)
     }
 
-    fn note_acknowledged(&mut self) {
+    fn note_acknowledged(&mut self, now: Instant) {
         (self.unacknowledged_packets, self.unacknowledged_bytes, self.ack_at) = (0, 0, None);
+        self.acked_at = Some(now);
     }
 
     /// The acknowledgement that is due, if one is.
     pub(super) fn poll_ack(&mut self, now: Instant) -> Option<Ack> {
         self.ack_at.filter(|at| *at <= now)?;
-        self.note_acknowledged();
+        self.note_acknowledged(now);
         let (newest, at) = self.newest.unwrap_or((0, now));
         let delay_us = u32::try_from(now.saturating_since(at).as_micros()).unwrap_or(u32::MAX);
         let mut ack = Ack { next: self.next, newest, delay_us, room_packets: self.window_packets, map: Vec::new() };
-        self.held.keys().filter(|sequence| **sequence > self.next).for_each(|sequence| ack.mark(*sequence));
+        if self.recovery == Recovery::Modern {
+            self.held.keys().filter(|sequence| **sequence > self.next).for_each(|sequence| ack.mark(*sequence));
+        }
         Some(ack)
     }
 
@@ -203,10 +243,12 @@ mod tests {
         }
         assert_eq!(incoming.poll_ack(now).map(|ack| ack.next), Some(6));
         assert_eq!([incoming.judge(7, now), incoming.judge(8, now)], [Verdict::OutOfOrder; 2]);
-        assert_eq!([incoming.poll_nak(), incoming.poll_nak()], [Some(6), None]);
+        assert_eq!([incoming.poll_nak(now), incoming.poll_nak(now)], [Some(6), None]);
         assert_eq!(incoming.judge(9, now), Verdict::OutOfOrder);
-        assert_eq!(incoming.poll_nak(), None, "once");
+        assert_eq!(incoming.poll_nak(now), None, "once");
         assert_eq!(incoming.judge(3, now), Verdict::Duplicate);
+        assert!(incoming.poll_ack(now).is_none(), "who sends again what he has overheard has no answer to each");
+        let now = now + ACK_DELAY;
         assert_eq!(incoming.poll_ack(now).map(|ack| ack.next), Some(6));
         incoming.advance(&header(6), 100, now);
         assert!(incoming.poll_ack(now).is_none());

@@ -3,22 +3,24 @@
 mod guard;
 mod incoming;
 mod outgoing;
+mod types;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
-use sanwire_core::{Instant, Path};
+use sanwire_core::{Instant, Path, Protection};
 
 pub(crate) use self::guard::Guard;
 use self::incoming::{Incoming, Verdict};
-pub(crate) use self::outgoing::Message;
 use self::outgoing::Outgoing;
+pub(crate) use self::outgoing::{Held, Message};
+pub(crate) use self::types::{Heard, Patience, Recovery, Rejected, Setup, Take};
 use crate::counters::Traffic;
 use crate::wire::flow::{Ack, Close, Ping, read_nak, read_waiting, write_nak};
 use crate::wire::header::RawPacket;
 use crate::wire::offer::{Mode, Terms};
-use crate::wire::{Header, Kind};
+use crate::wire::{Guarding, Header, Kind};
 
 /// Control packets that wait to be sent; a flood of questions is not answered beyond.
 const CONTROLS_MAX: usize = 64;
@@ -26,71 +28,15 @@ const CONTROLS_MAX: usize = 64;
 /// A question is asked so many times before its answer is missed.
 const QUESTIONS: u32 = 4;
 
-/// Why a packet was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rejected {
-    Malformed,
-    NotAuthentic,
-    Duplicate,
-    OutOfOrder,
-    /// It waits, or comes again.
-    NoMemory,
-    /// The other end breaks the rules.
-    Violation,
-}
-
-/// How lost packets are found, if any can be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Recovery {
-    Classic,
-    Modern,
-    /// TCP carries the packets: none is lost.
-    Stream,
-}
-
-/// What a control packet says to the end.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
-    /// Nothing that the channel has not done already.
-    Nothing,
-    /// The other end has these messages whole.
-    Delivered(Vec<u64>),
-    Closed(Close),
-    /// The server has accepted us.
-    Terms(Terms),
-    /// The client waits for the answers to these commands.
-    Waits(Vec<u64>),
-}
-
-/// Takes a packet that is next in order: its header and its payload.
-pub(crate) type Take<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), Rejected> + 'a;
-
-/// How long silence lasts before the other end is asked, and how long that may take to answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Patience {
-    pub(crate) silence: Duration,
-    pub(crate) answer: Duration,
-}
-
-/// What a channel begins with.
-pub(crate) struct Setup {
-    pub(crate) path: Path,
-    pub(crate) connection: u32,
-    /// This is the server's end.
-    pub(crate) from_device: bool,
-    pub(crate) guard: Guard,
-    pub(crate) terms: Terms,
-    /// TCP carries it.
-    pub(crate) is_stream: bool,
-    pub(crate) patience: Patience,
-}
-
 /// One end of a connection.
 pub(crate) struct Channel {
     path: Path,
     connection: u32,
     from_device: bool,
     guard: Guard,
+    /// Data packets are never guarded less.
+    protection_min: Protection,
+    is_stream: bool,
     outgoing: Outgoing,
     incoming: Incoming,
     controls: VecDeque<(Kind, Vec<u8>)>,
@@ -124,6 +70,8 @@ impl Channel {
             connection,
             from_device,
             guard,
+            protection_min: terms.protection_min,
+            is_stream,
             outgoing: Outgoing::new(recovery, payload_bytes, outward),
             incoming: Incoming::new(recovery, payload_bytes, inward),
             controls: VecDeque::new(),
@@ -165,14 +113,24 @@ impl Channel {
         self.incoming.is_starved()
     }
 
-    /// Messages of which not every packet has been sent.
-    pub(crate) fn queued(&self) -> usize {
-        self.outgoing.queued()
+    /// What messages hold that have not arrived whole.
+    pub(crate) fn untaken(&self) -> Held {
+        self.outgoing.held()
+    }
+
+    /// Bytes of messages that have arrived, and that have not.
+    pub(crate) fn arrived_and_left_bytes(&self) -> (u64, u64) {
+        self.outgoing.arrived_and_left_bytes()
     }
 
     /// Whether all that was sent has arrived, and nothing waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.outgoing.is_idle()
+    }
+
+    /// Since when packets are kept that wait for one which is missing, and that does not come.
+    pub(crate) fn gap_since(&self) -> Option<Instant> {
+        self.incoming.gap_since()
     }
 
     /// Since when nothing arrives of what is sent.
@@ -189,6 +147,7 @@ impl Channel {
         self.patience = patience;
     }
 
+    /// Something has come that is new: who only sends again what he has overheard gives no sign of life.
     fn hear(&mut self, now: Instant) {
         (self.heard_at, self.asked_since) = (now, None);
         self.received_packets += 1;
@@ -203,25 +162,33 @@ impl Channel {
         take: &mut Take<'_>,
         now: Instant,
     ) -> Result<(), Rejected> {
+        if raw.header.guarding.protection() < self.protection_min {
+            return Err(Rejected::Downgrade);
+        }
         // First, so that nobody else has us acknowledge anything.
         let payload = self.guard.open_data(raw, plain, now)?;
-        let verdict = self.incoming.judge(raw.header.sequence, now);
-        if verdict != Verdict::Beyond {
-            self.hear(now);
-        }
-        match verdict {
+        // TCP brings each packet once.
+        let may_hold = may_hold || self.is_stream;
+        match self.incoming.judge(raw.header.sequence, now) {
             Verdict::Next => {}
             Verdict::Held if may_hold => {
+                self.hear(now);
                 self.incoming.hold(raw.header, payload, now);
                 return Ok(());
             }
             Verdict::Held | Verdict::OutOfOrder => return Err(Rejected::OutOfOrder),
             Verdict::Duplicate => return Err(Rejected::Duplicate),
+            // Anybody can have sent it.
+            Verdict::Beyond if raw.header.guarding == Guarding::None => return Err(Rejected::OutOfOrder),
             Verdict::Beyond => return Err(Rejected::Violation),
         }
         match take(&raw.header, payload) {
-            Ok(()) => self.incoming.advance(&raw.header, payload.len(), now),
+            Ok(()) => {
+                self.hear(now);
+                self.incoming.advance(&raw.header, payload.len(), now);
+            }
             Err(Rejected::NoMemory) if may_hold => {
+                self.hear(now);
                 self.incoming.keep_for_later(raw.header, payload);
                 return Err(Rejected::NoMemory);
             }
@@ -262,6 +229,7 @@ impl Channel {
                 let ping = Ping::read(&body).map_err(malformed)?;
                 if !ping.is_answer {
                     self.control(Kind::Ping, Ping { is_answer: true, ..ping }.write());
+                    self.incoming.ack_asked(now);
                 }
                 Ok(Heard::Nothing)
             }
@@ -307,7 +275,7 @@ impl Channel {
         if let Some((kind, body)) = self.controls.pop_front() {
             return self.seal(kind, &body);
         }
-        if let Some(expected) = self.incoming.poll_nak() {
+        if let Some(expected) = self.incoming.poll_nak(now) {
             return self.seal(Kind::Nak, &write_nak(expected));
         }
         if let Some(ack) = self.incoming.poll_ack(now) {
@@ -352,7 +320,8 @@ impl Channel {
         if now >= self.dead_at() && self.asked_since.is_some() {
             return false;
         }
-        if self.ask_at() <= now {
+        let wants_acknowledgement = self.outgoing.take_question();
+        if wants_acknowledgement || self.ask_at() <= now {
             self.ask(now);
         }
         true
@@ -371,3 +340,8 @@ impl Channel {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,22 @@
 //! What is sent: messages cut into packets, kept until they are acknowledged, and sent again when they are missed.
 
 mod classic;
+mod message;
 mod modern;
+mod sent;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use sanwire_buffer::{Head, Slice, Slices};
-use sanwire_core::{Instant, Protection};
+use sanwire_core::Instant;
 use sanwire_flow::{Acknowledged, Congestion, RoundTrip, Shaper};
 
+pub(crate) use self::message::{Held, Message};
+pub(super) use self::sent::Part;
+use self::sent::{Flight, Sent};
 use super::Recovery;
 use crate::wire::HEADER_BYTES;
-use crate::wire::flow::Ack;
+use crate::wire::flow::{Ack, MAP_MAX_PACKETS};
 use crate::wire::message::{PROLOGUE_BYTES, Prologue};
 
 /// The window of classic mode: so much payload is sent, then the sender waits for an acknowledgement.
@@ -21,58 +25,8 @@ pub(super) const CLASSIC_WINDOW_BYTES: usize = 48 << 10;
 /// A timer of classic mode that has measured no round trip yet.
 const CLASSIC_TIMEOUT_FIRST: Duration = Duration::from_secs(1);
 
-/// A command or an answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Message {
-    pub(crate) tag: u16,
-    pub(crate) protection: Protection,
-    pub(crate) head: Head,
-    pub(crate) data: Option<Slices>,
-    /// By which its sender hears that it has arrived.
-    pub(crate) cookie: Option<u64>,
-}
-
-impl Message {
-    fn data_bytes(&self) -> usize {
-        self.data.as_ref().map_or(0, Slices::len)
-    }
-}
-
-/// Whether a packet is on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Flight {
-    Underway,
-    /// It is to be sent again.
-    Missed,
-    Here,
-}
-
-/// A part of a message, as a packet has it whenever it is sent.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) sequence: u32,
-    pub(super) tag: u16,
-    pub(super) protection: Protection,
-    pub(super) offset: u32,
-    pub(super) is_last: bool,
-    pub(super) ack_now: bool,
-    /// The prologue and the head of the message, in its first packet.
-    pub(super) before: Vec<u8>,
-    pub(super) data: Option<Slice>,
-}
-
-#[derive(Debug)]
-struct Sent {
-    part: Part,
-    cookie: Option<u64>,
-    bytes: u64,
-    at: Instant,
-    order: u64,
-    times: u32,
-    flight: Flight,
-    /// As what it was taken for lost: its transmission, and whose that was.
-    lost: Option<(u64, u16)>,
-}
+/// After a pause of this length not all of the window is to be trusted.
+const TRUST_MAX: Duration = Duration::from_secs(1);
 
 /// What is sent to the other end.
 #[derive(Debug)]
@@ -99,8 +53,18 @@ pub(super) struct Outgoing {
     shaper: Shaper,
     timer_at: Option<Instant>,
     look_at: Option<Instant>,
+    /// All that was sent is here, but for what is before it: the receiver is to say so again.
+    has_question: bool,
+    /// Classic: the last packet to which the receiver had us go back, and when.
+    rolled_back: Option<(u32, Instant)>,
     resent_packets: u64,
     timeouts: u64,
+    held: Held,
+    /// When a packet was sent last.
+    sent_at: Instant,
+    /// Of all that was given to be sent, and of what has arrived of it, in bytes.
+    given_bytes: u64,
+    arrived_bytes: u64,
     /// When something has arrived last, or began to be under way.
     moved_at: Instant,
 }
@@ -110,8 +74,9 @@ impl Outgoing {
         Outgoing {
             recovery,
             payload_bytes,
-            window_packets,
-            room_packets: window_packets,
+            // Of more no acknowledgement could tell, and each looks at all.
+            window_packets: window_packets.min(MAP_MAX_PACKETS),
+            room_packets: MAP_MAX_PACKETS,
             queue: VecDeque::new(),
             cut_bytes: None,
             sent: VecDeque::new(),
@@ -126,22 +91,38 @@ impl Outgoing {
             shaper: Shaper::default(),
             timer_at: None,
             look_at: None,
+            has_question: false,
+            rolled_back: None,
             resent_packets: 0,
             timeouts: 0,
+            held: Held::default(),
+            sent_at: Instant::ZERO,
+            given_bytes: 0,
+            arrived_bytes: 0,
             moved_at: Instant::ZERO,
         }
     }
 
     pub(super) fn push(&mut self, message: Message, now: Instant) {
         if self.is_idle() {
-            self.moved_at = now;
+            if now.saturating_since(self.sent_at) > TRUST_MAX {
+                self.congestion.restart();
+            }
+            (self.moved_at, self.sent_at) = (now, now);
         }
+        self.held.add(message.held());
+        self.given_bytes += message.bytes();
         self.queue.push_back(message);
     }
 
-    /// Messages of which not every packet was sent.
-    pub(super) fn queued(&self) -> usize {
-        self.queue.len()
+    /// What messages hold that have not arrived whole.
+    pub(super) fn held(&self) -> Held {
+        self.held
+    }
+
+    /// Bytes that have arrived, and that have not.
+    pub(super) fn arrived_and_left_bytes(&self) -> (u64, u64) {
+        (self.arrived_bytes, self.given_bytes - self.arrived_bytes)
     }
 
     /// Since when nothing arrives of what is sent.
@@ -181,6 +162,7 @@ impl Outgoing {
             Recovery::Stream => self.next_of_stream(now)?,
         };
         self.order += 1;
+        self.sent_at = now;
         let index = (sequence - self.base) as usize;
         let is_watched = self.recovery != Recovery::Stream;
         let sent = self.sent.get_mut(index)?;
@@ -228,6 +210,7 @@ impl Outgoing {
         let is_last = to == data_bytes;
         let bytes = (before.len() + to - from) as u64;
         let (tag, protection, cookie) = (message.tag, message.protection, message.cookie.filter(|_| is_last));
+        let held = if is_last { message.held() } else { Held::default() };
         if is_last {
             self.queue.pop_front();
             self.cut_bytes = None;
@@ -243,13 +226,15 @@ impl Outgoing {
             });
         let part = Part { sequence, tag, protection, offset: offset as u32, is_last, ack_now, before, data };
         let flight = Flight::Missed;
-        self.sent.push_back(Sent { part, cookie, bytes, at: now, order: 0, times: 0, flight, lost: None });
+        self.sent.push_back(Sent { part, cookie, held, bytes, at: now, order: 0, times: 0, flight, lost: None });
         sequence
     }
 
-    /// Gives the messages that have arrived. `None`: the receiver acknowledges what was not sent.
+    /// Gives the messages that have arrived. `None`: the receiver acknowledges what was not sent, or cannot be here.
     pub(super) fn acknowledged(&mut self, ack: &Ack, now: Instant) -> Option<Vec<u64>> {
-        if ack.next > self.next() {
+        // Only modern receivers keep what comes early.
+        let has_map = !ack.map.is_empty() && self.recovery != Recovery::Modern;
+        if ack.next > self.next() || has_map {
             return None;
         }
         self.room_packets = ack.room_packets.max(1);
@@ -291,11 +276,16 @@ impl Outgoing {
         Some(delivered)
     }
 
-    /// The timer runs as long as something is under way.
+    /// The timer runs as long as something is under way; in modern mode also where all has arrived that is behind a gap, since nothing
+    /// else would tell us when the gap is closed.
     fn watch(&mut self, now: Instant) {
-        match self.in_flight_bytes {
-            0 => self.timer_at = None,
-            _ => _ = self.timer_at.get_or_insert(now + timeout(self.recovery, &self.round_trip)),
+        let is_over = match self.recovery {
+            Recovery::Modern => self.sent.is_empty(),
+            Recovery::Classic | Recovery::Stream => self.in_flight_bytes == 0,
+        };
+        match is_over {
+            true => self.timer_at = None,
+            false => _ = self.timer_at.get_or_insert(now + timeout(self.recovery, &self.round_trip)),
         }
     }
 
@@ -306,12 +296,18 @@ impl Outgoing {
             self.arrive(self.base, arrived);
             let Some(sent) = self.sent.pop_front() else { break };
             delivered.extend(sent.cookie);
+            self.held.take_off(sent.held);
             self.base += 1;
         }
         if self.cursor < self.base {
             self.cursor = self.base;
         }
         delivered
+    }
+
+    /// Whether the receiver is to be asked what is here.
+    pub(super) fn take_question(&mut self) -> bool {
+        std::mem::take(&mut self.has_question)
     }
 
     /// A packet is here.
@@ -331,6 +327,7 @@ impl Outgoing {
         }
         sent.flight = Flight::Here;
         sent.part.data = None;
+        self.arrived_bytes += sent.bytes;
         arrived.packets += 1;
         arrived.bytes += sent.bytes;
         arrived.order = arrived.order.max(sent.order);

@@ -85,6 +85,7 @@ impl Client {
         match rejected {
             Rejected::Malformed => self.counters.malformed += 1,
             Rejected::NotAuthentic => self.counters.not_authentic += 1,
+            Rejected::Downgrade => self.counters.downgrades += 1,
             Rejected::Duplicate => self.counters.duplicates += 1,
             Rejected::OutOfOrder => self.counters.out_of_order += 1,
             Rejected::NoMemory => self.counters.no_memory += 1,
@@ -143,7 +144,7 @@ impl Client {
         match accept {
             Accept::Challenge { attempt, step } => {
                 let Some(seek) = &mut self.seek else { return };
-                match seek.challenged((&self.config, own), path, (attempt, step), &mut self.random) {
+                match seek.challenged((&self.config, own), path, (attempt, step), &mut self.random, now) {
                     Challenged::Answer(packet) => self.loose.push_back((path, *packet)),
                     Challenged::OtherServer => {
                         self.counters.not_authentic += 1;
@@ -178,14 +179,15 @@ impl Client {
         if reason == Refusal::UnknownConnection && self.doubt.is_none() {
             // Anybody can have said so: the server has the time of some round trips to show that it knows us.
             live.channel.ask(now);
-            let grace = live.channel.round_trip().map_or(HINT_GRACE, |round_trip| (round_trip * 3).max(HINT_GRACE));
+            let round_trip = live.channel.round_trip().unwrap_or(live.accepted_in);
+            let grace = (round_trip * 3).max(HINT_GRACE);
             self.doubt = Some(Doubt { until: now + grace, heard: live.channel.heard() });
         }
     }
 
     /// A server has accepted us.
     fn connected(&mut self, candidate: Candidate, terms: Terms, now: Instant) {
-        let Candidate { path, connection, key, offer, guard, .. } = candidate;
+        let Candidate { path, connection, key, offer, guard, met_at, .. } = candidate;
         if self.live.is_some() {
             // This one takes the place of one that is worn.
             self.live = None;
@@ -219,7 +221,8 @@ impl Client {
         (self.was_connected, self.is_out_of_patience) = (true, false);
         (self.known_server, self.seek, self.doubt) = (Some(key), None, None);
         self.events.push_back(ClientEvent::Connected { server: info.clone(), resumed });
-        self.live = Some(Live { channel, info, answers: Default::default() });
+        self.live =
+            Some(Live { channel, info, accepted_in: now.saturating_since(met_at), answers: Default::default() });
         self.fail_what_is_too_large();
         self.ask_unasked(now);
     }

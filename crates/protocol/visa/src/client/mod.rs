@@ -38,6 +38,8 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 struct Live {
     channel: Channel,
     info: ServerInfo,
+    /// How long the last step of the handshake took: a round trip, before one was measured.
+    accepted_in: Duration,
     answers: answers::Intake,
 }
 
@@ -261,9 +263,12 @@ impl Client {
     pub fn lost(&mut self, path: Path, now: Instant) {
         if self.live.as_ref().is_some_and(|live| live.channel.path() == path) {
             self.lose(false, now);
-        } else if self.live.is_none() {
-            // What was said on the way there is gone with it.
+        } else if self.live.is_none()
+            && let Some(former) = self.seek.take_if(|seek| seek.lost(path))
+        {
+            // What was said on the way there is gone with it. Who ends each connection at once does not have us ask more often.
             self.begin_seek(now);
+            self.seek = self.seek.take().map(|seek| seek.in_place_of(&former));
         }
     }
 

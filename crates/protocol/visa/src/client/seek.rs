@@ -3,12 +3,13 @@
 //! Anybody on the way can answer. So several challenges are answered, each by a proof that says nothing to who lacks the password;
 //! only a server that has it can seal that it accepts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, Path};
 use sanwire_security::Cookie;
-use sanwire_security::handshake::{Initiator, MarkKey, Proof, RefusalKey, SecondStep};
+use sanwire_security::handshake::{Initiator, Mark, MarkKey, Proof, RefusalKey, SecondStep, Secrets};
 use sanwire_security::keys::{KeyError, Randomness};
 
 use super::types::ClientConfig;
@@ -24,14 +25,34 @@ const LIFETIME: Duration = Duration::from_secs(2);
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
-/// Challenges of one attempt that are answered.
+/// Servers of one attempt that may accept us.
 const CANDIDATES_MAX: usize = 4;
+
+/// Challenges of one attempt that are answered. None of them is forgotten, see [`Third`].
+const THIRDS_MAX: usize = 64;
 
 /// Challenges of one attempt that are looked at where the server's key is not known.
 const CHALLENGES_MAX: u32 = 16;
 
 /// Cookies of one attempt that are brought back.
 const COOKIES_MAX: u32 = 16;
+
+/// The answer to a challenge, and what that leads to. Whenever the challenge comes again in the same attempt, wherever from and whatever
+/// became of it, the same is said: another answer would be sealed with the same key and number.
+#[derive(Clone)]
+struct Third {
+    connection: u32,
+    mark: Mark,
+    second: Vec<u8>,
+    key: [u8; 32],
+    offer: ServerOffer,
+    /// What we have said to it.
+    own: Offer,
+    secrets: Secrets,
+    refusal_key: Arc<RefusalKey>,
+    confirm: Vec<u8>,
+    packet: Packet,
+}
 
 /// A server whose challenge was answered.
 pub(super) struct Candidate {
@@ -42,7 +63,11 @@ pub(super) struct Candidate {
     /// What we have said to it.
     pub(super) own: Offer,
     pub(super) guard: Guard,
-    refusal_key: RefusalKey,
+    /// When its challenge came.
+    pub(super) met_at: Instant,
+    /// How likely it is that this is the server, and that it is there.
+    rank: u8,
+    refusal_key: Arc<RefusalKey>,
     confirm: Vec<u8>,
     packet: Packet,
 }
@@ -70,6 +95,7 @@ pub(super) struct Seek {
     challenges: u32,
     cookies: u32,
     candidates: Vec<Candidate>,
+    thirds: Vec<Third>,
 }
 
 fn packet(kind: Kind, connection: u32, payload: &[u8]) -> Packet {
@@ -109,6 +135,7 @@ impl Seek {
             challenges: 0,
             cookies: 0,
             candidates: Vec::new(),
+            thirds: Vec::new(),
         })
     }
 
@@ -149,50 +176,87 @@ impl Seek {
         path: Path,
         (attempt, second): (u64, SecondStep<'_>),
         random: &mut Randomness,
+        now: Instant,
     ) -> Challenged {
         if attempt != self.attempt {
             return Challenged::Ignore;
         }
-        let is_same = |one: &&Candidate| (one.path, one.connection) == (path, second.connection);
-        if let Some(candidate) = self.candidates.iter().find(is_same) {
-            return Challenged::Answer(Box::new(candidate.packet.clone()));
-        }
         let is_known = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
-        if self.candidates.len() == CANDIDATES_MAX || !is_known && self.challenges >= CHALLENGES_MAX {
+        let said = self.thirds.iter().find(|third| third.second == second.noise).cloned();
+        if said.as_ref().is_some_and(|third| (third.connection, third.mark) != (second.connection, second.mark)) {
             return Challenged::Ignore;
         }
-        self.challenges += u32::from(!is_known);
-        match self.answer((config, own), path, second, random) {
-            Ok(Some(candidate)) => {
-                let packet = candidate.packet.clone();
-                self.candidates.push(candidate);
-                Challenged::Answer(Box::new(packet))
+        if let (None, false) = (&said, is_known) {
+            if self.challenges >= CHALLENGES_MAX {
+                return Challenged::Ignore;
             }
-            Ok(None) => Challenged::OtherServer,
-            Err(_) => Challenged::Ignore,
+            self.challenges += 1;
+        }
+        let is_new = said.is_none();
+        let third = match said {
+            Some(third) => third,
+            None if self.thirds.len() == THIRDS_MAX => return Challenged::Ignore,
+            None => match self.answer((config, own), second, random) {
+                Ok(Some(third)) => third,
+                Ok(None) => return Challenged::OtherServer,
+                Err(_) => return Challenged::Ignore,
+            },
+        };
+        let packet = third.packet.clone();
+        let rank = 2 * u8::from(is_known) + u8::from(config.places.contains(&path));
+        let drawn = is_new.then(|| random.u64() % u64::from(self.challenges.max(1)));
+        match self.take_in(third, path, (rank, drawn), now) {
+            true => Challenged::Answer(Box::new(packet)),
+            false => Challenged::Ignore,
         }
     }
 
+    /// Makes who has sent a challenge a candidate, if it is none and there is a place, be it that of one who is less likely the server.
+    /// Of those that are no likelier than all others each has a chance, once, so that who comes first, or most often, does not keep the
+    /// true one out.
+    fn take_in(&mut self, third: Third, path: Path, (rank, drawn): (u8, Option<u64>), met_at: Instant) -> bool {
+        if self.candidates.iter().any(|one| one.path == path && one.confirm == third.confirm) {
+            return true;
+        }
+        if self.candidates.len() >= CANDIDATES_MAX {
+            let ranks = self.candidates.iter().enumerate().map(|(place, one)| (one.rank, place));
+            let (least, place) = ranks.min().unwrap_or_default();
+            let is_drawn = rank == least && drawn.is_some_and(|drawn| drawn < CANDIDATES_MAX as u64);
+            if rank <= least && !is_drawn {
+                return false;
+            }
+            self.candidates.remove(place);
+        }
+        let Ok(ring) = third.secrets.clone().of_client() else { return false };
+        let Third { connection, key, offer, own, refusal_key, confirm, packet, .. } = third;
+        let guard = Guard::new(ring);
+        let candidate =
+            Candidate { path, connection, key, offer, own, guard, met_at, rank, refusal_key, confirm, packet };
+        self.candidates.push(candidate);
+        true
+    }
+
     fn answer(
-        &self,
+        &mut self,
         (config, own): (&ClientConfig, Offer),
-        path: Path,
         second: SecondStep<'_>,
         random: &mut Randomness,
-    ) -> Result<Option<Candidate>, KeyError> {
+    ) -> Result<Option<Third>, KeyError> {
         let met = self.initiator.read(second)?;
         let offer = ServerOffer::read(&met.payload).map_err(|_| KeyError)?;
         if config.server_key.is_some_and(|key| key != met.server) {
             return Ok(None);
         }
-        let (key, refusal_key) = (met.server, met.refusal_key());
-        let (third, secrets) = met.answer((&config.identity, &config.psk), &own.write(), random)?;
+        let (key, refusal_key) = (met.server, Arc::new(met.refusal_key()));
+        let (noise, secrets) = met.answer((&config.identity, &config.psk), &own.write(), random)?;
         let client = config.identity.client_id();
-        let confirm = Confirm { attempt: self.attempt, client, noise: &third }.write();
+        let confirm = Confirm { attempt: self.attempt, client, noise: &noise }.write();
         let packet = packet(Kind::Confirm, second.connection, &confirm);
-        let guard = Guard::new(secrets.of_client()?);
-        let connection = second.connection;
-        Ok(Some(Candidate { path, connection, key, offer, own, guard, refusal_key, confirm, packet }))
+        let SecondStep { connection, mark, noise: second } = second;
+        let second = second.to_vec();
+        let third = Third { connection, mark, second, key, offer, own, secrets, refusal_key, confirm, packet };
+        self.thirds.push(third.clone());
+        Ok(Some(third))
     }
 
     /// A server refuses. Whether it is one whose challenge was answered; it is no candidate any more.
@@ -205,6 +269,18 @@ impl Seek {
         place.map(|place| self.candidates.swap_remove(place)).is_some()
     }
 
+    /// TCP has lost the way there: whether a candidate was there, of whom nothing comes any more.
+    pub(super) fn lost(&mut self, path: Path) -> bool {
+        let before = self.candidates.len();
+        self.candidates.retain(|candidate| candidate.path != path);
+        self.candidates.len() < before
+    }
+
+    /// This attempt in the place of another: it goes on asking as seldom as that did.
+    pub(super) fn in_place_of(self, former: &Seek) -> Seek {
+        Seek { again_at: former.again_at, interval: former.interval, ..self }
+    }
+
     /// A sealed packet that may say that a candidate accepts us: on which terms, and the candidate.
     pub(super) fn accepted(&mut self, path: Path, raw: &RawPacket<'_>, now: Instant) -> Option<(Candidate, Terms)> {
         let is_of = |one: &Candidate| (one.path, one.connection) == (path, raw.header.connection);
@@ -214,3 +290,6 @@ impl Seek {
         Some((self.candidates.swap_remove(place), terms))
     }
 }
+
+#[cfg(test)]
+mod tests;

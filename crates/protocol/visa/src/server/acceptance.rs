@@ -169,7 +169,7 @@ impl Server {
     }
 
     /// Ends the session that has been without a connection for the longest time, of those that do nothing.
-    fn evict(&mut self, may_go: impl Fn(&Session) -> bool) -> bool {
+    pub(super) fn evict(&mut self, may_go: impl Fn(&Session) -> bool) -> bool {
         let idle = self.sessions.iter().filter(|(_, session)| session.is_idle_orphan() && may_go(session));
         let oldest = idle.min_by_key(|(_, session)| session.orphaned_at).map(|(nexus, _)| *nexus);
         oldest.inspect(|nexus| self.close_session(*nexus, SessionEnd::Idle)).is_some()
@@ -189,12 +189,12 @@ impl Server {
         let mut channel = Channel::new(setup, now);
         channel.control(Kind::Agree, terms.write());
         let nexus = self.resume_or_open((client, session), (path, terms), now);
+        self.connections.insert(id, Connection::new(channel, nexus, terms, (first, confirm)));
         if let Some(session) = self.sessions.get_mut(&nexus) {
             let old = session.connection;
             session.connect(id, path.peer.host());
             old.into_iter().for_each(|old| self.forget_connection(old));
         }
-        self.connections.insert(id, Connection::new(channel, nexus, terms, (first, confirm)));
         self.touch(id);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_buffer::{Region, Shortage};
-use sanwire_core::{Alarm, ClientId, Instant, NexusId, Path, SessionEnd};
+use sanwire_core::{Alarm, ClientId, Headway, Instant, NexusId, Path, SessionEnd};
 
 use super::intake::{Intake, Request};
 use super::{Key, Offence, Server, ServerEvent};
@@ -34,12 +34,14 @@ pub(super) struct Connection {
     pub(super) first: [u8; 32],
     pub(super) confirm: Vec<u8>,
     intake: Intake,
+    /// Of what is sent, and of what comes.
+    headways: [Headway; 2],
 }
 
 impl Connection {
     pub(super) fn new(channel: Channel, nexus: NexusId, terms: Terms, (first, confirm): ([u8; 32], Vec<u8>)) -> Self {
-        let alarm = Alarm::default();
-        Connection { channel, nexus, terms, alarm, is_queued: false, first, confirm, intake: Intake::default() }
+        let (alarm, intake, headways) = Default::default();
+        Connection { channel, nexus, terms, alarm, is_queued: false, first, confirm, intake, headways }
     }
 
     /// When something is due on it.
@@ -50,12 +52,23 @@ impl Connection {
 
     /// Since when it keeps memory without doing anything by which that would be given back.
     fn stands_since(&self) -> Option<Instant> {
-        [self.intake.unfinished_since(), self.channel.stuck_since()].into_iter().flatten().min()
+        let ways = [self.intake.unfinished_since(), self.channel.gap_since(), self.channel.stuck_since()];
+        ways.into_iter().flatten().min()
     }
 
     /// Whether it stands still for so long.
     pub(super) fn stands_for(&self, duration: Duration, now: Instant) -> bool {
         self.stands_since().is_some_and(|since| now.saturating_since(since) >= duration)
+    }
+}
+
+impl Connection {
+    /// Whether it has done too little for a while by which the memory that it has would be given back.
+    fn hoards(&mut self, now: Instant) -> bool {
+        let ways = [self.channel.arrived_and_left_bytes(), self.intake.placed_and_awaited_bytes()];
+        let trickles = |(headway, (done, left)): (&mut Headway, (u64, u64))| headway.is_too_slow(done, left, now);
+        let is_slow = self.headways.iter_mut().zip(ways).map(trickles).fold(false, |any, is_slow| any | is_slow);
+        is_slow || self.stands_for(HOARD_MAX, now)
     }
 }
 
@@ -115,7 +128,13 @@ impl Server {
         }
         self.note_heard(id);
         self.touch(id);
-        requests.into_iter().for_each(|request| self.handle_request(nexus, request, now));
+        for request in requests {
+            // One before may have ended the connection.
+            if !self.connections.contains_key(&id) {
+                break;
+            }
+            self.handle_request(nexus, request, now);
+        }
         match result {
             Ok(()) => {}
             Err(Rejected::Violation) => self.violation_of(nexus, now),
@@ -135,6 +154,7 @@ impl Server {
         match rejected {
             Rejected::Malformed => self.counters.malformed += 1,
             Rejected::NotAuthentic => self.counters.not_authentic += 1,
+            Rejected::Downgrade => self.counters.downgrades += 1,
             Rejected::Duplicate => self.counters.duplicates += 1,
             Rejected::OutOfOrder => self.counters.out_of_order += 1,
             Rejected::NoMemory => self.counters.no_memory += 1,
@@ -168,7 +188,7 @@ impl Server {
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
         match heard {
             Ok(Heard::Delivered(numbers)) => numbers.into_iter().for_each(|number| session.commands.delivered(number)),
-            Ok(Heard::Waits(numbers)) => session.commands.keep_only(&numbers),
+            Ok(Heard::Waits(numbers)) => session.commands.keep_only(&numbers, Some(id)),
             Ok(Heard::Closed(Close::Session)) => self.close_session(nexus, SessionEnd::Closed),
             Ok(Heard::Closed(Close::Connection)) => self.drop_connection(id, now),
             Ok(Heard::Nothing | Heard::Terms(_)) => {}
@@ -178,7 +198,7 @@ impl Server {
     }
 
     pub(super) fn note_offence(&mut self, offence: Offence, client: ClientId, path: Path) {
-        if offence == Offence::Violation {
+        if offence != Offence::WrongPassword {
             self.counters.violations += 1;
         }
         self.events.push_back(ServerEvent::Refused { offence, client, path });
@@ -188,8 +208,9 @@ impl Server {
     pub(super) fn violation_of(&mut self, nexus: NexusId, now: Instant) {
         let Some(session) = self.sessions.get(&nexus) else { return };
         let (client, Some(id)) = (session.client, session.connection) else { return };
-        if let Some(path) = self.connections.get(&id).map(|connection| connection.channel.path()) {
-            self.note_offence(Offence::Violation, client, path);
+        if let Some(Connection { channel, terms, .. }) = self.connections.get(&id) {
+            let offence = if terms.is_unchecked { Offence::UncheckedViolation } else { Offence::Violation };
+            self.note_offence(offence, client, channel.path());
         }
         self.drop_connection(id, now);
     }
@@ -206,8 +227,9 @@ impl Server {
             self.deadlines.note(Key::Connection(id), &mut connection.alarm, due_at);
             return;
         }
-        let is_alive = connection.channel.handle_timeout(now) && !connection.stands_for(STANDSTILL_MAX, now);
-        match is_alive {
+        let stands_still = connection.stands_for(STANDSTILL_MAX, now);
+        self.counters.standstills += u64::from(stands_still);
+        match connection.channel.handle_timeout(now) && !stands_still {
             true => {
                 let due_at = connection.poll_timeout();
                 self.deadlines.note(Key::Connection(id), &mut connection.alarm, due_at);
@@ -218,17 +240,21 @@ impl Server {
     }
 
     /// Some sessions of this server or others have no memory: drops the connections that keep some from them, and whose clients do
-    /// nothing that would give it back. To be called every now and then as long as memory is short.
+    /// nothing that would give it back, or next to nothing. To be called every now and then as long as memory is short.
     pub fn relieve(&mut self, shortage: &Shortage, now: Instant) {
-        let is_in_the_way = |connection: &Connection| {
-            let memory = self.sessions.get(&connection.nexus).map(|session| &session.memory);
-            memory.is_some_and(|memory| shortage.is_due_to(connection.nexus, memory))
-                && connection.stands_for(HOARD_MAX, now)
+        let sessions = &self.sessions;
+        let is_in_the_way = |connection: &mut Connection| {
+            let memory = sessions.get(&connection.nexus).map(|session| &session.memory);
+            memory.is_some_and(|memory| shortage.is_due_to(connection.nexus, memory)) && connection.hoards(now)
         };
-        let hoards = self.connections.iter().filter(|(_, connection)| is_in_the_way(connection));
-        for id in hoards.map(|(id, _)| *id).collect::<Vec<u32>>() {
+        let all = self.connections.iter_mut();
+        let hoards = all.filter_map(|(id, connection)| is_in_the_way(connection).then_some(*id));
+        for id in hoards.collect::<Vec<u32>>() {
             self.counters.hoarders += 1;
             self.release(id, now);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

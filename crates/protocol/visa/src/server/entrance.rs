@@ -52,7 +52,7 @@ impl Server {
         if let Some(answer) = self.half_opens.repeat(path, session, connect.attempt, &connect.noise) {
             let answer = answer.to_vec();
             self.send_open(path, word, &answer);
-        } else if self.connections.values().any(|connection| connection.first == connect.noise) {
+        } else if self.is_accepted(session, &connect.noise) {
             // The client hears that it is accepted when it repeats its third step.
             self.counters.duplicates += 1;
         } else if self.is_too_early(path, connect.client, now) {
@@ -60,6 +60,12 @@ impl Server {
         } else if self.may_begin(path, &connect, now) && self.challenge(path, &connect, now).is_err() {
             self.counters.not_authentic += 1;
         }
+    }
+
+    /// Whether this first step has led to the connection that the session has now.
+    fn is_accepted(&self, session: (ClientId, u64), first: &[u8; 32]) -> bool {
+        let connection = self.by_client.get(&session).and_then(|nexus| self.sessions.get(nexus)?.connection);
+        connection.and_then(|id| self.connections.get(&id)).is_some_and(|connection| connection.first == *first)
     }
 
     pub(super) fn note_stranger(&mut self, path: Path, client: ClientId, now: Instant) {
@@ -182,7 +188,7 @@ impl Server {
     pub(super) fn unknown_connection(&mut self, path: Path, connection: u32, now: Instant) {
         self.counters.unknown_connection += 1;
         let may_hear = !self.is_closed && self.marks.is_ours(connection);
-        if may_hear && self.config.doorkeeper.permits(path.peer, None) && self.hints.take(now) {
+        if may_hear && self.config.doorkeeper.permits(path.peer, None) && self.accounts.hints.take(now) {
             self.refuse(path, connection, 0, Refusal::UnknownConnection, None);
         }
     }

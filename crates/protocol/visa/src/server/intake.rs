@@ -32,6 +32,8 @@ struct Partial {
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     partial: Option<Partial>,
+    /// Data that has come, of all requests.
+    placed_bytes: u64,
     moved_at: Instant,
 }
 
@@ -39,6 +41,12 @@ impl Intake {
     /// Since when nothing has come of a request that has begun.
     pub(super) fn unfinished_since(&self) -> Option<Instant> {
         self.partial.as_ref().map(|_| self.moved_at)
+    }
+
+    /// Bytes of data that have come, and that are to come of a request that has begun.
+    pub(super) fn placed_and_awaited_bytes(&self) -> (u64, u64) {
+        let awaited = self.partial.as_ref().map_or(0, |partial| partial.room.len() - partial.have);
+        (self.placed_bytes, awaited as u64)
     }
 
     /// Takes the next packet. Gives the request that it ends.
@@ -79,6 +87,7 @@ impl Intake {
         }
         let mut room = memory.frame(data_bytes as usize).ok_or(Rejected::NoMemory)?;
         room[..data.len()].copy_from_slice(data);
+        self.placed_bytes += data.len() as u64;
         if is_whole {
             return Ok(Some(Request { tag, head, data: Some(room.freeze()), protection }));
         }
@@ -97,6 +106,7 @@ impl Intake {
         };
         place.copy_from_slice(payload);
         partial.have = end;
+        self.placed_bytes += payload.len() as u64;
         partial.protection = partial.protection.min(header.guarding.protection());
         if !is_whole {
             self.partial = Some(partial);

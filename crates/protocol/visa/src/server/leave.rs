@@ -41,7 +41,8 @@ impl Server {
             session.memory.forgo();
         }
         let path = connection.channel.path();
-        if self.link(path).is_stream {
+        let is_used = self.connections.values().any(|other| other.channel.path() == path);
+        if self.link(path).is_stream && !is_used {
             self.events.push_back(ServerEvent::Hangup { path });
         }
     }
@@ -53,7 +54,22 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(&nexus).filter(|session| session.connection == Some(id)) {
             session.disconnect(now);
             self.deadlines.note(Key::Session(nexus), &mut session.alarm, now + idle_max);
+            let client = session.client;
             self.events.push_back(ServerEvent::Disconnected { nexus });
+            self.bound_slots(client);
+        }
+    }
+
+    /// What is remembered of commands for the sessions of a client that have no connection is bounded, however many there are.
+    fn bound_slots(&mut self, client: ClientId) {
+        loop {
+            let away = self.sessions_of(client).filter(|session| session.connection.is_none());
+            let slots = away.map(|session| session.commands.slots() as u64).sum();
+            // One of which nothing is remembered would free nothing.
+            let may_go = |session: &Session| session.client == client && session.commands.slots() > 0;
+            if self.accounts.slots.admits(slots, 0) || !self.evict(may_go) {
+                return;
+            }
         }
     }
 

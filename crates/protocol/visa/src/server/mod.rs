@@ -1,6 +1,7 @@
 //! The server's end: who has a connection, what their commands are, and what they are answered, in one shard.
 
 mod acceptance;
+mod accounts;
 mod connection;
 mod entrance;
 mod intake;
@@ -12,11 +13,12 @@ mod types;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::Packet;
-use sanwire_core::quota::{Account, COMMAND_NUMBERS_OF_SESSION, HINTS, LOOSE_PACKETS, Limiter, Usage};
+use sanwire_core::quota::{LOOSE_PACKETS, Usage};
 use sanwire_core::{ClientId, Deadlines, Instant, LinkId, NexusId, Path};
 use sanwire_security::keys::Randomness;
 use sanwire_security::{Gate, HalfOpens, Marks, Strangers, Throttle};
 
+use self::accounts::Accounts;
 use self::connection::Connection;
 use self::session::Session;
 pub use self::types::{
@@ -45,8 +47,7 @@ pub struct Server {
     handshakes_due_at: Option<Instant>,
     strangers: Strangers,
     marks: Marks,
-    hints: Limiter,
-    numbers: Account,
+    accounts: Accounts,
     connections: BTreeMap<u32, Connection>,
     sessions: BTreeMap<NexusId, Session>,
     by_client: BTreeMap<(ClientId, u64), NexusId>,
@@ -78,14 +79,13 @@ impl Server {
             random: Randomness::new(config.seed),
             next_nexus: config.nexus_base + u64::from(config.shard),
             marks: Marks::new(&config.identity.key_for(b"sanwire visa connection")),
+            accounts: Accounts::new(config.commands_max),
             config,
             gate: Gate::default(),
             throttle: Throttle::default(),
             half_opens: HalfOpens::default(),
             handshakes_due_at: None,
             strangers: Strangers::default(),
-            hints: Limiter::new(&HINTS),
-            numbers: Account::new(&COMMAND_NUMBERS_OF_SESSION),
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             by_client: BTreeMap::new(),
@@ -249,6 +249,6 @@ impl Server {
     /// How the quotas for strangers are used.
     pub fn quotas(&self) -> impl Iterator<Item = Usage> {
         let of_strangers = self.gate.usages().into_iter().chain(self.throttle.usages());
-        of_strangers.chain(self.half_opens.usages()).chain([self.hints.usage(), self.numbers.usage()])
+        of_strangers.chain(self.half_opens.usages()).chain(self.accounts.usages())
     }
 }

@@ -10,9 +10,6 @@ use super::session::{Kept, ReplyTo, Unit};
 use super::{CommandHandle, Server, ServerEvent};
 use crate::channel::Message;
 
-/// Answers of which not every packet was sent: who takes none and goes on asking is not served on that connection.
-const UNTAKEN_MAX: usize = 1024;
-
 impl Server {
     pub(super) fn handle_request(&mut self, nexus: NexusId, request: Request, now: Instant) {
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
@@ -26,15 +23,30 @@ impl Server {
         let to = ReplyTo { tag: request.tag, protection: request.protection.max(demanded) };
         let unit = Unit { lun, protection: demanded };
         let connection = session.connection;
-        let asked = session.commands.ask((number, settled_below), (to, connection), unit, &mut self.numbers);
+        let untaken =
+            connection.and_then(|id| self.connections.get(&id)).map(|connection| connection.channel.untaken());
+        let untaken = untaken.unwrap_or_default();
+        let accounts = &mut self.accounts;
+        let asked = session.commands.ask((number, settled_below), (to, connection), unit, &mut accounts.numbers);
         let handle = CommandHandle { nexus, number };
         // Who has all its commands under way may still have them ended.
         let is_management = matches!(ask, Ask::Manage { .. });
-        let most = usize::from(self.config.commands_max) * if is_management { 2 } else { 1 };
+        let managing_max = 2 * usize::from(self.config.commands_max);
+        let mut is_admitted = |executing: usize| match is_management {
+            true => executing <= managing_max,
+            false => {
+                accounts.commands.admits(executing as u64 - 1, 1) && accounts.answer_bytes.admits(untaken.heap_bytes, 0)
+            }
+        };
         match asked {
-            Asked::Execute if session.commands.executing() > most => self.end(handle, ask, Status::TaskSetFull, now),
+            Asked::Execute if !is_admitted(session.commands.executing()) => {
+                self.end(handle, ask, Status::TaskSetFull, now);
+            }
             Asked::Abort if !is_management => self.end(handle, ask, Status::TaskAborted, now),
-            Asked::Execute | Asked::Abort => self.execute(handle, request, now),
+            Asked::Execute | Asked::Abort => {
+                let may_share = accounts.lent_bytes.admits(untaken.lent_bytes, 0);
+                self.execute(handle, request, may_share, now);
+            }
             Asked::Wait => {}
             Asked::Repeat(kept) => self.send(nexus, to, (Some(number), kept), now),
             Asked::Refuse => self.violation_of(nexus, now),
@@ -49,7 +61,7 @@ impl Server {
         }
     }
 
-    fn execute(&mut self, handle: CommandHandle, request: Request, now: Instant) {
+    fn execute(&mut self, handle: CommandHandle, request: Request, may_share: bool, now: Instant) {
         let RequestHead { data_in_max_bytes, ask, settled_below, receipts, .. } = request.head;
         let lun = request.head.logical_unit();
         match ask {
@@ -58,7 +70,7 @@ impl Server {
                 let session = self.sessions.get(&handle.nexus);
                 let receipts = session.map_or(0, |session| session.commands.received(settled_below, receipts));
                 let data_out = request.data.map(Slices::from);
-                let (tells_residual, may_share, piece) = (false, true, None);
+                let (tells_residual, piece) = (false, None);
                 let task = Task { lun, cdb, data_out, tells_residual, data_in_max_bytes, may_share, piece, receipts };
                 self.events.push_back(ServerEvent::Command { handle, task });
             }
@@ -131,12 +143,13 @@ impl Server {
         }
     }
 
-    /// Sends an answer.
+    /// Sends an answer. Who takes none and goes on asking is not served on that connection.
     fn send(&mut self, nexus: NexusId, to: ReplyTo, (cookie, kept): (Option<u64>, Kept), now: Instant) {
         let Some(id) = self.sessions.get(&nexus).and_then(|session| session.connection) else { return };
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.channel.queued() >= UNTAKEN_MAX {
-            return self.violation_of(nexus, now);
+        if !self.accounts.answers.admits(connection.channel.untaken().messages, 1) {
+            self.counters.hoarders += 1;
+            return self.release(id, now);
         }
         let protection = to.protection.max(connection.terms.protection_min);
         let Kept { head, data, .. } = kept;

@@ -134,6 +134,8 @@ pub enum Offence {
     WrongPassword,
     /// Something authentic that the protocol forbids.
     Violation,
+    /// The same on a connection without checks: anybody can have sent it.
+    UncheckedViolation,
 }
 
 impl Offence {
@@ -149,6 +151,9 @@ impl fmt::Display for Offence {
         f.write_str(match self {
             Offence::WrongPassword => "it does not know the password, or is not who it says it is",
             Offence::Violation => "the rules of the protocol are broken",
+            Offence::UncheckedViolation => {
+                "the rules of the protocol are broken, where packets have no check: anybody may have sent it"
+            }
         })
     }
 }

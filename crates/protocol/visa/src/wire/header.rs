@@ -15,6 +15,8 @@
 //!     24        payload, and with protections 1 to 4 a tag of 16 bytes
 //! ```
 
+use std::cmp::Ordering;
+
 use crc_fast::{CrcAlgorithm, Digest};
 use sanwire_core::Protection;
 use sanwire_security::TAG_BYTES;
@@ -209,7 +211,7 @@ pub struct RawPacket<'a> {
 }
 
 impl<'a> RawPacket<'a> {
-    /// Splits a packet. What comes behind it is ignored.
+    /// Splits a packet.
     ///
     /// # Errors
     /// [`Malformed`] when it is none.
@@ -247,7 +249,12 @@ impl<'a> RawPacket<'a> {
         }
         let payload_bytes = usize::from(header.payload_bytes);
         let payload = rest.get(..payload_bytes).ok_or(Malformed::Truncated)?;
-        let tag = rest.get(payload_bytes..payload_bytes + guarding.tag_bytes()).ok_or(Malformed::Truncated)?;
+        let tag = &rest[payload_bytes..];
+        match tag.len().cmp(&guarding.tag_bytes()) {
+            Ordering::Less => return Err(Malformed::Truncated),
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(Malformed::Field("bytes of payload")),
+        }
         let all = &bytes[..HEADER_BYTES + payload_bytes];
         Ok(RawPacket { header, header_bytes, check, payload, tag, all })
     }
@@ -293,7 +300,8 @@ mod tests {
                     offset: 77,
                     ..Header::single(kind, bits & 4 != 0, 0x5678_9abc)
                 };
-                let packet = [&header.write(9)[..], b"hello", &[0; 40]].concat();
+                let tag = vec![0; header.guarding.tag_bytes()];
+                let packet = [&header.write(9)[..], b"hello", &tag].concat();
                 let raw = RawPacket::read(&packet).unwrap();
                 assert_eq!((raw.header, raw.check, raw.payload), (header, 9, &b"hello"[..]));
                 assert_eq!(raw.tag.len(), if kind.is_open() { 0 } else { TAG_BYTES });
@@ -312,6 +320,7 @@ mod tests {
             (3, 9, Malformed::Field("guarding")),
             (3, 2, Malformed::Field("guarding")),
             (7, 200, Malformed::Truncated),
+            (7, 29, Malformed::Field("bytes of payload")),
         ] {
             let mut bad = good.clone();
             bad[at] = value;

@@ -20,8 +20,11 @@ pub const CLASSIC_PAYLOAD: std::ops::RangeInclusive<u32> = 1024..=60 * 1024;
 /// The same where nothing is said: 8 KiB.
 pub const CLASSIC_PAYLOAD_DEFAULT: u32 = 8 * 1024;
 
-/// The least payload in modern mode, in bytes: the head of a message is in its first packet.
-pub const PAYLOAD_MIN: u16 = 512;
+/// The largest payload in either mode, in bytes.
+pub const PAYLOAD_MAX: u16 = 60 * 1024;
+
+/// The least payload, in bytes: what is left of the 576 bytes that every host takes (RFC 791), and room for the head of a message.
+pub const PAYLOAD_MIN: u16 = 508;
 
 /// Bytes of a tag behind the payload.
 const TAG_BYTES: u16 = 16;
@@ -127,14 +130,17 @@ impl Offer {
             (wants(self) || wants(client)) && allows(self) && allows(client)
         };
         let is_classic = both(|offer| offer.wants_classic, |offer| offer.allows_classic);
-        let is_unchecked = both(|offer| offer.wants_unchecked, |offer| offer.allows_unchecked);
+        let protection_min = self.protection_min.max(client.protection_min);
+        let is_unchecked = both(|offer| offer.wants_unchecked, |offer| offer.allows_unchecked)
+            && protection_min == Protection::Checksum;
         let payload_bytes = if is_classic {
             let wanted =
                 [client.classic_payload_bytes, self.classic_payload_bytes].into_iter().filter(|bytes| *bytes > 0);
             // 60 KiB are less than 2^16.
             wanted.min().unwrap_or(CLASSIC_PAYLOAD_DEFAULT) as u16
         } else {
-            self.packet_max_bytes.min(client.packet_max_bytes) - HEADER_BYTES as u16 - TAG_BYTES
+            let packet_bytes = self.packet_max_bytes.min(client.packet_max_bytes);
+            packet_bytes.saturating_sub(HEADER_BYTES as u16 + TAG_BYTES).clamp(PAYLOAD_MIN, PAYLOAD_MAX)
         };
         Terms {
             mode: if is_classic { Mode::Classic } else { Mode::Modern },
@@ -143,7 +149,7 @@ impl Offer {
             payload_bytes,
             window_packets_in: self.window_packets,
             window_packets_out: client.window_packets,
-            protection_min: self.protection_min.max(client.protection_min),
+            protection_min,
         }
     }
 }
@@ -238,7 +244,8 @@ impl Terms {
             protection_min: Protection::from_code(reader.u8()?).ok_or(Malformed::Field("protection"))?,
         };
         reader.end()?;
-        let is_good = terms.payload_bytes >= PAYLOAD_MIN && terms.window_packets_in > 0 && terms.window_packets_out > 0;
+        let is_payload = (PAYLOAD_MIN..=PAYLOAD_MAX).contains(&terms.payload_bytes);
+        let is_good = is_payload && terms.window_packets_in > 0 && terms.window_packets_out > 0;
         if is_good { Ok(terms) } else { Err(Malformed::Field("terms")) }
     }
 
@@ -259,14 +266,18 @@ impl Terms {
     #[must_use]
     pub fn is_within(&self, client: &Offer) -> bool {
         let most = match self.mode {
-            Mode::Classic if client.allows_classic => *CLASSIC_PAYLOAD.end() as u16,
+            Mode::Classic if client.allows_classic => match client.classic_payload_bytes {
+                0 => PAYLOAD_MAX,
+                // At most 60 KiB, which are less than 2^16.
+                wanted => wanted as u16,
+            },
             Mode::Classic => return false,
             Mode::Modern => client.packet_max_bytes.saturating_sub(HEADER_BYTES as u16 + TAG_BYTES),
         };
         self.payload_bytes <= most
             && self.window_packets_out <= client.window_packets
             && self.protection_min >= client.protection_min
-            && (client.allows_unchecked || !self.is_unchecked)
+            && (!self.is_unchecked || client.allows_unchecked && self.protection_min == Protection::Checksum)
     }
 }
 
@@ -343,5 +354,27 @@ mod tests {
         assert_eq!(agreed(&wants, &small).2, 2048);
         let terms = wants.agree(&offer(), false);
         assert!(!terms.is_within(&refuses), "who allows nothing of it is not bound to it");
+        let more = Terms { payload_bytes: 2049, ..wants.agree(&small, false) };
+        assert!(!more.is_within(&small), "nor who wants less");
+    }
+
+    #[test]
+    fn nothing_is_unchecked_where_an_end_wants_more_than_a_checksum() {
+        let wants = Offer { wants_unchecked: true, ..offer() };
+        let careful = Offer { protection_min: Protection::Hash, ..offer() };
+        for terms in [wants.agree(&careful, false), careful.agree(&wants, false)] {
+            assert_eq!((terms.is_unchecked, terms.protection_min), (false, Protection::Hash));
+            assert!(terms.is_within(&careful) && !Terms { is_unchecked: true, ..terms }.is_within(&careful));
+        }
+    }
+
+    #[test]
+    fn payloads_are_what_every_link_takes_up_to_60_kib() {
+        let link = |packet_max_bytes| Offer { packet_max_bytes, ..offer() };
+        let agreed = |server: u16, client: u16| link(server).agree(&link(client), false).payload_bytes;
+        assert_eq!([agreed(65_535, 65_535), agreed(548, 65_535), agreed(39, 1472)], [60 * 1024, 508, 508]);
+        assert!(Offer::read(&link(548).write()).is_ok() && Offer::read(&link(547).write()).is_err());
+        let long = Terms { payload_bytes: 60 * 1024 + 1, ..offer().agree(&offer(), false) };
+        assert!(Terms::read(&long.write()).is_err());
     }
 }

@@ -6,7 +6,8 @@ mod world;
 use std::time::Duration;
 
 use sanwire_core::Protection;
-use sanwire_visa::wire::header::RawPacket;
+use sanwire_visa::wire::header::{RawPacket, open_packet};
+use sanwire_visa::wire::setup::{Accept, Refusal};
 use sanwire_visa::wire::{Guarding, Kind};
 use sanwire_visa::{ClientEvent, Failure, Mode, Offence, ServerEvent, Wishes, discovery, found};
 
@@ -126,6 +127,115 @@ fn a_command_whose_answer_is_lost_with_its_connection_runs_once() {
     assert_eq!((world.executed, world.client.in_transit()), (1, 0));
 }
 
+/// It may come when its connection has long been in use; what was asked there since is not what it speaks of.
+#[test]
+fn what_a_client_waits_for_is_kept_though_it_says_so_late() {
+    let mut world = World::new(Habits::default());
+    let kind = |packet: &[u8]| RawPacket::read(packet).unwrap().header.kind;
+    world.loses = |from_client, packet| {
+        let lost = if from_client { Kind::Agree } else { Kind::Data };
+        RawPacket::read(packet).unwrap().header.kind == lost
+    };
+    world.run_for(Duration::from_secs(1));
+    world.write(1, &[5; 512]);
+    world.run_for(Duration::from_millis(300));
+    assert_eq!((world.executed, world.client.in_transit()), (1, 1));
+    let late = world.sent.iter().find(|(client, packet)| *client && kind(packet) == Kind::Agree).unwrap().1.clone();
+    world.server.handle_input(path(2), &late, world.now);
+    world.loses = |_, _| true;
+    world.run_for(Duration::from_secs(5));
+    world.loses = |_, _| false;
+    world.run_for(Duration::from_secs(5));
+    assert!(world.answered().is_some());
+    assert_eq!((world.executed, world.server.counters().violations), (1, 0));
+}
+
+#[test]
+fn packets_that_wait_for_one_that_never_comes_do_not_wait_for_ever() {
+    let mut world = connected(Habits::default());
+    world.loses = |from_client, packet| {
+        let header = RawPacket::read(packet).unwrap().header;
+        from_client && header.kind == Kind::Data && header.sequence == 0
+    };
+    world.write(1, &[5; 4096]);
+    world.run_for(Duration::from_secs(25));
+    assert!(!has_been_lost(&world));
+    world.run_for(Duration::from_secs(8));
+    assert!(has_been_lost(&world), "what it keeps others could need");
+}
+
+/// Who acknowledges nothing has the server keep no more than a few MiB for it.
+#[test]
+fn answers_that_nobody_takes_are_bounded() {
+    let mut world = connected(Habits { is_stream: true, ..Habits::default() });
+    world.loses = |from_client, packet| from_client && RawPacket::read(packet).unwrap().header.kind == Kind::Ack;
+    let mut asked = 0;
+    while world.client.in_transit() < 8 {
+        world.read(0, 1 << 20);
+        asked += 1;
+    }
+    assert!(asked > 10 && world.executed <= 9, "{} of {asked}", world.executed);
+}
+
+#[test]
+fn a_first_step_that_comes_again_begins_no_other_handshake() {
+    let mut world = connected(Habits::default());
+    let first = world.sent.iter().find(|(client, _)| *client).unwrap().1.clone();
+    world.drain();
+    world.server.handle_input(path(2), &first, world.now);
+    assert!(world.server.poll_transmit(world.now).is_none());
+    assert_eq!(world.server.counters().duplicates, 1);
+}
+
+fn has_been_lost(world: &World) -> bool {
+    world.events.iter().any(|event| matches!(event, ClientEvent::Lost { .. }))
+}
+
+/// A client that is refused its answers for a while seeks the server anew, by the same connection of TCP.
+#[test]
+fn a_connection_of_tcp_stays_as_long_as_another_one_of_ours_is_on_it() {
+    let mut world = connected(Habits { is_stream: true, ..Habits::default() });
+    world.replace_connection();
+    assert!(world.client.server().is_some());
+    let is_hangup = |event: &ServerEvent| matches!(event, ServerEvent::Hangup { .. });
+    assert!(!world.told.iter().any(is_hangup));
+    world.client.disconnect();
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.told.iter().filter(|event| is_hangup(event)).count(), 1);
+}
+
+/// One that takes no connections, and says so at once, is not asked more often for that.
+#[test]
+fn a_way_that_ends_at_once_is_not_tried_without_a_pause() {
+    let mut world = World::new(Habits { is_stream: true, ..Habits::default() });
+    world.loses = |_, _| true;
+    for _ in 0..2000 {
+        world.run_for(Duration::from_millis(1));
+        world.client.lost(path(1), world.now);
+        world.client.lost(path(9), world.now);
+        world.drain();
+    }
+    assert!(world.sent.len() < 15, "{}", world.sent.len());
+}
+
+/// Its round trip is longer than a hint takes to be believed where none is known.
+#[test]
+fn a_forged_hint_on_a_slow_path_ends_nothing() {
+    let mut world = World::new(Habits { delay: Duration::from_millis(100), ..Habits::default() });
+    for _ in 0..50 {
+        world.run_for(Duration::from_millis(20));
+        if world.client.server().is_some() {
+            break;
+        }
+    }
+    let mut headers = world.sent.iter().map(|(_, packet)| RawPacket::read(packet).unwrap().header);
+    let connection = headers.rfind(|header| header.kind == Kind::Agree).unwrap().connection;
+    let hint = Accept::Refusal { attempt: 0, reason: Refusal::UnknownConnection, proof: None };
+    world.client.handle_input(path(1), &open_packet(Kind::Accept, true, connection, &hint.write()), world.now);
+    world.run_for(Duration::from_secs(2));
+    assert!(!has_been_lost(&world) && world.client.server().is_some());
+}
+
 #[test]
 fn a_restarted_server_says_that_it_knows_nothing_and_commands_can_wait_for_that() {
     let mut world = connected(Habits::default());
@@ -176,9 +286,11 @@ fn many_handshakes_at_once_bring_back_a_cookie_first() {
     for number in 10..200 {
         world.replace_client(number);
         world.drain();
+        let is_connected = world.client.server().is_some();
         world.client.disconnect();
         world.drain();
         if world.server.counters().challenged > 0 {
+            assert!(is_connected, "it brought back what it was asked for");
             return;
         }
     }
@@ -186,7 +298,7 @@ fn many_handshakes_at_once_bring_back_a_cookie_first() {
 }
 
 #[test]
-fn who_breaks_the_rules_loses_the_connection_and_nothing_else() {
+fn what_is_sent_again_or_changed_on_the_way_breaks_no_rule_and_does_nothing() {
     let mut world = connected(Habits { protection: Protection::Checksum, ..Habits::default() });
     world.write(1, &[5; 512]);
     let replayed: Vec<Vec<u8>> = world.sent.iter().filter(|(client, _)| *client).map(|(_, p)| p.clone()).collect();
@@ -202,4 +314,32 @@ fn who_breaks_the_rules_loses_the_connection_and_nothing_else() {
     world.read(1, 512);
     world.run_for(Duration::from_secs(1));
     assert!(world.events.iter().any(|event| matches!(event, ClientEvent::Completed { .. })));
+}
+
+/// Without a check anybody can send what breaks the rules.
+#[test]
+fn who_breaks_the_rules_loses_the_connection_and_is_named_where_that_is_proven() {
+    let unchecked = Wishes { unchecked: true, ..Habits::default().wishes[0] };
+    let wishes = [Habits::default().wishes[0], unchecked];
+    let mut world = connected(Habits { protection: Protection::Checksum, wishes, ..Habits::default() });
+    world.write(1, &[5; 512]);
+    let is_open = |packet: &[u8]| RawPacket::read(packet).unwrap().header.guarding == Guarding::None;
+    world.write(1, &[5; 512]);
+    let mut forged = world.sent.iter().rfind(|(client, packet)| *client && is_open(packet)).unwrap().1.clone();
+    let sequence = u32::from_be_bytes(forged[12..16].try_into().unwrap());
+    forged[12..16].copy_from_slice(&(sequence + 1).to_be_bytes());
+    // No message begins in its middle.
+    forged[2] &= !1;
+    world.server.handle_input(path(2), &forged, world.now);
+    world.run_for(Duration::from_secs(5));
+    let offences = world.told.iter().filter_map(|event| match event {
+        ServerEvent::Refused { offence, .. } => Some(*offence),
+        _ => None,
+    });
+    assert_eq!(offences.collect::<Vec<_>>(), [Offence::UncheckedViolation]);
+    assert!(!Offence::UncheckedViolation.is_proven());
+    assert_eq!(world.server.counters().violations, 1);
+    world.read(1, 512);
+    world.run_for(Duration::from_secs(2));
+    assert_eq!((world.client.in_transit(), world.server.sessions()), (0, 1), "it comes again");
 }

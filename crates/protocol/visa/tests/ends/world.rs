@@ -23,6 +23,8 @@ pub struct Habits {
     pub client_psk: [u8; 32],
     pub server_key: Option<[u8; 32]>,
     pub is_allowed: bool,
+    /// How long a packet is on its way.
+    pub delay: Duration,
 }
 
 impl Default for Habits {
@@ -34,6 +36,7 @@ impl Default for Habits {
             client_psk: PSK,
             server_key: None,
             is_allowed: true,
+            delay: Duration::ZERO,
         }
     }
 }
@@ -76,6 +79,8 @@ pub struct World {
     pub waiting: Vec<(CommandHandle, Task)>,
     /// Packets for which this is true are lost.
     pub loses: fn(bool, &[u8]) -> bool,
+    /// Those on their way, in the order in which they arrive.
+    on_way: VecDeque<(Instant, bool, Vec<u8>)>,
     habits: Habits,
 }
 
@@ -143,6 +148,7 @@ impl World {
             is_hung: false,
             waiting: Vec::new(),
             loses: |_, _| false,
+            on_way: VecDeque::new(),
             habits,
         }
     }
@@ -155,6 +161,14 @@ impl World {
     /// Another program takes the client's place.
     pub fn replace_client(&mut self, number: u8) {
         self.client = client(&self.habits, number, self.now);
+    }
+
+    /// The client seeks the server anew as if it had not heard that it was accepted.
+    pub fn replace_connection(&mut self) {
+        self.loses = |from_client, _| !from_client;
+        self.run_for(Duration::from_secs(4));
+        self.loses = |_, _| false;
+        self.run_for(Duration::from_secs(3));
     }
 
     /// All that can be done at this moment.
@@ -192,9 +206,16 @@ impl World {
         if (self.loses)(from_client, &packet) {
             return;
         }
+        match self.habits.delay {
+            Duration::ZERO => self.arrive(from_client, &packet),
+            delay => self.on_way.push_back((self.now + delay, from_client, packet)),
+        }
+    }
+
+    fn arrive(&mut self, from_client: bool, packet: &[u8]) {
         match from_client {
-            true => self.server.handle_input(path(2), &packet, self.now),
-            false => self.client.handle_input(path(1), &packet, self.now),
+            true => self.server.handle_input(path(2), packet, self.now),
+            false => self.client.handle_input(path(1), packet, self.now),
         }
     }
 
@@ -223,10 +244,14 @@ impl World {
     pub fn run_for(&mut self, duration: Duration) {
         let end = self.now + duration;
         self.drain();
-        while let Some(at) = self.server.poll_timeout().into_iter().chain(self.client.poll_timeout()).min()
-            && at <= end
-        {
+        loop {
+            let arrives_at = self.on_way.front().map(|(at, ..)| *at);
+            let due = [self.server.poll_timeout(), self.client.poll_timeout(), arrives_at];
+            let Some(at) = due.into_iter().flatten().min().filter(|at| *at <= end) else { break };
             self.now = self.now.max(at);
+            while let Some((_, from_client, packet)) = self.on_way.pop_front_if(|(at, ..)| *at <= self.now) {
+                self.arrive(from_client, &packet);
+            }
             self.server.handle_timeout(self.now);
             self.client.handle_timeout(self.now);
             self.drain();

@@ -35,7 +35,8 @@ impl Outgoing {
         }
         let mut arrived = Arrived::default();
         let delivered = self.pass(expected, &mut arrived);
-        if expected == self.base {
+        if expected == self.base && self.may_roll_back(now) {
+            self.rolled_back = Some((self.base, now));
             self.send_from(self.base);
         }
         if arrived.packets > 0 {
@@ -45,6 +46,13 @@ impl Outgoing {
         self.timer_at = None;
         self.watch(now);
         Some(delivered)
+    }
+
+    /// A receiver names a packet once, and goes on when it has come, which takes a round trip: for all else there is the timer. Else
+    /// a few small packets would have us send a whole window each.
+    fn may_roll_back(&self, now: Instant) -> bool {
+        let least = self.round_trip.smoothed().unwrap_or_default() / 2;
+        self.rolled_back.is_none_or(|(base, at)| base != self.base && now.saturating_since(at) >= least)
     }
 
     /// Classic: from this one on all is sent (again).

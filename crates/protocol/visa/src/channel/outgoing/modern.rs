@@ -75,6 +75,10 @@ impl Outgoing {
 
     /// Nothing was heard: the oldest packet that is under way asks what has come, and later all of them go again.
     pub(super) fn probe(&mut self, rounds: u32, now: Instant) {
+        if self.in_flight_bytes == 0 {
+            self.has_question = self.missed.is_empty();
+            return;
+        }
         let is_silent = rounds >= SILENT_ROUNDS;
         if is_silent {
             self.congestion.collapse();

@@ -1,6 +1,10 @@
 //! The sender of both modes: windows, roll-back, timers, losses.
 
+use sanwire_buffer::{Head, Slice, Slices};
+use sanwire_core::Protection;
+
 use super::*;
+use crate::channel::{Held, Message};
 
 const NOW: Instant = Instant::ZERO;
 
@@ -119,4 +123,84 @@ fn parts_say_where_they_belong_and_the_first_has_the_whole_head() {
         is_over = part.is_last;
     }
     assert!(is_over && at == 8 + 4 + 1000);
+}
+
+#[test]
+fn a_map_in_classic_mode_breaks_the_rules() {
+    for recovery in [Recovery::Classic, Recovery::Stream] {
+        let mut outgoing = Outgoing::new(recovery, 8192, 1000);
+        outgoing.push(message(20_000, 5), NOW);
+        assert_eq!(sent(&mut outgoing, NOW), [0, 1, 2]);
+        let mut told = ack(0, 1);
+        told.mark(1);
+        assert_eq!(outgoing.acknowledged(&told, NOW), None);
+        assert_eq!(outgoing.in_flight_bytes, 20_012, "and changes nothing");
+    }
+}
+
+#[test]
+fn classic_goes_back_to_a_packet_once_and_then_the_timer_does() {
+    let mut outgoing = Outgoing::new(Recovery::Classic, 8192, 1000);
+    outgoing.push(message(40 << 10, 5), NOW);
+    assert_eq!(sent(&mut outgoing, NOW).len(), 6);
+    outgoing.roll_back(2, NOW).unwrap();
+    assert_eq!(sent(&mut outgoing, NOW), [2, 3, 4, 5]);
+    for _ in 0..100 {
+        outgoing.roll_back(2, NOW).unwrap();
+        assert!(sent(&mut outgoing, NOW).is_empty(), "a small packet asks for a whole window");
+    }
+    let at = outgoing.poll_timeout().unwrap();
+    outgoing.handle_timeout(at);
+    assert_eq!(sent(&mut outgoing, at), [2, 3, 4, 5]);
+}
+
+#[test]
+fn the_window_is_no_larger_than_an_acknowledgement_tells_of() {
+    for recovery in [Recovery::Modern, Recovery::Stream] {
+        let mut outgoing = Outgoing::new(recovery, 512, u32::MAX);
+        outgoing.push(message(8 << 20, 5), NOW);
+        let mut now = NOW;
+        for _ in 0..200 {
+            sent(&mut outgoing, now);
+            now += Duration::from_millis(1);
+            let next = outgoing.base + 1;
+            outgoing.acknowledged(&ack(next, u32::MAX), now).unwrap();
+            assert!(outgoing.sent.len() <= MAP_MAX_PACKETS as usize);
+        }
+        assert_eq!(outgoing.counts().2, MAP_MAX_PACKETS);
+    }
+}
+
+#[test]
+fn what_messages_hold_is_known_until_they_have_arrived() {
+    let mut outgoing = Outgoing::new(Recovery::Modern, 1000, 64);
+    outgoing.push(message(2500, 5), NOW);
+    outgoing.push(message(0, 6), NOW);
+    let held = |messages, heap_bytes| Held { messages, heap_bytes, lent_bytes: 0 };
+    assert_eq!((outgoing.held(), sent(&mut outgoing, NOW).len()), (held(2, 2500), 4));
+    let later = NOW + Duration::from_millis(1);
+    outgoing.acknowledged(&ack(2, 64), later).unwrap();
+    assert_eq!((outgoing.held(), outgoing.arrived_and_left_bytes()), (held(2, 2500), (2000, 524)));
+    outgoing.acknowledged(&ack(4, 64), later).unwrap();
+    assert_eq!((outgoing.held(), outgoing.arrived_and_left_bytes()), (held(0, 0), (2524, 0)));
+}
+
+#[test]
+fn modern_does_not_trust_its_window_after_a_pause() {
+    let mut outgoing = Outgoing::new(Recovery::Modern, 1000, 4096);
+    let mut now = NOW;
+    outgoing.push(message(2_000_000, 5), now);
+    while !outgoing.is_idle() {
+        sent(&mut outgoing, now);
+        now += Duration::from_millis(1);
+        outgoing.acknowledged(&ack(outgoing.next(), 4096), now).unwrap();
+    }
+    let grown = outgoing.congestion.window_bytes();
+    for (pause, is_trusted) in [(Duration::from_millis(100), true), (Duration::from_secs(5), false)] {
+        now += pause;
+        outgoing.push(message(1, 5), now);
+        assert_eq!(outgoing.congestion.window_bytes() >= grown, is_trusted, "{pause:?}");
+        sent(&mut outgoing, now);
+        outgoing.acknowledged(&ack(outgoing.next(), 4096), now).unwrap();
+    }
 }

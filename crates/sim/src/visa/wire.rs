@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
-use sanwire_core::Instant;
+use sanwire_core::{Instant, Path};
 use sanwire_visa::{Client, Mode};
 
 use super::attacker::Attacker;
@@ -23,6 +23,9 @@ const DRAIN_MAX: usize = 20_000;
 /// How long an idle world is watched, and the packets that it may send for each client and second.
 const IDLE: Duration = Duration::from_secs(10);
 const IDLE_PACKETS_MAX: u64 = 4;
+
+/// How long it takes until a client learns that the server has closed its connection over TCP, behind all that was sent there.
+const CLOSING: Duration = Duration::from_millis(100);
 
 /// Something on its way.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ pub struct Network {
     back: Vec<Link>,
     /// Connections of TCP that each client has had.
     rounds: Vec<u64>,
+    /// The one that the server has closed last: it takes nothing more from there.
+    closed: Vec<Option<u64>>,
     attacker: Attacker,
     /// Packets that were sent.
     pub packets: u64,
@@ -68,7 +73,8 @@ impl Wire for Network {
     fn new(plan: &Plan, random: &mut Random) -> Self {
         let links = || (0..plan.clients).map(|_| Link::new(plan.wire.link)).collect();
         let attacker = Attacker::new(random.fork());
-        Network { there: links(), back: links(), rounds: vec![0; plan.clients], attacker, packets: 0, modes: [0; 2] }
+        let (rounds, closed) = (vec![0; plan.clients], vec![None; plan.clients]);
+        Network { there: links(), back: links(), rounds, closed, attacker, packets: 0, modes: [0; 2] }
     }
 
     fn prepare(world: &mut World) {
@@ -91,7 +97,14 @@ impl Wire for Network {
             Event::Arrives { client, round, .. } if world.plan.wire.is_stream && world.wire.rounds[client] != round => {
                 Ok(())
             }
+            Event::Arrives { client, to_server: true, round, .. } if world.wire.closed[client] == Some(round) => Ok(()),
             Event::Arrives { client, to_server: true, bytes, .. } => world.arrive(client, &bytes),
+            // The end of the connection.
+            Event::Arrives { client, bytes, .. } if world.plan.wire.is_stream && bytes.is_empty() => {
+                world.wire.rounds[client] += 1;
+                world.workers[client].client.lost(server_path(), world.now);
+                Self::drain_client(world, client)
+            }
             Event::Arrives { client, to_server: false, bytes, .. } => {
                 world.workers[client].client.handle_input(server_path(), &bytes, world.now);
                 Self::drain_client(world, client)
@@ -151,14 +164,19 @@ impl Wire for Network {
         packets.extend(host.transmits(world.now, DRAIN_MAX)?);
         host.drain_events(&mut world.counts, world.now)?;
         let (scheduled, notes) = (host.take_scheduled(), std::mem::take(&mut host.notes));
-        host.hangups.clear();
+        let hangups = std::mem::take(&mut host.hangups);
         notes.into_iter().for_each(|note| world.note(note));
         world.expect_disk(scheduled);
         for (path, packet) in packets {
-            let Some(client) = (0..world.plan.clients).find(|client| client_path(*client) == path) else {
-                return Err(format!("the server sends to {path}"));
-            };
+            let client = world.client_at(path)?;
             world.transmit(client, false, &packet)?;
+        }
+        for path in hangups {
+            let client = world.client_at(path)?;
+            let round = world.wire.rounds[client];
+            world.wire.closed[client] = Some(round);
+            let end = Event::Arrives { client, to_server: false, round, bytes: Vec::new() };
+            world.schedule(world.now + CLOSING, end);
         }
         Ok(())
     }
@@ -182,6 +200,10 @@ impl Wire for Network {
     }
 
     fn idle(world: &mut World) -> Outcome<()> {
+        let standstills = world.host.as_ref().map_or(0, |host| host.server.counters().standstills);
+        if standstills > 0 {
+            return Err(format!("{standstills} honest connections stood still: {}", world.describe()));
+        }
         world.run_for(Duration::from_secs(5))?;
         let before = world.wire.packets;
         world.run_for(IDLE)?;
@@ -206,6 +228,11 @@ impl Wire for Network {
 }
 
 impl World {
+    fn client_at(&self, path: Path) -> Outcome<usize> {
+        let client = (0..self.plan.clients).find(|client| client_path(*client) == path);
+        client.ok_or_else(|| format!("the server sends to {path}"))
+    }
+
     fn arrive(&mut self, client: usize, bytes: &[u8]) -> Outcome<()> {
         let Some(host) = &mut self.host else { return Ok(()) };
         host.server.handle_input(client_path(client), bytes, self.now);
@@ -217,12 +244,12 @@ impl World {
         if !self.plan.wire.is_stream {
             return Ok(());
         }
-        self.wire.rounds[client] += 1;
-        self.workers[client].client.lost(server_path(), self.now);
         if let Some(host) = &mut self.host {
             host.server.lost(client_path(client), self.now);
             Network::drain_server(self)?;
         }
+        self.wire.rounds[client] += 1;
+        self.workers[client].client.lost(server_path(), self.now);
         Network::drain_client(self, client)
     }
 
@@ -230,10 +257,10 @@ impl World {
         let bytes = packet.to_vec();
         self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
         self.wire.packets += 1;
-        let wire = &mut self.wire;
         if self.plan.wire.attacks > 0 {
-            wire.attacker.hear((client, to_server, bytes.clone()));
+            self.wire.attacker.hear((client, to_server, bytes.clone()));
         }
+        let wire = &mut self.wire;
         let link = if to_server { &mut wire.there[client] } else { &mut wire.back[client] };
         let round = wire.rounds[client];
         let passed: Vec<(Instant, Vec<u8>)> = link.pass(&bytes, &mut self.random, self.now);

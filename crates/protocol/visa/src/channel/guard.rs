@@ -3,7 +3,7 @@
 //! A data packet is sealed under its sequence. It is never changed: what is sent again is the same bytes, so no number seals two
 //! things. Other packets are counted by themselves, and a window takes each once.
 
-use sanwire_buffer::{Head, Packet, Slice};
+use sanwire_buffer::{Head, Packet, Recycler, Slice};
 use sanwire_core::{Instant, Protection};
 use sanwire_security::ring::{KeyRing, Sealed};
 use sanwire_security::{ReplayWindow, TAG_BYTES};
@@ -27,11 +27,15 @@ pub(crate) struct Guard {
     next_control: u32,
     highest_control: u32,
     replay: ReplayWindow,
+    /// For data that is sent otherwise than it lies in memory.
+    memory: Recycler,
 }
 
 impl Guard {
-    pub(crate) fn new(ring: KeyRing) -> Self {
-        Guard { ring, is_unchecked: false, next_control: 0, highest_control: 0, replay: ReplayWindow::new() }
+    /// Connections of one thread share the memory.
+    pub(crate) fn new(ring: KeyRing, memory: Recycler) -> Self {
+        let replay = ReplayWindow::new();
+        Guard { ring, is_unchecked: false, next_control: 0, highest_control: 0, replay, memory }
     }
 
     /// Both ends have agreed that a checksum is none.
@@ -73,19 +77,22 @@ impl Guard {
                 Some(Packet::new(head, data.cloned()))
             }
             Guarding::By(Protection::Hash) => {
-                let mut bytes = [&header.write(0)[..], before, plain].concat();
-                let tag = self.ring.hash(header.sequence.into(), &bytes).ok()?;
-                bytes.extend_from_slice(&tag);
-                Some(Packet::new(bytes.into(), None))
+                head.extend(&header.write(0));
+                head.extend(before);
+                let length_bytes = head.len() + plain.len() + TAG_BYTES;
+                // The tag covers one piece of memory.
+                let fill = |packet: &mut [u8]| self.ring.hash_into(header.sequence.into(), [&head, plain], packet);
+                let behind = self.memory.filled(length_bytes, fill).ok()?.slice(head.len()..length_bytes);
+                Some(Packet::new(head, Some(behind)))
             }
             Guarding::By(protection) => {
                 let written = header.write(0);
-                let (mut before, mut sealed) = (before.to_vec(), vec![0; plain.len() + TAG_BYTES]);
-                let number = header.sequence.into();
-                self.ring.seal(protection, number, &written, &mut before, plain, &mut sealed).ok()?;
+                let (mut before, number) = (before.to_vec(), header.sequence.into());
+                let fill = |sealed: &mut [u8]| self.ring.seal(protection, number, &written, &mut before, plain, sealed);
+                let sealed = self.memory.filled(plain.len() + TAG_BYTES, fill).ok()?;
                 head.extend(&written);
                 head.extend(&before);
-                Some(Packet::new(head, Some(sealed.into())))
+                Some(Packet::new(head, Some(sealed)))
             }
         }
     }
@@ -158,7 +165,8 @@ mod tests {
 
     fn guards() -> (Guard, Guard) {
         let ring = |own: [u8; 32], theirs: [u8; 32]| KeyRing::new(own.into(), theirs.into()).unwrap();
-        (Guard::new(ring([1; 32], [2; 32])), Guard::new(ring([2; 32], [1; 32])))
+        let guard = |ring| Guard::new(ring, Recycler::new());
+        (guard(ring([1; 32], [2; 32])), guard(ring([2; 32], [1; 32])))
     }
 
     fn bytes(packet: &Packet) -> Vec<u8> {

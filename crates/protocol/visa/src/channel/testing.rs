@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use sanwire_buffer::{Head, Slice, Slices};
+use sanwire_buffer::{Head, Recycler, Slice, Slices};
 use sanwire_core::{LinkId, Peer};
 use sanwire_security::ring::KeyRing;
 
@@ -24,7 +24,7 @@ pub(crate) fn terms() -> Terms {
 
 pub(crate) fn end(from_device: bool, terms: Terms, is_stream: bool) -> Channel {
     let keys = if from_device { ([1; 32], [2; 32]) } else { ([2; 32], [1; 32]) };
-    let guard = Guard::new(KeyRing::new(keys.0.into(), keys.1.into()).unwrap());
+    let guard = Guard::new(KeyRing::new(keys.0.into(), keys.1.into()).unwrap(), Recycler::new());
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, crate::PORT));
     let path = Path { link: LinkId(0), peer: Peer::Udp(address) };
     let patience = Patience { silence: Duration::from_secs(1), answer: Duration::from_secs(1) };

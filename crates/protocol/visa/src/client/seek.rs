@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::{Instant, Path};
 use sanwire_security::Cookie;
 use sanwire_security::handshake::{Initiator, Mark, MarkKey, Proof, RefusalKey, SecondStep, Secrets};
@@ -229,7 +229,7 @@ impl Seek {
         }
         let Ok(ring) = third.secrets.clone().of_client() else { return false };
         let Third { connection, key, offer, own, refusal_key, confirm, packet, .. } = third;
-        let guard = Guard::new(ring);
+        let guard = Guard::new(ring, Recycler::new());
         let candidate =
             Candidate { path, connection, key, offer, own, guard, met_at, rank, refusal_key, confirm, packet };
         self.candidates.push(candidate);

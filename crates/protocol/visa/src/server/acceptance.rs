@@ -184,7 +184,7 @@ impl Server {
         let terms = self.offer(path).agree(&offer, is_resumed);
         let (is_stream, keep_alive) = (self.link(path).is_stream, self.config.keep_alive);
         let patience = Patience { silence: keep_alive, answer: keep_alive * MISSED_MAX };
-        let guard = Guard::new(ring);
+        let guard = Guard::new(ring, self.sealed.clone());
         let setup = Setup { path, connection: id, from_device: true, guard, terms, is_stream, patience };
         let mut channel = Channel::new(setup, now);
         channel.control(Kind::Agree, terms.write());

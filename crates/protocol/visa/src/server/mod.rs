@@ -12,7 +12,7 @@ mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sanwire_buffer::Packet;
+use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::quota::{LOOSE_PACKETS, Usage};
 use sanwire_core::{ClientId, Deadlines, Instant, LinkId, NexusId, Path};
 use sanwire_security::keys::Randomness;
@@ -69,6 +69,8 @@ pub struct Server {
     is_closed: bool,
     /// Memory for what is decrypted.
     plain: Vec<u8>,
+    /// The same for what is sealed.
+    sealed: Recycler,
 }
 
 impl Server {
@@ -100,6 +102,7 @@ impl Server {
             handshakes: Handshakes::default(),
             is_closed: false,
             plain: Vec::new(),
+            sealed: Recycler::new(),
         }
     }
 

@@ -204,6 +204,20 @@ fn a_connection_of_tcp_stays_as_long_as_another_one_of_ours_is_on_it() {
     assert_eq!(world.told.iter().filter(|event| is_hangup(event)).count(), 1);
 }
 
+/// Else it could have its session in two of them, which know nothing of what the other has executed.
+#[test]
+fn a_client_is_taken_by_its_own_shard_and_no_other_over_tcp_too() {
+    for is_stream in [true, false] {
+        let shards = (0..4).map(|shard| {
+            let mut world = World::new(Habits { is_stream, shard: (shard, 4), ..Habits::default() });
+            world.run_for(Duration::from_secs(1));
+            (world.client.server().is_some(), world.server.counters().misdirected > 0)
+        });
+        let (own, others): (Vec<_>, Vec<_>) = shards.partition(|(is_connected, _)| *is_connected);
+        assert_eq!((own, others), (vec![(true, false)], vec![(false, true); 3]));
+    }
+}
+
 /// One that takes no connections, and says so at once, is not asked more often for that.
 #[test]
 fn a_way_that_ends_at_once_is_not_tried_without_a_pause() {

@@ -25,6 +25,8 @@ pub struct Habits {
     pub is_allowed: bool,
     /// How long a packet is on its way.
     pub delay: Duration,
+    /// Which shard of the server is there, of how many.
+    pub shard: (u32, u32),
 }
 
 impl Default for Habits {
@@ -37,6 +39,7 @@ impl Default for Habits {
             server_key: None,
             is_allowed: true,
             delay: Duration::ZERO,
+            shard: (0, 1),
         }
     }
 }
@@ -100,8 +103,8 @@ pub fn server(habits: &Habits, memory: &Region, instance: u64) -> Server {
         wishes: habits.wishes[0],
         memory: memory.clone(),
         links: limits(habits),
-        shard: 0,
-        shards: 1,
+        shard: habits.shard.0,
+        shards: habits.shard.1,
         instance,
         nexus_base: 0,
         keep_alive: Duration::from_secs(1),

@@ -2,26 +2,14 @@
 
 use std::time::Duration;
 
-use sanwire_core::{Instant, Path, Peer};
-use sanwire_hyperscsi::{Announcement, announcement, discovery};
-use sanwire_io::Clock;
+use sanwire_core::Peer;
+use sanwire_hyperscsi::{announcement, discovery};
 
 use super::Failure;
+use super::asking::{self, OTHERS_TIMEOUT};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
 use crate::url::{HyperScsiServer, Station};
-
-/// The question is repeated this often, because it or its answers may get lost.
-const ASK_EVERY: Duration = Duration::from_millis(100);
-
-/// How long others of the same name have to answer, after the first one.
-const OTHERS_TIMEOUT: Duration = Duration::from_millis(250);
-
-/// Answers that are looked at.
-const ANSWERS_MAX: usize = 4096;
-
-/// Packets taken from a port at once.
-const RECEIVE_BUDGET: usize = 64;
 
 /// A server that answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,12 +56,12 @@ pub fn discover(
     options: &ClientOptions,
     patience: Duration,
 ) -> Result<Vec<Found>, ConnectError> {
-    ask(server, options, patience, patience)
+    ask(server, options, (patience, patience))
 }
 
 /// The interfaces on which a server on Ethernet answers.
 pub(crate) fn locate(server: &HyperScsiServer, options: &ClientOptions) -> Result<Vec<String>, ConnectError> {
-    let mut found = ask(server, options, options.connect_patience, OTHERS_TIMEOUT)?;
+    let mut found = ask(server, options, (options.connect_patience, OTHERS_TIMEOUT))?;
     if let Some(error) = ambiguity(server.name(), &found) {
         return Err(error);
     }
@@ -93,45 +81,19 @@ fn ambiguity(name: &str, found: &[Found]) -> Option<ConnectError> {
     (places.len() > 1).then(ambiguous)
 }
 
-/// Asks until `patience` is over, or `settling` after the first answer.
+/// Asks until the patience is over, or for as long as the other patience after the first answer.
 fn ask(
     server: &HyperScsiServer,
     options: &ClientOptions,
-    patience: Duration,
-    settling: Duration,
+    timing: (Duration, Duration),
 ) -> Result<Vec<Found>, ConnectError> {
-    let Endpoint { mut ports, places, .. } = Endpoint::open_for_questions(server, options)?;
-    let config = options.hyperscsi(server.name(), ports.limits())?;
+    let mut endpoint = Endpoint::open_for_questions(server, options)?;
+    let config = options.hyperscsi(server.name(), endpoint.ports.limits())?;
     let number = u64::from_be_bytes(*config.seed.first_chunk().unwrap_or(&[0; 8]));
     let question = discovery(&config, number);
-    let clock = Clock::new();
-    let (mut end, mut ask_at) = (clock.now() + patience, Instant::ZERO);
-    let mut answers: Vec<(Path, Announcement)> = Vec::new();
-    while clock.now() < end {
-        if ask_at <= clock.now() {
-            ask_at = clock.now() + ASK_EVERY;
-            places.iter().for_each(|place| ports.queue(*place, question.clone()));
-            ports.flush();
-        }
-        let was_empty = answers.is_empty();
-        let received = ports.receive(RECEIVE_BUDGET, &mut |path, bytes| {
-            if let Some(announcement) = announcement(bytes, number)
-                && answers.len() < ANSWERS_MAX
-                && !answers.iter().any(|(known, _)| *known == path)
-            {
-                answers.push((path, announcement));
-            }
-        });
-        if was_empty && !answers.is_empty() {
-            end = end.min(clock.now() + settling);
-        }
-        if received == 0 {
-            let broken = |source| ConnectError::Open { what: "the links for discovery".into(), source, hint: "" };
-            ports.wait(None, Some(end.min(ask_at)), &clock).map_err(broken)?;
-        }
-    }
+    let answers = asking::ask(&mut endpoint, &question, timing, |_, bytes| announcement(bytes, number))?;
     let answers = answers.into_iter().map(|(path, announcement)| {
-        let interface = ports.interface(path.link).map(ToOwned::to_owned);
+        let interface = endpoint.ports.interface(path.link).map(ToOwned::to_owned);
         let link = FoundLink { interface, peer: path.peer, packet_max_bytes: announcement.packet_max_bytes };
         (announcement.server_name, announcement.instance, link)
     });

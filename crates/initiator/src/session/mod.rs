@@ -40,6 +40,7 @@ macro_rules! pass_to_protocol {
 }
 
 mod aoe;
+mod asking;
 mod configs;
 mod discover;
 mod hdsp;

@@ -3,28 +3,18 @@
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
-use sanwire_core::{Instant, Path};
+use sanwire_core::Path;
 use sanwire_hdsp::ETHERTYPE;
 use sanwire_hdsp::wire::discovery::{Discovery, Instance};
 use sanwire_hdsp::wire::pcu::RawPcu;
 use sanwire_hdsp::wire::{Class, DiskType, Header, PacketType, Pcu};
-use sanwire_io::Clock;
 
-use super::RECEIVE_BUDGET;
 use super::terms::no_answer;
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::{ClientOptions, no_randomness};
 use crate::random;
+use crate::session::asking::{self, OTHERS_TIMEOUT};
 use crate::url::{HdspServer, Station};
-
-/// The question is repeated this often, because it or its answers may get lost.
-const ASK_EVERY: Duration = Duration::from_millis(100);
-
-/// How long others of the same name have to answer, after the first one.
-const OTHERS_TIMEOUT: Duration = Duration::from_millis(250);
-
-/// Answers that are looked at.
-const ANSWERS_MAX: usize = 4096;
 
 /// A server that has answered on one of our interfaces.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -97,40 +87,13 @@ pub(super) fn locate(server: &HdspServer, options: &ClientOptions) -> Result<End
 fn ask(
     endpoint: &mut Endpoint,
     (name, options): (&str, &ClientOptions),
-    (patience, settling): (Duration, Duration),
+    timing: (Duration, Duration),
 ) -> Result<Vec<(Path, HdspFound)>, ConnectError> {
-    let Endpoint { ports, places, .. } = endpoint;
     let client_port = u16::from_be_bytes(random::bytes().map_err(no_randomness)?);
     let question = question(name, options, client_port);
-    let clock = Clock::new();
-    let patience = patience.min(Duration::from_secs(365 * 86_400));
-    let (mut end, mut ask_at) = (clock.now() + patience, Instant::ZERO);
-    let mut answers: Vec<(Path, HdspFound)> = Vec::new();
-    while clock.now() < end {
-        if ask_at <= clock.now() {
-            ask_at = clock.now() + ASK_EVERY;
-            places.iter().for_each(|place| ports.queue(*place, question.clone()));
-            ports.flush();
-        }
-        let was_empty = answers.is_empty();
-        let received = ports.receive(RECEIVE_BUDGET, &mut |path, bytes| {
-            if let Some(found) = answer(path, bytes, client_port)
-                && answers.len() < ANSWERS_MAX
-                && !answers.iter().any(|(known, _)| *known == path)
-            {
-                answers.push((path, found));
-            }
-        });
-        if was_empty && !answers.is_empty() {
-            end = end.min(clock.now() + settling);
-        }
-        if received == 0 {
-            let broken = |source| ConnectError::Open { what: "the links for discovery".into(), source, hint: "" };
-            ports.wait(None, Some(end.min(ask_at)), &clock).map_err(broken)?;
-        }
-    }
+    let mut answers = asking::ask(endpoint, &question, timing, |path, bytes| answer(path, bytes, client_port))?;
     for (path, found) in &mut answers {
-        found.interface = ports.interface(path.link).map(ToOwned::to_owned);
+        found.interface = endpoint.ports.interface(path.link).map(ToOwned::to_owned);
     }
     answers.sort_by(|a, b| a.1.cmp(&b.1));
     Ok(answers)

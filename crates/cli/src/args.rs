@@ -22,7 +22,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use sanwire_core::Size;
 use sanwire_hyperscsi::Recovery;
+use sanwire_initiator::VisaWishes;
 use sanwire_io::file::EngineKind;
 use serde::Deserialize;
 
@@ -143,6 +145,52 @@ pub(crate) enum LogLevel {
     Debug,
     /// Everything
     Trace,
+}
+
+/// How VISA recovers from losses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum VisaMode {
+    /// Only what was lost is sent again, and as much is under way as the network takes.
+    #[default]
+    Modern,
+    /// As the other end wants it.
+    Either,
+    /// As in 1998: a fixed window, from which all is sent again that follows a loss.
+    Classic,
+}
+
+/// Whether VISA packets have a checksum where nothing guards them better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum VisaChecksum {
+    /// They have.
+    #[default]
+    On,
+    /// As the other end wants it.
+    Either,
+    /// They have none.
+    Off,
+}
+
+/// What VISA connections are wished to be.
+pub(crate) fn visa_wishes(mode: VisaMode, checksum: VisaChecksum, payload: Option<Size>) -> VisaWishes {
+    VisaWishes {
+        classic: mode == VisaMode::Classic,
+        allows_classic: mode != VisaMode::Modern,
+        classic_payload_bytes: payload.map_or(0, |size| u32::try_from(size.0).unwrap_or(u32::MAX)),
+        unchecked: checksum == VisaChecksum::Off,
+        allows_unchecked: checksum != VisaChecksum::On,
+    }
+}
+
+/// The payload of a VISA packet in classic mode.
+pub(crate) fn visa_payload(text: &str) -> Result<Size, String> {
+    let size = text.parse::<Size>().map_err(|error| error.to_string())?;
+    match size.0 {
+        1024..=61_440 => Ok(size),
+        _ => Err(String::from("use 1K to 60K")),
+    }
 }
 
 /// How packets that were lost are sent again.

@@ -21,12 +21,14 @@ use std::time::Duration;
 use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
-use sanwire_server::{AllowList, Announced, Compression, Origin, PoolConfig, ServerConfig, TargetNodeConfig};
+use sanwire_server::{
+    AllowList, Announced, Compression, Origin, PoolConfig, ServerConfig, TargetNodeConfig, VisaWishes,
+};
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 use sanwire_web::WebConfig;
 
-use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs};
+use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs, VisaChecksum, VisaMode, visa_wishes};
 use crate::failure::misuse;
 use file::FileConfig;
 
@@ -97,6 +99,8 @@ pub(crate) struct ServeConfig {
     pub(crate) engine: EngineChoice,
     /// How lost packets are sent again.
     pub(crate) recovery: RecoveryChoice,
+    /// What VISA connections should be.
+    pub(crate) visa: VisaWishes,
     /// How much it logs.
     pub(crate) log: LogLevel,
     /// What is hardly meant so, a line for each.
@@ -128,6 +132,7 @@ impl ServeConfig {
             wires.push(Wire::default());
         }
         check_wires(&wires)?;
+        add_besides(&mut wires);
         let allow = AllowList::new(join(file.allow, args.allow));
         let security = args.security.or(file.security).unwrap_or_default();
         let in_the_clear = volumes.iter().filter(|volume| volume.security.unwrap_or(security) == Protection::Checksum);
@@ -177,6 +182,7 @@ impl ServeConfig {
             shards: shards(args.shards.or(file.shards).map(Into::into))?,
             engine: args.engine.or(file.engine).unwrap_or_default(),
             recovery: args.recovery.or(file.recovery).unwrap_or_default(),
+            visa: visa(args.visa_mode.or(file.visa_mode), args.visa_checksum.or(file.visa_checksum)),
             name,
             log: log.or(file.log).unwrap_or(LogLevel::Info),
             warnings: Vec::new(),
@@ -318,6 +324,16 @@ fn check_disk_addresses(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn visa(mode: Option<VisaMode>, checksum: Option<VisaChecksum>) -> VisaWishes {
+    visa_wishes(mode.unwrap_or_default(), checksum.unwrap_or_default(), None)
+}
+
+/// What is spoken over UDP is spoken over TCP too, at the same address.
+fn add_besides(wires: &mut Vec<Wire>) {
+    let besides: Vec<Wire> = wires.iter().filter_map(Wire::also).filter(|wire| !wires.contains(wire)).collect();
+    wires.extend(besides);
 }
 
 fn check_wires(wires: &[Wire]) -> anyhow::Result<()> {

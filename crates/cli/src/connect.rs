@@ -16,7 +16,7 @@ use sanwire_initiator::{
 };
 use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 
-use crate::args::{ClientArgs, IscsiArgs, Patience, ReachArgs};
+use crate::args::{ClientArgs, IscsiArgs, Patience, ReachArgs, VisaChecksum, VisaMode};
 use crate::config::{read_password, state_directory};
 use crate::failure::misuse;
 use crate::keys;
@@ -157,6 +157,7 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
     options.recovery = args.recovery.into();
     options.protection_min = args.security.0;
     options.disk_type = args.disk_type.map(Into::into).unwrap_or_default();
+    options.visa = args.visa.wishes();
     options.connection.compression = args.compression.into();
     options.connection.medium_lock = args.lock_media;
     options.keep_writes_bytes = args.keep_writes.0;
@@ -170,16 +171,18 @@ fn reach_options(args: &ReachArgs, server: &Server) -> anyhow::Result<ClientOpti
     options.identity = identity(args.key_file.as_deref())?;
     match (server, args.password_file.as_deref()) {
         (_, None) => {}
-        (Server::HyperScsi(_) | Server::Hdsp(_), Some(path)) => options.psk = keys::psk(&read_password(path)?)?,
+        (Server::HyperScsi(_) | Server::Hdsp(_) | Server::Visa(_), Some(path)) => {
+            options.psk = keys::psk(&read_password(path)?)?
+        }
         (Server::Iscsi(_), Some(path)) => options.iscsi.secret = Some(chap_secret(path)?),
         (Server::Aoe(_), Some(_)) => {
             return Err(misuse(format!("{server}: AoE has no passwords: leave --password-file out")));
         }
     }
-    if let (Server::HyperScsi(_) | Server::Hdsp(_), Some(path)) = (server, &args.secret_file) {
+    if let (Server::HyperScsi(_) | Server::Hdsp(_) | Server::Visa(_), Some(path)) = (server, &args.secret_file) {
         options.psk = keys::secret(path)?;
     }
-    if let Server::HyperScsi(_) | Server::Hdsp(_) = server {
+    if let Server::HyperScsi(_) | Server::Hdsp(_) | Server::Visa(_) = server {
         options.server_key = KnownServers::load()?.key_of(server);
     }
     options.connect_patience = match args.wait {
@@ -220,13 +223,19 @@ pub(crate) fn check_protocol(args: &ClientArgs, server: &Server) -> anyhow::Resu
         ("--links", args.reach.links.0 != Links::default()),
     ];
     let of_hdsp = [("--disk-type", args.disk_type.is_some())];
+    let of_visa = [
+        ("--visa-mode", args.visa.visa_mode != VisaMode::default()),
+        ("--visa-checksum", args.visa.visa_checksum != VisaChecksum::default()),
+        ("--visa-payload", args.visa.visa_payload.is_some()),
+    ];
     let (iscsi, hyperscsi, hdsp) = ((&of_iscsi[..], "iSCSI"), (&of_hyperscsi[..], "HyperSCSI"), (&of_hdsp[..], "HDSP"));
-    let clients = (&of_clients[..], "HyperSCSI and HDSP");
+    let (clients, visa) = ((&of_clients[..], "HyperSCSI, HDSP and VISA"), (&of_visa[..], "VISA"));
     let of_others = match server {
-        Server::HyperScsi(_) => vec![iscsi, hdsp],
-        Server::Hdsp(_) => vec![iscsi, hyperscsi],
-        Server::Iscsi(_) => vec![clients, hyperscsi, hdsp],
-        Server::Aoe(_) => vec![clients, iscsi, hyperscsi, hdsp],
+        Server::HyperScsi(_) => vec![iscsi, hdsp, visa],
+        Server::Hdsp(_) => vec![iscsi, hyperscsi, visa],
+        Server::Visa(_) => vec![iscsi, hyperscsi, hdsp],
+        Server::Iscsi(_) => vec![clients, hyperscsi, hdsp, visa],
+        Server::Aoe(_) => vec![clients, iscsi, hyperscsi, hdsp, visa],
     };
     let mut given =
         of_others.into_iter().flat_map(|(options, other)| options.iter().map(move |option| (option, other)));

@@ -59,7 +59,7 @@ pub enum ConnectError {
     },
     /// Only HyperSCSI carries management.
     #[error(
-        "{server} cannot be managed over iSCSI, AoE or HDSP: use its hs+ip:// or hs+eth:// URL, or `sanwire ctl` on its host"
+        "{server} cannot be managed over iSCSI, AoE, HDSP or VISA: use its hs+ip:// or hs+eth:// URL, or `sanwire ctl` on its host"
     )]
     NotManaged {
         /// The server.
@@ -151,7 +151,9 @@ impl Endpoint {
                 let interfaces = session::locate(server, options)?;
                 Endpoint::ethernet(&interfaces, ETHERTYPE, station.address(), RING_BYTES_DEFAULT)
             }
-            HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port, &options.name_servers),
+            HyperScsiServer::Ip { host, port } => {
+                Endpoint::ip((host, *port), (HYPERSCSI, Door::udp), &options.name_servers)
+            }
         }
     }
 
@@ -166,7 +168,9 @@ impl Endpoint {
             HyperScsiServer::Ethernet { interface, server } => {
                 Endpoint::ethernet(&meant(interface.as_deref())?, ETHERTYPE, server.address(), RING_BYTES)
             }
-            HyperScsiServer::Ip { host, port } => Endpoint::ip(host, *port, &options.name_servers),
+            HyperScsiServer::Ip { host, port } => {
+                Endpoint::ip((host, *port), (HYPERSCSI, Door::udp), &options.name_servers)
+            }
         }
     }
 
@@ -202,12 +206,25 @@ impl Endpoint {
         })
     }
 
-    fn ip(host: &str, port: u16, name_servers: &[SocketAddr]) -> Result<Endpoint, ConnectError> {
-        let doors = addresses(host, port, HYPERSCSI, name_servers)?
+    /// Opens ports towards a host's service over UDP whose datagrams IP may take apart.
+    pub(crate) fn fragmenting_ip(
+        place: (&str, u16),
+        service: Service,
+        name_servers: &[SocketAddr],
+    ) -> Result<Endpoint, ConnectError> {
+        Endpoint::ip(place, (service, Door::fragmenting_udp), name_servers)
+    }
+
+    fn ip(
+        (host, port): (&str, u16),
+        (service, door): (Service, fn(SocketAddr) -> io::Result<Door>),
+        name_servers: &[SocketAddr],
+    ) -> Result<Endpoint, ConnectError> {
+        let doors = addresses(host, port, service, name_servers)?
             .into_iter()
-            .map(|address| (Door::udp(address), Peer::Udp(address), format!("a UDP socket towards {address}")));
+            .map(|address| (door(address), Peer::Udp(address), format!("a UDP socket towards {address}")));
         let endpoint = Endpoint::through(doors, |_| "; check that there is a route (`ip route get ADDRESS`)")?;
-        Ok(Endpoint { lookup: Lookup::of(host, port, HYPERSCSI, name_servers), ..endpoint })
+        Ok(Endpoint { lookup: Lookup::of(host, port, service, name_servers), ..endpoint })
     }
 
     /// What cannot be opened is left out; when nothing can, the first failure counts.

@@ -28,9 +28,10 @@ pub use queue::{
     AllocatedRun, Completer, Notify, Op, OpClass, OpCounts, OpDurations, OpKind, OpOutput, OpQueue, QUEUE_OPS_MAX,
     VolumeLooker,
 };
-pub use session::table::{AoeAddress, HS_IP_PORT};
+pub use session::table::{AoeAddress, HS_IP_PORT, VISA_PORT};
 pub use session::{
-    AoeTarget, DiskType, Failure, Found, FoundLink, HdspFound, LinkStatus, aoe_targets, discover, hdsp_servers, targets,
+    AoeTarget, DiskType, Failure, Found, FoundLink, HdspFound, LinkStatus, VisaFound, VisaWishes, aoe_targets,
+    discover, hdsp_servers, targets, visa_servers,
 };
-pub use url::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
+pub use url::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError, VisaServer};
 pub use volume::{BufferPool, InfoCell, Volume, VolumeError, VolumeInfo, WireUnit};

@@ -10,7 +10,7 @@ use sanwire_scsi::IscsiName;
 use crate::endpoint::ConnectError;
 use crate::random;
 use crate::session::{
-    ChapSecret, Credential, DesiredOptions, DesiredParameters, DiskType, Identity, LINKS_MAX, Psk, Recovery,
+    ChapSecret, Credential, DesiredOptions, DesiredParameters, DiskType, Identity, LINKS_MAX, Psk, Recovery, VisaWishes,
 };
 
 /// What is kept of a volume's unflushed writes, as a rule.
@@ -58,7 +58,7 @@ pub struct ClientOptions {
     /// How much of the writes to each volume that are acknowledged and not flushed is kept, to be written again when the server's
     /// host was lost, in bytes; 0: the next flush fails then.
     pub keep_writes_bytes: u64,
-    /// Packets of commands and answers are never guarded less, over HyperSCSI and HDSP.
+    /// Packets of commands and answers are never guarded less, over HyperSCSI, HDSP and VISA.
     pub protection_min: Protection,
     /// Which commands HDSP disks are to take.
     pub disk_type: DiskType,
@@ -70,6 +70,8 @@ pub struct ClientOptions {
     pub name_servers: Vec<SocketAddr>,
     /// Which interfaces carry a HyperSCSI connection.
     pub links: Links,
+    /// What VISA connections are wished to be.
+    pub visa: VisaWishes,
     /// What iSCSI needs beyond that.
     pub iscsi: IscsiOptions,
     /// What another process of this client has reserved is another client's to this one.
@@ -115,6 +117,7 @@ impl ClientOptions {
             name_servers: Vec::new(),
             links: Links::default(),
             respects_own: false,
+            visa: VisaWishes::default(),
             iscsi: IscsiOptions {
                 initiator: None,
                 secret: None,

@@ -27,12 +27,22 @@ pub(crate) enum Door {
     /// Raw Ethernet on an interface.
     Ethernet { interface: String, ethertype: u16, ring_bytes: usize },
     /// UDP, from the address that leads to this server.
-    Udp { server: SocketAddr, source: IpAddr },
+    Udp {
+        server: SocketAddr,
+        source: IpAddr,
+        /// IP may take its datagrams apart.
+        may_fragment: bool,
+    },
 }
 
 impl Door {
     pub(crate) fn udp(server: SocketAddr) -> io::Result<Door> {
-        Ok(Door::Udp { server, source: interface::route_to(server)?.source })
+        Ok(Door::Udp { server, source: interface::route_to(server)?.source, may_fragment: false })
+    }
+
+    /// The same, where IP may take datagrams apart.
+    pub(crate) fn fragmenting_udp(server: SocketAddr) -> io::Result<Door> {
+        Ok(Door::Udp { server, source: interface::route_to(server)?.source, may_fragment: true })
     }
 
     pub(crate) fn open(&self) -> io::Result<Port> {
@@ -40,7 +50,13 @@ impl Door {
             Door::Ethernet { interface, ethertype, ring_bytes } => {
                 PacketPort::open(interface, *ethertype, *ring_bytes).map(Port::from)
             }
-            Door::Udp { source, .. } => UdpPort::open(SocketAddr::new(*source, 0)).map(Port::from),
+            Door::Udp { source, may_fragment, .. } => {
+                let port = UdpPort::open(SocketAddr::new(*source, 0))?;
+                if *may_fragment {
+                    port.let_ip_fragment()?;
+                }
+                Ok(port.into())
+            }
         }
     }
 
@@ -56,7 +72,9 @@ impl Door {
     fn leads_like(&self, other: &Door) -> bool {
         match (self, other) {
             (Door::Ethernet { interface, .. }, Door::Ethernet { interface: other, .. }) => interface == other,
-            (Door::Udp { source, .. }, Door::Udp { source: other, .. }) => source == other,
+            (Door::Udp { source, may_fragment, .. }, Door::Udp { source: other, may_fragment: others, .. }) => {
+                (source, may_fragment) == (other, others)
+            }
             _ => false,
         }
     }
@@ -221,6 +239,7 @@ impl Ports {
 
     fn reopen(&mut self, place: usize) {
         let door = match &self.doors[place].door {
+            Door::Udp { server, may_fragment: true, .. } => Door::fragmenting_udp(*server),
             Door::Udp { server, .. } => Door::udp(*server),
             door @ Door::Ethernet { .. } => Ok(door.clone()),
         };
@@ -270,7 +289,7 @@ mod tests {
 
     fn door(host: u8) -> Door {
         let source = IpAddr::from([127, 0, 0, host]);
-        Door::Udp { server: SocketAddr::new(source, 9), source }
+        Door::Udp { server: SocketAddr::new(source, 9), source, may_fragment: false }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Where a volume is, as people write it: `hs+ip://HOST[:5674]/VOLUME`, `hs+eth://[IF]/SERVER/VOLUME`,
-//! `iscsi://[USER@]HOST[:3260]/TARGET/LUN`, `aoe://[IF]/SHELF.SLOT` or `hdsp://[IF]/SERVER/VOLUME`.
+//! `iscsi://[USER@]HOST[:3260]/TARGET/LUN`, `aoe://[IF]/SHELF.SLOT`, `hdsp://[IF]/SERVER/VOLUME`
+//! or `visa://HOST[:5675]/VOLUME`.
 
 mod parser;
 
@@ -9,7 +10,7 @@ use std::str::FromStr;
 use sanwire_core::MacAddress;
 use sanwire_scsi::IscsiName;
 
-use crate::session::table::{AoeAddress, HS_IP_PORT, ISCSI_PORT, SCHEMES, Scheme};
+use crate::session::table::{AoeAddress, HS_IP_PORT, ISCSI_PORT, SCHEMES, Scheme, VISA_PORT};
 use crate::volume::VolumeInfo;
 pub(crate) use parser::Parser;
 
@@ -33,6 +34,19 @@ pub enum Server {
     Aoe(AoeServer),
     /// By HDSP.
     Hdsp(HdspServer),
+    /// By VISA.
+    Visa(VisaServer),
+}
+
+/// A server that speaks VISA.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VisaServer {
+    /// An address (IPv6 without its brackets) or a name to look up.
+    pub host: String,
+    /// The port, of UDP or TCP.
+    pub port: u16,
+    /// TCP carries the packets.
+    pub is_stream: bool,
 }
 
 /// A server that speaks HDSP.
@@ -148,7 +162,7 @@ impl Url {
         let name = match &self.server {
             Server::HyperScsi(_) => volume.name.to_string(),
             Server::Iscsi(_) => volume.lun.to_string(),
-            Server::Aoe(_) | Server::Hdsp(_) => volume.name.to_string(),
+            Server::Aoe(_) | Server::Hdsp(_) | Server::Visa(_) => volume.name.to_string(),
         };
         Url { server: self.server.clone(), volume: Some(name) }
     }
@@ -160,7 +174,7 @@ impl Url {
     pub fn volume(&self) -> Result<&str, UrlError> {
         let missing = match &self.server {
             Server::Hdsp(server) if server.is_everybody() => "/SERVER/VOLUME",
-            Server::HyperScsi(_) | Server::Hdsp(_) => "/VOLUME",
+            Server::HyperScsi(_) | Server::Hdsp(_) | Server::Visa(_) => "/VOLUME",
             Server::Iscsi(IscsiServer { target: Some(_), .. }) => "/LUN",
             Server::Iscsi(_) => "/TARGET/LUN",
             Server::Aoe(_) => "/SHELF.SLOT",
@@ -242,6 +256,7 @@ impl fmt::Display for Server {
             Server::Iscsi(server) => server.fmt(f),
             Server::Aoe(server) => server.fmt(f),
             Server::Hdsp(server) => server.fmt(f),
+            Server::Visa(server) => server.fmt(f),
         }
     }
 }
@@ -273,6 +288,14 @@ impl fmt::Display for HyperScsiServer {
                 write_authority(f, host, *port, HS_IP_PORT)
             }
         }
+    }
+}
+
+impl fmt::Display for VisaServer {
+    /// The URL of the server.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_stream { "visa+tcp://" } else { "visa://" })?;
+        write_authority(f, &self.host, self.port, VISA_PORT)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::front::hyperscsi::clients::{ClientConfig, ClientsConfig, Compression,
 use crate::front::hyperscsi::{Identity, Psk, Recovery};
 use crate::front::iscsi::Authentication;
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::front::visa::Wishes as VisaWishes;
 use crate::kept::{Keeps, StateError, StateFile, StateLock};
 use crate::pools::{PoolConfig, PoolError, Pools};
 use crate::wire::Wire;
@@ -87,6 +88,8 @@ pub struct ServerConfig {
     pub ring_bytes: usize,
     /// How files and block devices are read and written.
     pub engine: EngineKind,
+    /// What VISA connections should be, and what clients may ask for.
+    pub visa: VisaWishes,
     /// How lost packets are recovered.
     pub recovery: Recovery,
     /// Where the volumes' identities and reservations, and what is changed while the server runs, are kept through restarts; `None` to

@@ -61,6 +61,7 @@ pub use front::hyperscsi::clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
 };
 pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
+pub use front::visa::Wishes as VisaWishes;
 pub use kept::{Keeps, StateError};
 pub use manage::{
     Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, ConfigurationStatus,

@@ -185,7 +185,7 @@ impl LoginListener {
         let key = self.next_key;
         self.poller.add_stream(&stream, key, Interest::READABLE)?;
         self.next_key += 1;
-        let machine = logins.begin(portal, address, seed, now);
+        let machine = logins.begin(portal, peer, seed, now);
         let is_beyond = descriptors::number(stream.as_fd()) >= self.parts.budget.descriptors_max;
         let (name, watched) = (logins.name(), Interest::READABLE);
         let alarm = Alarm::default();

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -114,17 +115,27 @@ impl Opener {
                 Some(ports) => ports,
                 None => self.open_packet(interface, ethertype, round)?,
             },
-            (None, Some(address)) if shards == 1 => vec![UdpPort::open(address)?.into()],
+            (None, Some(address)) if shards == 1 => vec![self.open_udp(address)?.into()],
             (None, Some(address)) => {
                 // It says whether another process has the port, which ours share among themselves.
                 drop(UdpPort::open(address)?);
-                UdpPort::open_shards(address, shards)?.into_iter().map(Port::from).collect()
+                let ports = UdpPort::open_shards(address, shards)?;
+                ports.iter().filter(|_| self.wire.may_fragment()).try_for_each(UdpPort::let_ip_fragment)?;
+                ports.into_iter().map(Port::from).collect()
             }
             // A wire without packets.
             (None, None) => return Err(io::ErrorKind::Unsupported.into()),
         };
         *self.receive_path.lock().unwrap_or_else(PoisonError::into_inner) = ports.first().map(Port::receive_path);
         Ok(ports)
+    }
+
+    fn open_udp(&self, address: SocketAddr) -> io::Result<UdpPort> {
+        let port = UdpPort::open(address)?;
+        if self.wire.may_fragment() {
+            port.let_ip_fragment()?;
+        }
+        Ok(port)
     }
 
     fn open_packet(&self, interface: &str, ethertype: u16, round: u32) -> io::Result<Vec<Port>> {

@@ -100,9 +100,9 @@ impl Registry {
     /// # Errors
     /// [`Full`] when there is no room.
     pub(crate) fn place(&self, newcomer: &Newcomer) -> Result<Place, Full> {
-        let Newcomer { port, peer, group_tag, joined, is_stranger, .. } = newcomer;
+        let Newcomer { port, peer, group_tag, joined, is_stranger, shard, .. } = newcomer;
         let owner = Owner::new(*peer, port.initiator.clone(), *is_stranger);
-        self.lock().place(port.clone(), *group_tag, owner, *joined)
+        self.lock().place((port.clone(), *shard), *group_tag, owner, *joined)
     }
 
     /// Whether a session has lost its place to another before it began.
@@ -139,7 +139,13 @@ impl Session {
 
 impl Sessions {
     /// `joined` is the session that the connection wants to be part of; zero for one of its own (RFC 7143 11.12.6).
-    fn place(&mut self, port: SessionPort, group_tag: u16, owner: Owner, joined: u16) -> Result<Place, Full> {
+    fn place(
+        &mut self,
+        (port, shard): (SessionPort, Option<usize>),
+        group_tag: u16,
+        owner: Owner,
+        joined: u16,
+    ) -> Result<Place, Full> {
         if joined != 0 {
             let session = self.by_tsih.get(&joined);
             let seat = match session.and_then(|session| session.seat_left(&owner)) {
@@ -162,7 +168,7 @@ impl Sessions {
         };
         let seat = Arc::new(self.shares.take(owner));
         let least = || self.loads.iter().enumerate().min_by_key(|(_, load)| **load).map_or(0, |(shard, _)| shard);
-        let shard = self.by_port.get(&port).map_or_else(least, |home| home.shard);
+        let shard = shard.unwrap_or_else(|| self.by_port.get(&port).map_or_else(least, |home| home.shard));
         let admission = self.admission();
         self.loads[shard] += 1;
         self.by_port

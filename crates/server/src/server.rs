@@ -303,7 +303,7 @@ impl Server {
 
     /// The logins of a front end whose connections begin with one.
     pub(crate) fn logins(&self, front: u8) -> Option<Arc<dyn LoginService>> {
-        front::logins(front, &self.exports)
+        front::logins(front, &self.exports, (&self.clients, self.shards.len()))
     }
 
     fn login_listener_parts(&self, portals: Vec<Portal>, start: Start) -> FrontDeskParts {

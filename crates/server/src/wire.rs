@@ -21,6 +21,8 @@ pub(crate) struct WireKind {
     /// The scheme of its URLs.
     pub(crate) scheme: &'static str,
     pub(crate) carrier: Carrier,
+    /// The wire that is served besides at the same address.
+    pub(crate) also: Option<&'static str>,
     /// The place of its front end in each shard.
     pub(crate) front: u8,
     /// Who else may have taken its port.
@@ -45,8 +47,13 @@ pub(crate) enum Carrier {
         /// What packets bring is kept in the memory that they came into, where there is such.
         keeps_packets: bool,
     },
-    /// Packets over UDP; the port is that for which none is said.
-    Datagrams { port: u16 },
+    /// Packets over UDP.
+    Datagrams {
+        /// That for which none is said.
+        port: u16,
+        /// IP may take them apart.
+        may_fragment: bool,
+    },
     /// Connections over TCP, in portal groups.
     Streams { port: u16 },
 }
@@ -141,7 +148,7 @@ impl Wire {
     pub fn usual_port(&self) -> Option<u16> {
         match self.kind.carrier {
             Carrier::Ethernet { .. } => None,
-            Carrier::Datagrams { port } | Carrier::Streams { port } => Some(port),
+            Carrier::Datagrams { port, .. } | Carrier::Streams { port } => Some(port),
         }
     }
 
@@ -182,6 +189,24 @@ impl Wire {
     #[must_use]
     pub fn is_for_clients(&self) -> bool {
         self.kind.is_for_clients
+    }
+
+    /// Whether it has iSCSI targets, in portal groups.
+    #[must_use]
+    pub fn has_targets(&self) -> bool {
+        self.portal().is_some() && !self.kind.is_for_clients
+    }
+
+    /// The wire that is served besides, at the same address: over TCP what is spoken over UDP.
+    #[must_use]
+    pub fn also(&self) -> Option<Wire> {
+        let kind = WIRES.iter().find(|kind| Some(kind.word) == self.kind.also)?;
+        Some(Wire { kind, place: Place::Portal(self.address()?, GROUP_TAG_DEFAULT) })
+    }
+
+    /// Whether IP may take its packets apart.
+    pub(crate) fn may_fragment(&self) -> bool {
+        matches!(self.kind.carrier, Carrier::Datagrams { may_fragment: true, .. })
     }
 
     /// Whether its targets are found by their addresses, for which volumes have keys.
@@ -244,7 +269,7 @@ pub enum WireError {
 fn known() -> String {
     let usages = WIRES.iter().map(|WireKind { word, carrier, .. }| match carrier {
         Carrier::Ethernet { .. } => format!("{word}:IF (like {word}:eth0)"),
-        Carrier::Datagrams { port } | Carrier::Streams { port } => {
+        Carrier::Datagrams { port, .. } | Carrier::Streams { port } => {
             format!("{word}:ADDR[:{port}] (like {word}:0.0.0.0)")
         }
     });
@@ -264,7 +289,7 @@ impl FromStr for Wire {
         let (kind, rest) = found.ok_or_else(|| WireError::Unknown(text.into()))?;
         let place = match kind.carrier {
             Carrier::Ethernet { .. } => parse_interface(rest)?,
-            Carrier::Datagrams { port } => Place::Address(parse_address(rest, port)?),
+            Carrier::Datagrams { port, .. } => Place::Address(parse_address(rest, port)?),
             Carrier::Streams { port } => parse_portal(rest, port)?,
         };
         Ok(Wire { kind, place })
@@ -346,6 +371,8 @@ mod tests {
             ("iscsi:[::]:99,2", "iscsi:[::]:99,2"),
             ("aoe:eth0", "aoe:eth0"),
             ("hdsp:eth0", "hdsp:eth0"),
+            ("visa:10.0.0.1", "visa:10.0.0.1:5675"),
+            ("visa-tcp:[::1]", "visa-tcp:[::1]:5675"),
         ] {
             assert_eq!(text.parse::<Wire>().unwrap().to_string(), canonical);
         }
@@ -355,7 +382,10 @@ mod tests {
     fn refusals_say_what_to_write() {
         for (text, part) in [
             ("eth0", "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0), iscsi:ADDR[:3260]"),
-            ("eth0", "aoe:IF (like aoe:eth0) or hdsp:IF (like hdsp:eth0)"),
+            (
+                "eth0",
+                "aoe:IF (like aoe:eth0), hdsp:IF (like hdsp:eth0), visa:ADDR[:5675] (like visa:0.0.0.0) or visa-tcp",
+            ),
             ("aoe:", "'' is no network interface"),
             ("tcp:1.2.3.4", "'tcp:1.2.3.4' is no wire"),
             ("hs-eth:", "'' is no network interface"),

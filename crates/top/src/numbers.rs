@@ -141,7 +141,7 @@ impl Numbers {
             Some("shard" | "dropped") => {
                 take_shard(self.shards.entry(line.label("shard").to_owned()).or_default(), line)
             }
-            Some("session") if ["hyperscsi", "hdsp"].contains(&line.label("protocol")) => {
+            Some("session") if ["hyperscsi", "hdsp", "visa"].contains(&line.label("protocol")) => {
                 take_link(self.links.entry(line.label("session").to_owned()).or_default(), line);
             }
             _ if line.name == "server_info" => line.label("name").clone_into(&mut self.server),

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use sanwire_core::{ParseProtectionError, Protection, Size};
-use sanwire_initiator::{DiskType, Url, UrlError};
+use sanwire_initiator::{DiskType, Url, UrlError, VisaWishes};
 use sanwire_iscsi::IscsiName;
 use sanwire_server::Compression;
 
-use super::RecoveryChoice;
 use super::reach::ReachArgs;
+use super::{RecoveryChoice, VisaChecksum, VisaMode, visa_payload, visa_wishes};
 
 /// What every client command takes.
 #[derive(Args, Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) reach: ReachArgs,
 
-    /// Minimum protection level of volumes over HyperSCSI and HDSP that this client accepts: none, hash, encryption, or the name of a cipher
+    /// Minimum protection level of volumes over HyperSCSI, HDSP and VISA that this client accepts: none, hash, encryption, or the name of a cipher
     ///
     /// Volumes that demand more get more: see `security` among the keys of a volume.
     #[arg(long, value_name = "LEVEL", default_value = "none", help_heading = "Connection")]
@@ -52,6 +52,10 @@ pub(crate) struct ClientArgs {
     /// How packets that were lost are sent again
     #[arg(long, value_name = "HOW", default_value = "selective", help_heading = "Connection")]
     pub(crate) recovery: RecoveryChoice,
+
+    /// What is for VISA alone.
+    #[command(flatten)]
+    pub(crate) visa: VisaArgs,
 
     /// What iSCSI needs beyond that.
     #[command(flatten)]
@@ -126,6 +130,30 @@ pub(crate) struct IscsiArgs {
     /// How long a command may stand still at the target before it is aborted and fails, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) command_timeout: Duration,
+}
+
+/// What is for VISA alone.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "VISA")]
+pub(crate) struct VisaArgs {
+    /// How VISA recovers from losses: modern, classic (as in 1998; the server must allow it) or either
+    #[arg(long, value_name = "MODE", default_value = "modern")]
+    pub(crate) visa_mode: VisaMode,
+
+    /// Whether VISA packets have a checksum where nothing guards them better: on, off (the server must allow it) or either
+    #[arg(long, value_name = "WHEN", default_value = "on")]
+    pub(crate) visa_checksum: VisaChecksum,
+
+    /// Payload of a VISA packet in classic mode, from 1K to 60K [default: as the server likes, or 8K]
+    #[arg(long, value_name = "SIZE", value_parser = visa_payload)]
+    pub(crate) visa_payload: Option<Size>,
+}
+
+impl VisaArgs {
+    /// What they mean.
+    pub(crate) fn wishes(&self) -> VisaWishes {
+        visa_wishes(self.visa_mode, self.visa_checksum, self.visa_payload)
+    }
 }
 
 /// `sanwire discover`.

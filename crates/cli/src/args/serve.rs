@@ -9,7 +9,7 @@ use sanwire_server::{AllowRule, AnnounceRule, Compression, PoolConfig};
 use sanwire_store::{VolumeName, VolumeSpec};
 use sanwire_web::WebAddress;
 
-use super::{EngineChoice, RecoveryChoice};
+use super::{EngineChoice, RecoveryChoice, VisaChecksum, VisaMode};
 use crate::config::{ServerName, Wire};
 
 const EXAMPLES: &str = "\
@@ -76,9 +76,11 @@ pub(crate) struct ServeArgs {
     #[arg(long = "adopt", value_name = "NAME")]
     pub(crate) adopted: Vec<VolumeName>,
 
-    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674], iscsi:ADDR[:3260][,GROUP], aoe:IF or hdsp:IF (repeatable)
+    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674], iscsi:ADDR[:3260][,GROUP], aoe:IF, hdsp:IF or visa:ADDR[:5675] (repeatable)
     ///
     /// Behind an interface, `,path=xdp` has packets come by AF_XDP and `,path=packet` by AF_PACKET, as in hdsp:eth0,path=xdp.
+    ///
+    /// visa:ADDR is served over UDP and TCP; visa-tcp:ADDR is TCP alone.
     ///
     /// Over iSCSI each volume is unit 0 of a target iqn.2026-11.org.sanwire:NAME, unless the file has targets.
     #[arg(long = "wire", value_name = "WIRE")]
@@ -86,7 +88,7 @@ pub(crate) struct ServeArgs {
 
     /// Whom to serve: an address, a prefix, a MAC, a client id, an iSCSI name or any (repeatable)
     ///
-    /// In an iSCSI name, * stands for any text. Unknown clients of HyperSCSI and HDSP get no answer at all.
+    /// In an iSCSI name, * stands for any text. Unknown clients of HyperSCSI, HDSP and VISA get no answer at all.
     #[arg(long = "allow", value_name = "WHO")]
     pub(crate) allow: Vec<AllowRule>,
 
@@ -96,17 +98,17 @@ pub(crate) struct ServeArgs {
     #[arg(long = "announce", value_name = "PREFIX|INTERFACE")]
     pub(crate) announce: Vec<AnnounceRule>,
 
-    /// A file whose first line is the password that clients of HyperSCSI and HDSP must know; only its owner may read it
+    /// A file whose first line is the password that clients of HyperSCSI, HDSP and VISA must know; only its owner may read it
     ///
     /// iSCSI does not use it: there, give targets `chap` in the configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// A file with a key that clients of HyperSCSI and HDSP must know, in place of a password; `sanwire key new` makes one
+    /// A file with a key that clients of HyperSCSI, HDSP and VISA must know, in place of a password; `sanwire key new` makes one
     #[arg(long, value_name = "FILE", conflicts_with = "password_file")]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// Default protection level, over HyperSCSI and HDSP, of volumes without their own `security`: none, hash, aes-128-gcm, aes-256-gcm or
+    /// Default protection level, over HyperSCSI, HDSP and VISA, of volumes without their own `security`: none, hash, aes-128-gcm, aes-256-gcm or
     /// chacha20-poly1305 [default: none]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) security: Option<Protection>,
@@ -157,4 +159,12 @@ pub(crate) struct ServeArgs {
     /// How packets that were lost are sent again [default: selective]
     #[arg(long, value_name = "HOW")]
     pub(crate) recovery: Option<RecoveryChoice>,
+
+    /// How VISA recovers from losses: modern, classic (as in 1998) or either, as the client wants it [default: modern]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) visa_mode: Option<VisaMode>,
+
+    /// Whether VISA packets have a checksum where nothing guards them better: on, off or either, as the client wants it [default: on]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) visa_checksum: Option<VisaChecksum>,
 }

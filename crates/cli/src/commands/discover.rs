@@ -10,7 +10,7 @@ use sanwire_core::Size;
 use sanwire_core::text::printable;
 use sanwire_initiator::{
     AoeTarget, Client, ClientOptions, FoundLink, HdspFound, HdspServer, HyperScsiServer, IscsiServer, Server, Station,
-    Url, VolumeInfo, aoe_targets, discover, hdsp_servers, targets,
+    Url, VisaFound, VisaServer, VolumeInfo, aoe_targets, discover, hdsp_servers, targets, visa_servers,
 };
 use sanwire_iscsi::DiscoveredTarget;
 use serde::Serialize;
@@ -131,6 +131,10 @@ fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
         Server::Hdsp(place) => {
             let (found, known) = (hdsp_servers(place, &options, args.time)?, KnownServers::load()?);
             Ok(Seen::hdsp(place, &found, (&options, &known)))
+        }
+        Server::Visa(place) => {
+            let (found, known) = (visa_servers(place, &options, args.time)?, KnownServers::load()?);
+            Ok(Seen::visa(place, &found, (&options, &known)))
         }
         Server::Iscsi(host) => {
             let targets = targets(host, &options)?;
@@ -272,6 +276,28 @@ impl Seen {
         seen
     }
 
+    /// The servers that have answered, each with all addresses at which it did. They are asked over UDP also for what is used over TCP.
+    fn visa(place: &VisaServer, found: &[VisaFound], (options, known): (&ClientOptions, &KnownServers)) -> Vec<Self> {
+        let mut seen: Vec<Seen> = Vec::new();
+        for (index, first) in found.iter().enumerate() {
+            if found[..index].iter().any(|before| before.is_same_server(first)) {
+                continue;
+            }
+            let is_only = found.iter().all(|other| other.is_same_server(first));
+            let at = first.server().filter(|_| !is_only).unwrap_or_else(|| place.clone());
+            let server = Server::Visa(VisaServer { is_stream: place.is_stream, ..at });
+            let link = |link: &VisaFound| Link {
+                interface: None,
+                address: link.peer.to_string(),
+                packet_max_bytes: Some(link.packet_max_bytes.into()),
+            };
+            let links = found.iter().filter(|other| other.is_same_server(first)).map(link).collect();
+            let options = ClientOptions { server_key: known.key_of(&server), ..options.clone() };
+            seen.push(Seen { name: first.name.clone(), server, links, options });
+        }
+        seen
+    }
+
     /// What this client may see there, if that is found out by then.
     fn volumes(&self, end: Instant) -> Volumes {
         let left = end.saturating_duration_since(Instant::now());
@@ -302,6 +328,8 @@ impl Seen {
             Server::Iscsi(_) => "iSCSI",
             Server::Aoe(_) => "AoE",
             Server::Hdsp(_) => "HDSP",
+            Server::Visa(VisaServer { is_stream: false, .. }) => "VISA",
+            Server::Visa(_) => "VISA/TCP",
         }
     }
 }

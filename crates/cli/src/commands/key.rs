@@ -38,8 +38,8 @@ fn show(file: Option<&Path>) -> anyhow::Result<String> {
 
 fn pin(url: &Url, key: Option<[u8; 32]>, may_replace: bool, args: &ClientArgs) -> anyhow::Result<String> {
     let server = &url.server;
-    if !matches!(server, Server::HyperScsi(_) | Server::Hdsp(_)) {
-        return Err(misuse(format!("{url}: only servers that speak HyperSCSI or HDSP have a key to pin")));
+    if !matches!(server, Server::HyperScsi(_) | Server::Hdsp(_) | Server::Visa(_)) {
+        return Err(misuse(format!("{url}: only servers that speak HyperSCSI, HDSP or VISA have a key to pin")));
     }
     // Who names the key has compared it.
     let is_named = key.is_some();

@@ -194,6 +194,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<ServerConfig> {
         memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: sanwire_io::RING_BYTES_DEFAULT / config.shards.max(1),
         engine: config.engine.into(),
+        visa: config.visa,
         recovery: config.recovery.into(),
         state_directory: config.state_directory.clone(),
         audit_log: config.audit_log.clone(),
@@ -271,7 +272,7 @@ fn target_urls(config: &ServeConfig) -> Vec<String> {
     let portal_of = |target: &TargetNodeConfig| {
         let groups = &target.group_tags;
         let is_its = |tag: u16| groups.is_empty() || groups.contains(&tag);
-        config.wires.iter().find(|wire| wire.portal().is_some_and(|(_, tag)| is_its(tag)))
+        config.wires.iter().find(|wire| wire.has_targets() && wire.portal().is_some_and(|(_, tag)| is_its(tag)))
     };
     let urls_of = |target: &TargetNodeConfig| {
         let server = portal_of(target).map(|wire| server_url(config, wire));
@@ -285,7 +286,7 @@ fn target_urls(config: &ServeConfig) -> Vec<String> {
 fn urls(config: &ServeConfig) -> (String, String) {
     let wire = config.wires.first().cloned().unwrap_or_default();
     let server = server_url(config, &wire);
-    let first = if wire.portal().is_some() {
+    let first = if wire.has_targets() {
         target_urls(config).into_iter().next().unwrap_or_else(|| format!("{server}/TARGET/LUN"))
     } else if wire.has_shelves() {
         let said = config.volumes.first().and_then(|volume| volume.aoe);

@@ -21,7 +21,7 @@ use super::clients::{FileClient, WrittenClient};
 use super::targets::{FileTarget, WrittenDiscovery, WrittenTarget};
 use super::web::FileWeb;
 use super::{ServerName, Wire};
-use crate::args::{EngineChoice, LogLevel, RecoveryChoice};
+use crate::args::{EngineChoice, LogLevel, RecoveryChoice, VisaChecksum, VisaMode};
 use crate::failure::misuse;
 
 /// The file's content; a key has the name of the option that says the same.
@@ -45,6 +45,8 @@ pub(super) struct FileConfig {
     pub(super) shards: Option<NonZeroU16>,
     pub(super) engine: Option<EngineChoice>,
     pub(super) recovery: Option<RecoveryChoice>,
+    pub(super) visa_mode: Option<VisaMode>,
+    pub(super) visa_checksum: Option<VisaChecksum>,
     pub(super) log: Option<LogLevel>,
     pub(super) pools: Vec<PoolConfig>,
     pub(super) volumes: Vec<VolumeSpec>,
@@ -86,6 +88,8 @@ struct Written {
     shards: Option<NonZeroU16>,
     engine: Option<EngineChoice>,
     recovery: Option<RecoveryChoice>,
+    visa_mode: Option<VisaMode>,
+    visa_checksum: Option<VisaChecksum>,
     log: Option<LogLevel>,
     #[serde(default)]
     pool: Vec<Spanned<WrittenPool>>,
@@ -184,6 +188,8 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         shards: written.shards,
         engine: written.engine,
         recovery: written.recovery,
+        visa_mode: written.visa_mode,
+        visa_checksum: written.visa_checksum,
         log: written.log,
         pools: pools.collect::<anyhow::Result<_>>()?,
         volumes: written.volume.into_iter().map(Spanned::into_inner).collect(),

@@ -171,7 +171,7 @@ pub(super) fn made<'a>(
     wires: &[Wire],
     allow: &AllowList,
 ) -> anyhow::Result<Vec<TargetNodeConfig>> {
-    if wires.iter().all(|wire| wire.portal().is_none()) {
+    if !wires.iter().any(Wire::has_targets) {
         return Ok(Vec::new());
     }
     let of_volume = |volume: &VolumeSpec| TargetNodeConfig::of_volume(&volume.name, allow.clone());
@@ -180,7 +180,7 @@ pub(super) fn made<'a>(
 
 /// Refuses targets that are open to whoever `allow` names where a password or secret is set, which guards HyperSCSI only.
 pub(super) fn refuse_open(written: &[FileTarget], made: &[TargetNodeConfig], wires: &[Wire]) -> anyhow::Result<()> {
-    if wires.iter().all(|wire| wire.portal().is_none()) {
+    if !wires.iter().any(Wire::has_targets) {
         return Ok(());
     }
     let open = match written {

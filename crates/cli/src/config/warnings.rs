@@ -20,8 +20,10 @@ use super::{ServeArgs, ServeConfig, Wire};
 pub(super) struct Written {
     /// Keys that were given and hold for HyperSCSI only.
     hyperscsi_keys: Vec<&'static str>,
-    /// Keys that were given and hold for HyperSCSI and HDSP.
+    /// Keys that were given and hold for HyperSCSI, HDSP and VISA.
     client_keys: Vec<&'static str>,
+    /// Keys that were given and hold for VISA only.
+    visa_keys: Vec<&'static str>,
     /// Whether something holds for iSCSI discovery.
     has_discovery: bool,
     /// Paths of the file that are relative, with their keys.
@@ -39,6 +41,10 @@ impl Written {
             ("compression", file.compression.is_some() || args.compression.is_some()),
             ("rekey-interval", file.rekey_interval.is_some() || args.rekey_interval.is_some()),
             ("recovery", file.recovery.is_some() || args.recovery.is_some()),
+        ];
+        let of_visa = [
+            ("visa-mode", file.visa_mode.is_some() || args.visa_mode.is_some()),
+            ("visa-checksum", file.visa_checksum.is_some() || args.visa_checksum.is_some()),
         ];
         let of_clients = [
             ("security", file.security.is_some() || args.security.is_some()),
@@ -69,6 +75,7 @@ impl Written {
         Written {
             hyperscsi_keys: given(&of_hyperscsi),
             client_keys: given(&of_clients),
+            visa_keys: given(&of_visa),
             has_discovery: !file.discovery.users.is_empty() || file.discovery.mutual.is_some(),
             relative_paths: paths.chain(stores).filter(is_relative).map(|(key, path)| (key, path.to_owned())).collect(),
             http_keys: given(&http_keys),
@@ -92,19 +99,24 @@ pub(super) fn warnings(config: &ServeConfig, written: &Written) -> Vec<String> {
 }
 
 impl ServeConfig {
-    /// Whether it serves clients with ids: by HyperSCSI or HDSP.
+    /// Whether it serves clients with ids: by HyperSCSI, HDSP or VISA.
     fn has_clients(&self) -> bool {
         self.wires.iter().any(Wire::is_for_clients)
     }
 
     /// Whether it serves HyperSCSI, over Ethernet or IP.
     fn has_hyperscsi(&self) -> bool {
-        self.wires.iter().any(|wire| wire.is_for_clients() && !wire.has_disk_addresses())
+        self.wires.iter().any(|wire| wire.scheme().starts_with("hs+"))
     }
 
     /// Whether it serves HDSP.
     fn has_hdsp(&self) -> bool {
         self.wires.iter().any(Wire::has_disk_addresses)
+    }
+
+    /// Whether it serves VISA.
+    fn has_visa(&self) -> bool {
+        self.wires.iter().any(|wire| wire.scheme().starts_with("visa"))
     }
 
     /// Whether it serves ATA over Ethernet.
@@ -114,6 +126,6 @@ impl ServeConfig {
 
     /// Whether it serves iSCSI.
     fn has_iscsi(&self) -> bool {
-        self.wires.iter().any(|wire| wire.portal().is_some())
+        self.wires.iter().any(Wire::has_targets)
     }
 }

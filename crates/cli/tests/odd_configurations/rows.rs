@@ -55,6 +55,8 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("shards = 2000"), Refused, "2000 shards are too many"),
     (with_volume!("engine = 'uring'"), Refused, "unknown variant `uring`"),
     (with_volume!("recovery = 'some'"), Refused, "unknown variant `some`"),
+    (with_volume!("visa-mode = 'old'"), Refused, "unknown variant `old`"),
+    (with_volume!("visa-checksum = 'md5'"), Refused, "unknown variant `md5`"),
     (with_volume!("log = 'loud'"), Refused, "unknown variant `loud`"),
     (with_volume!("control = 'c.sock'"), Warned, "control: c.sock is relative to the directory in which"),
     (with_volume!("audit-log = 'audit'"), Warned, "audit-log: audit is relative"),
@@ -159,6 +161,8 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("wire = ['iscsi:127.0.0.1']\ncompression = 'allowed'"), Warned, "compression has no effect"),
     (with_volume!("wire = ['iscsi:127.0.0.1']\nrekey-interval = 60"), Warned, "rekey-interval has no effect"),
     (with_volume!("wire = ['iscsi:127.0.0.1']\nrecovery = 'window'"), Warned, "recovery has no effect"),
+    (with_volume!("wire = ['iscsi:127.0.0.1']\nvisa-mode = 'classic'"), Warned, "visa-mode has no effect"),
+    (with_volume!("wire = ['iscsi:127.0.0.1']\nvisa-checksum = 'off'"), Warned, "visa-checksum has no effect"),
     (
         with_volume!("wire = ['iscsi:127.0.0.1']\n[[client]]\nid = 'ID'"),
         Warned,

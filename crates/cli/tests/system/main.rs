@@ -52,5 +52,6 @@ mod timed;
 mod transfers;
 mod trunk;
 mod upgrade;
+mod visa;
 mod web;
 mod xdp;

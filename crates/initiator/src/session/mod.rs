@@ -51,6 +51,7 @@ mod lookup;
 pub(crate) mod table;
 mod targets;
 mod trunk;
+mod visa;
 
 use std::time::Duration;
 
@@ -62,6 +63,7 @@ pub use sanwire_hyperscsi::{DesiredOptions, Identity, LinkLimits, LinkStatus, Ps
 use sanwire_io::{Clock, Waker};
 pub use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 use sanwire_scsi::{Cdb, CommandSet, Features, Status};
+pub use sanwire_visa::Wishes as VisaWishes;
 
 use crate::volume::WireUnit;
 
@@ -76,6 +78,8 @@ pub(crate) use iscsi::{Iscsi, IscsiDiscovery};
 pub(crate) use lookup::Lookup;
 pub use sanwire_hdsp::wire::DiskType;
 pub use targets::targets;
+pub(crate) use visa::Visa;
+pub use visa::{VisaFound, visa_servers};
 
 /// The number of a command in its session: counts up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

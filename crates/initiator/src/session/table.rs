@@ -10,11 +10,13 @@ use sanwire_hyperscsi::UDP_PORT;
 use sanwire_io::Waker;
 pub(crate) use sanwire_iscsi::ISCSI_PORT;
 
-use super::{Aoe, Hdsp, HyperScsi, Iscsi, Lookup, Session};
+pub use sanwire_visa::PORT as VISA_PORT;
+
+use super::{Aoe, Hdsp, HyperScsi, Iscsi, Lookup, Session, Visa};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
 use crate::resolve::Service;
-use crate::url::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Parser, Server, Url, UrlError};
+use crate::url::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Parser, Server, Url, UrlError, VisaServer};
 
 /// The UDP port of HyperSCSI over IP when the URL names none.
 pub const HS_IP_PORT: u16 = UDP_PORT;
@@ -25,6 +27,12 @@ pub(crate) const HYPERSCSI: Service = Service { label: "_hyperscsi._udp", usual_
 /// iSCSI, in DNS (registered by IANA under this name).
 pub(crate) const ISCSI: Service = Service { label: "_iscsi-target._tcp", usual_port: ISCSI_PORT };
 
+/// VISA over UDP, in DNS.
+pub(crate) const VISA: Service = Service { label: "_visa._udp", usual_port: VISA_PORT };
+
+/// VISA over TCP, in DNS.
+pub(crate) const VISA_TCP: Service = Service { label: "_visa._tcp", usual_port: VISA_PORT };
+
 /// The shapes of URLs, by wires.
 pub(crate) const IP_SHAPE: &str = "hs+ip://HOST[:5674]/VOLUME";
 pub(crate) const ETHERNET_SHAPE: &str = "hs+eth://[IF]/SERVER/VOLUME";
@@ -32,6 +40,8 @@ pub(crate) const ISCSI_SHAPE: &str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
 
 pub(crate) const AOE_SHAPE: &str = "aoe://[IF]/SHELF.SLOT";
 pub(crate) const HDSP_SHAPE: &str = "hdsp://[IF]/SERVER/VOLUME";
+pub(crate) const VISA_SHAPE: &str = "visa://HOST[:5675]/VOLUME";
+pub(crate) const VISA_TCP_SHAPE: &str = "visa+tcp://HOST[:5675]/VOLUME";
 
 /// How URLs of one wire are read.
 pub(crate) struct Scheme {
@@ -43,12 +53,14 @@ pub(crate) struct Scheme {
 }
 
 /// Those that there are.
-pub(crate) const SCHEMES: [Scheme; 5] = [
+pub(crate) const SCHEMES: [Scheme; 7] = [
     Scheme { name: "hs+ip", shape: IP_SHAPE, parse: |parser, rest| parser.ip(rest) },
     Scheme { name: "hs+eth", shape: ETHERNET_SHAPE, parse: |parser, rest| parser.ethernet(rest) },
     Scheme { name: "iscsi", shape: ISCSI_SHAPE, parse: |parser, rest| parser.iscsi(rest) },
     Scheme { name: "aoe", shape: AOE_SHAPE, parse: |parser, rest| parser.aoe(rest) },
     Scheme { name: "hdsp", shape: HDSP_SHAPE, parse: |parser, rest| parser.hdsp(rest) },
+    Scheme { name: "visa", shape: VISA_SHAPE, parse: |parser, rest| parser.visa(rest, false) },
+    Scheme { name: "visa+tcp", shape: VISA_TCP_SHAPE, parse: |parser, rest| parser.visa(rest, true) },
 ];
 
 /// A session that seeks its server.
@@ -82,7 +94,19 @@ pub(crate) fn open(
         Server::Iscsi(server) => open_iscsi(server, options, waker, now),
         Server::Aoe(server) => open_aoe(server, options, now),
         Server::Hdsp(server) => open_hdsp((server, volume), options, now),
+        Server::Visa(server) => open_visa(server, options, waker, now),
     }
+}
+
+fn open_visa(
+    server: &VisaServer,
+    options: &ClientOptions,
+    waker: &Waker,
+    now: Instant,
+) -> Result<Opened, ConnectError> {
+    let session = Box::new(Visa::open(server, options, waker, now)?);
+    let wire = Arc::from(if server.is_stream { "VISA over TCP" } else { "VISA" });
+    Ok(Opened { session, wire, naming: Naming::ByName })
 }
 
 fn open_hdsp(

@@ -5,8 +5,11 @@ use std::net::Ipv6Addr;
 use sanwire_core::Lun;
 use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
 
-use super::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError};
-use crate::session::table::{AOE_SHAPE, ETHERNET_SHAPE, HDSP_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE};
+use super::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError, VisaServer};
+use crate::session::table::{
+    AOE_SHAPE, ETHERNET_SHAPE, HDSP_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE, VISA_PORT, VISA_SHAPE,
+    VISA_TCP_SHAPE,
+};
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -31,6 +34,13 @@ impl<'a> Parser<'a> {
         let (host, port) = self.authority(parts.next().unwrap_or_default(), HS_IP_PORT)?;
         let volume = self.volume(&mut parts, IP_SHAPE)?;
         Ok(Url { server: Server::HyperScsi(HyperScsiServer::Ip { host, port }), volume })
+    }
+
+    pub(crate) fn visa(&self, rest: &str, is_stream: bool) -> Result<Url, UrlError> {
+        let mut parts = rest.split('/');
+        let (host, port) = self.authority(parts.next().unwrap_or_default(), VISA_PORT)?;
+        let volume = self.volume(&mut parts, if is_stream { VISA_TCP_SHAPE } else { VISA_SHAPE })?;
+        Ok(Url { server: Server::Visa(VisaServer { host, port, is_stream }), volume })
     }
 
     pub(crate) fn ethernet(&self, rest: &str) -> Result<Url, UrlError> {

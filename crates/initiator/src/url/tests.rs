@@ -32,8 +32,8 @@ fn errors_say_what_is_expected() {
     for (text, part) in [
         (
             "disk0",
-            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME, iscsi://[USER@]HOST[:3260]/TARGET/LUN, aoe://[IF]/SHELF.SLOT or \
-             hdsp://[IF]/SERVER/VOLUME",
+            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME, iscsi://[USER@]HOST[:3260]/TARGET/LUN, aoe://[IF]/SHELF.SLOT, \
+             hdsp://[IF]/SERVER/VOLUME, visa://HOST[:5675]/VOLUME or visa+tcp://HOST[:5675]/VOLUME",
         ),
         ("hdsp://eth0//a", "has no server: expected hdsp://[IF]/SERVER/VOLUME"),
         ("hdsp://eth0/box/a/b", "has a part too many"),
@@ -136,4 +136,19 @@ fn an_hdsp_volume_has_a_name_or_an_address() {
     }
     let message = "hdsp://eth0/box".parse::<Url>().unwrap().volume().unwrap_err().to_string();
     assert!(message.contains("add /VOLUME (`sanwire ls hdsp://eth0/box` lists them)"), "{message}");
+}
+
+#[test]
+fn a_visa_server_is_reached_over_udp_or_tcp() {
+    for (text, is_stream, port) in
+        [("visa://box/disk0", false, 5675), ("visa+tcp://[fe80::1]:99/a", true, 99), ("visa://10.0.0.1", false, 5675)]
+    {
+        let url: Url = text.parse().unwrap();
+        let Server::Visa(server) = &url.server else { panic!("{text}") };
+        assert_eq!((server.is_stream, server.port, url.to_string().as_str()), (is_stream, port, text));
+    }
+    let message = "visa://box".parse::<Url>().unwrap().volume().unwrap_err().to_string();
+    assert!(message.contains("add /VOLUME"), "{message}");
+    let message = "visa://box/a/b".parse::<Url>().unwrap_err().to_string();
+    assert!(message.contains("a part too many: expected visa://HOST[:5675]/VOLUME"), "{message}");
 }

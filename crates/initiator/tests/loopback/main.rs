@@ -49,6 +49,7 @@ fn config(volumes: &[&str]) -> ServerConfig {
         memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: 1 << 20,
         engine: EngineKind::Auto,
+        visa: Default::default(),
         recovery: Recovery::default(),
         accepted: Default::default(),
         pools: Vec::new(),

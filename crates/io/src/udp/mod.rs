@@ -33,7 +33,7 @@ const MEMINFO_DROPS: usize = 8;
 
 /// A bound UDP socket.
 ///
-/// Datagrams are never fragmented (DF is set) and the kernel's cache of path MTUs is not used: the protocol probes. ICMP
+/// Datagrams are never fragmented (DF is set), unless [`UdpPort::let_ip_fragment`] says so, and the kernel's cache of path MTUs is not used: the protocol probes. ICMP
 /// errors are ignored. An IPv6 socket takes IPv6 only. On a host with several addresses bind to one of them, so that
 /// answers come from the address that was asked.
 #[derive(Debug)]
@@ -101,6 +101,18 @@ impl UdpPort {
         let payload_max_bytes = payload_max_bytes(local, &interface::list()?);
         let counters = PortCounters::default();
         Ok(UdpPort { socket, local, payload_max_bytes, receiver: Receiver::new(), sender: Sender::new(), counters })
+    }
+
+    /// Has IP take datagrams apart that are longer than the path takes, and put them together at the other end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn let_ip_fragment(&self) -> io::Result<()> {
+        let fd = self.socket.as_fd();
+        match self.local.is_ipv4() {
+            true => sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DONT),
+            false => sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_DONT),
+        }
     }
 
     /// Where the socket is bound.

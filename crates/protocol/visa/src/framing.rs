@@ -1,5 +1,7 @@
 //! VISA over TCP: the same packets, each with its length in front, in 4 bytes.
 
+use sanwire_buffer::{Head, Packet};
+
 use crate::wire::HEADER_BYTES;
 
 /// Bytes of a length.
@@ -15,6 +17,15 @@ const SPACE_BYTES: usize = PACKET_MAX_BYTES + LENGTH_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a packet of {0} bytes cannot be")]
 pub struct BadLength(pub u32);
+
+/// A packet with its length in front.
+#[must_use]
+pub fn framed(packet: Packet) -> Packet {
+    let mut framed = Head::new();
+    framed.extend(&(packet.length_bytes() as u32).to_be_bytes());
+    framed.extend(&packet.head);
+    Packet { head: framed, ..packet }
+}
 
 /// The bytes of a stream, as packets.
 #[derive(Debug, Default)]
@@ -70,7 +81,7 @@ mod tests {
     use super::*;
 
     fn framed(bytes: &[u8]) -> Vec<u8> {
-        [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
+        super::framed(Packet::new(bytes.to_vec().into(), None)).to_vec()
     }
 
     #[test]

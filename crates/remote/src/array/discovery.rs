@@ -115,8 +115,9 @@ fn in_turn(mut volumes: Vec<FoundVolume>, known: &[Url], names: &BTreeSet<u64>) 
         Server::HyperScsi(HyperScsiServer::Ethernet { .. }) => 0,
         Server::HyperScsi(HyperScsiServer::Ip { .. }) => 1,
         Server::Hdsp(_) => 2,
-        Server::Iscsi(_) => 3,
-        Server::Aoe(_) => 4,
+        Server::Visa(_) => 3,
+        Server::Iscsi(_) => 4,
+        Server::Aoe(_) => 5,
     });
     volumes.retain(|volume| !known.contains(&volume.url) && volume.naa.is_none_or(|naa| !names.contains(&naa)));
     volumes

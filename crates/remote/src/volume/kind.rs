@@ -19,9 +19,9 @@ const PATIENCE_MAX: Duration = Duration::from_hours(1);
 /// What the other server must be shown.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Access {
-    /// A file with a password: HyperSCSI's and HDSP's, or the CHAP secret of the URL's user.
+    /// A file with a password: HyperSCSI's, HDSP's and VISA's, or the CHAP secret of the URL's user.
     pub password_file: Option<PathBuf>,
-    /// The file with the key by which a server of HyperSCSI or HDSP knows its clients.
+    /// The file with the key by which a server of HyperSCSI, HDSP or VISA knows its clients.
     pub key_file: Option<PathBuf>,
 }
 
@@ -47,7 +47,7 @@ struct VolumeBacking {
 
 impl StoreKind for VolumeKind {
     fn words(&self) -> &'static [&'static str] {
-        &["hs+ip", "hs+eth", "hdsp", "iscsi", "aoe"]
+        &["hs+ip", "hs+eth", "hdsp", "visa", "visa+tcp", "iscsi", "aoe"]
     }
 
     fn form(&self) -> &'static str {

@@ -16,7 +16,7 @@ pub(crate) trait LoginService: Send + Sync {
     fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool;
 
     /// The login of a connection that came in at a portal (its address here, and the tag of its group).
-    fn begin(&self, portal: (SocketAddr, u16), peer: IpAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase>;
+    fn begin(&self, portal: (SocketAddr, u16), peer: SocketAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase>;
 }
 
 /// A connection until its login has passed.
@@ -55,6 +55,8 @@ pub(crate) struct Newcomer {
     pub(crate) group_tag: u16,
     /// The number of the session that it wants to be part of; zero for one of its own.
     pub(crate) joined: u16,
+    /// The shard in which it belongs; `None` for that which has its session, or the fewest.
+    pub(crate) shard: Option<usize>,
     /// It has shown nothing, and could use nothing.
     pub(crate) is_stranger: bool,
     pub(crate) login: Box<dyn PassedLogin>,

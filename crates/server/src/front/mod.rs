@@ -14,6 +14,7 @@ pub(crate) mod iscsi;
 mod logins;
 mod table;
 mod tally;
+pub(crate) mod visa;
 
 use std::any::Any;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use sanwire_device::LogicalUnits;
 use sanwire_io::STEERING_OFFSET_BYTES;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
-use super::{FrontBuilder, LoginService, aoe, hdsp, hyperscsi, iscsi};
+use super::{FrontBuilder, LoginService, aoe, hdsp, hyperscsi, iscsi, visa};
 use crate::config::ServerConfig;
 use crate::error::StartError;
 use crate::front::aoe::addresses::Addresses;
@@ -52,10 +52,10 @@ pub(crate) struct FrontParts<'a> {
 type Open = fn(&FrontParts<'_>) -> Result<FrontBuilder, StartError>;
 
 /// By their places in each shard.
-const FRONTS: [Open; 4] = [hyperscsi::open, iscsi::open, aoe::open, hdsp::open];
+const FRONTS: [Open; 5] = [hyperscsi::open, iscsi::open, aoe::open, hdsp::open, visa::open];
 
 /// What the protocols are called, by their places in each shard.
-pub(crate) const PROTOCOLS: [&str; FRONTS.len()] = [hyperscsi::NAME, iscsi::NAME, aoe::NAME, hdsp::NAME];
+pub(crate) const PROTOCOLS: [&str; FRONTS.len()] = [hyperscsi::NAME, iscsi::NAME, aoe::NAME, hdsp::NAME, visa::NAME];
 
 /// How the name of a protocol is described to programs: all that there are.
 pub(crate) fn wire_name() -> Schema {
@@ -74,9 +74,11 @@ const ISCSI: u8 = 1;
 const AOE: u8 = 2;
 /// The place of HDSP.
 const HDSP: u8 = 3;
+/// The place of VISA.
+const VISA: u8 = 4;
 
 /// The wires: their words on the command line and in the configuration, their schemes in URLs, and what they go by.
-pub(crate) static WIRES: [WireKind; 5] = [
+pub(crate) static WIRES: [WireKind; 7] = [
     WireKind {
         word: "hs-eth",
         scheme: "hs+eth",
@@ -86,6 +88,7 @@ pub(crate) static WIRES: [WireKind; 5] = [
             answer_bits: 0,
             keeps_packets: false,
         },
+        also: None,
         front: HYPERSCSI,
         listener: "server",
         is_for_clients: true,
@@ -95,7 +98,8 @@ pub(crate) static WIRES: [WireKind; 5] = [
     WireKind {
         word: "hs-ip",
         scheme: "hs+ip",
-        carrier: Carrier::Datagrams { port: hyperscsi::UDP_PORT },
+        carrier: Carrier::Datagrams { port: hyperscsi::UDP_PORT, may_fragment: false },
+        also: None,
         front: HYPERSCSI,
         listener: "server",
         is_for_clients: true,
@@ -106,6 +110,7 @@ pub(crate) static WIRES: [WireKind; 5] = [
         word: "iscsi",
         scheme: "iscsi",
         carrier: Carrier::Streams { port: iscsi::PORT },
+        also: None,
         front: ISCSI,
         listener: "target",
         is_for_clients: false,
@@ -121,6 +126,7 @@ pub(crate) static WIRES: [WireKind; 5] = [
             answer_bits: ANSWER,
             keeps_packets: false,
         },
+        also: None,
         front: AOE,
         listener: "target",
         is_for_clients: false,
@@ -136,11 +142,34 @@ pub(crate) static WIRES: [WireKind; 5] = [
             answer_bits: ANSWER,
             keeps_packets: true,
         },
+        also: None,
         front: HDSP,
         listener: "server",
         is_for_clients: true,
         has_shelves: false,
         has_disk_addresses: true,
+    },
+    WireKind {
+        word: "visa",
+        scheme: "visa",
+        carrier: Carrier::Datagrams { port: visa::PORT, may_fragment: true },
+        also: Some("visa-tcp"),
+        front: VISA,
+        listener: "server",
+        is_for_clients: true,
+        has_shelves: false,
+        has_disk_addresses: false,
+    },
+    WireKind {
+        word: "visa-tcp",
+        scheme: "visa+tcp",
+        carrier: Carrier::Streams { port: visa::PORT },
+        also: None,
+        front: VISA,
+        listener: "server",
+        is_for_clients: true,
+        has_shelves: false,
+        has_disk_addresses: false,
     },
 ];
 
@@ -161,6 +190,14 @@ pub(crate) fn builders(
 }
 
 /// The logins of a front end whose connections begin with one.
-pub(crate) fn logins(front: u8, targets: &Arc<TargetNodes>) -> Option<Arc<dyn LoginService>> {
-    (front == ISCSI).then(|| Arc::new(iscsi::Logins { front, targets: Arc::clone(targets) }) as _)
+pub(crate) fn logins(
+    front: u8,
+    targets: &Arc<TargetNodes>,
+    (clients, shards): (&Arc<Clients>, usize),
+) -> Option<Arc<dyn LoginService>> {
+    match front {
+        ISCSI => Some(Arc::new(iscsi::Logins { front, targets: Arc::clone(targets) })),
+        VISA => Some(Arc::new(visa::Greetings { front, clients: Arc::clone(clients), shards })),
+        _ => None,
+    }
 }

@@ -102,7 +102,7 @@ impl Manager {
 
     /// Refuses a secret that would seem to guard what is open over iSCSI, as the configuration is refused that has one.
     fn check_targets_closed(&self) -> Result<(), ManageError> {
-        if self.target.wires().iter().all(|wire| wire.portal().is_none()) {
+        if self.target.wires().iter().all(|wire| !wire.has_targets()) {
             return Ok(());
         }
         let open = self.target.open_target();

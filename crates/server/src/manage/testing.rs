@@ -59,6 +59,7 @@ pub(crate) fn config(volumes: &[&str]) -> ServerConfig {
         memory_bytes: ServerConfig::MEMORY_BYTES_DEFAULT,
         ring_bytes: 1 << 20,
         engine: EngineKind::Auto,
+        visa: Default::default(),
         recovery: Recovery::default(),
     }
 }

@@ -180,7 +180,7 @@ impl Manager {
 
     /// Gives a volume a target of its own, where iSCSI is served and its name can be that of a target; says so.
     fn own_target(&self, volume: &str) -> (String, TargetChanges) {
-        if self.target.wires().iter().all(|wire| wire.portal().is_none()) {
+        if self.target.wires().iter().all(|wire| !wire.has_targets()) {
             return Default::default();
         }
         if self.has_secrets() {

@@ -14,13 +14,13 @@ fn owner(address: &str, is_stranger: bool) -> Owner {
 }
 
 fn place(sessions: &mut Sessions, port: SessionPort, joined: u16) -> Option<(usize, Admission)> {
-    let place = sessions.place(port, 1, owner("10.0.0.1", false), joined).ok()?;
+    let place = sessions.place((port, None), 1, owner("10.0.0.1", false), joined).ok()?;
     Some((place.shard, place.admission))
 }
 
 /// A discovery session; also gives the one that ends for it.
 fn discover(sessions: &mut Sessions, owner: Owner) -> Result<(Admission, Option<NexusId>), Full> {
-    let place = sessions.place(SessionPort { target: None, ..port(0, 0) }, 1, owner, 0)?;
+    let place = sessions.place((SessionPort { target: None, ..port(0, 0) }, None), 1, owner, 0)?;
     Ok((place.admission, place.loser.map(|(_, nexus)| nexus)))
 }
 
@@ -50,7 +50,7 @@ fn who_has_too_many_connections_loses_a_discovery_session_or_gets_no_more() {
     let (discovery, _) = discover(&mut sessions, owner("10.0.0.1", false)).unwrap();
     let mut others = 0;
     let full = loop {
-        match sessions.place(port(others, 0), 1, owner("10.0.0.1", false), 0) {
+        match sessions.place((port(others, 0), None), 1, owner("10.0.0.1", false), 0) {
             Ok(Place { loser: Some((_, nexus)), .. }) => {
                 assert_eq!(nexus, discovery.nexus);
                 sessions.closed(nexus, discovery.session);
@@ -115,22 +115,26 @@ fn who_has_all_it_may_have_comes_again_in_the_place_of_what_it_lost() {
     let few = Budget { connections: 4, ..Budget::new(1 << 20) };
     let mut sessions = Box::leak(Box::new(Registry::new(1, &few))).lock();
     let own = || owner("10.0.0.1", false);
-    let mut places: Vec<Place> = (0..3).map(|number| sessions.place(port(number, 0), 1, own(), 0).unwrap()).collect();
-    assert!(sessions.place(port(3, 0), 1, own(), 0).is_err());
+    let mut places: Vec<Place> =
+        (0..3).map(|number| sessions.place((port(number, 0), None), 1, own(), 0).unwrap()).collect();
+    assert!(sessions.place((port(3, 0), None), 1, own(), 0).is_err());
 
     // Its connection is not known to be lost yet.
-    let again = sessions.place(port(0, 0), 1, own(), 0).unwrap();
+    let again = sessions.place((port(0, 0), None), 1, own(), 0).unwrap();
     assert_eq!(again.loser, Some((0, places[0].admission.nexus)));
-    assert!(sessions.place(port(0, 0), 1, own(), 0).is_err(), "once, until that has ended");
-    assert!(sessions.place(port(1, 0), 2, own(), 0).is_err(), "a session through another portal group replaces none");
-    assert!(sessions.place(port(1, 0), 1, owner("10.0.0.1", true), 0).is_err(), "nor does somebody else's");
+    assert!(sessions.place((port(0, 0), None), 1, own(), 0).is_err(), "once, until that has ended");
+    assert!(
+        sessions.place((port(1, 0), None), 2, own(), 0).is_err(),
+        "a session through another portal group replaces none"
+    );
+    assert!(sessions.place((port(1, 0), None), 1, owner("10.0.0.1", true), 0).is_err(), "nor does somebody else's");
     let old = places.remove(0).admission;
     sessions.closed(old.nexus, old.session);
 
     // It is, and the session waits for another.
     let waiting = places.remove(0).admission;
-    let joined = sessions.place(port(1, 0), 1, own(), waiting.session).unwrap();
-    assert!(sessions.place(port(1, 0), 1, own(), waiting.session).is_err(), "a second one is one more");
+    let joined = sessions.place((port(1, 0), None), 1, own(), waiting.session).unwrap();
+    assert!(sessions.place((port(1, 0), None), 1, own(), waiting.session).is_err(), "a second one is one more");
     drop(joined);
 }
 
@@ -138,7 +142,7 @@ fn who_has_all_it_may_have_comes_again_in_the_place_of_what_it_lost() {
 fn who_has_logged_out_and_does_not_read_keeps_no_place_from_others() {
     let mut sessions = registry(2);
     let port = SessionPort { target: None, ..port(0, 0) };
-    let mut place = |address: &str| sessions.place(port.clone(), 1, owner(address, true), 0);
+    let mut place = |address: &str| sessions.place((port.clone(), None), 1, owner(address, true), 0);
     let mut greedy: Vec<Place> = Vec::new();
     for _ in 0..DISCOVERIES_OF_STRANGERS.limit {
         let place = place("10.0.0.1").unwrap();
@@ -146,7 +150,7 @@ fn who_has_logged_out_and_does_not_read_keeps_no_place_from_others() {
         greedy.push(place);
     }
     greedy.iter().for_each(|place| sessions.closed(place.admission.nexus, place.admission.session));
-    let mut place = |address: &str| sessions.place(port.clone(), 1, owner(address, true), 0);
+    let mut place = |address: &str| sessions.place((port.clone(), None), 1, owner(address, true), 0);
     let mut kept = Vec::new();
     for number in 0..3 {
         let other = place("10.0.0.2").unwrap();

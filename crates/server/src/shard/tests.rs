@@ -249,8 +249,8 @@ impl LoginService for Greetings {
         true
     }
 
-    fn begin(&self, _: (SocketAddr, u16), peer: IpAddr, _: [u8; 32], _: Instant) -> Box<dyn LoginPhase> {
-        Box::new(Greeting { peer, said: Vec::new() })
+    fn begin(&self, _: (SocketAddr, u16), peer: SocketAddr, _: [u8; 32], _: Instant) -> Box<dyn LoginPhase> {
+        Box::new(Greeting { peer: peer.ip(), said: Vec::new() })
     }
 }
 
@@ -290,7 +290,8 @@ impl LoginPhase for Greeting {
         }
         let port = SessionPort { front: 0, initiator: name.clone(), id: "1".into(), target: Some("lines".into()) };
         let login = Box::new(Greeted { name, rest });
-        let newcomer = Newcomer { port, peer: self.peer, group_tag: 1, joined: 0, is_stranger: false, login };
+        let newcomer =
+            Newcomer { port, peer: self.peer, group_tag: 1, joined: 0, shard: None, is_stranger: false, login };
         Some(LoginOutcome::Passed(newcomer))
     }
 }

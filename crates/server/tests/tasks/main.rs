@@ -86,6 +86,7 @@ fn config() -> ServerConfig {
         ring_bytes: 1 << 20,
         // Only a ring can wait for a socket as if it were a disk.
         engine: EngineKind::IoUring,
+        visa: Default::default(),
         recovery: Recovery::default(),
         accepted: Default::default(),
         state_directory: None,

@@ -32,7 +32,7 @@ fn told_nowhere(config: &ServeConfig) -> Vec<String> {
 
 /// Why nobody, or only this host, is served on a wire.
 fn unserved(config: &ServeConfig, wire: &Wire) -> Option<String> {
-    if wire.portal().is_some() {
+    if wire.has_targets() {
         return unserved_portal(config, wire);
     }
     let rules = config.allow.rules();
@@ -91,7 +91,7 @@ fn only_this_host(wire: &Wire) -> Option<String> {
 
 /// Whether somebody may be served on this wire by the rule.
 fn serves(rule: &AllowRule, wire: &Wire) -> bool {
-    let is_iscsi = wire.portal().is_some();
+    let is_iscsi = wire.has_targets();
     match (rule, wire.address()) {
         (AllowRule::Any, _) => true,
         (AllowRule::Mac(_), address) => address.is_none(),

@@ -15,9 +15,14 @@ pub(super) fn warnings(config: &ServeConfig, written: &Written) -> Vec<String> {
         let no_effect = "has no effect: it is for HyperSCSI, and no hs-eth: or hs-ip: wire is served";
         lines.extend(written.hyperscsi_keys.iter().map(|key| format!("{key} {no_effect}")));
     }
+    if !config.has_visa() {
+        let no_effect = "has no effect: it is for VISA, and no visa: wire is served";
+        lines.extend(written.visa_keys.iter().map(|key| format!("{key} {no_effect}")));
+    }
     if !config.has_clients() {
         let clients = (!config.clients.is_empty()).then_some("[[client]]");
-        let no_effect = "has no effect: it is for HyperSCSI and HDSP, and no hs-eth:, hs-ip: or hdsp: wire is served";
+        let no_effect =
+            "has no effect: it is for HyperSCSI, HDSP and VISA, and no hs-eth:, hs-ip:, hdsp: or visa: wire is served";
         lines.extend(written.client_keys.iter().copied().chain(clients).map(|key| format!("{key} {no_effect}")));
     }
     for client in config.clients.iter().map(super::super::FileClient::config) {

@@ -18,7 +18,10 @@ pub(super) fn warnings(config: &ServeConfig, written: &Written) -> Vec<String> {
             })
             .collect();
     }
-    let groups: BTreeSet<u16> = config.wires.iter().filter_map(|wire| Some(wire.portal()?.1)).collect();
+    let groups: BTreeSet<u16> = {
+        let of_targets = config.wires.iter().filter(|wire| wire.has_targets());
+        of_targets.filter_map(|wire| Some(wire.portal()?.1)).collect()
+    };
     let mut lines: Vec<String> = config.targets.iter().flat_map(|target| of_target(target, &groups)).collect();
     if config.targets.is_empty() {
         lines.push(no_targets(config));

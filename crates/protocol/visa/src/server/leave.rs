@@ -161,6 +161,13 @@ impl Server {
         !self.starved.is_empty()
     }
 
+    /// Whether the connection to there has something for which there is no memory: over TCP nothing more is given to it meanwhile.
+    #[must_use]
+    pub fn is_starved_at(&self, path: Path) -> bool {
+        let wait = self.starved.iter().filter_map(|id| self.connections.get(id));
+        wait.map(|connection| connection.channel.path()).any(|other| other == path)
+    }
+
     /// The sessions that cannot send what they have to, for want of memory, each with its share.
     pub fn starving(&self) -> impl Iterator<Item = (NexusId, &Region)> {
         let wait = self.starved.iter().filter_map(|id| self.connections.get(id));

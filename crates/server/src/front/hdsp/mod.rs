@@ -147,18 +147,12 @@ impl Hdsp {
         let Session { client, path, volume, .. } = session;
         Some(NexusView {
             units: self.clients.disk_seen_by(*client, volume.clone())?,
-            who: format!("{} at {}", self.shown(*client), path.peer),
+            who: format!("{} at {}", self.clients.shown(*client, ""), path.peer),
             address: path.peer.to_string(),
             is_read_only: false,
             weight: self.clients.memory_weight(*client, 0),
             locks_media: false,
         })
-    }
-
-    /// A client, for people.
-    fn shown(&self, client: ClientId) -> String {
-        let name = self.clients.find(&client.to_string()).map(|known| known.name).unwrap_or_default();
-        if name.is_empty() { format!("client {client}") } else { format!("client {client} ({name})") }
     }
 
     /// The sessions that are guarded less than their volumes demand by now.

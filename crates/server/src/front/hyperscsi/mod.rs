@@ -88,7 +88,7 @@ impl HyperScsi {
                 Some(FrontEvent::TaskManagement { request: self.command(handle), function })
             }
             ServerEvent::SessionOpened { nexus, client, run, name, path, options, memory } => {
-                let line = self.shown_with(client, &printable(&name));
+                let line = self.clients.shown(client, &printable(&name));
                 let line = format!("{line} connected from {}", path.peer);
                 self.session_opened(nexus, (client, run), path, &options, memory, line)
             }
@@ -181,14 +181,7 @@ impl HyperScsi {
 
     /// A client, for people.
     fn shown(&self, client: ClientId, path: Path) -> String {
-        format!("{} at {}", self.shown_with(client, ""), path.peer)
-    }
-
-    /// A client by its id and the name that it has here, or else by the one that it gives itself.
-    fn shown_with(&self, client: ClientId, own_name: &str) -> String {
-        let known = self.clients.find(&client.to_string()).ok().map(|known| known.name);
-        let name = known.filter(|name| !name.is_empty()).unwrap_or_else(|| own_name.to_owned());
-        if name.is_empty() { format!("client {client}") } else { format!("client {client} ({name})") }
+        format!("{} at {}", self.clients.shown(client, ""), path.peer)
     }
 
     /// Passes on a request to manage the server, of a client that may. No shard works on one itself.

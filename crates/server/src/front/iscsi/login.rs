@@ -26,9 +26,9 @@ impl LoginService for Logins {
         self.targets.may_permit(peer, is_local)
     }
 
-    fn begin(&self, portal: (SocketAddr, u16), peer: IpAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase> {
+    fn begin(&self, portal: (SocketAddr, u16), peer: SocketAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase> {
         let (address, group_tag) = portal;
-        let machine = ServerLogin::new(Portal { address, group_tag }, peer, seed, now);
+        let machine = ServerLogin::new(Portal { address, group_tag }, peer.ip().to_canonical(), seed, now);
         Box::new(Login { machine, front: self.front, targets: Arc::clone(&self.targets) })
     }
 }
@@ -80,6 +80,7 @@ fn newcomer(admitted: Box<Admitted>, front: u8, targets: &TargetNodes) -> Newcom
         peer: admitted.peer,
         group_tag: admitted.portal.group_tag,
         joined: admitted.request.tsih,
+        shard: None,
         is_stranger: targets.is_stranger(&admitted),
         login: Box::new(Passed(admitted)),
     }

@@ -175,6 +175,13 @@ impl Clients {
         self.table.load().known().cloned().collect()
     }
 
+    /// A client for people: by its id and the name that it has here, or else by the one that it gives itself.
+    pub(crate) fn shown(&self, client: ClientId, own_name: &str) -> String {
+        let known = self.find(&client.to_string()).ok().map(|known| known.name);
+        let name = known.filter(|name| !name.is_empty()).unwrap_or_else(|| own_name.to_owned());
+        if name.is_empty() { format!("client {client}") } else { format!("client {client} ({name})") }
+    }
+
     /// The client of this id or name.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod content;
 mod copies;
 mod ctl;
 mod device;
+mod ipdisk;
 mod key;
 mod links;
 mod manage;
@@ -38,6 +39,7 @@ pub(crate) use content::{ContentCommand, Switch};
 pub(crate) use copies::CopiesCommand;
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
+pub(crate) use ipdisk::IpdiskArgs;
 pub(crate) use key::{KeyArgs, KeyCommand};
 pub(crate) use manage::{Asked, AskingArgs, ManageArgs, ManageCommand, SettingsArgs, medium_for, volume_for};
 pub(crate) use reach::{Patience, ReachArgs};
@@ -65,6 +67,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve volumes
     Serve(ServeArgs),
+    /// Serve one disk over VISA, a RAM disk unless a file or device is named
+    Ipdisk(IpdiskArgs),
     /// Manage a server that runs on this host
     Ctl(CtlArgs),
     /// Manage a remote server in-band (needs the manage permission)

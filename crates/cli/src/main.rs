@@ -42,6 +42,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let level = cli.log.unwrap_or_default();
     match cli.command {
         Command::Serve(args) => commands::serve::run(&args, cli.log),
+        Command::Ipdisk(args) => commands::serve::run(&args.serve()?, cli.log),
         Command::Ctl(args) => logged(level, || commands::ctl::run(&args)),
         Command::Manage(args) => logged(level, || commands::manage::run(&args)),
         Command::Top(args) => logged(level, || commands::top::run(&args)),

@@ -243,6 +243,36 @@ fn a_visa_volume_is_attached_shown_and_dropped() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+#[test]
+fn an_ipdisk_is_served_by_one_command() {
+    let Some(world) = World::new("an_ipdisk_is_served_by_one_command", 1500, &[]) else { return };
+    let (control, state) = (world.scratch.text("ipdisk.control"), world.state("server").display().to_string());
+    let start = |options: &[&str]| {
+        let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(["ipdisk", "--control", &control, "--state-directory", &state]).args(options);
+        let mut process = Process::spawn("ipdisk", command, world.scratch.path("ipdisk.log"));
+        process.wait_for("\n  on ", TIMEOUT);
+        process
+    };
+    let mut ipdisk = start(&[]);
+    let mut here = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+    here.args(["ls", "visa+tcp://127.0.0.1"]).env("XDG_STATE_HOME", world.state("client"));
+    let listed = run_ok(here, TIMEOUT);
+    assert!(listed.contains("disk0") && listed.contains("32 MiB"), "{listed}");
+    let away = run(world.sanwire(&["ls", &format!("visa://{SERVER_ADDRESS}"), "--wait", "1"]), TIMEOUT);
+    assert_eq!(away.code, Some(1), "it listens on the loopback alone: {}", away.stdout);
+    ipdisk.signal(Signal::TERM);
+    assert!(ipdisk.wait(TIMEOUT).success(), "{}", ipdisk.log());
+    let file = world.scratch.text("disk.img");
+    let mut ipdisk = start(&[&file, "--size", "16M", "--address", SERVER_ADDRESS, "--allow", "any"]);
+    for scheme in SCHEMES {
+        copy_and_compare(&world, &url(scheme, "disk0"), 7, &CLASSIC);
+    }
+    ipdisk.signal(Signal::TERM);
+    assert!(ipdisk.wait(TIMEOUT).success(), "{}", ipdisk.log());
+    assert!(fs::read(&file).expect("the store")[..CONTENT_BYTES] == pattern(7, CONTENT_BYTES));
+}
+
 fn capture(world: &World, file: &str) -> Process {
     let mut command = world.on_client("tcpdump");
     command.args(["-i", world.interface(), "-U", "-w"]).arg(world.scratch.path(file)).arg("port 5675");

@@ -4,18 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fixedbitset::FixedBitSet;
 use sanwire_buffer::Frame;
 use sanwire_store::{
     Allocation, Completion, CompletionQueue, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError,
 };
 
-use crate::assembly::{is_apart, whole};
-use crate::drive::{Candidate, Drive, read};
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::group::{Change, first_error};
-use crate::label::{self, Label, Standing, Table};
-use crate::making::HEAD_BYTES;
+use crate::label::{Standing, Table};
 use crate::resync;
 use crate::state::Shared;
 
@@ -34,6 +31,8 @@ pub struct MemberStatus {
     pub standing: Standing,
     /// Whether it is there.
     pub is_present: bool,
+    /// It is kept, because the array does not go on without it, and will never answer again unless it is opened anew.
+    pub is_over: bool,
     /// Bytes that are to be copied to it still, at the most.
     pub behind_bytes: u64,
     /// What went wrong with it last.
@@ -65,6 +64,7 @@ impl Array {
             place: record.place.clone(),
             standing: record.standing,
             is_present: member.store.is_some(),
+            is_over: member.store.as_ref().is_some_and(|store| store.is_over()),
             behind_bytes: member.behind.count_ones(..) as u64 * self.0.region_bytes,
             error: member.error.clone(),
         };
@@ -89,107 +89,17 @@ impl Array {
         self.drive(drive, move |completions| shared.settle(completions))
     }
 
-    fn drive(
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+
+    pub(crate) fn drive(
         &self,
         drive: &mut Drive<'_>,
         begin: impl FnOnce(&CompletionQueue) -> Started + Send + 'static,
     ) -> Result<(), ArrayError> {
         let failed = |source| ArrayError::Store { place: self.0.lock().table.name.clone(), source };
         drive(Box::new(begin)).map(drop).map_err(failed)
-    }
-
-    /// A member is back that was out: what it lacks is copied to it from now on.
-    ///
-    /// # Errors
-    /// [`ArrayError::Split`]: it was used apart from the others. [`ArrayError::Member`]: it is another volume, or in use.
-    pub fn rejoin(&self, number: usize, candidate: &Candidate, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
-        // It is out before it comes in: what was written meanwhile is known then.
-        let shared = Arc::clone(&self.0);
-        self.drive(drive, move |completions| shared.settle(completions))?;
-        let found = candidate.label(drive)?;
-        let group = {
-            let state = &mut *self.0.lock();
-            let refuse =
-                |reason: &str| Err(ArrayError::Member { place: candidate.place.clone(), reason: reason.to_owned() });
-            let Standing::Out { is_whole, .. } = state.table.members[number].standing else {
-                return refuse("it is in already");
-            };
-            if state.members[number].store.is_some() {
-                return refuse("it is being brought up to date already");
-            }
-            let own = found.filter(|label| {
-                label.table.array == state.table.array
-                    && label.table.members[label.own].id == state.table.members[number].id
-            });
-            match own {
-                Some(label) if is_apart(&state.table, number, &label) => {
-                    return Err(ArrayError::Split { one: state.table.name.clone(), other: candidate.place.clone() });
-                }
-                None => return refuse("it has not the label of this member"),
-                Some(label) if !label.is_fit(candidate) => {
-                    return refuse("it has become shorter, is read-only, or has other blocks");
-                }
-                _ => {}
-            }
-            let group = state.table.group_of(number);
-            let mut behind = FixedBitSet::with_capacity(self.0.region_count(group));
-            if is_whole {
-                behind.insert_range(..);
-            } else {
-                behind.union_with(state.intents[group].dirty());
-            }
-            state.put_back(number, whole(&candidate.store), behind);
-            self.0.look_at_discards(state);
-            group
-        };
-        let shared = Arc::clone(&self.0);
-        let noted = self.drive(drive, move |completions| shared.note_all(group, completions));
-        if noted.is_err() {
-            // What it has noted is not what the others have.
-            let store = self.0.lock().members[number].store.take();
-            store.into_iter().for_each(|store| store.abandon());
-        }
-        noted
-    }
-
-    /// Another volume takes the place of a member that is away: all is copied to it.
-    ///
-    /// # Errors
-    /// [`ArrayError::Member`]: the member is there, or the volume is not fit for its place, or holds something.
-    pub fn replace(
-        &self,
-        number: usize,
-        candidate: &Candidate,
-        id: [u8; 16],
-        drive: &mut Drive<'_>,
-    ) -> Result<(), ArrayError> {
-        let shared = Arc::clone(&self.0);
-        self.drive(drive, move |completions| shared.settle(completions))?;
-        let refuse = |reason: String| Err(ArrayError::Member { place: candidate.place.clone(), reason });
-        if candidate.place.len() > label::PLACE_MAX_BYTES {
-            return refuse(format!("that is longer than the {} bytes that a label has for it", label::PLACE_MAX_BYTES));
-        }
-        let old = candidate.label(drive)?;
-        let head = read(&candidate.store, 0, HEAD_BYTES, drive).map_err(|error| candidate.failed(error))?;
-        {
-            let state = &*self.0.lock();
-            if state.members[number].store.is_some() || state.table.is_in(number) {
-                return refuse(format!("member {} is there: only one that is away is replaced", number + 1));
-            }
-            // What was this member may be it again.
-            let was = |label: &Label| label.table.members[label.own].id == state.table.members[number].id;
-            if head.iter().any(|byte| *byte != 0) && !old.as_ref().is_some_and(was) {
-                return refuse(
-                    "it holds something, which would be lost: clear its first 128 KiB if that is meant".to_owned(),
-                );
-            }
-            if !(Label { own: number, table: state.table.clone() }).is_fit(candidate) {
-                return refuse("it is smaller than the member, read-only, or has other blocks".to_owned());
-            }
-        }
-        let (shared, new) = (Arc::clone(&self.0), candidate.clone());
-        self.drive(drive, move |completions| shared.replace(number, new, id, completions))?;
-        self.rejoin(number, candidate, drive)
     }
 
     /// Begins the next step of bringing members up to date; `None`: there is none now. What fails is tried again by the next call.

@@ -160,6 +160,11 @@ pub(crate) fn is_apart(table: &Table, number: usize, label: &Label) -> bool {
         && are_apart(table, &label.table, table.group_of(number))
 }
 
+/// Whether somebody else has had the array after the host whose table this is.
+pub(crate) fn is_taken_over(table: &Table, label: &Label) -> bool {
+    label.table.runs.iter().any(|run| run.number == table.run)
+}
+
 /// Assembles an array of these candidates. `force` takes what is there, though others may be newer; `run` is a number that nobody has had.
 ///
 /// # Errors

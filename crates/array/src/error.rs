@@ -61,6 +61,15 @@ pub enum ArrayError {
         /// Where the one is that knows.
         newer: String,
     },
+    /// Another host has had the array since this one has.
+    #[error(
+        "{place} says that another host has used the array since it was begun to be used here: what is here is older; take the array out of \
+         use here, and see to it that one host alone uses it"
+    )]
+    TakenOver {
+        /// Where the member is that says so.
+        place: String,
+    },
     /// Two parts of the array have been used apart from each other.
     #[error(
         "{one} and {other} were used apart from each other, and each has what the other has not: leave one of them out, and take it \

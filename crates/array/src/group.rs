@@ -144,9 +144,15 @@ impl Shared {
                 }
                 return Started::Done(Err(error));
             }
+            let shared = Arc::clone(&self);
             self.settle(completions).then(completions, move |end, _| {
+                let is_unsure = {
+                    let state = &mut *shared.lock();
+                    state.unflushed[piece.group].written();
+                    state.has_reopened(&parts)
+                };
                 drop(guard);
-                Started::Done(end)
+                Started::Done(if is_unsure { Err(gone()) } else { end })
             })
         })
     }
@@ -166,7 +172,7 @@ impl Shared {
                 is_kept |= !self.fail(part, error) && part.is_in;
             }
         }
-        if is_done && !is_kept {
+        if is_done && !is_kept && !self.lock().has_reopened(parts) {
             return Ok(());
         }
         let first = parts.iter().zip(ends).filter(|(part, _)| part.is_in).find_map(|(_, end)| end.err());
@@ -175,13 +181,13 @@ impl Shared {
 
     /// Makes stable what was written to a group.
     pub(crate) fn flush(self: &Arc<Self>, group: usize, completions: &CompletionQueue) -> Started {
-        let (parts, begun, marks) = {
+        let (parts, begun, marks, written) = {
             let state = &mut *self.lock();
             // Under this lock: who has a range then has noted it, or will after this.
             let busy = self.groups[group].data.held();
             let begun = state.intents[group].begin_flush(busy.iter().map(|range| self.regions(range)));
             let marks = state.is_whole(group).then(|| state.marks(group));
-            (state.written(group), begun, marks)
+            (state.written(group), begun, marks, state.unflushed[group].begin_flush())
         };
         let flushes = parts.iter().map(|part| part.store.start(Request::Flush, completions)).collect();
         let shared = Arc::clone(self);
@@ -195,7 +201,7 @@ impl Shared {
                 if end.is_ok() && state.is_whole(group) && Some(state.marks(group)) == marks {
                     state.intents[group].flushed(begun);
                 }
-                Started::Done(end)
+                Started::Done(end.and_then(|outcome| state.unflushed[group].flushed(written).map(|()| outcome)))
             })
         })
     }

@@ -27,6 +27,7 @@ mod layout;
 mod locks;
 mod making;
 mod resync;
+mod returning;
 mod state;
 mod table_change;
 

@@ -133,9 +133,14 @@ pub(crate) fn record(
                 label.table.name
             ));
         }
-        let head = read(&member.store, 0, HEAD_BYTES, drive).map_err(|error| member.failed(error))?;
-        if head.iter().any(|byte| *byte != 0) {
-            return refuse("it holds something, which would be lost; --force takes it all the same".to_owned());
+        let tail_at = geometry.length_bytes.saturating_sub(TAIL_BYTES as u64);
+        for (at, length, place) in [(0, HEAD_BYTES, "at its beginning"), (tail_at, TAIL_BYTES, "at its end")] {
+            let bytes = read(&member.store, at, length, drive).map_err(|error| member.failed(error))?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                return refuse(format!(
+                    "it holds something {place}, which would be lost; --force takes it all the same"
+                ));
+            }
         }
     }
     Ok(MemberRecord { id, standing: Standing::In, data_bytes, place: member.place.clone() })
@@ -143,6 +148,9 @@ pub(crate) fn record(
 
 /// What holds something has something here: partition tables, file systems, labels of others.
 pub(crate) const HEAD_BYTES: usize = 128 << 10;
+
+/// The same at the end: what other arrays, pools and the second copies of partition tables have there.
+const TAIL_BYTES: usize = 1 << 20;
 
 /// Copies may differ everywhere, what has no copy nowhere.
 fn write_regions(table: &Table, own: usize, member: &Candidate, drive: &mut Drive<'_>) -> Result<(), ArrayError> {

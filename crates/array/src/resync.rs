@@ -110,7 +110,7 @@ impl Shared {
             let Some(buffer) = Frame::zeroed(piece.length_bytes as usize) else {
                 return Started::Done(Err(gone()));
             };
-            let reading = self.read_from(&piece, buffer, &members, completions);
+            let reading = self.read_from(piece.clone(), buffer, members, completions);
             reading.then(completions, move |end, completions| {
                 let data = match end {
                     Ok(Outcome::Read(frame)) => Slices::from(frame.freeze()),
@@ -131,18 +131,18 @@ impl Shared {
         })
     }
 
-    /// Reads a piece from a member that has it, but from none of these.
+    /// Reads a piece from a member that has it, but from none of these; from another one where it cannot be read there.
     fn read_from(
         self: &Arc<Self>,
-        piece: &Piece,
+        piece: Piece,
         buffer: Frame,
-        not: &[usize],
+        mut not: Vec<usize>,
         completions: &CompletionQueue,
     ) -> Started {
         let regions = self.regions(&piece.range());
         let source = {
             let state = &mut *self.lock();
-            let source = state.reader(piece.group, regions.clone(), true, not);
+            let source = state.reader(piece.group, regions.clone(), true, &not);
             if source.is_none() {
                 // All that are there are behind: one of them becomes the source, and the next step copies from it.
                 let _ = state.reader(piece.group, regions, true, &[]);
@@ -152,11 +152,15 @@ impl Shared {
         let Some(source) = source else { return Started::Done(Err(gone())) };
         let request = Request::Read { offset_bytes: DATA_AT + piece.offset_bytes, buffer };
         let shared = Arc::clone(self);
-        source.store.start(request, completions).then(completions, move |end, _| {
-            if let Err(error) = &end {
-                shared.fail_unless_hurt(&source, error);
+        source.store.start(request, completions).then(completions, move |end, completions| {
+            let Err(error) = end else { return Started::Done(end) };
+            shared.fail_unless_hurt(&source, &error);
+            not.push(source.member);
+            let has_other = shared.lock().reader(piece.group, shared.regions(&piece.range()), true, &not).is_some();
+            match Frame::zeroed(piece.length_bytes as usize).filter(|_| has_other) {
+                Some(buffer) => shared.read_from(piece, buffer, not, completions),
+                None => Started::Done(Err(error)),
             }
-            Started::Done(end)
         })
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) newest_generation: u64,
     pub(crate) members: Vec<Member>,
     pub(crate) intents: Vec<Intents>,
+    /// For each group, what no flush has made stable.
+    pub(crate) unflushed: Vec<Unflushed>,
     /// For each group, from which region on it is copied next, and which group first.
     pub(crate) copied_from: Vec<usize>,
     pub(crate) copied_group: usize,
@@ -64,6 +66,8 @@ pub(crate) struct Member {
     pub(crate) marks: u64,
     /// How often its store was another one.
     incarnation: u64,
+    /// From which of those on its store may have changed while it was in.
+    kept_from: u64,
     reads: u32,
     /// What went wrong with it last.
     pub(crate) error: Option<String>,
@@ -71,7 +75,7 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn new(store: Option<Arc<dyn Store>>, behind: FixedBitSet) -> Self {
-        Member { store, behind, marks: 0, incarnation: 0, reads: 0, error: None }
+        Member { store, behind, marks: 0, incarnation: 0, kept_from: 0, reads: 0, error: None }
     }
 
     /// Whether it could be the only one of its group.
@@ -82,6 +86,47 @@ impl Member {
     pub(crate) fn mark(&mut self, regions: Range<usize>) {
         self.behind.insert_range(regions);
         self.marks += 1;
+    }
+}
+
+/// Whether a group may have lost what was answered.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Unflushed {
+    /// Writes that were answered.
+    written: u64,
+    /// Of those, so many were before a flush that has ended well.
+    flushed: u64,
+    /// Some of the others may have been lost, which nobody was told yet.
+    is_lost: bool,
+}
+
+impl Unflushed {
+    pub(crate) fn written(&mut self) {
+        self.written += 1;
+    }
+
+    fn lose(&mut self) {
+        self.is_lost |= self.written > self.flushed;
+    }
+
+    /// A flush begins: it is about so many writes.
+    pub(crate) fn begin_flush(&self) -> u64 {
+        self.written
+    }
+
+    /// It has ended well where it could be asked.
+    ///
+    /// # Errors
+    /// Some of what it was to make stable may have been lost: that is told once.
+    pub(crate) fn flushed(&mut self, written: u64) -> Result<(), StoreError> {
+        if !std::mem::take(&mut self.is_lost) {
+            self.flushed = self.flushed.max(written);
+            return Ok(());
+        }
+        let source = std::io::Error::other(
+            "the connection with a member was lost for good before all that was written there was stable: some of it may be lost",
+        );
+        Err(StoreError { source: Some(source), ..StoreError::new(ErrorKind::Unwritable, 0) })
     }
 }
 
@@ -111,6 +156,7 @@ impl Shared {
             state: Mutex::new(State {
                 newest_generation: table.generation,
                 former: Some(table.clone()),
+                unflushed: vec![Unflushed::default(); intents.len()],
                 copied_from: vec![0; intents.len()],
                 copied_group: 0,
                 table,
@@ -208,6 +254,12 @@ impl State {
         tables.into_iter().flatten().all(|table| (0..self.intents.len()).all(|group| goes_on(table, group)))
     }
 
+    /// Whether the store of one of these that were in is another one by now, though it was in all the time: what was answered there may be
+    /// lost.
+    pub(crate) fn has_reopened(&self, parts: &[Part]) -> bool {
+        parts.iter().any(|part| part.is_in && part.incarnation < self.members[part.member].kept_from)
+    }
+
     /// How often each member of a group was put back, or fell behind.
     pub(crate) fn marks(&self, group: usize) -> Vec<u64> {
         self.table.group(group).map(|member| self.members[member].marks).collect()
@@ -281,6 +333,21 @@ impl State {
         let member = &mut self.members[number];
         (member.store, member.behind, member.error) = (Some(store), behind, None);
         (member.incarnation, member.marks, member.reads) = (member.incarnation + 1, member.marks + 1, 0);
+        member.kept_from = 0;
+    }
+
+    /// A member that is kept has another store in place of one that is over. What was not flushed may have been lost with that.
+    pub(crate) fn reopened(&mut self, number: usize, store: Arc<dyn Store>) {
+        let group = self.table.group_of(number);
+        let has_other = self.table.in_group(group).any(|other| other != number && self.members[other].has_all());
+        let mut behind = self.members[number].behind.clone();
+        if has_other {
+            behind.union_with(self.intents[group].dirty());
+        } else {
+            self.unflushed[group].lose();
+        }
+        self.put_back(number, store, behind);
+        self.members[number].kept_from = self.members[number].incarnation;
     }
 
     /// The table of the next generation, in which these are out.

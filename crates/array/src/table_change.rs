@@ -112,9 +112,8 @@ impl Shared {
         self.table_turn.with(0..1, completions, move |turn, completions| {
             let label = {
                 let state = &mut *shared.lock();
-                // It came back meanwhile.
                 if state.members[number].store.is_some() || state.table.is_in(number) {
-                    return Started::Done(Err(StoreError::new(ErrorKind::Other, 0)));
+                    return Started::Done(Err(came_back(number)));
                 }
                 let mut table = state.next_table(&[]);
                 let record = &mut table.members[number];
@@ -129,9 +128,9 @@ impl Shared {
                 }
                 {
                     let state = &mut *shared.lock();
-                    // Once more: it may have come back while the label was written.
+                    // Once more: the label was written meanwhile.
                     if state.members[number].store.is_some() || state.table.is_in(number) {
-                        return Started::Done(Err(StoreError::new(ErrorKind::Other, 0)));
+                        return Started::Done(Err(came_back(number)));
                     }
                     state.former = Some(std::mem::replace(&mut state.table, label.table));
                 }
@@ -145,6 +144,11 @@ impl Shared {
         let failed = parts.iter().zip(ends).filter_map(|(part, end)| Some((part, end.as_ref().err()?)));
         failed.map(|(part, error)| _ = self.fail(part, error)).count() == 0
     }
+}
+
+fn came_back(number: usize) -> StoreError {
+    let what = format!("member {} came back meanwhile, so it is not replaced", number + 1);
+    StoreError { source: Some(std::io::Error::other(what)), ..StoreError::new(ErrorKind::Other, 0) }
 }
 
 /// Writes both copies of a label, each stable before the next.

@@ -178,14 +178,13 @@ impl Client {
         Ok(volumes.iter().map(|summary| self.volume_info(summary)).collect())
     }
 
-    /// As [`Client::volumes`], from a server that may keep us waiting: it has this long for all its answers.
-    ///
-    /// # Errors
-    /// As for [`Client::volumes`], and [`ConnectError::Handshake`] when it is too slow.
-    pub fn volumes_within(&mut self, patience: Duration) -> Result<Vec<VolumeInfo>, ConnectError> {
-        let server = &self.server.name;
-        let volumes = self.driver.within(patience, |driver| inventory::volumes(driver, server))?;
-        Ok(volumes.iter().map(|summary| self.volume_info(summary)).collect())
+    /// Does something with a server that may keep us waiting: it has this long for all its answers to what the client asks it itself. Who
+    /// is too slow is a [`ConnectError::Handshake`].
+    pub fn within<T>(&mut self, patience: Duration, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.driver.limit_own(Some(patience));
+        let result = work(self);
+        self.driver.limit_own(None);
+        result
     }
 
     /// Asks the server to be managed by this client, in band and sealed: JSON in, JSON out. The server's management says what

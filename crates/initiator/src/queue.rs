@@ -246,6 +246,10 @@ impl Channel {
         self.wake_driver();
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed.is_some()
+    }
+
     pub(crate) fn lacks_fua(&self) -> bool {
         self.lacks_fua.load(Ordering::Relaxed)
     }

@@ -120,6 +120,12 @@ impl Volume {
         self.lock_info().clone()
     }
 
+    /// Whether all its operations fail from now on, for good: the volume is gone, or another client has it.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.channel.is_closed()
+    }
+
     /// For who looks on: it is no handle of the volume, and keeps nothing open.
     #[must_use]
     pub fn looker(&self) -> VolumeLooker {

@@ -3,6 +3,7 @@
 mod discovery;
 mod keeper;
 mod kind;
+mod looking;
 mod members;
 
 pub use discovery::{Discover, Discovered, FoundVolume};

@@ -227,6 +227,10 @@ impl Store for NbdStore {
         self.mailbox.retire();
     }
 
+    fn is_over(&self) -> bool {
+        self.mailbox.is_closed()
+    }
+
     fn abandon(&self) {
         self.mailbox.close();
     }

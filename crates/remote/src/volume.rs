@@ -66,6 +66,9 @@ pub enum Exclusive {
     Taken,
 }
 
+/// How long a server that is connected may take to tell all about the volume.
+const ANSWERS_PATIENCE: Duration = Duration::from_secs(15);
+
 /// Volumes that this process has for itself, or is about to give back.
 static OWNED: Owned =
     Owned { state: Mutex::new(OwnedState { urls: BTreeMap::new(), is_over: false }), released: Condvar::new() };
@@ -226,14 +229,17 @@ pub(crate) fn naa_of(url: &Url, options: &ClientOptions) -> Option<u64> {
 
 fn connect(url: &Url, options: &ClientOptions, exclusive: Exclusive) -> Result<(Client, Volume), RemoteError> {
     let mut client = Client::connect(url, options)?;
-    let volume = client.open(url.volume()?)?;
-    match volume.info().block_bytes {
-        512 | 4096 => {}
-        other => return Err(RemoteError::Block(other)),
-    }
-    if exclusive != Exclusive::No {
-        client.make_exclusive(&volume, exclusive == Exclusive::Taken)?;
-    }
+    let volume = client.within(ANSWERS_PATIENCE, |client| {
+        let volume = client.open(url.volume()?)?;
+        match volume.info().block_bytes {
+            512 | 4096 => {}
+            other => return Err(RemoteError::Block(other)),
+        }
+        if exclusive != Exclusive::No {
+            client.make_exclusive(&volume, exclusive == Exclusive::Taken)?;
+        }
+        Ok(volume)
+    })?;
     Ok((client, volume))
 }
 
@@ -296,6 +302,10 @@ impl Store for RemoteStore {
 
     fn remote(&self) -> Option<RemoteCount> {
         Some(self.counter.count())
+    }
+
+    fn is_over(&self) -> bool {
+        self.mailbox.lock().is_closed || self.volume.is_closed()
     }
 
     fn abandon(&self) {

@@ -87,6 +87,10 @@ impl<L: Layer> Store for Over<L> {
         self.below.copies()
     }
 
+    fn is_over(&self) -> bool {
+        self.below.is_over()
+    }
+
     fn retire(&self) {
         self.below.retire();
     }

@@ -253,6 +253,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Nothing will ever be done here again, whoever waits: what it was is gone, or somebody else's. Only another store, opened at the same
+    /// place, can have it again.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// The volume is served no longer: what is under way and a flush still end, and nothing else comes. Until the end of the store nothing
     /// else is to be opened where its blocks live.
     fn retire(&self) {}

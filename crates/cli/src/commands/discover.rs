@@ -313,7 +313,7 @@ impl Seen {
             ..self.options.clone()
         };
         Client::connect(&self.url(), &options)
-            .and_then(|mut client| client.volumes_within(end.saturating_duration_since(Instant::now())))
+            .and_then(|mut client| client.within(end.saturating_duration_since(Instant::now()), Client::volumes))
             .map_err(|error| error.to_string())
     }
 

@@ -6,7 +6,7 @@ use sanwire_core::Lun;
 
 use super::{ConnectionState, Driver, VolumeId};
 use crate::endpoint::ConnectError;
-use crate::inventory::{self, Owner, Rival, VolumeFingerprint};
+use crate::inventory::{self, Claim, Owner, Rival, VolumeFingerprint};
 use crate::session::Failure;
 use crate::volume::{VolumeError, VolumeInfo};
 
@@ -19,6 +19,8 @@ pub(super) struct Exclusive {
     /// Where it was last.
     lun: Lun,
     key: u64,
+    /// Whether the server keeps the reservation over its restarts.
+    survives: bool,
 }
 
 impl Driver {
@@ -31,8 +33,8 @@ impl Driver {
         let Some(mark) = served.map(|served| served.mark.clone()) else {
             return Err(ConnectError::NoReservations { server, volume });
         };
-        match inventory::reserve(self, lun, key, rival)? {
-            Owner::Us => self.exclusive.push(Exclusive { mark, lun, key }),
+        match inventory::reserve(self, lun, key, Claim::New(rival))? {
+            Owner::Us { survives } => self.exclusive.push(Exclusive { mark, lun, key, survives }),
             Owner::Another(holder) => return Err(ConnectError::Held { server, volume, holder }),
             Owner::Nobody => return Err(ConnectError::NoReservations { server, volume }),
         }
@@ -53,8 +55,12 @@ impl Driver {
         };
         let Some(at) = self.exclusive.iter().position(|exclusive| exclusive.mark == mark) else { return Ok(true) };
         self.exclusive[at].lun = lun;
-        let why = match inventory::reserve(self, lun, self.exclusive[at].key, Rival::Respected) {
-            Ok(Owner::Us) => return Ok(true),
+        let Exclusive { key, survives, .. } = self.exclusive[at];
+        let why = match inventory::reserve(self, lun, key, Claim::Again { survives }) {
+            Ok(Owner::Us { survives }) => {
+                self.exclusive[at].survives = survives;
+                return Ok(true);
+            }
             Ok(Owner::Another(holder)) => format!("{holder} has taken it over"),
             Ok(Owner::Nobody) => String::from("the server does not reserve it any more"),
             Err(ConnectError::Handshake { failure, .. }) => return Err(failure),

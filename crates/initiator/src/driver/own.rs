@@ -33,10 +33,15 @@ impl OwnCommand {
 impl Driver {
     /// Does something with commands of the driver's own, and has no more patience for their answers than that.
     pub(crate) fn within<T>(&mut self, patience: Duration, work: impl FnOnce(&mut Self) -> T) -> T {
-        self.own_until = Some(self.session.now() + patience);
+        self.limit_own(Some(patience));
         let result = work(self);
-        self.own_until = None;
+        self.limit_own(None);
         result
+    }
+
+    /// From now on there is no more patience than that for the answers to all commands of the driver's own; `None`: without a limit.
+    pub(crate) fn limit_own(&mut self, patience: Option<Duration>) {
+        self.own_until = patience.map(|patience| self.session.now() + patience);
     }
 
     pub(super) fn is_too_late(&self) -> bool {

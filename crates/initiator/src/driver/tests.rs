@@ -15,6 +15,7 @@ use crate::volume::{BufferPool, Volume, VolumeInfo, WireUnit};
 const BLOCK_BYTES: u32 = 512;
 
 mod away;
+mod exclusive;
 mod finding;
 mod hostile;
 mod keeping;

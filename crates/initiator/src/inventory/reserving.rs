@@ -5,7 +5,8 @@
 
 use sanwire_core::Lun;
 use sanwire_scsi::reservation::{
-    Held, OrderAction, ReservationQuery, ReservationType, parameters, parse_full_status, parse_read_reservation,
+    Held, OrderAction, ReservationQuery, ReservationType, parameters, parse_full_status, parse_read_keys,
+    parse_read_reservation,
 };
 use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Status, build};
 
@@ -32,12 +33,21 @@ pub(crate) enum Rival {
 /// Whose a unit is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    /// This client's.
-    Us,
+    /// This client's. `survives`: also when the server is restarted.
+    Us { survives: bool },
     /// Another one's, in words for people.
     Another(String),
     /// Nobody's: it knows no persistent reservations.
     Nobody,
+}
+
+/// What the registration of this client is known to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claim {
+    /// There may be none.
+    New(Rival),
+    /// There was one, with the reservation, all the time since; `survives`: also where the server was restarted.
+    Again { survives: bool },
 }
 
 /// What a unit said to an order.
@@ -48,14 +58,20 @@ enum Said {
     Unknown,
 }
 
-/// Reserves a unit with this key, unless another client has it.
-pub(crate) fn reserve(driver: &mut Driver, lun: Lun, key: u64, rival: Rival) -> Result<Owner, ConnectError> {
-    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key };
+/// Reserves a unit with this key, unless another client has it, or by [`Claim::Again`] may have had it meanwhile: what this client had
+/// under way would come onto what that one has written.
+pub(crate) fn reserve(driver: &mut Driver, lun: Lun, key: u64, claim: Claim) -> Result<Owner, ConnectError> {
+    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key, survives: true };
     for _ in 0..ROUNDS_MAX {
         let Some(held) = unit.held()? else { return Ok(Owner::Nobody) };
         let others = held.filter(|held| held.key != key);
-        if others.is_some() && rival == Rival::Respected {
+        if others.is_some() && claim != Claim::New(Rival::Preempted) {
             return unit.give_way();
+        }
+        if let (None, Claim::Again { survives }) = (held, claim)
+            && !unit.was_ours(survives)?
+        {
+            return Ok(Owner::Another(String::from("another client, which has left it since,")));
         }
         match unit.register()? {
             Said::Done => {}
@@ -71,7 +87,7 @@ pub(crate) fn reserve(driver: &mut Driver, lun: Lun, key: u64, rival: Rival) -> 
             },
         };
         if let Said::Done = said {
-            return Ok(Owner::Us);
+            return Ok(Owner::Us { survives: unit.survives });
         }
     }
     unit.give_way()
@@ -79,7 +95,7 @@ pub(crate) fn reserve(driver: &mut Driver, lun: Lun, key: u64, rival: Rival) -> 
 
 /// Releases what was reserved with this key, and registers no longer.
 pub(crate) fn release(driver: &mut Driver, lun: Lun, key: u64) -> Result<(), ConnectError> {
-    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key };
+    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key, survives: false };
     // SPC-5 5.14.11.2.3: the reservation of a holder ends with its registration. Who is not registered any more is told of a conflict.
     unit.order(OrderAction::Register, 0, false).map(drop)
 }
@@ -89,6 +105,8 @@ struct Unit<'a> {
     asker: Asker<'a>,
     lun: Lun,
     key: u64,
+    /// Whether the server keeps what is registered.
+    survives: bool,
 }
 
 impl Unit<'_> {
@@ -96,6 +114,15 @@ impl Unit<'_> {
     fn held(&mut self) -> Result<Option<Option<Held>>, ConnectError> {
         let Some(answer) = self.query(ReservationQuery::Reservation)? else { return Ok(None) };
         parse_read_reservation(&answer).map(Some).map_err(|error| self.asker.wrong(ASKED, error))
+    }
+
+    /// Whether nobody can have had it since this client had: who takes it over removes the registration (SPC-5 5.14.11.3), and leaves a
+    /// trace of his own until the server is restarted.
+    fn was_ours(&mut self, survives: bool) -> Result<bool, ConnectError> {
+        let Some(answer) = self.query(ReservationQuery::Keys)? else { return Ok(false) };
+        let registered = parse_read_keys(&answer).map_err(|error| self.asker.wrong(ASKED, error))?;
+        let is_forgotten = !survives && registered.generation == 0 && registered.keys.is_empty();
+        Ok(registered.keys.contains(&self.key) || is_forgotten)
     }
 
     fn query(&mut self, query: ReservationQuery) -> Result<Option<Vec<u8>>, ConnectError> {
@@ -110,7 +137,10 @@ impl Unit<'_> {
     /// Also where it was registered before, by whatever port. It survives a restart of the server where that keeps it.
     fn register(&mut self) -> Result<Said, ConnectError> {
         match self.order(OrderAction::RegisterAndIgnore, self.key, true)? {
-            Said::Unknown => self.order(OrderAction::RegisterAndIgnore, self.key, false),
+            Said::Unknown => {
+                self.survives = false;
+                self.order(OrderAction::RegisterAndIgnore, self.key, false)
+            }
             said => Ok(said),
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use sanwire_array::Label;
 use sanwire_initiator::{HyperScsiServer, Server, Url};
 
+use super::looking::{LOOK_MAX, side_by_side};
 use super::members::{Members, parts};
 use crate::volume::{Access, MakeOptions, naa_of};
 
@@ -57,27 +58,27 @@ impl Discovery {
         let Discovered { volumes, problems } = (self.discover)(places);
         let given: Vec<Url> =
             given.iter().filter_map(|text| parts(text).next()?.replace(r"\,", ",").parse().ok()).collect();
-        let names: BTreeSet<u64> = given.iter().filter_map(|url| self.naa(url, &volumes)).collect();
-        let volumes = in_turn(volumes, &given, &names);
-        let mut seen = Seen::default();
-        let (mut sought, mut problems, mut count) = (Sought::default(), problems, 0);
-        let end = Instant::now() + LOOKING_MAX;
-        for volume in volumes.iter().take(VOLUMES_MAX).take_while(|_| Instant::now() < end) {
-            let looked = Members::open_only(&[volume.url.to_string().replace(',', r"\,")], false);
-            for (place, label) in looked.labels().into_iter().filter(|(_, label)| label.table.name == name) {
-                if !seen.is_new(volume.naa, &label) {
-                    continue;
-                }
+        let names = self.names(&given, &volumes);
+        let mut volumes = in_turn(volumes, &given, &names);
+        let mut left = volumes.len().saturating_sub(VOLUMES_MAX);
+        volumes.truncate(VOLUMES_MAX);
+        let text = |volume: &FoundVolume| volume.url.to_string().replace(',', r"\,");
+        let texts: Vec<String> = volumes.iter().map(text).collect();
+        let (looked, not_begun) = Members::look(&texts, false, Some(Instant::now() + LOOKING_MAX));
+        left += not_begun;
+        let (mut seen, mut sought, mut problems) = (Seen::default(), Sought::default(), problems);
+        for (place, label) in looked.labels().into_iter().filter(|(_, label)| label.table.name == name) {
+            let naa = volumes.iter().zip(&texts).find(|(_, text)| **text == place).and_then(|(volume, _)| volume.naa);
+            if seen.is_new(naa, &label) {
                 tracing::info!("array {name}: member {} was found at {place}", label.own + 1);
                 sought.texts.push(place);
             }
-            problems.extend(looked.failures.iter().map(|(text, why)| format!("{text} cannot be looked at: {why}")));
-            count += 1;
         }
-        if volumes.len() > count {
-            let left = volumes.len() - count;
+        problems.extend(looked.failures.iter().map(|(text, why)| format!("{text} cannot be looked at: {why}")));
+        if left > 0 {
             problems.push(format!("{left} others were not looked at: name servers with discover=URL, or members"));
         }
+        let count = volumes.len() - not_begun;
         sought.told = format!(
             "by discovery {count} ways to volumes were looked at, {} of them to members of it",
             sought.texts.len()
@@ -86,11 +87,18 @@ impl Discovery {
         sought
     }
 
-    fn naa(&self, url: &Url, volumes: &[FoundVolume]) -> Option<u64> {
-        match volumes.iter().find(|volume| volume.url == *url) {
-            Some(volume) => volume.naa,
-            None => naa_of(url, &(self.options)(&url.server, &Access::default()).ok()?),
-        }
+    /// The NAA names of what is given: those that nobody has told are asked for, side by side.
+    fn names(&self, given: &[Url], volumes: &[FoundVolume]) -> BTreeSet<u64> {
+        let told = |url: &&Url| volumes.iter().find(|volume| volume.url == **url);
+        let known = given.iter().filter_map(|url| told(&url)?.naa);
+        let others: Vec<Url> = given.iter().filter(|url| told(url).is_none()).cloned().collect();
+        let options = self.options;
+        let ask = move |url: Url, _| {
+            let options = options(&url.server, &Access::default()).map_err(|error| error.to_string())?;
+            Ok(naa_of(&url, &options))
+        };
+        let asked = side_by_side(others, LOOK_MAX, None, |_| true, ask);
+        known.chain(asked.into_iter().filter_map(|answer| answer?.ok()?)).collect()
     }
 }
 

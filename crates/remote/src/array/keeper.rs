@@ -1,5 +1,7 @@
 //! Who keeps the members of an array the same: a thread for each array in use.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +43,7 @@ impl KeptArray {
             is_abandoned: Arc::clone(&is_abandoned),
             texts: Arc::clone(&texts),
             known: array.members(),
+            over: BTreeMap::new(),
             searched: Instant::now(),
         };
         thread::Builder::new().name("array".to_owned()).spawn(move || {
@@ -120,6 +123,8 @@ struct Keeper {
     texts: Texts,
     /// What was told of the members last.
     known: Vec<MemberStatus>,
+    /// Members that are kept and over, and what was told last of why they are not there.
+    over: BTreeMap<usize, String>,
     searched: Instant,
 }
 
@@ -141,6 +146,8 @@ impl Keeper {
             if step == Step::Nothing {
                 let _ = self.step(Array::tidy);
             }
+            // Before their places are opened again: nobody has them twice.
+            self.let_go();
             if self.searched.elapsed() >= SEARCH_PERIOD {
                 self.search();
                 self.searched = Instant::now();
@@ -160,23 +167,59 @@ impl Keeper {
         }
     }
 
-    /// Looks for members that are away, and puts back those that are there again.
+    /// Looks for members that are away, or kept and over, and puts back those that are there again.
     fn search(&mut self) {
-        for (number, member) in self.array.members().into_iter().enumerate().filter(|(_, member)| !member.is_present) {
-            if self.is_abandoned.load(Ordering::Relaxed) {
-                return;
-            }
-            let own = {
-                let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-                texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone())
-            };
-            // Nothing but the store: a label is written by who can write one member.
-            let text = own.unwrap_or_else(|| parts(&member.place).next().unwrap_or_default().to_owned());
-            if let Err(error) = put_back(&self.array, number, &text) {
-                tracing::debug!("array {}: member {} ({text}) stays out: {error}", self.name(), number + 1);
+        let is_missed = |member: &MemberStatus| !member.is_present || member.is_over;
+        let away = self.array.members().into_iter().enumerate().filter(|(_, member)| is_missed(member));
+        let away: Vec<_> = away.map(|(number, member)| (number, self.text(number, &member.place))).collect();
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            return;
+        }
+        for (number, error) in put_back(&self.array, &away) {
+            let (name, member) = (self.name(), number + 1);
+            match self.over.get_mut(&number) {
+                // It is told once.
+                Some(told) if *told != error => {
+                    tracing::warn!("array {name}: member {member} is not there yet: {error}");
+                    *told = error;
+                }
+                _ => tracing::debug!("array {name}: member {member} stays out: {error}"),
             }
         }
+        let members = self.array.members();
+        for number in self.over.extract_if(.., |number, _| !members[*number].is_over).map(|(number, _)| number) {
+            tracing::info!("array {}: member {} is there again", self.array.table().name, number + 1);
+        }
         self.tell_changes();
+    }
+
+    /// Ends what members had that are kept and over.
+    fn let_go(&mut self) {
+        for number in 0..self.known.len() {
+            let is_abandoned = || self.is_abandoned.load(Ordering::Relaxed);
+            // Whatever is abandoned is over.
+            if is_abandoned() || !self.array.let_go(number) || is_abandoned() {
+                continue;
+            }
+            if let Entry::Vacant(entry) = self.over.entry(number) {
+                entry.insert(String::new());
+                let member = &self.array.members()[number];
+                let (place, why) = (&member.place, member.error.clone().unwrap_or_default());
+                tracing::error!(
+                    "array {}: member {} ({place}) does not answer any more, and the array does not go on without it: it is looked for: {why}",
+                    self.name(),
+                    number + 1
+                );
+            }
+        }
+    }
+
+    /// How a member is written whose label has this place.
+    fn text(&self, number: usize, place: &str) -> String {
+        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone());
+        // Nothing but the store: a label is written by who can write one member.
+        own.unwrap_or_else(|| parts(place).next().unwrap_or_default().to_owned())
     }
 
     fn name(&self) -> String {

@@ -113,6 +113,7 @@ impl Backing for ArrayBacking {
             );
             failed(Box::new(error), self.places.is_some() || is_lacking && !members.failures.is_empty())
         })?;
+        members.warn_of_failures(&self.name);
         members.warn_of_unguarded(&self.name);
         let kept = KeptArray::new(array, texts).map_err(|error| failed(Box::new(error), false))?;
         Ok((kept.into_store(), None))

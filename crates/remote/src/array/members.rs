@@ -1,10 +1,13 @@
 //! The members of an array, opened by how they are written.
 
 use std::io;
+use std::time::Instant;
 
 use sanwire_array::{Array, ArrayError, Begin, Candidate, Found, Label, find};
 use sanwire_store::{Completion, CompletionQueue, Outcome, SpecError, Started, StoreSpec};
 use sanwire_store_file::blocking;
+
+use super::looking::{Look, look_at};
 
 /// How long the requests to a member wait for its server, where nothing else is said: the others have what it has.
 const PATIENCE: &str = "5s";
@@ -53,6 +56,8 @@ pub struct Members {
     pub candidates: Vec<Candidate>,
     /// How each of them is written.
     texts: Vec<String>,
+    /// What stands on each of them.
+    labels: Vec<Option<Label>>,
     /// Those that could not, and why.
     pub failures: Vec<(String, String)>,
     /// What else is to be said where they make no array.
@@ -96,7 +101,7 @@ pub(super) fn again(text: &str) -> String {
 }
 
 /// Where a member is, for its label: without keys, which may name secrets of this host, and so that it means the same in every directory.
-fn place(text: &str, spec: &StoreSpec) -> String {
+pub(super) fn place(text: &str, spec: &StoreSpec) -> String {
     match spec.backing.absolute().and_then(|rewritten| rewritten.store) {
         Some(store) => store.replace(',', r"\,"),
         None => parts(text).next().unwrap_or_default().to_owned(),
@@ -113,26 +118,44 @@ impl Members {
         // Nothing but the store: a label is written by who can write one member.
         let others = found.missing().filter_map(|place| parts(place).next()).filter(|place| !failed(place));
         let others: Vec<_> = others.map(str::to_owned).collect();
-        others.iter().for_each(|place| members.add(place, true));
+        members.add(&others, true, None);
         members
     }
 
     /// Opens these stores and no others; `is_used`: for this host alone.
     #[must_use]
     pub fn open_only(texts: &[String], is_used: bool) -> Members {
-        let mut members = Members::default();
-        texts.iter().for_each(|text| members.add(text, is_used));
-        members
+        Members::look(texts, is_used, None).0
     }
 
-    fn add(&mut self, text: &str, is_used: bool) {
-        let open = |spec: StoreSpec| Ok((place(text, &spec), spec.open().map_err(|error| error.to_string())?));
-        match member_spec(text, is_used).map_err(|error| error.to_string()).and_then(open) {
-            Ok((place, store)) => {
-                self.candidates.push(Candidate { place, store });
-                self.texts.push(text.to_owned());
+    /// Opens these stores and no others, side by side. So many were not looked at, because the time was over.
+    pub(super) fn look(texts: &[String], is_used: bool, end: Option<Instant>) -> (Members, usize) {
+        let mut members = Members::default();
+        let left = members.add(texts, is_used, end);
+        (members, left)
+    }
+
+    fn add(&mut self, texts: &[String], is_used: bool, end: Option<Instant>) -> usize {
+        let looks = look_at(texts, is_used, end);
+        let left = looks.iter().filter(|look| look.is_none()).count();
+        for (text, look) in texts.iter().zip(looks) {
+            match look {
+                Some(Ok(Look { candidate, label })) => {
+                    self.candidates.push(candidate);
+                    self.texts.push(text.clone());
+                    self.labels.push(label);
+                }
+                Some(Err(error)) => self.failures.push((text.clone(), error)),
+                None => {}
             }
-            Err(error) => self.failures.push((text.to_owned(), error)),
+        }
+        left
+    }
+
+    /// Says which of them are not there, though the array goes on without them.
+    pub(super) fn warn_of_failures(&self, name: &str) {
+        for (text, why) in &self.failures {
+            tracing::warn!("array {name}: {text} cannot be opened: {why}; the array begins without it");
         }
     }
 
@@ -152,11 +175,11 @@ impl Members {
         self.told = format!("; {told}");
     }
 
-    /// The labels on them, each with where it was found.
+    /// The labels that were on them when they were opened, each with where it was found.
     #[must_use]
     pub fn labels(&self) -> Vec<(String, Label)> {
-        let label = |candidate: &Candidate| Some((candidate.place.clone(), candidate.label(&mut drive).ok()??));
-        self.candidates.iter().filter_map(label).collect()
+        let labels = self.candidates.iter().zip(&self.labels);
+        labels.filter_map(|(candidate, label)| Some((candidate.place.clone(), label.clone()?))).collect()
     }
 
     /// What was found of an array.
@@ -203,12 +226,19 @@ pub(super) fn open_member(text: &str) -> Result<Candidate, String> {
     }
 }
 
-/// Opens a member again that was away, and puts it back.
-pub(super) fn put_back(array: &Array, number: usize, text: &str) -> Result<(), String> {
-    let store =
-        member_spec(text, true).map_err(|error| error.to_string())?.open().map_err(|error| error.to_string())?;
-    let candidate = Candidate { place: text.to_owned(), store };
-    array.rejoin(number, &candidate, &mut drive).map_err(|error| error.to_string())
+/// Opens members again that were away, or are kept and over, side by side, each as it is written, and puts them back. Gives what keeps
+/// which from that.
+pub(super) fn put_back(array: &Array, away: &[(usize, String)]) -> Vec<(usize, String)> {
+    let texts: Vec<String> = away.iter().map(|(_, text)| text.clone()).collect();
+    let back = |(number, look): (usize, Option<Result<Look, String>>)| match look? {
+        Ok(Look { candidate, .. }) => {
+            let is_kept = array.members().get(number).is_some_and(|member| member.is_present);
+            let put = if is_kept { Array::reopen } else { Array::rejoin };
+            put(array, number, &candidate, &mut drive).err().map(|error| (number, error.to_string()))
+        }
+        Err(error) => Some((number, error)),
+    };
+    away.iter().map(|(number, _)| *number).zip(look_at(&texts, true, None)).filter_map(back).collect()
 }
 
 /// Why an array is not assembled.

@@ -59,6 +59,10 @@ impl Mailbox {
         self.waker.wake();
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
     /// The store is not used any more but for what it has begun and a flush. One that only reads harms nobody.
     pub(super) fn retire(&self) {
         self.lock().claim.iter_mut().for_each(Claim::retire);

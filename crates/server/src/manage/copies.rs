@@ -9,12 +9,14 @@ use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 
 impl Manager {
-    /// Compares them, beside all that else is done with the volume.
+    /// Compares them, beside all that clients do with the volume; it stays as long as that lasts.
     pub(super) fn scrub_volume(&self, name: &str) -> Result<Step, ManageError> {
+        let hold = self.busy.hold(name, "having its copies compared")?;
         let unit = self.array(name)?;
         let scrub = move || unit.store().copies().ok_or_else(none)?.scrub();
         let name = name.to_owned();
         Ok(Step::slow(format!("comparing the copies of {name}"), scrub, move |_, scrubbed| {
+            let _hold = hold;
             let line = match scrubbed.map_err(failed(&name))? {
                 0 => format!("all copies of {name} that are there are the same"),
                 count => format!(
@@ -73,6 +75,11 @@ mod tests {
         }
         let unknown = manager.execute(Request::ScrubVolume { name: "b".to_owned() }).unwrap_err();
         assert!(matches!(unknown, ManageError::NoVolume(_)), "{unknown}");
+        // Nothing else is done to it meanwhile.
+        let hold = manager.busy.hold("a", "being removed").unwrap();
+        let refused = manager.execute(Request::ScrubVolume { name: name() }).unwrap_err();
+        assert!(refused.to_string().starts_with("volume a is just being removed"), "{refused}");
+        drop(hold);
         manager.into_target().stop().unwrap();
     }
 }

@@ -29,6 +29,10 @@ struct State {
     weak: Vec<usize>,
     /// Requests are done as soon as they are asked.
     is_quick: bool,
+    /// A host that has had the members before hears nothing, and nobody hears it.
+    is_frozen: bool,
+    /// What that host has asked meanwhile, or had asked when it became so.
+    held: Vec<(Request, usize, Completer)>,
 }
 
 #[derive(Debug)]
@@ -37,6 +41,8 @@ struct Disk {
     is_up: bool,
     /// Its host has lost its power; who had it before gives again what was not flushed, if he is there still.
     forgets: bool,
+    /// How often somebody has had it for himself; who had it before is refused.
+    owner: u32,
     /// A flush has failed there, and its host was the last to know what was to be stable.
     has_lost: bool,
     /// What reads show; what is not there is zero.
@@ -50,6 +56,7 @@ struct Disk {
 pub struct Connection {
     network: Arc<Network>,
     disk: usize,
+    owner: u32,
     is_closed: AtomicBool,
 }
 
@@ -116,13 +123,22 @@ impl Network {
             length_bytes,
             is_up: true,
             forgets: false,
+            owner: 0,
             has_lost: false,
             shown: BTreeMap::new(),
             unstable: BTreeMap::new(),
         };
         let disks = (0..disks).map(|_| disk()).collect();
-        let state =
-            State { random, disks, under_way: Vec::new(), hurt_per_million: 0, weak: Vec::new(), is_quick: true };
+        let state = State {
+            random,
+            disks,
+            under_way: Vec::new(),
+            hurt_per_million: 0,
+            weak: Vec::new(),
+            is_quick: true,
+            is_frozen: false,
+            held: Vec::new(),
+        };
         Arc::new(Network(Mutex::new(state)))
     }
 
@@ -138,7 +154,8 @@ impl Network {
         if std::mem::take(&mut state.disks[disk].forgets) {
             state.disks[disk].lose_power(&mut state.random);
         }
-        Arc::new(Connection { network: Arc::clone(self), disk, is_closed: AtomicBool::new(false) })
+        let owner = state.disks[disk].owner;
+        Arc::new(Connection { network: Arc::clone(self), disk, owner, is_closed: AtomicBool::new(false) })
     }
 
     pub fn set(&self, is_quick: bool, hurt_per_million: u32) {
@@ -202,6 +219,47 @@ impl Network {
         ended.into_iter().for_each(|completer| completer.complete(failed(ErrorKind::Gone)));
     }
 
+    /// Somebody takes all members from the host that has them, which hears nothing any more. What it has asked is done, or not: its word
+    /// comes when the host is heard again.
+    pub fn take_over(&self) {
+        let state = &mut *self.lock();
+        state.is_frozen = true;
+        for (connection, request, completer) in std::mem::take(&mut state.under_way) {
+            let is_done = state.random.chance(300_000) && !matches!(request, Request::Flush);
+            if is_done {
+                let _ = state.disks[connection.disk].execute(request);
+                state.held.push((Request::Flush, connection.disk, completer));
+            } else {
+                state.held.push((request, connection.disk, completer));
+            }
+        }
+        state.disks.iter_mut().for_each(|disk| disk.owner += 1);
+    }
+
+    /// The host that had them is heard again. It finds that they are not its own any more, and gives nothing again.
+    pub fn thaw(&self) {
+        let held = {
+            let state = &mut *self.lock();
+            state.is_frozen = false;
+            std::mem::take(&mut state.held)
+        };
+        held.into_iter().for_each(|(_, _, completer)| completer.complete(failed(ErrorKind::Other)));
+    }
+
+    /// The connection with a member is lost for good; its host may lose its power besides. It is there to be found again at once.
+    pub fn end_session(&self, disk: usize, loses_power: bool) {
+        self.end_some(|connection| connection.disk == disk);
+        let state = &mut *self.lock();
+        state.disks[disk].owner += 1;
+        state.disks[disk].forgets |= loses_power;
+    }
+
+    /// A host has the member for itself, as nobody else has.
+    pub fn claim(self: &Arc<Self>, disk: usize) -> Arc<Connection> {
+        self.lock().disks[disk].owner += 1;
+        self.connect(disk)
+    }
+
     /// Whether something is under way.
     pub fn is_busy(&self) -> bool {
         !self.lock().under_way.is_empty()
@@ -260,7 +318,16 @@ impl Store for Connection {
 
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
         let state = &mut *self.network.lock();
-        if self.is_closed.load(Ordering::Relaxed) || !state.disks[self.disk].is_up {
+        let is_taken = state.disks[self.disk].owner != self.owner;
+        if self.is_closed.load(Ordering::Relaxed) || is_taken && !state.is_frozen {
+            return Started::Done(failed(ErrorKind::Other));
+        }
+        if is_taken {
+            let (pending, completer) = completions.pend();
+            state.held.push((request, self.disk, completer));
+            return Started::Pending(pending);
+        }
+        if !state.disks[self.disk].is_up {
             return Started::Done(failed(ErrorKind::Gone));
         }
         state.disks[self.disk].forgets = false;
@@ -268,14 +335,20 @@ impl Store for Connection {
             return Started::Done(state.perform(self.disk, request));
         }
         let (pending, completer) = completions.pend();
-        let connection =
-            Connection { network: Arc::clone(&self.network), disk: self.disk, is_closed: AtomicBool::new(false) };
+        let (network, disk, owner) = (Arc::clone(&self.network), self.disk, self.owner);
+        let connection = Connection { network, disk, owner, is_closed: AtomicBool::new(false) };
         state.under_way.push((Arc::new(connection), request, completer));
         Started::Pending(pending)
     }
 
+    fn is_over(&self) -> bool {
+        let state = self.network.lock();
+        let is_taken = state.disks[self.disk].owner != self.owner && !state.is_frozen;
+        is_taken || self.is_closed.load(Ordering::Relaxed)
+    }
+
     fn abandon(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        self.network.end_some(|connection| connection.disk == self.disk);
+        self.network.end_some(|connection| connection.disk == self.disk && connection.owner == self.owner);
     }
 }

@@ -1,6 +1,7 @@
 //! Arrays whose members fail, come back, lose power and are not found: what was acknowledged is read, from whichever of them.
 
 mod disk;
+mod hosts;
 mod model;
 mod world;
 
@@ -51,5 +52,21 @@ fn members_that_are_not_found_make_no_older_array() {
     run_seeds("array", 1500, |seed| {
         let plan = plan(&mut plan_random(5, seed));
         run(Plan { cut_per_million: 20_000, hidden_per_million: 400_000, ..plan }, seed)
+    });
+}
+
+#[test]
+fn who_has_lost_the_array_to_another_host_does_nothing_to_it_any_more() {
+    run_seeds("array", 1000, |seed| {
+        let plan = plan(&mut plan_random(6, seed));
+        run(Plan { taken_per_million: 500_000, cut_per_million: 5_000, ..plan }, seed)
+    });
+}
+
+#[test]
+fn a_member_is_opened_again_whose_connection_is_lost_for_good_and_what_it_may_have_lost_is_told() {
+    run_seeds("array", 1000, |seed| {
+        let plan = plan(&mut plan_random(7, seed));
+        run(Plan { ended_per_million: 20_000, cut_per_million: 5_000, ..plan }, seed)
     });
 }

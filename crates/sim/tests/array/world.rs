@@ -11,6 +11,7 @@ use sanwire_store::{
 };
 
 use super::disk::{Network, SECTOR_BYTES};
+use super::hosts::Former;
 use super::model::{Model, Moment, content, version_of};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
@@ -34,6 +35,17 @@ pub struct Plan {
     pub power_per_million: u32,
     /// How often a member is not found at first.
     pub hidden_per_million: u32,
+    /// How often the end of a life is that another host takes the array over.
+    pub taken_per_million: u32,
+    /// How many of a million turns the connection with a member is lost for good.
+    pub ended_per_million: u32,
+}
+
+impl Plan {
+    /// Whether requests may fail.
+    fn goes_wrong(&self) -> bool {
+        self.cut_per_million + self.hurt_per_million + self.ended_per_million > 0
+    }
 }
 
 impl Default for Plan {
@@ -48,12 +60,14 @@ impl Default for Plan {
             hurt_per_million: 0,
             power_per_million: 0,
             hidden_per_million: 0,
+            taken_per_million: 0,
+            ended_per_million: 0,
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     Read,
     Change,
     Flush,
@@ -61,23 +75,31 @@ enum What {
 }
 
 /// A request that is under way.
-struct Flight {
-    course: Course,
-    operations: BTreeMap<Pending, u32>,
-    what: What,
-    range: (u64, u64),
-    moment: Moment,
+pub(super) struct Flight {
+    pub(super) course: Course,
+    pub(super) operations: BTreeMap<Pending, u32>,
+    pub(super) what: What,
+    pub(super) range: (u64, u64),
+    pub(super) moment: Moment,
 }
 
-struct World {
-    random: Random,
-    plan: Plan,
-    network: Arc<Network>,
-    array: Option<Array>,
-    completions: CompletionQueue,
-    flights: Vec<Flight>,
-    model: Model,
+pub(super) struct World {
+    pub(super) random: Random,
+    pub(super) plan: Plan,
+    pub(super) network: Arc<Network>,
+    pub(super) array: Option<Array>,
+    pub(super) completions: CompletionQueue,
+    pub(super) flights: Vec<Flight>,
+    pub(super) model: Model,
     next: u64,
+    /// A host that had the array before, and does not know that another one has it.
+    pub(super) former: Option<Former>,
+    /// Something that was answered may be lost, and nobody was told.
+    pub(super) untold: bool,
+    /// Something was answered since a flush has ended well.
+    pub(super) is_unflushed: bool,
+    /// How many flushes have ended.
+    pub(super) flushes: u64,
 }
 
 /// Runs the world of a seed.
@@ -94,12 +116,17 @@ pub fn run(plan: Plan, seed: u64) -> Outcome<()> {
         if world.random.chance(500_000) {
             world.quiesce()?;
         }
-        world.die();
+        if world.former.is_none() && world.random.chance(plan.taken_per_million) {
+            world.hand_over();
+        } else {
+            world.die();
+            world.see_former()?;
+        }
     }
     world.check_all()
 }
 
-fn note(operations: &mut BTreeMap<Pending, u32>) -> impl FnMut(u32, Operation) + '_ {
+pub(super) fn note(operations: &mut BTreeMap<Pending, u32>) -> impl FnMut(u32, Operation) + '_ {
     |number, operation| match operation {
         Operation::Pending(pending) => _ = operations.insert(pending, number),
         other => panic!("no member here asks for {other:?}"),
@@ -118,6 +145,10 @@ impl World {
             flights: Vec::new(),
             model: Model::default(),
             next: 1,
+            former: None,
+            untold: false,
+            is_unflushed: false,
+            flushes: 0,
         };
         let members: Vec<_> = (0..plan.copies * plan.groups).map(|disk| world.candidate(disk)).collect();
         let wanted =
@@ -132,12 +163,12 @@ impl World {
         Ok(world)
     }
 
-    fn candidate(&self, disk: usize) -> Candidate {
+    pub(super) fn candidate(&self, disk: usize) -> Candidate {
         Candidate { place: format!("disk{disk}"), store: self.network.connect(disk) }
     }
 
     /// Drives something to its end, while all else goes on.
-    fn drive(&mut self, begin: Begin) -> Completion {
+    pub(super) fn drive(&mut self, begin: Begin) -> Completion {
         let queue = CompletionQueue::new(|| ());
         let (mut course, mut operations) = (Course::default(), BTreeMap::new());
         let mut end = course.begin(begin(&queue), &mut note(&mut operations));
@@ -209,11 +240,7 @@ impl World {
     fn die(&mut self) {
         self.flights.clear();
         self.network.end_some(|_| true);
-        // A member has lost something, and the array's host has ended before the labels could say so, or who had asked was told.
-        let members = self.array().members();
-        if (0..members.len()).any(|disk| self.network.forgets(disk) && members[disk].standing == Standing::In) {
-            self.model.lost_power();
-        }
+        self.forget();
         self.array = None;
         self.completions = CompletionQueue::new(|| ());
         self.model.lost_host();
@@ -226,6 +253,12 @@ impl World {
     fn turn(&mut self) -> Outcome<()> {
         if self.random.chance(self.plan.cut_per_million) {
             return self.change_link();
+        }
+        if self.random.chance(self.plan.ended_per_million) {
+            return self.end_session();
+        }
+        if self.former.is_some() && self.random.chance(20_000) {
+            self.thaw()?;
         }
         match self.random.range(0..=99) {
             0..=24 if self.flights.len() < 8 => self.begin(What::Change),
@@ -261,6 +294,10 @@ impl World {
     fn come_back(&mut self) -> Outcome<()> {
         let array = self.array();
         for (number, member) in array.members().into_iter().enumerate() {
+            if member.is_over && self.network.is_up(number) {
+                self.reopen(&array, number)?;
+                continue;
+            }
             if member.is_present || !self.network.is_up(number) {
                 continue;
             }
@@ -341,7 +378,7 @@ impl World {
     }
 
     /// Goes on with what has ended below.
-    fn deliver(&mut self) -> Outcome<()> {
+    pub(super) fn deliver(&mut self) -> Outcome<()> {
         loop {
             let arrived = self.completions.take();
             if arrived.is_empty() {
@@ -366,7 +403,9 @@ impl World {
         let Flight { what, range: (from, count), moment, .. } = flight;
         if what == What::Change {
             self.model.end(from, count, end.is_ok());
+            self.is_unflushed |= end.is_ok();
         }
+        self.flushes += u64::from(what == What::Flush);
         match (what, end) {
             (What::Read, Ok(Ended::Read(frame))) => {
                 for (sector, bytes) in (from..from + count).zip(frame.chunks(SECTOR_BYTES)) {
@@ -374,9 +413,18 @@ impl World {
                     self.model.found(&moment, sector, version)?;
                 }
             }
-            (What::Flush, Ok(_)) => self.model.flushed(&moment),
+            (What::Flush, Ok(_)) if self.untold => {
+                return Err("a flush ends well, and something before it is lost".to_owned());
+            }
+            (What::Flush, Ok(_)) => {
+                self.is_unflushed = false;
+                self.model.flushed(&moment);
+            }
             // Members may be lost by it, and what was not flushed there.
-            (_, Err(_)) if self.plan.cut_per_million + self.plan.hurt_per_million > 0 => self.model.lost_member(),
+            (what, Err(_)) if self.plan.goes_wrong() => {
+                self.untold &= what != What::Flush;
+                self.model.lost_member();
+            }
             (_, Err(error)) => return Err(format!("it fails: {error}")),
             _ => {}
         }

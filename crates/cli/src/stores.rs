@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Parser;
 use sanwire_initiator::{ClientOptions, Server};
@@ -31,7 +32,13 @@ pub(crate) fn register() {
     kind::register(&VolumeKind { options });
 }
 
+/// Who makes options now.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn options(server: &Server, access: &Access) -> Result<ClientOptions, Box<dyn Error + Send + Sync>> {
+    // One after the other, though stores are opened side by side: a key may have to be made, and what a password is made into takes much
+    // memory.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut arguments = vec![OsString::from("sanwire")];
     for (name, file) in [("--password-file", &access.password_file), ("--key-file", &access.key_file)] {
         arguments.extend(file.iter().flat_map(|file| [OsString::from(name), file.clone().into_os_string()]));

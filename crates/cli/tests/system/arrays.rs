@@ -280,3 +280,42 @@ fn an_array_grows_with_its_last_member_and_by_others() {
     expect(&client, &scratch, &url, &all);
     assert!(server.stop().success(), "{}", server.log());
 }
+
+#[test]
+fn a_host_whose_array_another_one_has_had_gets_no_member_back() {
+    let (first, second, front, other) = (Scratch::new(), Scratch::new(), Scratch::new(), Scratch::new());
+    let (ports, own, theirs) = ([port(), port()], port(), port());
+    let mut one = member(&first, &format!("hs-ip:127.0.0.1:{}", ports[0]));
+    let mut two = member(&second, &format!("iscsi:127.0.0.1:{}", ports[1]));
+    let urls = [
+        format!("hs+ip://127.0.0.1:{}/disk", ports[0]),
+        format!("iscsi://127.0.0.1:{}/iqn.2026-11.org.sanwire:disk/0", ports[1]),
+    ];
+    let client = Client::new(&front, "client");
+    ok(&client, &["array", "create", "taken", "--mirror", &urls[0], &urls[1]]);
+    let volume = |keys: &str| format!("d=array:taken,member={}{keys},member={}{keys}", urls[0], urls[1]);
+    let mut server = Server::start_on(&front, &[&format!("hs-ip:127.0.0.1:{own}")], &[&volume("")], &[]);
+    wait_until("the copies are the same", TIMEOUT, || times(&server, "has all again") == 1);
+    fill(&client, &front, &format!("hs+ip://127.0.0.1:{own}/d"), 11, || ());
+    // Another host takes it over, writes, and leaves it again.
+    let taken = volume(r"\,takeover");
+    let mut new = Server::start_on(&other, &[&format!("hs-ip:127.0.0.1:{theirs}")], &[&taken], &[]);
+    let content = fill(&client, &other, &format!("hs+ip://127.0.0.1:{theirs}/d"), 12, || ());
+    assert!(new.stop().success(), "{}", new.log());
+    // The one that had it before finds that out by what it asks next.
+    let (url, image) = (format!("hs+ip://127.0.0.1:{own}/d"), front.text("image.raw"));
+    let late = client.command(&["cp", "--overwrite", &image, &url]);
+    let mut copy = Process::spawn("cp", late, front.path("late.log"));
+    wait_until("it knows", TIMEOUT, || {
+        server.log().contains("says that another host has used the array since it was begun to be used here")
+    });
+    copy.kill();
+    assert!(times(&server, "is not this client's alone any more") >= 1, "{}", server.log());
+    let _ = server.stop();
+    let scrubbed = ok(&client, &["array", "scrub", "taken", &urls[0]]);
+    assert!(scrubbed.contains("are the same"), "{scrubbed}");
+    for (server, scratch) in [(&mut one, &first), (&mut two, &second)] {
+        assert!(server.stop().success(), "{}", server.log());
+        assert!(data(scratch) == content, "what the other host has written is not there");
+    }
+}

@@ -83,7 +83,7 @@ fn owner(keeps: bool) -> (Arc<Mutex<Unit>>, Driver, Volume, Arc<Stage>) {
     let stage = Arc::<Stage>::default();
     let of_device = Arc::clone(&unit);
     let page = Identity::new("one", [1; 16]).expect("a name").to_page(&TargetPort::default());
-    let mut device = move |cdb: &Cdb| {
+    let device = move |cdb: &Cdb| {
         let unit = &mut *of_device.lock().expect("no panic");
         match (cdb.operation_code(), cdb.as_ref()[1] & 0x1f, cdb.as_ref()[2]) {
             (0x12, _, 0x83) => (Status::Good, Vec::new(), page.clone()),

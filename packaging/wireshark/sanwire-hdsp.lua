@@ -16,7 +16,7 @@ local CLASSES = {
 }
 local OPERATIONS = {
     [1] = { [1] = "Query", [2] = "Answer" },
-    [2] = { [1] = "Request", [2] = "Challenge", [3] = "Proof", [5] = "Cookie", [6] = "Refusal" },
+    [2] = { [1] = "Request", [2] = "Challenge", [3] = "Proof", [5] = "Cookie", [6] = "Refusal", [9] = "Elsewhere" },
 }
 local COMMANDS = {
     [0x06] = "DATA SET MANAGEMENT", [0x20] = "READ SECTOR(S)", [0x24] = "READ SECTOR(S) EXT", [0x25] = "READ DMA EXT",
@@ -79,6 +79,8 @@ local f = {
     mark = ProtoField.bytes("hdsp.mark", "Mark"),
     cookie = ProtoField.bytes("hdsp.cookie", "Cookie"),
     proof = ProtoField.bytes("hdsp.proof", "Proof of the refusal"),
+    shards = ProtoField.uint16("hdsp.shards", "Shards", base.DEC),
+    shard = ProtoField.uint16("hdsp.shard", "The client's shard", base.DEC),
     rest = ProtoField.bytes("hdsp.rest", "Rest"),
 }
 hdsp.fields = f
@@ -204,6 +206,9 @@ local function connection(code, body)
         body.add(f.cookie, 16)
     elseif code == 6 then
         body.optional(f.proof)
+    elseif code == 9 then
+        body.add(f.shards, 2)
+        body.add(f.shard, 2)
     end
 end
 

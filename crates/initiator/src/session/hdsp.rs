@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet, Slices};
 use sanwire_core::limits::TRANSFER_MAX_BYTES;
-use sanwire_core::{Instant, Lun, Path, Protection};
+use sanwire_core::{Instant, LinkId, Lun, Path, Protection};
 use sanwire_hdsp::wire::{DiskType, ErrorCode};
 use sanwire_hdsp::{Client, ClientEvent, Command, CommandId, Order as WireOrder, Outcome, ServerInfo as WireServer};
 use sanwire_io::{Clock, Waker};
@@ -21,7 +21,7 @@ use sanwire_scsi::Status;
 use self::ata::AtaDisk;
 pub use self::discover::{HdspFound, hdsp_servers};
 use self::standing::Standing;
-use self::terms::{config, deadline, no_answer, refusal};
+use self::terms::{config, deadline, no_answer, packet_max_bytes, refusal};
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
@@ -58,6 +58,8 @@ enum Form {
 pub(crate) struct Hdsp {
     protocol: Client,
     ports: Ports,
+    /// The links on which the server may be, and what they take.
+    links: Vec<(LinkId, u16)>,
     form: Form,
     server: Option<WireServer>,
     /// What the volume is called, where it is named by that.
@@ -90,10 +92,13 @@ impl Hdsp {
             return Err(ConnectError::NoTarget { host: server.to_string() });
         }
         let Endpoint { ports, places, .. } = discover::locate(server, options)?;
+        let mut links: Vec<_> = places.iter().map(|place| (place.link, packet_max_bytes(&ports, place.link))).collect();
+        links.dedup();
         let config = config(server, volume, options, (&ports, places))?;
         Ok(Hdsp {
             protocol: Client::new(config, now),
             ports,
+            links,
             form: Form::Scsi,
             server: None,
             volume: volume.filter(|volume| !volume.starts_with('@')).map(ToOwned::to_owned),
@@ -261,6 +266,17 @@ impl Session for Hdsp {
         if now >= self.tend_at {
             self.tend_at = now + TEND_EVERY;
             self.ports.tend();
+            for (link, takes) in &mut self.links {
+                // One that is away for a moment takes what it took.
+                match packet_max_bytes(&self.ports, *link) {
+                    0 => {}
+                    now_takes if now_takes == *takes => {}
+                    now_takes => {
+                        *takes = now_takes;
+                        self.protocol.set_link(*link, now_takes, now);
+                    }
+                }
+            }
         }
         let protocol = &mut self.protocol;
         self.ports.receive(RECEIVE_BUDGET, &mut |path, bytes| protocol.handle_input(path, bytes, now))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_core::{Instant, Path};
+use sanwire_core::{Instant, LinkId, Path};
 use sanwire_hdsp::wire::{DiskType, ErrorCode};
 use sanwire_hdsp::{ClientConfig, LinkLimits};
 
@@ -28,9 +28,8 @@ pub(super) fn config(
     (ports, places): (&Ports, Vec<Path>),
 ) -> Result<ClientConfig, ConnectError> {
     let limits = |place: &Path| {
-        let end = ports.end(place.link);
-        let packet_max_bytes = u16::try_from(end.packet_max_bytes).unwrap_or(u16::MAX);
-        LinkLimits { packet_max_bytes, window_packets: end.receive_capacity_packets.max(1) }
+        let window_packets = ports.end(place.link).receive_capacity_packets.max(1);
+        LinkLimits { packet_max_bytes: packet_max_bytes(ports, place.link), window_packets }
     };
     let count = places.iter().map(|place| usize::from(place.link.0) + 1).max().unwrap_or(0);
     let mut links = vec![LinkLimits { packet_max_bytes: 1500, window_packets: 32 }; count];
@@ -56,6 +55,11 @@ pub(super) fn config(
         patience: PATIENCE_OF_PROTOCOL,
         seed: random::bytes().map_err(no_randomness)?,
     })
+}
+
+/// The largest packet that a link takes now; 0 where it is not there.
+pub(super) fn packet_max_bytes(ports: &Ports, link: LinkId) -> u16 {
+    u16::try_from(ports.end(link).packet_max_bytes).unwrap_or(u16::MAX)
 }
 
 /// When patience that begins now ends; `None`: never.

@@ -115,6 +115,11 @@ impl Channel {
             && self.header.client_port == header.client_port
     }
 
+    /// The port of its client.
+    pub(crate) fn client_port(&self) -> u16 {
+        self.header.client_port
+    }
+
     /// Whether another connection should take its place.
     pub(crate) fn is_worn(&self) -> bool {
         self.guard.is_worn() || self.outgoing.is_worn() || self.incoming.is_worn()

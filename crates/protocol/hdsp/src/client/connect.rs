@@ -9,13 +9,16 @@ use super::seek::{Candidate, IsNew};
 use super::types::{ClientEvent, ServerInfo};
 use super::{Client, Doubt, Former, Live};
 use crate::channel::{Channel, Setup, data_bytes};
-use crate::wire::connection::Step;
+use crate::wire::connection::{Home, Step};
 use crate::wire::offer::{Agreement, ClientOffer, Terms};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{ErrorCode, Header};
 
 /// A hint that the server does not know the connection is looked into no sooner than this after another one.
 const HINT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// So often a client follows who says that it is at home elsewhere, before it has asked for as long as an attempt lasts.
+const MOVES_MAX: u32 = 4;
 
 impl Client {
     /// Whether an agreement is within what we have offered.
@@ -44,6 +47,7 @@ impl Client {
             transfer_max_bytes: offer.transfer_max_bytes,
         });
         self.seek = None;
+        self.moves = 0;
         self.doubt = None;
         self.said.clear();
         let now_with = (offer.instance, agreement.volume);
@@ -111,7 +115,20 @@ impl Client {
                 self.loose.extend(request.map(|request| (path, request)));
             }
             Step::Refusal { proof, .. } => self.refused(path, header, proof.as_ref(), now),
+            Step::Elsewhere { attempt, home } => self.go_elsewhere(attempt, home, now),
             Step::Request(_) | Step::Proof { .. } => self.counters.malformed += 1,
+        }
+    }
+
+    /// The server, or somebody, says that this client is at home in another shard: it comes again from a port that leads there. The
+    /// connection that lives keeps its own.
+    fn go_elsewhere(&mut self, attempt: u64, home: Home, now: Instant) {
+        let is_asked = self.seek.as_ref().is_some_and(|seek| seek.is_of(attempt)) && self.moves < MOVES_MAX;
+        let drawn = self.random.u32() as u16;
+        if let Some(port) = home.nearest(drawn).filter(|_| is_asked && !home.has(self.port)) {
+            self.moves += 1;
+            self.port = port;
+            self.begin_seek(now);
         }
     }
 

@@ -9,14 +9,14 @@ mod types;
 use std::collections::VecDeque;
 
 use sanwire_buffer::Packet;
-use sanwire_core::{Instant, Path};
+use sanwire_core::{Instant, LinkId, Path};
 use sanwire_security::keys::Randomness;
 
 use self::orders::{Ended, Orders};
 use self::said::Said;
 use self::seek::Seek;
 pub use self::types::{ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
-use crate::channel::{Channel, Heard, Piece, Rejected};
+use crate::channel::{Channel, Heard, Piece, Rejected, data_bytes};
 use crate::counters::Counters;
 use crate::wire::connection::{RELEASE, RELEASED, SessionName};
 use crate::wire::discovery::Instance;
@@ -48,7 +48,10 @@ pub struct Client {
     config: ClientConfig,
     random: Randomness,
     session: SessionName,
+    /// From which it seeks its server.
     port: u16,
+    /// How often that was changed by what servers say, since it has begun to seek.
+    moves: u32,
     live: Option<Live>,
     seek: Option<Seek>,
     /// Since when there is no connection.
@@ -78,6 +81,7 @@ impl Client {
             random,
             session,
             port,
+            moves: 0,
             live: None,
             seek: None,
             lost_at: now,
@@ -192,7 +196,7 @@ impl Client {
     /// A packet has come.
     pub fn handle_input(&mut self, path: Path, packet: &[u8], now: Instant) {
         match Header::read(packet) {
-            Ok(header) if !header.from_server || header.client_port != self.port => self.counters.malformed += 1,
+            Ok(header) if !header.from_server || !self.has_port(header.client_port) => self.counters.malformed += 1,
             Ok(header) if header.packet_type == PacketType::Pdu => self.handle_pdu(path, header, packet, now),
             Ok(header) => match RawPcu::read(packet) {
                 Ok(raw) if raw.pcu.is_sealed => self.handle_sealed(path, &raw, now),
@@ -203,6 +207,10 @@ impl Client {
             },
             Err(_) => self.counters.malformed += 1,
         }
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        port == self.port || self.live.as_ref().is_some_and(|live| live.channel.client_port() == port)
     }
 
     fn handle_pdu(&mut self, path: Path, header: Header, packet: &[u8], now: Instant) {
@@ -334,9 +342,25 @@ impl Client {
             let goes_on = |live: &Live| live.channel.heard_at() > seek.begun_at && !live.channel.is_worn();
             match self.live.as_ref().is_some_and(goes_on) {
                 true => self.seek = None,
-                false => self.begin_seek(now),
+                false => {
+                    self.moves = 0;
+                    self.begin_seek(now);
+                }
             }
             self.give(now);
+        }
+    }
+
+    /// What a link takes may have changed: a connection whose packets are too large for it gives way to another one.
+    pub fn set_link(&mut self, link: LinkId, packet_max_bytes: u16, now: Instant) {
+        let Some(known) = self.config.links.get_mut(usize::from(link.0)) else { return };
+        known.packet_max_bytes = packet_max_bytes;
+        let is_too_large = |live: &&Live| {
+            live.channel.path.link == link
+                && live.agreement.data_bytes > data_bytes(packet_max_bytes, live.agreement.disk_type)
+        };
+        if self.live.as_ref().filter(is_too_large).is_some() {
+            self.lose(now);
         }
     }
 

@@ -112,6 +112,10 @@ impl Seek {
         })
     }
 
+    pub(super) fn is_of(&self, attempt: u64) -> bool {
+        self.attempt == attempt
+    }
+
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now.saturating_since(self.begun_at) >= LIFETIME
     }

@@ -68,6 +68,7 @@ impl Server {
             first,
             proof,
             assemblies: BTreeMap::new(),
+            kept: 0,
             starved_since: None,
         };
         self.connections.insert(port, connection);
@@ -85,7 +86,7 @@ impl Server {
         self.next_nexus += u64::from(self.config.shards.max(1));
         let memory = self.config.memory.share(needed_bytes(self.config.write_room_bytes));
         let mut session = Session::new(name, disk, memory.clone(), now);
-        session.predecessors = self.follow(nexus, name.client, &disk);
+        session.predecessors = self.follow(nexus, name.client, &disk, now);
         self.sessions.insert(nexus, session);
         self.names.insert((name.client, name.run), nexus);
         let SessionName { client, run, .. } = name;
@@ -96,11 +97,17 @@ impl Server {
 
     /// What the disk still does for sessions of this client that are over, or that nobody is connected with, ends before this one begins:
     /// an old write must not come after a newer one. Gives how many commands that are.
-    fn follow(&mut self, nexus: NexusId, client: ClientId, disk: &Disk) -> usize {
-        let is_left = |session: &Session| session.connection.is_none() && session.name.client == client;
-        let left: Vec<NexusId> =
-            self.sessions.iter().filter(|(_, session)| is_left(session)).map(|(nexus, _)| *nexus).collect();
-        left.into_iter().for_each(|left| self.release_batch(left));
+    ///
+    /// Of one with a connection nobody knows whether its program lives: what is held begins now, before whatever this one gives, and what
+    /// has not begun goes with the connection. Who lives gives it again.
+    fn follow(&mut self, nexus: NexusId, client: ClientId, disk: &Disk, now: Instant) -> usize {
+        let is_former = |session: &Session| session.name.client == client && session.disk.volume == disk.volume;
+        let former: Vec<_> = self.sessions.iter().filter(|(_, session)| is_former(session)).collect();
+        let waiting = former.iter().filter(|(_, session)| !session.ready.is_empty());
+        let waiting: Vec<u16> = waiting.filter_map(|(_, session)| session.connection).collect();
+        let former: Vec<NexusId> = former.into_iter().map(|(nexus, _)| *nexus).collect();
+        former.into_iter().for_each(|former| self.release_batch(former));
+        waiting.into_iter().for_each(|port| self.release(port, now));
         let mut commands = 0;
         for (handle, executing) in self.executing.iter().filter(|(_, one)| one.is_of(client, disk.volume)) {
             if self.sessions.get(&executing.nexus()).is_none_or(|session| session.connection.is_none()) {

@@ -35,6 +35,8 @@ pub(super) struct Whole {
     pub(super) packets: u32,
     /// Of its data, what is still where it came; the rest was copied.
     pub(super) kept_bytes: u64,
+    /// In so many packets.
+    pub(super) kept: usize,
 }
 
 /// A packet with data.
@@ -83,7 +85,7 @@ pub(super) fn single(pdu: &Pdu, opened: &Opened<'_>, transfer_max_bytes: u32) ->
         }
         Fields::Scsi(_) => return Err(Refused::Violation),
     };
-    Ok(Whole { request, sync: pdu.flags.sync, packets: 1, kept_bytes: 0 })
+    Ok(Whole { request, sync: pdu.flags.sync, packets: 1, kept_bytes: 0, kept: 0 })
 }
 
 fn task_file(register: &Register) -> TaskFile {
@@ -111,6 +113,11 @@ impl Assembly {
     /// Whether it takes memory of its session: what has stayed where it came does not.
     pub(super) fn takes_memory(&self) -> bool {
         self.pages.takes_memory()
+    }
+
+    /// Packets whose data has stayed where it came.
+    pub(super) fn kept_packets(&self) -> usize {
+        self.pages.kept()
     }
 
     /// When its last packet came so far.
@@ -183,7 +190,7 @@ impl Assembly {
     pub(super) fn finish(self) -> Result<Whole, Refused> {
         let start = self.start.ok_or(Refused::Violation)?;
         let unit_bytes = if matches!(self.kind, Kind::Ata { .. }) { SECTOR_BYTES } else { 1 };
-        let (packets, kept_bytes) = (self.pages.packets(), self.pages.kept_bytes());
+        let (packets, kept_bytes, kept) = (self.pages.packets(), self.pages.kept_bytes(), self.pages.kept());
         // One lies over another, and some place has none.
         let data = self.pages.finish(start, unit_bytes).ok_or(Refused::Violation)?;
         let request = match self.kind {
@@ -198,7 +205,7 @@ impl Assembly {
                 Request::Ata { task_file: task_file(&register), data }
             }
         };
-        Ok(Whole { request, sync: self.sync, packets, kept_bytes })
+        Ok(Whole { request, sync: self.sync, packets, kept_bytes, kept })
     }
 }
 

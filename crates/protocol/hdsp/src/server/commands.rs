@@ -44,6 +44,7 @@ impl Server {
                 None => {
                     self.written.in_place += whole.kept_bytes;
                     self.written.copied += whole.request.data_bytes() - whole.kept_bytes;
+                    session.keep(number, whole.kept);
                     session.ready.push_back((number, whole));
                     self.advance(nexus, now);
                 }

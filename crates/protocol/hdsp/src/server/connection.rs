@@ -15,6 +15,9 @@ use crate::wire::offer::{Agreement, COMMANDS_MAX};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Class, Header, Pdu};
 
+/// A page that a packet keeps has so much of its data at the least, on the average of what a session has room for.
+const KEPT_LEAST_BYTES: usize = 2048;
+
 /// A client's connection.
 pub(super) struct Connection {
     pub(super) channel: Channel,
@@ -28,6 +31,8 @@ pub(super) struct Connection {
     pub(super) proof: Vec<u8>,
     /// Commands that write, of which packets are missing.
     pub(super) assemblies: BTreeMap<u16, Assembly>,
+    /// Packets of these that have stayed where they came.
+    pub(super) kept: usize,
     /// Since when there is no memory for what it sends.
     pub(super) starved_since: Option<Instant>,
 }
@@ -43,7 +48,7 @@ impl Server {
         let taken = match connection.channel.open(arrival.bytes(), &mut plain, now) {
             Ok((pdu, opened)) => {
                 let nexus = connection.nexus;
-                self.take(port, nexus, &pdu, &Came { opened, arrival }, now).map(|taken| (nexus, pdu.command, taken))
+                self.take(port, nexus, &pdu, Came { opened, arrival }, now).map(|taken| (nexus, pdu.command, taken))
             }
             Err(rejected) => Err(rejected),
         };
@@ -61,13 +66,28 @@ impl Server {
         }
     }
 
-    fn take(&mut self, port: u16, nexus: NexusId, pdu: &Pdu, came: &Came<'_>, now: Instant) -> Result<Taken, Rejected> {
+    fn take(
+        &mut self,
+        port: u16,
+        nexus: NexusId,
+        pdu: &Pdu,
+        mut came: Came<'_>,
+        now: Instant,
+    ) -> Result<Taken, Rejected> {
         let may_take = self.may_take(nexus, pdu.command, now);
         let Some(session) = self.sessions.get_mut(&nexus) else { return Err(Rejected::Malformed) };
         session.is_heard = true;
         let Some(connection) = self.connections.get_mut(&port) else { return Err(Rejected::Malformed) };
+        if self.is_closed && !session.knows(pdu.command) {
+            // It has not come: who ends begins nothing, and what is begun comes to its end.
+            return Err(Rejected::NoMemory);
+        }
+        if (connection.kept + session.kept()) * KEPT_LEAST_BYTES >= self.config.write_room_bytes as usize {
+            // All share the memory that packets come into: who has many of its pages has the next ones copied.
+            came.arrival = came.arrival.bytes().into();
+        }
         let memory = if may_take { session.memory.clone() } else { session.memory.nothing() };
-        connection.take(pdu, came, (session, &memory, self.config.transfer_max_bytes), now)
+        connection.take(pdu, &came, (session, &memory, self.config.transfer_max_bytes), now)
     }
 
     /// Once something authentic has come on its connection, a session is known.
@@ -200,13 +220,18 @@ impl Connection {
             return Err(Refused::Violation);
         }
         let assembly = self.assemblies.entry(number).or_insert_with(|| Assembly::new(pdu, now));
+        let before = assembly.kept_packets();
         let taken = assembly.take(pdu, came, memory, now);
+        self.kept += assembly.kept_packets() - before;
         match taken {
             Err(Refused::NoMemory) => _ = self.starved_since.get_or_insert(now),
             _ => self.starved_since = None,
         }
         match taken? {
-            true => self.assemblies.remove(&number).map_or(Ok(Taken::Part), |whole| whole.finish().map(Taken::Whole)),
+            true => self.assemblies.remove(&number).map_or(Ok(Taken::Part), |whole| {
+                self.kept -= whole.kept_packets();
+                whole.finish().map(Taken::Whole)
+            }),
             false => Ok(Taken::Part),
         }
     }

@@ -9,7 +9,7 @@ use sanwire_security::{Asker, Passage, Standing, Who};
 use super::Server;
 use super::half_opens::HalfOpen;
 use super::types::{LinkLimits, ServerEvent};
-use crate::wire::connection::{Request, Step};
+use crate::wire::connection::{Home, Request, Step};
 use crate::wire::discovery::Discovery;
 use crate::wire::offer::{ServerOffer, Terms};
 use crate::wire::pcu::RawPcu;
@@ -67,12 +67,20 @@ impl Server {
 
     fn handle_request(&mut self, path: Path, header: Header, request: &Request<'_>, now: Instant) {
         let is_meant = request.server_name.is_empty() || request.server_name == self.config.name;
-        if !is_meant || !self.permits(path, request.session.client) {
+        let client = request.session.client;
+        if !is_meant || !self.permits(path, client) {
             return;
+        }
+        let home = Home::of(client, self.config.shards);
+        if u32::from(home.shard) != self.config.shard {
+            // What its sessions leave under way, and what they may have, only one shard knows.
+            self.counters.misdirected += 1;
+            let operation = Step::Elsewhere { attempt: request.attempt, home }.write();
+            return self.send_loose(path, answering(header, 0), Class::Connection, &operation);
         }
         if let Some(challenge) = self.half_opens.repeat(path, &header, request) {
             self.send_packet(path, challenge);
-        } else if self.is_too_early(path, request.session.client, now) {
+        } else if self.is_too_early(path, client, now) {
             self.note_too_early(request.attempt);
         } else if self.may_begin(path, header, request, now) {
             if self.connections.values().any(|connection| connection.first == request.noise) {

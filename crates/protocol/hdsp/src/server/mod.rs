@@ -30,6 +30,7 @@ pub(crate) use self::handshake::loose;
 use self::hoard::Favoured;
 use self::session::Session;
 pub use self::types::{Answer, CommandHandle, Directory, Disk, LinkLimits, Request, ServerConfig, ServerEvent, Wanted};
+use crate::channel::data_bytes;
 use crate::counters::{ConnectionStatus, Counters, Handshakes, Written};
 use crate::wire::connection::RELEASE;
 use crate::wire::pcu::RawPcu;
@@ -138,11 +139,19 @@ impl Server {
         connection % self.config.shards.max(1) == self.config.shard
     }
 
-    /// What a link can take has changed; connections stay as they are.
-    pub fn set_link(&mut self, link: LinkId, packet_max_bytes: u16) {
-        if let Some(known) = self.config.links.get_mut(usize::from(link.0)) {
-            known.packet_max_bytes = packet_max_bytes;
+    /// What a link can take may have changed. Connections whose packets are too large for it now are released: their clients come again,
+    /// and agree on smaller ones.
+    pub fn set_link(&mut self, link: LinkId, packet_max_bytes: u16, now: Instant) {
+        let Some(known) = self.config.links.get_mut(usize::from(link.0)) else { return };
+        let before = std::mem::replace(&mut known.packet_max_bytes, packet_max_bytes);
+        if packet_max_bytes >= before {
+            return;
         }
+        let is_too_large = |Connection { channel, agreement, .. }: &Connection| {
+            channel.path.link == link && agreement.data_bytes > data_bytes(packet_max_bytes, agreement.disk_type)
+        };
+        let too_large = self.connections.iter().filter(|(_, connection)| is_too_large(connection));
+        too_large.map(|(port, _)| *port).collect::<Vec<u16>>().into_iter().for_each(|port| self.release(port, now));
     }
 
     /// Ends the connection of a session, whose client comes again by another one: what was agreed on holds no longer.
@@ -158,14 +167,19 @@ impl Server {
         self.told.clear();
     }
 
-    /// Nothing new begins from now on. Connections end by [`Server::release_idle`].
+    /// Nothing new begins from now on: commands that come are not acknowledged, and their clients give them again elsewhere, or later.
+    /// Connections end by [`Server::release_idle`].
     pub fn admit_no_more(&mut self) {
         self.is_closed = true;
     }
 
     /// Releases the connections on which nothing is under way: their clients have all answers.
     pub fn release_idle(&mut self, now: Instant) {
-        let idle = self.connections.iter().filter(|(_, connection)| connection.channel.is_idle());
+        let is_idle = |connection: &Connection| {
+            connection.channel.is_idle()
+                && self.sessions.get(&connection.nexus).is_none_or(|session| !session.is_busy())
+        };
+        let idle = self.connections.iter().filter(|(_, connection)| is_idle(connection));
         for port in idle.map(|(port, _)| *port).collect::<Vec<u16>>() {
             self.farewell(port, RELEASE);
             self.disconnect(port, now);

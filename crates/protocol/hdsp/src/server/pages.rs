@@ -53,6 +53,11 @@ impl Pages {
         self.open.is_some() || !self.full.is_empty()
     }
 
+    /// How many packets have stayed where they came: each keeps a page from those that are to come.
+    pub(super) fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
     /// Bytes that have stayed where they came.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.iter().map(|slice| slice.len() as u64).sum()

@@ -33,6 +33,8 @@ struct Slot {
     state: State,
     /// What its answer takes, or may take.
     answer_bytes: u64,
+    /// Packets of what it writes that have stayed where they came.
+    kept: usize,
 }
 
 /// What to do about a command that is whole.
@@ -69,6 +71,8 @@ pub(super) struct Session {
     slots: Vec<Option<Slot>>,
     /// What all answers take, or may take, that have not arrived.
     answers_bytes: u64,
+    /// Packets of commands without answer that have stayed where they came.
+    kept: usize,
 }
 
 impl Session {
@@ -88,6 +92,7 @@ impl Session {
             predecessors: 0,
             slots,
             answers_bytes: 0,
+            kept: 0,
         }
     }
 
@@ -104,11 +109,30 @@ impl Session {
         self.slots[usize::from(number % COMMANDS_MAX)].as_ref().is_some_and(|slot| slot.number == number)
     }
 
+    /// Whether commands have come whole, and are not answered.
+    pub(super) fn is_busy(&self) -> bool {
+        self.slots.iter().flatten().any(|slot| matches!(slot.state, State::Executing { .. }))
+    }
+
     /// The place of a command has this in it from now on.
     fn put(&mut self, number: u16, slot: Option<Slot>) {
-        let bytes = slot.as_ref().map_or(0, |slot| slot.answer_bytes);
-        let before = std::mem::replace(self.slot(number), slot);
-        self.answers_bytes = self.answers_bytes + bytes - before.map_or(0, |before| before.answer_bytes);
+        let takes = |slot: &Option<Slot>| slot.as_ref().map_or((0, 0), |slot| (slot.answer_bytes, slot.kept));
+        let (bytes, kept) = takes(&slot);
+        let (before_bytes, before_kept) = takes(&std::mem::replace(self.slot(number), slot));
+        self.answers_bytes = self.answers_bytes + bytes - before_bytes;
+        self.kept = self.kept + kept - before_kept;
+    }
+
+    /// So many packets of what a command writes stay where they came, until it is answered.
+    pub(super) fn keep(&mut self, number: u16, kept: usize) {
+        let Some(slot) = self.own(number) else { return };
+        let before = std::mem::replace(&mut slot.kept, kept);
+        self.kept = self.kept + kept - before;
+    }
+
+    /// Packets of commands without answer that have stayed where they came.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
     }
 
     /// The answer to a command takes so much.
@@ -163,7 +187,7 @@ impl Session {
 
     /// A command has come whole.
     pub(super) fn ask(&mut self, number: u16, task_file: Option<TaskFile>) -> Asked {
-        let new = Slot { number, state: State::Executing { task_file, is_asked: true }, answer_bytes: 0 };
+        let new = Slot { number, state: State::Executing { task_file, is_asked: true }, answer_bytes: 0, kept: 0 };
         let Some(Slot { number: other, state, .. }) = self.slot(number) else {
             self.put(number, Some(new));
             return Asked::Execute;
@@ -203,6 +227,7 @@ impl Session {
             (false, is_sent) => slot.state = State::Answered { task_file, answer: answer.clone(), is_sent },
         }
         self.weigh(number, answer.data_bytes());
+        self.keep(number, 0);
         is_asked.then_some(task_file)
     }
 

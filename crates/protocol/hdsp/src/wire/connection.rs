@@ -10,9 +10,10 @@
 //! 6 refusal     server, with E: 8 bytes attempt, 0 or 16 bytes proof
 //! 7 release     either end, sealed
 //! 8 released    either end, sealed: the answer to it
+//! 9 elsewhere   server: 8 bytes attempt, 2 bytes shards, 2 bytes shard: the client's port, modulo the first, is to be the second
 //! ```
 //!
-//! 1, 2, 3, 5 and 6 are open. A session is a client id and a run; that of a higher epoch takes the place of those before.
+//! 1, 2, 3, 5, 6 and 9 are open. A session is a client id and a run; that of a higher epoch takes the place of those before.
 
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub const RELEASED: u8 = 8;
 
 /// A server waits so long for the proof after its challenge; no proof is accepted later.
 pub const PROOF_MAX: Duration = Duration::from_secs(5);
+
+const ELSEWHERE: u8 = 9;
 
 /// What all prologues begin with: no other protocol's handshake can be taken for one of HDSP.
 const PROLOGUE: &[u8] = b"sanwire hdsp 1";
@@ -107,6 +110,49 @@ pub enum Step<'a> {
         /// That the server has said so which has made the challenge.
         proof: Option<Proof>,
     },
+    /// All sessions of this client are with another shard of the server.
+    Elsewhere {
+        /// Which attempt is answered.
+        attempt: u64,
+        /// Where.
+        home: Home,
+    },
+}
+
+/// The shard of a server that has all sessions of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// How many shards there are, at least one.
+    pub shards: u16,
+    /// Which one it is: a smaller number.
+    pub shard: u16,
+}
+
+impl Home {
+    /// Where a client is at home in a server of so many shards.
+    #[must_use]
+    pub fn of(client: ClientId, shards: u32) -> Home {
+        let ClientId([a, b, c, d, ..]) = client;
+        // A server has far fewer shards.
+        let shards = u16::try_from(shards).unwrap_or(u16::MAX).max(1);
+        Home { shards, shard: (u32::from_be_bytes([a, b, c, d]) % u32::from(shards)) as u16 }
+    }
+
+    /// Whether a client's first packets go there from this port.
+    #[must_use]
+    pub fn has(self, client_port: u16) -> bool {
+        client_port % self.shards == self.shard
+    }
+
+    /// The port next to this one from which they do, but not 0; `None` where there is none.
+    #[must_use]
+    pub fn nearest(self, client_port: u16) -> Option<u16> {
+        let base = client_port - client_port % self.shards;
+        let above = base.checked_add(self.shard);
+        let candidates =
+            [above, base.checked_sub(self.shards - self.shard), above.and_then(|port| port.checked_add(self.shards))];
+        candidates.into_iter().flatten().find(|port| *port != 0 && self.has(*port))
+    }
 }
 
 impl Request<'_> {
@@ -156,6 +202,15 @@ impl<'a> Step<'a> {
                 let proof = optional(&mut reader)?;
                 reader.end().map(|()| Step::Refusal { attempt, proof }).map_err(Into::into)
             }
+            ELSEWHERE => {
+                let home = Home { shards: reader.u16()?, shard: reader.u16()? };
+                reader.end()?;
+                if home.shard >= home.shards {
+                    Err(Malformed::Field("shard"))
+                } else {
+                    Ok(Step::Elsewhere { attempt, home })
+                }
+            }
             _ => Err(Malformed::Field("Operation Code")),
         }
     }
@@ -193,6 +248,11 @@ impl<'a> Step<'a> {
             Step::Refusal { attempt, proof } => {
                 begin(REFUSAL, *attempt);
                 put_optional(&mut out, *proof);
+            }
+            Step::Elsewhere { attempt, home } => {
+                begin(ELSEWHERE, *attempt);
+                out.extend_from_slice(&home.shards.to_be_bytes());
+                out.extend_from_slice(&home.shard.to_be_bytes());
             }
         }
         out
@@ -244,6 +304,7 @@ mod tests {
             Step::Cookie { attempt: u64::MAX, cookie: [6; 16] },
             Step::Refusal { attempt: 0, proof: None },
             Step::Refusal { attempt: 1, proof: Some([7; 16]) },
+            Step::Elsewhere { attempt: 2, home: Home { shards: 300, shard: 299 } },
         ] {
             let bytes = step.write();
             assert_eq!(Step::read(&bytes), Ok(step));
@@ -266,9 +327,29 @@ mod tests {
         assert_ne!(plain.prologue(1), plain.prologue(2));
     }
 
+    #[test]
+    fn from_every_port_there_is_one_at_hand_that_leads_home() {
+        for shards in [1, 2, 3, 7, 64, 1000] {
+            for shard in [0, shards / 2, shards - 1] {
+                let home = Home { shards, shard };
+                for port in (0..=u16::MAX).step_by(97).chain([0, 1, u16::MAX]) {
+                    let near = home.nearest(port).unwrap();
+                    assert!(
+                        near != 0 && home.has(near) && near.abs_diff(port) <= 2 * shards,
+                        "{port} {home:?}: {near}"
+                    );
+                }
+            }
+        }
+        let told = [&[9][..], &7_u64.to_be_bytes(), &[0, 2, 0, 2]].concat();
+        assert_eq!(Step::read(&told), Err(Malformed::Field("shard")), "there is no such one");
+        let client = ClientId([0, 0, 0, 5, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]);
+        assert_eq!(Home::of(client, 3), Home { shards: 3, shard: 2 });
+    }
+
     proptest! {
         #[test]
-        fn what_is_read_is_written_again(bytes in proptest::collection::vec(any::<u8>(), 0..500), code in 1u8..9) {
+        fn what_is_read_is_written_again(bytes in proptest::collection::vec(any::<u8>(), 0..500), code in 1u8..10) {
             let bytes = [&[code][..], &bytes].concat();
             if let Ok(step) = Step::read(&bytes) {
                 let written = step.write();

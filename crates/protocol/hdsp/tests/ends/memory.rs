@@ -88,3 +88,35 @@ fn a_command_that_never_ends_does_not_keep_others_from_theirs() {
     world.wait(Duration::from_secs(12));
     assert_eq!(good(&world.other_events), 1);
 }
+
+/// All sessions share the pages that packets come into.
+#[test]
+fn who_has_much_under_way_keeps_no_more_than_a_share_of_what_packets_come_into() {
+    let mut world = connected();
+    (world.keeps, world.executes) = (true, false);
+    for lba in 0..64 {
+        world.client.order(write(DiskType::Sata, lba * 32, &[1; 16 << 10]), world.now).unwrap();
+    }
+    world.wait(Duration::from_secs(1));
+    let written = world.server.written();
+    assert_eq!((written.in_place, written.copied), (512 << 10, 512 << 10), "512 packets, of a mebibyte");
+    world.executes = true;
+    world.wait(Duration::from_secs(1));
+    world.client.order(write(DiskType::Sata, 0, &[1; 16 << 10]), world.now).unwrap();
+    world.wait(Duration::from_secs(1));
+    assert_eq!(world.server.written().in_place, (512 + 16) << 10, "what is answered keeps nothing");
+    // What is not whole counts, too.
+    world.executes = false;
+    world.loses = Box::new(|from, packet| {
+        let fields = Pdu::read(packet).map(|pdu| pdu.fields);
+        from == Sender::Client && matches!(fields, Ok(Fields::Ata(register)) if register.lba % 32 == 0)
+    });
+    for lba in 0..64 {
+        world.client.order(write(DiskType::Sata, lba * 32, &[1; 16 << 10]), world.now).unwrap();
+    }
+    world.wait(Duration::from_secs(1));
+    assert_eq!(world.server.written().in_place, (512 + 16) << 10);
+    world.loses = Box::new(|_, _| false);
+    world.wait(Duration::from_secs(5));
+    assert_eq!(world.server.written().in_place, (2 * 512 + 16) << 10);
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_core::LinkId;
 use sanwire_hdsp::wire::connection::Step;
 use sanwire_hdsp::wire::{Class, DiskType, ErrorCode, Header, Pcu};
 use sanwire_hdsp::{ClientEvent, Disk, Order, Outcome};
@@ -161,4 +162,49 @@ fn a_true_hint_brings_a_client_back_within_a_moment() {
     world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
     let events = world.wait(MOMENT);
     assert!(connections(&events) == 1 && is_forgotten(&events), "{events:?}");
+}
+
+#[test]
+fn a_link_that_takes_less_than_before_carries_the_session_on_by_smaller_packets() {
+    for is_of_server in [true, false] {
+        let mut world = connected();
+        world.loses = Box::new(|_, packet| packet.len() > 1024);
+        world.client.order(write(DiskType::Sata, 0, &[1; 8 * 512]), world.now).unwrap();
+        let ended =
+            |events: Vec<ClientEvent>| events.iter().filter(|event| matches!(event, ClientEvent::Ended { .. })).count();
+        assert_eq!(ended(world.wait(Duration::from_secs(2))), 0);
+        match is_of_server {
+            true => world.server.set_link(LinkId(0), 1024, world.now),
+            false => world.client.set_link(LinkId(0), 1024, world.now),
+        }
+        assert_eq!(ended(world.wait(Duration::from_secs(2))), 1, "of the server: {is_of_server}");
+        assert_eq!((world.opened.len(), world.closed.len()), (1, 0), "the session goes on");
+        // One that takes more, or as much, changes nothing.
+        world.server.set_link(LinkId(0), 9000, world.now);
+        world.client.set_link(LinkId(0), 1024, world.now);
+        assert_eq!((connections(&world.wait(MOMENT)), world.client.is_connected()), (0, true));
+    }
+}
+
+#[test]
+fn a_server_that_ends_under_load_answers_what_it_has_begun_and_begins_nothing_more() {
+    let mut world = connected();
+    world.executes = false;
+    world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+    world.wait(MOMENT);
+    world.server.admit_no_more();
+    for lba in 1..9 {
+        world.client.order(write(DiskType::Sata, lba, &[2; 512]), world.now).unwrap();
+        world.wait(Duration::from_millis(1));
+        world.server.release_idle(world.now);
+    }
+    assert!(world.client.is_connected(), "it waits for an answer that is to come");
+    assert_eq!(world.asked.len(), 1);
+    world.executes = true;
+    let events = world.wait(MOMENT);
+    assert_eq!(events.iter().filter(|event| matches!(event, ClientEvent::Ended { .. })).count(), 1);
+    world.server.release_idle(world.now);
+    let events = world.wait(Duration::from_millis(1));
+    assert!(events.iter().any(|event| matches!(event, ClientEvent::Disconnected)), "it hears so at once");
+    assert_eq!((world.asked.len(), world.server.connections().count()), (1, 0));
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use sanwire_ata::{DEVICE_LBA, TaskFile, command_code, error};
+use sanwire_ata::{DEVICE_LBA, Registers, TaskFile, command_code, error};
 use sanwire_hdsp::wire::DiskType;
-use sanwire_hdsp::{Answer, ClientEvent, Command, Outcome, Request};
+use sanwire_hdsp::{Answer, ClientEvent, Command, Order, Outcome, Request};
 
 use crate::sessions::{MOMENT, connected, cut};
 use crate::world::{Habits, World, client, order, path, read, write};
@@ -67,6 +67,51 @@ fn a_client_that_starts_anew_waits_for_what_it_gave_before() {
         assert_eq!(ended(&world.wait(MOMENT)), 1);
         assert_eq!(written(&world), [1, 2, 3]);
     }
+}
+
+#[test]
+fn what_a_killed_program_has_given_does_not_begin_when_its_successor_is_there() {
+    let mut world = connected();
+    world.executes = false;
+    // More than there is room for in answers, and a write that waits behind it.
+    for lba in 0..17 {
+        world.client.order(read(DiskType::Sata, lba, 128), world.now).unwrap();
+    }
+    world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+    world.wait(MOMENT);
+    assert_eq!((world.asked.len(), written(&world).len()), (16, 0));
+    // It says nothing, and the server has not missed it yet.
+    world.client = client(Habits::default(), 9, vec![path(0)], world.now);
+    world.client.order(write(DiskType::Sata, 0, &[2; 512]), world.now).unwrap();
+    while world.opened.len() < 2 {
+        world.wait(Duration::from_micros(10));
+    }
+    // There is room now: the answers have no data.
+    for (handle, request) in world.asked.clone() {
+        let Request::Ata { task_file, .. } = request else { panic!("a read") };
+        let registers = Registers::failure(&task_file, error::ABRT);
+        world.server.reply(handle, &Answer::Ata { registers, data: None }, false, world.now);
+    }
+    world.skip();
+    world.executes = true;
+    world.wait(Duration::from_secs(3));
+    assert_eq!(written(&world), [2]);
+}
+
+#[test]
+fn what_a_killed_program_has_had_held_begins_before_its_successor() {
+    let mut world = connected();
+    let held = Order { more: true, ..write(DiskType::Sata, 0, &[1; 512]) };
+    world.client.order(held, world.now).unwrap();
+    while world.sent.last().is_none_or(|packet| packet.len() < 512) {
+        world.wait(Duration::from_micros(10));
+    }
+    assert!(world.asked.is_empty(), "it is held");
+    world.client = client(Habits::default(), 9, vec![path(0)], world.now);
+    while world.opened.len() < 2 {
+        world.wait(Duration::from_micros(10));
+    }
+    assert_eq!(written(&world), [1]);
 }
 
 #[test]

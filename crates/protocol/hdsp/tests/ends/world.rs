@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_ata::{DEVICE_LBA, Registers, TaskFile, command_code};
-use sanwire_buffer::{Frame, Region, Slice, Slices};
+use sanwire_buffer::{Arrival, Frame, Region, Slice, Slices};
 use sanwire_core::{ClientId, Instant, LinkId, MacAddress, NexusId, Path, Peer, Protection};
 use sanwire_hdsp::wire::pcu::RawPcu;
 use sanwire_hdsp::wire::{Class, DiskType};
@@ -156,8 +156,22 @@ pub struct World {
     pub asked: Vec<(CommandHandle, Request)>,
     /// Whether it is executed.
     pub executes: bool,
+    /// What comes may stay where it came.
+    pub keeps: bool,
     done: usize,
     content: Vec<u8>,
+}
+
+/// Where the data of a packet begins in its page, and in itself.
+const DATA_AT_BYTES: usize = 512;
+const PDU_BYTES: usize = 28;
+
+/// A page with a packet, whose data is aligned as disks want it.
+fn page(packet: &[u8]) -> Slice {
+    let mut page = Region::new(4096).unwrap().frame(4096).unwrap();
+    let start = DATA_AT_BYTES - PDU_BYTES;
+    page[start..start + packet.len()].copy_from_slice(packet);
+    page.freeze()
 }
 
 impl World {
@@ -181,6 +195,7 @@ impl World {
             sent: Vec::new(),
             asked: Vec::new(),
             executes: true,
+            keeps: false,
             done: 0,
             content: vec![0; 1 << 20],
         }
@@ -240,7 +255,14 @@ impl World {
             let bytes = packet.to_vec();
             assert!(to == path(0) && bytes.len() <= 1500);
             if !(self.loses)(Sender::Client, &bytes) {
-                self.server.handle_input(path(1), &bytes, self.now);
+                match self.keeps {
+                    true => {
+                        let page = page(&bytes);
+                        let range = DATA_AT_BYTES - PDU_BYTES..DATA_AT_BYTES - PDU_BYTES + bytes.len();
+                        self.server.handle_arrival(path(1), Arrival::in_frame(&page, range), self.now);
+                    }
+                    false => self.server.handle_input(path(1), &bytes, self.now),
+                }
             }
             self.sent.push(bytes);
             is_any = true;

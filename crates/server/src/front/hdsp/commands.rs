@@ -2,9 +2,9 @@
 
 use sanwire_ata::{Answer as AtaAnswer, Ask, Command as AtaCommand, Execution, Step, TaskFile};
 use sanwire_buffer::Slices;
-use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_engine::task_aborted;
-use sanwire_hdsp::{Answer, CommandHandle, Request};
+use sanwire_hdsp::{Answer, CommandHandle, Disk, Request};
 use sanwire_scsi::{AdditionalSense, Cdb, Receipts, Reply, Sense, SenseKey, Status, Task};
 
 use super::disks::{Disks, SERVER_ADDRESS};
@@ -102,6 +102,28 @@ impl Hdsp {
         }
     }
 
+    /// A client begins another session with a disk: the program of those before may be gone, and what it gave must not come after what
+    /// this one gives. What waits to be asked again is not; a client that lives gives it again.
+    pub(super) fn follow(&mut self, client: ClientId, disk: &Disk, now: Instant) {
+        let newest = self.commands.last_key_value().map(|(number, _)| *number);
+        let is_former = |session: &&mut Session| (session.client, session.disk.volume) == (client, disk.volume);
+        self.sessions
+            .values_mut()
+            .filter(is_former)
+            .for_each(|session| session.followed = newest.max(session.followed));
+        let waiting: Vec<_> = self.later.keys().copied().filter(|(_, number)| self.is_followed(*number)).collect();
+        for (at, number) in waiting {
+            self.later.remove(&(at, number));
+            self.withdraw_command(number, now);
+        }
+    }
+
+    fn is_followed(&self, number: u64) -> bool {
+        let nexus = self.commands.get(&number).map(|running| running.nexus);
+        let session = nexus.and_then(|nexus| self.sessions.get(&nexus));
+        session.is_some_and(|session| session.followed.is_some_and(|newest| number <= newest))
+    }
+
     /// Asks units again that were busy.
     pub(super) fn ask_again(&mut self, now: Instant) {
         while let Some(entry) = self.later.first_entry()
@@ -115,6 +137,7 @@ impl Hdsp {
     fn go_on(&mut self, nexus: NexusId, number: u64, step: Step, now: Instant) {
         match step {
             Step::Ask(ask) => self.ask_for_ata(number, ask, now),
+            Step::Later(_) if self.is_followed(number) => self.withdraw_command(number, now),
             Step::Later(ask) => drop(self.later.insert((now + BUSY_WAIT, number), ask)),
             Step::Done(AtaAnswer { registers, data }) => {
                 let Some(Running { ata: Some(ata), .. }) = self.commands.remove(&number) else { return };

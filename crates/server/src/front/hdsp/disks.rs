@@ -83,11 +83,9 @@ impl Disks {
     pub(crate) fn serve(&self, volume: &VolumeConfig, units: &LogicalUnits) {
         let Some(unit) = units.get(volume.lun).filter(|_| self.is_used) else { return };
         let (name, mut chosen) = (&volume.spec.name, self.lock());
-        let Some(address) = self.address(volume, &mut chosen) else {
-            tracing::warn!(
-                "volume {name} is not served over HDSP: another volume has its disk address, or none is left"
-            );
-            return;
+        let address = match self.address(volume, &mut chosen) {
+            Ok(address) => address,
+            Err(why) => return tracing::warn!("volume {name} is not served over HDSP: {why}"),
         };
         let is_disk = volume.spec.device_type != DeviceType::Optical;
         let place = Place {
@@ -122,25 +120,39 @@ impl Disks {
         self.places.store(Arc::new(places));
     }
 
-    /// The address that the volume says, or the one that was chosen for it before, or a new one: its number, if that is free. `None`
-    /// where another volume has it, or there is none left.
-    fn address(&self, volume: &VolumeConfig, chosen: &mut BTreeMap<String, u8>) -> Option<u8> {
+    /// The address that the volume says, or the one that was chosen for it before, or a new one: its number, if that is free; at last one
+    /// that is kept for a volume that is not there.
+    fn address(&self, volume: &VolumeConfig, chosen: &mut BTreeMap<String, u8>) -> Result<u8, Unplaced> {
         let places = self.places.load();
         let is_free = |address: &u8| !places.contains_key(address);
         if let Some(said) = volume.spec.disk_address {
-            return Some(said).filter(is_free);
+            let taken = |other: &Place| {
+                let is_chosen = chosen.get(&*other.name) == Some(&said);
+                let how = if is_chosen { "was given that, because it says none" } else { "says so too" };
+                Unplaced::Taken { address: said, other: Arc::clone(&other.name), how }
+            };
+            return places.get(&said).map_or(Ok(said), |other| Err(taken(other)));
         }
         let name = volume.spec.name.to_string();
-        if let Some(kept) = chosen.get(&name).filter(|kept| is_free(kept)) {
-            return Some(*kept);
+        let before = chosen.get(&name).copied();
+        if let Some(kept) = before.filter(is_free) {
+            return Ok(kept);
         }
         let is_kept: BTreeSet<u8> = chosen.values().copied().collect();
         let own = u8::try_from(volume.lun.number()).ok().filter(|own| *own != SERVER_ADDRESS);
-        let candidates = own.into_iter().chain(0..SERVER_ADDRESS);
-        let address = candidates.into_iter().find(|address| is_free(address) && !is_kept.contains(address))?;
+        let candidates = || own.into_iter().chain(0..SERVER_ADDRESS).filter(is_free);
+        let address = candidates().find(|address| !is_kept.contains(address)).or_else(|| candidates().next());
+        let address = address.ok_or(Unplaced::Full)?;
+        if let Some((before, other)) = before.and_then(|before| Some((before, places.get(&before)?))) {
+            let other = &other.name;
+            tracing::warn!(
+                "volume {name} is another HDSP disk than before: volume {other} says that it is disk {before}"
+            );
+        }
+        chosen.retain(|_, kept| *kept != address);
         chosen.insert(name, address);
         self.keep(chosen);
-        Some(address)
+        Ok(address)
     }
 
     fn keep(&self, chosen: &BTreeMap<String, u8>) {
@@ -150,6 +162,24 @@ impl Disks {
             tracing::warn!("{path} cannot be written: {error}; HDSP disk addresses may be others after a restart");
         }
     }
+}
+
+/// Why a volume has no address.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+enum Unplaced {
+    /// Another one is there.
+    #[error(
+        "it says disk-address={address}, and volume {other} {how}: give one of the two another disk-address, and add it again"
+    )]
+    Taken {
+        address: u8,
+        other: Arc<str>,
+        /// How the other one came by it.
+        how: &'static str,
+    },
+    /// There is none left.
+    #[error("there are 255 disk addresses, and other volumes have them all: remove one of these, and add it again")]
+    Full,
 }
 
 /// Refuses two volumes at one address.
@@ -198,8 +228,31 @@ mod tests {
         assert_eq!(address(300, "far=ram:1M,block=4096", 4096), Some(2));
         assert_eq!(address(8, "late=ram:1M,disk-address=7", 512), None);
         assert!(disks.at(7).unwrap().takes_ata && !disks.at(2).unwrap().takes_ata);
+        let late = "late=ram:1M,disk-address=7".parse().unwrap();
+        let unplaced = |spec| {
+            let volume = VolumeConfig { lun: Lun::new(9).unwrap(), spec, origin: Default::default() };
+            disks.address(&volume, &mut disks.lock()).unwrap_err().to_string()
+        };
+        assert!(unplaced(late).contains("disk-address=7, and volume said says so too"));
+        let late = "late=ram:1M,disk-address=3".parse().unwrap();
+        assert!(unplaced(late).contains("volume numbered was given that, because it says none"));
         disks.renumber(Lun::new(4).unwrap(), Lun::new(40).unwrap());
         disks.remove(Lun::new(3).unwrap());
         assert_eq!((disks.at(7).unwrap().lun.number(), disks.at(3).is_none()), (40, true));
+    }
+
+    #[test]
+    fn addresses_of_volumes_that_are_gone_are_given_again_when_no_others_are_left() {
+        let disks = Disks { is_used: true, places: ArcSwap::default(), file: None, chosen: Mutex::default() };
+        let units = LogicalUnits::new();
+        for number in 0..255 {
+            let text = format!("v{number}=ram:1M");
+            assert_eq!(serve(&disks, &units, &volume(number, &text), 512), Some(number as u8));
+        }
+        assert_eq!(serve(&disks, &units, &volume(300, "full=ram:1M"), 512), None);
+        disks.remove(Lun::new(77).unwrap());
+        assert_eq!(serve(&disks, &units, &volume(301, "next=ram:1M"), 512), Some(77));
+        assert_eq!(disks.lock().len(), 255, "who had it before comes to another one");
+        assert_eq!(serve(&disks, &units, &volume(302, "v77=ram:1M"), 512), None);
     }
 }

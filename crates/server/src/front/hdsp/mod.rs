@@ -57,6 +57,8 @@ struct Session {
     memory: Region,
     /// What the client has set of an ATA disk.
     drive: Drive,
+    /// The newest command that was there when another session of the client with the disk began: those up to it are not given again.
+    followed: Option<u64>,
     receipts: Receipts<Instant>,
 }
 
@@ -74,6 +76,8 @@ pub(crate) struct Hdsp {
     /// What is asked again of units that were busy.
     later: BTreeMap<(Instant, u64), Ask>,
     events: VecDeque<FrontEvent>,
+    /// What links take now, of which the protocol has not heard yet.
+    links: Vec<(LinkId, u16)>,
     is_ending: bool,
 }
 
@@ -90,7 +94,10 @@ impl Hdsp {
                 };
                 let lun = place.map(|place| place.lun);
                 let (drive, receipts) = (Drive::default(), Receipts::default());
-                let session = Session { client, path, disk, volume, lun, protection, memory, drive, receipts };
+                self.follow(client, &disk, now);
+                let followed = None;
+                let session =
+                    Session { client, path, disk, volume, lun, protection, memory, drive, followed, receipts };
                 self.opened(nexus, run, session)
             }
             ServerEvent::SessionResumed { nexus, path, protection } => self.resumed(nexus, path, protection),
@@ -174,6 +181,9 @@ impl FrontEnd for Hdsp {
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<FrontEvent> {
+        for (link, packet_max_bytes) in std::mem::take(&mut self.links) {
+            self.server.set_link(link, packet_max_bytes, now);
+        }
         if self.is_ending {
             self.server.release_idle(now);
         }
@@ -296,7 +306,7 @@ impl DatagramEnd for Hdsp {
     fn set_addresses(&mut self, _addresses: &[LinkAddress], _now: Instant) {}
 
     fn set_packet_max(&mut self, link: LinkId, of_port: usize) {
-        self.server.set_link(link, packet_max_bytes(of_port));
+        self.links.push((link, packet_max_bytes(of_port)));
     }
 }
 

@@ -71,6 +71,7 @@ pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
             commands: BTreeMap::new(),
             later: BTreeMap::new(),
             events: VecDeque::new(),
+            links: Vec::new(),
             is_ending: false,
         })
     }))

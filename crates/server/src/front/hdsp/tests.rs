@@ -31,6 +31,9 @@ struct World {
     /// The data that came with the last command.
     data_out: Option<Slices>,
     closed: usize,
+    /// Whether the word of a busy unit comes at once.
+    hears_busy: bool,
+    unheard: Vec<CommandRef>,
 }
 
 fn lun(number: u16) -> Lun {
@@ -81,31 +84,45 @@ fn front() -> Hdsp {
         directory: Box::new(door),
         seed: [3; 32],
     });
-    let (sessions, commands, later, events) = Default::default();
-    Hdsp { front: 0, server, clients, levels, disks, sessions, commands, later, events, is_ending: false }
+    let (sessions, commands, later, events, links) = Default::default();
+    Hdsp { front: 0, server, clients, levels, disks, sessions, commands, later, events, links, is_ending: false }
+}
+
+/// A program of the client, told from others by its seed.
+fn client(disk_address: u8, disk_type: DiskType, seed: u8, now: Instant) -> Client {
+    let config = ClientConfig {
+        identity: Key::from_private(KEYS[0]).unwrap(),
+        psk: [9; 32],
+        server_name: String::new(),
+        server_key: None,
+        volume: String::new(),
+        disk_address,
+        disk_type,
+        protection: Protection::Checksum,
+        links: vec![LinkLimits { packet_max_bytes: 1500, window_packets: 64 }],
+        places: vec![path()],
+        group_packets: 8,
+        patience: Duration::from_secs(30),
+        seed: [seed; 32],
+    };
+    Client::new(config, now)
 }
 
 impl World {
     fn new(disk_address: u8, disk_type: DiskType) -> World {
-        let config = ClientConfig {
-            identity: Key::from_private(KEYS[0]).unwrap(),
-            psk: [9; 32],
-            server_name: String::new(),
-            server_key: None,
-            volume: String::new(),
-            disk_address,
-            disk_type,
-            protection: Protection::Checksum,
-            links: vec![LinkLimits { packet_max_bytes: 1500, window_packets: 64 }],
-            places: vec![path()],
-            group_packets: 8,
-            patience: Duration::from_secs(30),
-            seed: [4; 32],
-        };
         let now = Instant::ZERO + Duration::from_secs(1);
-        let (client, front) = (Client::new(config, now), front());
-        let mut world =
-            World { front, client, now, answers: Vec::new(), executed: Vec::new(), data_out: None, closed: 0 };
+        let (client, front) = (client(disk_address, disk_type, 4, now), front());
+        let mut world = World {
+            front,
+            client,
+            now,
+            answers: Vec::new(),
+            executed: Vec::new(),
+            data_out: None,
+            closed: 0,
+            hears_busy: true,
+            unheard: Vec::new(),
+        };
         let connected = world.wait(1_000);
         assert!(
             matches!(&connected[..], [ClientEvent::Connected(server)] if server.protection == Protection::Checksum)
@@ -126,6 +143,10 @@ impl World {
                     self.data_out = task.data_out;
                     self.executed.push(self.front.sessions[&command.nexus].protection);
                     let status = self.answers.pop().unwrap_or(Status::Good);
+                    if status == Status::Busy && !self.hears_busy {
+                        self.unheard.push(command);
+                        continue;
+                    }
                     self.front.reply(command, Some(Reply::bare(status)), self.now);
                 }
                 FrontEvent::NexusClosed { .. } => self.closed += 1,
@@ -137,6 +158,12 @@ impl World {
             self.client.handle_input(path(), &bytes(packet), self.now);
         }
         is_any
+    }
+
+    fn answer_unheard(&mut self) {
+        for command in std::mem::take(&mut self.unheard) {
+            self.front.reply(command, Some(Reply::bare(Status::Busy)), self.now);
+        }
     }
 
     fn wait(&mut self, millis: u64) -> Vec<ClientEvent> {
@@ -226,4 +253,28 @@ fn an_ata_command_that_waits_is_not_executed_when_its_volume_is_gone() {
     world.front.disks.remove(lun(0));
     world.wait(2_000);
     assert_eq!((world.executed.len(), world.closed), (1, 1), "it was asked once, and its session has ended");
+}
+
+/// The program is killed while the unit is busy: its flush is not given to the unit when another program of the client is there.
+#[test]
+fn what_a_killed_program_has_waiting_is_not_asked_again_beside_its_successor() {
+    for is_waiting in [true, false] {
+        let mut world = World::new(0, DiskType::Sata);
+        let flush = || Command::Ata(TaskFile::short(0xe7, 0, 0, [0; 3], DEVICE_LBA));
+        world.answers = vec![Status::Busy];
+        world.order(flush());
+        world.hears_busy = is_waiting;
+        while world.executed.is_empty() {
+            assert!(world.exchange());
+        }
+        world.client = client(0, DiskType::Sata, 5, world.now);
+        while world.front.sessions.len() < 2 {
+            assert!(world.exchange(), "nothing takes time here");
+        }
+        world.answer_unheard();
+        world.wait(2_000);
+        assert_eq!(world.executed.len(), 1, "waiting: {is_waiting}");
+        world.order(flush());
+        assert!(ended(&world.wait(100)) == 1 && world.executed.len() > 1);
+    }
 }

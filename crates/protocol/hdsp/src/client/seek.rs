@@ -3,12 +3,13 @@
 //! Anybody on the link can answer. So several challenges are answered, each by a proof that says nothing to who lacks the password;
 //! only a server that has it can seal that it accepts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::{Instant, Path};
 use sanwire_security::Cookie;
-use sanwire_security::handshake::{Initiator, MarkKey, Proof, RefusalKey, SecondStep};
+use sanwire_security::handshake::{Initiator, Mark, MarkKey, Proof, RefusalKey, SecondStep, Secrets};
 use sanwire_security::keys::{KeyError, Randomness};
 
 use super::types::ClientConfig;
@@ -25,14 +26,31 @@ const LIFETIME: Duration = Duration::from_secs(2);
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
-/// Challenges of one attempt that are answered.
+/// Servers of one attempt that may accept us.
 const CANDIDATES_MAX: usize = 4;
+
+/// Challenges of one attempt that are answered. None of them is forgotten, see [`Third`].
+const THIRDS_MAX: usize = 64;
 
 /// Challenges of one attempt that are looked at where the server's key is not known.
 const CHALLENGES_MAX: u32 = 16;
 
 /// Cookies of one attempt that are brought back.
 const COOKIES_MAX: u32 = 16;
+
+/// The answer to a challenge, and what that leads to. Whenever the challenge comes again in the same attempt, wherever from and whatever
+/// became of it, the same is said: another answer would be sealed with the same key and number.
+#[derive(Clone)]
+struct Third {
+    connection: u32,
+    mark: Mark,
+    second: Vec<u8>,
+    key: [u8; 32],
+    offer: ServerOffer,
+    secrets: Secrets,
+    refusal_key: Arc<RefusalKey>,
+    noise: Vec<u8>,
+}
 
 /// A server whose challenge was answered.
 pub(super) struct Candidate {
@@ -41,7 +59,7 @@ pub(super) struct Candidate {
     pub(super) key: [u8; 32],
     pub(super) offer: ServerOffer,
     pub(super) guard: Guard,
-    refusal_key: RefusalKey,
+    refusal_key: Arc<RefusalKey>,
     third: Vec<u8>,
     proof: Packet,
 }
@@ -68,6 +86,7 @@ pub(super) struct Seek {
     challenges: u32,
     cookies: u32,
     pub(super) candidates: Vec<Candidate>,
+    thirds: Vec<Third>,
 }
 
 fn header(client_port: u16, server_port: u16) -> Header {
@@ -109,6 +128,7 @@ impl Seek {
             challenges: 0,
             cookies: 0,
             candidates: Vec::new(),
+            thirds: Vec::new(),
         })
     }
 
@@ -158,42 +178,72 @@ impl Seek {
         if attempt != self.attempt || theirs.client_port != self.client_port {
             return None;
         }
-        let is_same =
-            |candidate: &&Candidate| candidate.path == path && candidate.header.server_port == theirs.server_port;
-        if let Some(candidate) = self.candidates.iter().find(is_same) {
+        let said = self.thirds.iter().find(|third| third.second == second.noise).cloned();
+        if said.as_ref().is_some_and(|third| (third.connection, third.mark) != (second.connection, second.mark)) {
+            return None;
+        }
+        let is_said = |candidate: &&Candidate| {
+            candidate.path == path && said.as_ref().is_some_and(|third| third.noise == candidate.third)
+        };
+        if let Some(candidate) = self.candidates.iter().find(is_said) {
             return Some((candidate.proof.clone(), IsNew::No));
         }
+        if self.candidates.len() == CANDIDATES_MAX {
+            return None;
+        }
+        let (third, is_new) = match said {
+            Some(third) => (third, IsNew::No),
+            None => (self.look((config, offer), second, random)?, IsNew::Yes),
+        };
+        let candidate = self.candidate(config, third, (path, theirs.server_port)).ok()?;
+        let proof = candidate.proof.clone();
+        self.candidates.push(candidate);
+        Some((proof, is_new))
+    }
+
+    /// Answers a challenge that has not come before, unless too many have.
+    fn look(
+        &mut self,
+        (config, offer): (&ClientConfig, &ClientOffer),
+        second: SecondStep<'_>,
+        random: &mut Randomness,
+    ) -> Option<Third> {
         let is_known = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
         let may_look = self.mark_key.is_none() && self.challenges < CHALLENGES_MAX || is_known;
-        if self.candidates.len() == CANDIDATES_MAX || !may_look {
+        if !may_look || self.thirds.len() == THIRDS_MAX {
             return None;
         }
         self.challenges += 1;
-        let candidate = self.answer((config, offer), (path, theirs.server_port), second, random).ok()?;
-        let proof = candidate.proof.clone();
-        self.candidates.push(candidate);
-        Some((proof, IsNew::Yes))
+        let third = self.answer((config, offer), second, random).ok()?;
+        self.thirds.push(third.clone());
+        Some(third)
+    }
+
+    fn candidate(&self, config: &ClientConfig, third: Third, at: (Path, u16)) -> Result<Candidate, KeyError> {
+        let Third { key, offer, secrets, refusal_key, noise: third, .. } = third;
+        let (path, header) = (at.0, header(self.client_port, at.1));
+        let step = Step::Proof { attempt: self.attempt, client: self.session.client, noise: &third };
+        let proof = loose(header, Class::Connection, &step.write());
+        let guard = Guard::new(secrets.of_client()?, config.protection, Recycler::new());
+        Ok(Candidate { path, header, key, offer, guard, refusal_key, third, proof })
     }
 
     fn answer(
         &self,
         (config, offer): (&ClientConfig, &ClientOffer),
-        (path, server_port): (Path, u16),
         second: SecondStep<'_>,
         random: &mut Randomness,
-    ) -> Result<Candidate, KeyError> {
+    ) -> Result<Third, KeyError> {
         let met = self.initiator.read(second)?;
         let theirs = ServerOffer::read(&met.payload).map_err(|_| KeyError)?;
         if config.server_key.is_some_and(|key| key != met.server) {
             return Err(KeyError);
         }
-        let (key, refusal_key) = (met.server, met.refusal_key());
-        let (third, secrets) = met.answer((&config.identity, &config.psk), &offer.write(), random)?;
-        let header = header(self.client_port, server_port);
-        let step = Step::Proof { attempt: self.attempt, client: self.session.client, noise: &third };
-        let proof = loose(header, Class::Connection, &step.write());
-        let guard = Guard::new(secrets.of_client()?, config.protection, Recycler::new());
-        Ok(Candidate { path, header, key, offer: theirs, guard, refusal_key, third, proof })
+        let (key, refusal_key) = (met.server, Arc::new(met.refusal_key()));
+        let (noise, secrets) = met.answer((&config.identity, &config.psk), &offer.write(), random)?;
+        let SecondStep { connection, mark, noise: second } = second;
+        let second = second.to_vec();
+        Ok(Third { connection, mark, second, key, offer: theirs, secrets, refusal_key, noise })
     }
 
     /// A server refuses. The reason, if it is one whose challenge was answered; it is no candidate any more.
@@ -225,3 +275,6 @@ impl Seek {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,6 @@ use std::io;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Packet, Slices};
-use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, LinkId, Lun, Path, Protection};
 use sanwire_hdsp::wire::{DiskType, ErrorCode};
 use sanwire_hdsp::{Client, ClientEvent, Command, CommandId, Order as WireOrder, Outcome, ServerInfo as WireServer};
@@ -21,13 +20,12 @@ use sanwire_scsi::Status;
 use self::ata::AtaDisk;
 pub use self::discover::{HdspFound, hdsp_servers};
 use self::standing::Standing;
-use self::terms::{config, deadline, no_answer, packet_max_bytes, refusal};
+use self::terms::{config, deadline, info, no_answer, packet_max_bytes, refusal};
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
 use crate::ports::Ports;
 use crate::url::HdspServer;
-use crate::volume::WireUnit;
 
 /// Packets taken from the ports before the driver looks at anything else.
 const RECEIVE_BUDGET: usize = 64;
@@ -115,18 +113,6 @@ impl Hdsp {
         })
     }
 
-    fn info(&self, server: &WireServer) -> ServerInfo {
-        ServerInfo {
-            name: server.name.clone(),
-            commands_max: COMMANDS_MAX,
-            transfer_max_bytes: server.transfer_max_bytes.min(TRANSFER_MAX_BYTES as u32),
-            transfer_limit_bytes: server.transfer_max_bytes,
-            unit: WireUnit::Packet(self.ports.end(server.path.link).packet_max_bytes),
-            public_key: Some(server.key),
-            rate_cap_bytes_per_second: None,
-        }
-    }
-
     fn take(&mut self, event: ClientEvent, now: Instant) {
         match event {
             ClientEvent::Connected(server) => self.connected(server, now),
@@ -175,7 +161,7 @@ impl Hdsp {
 
     fn tell_connected(&mut self) {
         if let Some(server) = &self.server {
-            let (server, resumed) = (self.info(server), self.standing.told());
+            let (server, resumed) = (info(server, &self.ports), self.standing.told());
             (self.patience_ends, self.ask_at) = (None, None);
             self.events.push_back(Event::Connected { server, resumed });
         }
@@ -385,7 +371,7 @@ impl Session for Hdsp {
     }
 
     fn server(&self) -> Option<ServerInfo> {
-        self.server.as_ref().map(|server| self.info(server))
+        self.server.as_ref().map(|server| info(server, &self.ports))
     }
 
     /// Those of the server as a whole tell nothing of how one of its volumes would be guarded.

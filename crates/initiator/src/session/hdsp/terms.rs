@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, LinkId, Path};
 use sanwire_hdsp::wire::{DiskType, ErrorCode};
-use sanwire_hdsp::{ClientConfig, LinkLimits};
+use sanwire_hdsp::{ClientConfig, LinkLimits, ServerInfo as WireServer};
 
-use super::SERVER_ADDRESS;
+use super::{COMMANDS_MAX, SERVER_ADDRESS};
 use crate::endpoint::ConnectError;
 use crate::options::{ClientOptions, no_randomness};
 use crate::ports::Ports;
 use crate::random;
-use crate::session::Failure;
+use crate::session::{Failure, ServerInfo};
 use crate::url::{HdspServer, Station};
+use crate::volume::WireUnit;
 
 /// N: packets of a group, to begin with.
 const GROUP_PACKETS: u16 = 32;
@@ -55,6 +57,19 @@ pub(super) fn config(
         patience: PATIENCE_OF_PROTOCOL,
         seed: random::bytes().map_err(no_randomness)?,
     })
+}
+
+/// What is told of the server.
+pub(super) fn info(server: &WireServer, ports: &Ports) -> ServerInfo {
+    ServerInfo {
+        name: server.name.clone(),
+        commands_max: COMMANDS_MAX,
+        transfer_max_bytes: server.transfer_max_bytes.min(TRANSFER_MAX_BYTES as u32),
+        transfer_limit_bytes: server.transfer_max_bytes,
+        unit: WireUnit::Packet(ports.end(server.path.link).packet_max_bytes),
+        public_key: Some(server.key),
+        rate_cap_bytes_per_second: None,
+    }
 }
 
 /// The largest packet that a link takes now; 0 where it is not there.

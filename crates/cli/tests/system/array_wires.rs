@@ -26,7 +26,7 @@ fn urls(world: &World) -> [String; 2] {
 /// Makes a mirror of both.
 fn mirror(world: &World) -> [String; 2] {
     let urls = urls(world);
-    run_ok(world.sanwire(&["array", "create", "data", "--mirror", &urls[0], &urls[1]]), TIMEOUT);
+    run_ok(world.sanwire(&["array", "create", "mixed", "--mirror", &urls[0], &urls[1]]), TIMEOUT);
     urls
 }
 
@@ -38,7 +38,7 @@ fn members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed() {
     let urls = mirror(&world);
     let refused = run(world.sanwire(&["array", "show", &format!("{},exclusive", urls[1])]), TIMEOUT);
     assert!(refused.stdout.contains("AoE has no persistent reservations"), "{refused:?}");
-    let volume = format!("d=array:data,member={},member={}", urls[0], urls[1]);
+    let volume = format!("d=array:mixed,member={},member={}", urls[0], urls[1]);
     let serve = world.sanwire(&["serve", "--wire", "hs-ip:127.0.0.1", "--allow", "any", "--volume", &volume]);
     let mut front = Process::spawn("front", serve, world.scratch.path("front.log"));
     wait_until("the copies are the same", TIMEOUT, || front.log().contains("has all again"));
@@ -87,8 +87,8 @@ fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
         assert!(front.wait(TIMEOUT).success(), "{}", front.log());
     };
     for (written, places) in [
-        ("d=array:data".to_owned(), ["hs+eth://lan0/box/one", "hs+eth://lan0/box/two"]),
-        (format!("d=array:data,discover={everybody}"), ["hdsp://lan0/box/one", "hdsp://lan0/box/two"]),
+        ("d=array:mixed".to_owned(), ["hs+eth://lan0/box/one", "hs+eth://lan0/box/two"]),
+        (format!("d=array:mixed,discover={everybody}"), ["hdsp://lan0/box/one", "hdsp://lan0/box/two"]),
     ] {
         let front = front(&written);
         wait_until("it serves", TIMEOUT, || front.log().contains("serves d"));
@@ -99,7 +99,7 @@ fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
         end(front);
     }
     // What was named is not found a second time by another wire.
-    let named = front(&format!("d=array:data,member={},discover={everybody}", urls(&world)[0]));
+    let named = front(&format!("d=array:mixed,member={},discover={everybody}", urls(&world)[0]));
     wait_until("it serves", TIMEOUT, || named.log().contains("serves d"));
     assert!(named.log().matches("was found at").count() == 1, "{}", named.log());
     end(named);

@@ -1,4 +1,5 @@
-//! Arrays over servers of different wires: members are killed one after the other, and nothing is lost.
+//! Arrays over servers of different wires: members are killed one after the other, and nothing is lost. Each test's has a name of its
+//! own, for a host uses an array once.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -74,11 +75,11 @@ fn a_mirror_over_two_wires_outlives_each_of_its_servers_in_turn() {
     let urls =
         [format!("hs+ip://127.0.0.1:{hs}/disk"), format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0")];
     let client = Client::new(&front, "client");
-    let made = ok(&client, &["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
-    assert!(made.contains("array data is made, of 22 MiB") || made.contains("22M"), "{made}");
-    let again = client.run(&["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
-    assert!(again.stderr.contains("is a member of the array data already"), "{again:?}");
-    let volume = format!("d=array:data,member={}", urls[0]);
+    let made = ok(&client, &["array", "create", "over-wires", "--mirror", &urls[0], &urls[1]]);
+    assert!(made.contains("array over-wires is made, of 22 MiB") || made.contains("22M"), "{made}");
+    let again = client.run(&["array", "create", "over-wires", "--mirror", &urls[0], &urls[1]]);
+    assert!(again.stderr.contains("is a member of the array over-wires already"), "{again:?}");
+    let volume = format!("d=array:over-wires,member={}", urls[0]);
     let wire = format!("hs-ip:127.0.0.1:{own}");
     let mut server = Server::start_on(&front, &[&wire], &[&volume], &[]);
     let url = format!("hs+ip://127.0.0.1:{own}/d");
@@ -95,7 +96,7 @@ fn a_mirror_over_two_wires_outlives_each_of_its_servers_in_turn() {
     wait_until("the second is back", TIMEOUT, || times(&server, "has all again") == 3);
     expect(&client, &front, &url, &content);
     assert!(server.stop().success(), "{}", server.log());
-    let scrubbed = ok(&client, &["array", "scrub", "data", &urls[1]]);
+    let scrubbed = ok(&client, &["array", "scrub", "over-wires", &urls[1]]);
     assert!(scrubbed.contains("are the same"), "{scrubbed}");
     for (server, scratch) in [(&mut one, &first), (&mut two, &second)] {
         assert!(server.stop().success(), "{}", server.log());
@@ -108,22 +109,22 @@ fn one_of_two_is_not_taken_for_the_array_unless_it_is_known_to_be_or_by_force() 
     let scratch = Scratch::new();
     let client = Client::new(&scratch, "client");
     let files = ["one.img", "two.img", "three.img"].map(|name| format!("file:{},size=8M", scratch.text(name)));
-    ok(&client, &["array", "create", "data", "--mirror", &files[0], &files[1]]);
-    ok(&client, &["array", "scrub", "data", &files[0], &files[1]]);
+    ok(&client, &["array", "create", "in-files", "--mirror", &files[0], &files[1]]);
+    ok(&client, &["array", "scrub", "in-files", &files[0], &files[1]]);
     let hidden = scratch.path("hidden.img");
     fs::rename(scratch.path("two.img"), &hidden).expect("it is hidden");
     let opened = |name: &str| format!("file:{}", scratch.text(name));
-    let refused = client.run(&["array", "scrub", "data", &opened("one.img")]);
+    let refused = client.run(&["array", "scrub", "in-files", &opened("one.img")]);
     assert!(refused.code == Some(1) && refused.stderr.contains("only 1 of 2 members"), "{refused:?}");
-    let forced = ok(&client, &["array", "force", "data", &opened("one.img")]);
+    let forced = ok(&client, &["array", "force", "in-files", &opened("one.img")]);
     assert!(forced.contains("out: lacks"), "{forced}");
     // What was forced goes on by itself, and the other one is older, or has another's place.
-    ok(&client, &["array", "replace", "data", "2", &files[2], "--member", &opened("one.img")]);
+    ok(&client, &["array", "replace", "in-files", "2", &files[2], "--member", &opened("one.img")]);
     let shown = ok(&client, &["array", "show", &opened("one.img"), &opened("three.img")]);
     assert!(!shown.contains("out") && shown.contains("2 copies"), "{shown}");
     fs::rename(&hidden, scratch.path("two.img")).expect("it is back");
     let scrubbed =
-        ok(&client, &["array", "scrub", "data", &opened("one.img"), &opened("two.img"), &opened("three.img")]);
+        ok(&client, &["array", "scrub", "in-files", &opened("one.img"), &opened("two.img"), &opened("three.img")]);
     assert!(scrubbed.contains("are the same") && !scrubbed.contains("two.img"), "{scrubbed}");
 }
 
@@ -137,18 +138,18 @@ fn what_is_no_array_is_said() {
         assert!(told.code != Some(0) && told.stderr.contains(said), "{arguments:?}: {told:?}");
     };
     let (one, small) = (file("one.img", "8M"), file("small.img", "1M"));
-    refused(&["array", "create", "data", &one], "--mirror, --stripe or --concat");
-    refused(&["array", "create", "data", "--mirror", &one, &small], "too small for a member");
+    refused(&["array", "create", "odd", &one], "--mirror, --stripe or --concat");
+    refused(&["array", "create", "odd", "--mirror", &one, &small], "too small for a member");
     refused(&["array", "create", "a/b", "--concat", &one], "no name of an array");
-    refused(&["array", "create", "data", "--mirror=2", &one], "cannot be 2 copies");
-    refused(&["array", "create", "data", "--stripe", "--chunk", "5K", &one], "5120 bytes are no chunk");
-    refused(&["array", "create", "data", "--concat", &one, &one], "");
+    refused(&["array", "create", "odd", "--mirror=2", &one], "cannot be 2 copies");
+    refused(&["array", "create", "odd", "--stripe", "--chunk", "5K", &one], "5120 bytes are no chunk");
+    refused(&["array", "create", "odd", "--concat", &one, &one], "");
     fs::write(scratch.path("full.img"), vec![7; 8 << 20]).expect("a file");
     refused(
-        &["array", "create", "data", "--concat", &format!("file:{}", scratch.text("full.img"))],
+        &["array", "create", "odd", "--concat", &format!("file:{}", scratch.text("full.img"))],
         "it holds something",
     );
-    refused(&["array", "scrub", "data", &one], "no member of an array called data was found");
+    refused(&["array", "scrub", "odd", &one], "no member of an array called odd was found");
     assert!(Path::new(&scratch.text("one.img")).exists());
 }
 
@@ -219,9 +220,9 @@ fn a_member_is_replaced_and_copies_are_compared_while_the_array_is_served() {
     let mut three = member(&third, &format!("hs-ip:127.0.0.1:{}", ports[2]));
     let urls = ports.map(|port| format!("hs+ip://127.0.0.1:{port}/disk"));
     let client = Client::new(&front, "client");
-    ok(&client, &["array", "create", "data", "--mirror", &urls[0], &urls[1]]);
+    ok(&client, &["array", "create", "scrubbed", "--mirror", &urls[0], &urls[1]]);
     let control = ["--control".to_owned(), front.text("c.sock")];
-    let volumes = [format!("d=array:data,member={}", urls[0]), "plain=ram:1M".to_owned()];
+    let volumes = [format!("d=array:scrubbed,member={}", urls[0]), "plain=ram:1M".to_owned()];
     let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
     let mut server = Server::start_on(&front, &[&format!("hs-ip:127.0.0.1:{own}")], &volumes, &control);
     let url = format!("hs+ip://127.0.0.1:{own}/d");
@@ -257,10 +258,10 @@ fn an_array_grows_with_its_last_member_and_by_others() {
     let client = Client::new(&scratch, "client");
     let new = |name: &str| format!("file:{},size=8M", scratch.text(name));
     let there = |name: &str| format!("file:{}", scratch.text(name));
-    ok(&client, &["array", "create", "data", "--concat", &new("one.img"), &new("two.img")]);
-    let refused = client.run(&["array", "grow", "data", &there("one.img"), &there("two.img")]);
+    ok(&client, &["array", "create", "grown", "--concat", &new("one.img"), &new("two.img")]);
+    let refused = client.run(&["array", "grow", "grown", &there("one.img"), &there("two.img")]);
     assert!(refused.stderr.contains("have no more room than it takes"), "{refused:?}");
-    let volume = format!("d=array:data,member={},member={}", there("one.img"), there("two.img"));
+    let volume = format!("d=array:grown,member={},member={}", there("one.img"), there("two.img"));
     let (wire, url) = (format!("hs-ip:127.0.0.1:{own}"), format!("hs+ip://127.0.0.1:{own}/d"));
     let (image, content) = (scratch.text("image.raw"), pattern(8, 12 << 20));
     fs::write(&image, &content).expect("an image");
@@ -270,7 +271,7 @@ fn an_array_grows_with_its_last_member_and_by_others() {
     let longer = fs::OpenOptions::new().write(true).open(scratch.path("two.img")).expect("the member");
     longer.set_len(12 << 20).expect("it is longer");
     let grown =
-        ok(&client, &["array", "grow", "data", &there("one.img"), &there("two.img"), "--add", &new("three.img")]);
+        ok(&client, &["array", "grow", "grown", &there("one.img"), &there("two.img"), "--add", &new("three.img")]);
     assert!(grown.contains("has 22 MiB now, 12 MiB before"), "{grown}");
     let mut server = Server::start_on(&scratch, &[&wire], &[&volume], &[]);
     expect_start(&client, &scratch, &url, &content);

@@ -257,7 +257,10 @@ impl Server {
     }
 
     /// Refuses to protect what also passes in the clear, over iSCSI.
-    fn check_out_of_the_clear(&self, spec: &VolumeSpec) -> Result<(), TargetNodeError> {
+    ///
+    /// # Errors
+    /// [`TargetNodeError`], with the target that has it.
+    pub(crate) fn check_out_of_the_clear(&self, spec: &VolumeSpec) -> Result<(), TargetNodeError> {
         if self.levels.wanted(spec) <= Protection::Checksum {
             return Ok(());
         }

@@ -27,6 +27,7 @@ impl Manager {
             .map_err(|source: ParseProtectionError| ManageError::Security { name: name.to_owned(), source })?;
         self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
         let spec = self.volume_with(name, |volume| volume)?.spec;
+        self.target.check_out_of_the_clear(&spec.clone().with_security(Some(wanted)))?;
         let now = spec.security.unwrap_or(self.protection);
         Ok(match now == wanted {
             true => Step::Done(Answer::Changed(Vec::new())),

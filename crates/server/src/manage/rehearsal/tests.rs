@@ -186,10 +186,17 @@ fn settings_media_states_and_sessions_are_told_and_not_done() {
         &["own=ram:1M", "a=pool:,size=1M", "r=ram:1M,removable", "c=none:,type=optical"],
     );
     let mut manager = start(&kept).unwrap();
+    // What passes in the clear, over iSCSI, is not guarded otherwise.
+    let own = Request::UnmapVolume { name: "own".into(), target: "iqn.2026-11.org.sanwire:own".into(), force: true };
+    ask(&mut manager, own).unwrap();
     let before = status(&mut manager);
     let client = "a1".repeat(16);
-    let secure =
-        |security: &str| Request::SetVolume { name: "own".into(), security: Some(security.into()), protected: None };
+    let secure_one = |name: &str, security: &str| Request::SetVolume {
+        name: name.into(),
+        security: Some(security.into()),
+        protected: None,
+    };
+    let secure = |security: &str| secure_one("own", security);
     let eject = |name: &str| Request::EjectVolume { name: name.into(), force: false };
     let load =
         |name: &str, store: Option<&str>| Request::LoadVolume { name: name.into(), store: store.map(str::to_owned) };
@@ -204,6 +211,7 @@ fn settings_media_states_and_sessions_are_told_and_not_done() {
     for (request, expected) in [
         (secure("aes-128-gcm"), Ok("volume own would be guarded by security aes-128-gcm, and is by none")),
         (secure("much"), Err("security-invalid")),
+        (secure_one("r", "aes-128-gcm"), Err("targets-invalid")),
         (protect("a", true), Ok("volume a would be protected: its content neither deleted nor rolled back")),
         (protect("none", true), Err("volume-unknown")),
         (eject("r"), Ok("the medium of r would be out")),

@@ -151,6 +151,7 @@ mod tests {
 
     #[test]
     fn it_is_a_ram_disk_of_32_mib_on_the_loopback_unless_said() {
+        crate::stores::register();
         let args = given(&[]);
         assert_eq!(args.volume().unwrap(), "disk0=ram:33554432");
         let served = args.serve().unwrap();

@@ -222,8 +222,7 @@ fn of_two_who_want_to_change_the_same_at_one_time_one_is_refused_and_nothing_is_
     let opening = work(manager.begin(on(revision, file("1M"))).unwrap());
     manager.execute(on(revision, add("b=ram:1M"))).unwrap();
     assert_eq!(go_on(&mut manager, opening).err().unwrap().code(), "revision-stale");
-    assert!(manager.find("c").is_none());
-    fs::remove_file(&image).unwrap();
+    assert!(manager.find("c").is_none() && !image.exists(), "what was made for it goes with it");
     manager.execute(file("2M")).expect("it is as if it had never been opened");
 
     let revision = target(&mut manager);

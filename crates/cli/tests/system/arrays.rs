@@ -311,7 +311,6 @@ fn a_host_whose_array_another_one_has_had_gets_no_member_back() {
         server.log().contains("says that another host has used the array since it was begun to be used here")
     });
     copy.kill();
-    assert!(times(&server, "is not this client's alone any more") >= 1, "{}", server.log());
     let _ = server.stop();
     let scrubbed = ok(&client, &["array", "scrub", "taken", &urls[0]]);
     assert!(scrubbed.contains("are the same"), "{scrubbed}");

@@ -163,7 +163,10 @@ impl Poller {
             waker.drain();
         }
         result?;
-        entries.ready(ports.len(), fds.len())
+        let ready = entries.ready(ports.len(), fds.len())?;
+        // Only here: who spins would pay for it at every look.
+        entries.woken_by(ports).for_each(Port::take_error);
+        Ok(ready)
     }
 
     /// Watches the ports, and does what `attempt` tries (receiving from the busiest streams), for up to `spin`, while that
@@ -263,6 +266,11 @@ impl<'a> Entries<'a> {
                 result => return result.map(drop),
             }
         }
+    }
+
+    /// The ports that are ready.
+    fn woken_by<'p>(&self, ports: &'p [Port]) -> impl Iterator<Item = &'p Port> {
+        ports.iter().zip(&*self.entries).filter(|(_, entry)| entry.revents != 0).map(|(port, _)| port)
     }
 
     fn ready(&self, ports: usize, fds: usize) -> io::Result<Ready> {

@@ -119,6 +119,13 @@ impl Port {
         each!(self, port => port.has_input())
     }
 
+    /// Who waited for this port was woken: takes an error that would end every later wait at once, where [`Port::as_fd`] does not tell it.
+    pub(crate) fn take_error(&self) {
+        if let Port::Packet(port) = self {
+            port.take_error();
+        }
+    }
+
     /// Whether packets arrive in memory that both the kernel and this process see.
     pub(crate) fn has_ring(&self) -> bool {
         matches!(self, Port::Packet(_))

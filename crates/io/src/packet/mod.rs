@@ -45,8 +45,6 @@ pub struct PacketPort {
     fill: Fill,
     messages: Messages,
     counters: PortCounters,
-    /// How often nothing had come.
-    empty: u32,
     /// `PACKET_STATISTICS` starts anew at each reading.
     kernel_drops: Cell<u64>,
 }
@@ -58,9 +56,6 @@ enum Source {
     /// The descriptor is readable when packets are there, or the socket for sending has an error to tell.
     Xdp(Box<xdp::Receiver>, OwnedFd),
 }
-
-/// A look for an error costs as much as the rest of a look for packets: who spins does it seldom.
-const EMPTY_BEFORE_LOOK: u32 = 16;
 
 #[derive(Debug)]
 struct Outgoing {
@@ -164,7 +159,6 @@ impl PacketPort {
             fill: Fill::default(),
             messages: Messages::new(BATCH_PACKETS, (1 + PACKET_BUFFERS) * BATCH_PACKETS),
             counters: PortCounters::default(),
-            empty: 0,
             kernel_drops: Cell::new(0),
         }
     }
@@ -261,13 +255,6 @@ impl PacketPort {
                 received
             }
         };
-        if received == 0 && matches!(self.source, Source::Xdp(..)) {
-            self.empty = self.empty.wrapping_add(1);
-            if self.empty.is_multiple_of(EMPTY_BEFORE_LOOK) {
-                // It may be an error that has woken us: of the socket for sending, which is not the one that is waited for.
-                let _ = sys::get_option_int(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR);
-            }
-        }
         self.counters.received += received as u64;
         Ok(received)
     }
@@ -278,6 +265,14 @@ impl PacketPort {
         match &self.source {
             Source::Ring(ring) => ring.has_input(),
             Source::Xdp(receiver, _) => receiver.has_input(),
+        }
+    }
+
+    /// Takes the error that may have woken who waits for this port: that of the socket for sending, which is not the descriptor that is
+    /// waited for.
+    pub(crate) fn take_error(&self) {
+        if let Source::Xdp(..) = self.source {
+            let _ = sys::get_option_int(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         }
     }
 

@@ -183,8 +183,8 @@ fn ports_are_opened_again_beside_the_former_ones() {
         !ready.is_timeout()
     };
     assert!(is_woken(&mut port, Duration::from_secs(10)), "it hears that its interface is gone");
-    let waits = (0..100).take_while(|_| is_woken(&mut port, Duration::from_millis(20))).count();
-    assert!(waits < 20, "the error wakes it until it is looked for, not again and again: {waits}");
+    let waits = (0..10).take_while(|_| is_woken(&mut port, Duration::from_millis(20))).count();
+    assert!(waits < 5, "the error wakes it once, not again and again");
     let peer = ["type", "veth", "peer", "name", "wire", "netns", a];
     assert!(ip(&[&["link", "add", "wire", "netns", b, "index", &index], &peer[..]].concat()));
     for name in [a, b] {

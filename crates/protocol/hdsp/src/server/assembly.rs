@@ -14,7 +14,7 @@ use crate::wire::pdu::{Fields, Register, SECTOR_BYTES};
 const SECTORS_MAX: u64 = 65_536;
 
 /// Data that is shorter is copied: it would keep much more memory than it has bytes.
-const KEPT_MIN_BYTES: usize = 1024;
+pub(super) const KEPT_MIN_BYTES: usize = 1024;
 
 /// Why a packet is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

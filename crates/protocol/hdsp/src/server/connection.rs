@@ -6,7 +6,7 @@ use sanwire_buffer::{Arrival, Region};
 use sanwire_core::{Alarm, Instant, NexusId, Path, SessionEnd};
 
 use super::Server;
-use super::assembly::{Assembly, Came, Refused, Whole, single};
+use super::assembly::{Assembly, Came, KEPT_MIN_BYTES, Refused, Whole, single};
 use super::session::Session;
 use super::types::ServerEvent;
 use crate::channel::{Channel, Heard, Rejected};
@@ -15,8 +15,9 @@ use crate::wire::offer::{Agreement, COMMANDS_MAX};
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Class, Header, Pdu};
 
-/// A page that a packet keeps has so much of its data at the least, on the average of what a session has room for.
-const KEPT_LEAST_BYTES: usize = 2048;
+/// Who shares the memory that packets come into with others may keep a page of it for each so many bytes that it has room for; who is
+/// alone, twice as many: enough for the smallest pieces that are kept at all.
+const KEPT_LEAST_BYTES: usize = 2 * KEPT_MIN_BYTES;
 
 /// A client's connection.
 pub(super) struct Connection {
@@ -75,6 +76,7 @@ impl Server {
         now: Instant,
     ) -> Result<Taken, Rejected> {
         let may_take = self.may_take(nexus, pdu.command, now);
+        let least_bytes = if self.sessions.len() == 1 { KEPT_MIN_BYTES } else { KEPT_LEAST_BYTES };
         let Some(session) = self.sessions.get_mut(&nexus) else { return Err(Rejected::Malformed) };
         session.is_heard = true;
         let Some(connection) = self.connections.get_mut(&port) else { return Err(Rejected::Malformed) };
@@ -82,7 +84,7 @@ impl Server {
             // It has not come: who ends begins nothing, and what is begun comes to its end.
             return Err(Rejected::NoMemory);
         }
-        if (connection.kept + session.kept()) * KEPT_LEAST_BYTES >= self.config.write_room_bytes as usize {
+        if (connection.kept + session.kept()) * least_bytes >= self.config.write_room_bytes as usize {
             // All share the memory that packets come into: who has many of its pages has the next ones copied.
             came.arrival = came.arrival.bytes().into();
         }

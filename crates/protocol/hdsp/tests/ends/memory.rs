@@ -89,22 +89,30 @@ fn a_command_that_never_ends_does_not_keep_others_from_theirs() {
     assert_eq!(good(&world.other_events), 1);
 }
 
-/// All sessions share the pages that packets come into.
+/// All sessions share the pages that packets come into; who is alone needs none of them for others.
 #[test]
 fn who_has_much_under_way_keeps_no_more_than_a_share_of_what_packets_come_into() {
     let mut world = connected();
-    (world.keeps, world.executes) = (true, false);
+    world.keeps = true;
+    world.client.order(write(DiskType::Sata, 0, &[1; 1 << 20]), world.now).unwrap();
+    world.wait(Duration::from_secs(1));
+    assert_eq!((world.server.written().in_place, world.server.written().copied), (1 << 20, 0), "it is alone");
+    world.other = Some(client(Habits::default(), 9, vec![path(1)], world.now));
+    world.wait(Duration::from_secs(1));
+    assert_eq!(world.server.sessions(), 2);
+    world.executes = false;
     for lba in 0..64 {
         world.client.order(write(DiskType::Sata, lba * 32, &[1; 16 << 10]), world.now).unwrap();
     }
     world.wait(Duration::from_secs(1));
     let written = world.server.written();
-    assert_eq!((written.in_place, written.copied), (512 << 10, 512 << 10), "512 packets, of a mebibyte");
+    let alone = 1 << 20;
+    assert_eq!((written.in_place, written.copied), (alone + (512 << 10), 512 << 10), "512 packets, of a mebibyte");
     world.executes = true;
     world.wait(Duration::from_secs(1));
     world.client.order(write(DiskType::Sata, 0, &[1; 16 << 10]), world.now).unwrap();
     world.wait(Duration::from_secs(1));
-    assert_eq!(world.server.written().in_place, (512 + 16) << 10, "what is answered keeps nothing");
+    assert_eq!(world.server.written().in_place, alone + ((512 + 16) << 10), "what is answered keeps nothing");
     // What is not whole counts, too.
     world.executes = false;
     world.loses = Box::new(|from, packet| {
@@ -115,8 +123,8 @@ fn who_has_much_under_way_keeps_no_more_than_a_share_of_what_packets_come_into()
         world.client.order(write(DiskType::Sata, lba * 32, &[1; 16 << 10]), world.now).unwrap();
     }
     world.wait(Duration::from_secs(1));
-    assert_eq!(world.server.written().in_place, (512 + 16) << 10);
+    assert_eq!(world.server.written().in_place, alone + ((512 + 16) << 10));
     world.loses = Box::new(|_, _| false);
     world.wait(Duration::from_secs(5));
-    assert_eq!(world.server.written().in_place, (2 * 512 + 16) << 10);
+    assert_eq!(world.server.written().in_place, alone + ((2 * 512 + 16) << 10));
 }

@@ -119,7 +119,7 @@ impl Dispatch<'_> {
             let ends_attention = !commands.ends_no_attention(&task.cdb);
             self.check_resets(ends_attention)?;
             self.begun.unit.reservations.check(&task.cdb, commands, self.begun.nexus)?;
-            self.check_attention(ends_attention)?;
+            self.check_attention(ends_attention, task.receipts)?;
             self.check_access_state(task)?;
         } else if task.piece.is_some_and(|piece| piece.medium != self.begun.unit.medium()) {
             return Err(if task.data_out.is_some() { REPLACED } else { MEDIUM_CHANGED }.into());
@@ -150,8 +150,11 @@ impl Dispatch<'_> {
     }
 
     /// SPC-5 table 52 (and SAM-5 5.14.3): all but a few commands end with a pending unit attention.
-    fn check_attention(&self, ends_attention: bool) -> Result<(), Sense> {
-        if ends_attention { self.begun.unit.nexuses.take(self.begun.nexus).map_or(Ok(()), Err) } else { Ok(()) }
+    fn check_attention(&self, ends_attention: bool, receipts: u64) -> Result<(), Sense> {
+        let told = ends_attention.then(|| self.begun.unit.nexuses.tell(self.begun.nexus, receipts)).flatten();
+        let Some((sense, receipt)) = told else { return Ok(()) };
+        self.receipt.set(receipt);
+        Err(sense)
     }
 
     /// SAM-5 5.3.3: that the unit was reset is told before a reservation conflict, other attentions are told after it.

@@ -1,14 +1,18 @@
 //! What each I_T nexus must still be told (SAM-5 5.14, unit attention conditions), and what it asked for.
 
+mod telling;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
 
-use crate::generation::{Generation, LastRaised};
 use sanwire_scsi::mode::threshold_at;
-use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
+use sanwire_scsi::{AdditionalSense, Receipt, Sense, SenseKey};
+
+use self::telling::Telling;
+use crate::generation::{Generation, LastRaised};
 
 /// A unit attention condition; the first of the list is reported first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,6 +52,10 @@ impl UnitAttention {
         UnitAttention::SecondThreshold,
         UnitAttention::InquiryChanged,
     ];
+
+    /// Somebody else has the unit now, perhaps for a while that is over: a nexus may have given any number of commands before it hears
+    /// that, and none of them must change what the other has written. So all of them are told.
+    const UNTIL_HEARD: u32 = UnitAttention::ReservationsPreempted.bit() | UnitAttention::RegistrationsPreempted.bit();
 
     /// Those that a RESERVATION CONFLICT does not hide (SAM-5 5.3.3).
     const RESETS: u32 = UnitAttention::PowerOn.bit() | UnitAttention::Reset.bit();
@@ -122,6 +130,8 @@ pub(crate) struct Nexuses {
 #[derive(Debug)]
 struct Table {
     by_id: BTreeMap<NexusId, Nexus>,
+    /// What some nexuses were told, and may not have heard yet.
+    tellings: BTreeMap<(NexusId, UnitAttention), Telling>,
     /// What was last established for all, for nexuses that are not known yet.
     raised: Vec<(UnitAttention, LastRaised)>,
     /// When the removal of the medium was last allowed for all, whatever nexuses had asked.
@@ -136,8 +146,8 @@ const PLACES: usize = 64;
 
 impl Default for Table {
     fn default() -> Self {
-        let (by_id, raised, allowed) = (BTreeMap::new(), Vec::new(), Generation::default());
-        Table { by_id, raised, allowed, waiting: [0; PLACES] }
+        let (raised, allowed) = (Vec::new(), Generation::default());
+        Table { by_id: BTreeMap::new(), tellings: BTreeMap::new(), raised, allowed, waiting: [0; PLACES] }
     }
 }
 
@@ -149,6 +159,12 @@ impl Table {
             self.raised.len() - 1
         });
         &mut self.raised[at].1
+    }
+
+    /// The first of these that the nexus must be told of.
+    fn next(&self, nexus: NexusId, bits: u32) -> Option<UnitAttention> {
+        let pending = self.by_id.get(&nexus)?.pending & bits;
+        UnitAttention::ALL.into_iter().find(|attention| pending & attention.bit() != 0)
     }
 
     /// What a nexus must be told that was there since then, and is not known yet.
@@ -188,6 +204,7 @@ impl Nexuses {
 
     pub(crate) fn forget(&self, nexus: NexusId) {
         let mut table = self.lock();
+        table.tellings.retain(|(told, _), _| *told != nexus);
         if let Some(state) = table.by_id.remove(&nexus) {
             self.note(&mut table, nexus, state.must_be_told(), false);
         }
@@ -196,6 +213,7 @@ impl Nexuses {
     /// Queues the condition for every nexus but `except`, also for those that are not known yet.
     pub(crate) fn raise(&self, attention: UnitAttention, except: Option<NexusId>) {
         let mut table = self.lock();
+        table.tellings.retain(|(nexus, told), _| *told != attention || Some(*nexus) == except);
         table.last_raised(attention).note(except);
         let Table { by_id, waiting, .. } = &mut *table;
         for (nexus, state) in by_id.iter_mut().filter(|(nexus, _)| Some(**nexus) != except) {
@@ -209,12 +227,36 @@ impl Nexuses {
     /// Queues the condition for these nexuses.
     pub(crate) fn raise_for(&self, attention: UnitAttention, nexuses: impl Iterator<Item = NexusId>) {
         let mut table = self.lock();
-        nexuses.for_each(|nexus| self.change(&mut table, nexus, |state| state.pending |= attention.bit()));
+        for nexus in nexuses {
+            table.tellings.remove(&(nexus, attention));
+            self.change(&mut table, nexus, |state| state.pending |= attention.bit());
+        }
     }
 
     pub(crate) fn clear(&self, attention: UnitAttention, nexus: NexusId) {
         if self.may_be_pending(nexus) {
-            self.change(&mut self.lock(), nexus, |state| state.pending &= !attention.bit());
+            self.told(&mut self.lock(), nexus, attention);
+        }
+    }
+
+    /// What a command is told instead of being executed, which its nexus gave when it had the answers up to this receipt. Where it must
+    /// be known that it has heard it, with the receipt of this answer.
+    pub(crate) fn tell(&self, nexus: NexusId, receipts: u64) -> Option<(Sense, Option<Receipt>)> {
+        if !self.may_be_pending(nexus) {
+            return None;
+        }
+        let mut table = self.lock();
+        loop {
+            let next = table.next(nexus, u32::MAX)?;
+            if next.bit() & UnitAttention::UNTIL_HEARD == 0 {
+                self.told(&mut table, nexus, next);
+                return Some((next.sense(), None));
+            }
+            let telling = table.tellings.entry((nexus, next)).or_default();
+            if !telling.is_heard(receipts) {
+                return Some((next.sense(), Some(telling.tell())));
+            }
+            self.told(&mut table, nexus, next);
         }
     }
 
@@ -248,10 +290,15 @@ impl Nexuses {
             return None;
         }
         let mut table = self.lock();
-        let pending = table.by_id.get(&nexus)?.pending & bits;
-        let next = UnitAttention::ALL.into_iter().find(|attention| pending & attention.bit() != 0)?;
-        self.change(&mut table, nexus, |state| state.pending &= !next.bit());
+        let next = table.next(nexus, bits)?;
+        self.told(&mut table, nexus, next);
         Some(next.sense())
+    }
+
+    /// The nexus need not be told of that any more.
+    fn told(&self, table: &mut Table, nexus: NexusId, attention: UnitAttention) {
+        table.tellings.remove(&(nexus, attention));
+        self.change(table, nexus, |state| state.pending &= !attention.bit());
     }
 
     pub(crate) fn set_prevent(&self, nexus: NexusId, prevents_removal: bool) {
@@ -325,70 +372,4 @@ fn place(nexus: NexusId) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A nexus that comes now.
-    fn met(is_unseen: bool) -> Met {
-        Met { since: Generation::next(), is_unseen, locked: None }
-    }
-
-    #[test]
-    fn each_nexus_is_told_once_in_order_of_weight() {
-        let nexuses = Nexuses::default();
-        let (one, other) = (NexusId(1), NexusId(65));
-        nexuses.establish(one, met(false));
-        nexuses.establish(other, met(false));
-        nexuses.raise(UnitAttention::ModeChanged, Some(other));
-        let told = |nexus| nexuses.take(nexus).map(|sense| sense.additional);
-        assert_eq!(told(one), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED));
-        assert_eq!(told(one), Some(AdditionalSense::MODE_PARAMETERS_CHANGED));
-        assert_eq!(told(one), None);
-        assert_eq!(told(other), Some(AdditionalSense::POWER_ON_OR_RESET_OCCURRED), "shares a bit with the first");
-        assert_eq!(told(other), None);
-        assert_eq!(nexuses.pending.load(Ordering::Acquire), 0);
-        nexuses.raise(UnitAttention::LunsChanged, None);
-        nexuses.clear(UnitAttention::LunsChanged, one);
-        nexuses.forget(other);
-        assert_eq!((told(one), told(other)), (None, None));
-        assert_eq!(nexuses.pending.load(Ordering::Acquire), 0);
-    }
-
-    /// Thousands of sessions that each hear of a reset must not each look at all others.
-    #[test]
-    fn what_is_shown_to_commands_is_what_the_table_says_whatever_changes() {
-        let nexuses = Nexuses::default();
-        let mut seed = 1u64;
-        let mut draw = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
-        for turn in 0..20_000 {
-            let (nexus, attention) = (NexusId(draw(150)), UnitAttention::ALL[draw(13) as usize]);
-            match draw(9) {
-                0 => nexuses.establish(nexus, met(draw(2) == 0)),
-                1 => nexuses.forget(nexus),
-                2 => nexuses.see(nexus),
-                3 if draw(20) == 0 => nexuses.raise(attention, Some(nexus)),
-                4 => nexuses.raise_for(attention, [nexus, NexusId(draw(150))].into_iter()),
-                5 => nexuses.clear(attention, nexus),
-                6 => drop(nexuses.take_reset(nexus)),
-                _ => drop(nexuses.take(nexus)),
-            }
-            let table = nexuses.lock();
-            let told = table.by_id.iter().filter(|(_, state)| state.must_be_told());
-            let pending = told.fold(0u64, |all, (nexus, _)| all | 1 << place(*nexus));
-            assert_eq!(nexuses.pending.load(Ordering::Acquire), pending, "turn {turn}");
-        }
-    }
-
-    #[test]
-    fn removal_is_prevented_while_one_nexus_asks() {
-        let nexuses = Nexuses::default();
-        nexuses.establish(NexusId(1), met(false));
-        nexuses.set_prevent(NexusId(1), true);
-        assert!(nexuses.is_removal_prevented());
-        nexuses.forget(NexusId(1));
-        assert!(!nexuses.is_removal_prevented());
-    }
-}
+mod tests;

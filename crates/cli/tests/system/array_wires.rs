@@ -82,17 +82,6 @@ fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
         let _ = fs::remove_file(&log);
         Process::spawn("front", serve, log)
     };
-    // Where a host has much else to do, an answer may come too late for one search: the server is started again then.
-    let serving = |volume: &str| {
-        let mut server = front(volume);
-        wait_until("it serves", TIMEOUT, || {
-            if !server.is_alive() {
-                server = front(volume);
-            }
-            server.log().contains("serves d")
-        });
-        server
-    };
     let end = |mut front: Process| {
         front.signal(rustix::process::Signal::TERM);
         assert!(front.wait(TIMEOUT).success(), "{}", front.log());
@@ -101,7 +90,8 @@ fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
         ("d=array:mixed".to_owned(), ["hs+eth://lan0/box/one", "hs+eth://lan0/box/two"]),
         (format!("d=array:mixed,discover={everybody}"), ["hdsp://lan0/box/one", "hdsp://lan0/box/two"]),
     ] {
-        let front = serving(&written);
+        let front = front(&written);
+        wait_until("it serves", TIMEOUT, || front.log().contains("serves d"));
         for (number, place) in (1..).zip(places) {
             let said = format!("member {number} was found at {place}");
             assert!(front.log().contains(&said), "{said}: {}", front.log());
@@ -109,7 +99,8 @@ fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
         end(front);
     }
     // What was named is not found a second time by another wire.
-    let named = serving(&format!("d=array:mixed,member={},discover={everybody}", urls(&world)[0]));
+    let named = front(&format!("d=array:mixed,member={},discover={everybody}", urls(&world)[0]));
+    wait_until("it serves", TIMEOUT, || named.log().contains("serves d"));
     assert!(named.log().matches("was found at").count() == 1, "{}", named.log());
     end(named);
     let unknown = run(world.sanwire(&["attach", "array:other", "--no-device"]), TIMEOUT);

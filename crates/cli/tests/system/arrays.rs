@@ -283,7 +283,6 @@ fn an_array_grows_with_its_last_member_and_by_others() {
 }
 
 #[test]
-#[ignore = "fails at times: a session that goes on within its server's memory may still write once (docs/arrays.md)"]
 fn a_host_whose_array_another_one_has_had_gets_no_member_back() {
     let (first, second, front, other) = (Scratch::new(), Scratch::new(), Scratch::new(), Scratch::new());
     let (ports, own, theirs) = ([port(), port()], port(), port());
@@ -312,6 +311,7 @@ fn a_host_whose_array_another_one_has_had_gets_no_member_back() {
         server.log().contains("says that another host has used the array since it was begun to be used here")
     });
     copy.kill();
+    assert!(times(&server, "is not this client's alone any more") >= 1, "{}", server.log());
     let _ = server.stop();
     let scrubbed = ok(&client, &["array", "scrub", "taken", &urls[0]]);
     assert!(scrubbed.contains("are the same"), "{scrubbed}");

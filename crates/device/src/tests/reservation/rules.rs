@@ -1,8 +1,8 @@
 use super::*;
 use crate::testing::{lun, ports, task};
 use crate::{NexusPorts, Progress};
-use sanwire_scsi::Extent;
 use sanwire_scsi::vpd::TargetPort;
+use sanwire_scsi::{Extent, Task};
 use sanwire_store::Outcome;
 use std::sync::Arc;
 
@@ -51,6 +51,30 @@ fn a_registration_outlives_its_nexus() {
     told(&world, TWO);
     assert_eq!(world.run(TWO, read, &[]).status, Status::ReservationConflict, "a reset changes nothing");
     assert_eq!(out(&world, again, RELEASE, 3, (7, 0)), Status::Good);
+}
+
+/// The other one has written, and is gone, when they come: no reservation is in their way.
+#[test]
+fn nothing_is_written_that_was_given_before_a_preemption_was_heard_of() {
+    for action in [PREEMPT, PREEMPT_AND_ABORT, CLEAR] {
+        let world = world();
+        [ONE, TWO].iter().for_each(|&nexus| register(&world, nexus, nexus.0));
+        assert_eq!(out(&world, ONE, RESERVE, 7, (1, 0)), Status::Good);
+        assert_eq!(out(&world, TWO, action, 7, (2, 1)), Status::Good);
+        if action != CLEAR {
+            assert_eq!(out(&world, TWO, RELEASE, 7, (2, 0)), Status::Good);
+            assert_eq!(out(&world, TWO, REGISTER, 0, (2, 0)), Status::Good);
+        }
+        let had = world.receipts.lock().unwrap().issued();
+        let write = || Task { receipts: had, ..task(build::write_16(Extent { lba: 0, blocks: 1 }, false), &[9; 512]) };
+        world.store.take_log();
+        for _ in 0..100 {
+            assert_eq!(world.run_task(ONE, write()).status, Status::CheckCondition);
+        }
+        assert_eq!(world.store.take_log(), []);
+        assert_eq!(told(&world, ONE), None, "it has heard that");
+        assert_eq!(world.run_task(ONE, write()).status, Status::Good);
+    }
 }
 
 #[test]

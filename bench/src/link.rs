@@ -28,7 +28,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Makes both namespaces and the link between them, segmentation offloads off.
+    /// Makes both namespaces and the link between them, without offloads.
     ///
     /// # Errors
     /// When `ip` or `ethtool` refuses: not root, no network namespaces in this kernel.
@@ -63,7 +63,8 @@ impl Link {
     fn set_up(&self, end: End, interface: &str, mtu_bytes: u32) -> Result<()> {
         let namespace = self.namespace(end);
         call("ip", &["-n", namespace, "link", "set", interface, "mtu", &mtu_bytes.to_string(), "up"])?;
-        let offloads = ["-K", interface, "tso", "off", "gso", "off", "gro", "off"];
+        // AF_XDP wants VLAN tags left in the packets.
+        let offloads = ["-K", interface, "tso", "off", "gso", "off", "gro", "off", "rxvlan", "off"];
         call("ip", &[&["netns", "exec", namespace, "ethtool"][..], &offloads].concat()).map(drop)
     }
 

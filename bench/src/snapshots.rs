@@ -21,8 +21,9 @@ use crate::servers::{Files, check_interrupted, fill};
 const BLOCK_BYTES: u64 = 512;
 /// The volume of which snapshots are taken. Its blocks are allocated; few of them are written, so that this takes no disk of that size.
 const BIG_BYTES: u64 = 1 << 40;
-/// Blocks of it that were written, each of which makes two more extents of the file.
-const WRITTEN: usize = 5000;
+/// Blocks of it that are written, before and while snapshots are taken. Each makes two more extents of the file, and the kernel shares a
+/// file extent by extent: what that takes is measured beside the snapshots.
+const WRITTEN: usize = 2000;
 const SNAPSHOTS: usize = 9;
 /// The volumes that are read, and what of one is written between two snapshots of it.
 const READ_VOLUME_BYTES: u64 = 256 << 20;
@@ -33,10 +34,13 @@ const READ_BYTES: u32 = 64 << 10;
 const WRITE_BYTES: usize = 4096;
 const WINDOWS: usize = 8;
 const WINDOW: Duration = Duration::from_millis(1000);
-/// LUNs.
+/// LUNs. The one that is busy is written here and there, 4 KiB at a time, while snapshots of it are taken.
 const BIG: u16 = 0;
 const PLAIN: u16 = 1;
 const LAYERED: u16 = 2;
+const BUSY: u16 = 3;
+/// Of the places that are written in the big volume.
+const SEED: u64 = 7;
 
 /// The targets.
 const SNAPSHOT_MS: f64 = 100.0;
@@ -55,8 +59,8 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
         fs::create_dir(directory)?;
     }
     make_big(&format!("{}/big.img", directories[0]))?;
-    for (directory, name) in directories[1..].iter().zip(["plain", "layered"]) {
-        fill(&format!("{directory}/{name}.img"), READ_VOLUME_BYTES)?;
+    for (directory, name) in [(1, "plain"), (2, "layered"), (2, "busy")] {
+        fill(&format!("{}/{name}.img", directories[directory]), READ_VOLUME_BYTES)?;
     }
     let server = ScaleServer::start_with(&settings.programs[0], files, "snapshots", |head| {
         let mut text = head.to_owned();
@@ -64,16 +68,22 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
             let way = if *name == "layers" { "layers" } else { "auto" };
             write!(text, "[[pool]]\nname = \"{name}\"\ndirectory = \"{directory}\"\nsnapshots = \"{way}\"\n")?;
         }
-        for (name, pool) in [("big", "shared"), ("plain", "plain"), ("layered", "layers")] {
+        for (name, pool) in [("big", "shared"), ("plain", "plain"), ("layered", "layers"), ("busy", "layers")] {
             write!(text, "[[volume]]\nname = \"{name}\"\nstore = \"pool:{pool}\"\n")?;
         }
-        write!(text, "[[target]]\nname = \"{TARGET}\"\nlun = {{ 0 = \"big\", 1 = \"plain\", 2 = \"layered\" }}\n")?;
+        write!(
+            text,
+            "[[target]]\nname = \"{TARGET}\"\nlun = {{ 0 = \"big\", 1 = \"plain\", 2 = \"layered\", 3 = \"busy\" }}\n"
+        )?;
         Ok(text)
     })?;
     let mut found = Found::default();
-    take(&server, "big", BIG, "by reflink, 1 TiB", Some(SNAPSHOT_MS), &mut found)?;
+    let taken = take(&server, "big", BIG, "by reflink, 1 TiB", Some(SNAPSHOT_MS), &mut found)?;
+    let bare = share(&format!("{}/big.img", directories[0]))?;
+    found.add("sharing that file, without Sanwire", ms(bare), "ms", None);
+    found.add("a snapshot by reflink, part of sharing the file", taken.as_secs_f64() / bare.as_secs_f64(), "", None);
     check_interrupted(&settings.interrupted)?;
-    take(&server, "layered", LAYERED, "by layers", None, &mut found)?;
+    take(&server, "busy", BUSY, "by layers", None, &mut found)?;
     check_interrupted(&settings.interrupted)?;
     read(&server, &mut found)?;
     drop(server);
@@ -105,21 +115,53 @@ impl Drop for SparseDisk {
 /// The content of the big volume.
 fn make_big(path: &str) -> Result<()> {
     call("fallocate", &["--length", &BIG_BYTES.to_string(), path])?;
-    let (file, mut random) = (File::options().write(true).open(path)?, Random::new(7));
-    for _ in 0..WRITTEN {
-        let block = random.below(BIG_BYTES / WRITE_BYTES as u64);
-        file.write_all_at(&[1; WRITE_BYTES], block * WRITE_BYTES as u64)?;
+    let file = File::options().write(true).open(path)?;
+    for place in places_of_big() {
+        file.write_all_at(&[1; WRITE_BYTES], place)?;
     }
     Ok(file.sync_all()?)
 }
 
-/// Takes snapshots of a volume that is written meanwhile, here and there, one block at a time.
-fn take(server: &ScaleServer, volume: &str, lun: u16, how: &str, bound: Option<f64>, found: &mut Found) -> Result<()> {
-    let size = if lun == BIG { BIG_BYTES } else { READ_VOLUME_BYTES };
+/// Where it is written.
+fn places_of_big() -> Vec<u64> {
+    let mut random = Random::new(SEED);
+    (0..WRITTEN).map(|_| random.below(BIG_BYTES / WRITE_BYTES as u64) * WRITE_BYTES as u64).collect()
+}
+
+/// How long the kernel takes to make a file that shares all blocks of this one, and to make that stable: the middle of several.
+fn share(path: &str) -> Result<Duration> {
+    let of = File::open(path)?;
+    let mut times = Vec::new();
+    for number in 0..SNAPSHOTS {
+        let shared = format!("{path}.{number}");
+        let file = File::create_new(&shared)?;
+        let begun = Instant::now();
+        rustix::fs::ioctl_ficlone(&file, &of)?;
+        file.sync_all()?;
+        times.push(begun.elapsed());
+        fs::remove_file(&shared)?;
+    }
+    times.sort_unstable();
+    Ok(times[SNAPSHOTS / 2])
+}
+
+/// Takes snapshots of a volume that is written meanwhile, here and there, one block at a time. Gives how long one takes.
+fn take(
+    server: &ScaleServer,
+    volume: &str,
+    lun: u16,
+    how: &str,
+    bound: Option<f64>,
+    found: &mut Found,
+) -> Result<Duration> {
+    let places = match lun {
+        BIG => places_of_big(),
+        _ => (0..READ_VOLUME_BYTES).step_by(WRITE_BYTES).collect(),
+    };
     let mut session = ready(server, lun)?;
     let is_over = AtomicBool::new(false);
     let (mut took, writes) = thread::scope(|scope| {
-        let writer = scope.spawn(|| write_on(&mut session, lun, size, &is_over));
+        let writer = scope.spawn(|| write_on(&mut session, lun, &places, &is_over));
         let taken: Result<Vec<_>> = (0..SNAPSHOTS).map(|number| one(server, volume, number)).collect();
         is_over.store(true, Ordering::Relaxed);
         let writes = writer.join().map_err(|_| anyhow!("the writer has panicked"))??;
@@ -137,12 +179,12 @@ fn take(server: &ScaleServer, volume: &str, lun: u16, how: &str, bound: Option<f
     found.add(&format!("a snapshot {how}"), ms(took[middle].1), "ms", bound);
     found.add(&format!("the longest write during a snapshot {how}"), ms(pauses[middle]), "ms", Some(PAUSE_MS));
     found.add(&format!("the longest write during any of {SNAPSHOTS} {how}"), ms(pauses[SNAPSHOTS - 1]), "ms", None);
-    Ok(())
+    Ok(took[middle].1)
 }
 
-/// A session that has been told of whatever there was to tell.
+/// A session that has been told of whatever there was to tell. A further one for the same volume takes its place.
 fn ready(server: &ScaleServer, lun: u16) -> Result<IscsiSession> {
-    let mut session = IscsiSession::log_in(server.iscsi, TARGET, 1)?;
+    let mut session = IscsiSession::log_in(server.iscsi, TARGET, 1 + u32::from(lun))?;
     let read = command(READ_10, 0, 1);
     while session.execute(lun, &read, BLOCK_BYTES as u32)?.0 != 0 {}
     Ok(session)
@@ -160,13 +202,13 @@ fn one(server: &ScaleServer, volume: &str, number: usize) -> Result<(Instant, Du
 fn write_on(
     session: &mut IscsiSession,
     lun: u16,
-    size_bytes: u64,
+    places: &[u64],
     is_over: &AtomicBool,
 ) -> Result<Vec<(Instant, Duration)>> {
     let (mut random, mut writes) = (Random::new(11), Vec::new());
     let data = [2; WRITE_BYTES];
     while !is_over.load(Ordering::Relaxed) {
-        let place = random.below(size_bytes / WRITE_BYTES as u64) * WRITE_BYTES as u64;
+        let place = places[random.below(places.len() as u64) as usize];
         let begun = Instant::now();
         let status = session.write(lun, &command(WRITE_10, place, WRITE_BYTES as u64), &data)?;
         ensure!(status == 0, "a write ends with status {status}");

@@ -12,7 +12,7 @@ const PIECES_MAX: usize = 128;
 /// The length of a piece is a multiple of this, in bytes: so one that held a short packet soon holds a longer one.
 const PIECE_STEP_BYTES: usize = 1024;
 
-/// How many pieces are looked at for one that has come back. They are asked in the order in which they were handed out.
+/// How many pieces are checked before a new one is allocated, the one that was handed out first at the front.
 const LOOKS_MAX: usize = 2;
 
 /// Memory for packets that are made, sent and forgotten. A piece is filled again as soon as nobody else has a share of it: so it is

@@ -62,7 +62,7 @@ pub struct Pending<Arriving> {
     receipts: u16,
     /// What was ordered.
     pub order: Order,
-    /// What has come of its answer.
+    /// The part of its answer that has arrived.
     pub arriving: Arriving,
     /// How it was asked on this connection; its answer is guarded no less.
     pub protection: Protection,
@@ -191,7 +191,7 @@ impl<Arriving: Default> Orders<Arriving> {
         self.slots.get_mut(usize::from(tag))?.as_mut()
     }
 
-    /// The answer to the command of a tag has come whole, with this receipt: takes it out.
+    /// The whole answer to the command with this tag has arrived, with this receipt: takes the command out.
     pub fn answered(&mut self, tag: u16, receipt: u16) -> Option<Pending<Arriving>> {
         let pending = self.take(tag)?;
         self.received.note(receipt);

@@ -142,7 +142,7 @@ impl Streams {
     }
 }
 
-/// Takes what has come, a bounded part of it; gives how many runs of bytes.
+/// Receives a bounded part of what the socket has. Gives the number of reads.
 fn receive_from(socket: &mut Socket, path: Path, protocol: &mut Client, now: Instant) -> io::Result<usize> {
     if !socket.is_connected {
         socket.is_connected = socket.stream.is_connected()?;

@@ -33,7 +33,7 @@ pub(crate) struct Guard {
     /// The highest of those that have come.
     highest_number: u32,
     replay: ReplayWindow,
-    /// For data that is sent otherwise than it lies in memory.
+    /// Where sealed packets are made: memory that is used again.
     memory: Recycler,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct PacketProtection {
     former_floors: Former<Protection>,
     next_number: u64,
     replay: ReplayWindow,
-    /// Memory for what is sent otherwise than it lies in memory.
+    /// Where sealed and compressed data is made: memory that is used again.
     memory: Recycler,
 }
 

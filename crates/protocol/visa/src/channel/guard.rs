@@ -27,7 +27,7 @@ pub(crate) struct Guard {
     next_control: u32,
     highest_control: u32,
     replay: ReplayWindow,
-    /// For data that is sent otherwise than it lies in memory.
+    /// Where sealed packets are made: memory that is used again.
     memory: Recycler,
 }
 

@@ -58,10 +58,10 @@ impl Server {
         };
         let is_its = (half_open.client, half_open.attempt) == (confirm.client, confirm.attempt);
         if let Some(refused) = &half_open.refused {
-            // Of another one anybody may be the sender: whoever has guessed says the same again.
+            // Of another one anybody may be the sender: who was refused says the same again.
             self.counters.duplicates += 1;
-            if *refused == raw.payload {
-                self.refuse_step(path, id, confirm.attempt, (Refusal::NotAuthentic, raw.payload), now);
+            if let Some(reason) = half_open.said.filter(|_| *refused == raw.payload) {
+                self.refuse_step(path, id, confirm.attempt, (reason, raw.payload), now);
             }
         } else if !is_its {
             self.counters.not_authentic += 1;
@@ -102,7 +102,7 @@ impl Server {
                 None
             }
             Err(Misread::Guess { by }) => {
-                half_open.refused = Some(payload.to_vec());
+                (half_open.refused, half_open.said) = (Some(payload.to_vec()), Some(Refusal::NotAuthentic));
                 self.counters.not_authentic += 1;
                 let who = self.guesser(path, client, by);
                 if self.throttle.is_too_early(who, now) {
@@ -129,9 +129,10 @@ impl Server {
         let (path, id, client) = (proven.path, proven.connection, proven.client);
         // Rules may have changed since it began.
         if self.is_closed {
-            return;
+            return self.note_refused(path, id, (None, &proven.confirm), now);
         }
         if !self.config.doorkeeper.permits(path.peer, Some(client)) {
+            self.note_refused(path, id, (None, &proven.confirm), now);
             return self.note_stranger(path, client, now);
         }
         let refusal = match () {
@@ -141,12 +142,20 @@ impl Server {
         };
         if let Some(reason) = refusal {
             self.handshakes.refused += 1;
+            self.note_refused(path, id, (Some(reason), &proven.confirm), now);
             return self.refuse_step(path, id, attempt, (reason, &proven.confirm), now);
         }
         self.half_opens.establish(id);
         match self.establish(proven, now) {
             Ok(()) => self.handshakes.accepted += 1,
             Err(_) => self.counters.not_authentic += 1,
+        }
+    }
+
+    /// A third step is refused: when it comes again, as clients send it until they are answered, it is not read once more.
+    fn note_refused(&mut self, path: Path, id: u32, (reason, step): (Option<Refusal>, &[u8]), now: Instant) {
+        if let Some(half_open) = self.half_opens.get_mut(id, path, now) {
+            (half_open.refused, half_open.said) = (Some(step.to_vec()), reason);
         }
     }
 

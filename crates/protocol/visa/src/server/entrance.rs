@@ -138,7 +138,7 @@ impl Server {
             client: connect.client,
             session: connect.session,
             attempt: connect.attempt,
-            said: (),
+            said: None,
             responder,
             answer,
             begun_at: now,

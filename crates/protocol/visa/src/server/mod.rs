@@ -28,6 +28,7 @@ pub use self::types::{
 use crate::counters::{Counters, Handshakes};
 use crate::wire::Kind;
 use crate::wire::header::RawPacket;
+use crate::wire::setup::Refusal;
 
 /// What has deadlines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,7 +43,8 @@ pub struct Server {
     random: Randomness,
     gate: Gate,
     throttle: Throttle,
-    half_opens: HalfOpens<()>,
+    /// With what is said to a third step that was refused; nothing is said to who may not connect, or not now.
+    half_opens: HalfOpens<Option<Refusal>>,
     /// When one of them is over, at the earliest.
     handshakes_due_at: Option<Instant>,
     strangers: Strangers,

@@ -294,6 +294,21 @@ fn a_full_server_says_so_and_makes_room_of_what_nobody_uses() {
     assert!(world.client.server().is_some());
 }
 
+/// Reading one costs as much as all the rest of a handshake.
+#[test]
+fn a_third_step_that_is_refused_is_read_once() {
+    let mut world = World::new(Habits::default());
+    world.loses = |from_client, packet| from_client && RawPacket::read(packet).unwrap().header.kind == Kind::Confirm;
+    world.drain();
+    let confirm = world.sent.last().unwrap().1.clone();
+    world.server.admit_no_more();
+    for repeats in 0..4 {
+        world.server.handle_input(path(2), &confirm, world.now);
+        assert_eq!((world.server.counters().duplicates, world.server.sessions()), (repeats, 0));
+    }
+    assert!(world.server.poll_transmit(world.now).is_none(), "another server may be there already");
+}
+
 #[test]
 fn many_handshakes_at_once_bring_back_a_cookie_first() {
     let mut world = World::new(Habits::default());

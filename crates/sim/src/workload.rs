@@ -206,6 +206,11 @@ impl<C: Initiator> Worker<C> {
         self.account.close(now);
     }
 
+    /// Its program is killed: what it has asked and has no answer to.
+    pub fn kill(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.in_flight).into_values().map(|(asked, _)| asked).collect()
+    }
+
     /// Leaves the server.
     pub fn close(&mut self, now: Instant) {
         self.is_closed = true;

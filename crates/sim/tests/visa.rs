@@ -199,6 +199,33 @@ fn clients_come_and_go() {
     });
 }
 
+/// Programs that are killed and run again, by another port or connection, and find what they have left: with little memory it waits.
+#[test]
+fn killed_clients_run_again() {
+    run_seeds("killed_clients_run_again", 400, |seed| {
+        let random = &mut plan_random(212, seed);
+        let mut plan = Plan::any_mode(random);
+        bad_disk(&mut plan, random);
+        if random.chance(500_000) {
+            (plan.wire.is_stream, plan.wire.claimed_bytes) = (true, 60_000);
+        }
+        // What the next run reads and writes is what the last one did.
+        plan.blocks = random.choose(&[16, 64, 1024]);
+        plan.work.blocks_max = plan.work.blocks_max.min(plan.blocks);
+        if random.chance(500_000) {
+            let least = (plan.work.blocks_max as usize * 512).max(8 * 512).next_multiple_of(4096);
+            plan.server_memory_bytes = least * random.range(1..=3) as usize;
+        }
+        plan.work.depth = random.range(4..=16) as usize;
+        for at in moments(&plan, random, 4) {
+            let client = random.range(0..=plan.clients as u64 - 1) as usize;
+            let later = random.choose(&[0, 1_000, 50_000, 1_000_000]);
+            plan.faults.push((at, Fault::Wire(LinkFault::Rerun(client, random.micros(0..=later)))));
+        }
+        live(plan, seed)
+    });
+}
+
 /// Connections that are cut, a server that dies.
 #[test]
 fn over_tcp() {

@@ -21,6 +21,9 @@ use crate::world::Outcome;
 
 const PASSWORD: [u8; 32] = [5; 32];
 
+/// The port of the first program of a client.
+const FIRST_PORT: u16 = 20_000;
+
 /// All clients of the world, and nobody else.
 struct Door(Vec<ClientId>);
 
@@ -34,9 +37,17 @@ fn identity(number: u8) -> Outcome<Identity> {
     Identity::from_private([number; 32]).map_err(|error| error.to_string())
 }
 
-/// Where a client is.
-pub(super) fn client_path(client: usize) -> Path {
-    path(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8)), 40_000))
+/// Where a client is, as its program or connection of this number.
+pub(super) fn client_path((client, round): (usize, u64)) -> Path {
+    path(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 1, client as u8)), FIRST_PORT + round as u16))
+}
+
+/// Whose path that is.
+pub(super) fn client_at(path: Path) -> Option<(usize, u64)> {
+    let Peer::Udp(address) = path.peer else { return None };
+    let IpAddr::V4(ip) = address.ip() else { return None };
+    let (client, round) = (ip.octets()[3].into(), address.port().checked_sub(FIRST_PORT)?.into());
+    (client_path((client, round)) == path).then_some((client, round))
 }
 
 /// Where the server is.

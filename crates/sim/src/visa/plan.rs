@@ -31,6 +31,8 @@ pub enum LinkFault {
     Mend(usize),
     /// Another program takes the place of this client.
     Replace(usize),
+    /// The program of this client is killed and runs again. What it has sent last is that much longer on its way.
+    Rerun(usize, Duration),
 }
 
 /// The network and its ends.

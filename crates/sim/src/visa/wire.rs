@@ -1,17 +1,19 @@
 //! The network of a world of VISA, with both ends and an attacker.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
-use sanwire_core::{Instant, Path};
+use sanwire_core::Instant;
 use sanwire_visa::{Client, Mode};
 
 use super::attacker::Attacker;
 use super::host::Host;
-use super::participants::{client_path, server_path};
+use super::participants::{client_at, client_path, server_path};
 use super::plan::{LinkFault, PacketPlan, Plan};
 use crate::hyperscsi::link::Link;
 use crate::random::Random;
+use crate::task::{Asked, Kind};
 use crate::world::{self, Outcome, Wire};
 
 /// A world of VISA.
@@ -36,7 +38,16 @@ pub enum Event {
         client: usize,
         /// At the server.
         to_server: bool,
-        /// Which connection of TCP carries it.
+        /// Of which program of the client, or which of its connections of TCP.
+        round: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// The same, of a program that was killed.
+    ArrivesLate {
+        /// Whose.
+        client: usize,
+        /// Of which of its programs.
         round: u64,
         /// What.
         bytes: Vec<u8>,
@@ -49,10 +60,14 @@ pub enum Event {
 pub struct Network {
     there: Vec<Link>,
     back: Vec<Link>,
-    /// Connections of TCP that each client has had.
+    /// Programs and connections of TCP that each client has had.
     rounds: Vec<u64>,
-    /// The one that the server has closed last: it takes nothing more from there.
-    closed: Vec<Option<u64>>,
+    /// The server takes nothing from connections of TCP before this one: they are closed.
+    open_from: Vec<u64>,
+    /// Those of killed programs, with how much longer what they have sent is on its way.
+    killed: BTreeMap<(usize, u64), Duration>,
+    /// What killed programs have asked, until the next one of their client is connected.
+    left: Vec<Vec<Asked>>,
     attacker: Attacker,
     /// Packets that were sent.
     pub packets: u64,
@@ -73,8 +88,17 @@ impl Wire for Network {
     fn new(plan: &Plan, random: &mut Random) -> Self {
         let links = || (0..plan.clients).map(|_| Link::new(plan.wire.link)).collect();
         let attacker = Attacker::new(random.fork());
-        let (rounds, closed) = (vec![0; plan.clients], vec![None; plan.clients]);
-        Network { there: links(), back: links(), rounds, closed, attacker, packets: 0, modes: [0; 2] }
+        Network {
+            there: links(),
+            back: links(),
+            rounds: vec![0; plan.clients],
+            open_from: vec![0; plan.clients],
+            killed: BTreeMap::new(),
+            left: vec![Vec::new(); plan.clients],
+            attacker,
+            packets: 0,
+            modes: [0; 2],
+        }
     }
 
     fn prepare(world: &mut World) {
@@ -94,11 +118,16 @@ impl Wire for Network {
 
     fn handle(world: &mut World, event: Event) -> Outcome<()> {
         match event {
-            Event::Arrives { client, round, .. } if world.plan.wire.is_stream && world.wire.rounds[client] != round => {
+            Event::Arrives { client, to_server: true, round, bytes } => {
+                match world.wire.killed.get(&(client, round)).map(|later| world.now + *later) {
+                    Some(at) => world.schedule(at, Event::ArrivesLate { client, round, bytes }),
+                    None => world.arrive((client, round), &bytes)?,
+                }
                 Ok(())
             }
-            Event::Arrives { client, to_server: true, round, .. } if world.wire.closed[client] == Some(round) => Ok(()),
-            Event::Arrives { client, to_server: true, bytes, .. } => world.arrive(client, &bytes),
+            Event::ArrivesLate { client, round, bytes } => world.arrive((client, round), &bytes),
+            // Nobody is there any more.
+            Event::Arrives { client, round, .. } if world.wire.rounds[client] != round => Ok(()),
             // The end of the connection.
             Event::Arrives { client, bytes, .. } if world.plan.wire.is_stream && bytes.is_empty() => {
                 world.wire.rounds[client] += 1;
@@ -131,6 +160,14 @@ impl Wire for Network {
                 let now = world.now;
                 world.workers[client].close(now);
                 Self::drain_client(world, client)?;
+                world.wire.rounds[client] += 1;
+                world.replace_client(client)?;
+            }
+            LinkFault::Rerun(client, later) => {
+                let Network { rounds, killed, left, .. } = &mut world.wire;
+                killed.insert((client, rounds[client]), later);
+                rounds[client] += 1;
+                left[client].extend(world.workers[client].kill());
                 world.replace_client(client)?;
             }
         }
@@ -149,6 +186,7 @@ impl Wire for Network {
         if world.plan.wire.is_stream {
             for client in 0..world.plan.clients {
                 world.wire.rounds[client] += 1;
+                world.wire.open_from[client] = world.wire.rounds[client];
                 world.workers[client].client.lost(server_path(), world.now);
             }
         }
@@ -168,13 +206,12 @@ impl Wire for Network {
         notes.into_iter().for_each(|note| world.note(note));
         world.expect_disk(scheduled);
         for (path, packet) in packets {
-            let client = world.client_at(path)?;
-            world.transmit(client, false, &packet)?;
+            let (client, round) = client_at(path).ok_or_else(|| format!("the server sends to {path}"))?;
+            world.transmit((client, round), false, &packet)?;
         }
         for path in hangups {
-            let client = world.client_at(path)?;
-            let round = world.wire.rounds[client];
-            world.wire.closed[client] = Some(round);
+            let (client, round) = client_at(path).ok_or_else(|| format!("the server hangs up {path}"))?;
+            world.wire.open_from[client] = world.wire.open_from[client].max(round + 1);
             let end = Event::Arrives { client, to_server: false, round, bytes: Vec::new() };
             world.schedule(world.now + CLOSING, end);
         }
@@ -188,6 +225,7 @@ impl Wire for Network {
             && let Some(server) = world.workers[client].client.server()
         {
             world.wire.modes[usize::from(server.terms.mode == Mode::Modern)] += 1;
+            world.settle_left(client);
         }
         let (now, mut packets) = (world.now, Vec::new());
         while let Some((_, packet)) = world.workers[client].client.poll_transmit(now) {
@@ -196,7 +234,8 @@ impl Wire for Network {
                 return Err(format!("client {client} transmits without end"));
             }
         }
-        packets.iter().try_for_each(|packet| world.transmit(client, true, packet))
+        let round = world.wire.rounds[client];
+        packets.iter().try_for_each(|packet| world.transmit((client, round), true, packet))
     }
 
     fn idle(world: &mut World) -> Outcome<()> {
@@ -228,15 +267,20 @@ impl Wire for Network {
 }
 
 impl World {
-    fn client_at(&self, path: Path) -> Outcome<usize> {
-        let client = (0..self.plan.clients).find(|client| client_path(*client) == path);
-        client.ok_or_else(|| format!("the server sends to {path}"))
+    fn arrive(&mut self, (client, round): (usize, u64), bytes: &[u8]) -> Outcome<()> {
+        let is_closed = self.plan.wire.is_stream && round < self.wire.open_from[client];
+        let Some(host) = self.host.as_mut().filter(|_| !is_closed) else { return Ok(()) };
+        host.server.handle_input(client_path((client, round)), bytes, self.now);
+        Network::drain_server(self)
     }
 
-    fn arrive(&mut self, client: usize, bytes: &[u8]) -> Outcome<()> {
-        let Some(host) = &mut self.host else { return Ok(()) };
-        host.server.handle_input(client_path(client), bytes, self.now);
-        Network::drain_server(self)
+    /// What killed programs have asked does not land any more once the next one is connected.
+    fn settle_left(&mut self, client: usize) {
+        for Asked { operation, kind, range, .. } in self.wire.left[client].drain(..) {
+            if matches!(kind, Kind::Write { .. } | Kind::Unmap) {
+                self.model.end_write(operation, range);
+            }
+        }
     }
 
     /// Over TCP a cut ends the connection, and both ends learn it.
@@ -244,16 +288,18 @@ impl World {
         if !self.plan.wire.is_stream {
             return Ok(());
         }
+        let round = self.wire.rounds[client];
         if let Some(host) = &mut self.host {
-            host.server.lost(client_path(client), self.now);
+            let open = self.wire.open_from[client]..=round;
+            open.for_each(|round| host.server.lost(client_path((client, round)), self.now));
             Network::drain_server(self)?;
         }
-        self.wire.rounds[client] += 1;
+        (self.wire.rounds[client], self.wire.open_from[client]) = (round + 1, round + 1);
         self.workers[client].client.lost(server_path(), self.now);
         Network::drain_client(self, client)
     }
 
-    fn transmit(&mut self, client: usize, to_server: bool, packet: &Packet) -> Outcome<()> {
+    fn transmit(&mut self, (client, round): (usize, u64), to_server: bool, packet: &Packet) -> Outcome<()> {
         let bytes = packet.to_vec();
         self.note(bytes.len() as u64 ^ u64::from(bytes[bytes.len() - 1]) << 32);
         self.wire.packets += 1;
@@ -262,7 +308,6 @@ impl World {
         }
         let wire = &mut self.wire;
         let link = if to_server { &mut wire.there[client] } else { &mut wire.back[client] };
-        let round = wire.rounds[client];
         let passed: Vec<(Instant, Vec<u8>)> = link.pass(&bytes, &mut self.random, self.now);
         for (at, bytes) in passed {
             self.schedule(at, Event::Arrives { client, to_server, round, bytes });

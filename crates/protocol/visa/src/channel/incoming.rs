@@ -30,6 +30,8 @@ pub(super) enum Verdict {
     Held,
     /// It is not kept.
     OutOfOrder,
+    /// Over TCP: it is behind those that are kept, and there is no room for more.
+    Overrun,
     Duplicate,
     Beyond,
 }
@@ -104,7 +106,8 @@ impl Incoming {
         match (ahead, self.recovery) {
             (0, _) => Verdict::Next,
             // It waits behind one that nobody has taken.
-            (_, Recovery::Stream) if self.is_starved() && self.may_keep(ahead) => Verdict::Held,
+            (_, Recovery::Stream) if self.is_behind(ahead) && self.held_bytes < HELD_MAX_BYTES => Verdict::Held,
+            (_, Recovery::Stream) if self.is_behind(ahead) => Verdict::Overrun,
             (_, Recovery::Stream) => Verdict::Beyond,
             (_, Recovery::Classic) => {
                 if self.naked != Some(self.next) {
@@ -120,9 +123,9 @@ impl Incoming {
         }
     }
 
-    /// Over TCP: whether a packet so far ahead is the one behind those that are kept, and may be kept too.
-    fn may_keep(&self, ahead: u32) -> bool {
-        ahead as usize == self.held.len() && ahead < self.window_packets && self.held_bytes < HELD_MAX_BYTES
+    /// Over TCP: whether a packet so far ahead is the one behind those that are kept, within the window.
+    fn is_behind(&self, ahead: u32) -> bool {
+        self.is_starved() && ahead as usize == self.held.len() && ahead < self.window_packets
     }
 
     /// Since when packets wait for one that is missing, and that does not come.

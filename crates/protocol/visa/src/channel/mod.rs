@@ -28,6 +28,9 @@ const CONTROLS_MAX: usize = 64;
 /// A question is asked so many times before its answer is missed.
 const QUESTIONS: u32 = 4;
 
+/// A suspended connection is asked so often: what its other end has sent waits for the answer.
+const SUSPENDED_ASK_EVERY: Duration = Duration::from_millis(200);
+
 /// One end of a connection.
 pub(crate) struct Channel {
     path: Path,
@@ -45,6 +48,10 @@ pub(crate) struct Channel {
     /// Since when a question waits for its answer, and when it was asked last.
     asked_since: Option<Instant>,
     asked_at: Instant,
+    /// Questions that were asked: each has its number, which the answer repeats.
+    questions: u64,
+    /// Nothing is given on before this question, or a later one, is answered.
+    suspended_until: Option<u64>,
     sent_packets: u64,
     received_packets: u64,
 }
@@ -79,6 +86,8 @@ impl Channel {
             heard_at: now,
             asked_since: None,
             asked_at: now,
+            questions: 0,
+            suspended_until: None,
             sent_packets: 0,
             received_packets: 0,
         }
@@ -110,7 +119,18 @@ impl Channel {
 
     /// Whether the packet that is next in order is here, and nobody has taken it.
     pub(crate) fn is_starved(&self) -> bool {
-        self.incoming.is_starved()
+        !self.is_suspended() && self.incoming.is_starved()
+    }
+
+    /// Gives nothing on from now on, until the other end has answered a question that is asked from now on: then it lives. What comes
+    /// meanwhile is kept, as far as there is room for it.
+    pub(crate) fn suspend(&mut self, now: Instant) {
+        self.suspended_until = Some(self.questions + 1);
+        self.ask(now);
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.suspended_until.is_some()
     }
 
     /// What messages hold that have not arrived whole.
@@ -167,16 +187,18 @@ impl Channel {
         }
         // First, so that nobody else has us acknowledge anything.
         let payload = self.guard.open_data(raw, plain, now)?;
+        let is_suspended = self.is_suspended();
         // TCP brings each packet once.
-        let may_hold = may_hold || self.is_stream;
+        let may_hold = may_hold || (self.is_stream && !is_suspended);
         match self.incoming.judge(raw.header.sequence, now) {
-            Verdict::Next => {}
-            Verdict::Held if may_hold => {
+            Verdict::Next if !is_suspended => {}
+            Verdict::Next | Verdict::Held if may_hold => {
                 self.hear(now);
                 self.incoming.hold(raw.header, payload, now);
                 return Ok(());
             }
-            Verdict::Held | Verdict::OutOfOrder => return Err(Rejected::OutOfOrder),
+            Verdict::Next | Verdict::Held | Verdict::Overrun if self.is_stream => return Err(Rejected::Overrun),
+            Verdict::Next | Verdict::Held | Verdict::Overrun | Verdict::OutOfOrder => return Err(Rejected::OutOfOrder),
             Verdict::Duplicate => return Err(Rejected::Duplicate),
             // Anybody can have sent it.
             Verdict::Beyond if raw.header.guarding == Guarding::None => return Err(Rejected::OutOfOrder),
@@ -199,7 +221,9 @@ impl Channel {
 
     /// Gives what waits and is next in order.
     pub(crate) fn go_on(&mut self, take: &mut Take<'_>, now: Instant) -> Result<(), Rejected> {
-        while let Some((header, payload)) = self.incoming.take_next() {
+        while !self.is_suspended()
+            && let Some((header, payload)) = self.incoming.take_next()
+        {
             match take(&header, &payload) {
                 Ok(()) => self.incoming.advance(&header, payload.len(), now),
                 Err(rejected) => {
@@ -230,8 +254,11 @@ impl Channel {
                 if !ping.is_answer {
                     self.control(Kind::Ping, Ping { is_answer: true, ..ping }.write());
                     self.incoming.ack_asked(now);
+                    return Ok(Heard::Nothing);
                 }
-                Ok(Heard::Nothing)
+                let asked = ..=self.questions;
+                let is_answered = |question: &mut u64| *question <= ping.nonce && asked.contains(&ping.nonce);
+                Ok(self.suspended_until.take_if(is_answered).map_or(Heard::Nothing, |_| Heard::Lives))
             }
             Kind::Close => Close::read(&body).map(Heard::Closed).map_err(malformed),
             Kind::Agree if self.from_device => read_waiting(&body).map(Heard::Waits).map_err(malformed),
@@ -244,7 +271,8 @@ impl Channel {
     pub(crate) fn ask(&mut self, now: Instant) {
         self.asked_at = now;
         self.asked_since.get_or_insert(now);
-        self.control(Kind::Ping, Ping { is_answer: false, nonce: now.as_nanos() }.write());
+        self.questions += 1;
+        self.control(Kind::Ping, Ping { is_answer: false, nonce: self.questions }.write());
     }
 
     /// Sends a command or an answer.
@@ -304,6 +332,7 @@ impl Channel {
 
     fn ask_at(&self) -> Instant {
         match self.asked_since {
+            _ if self.is_suspended() => self.asked_at + SUSPENDED_ASK_EVERY,
             Some(_) => self.asked_at + self.patience.answer / QUESTIONS,
             None => self.heard_at + self.patience.silence,
         }

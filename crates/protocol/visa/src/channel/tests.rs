@@ -173,3 +173,44 @@ fn without_a_check_what_is_far_ahead_is_nobodys_fault() {
         assert_eq!(receive(&mut server, &packet, true, START), Err(expected));
     }
 }
+
+#[test]
+fn a_suspended_end_gives_nothing_on_before_the_other_one_has_answered_what_it_asks_now() {
+    for is_stream in [false, true] {
+        let (mut client, mut server) = (end(false, terms(), is_stream), end(true, terms(), is_stream));
+        let mut answers = |server: &mut Channel| {
+            sent(server, START).iter().for_each(|packet| receive(&mut client, packet, true, START).unwrap());
+            sent(&mut client, START)
+        };
+        server.ask(START);
+        let early = answers(&mut server);
+        server.suspend(START);
+        receive(&mut server, &early[0], true, START).unwrap();
+        assert!(server.is_suspended(), "that was asked before");
+        let in_time = answers(&mut server);
+        client.send(message(0, Protection::Hash), START);
+        let (data, mut taken) = (sent(&mut client, START).pop_front().unwrap(), 0);
+        let mut take = |_: &Header, _: &[u8]| {
+            taken += 1;
+            Ok(())
+        };
+        let (raw, answer) = (RawPacket::read(&data).unwrap(), RawPacket::read(&in_time[0]).unwrap());
+        assert_eq!(server.handle_data(&raw, (&mut Vec::new(), true), &mut take, START), Ok(()));
+        assert!(!server.is_starved(), "it lacks no memory");
+        assert_eq!(server.handle_control(&answer, START), Ok(Heard::Lives));
+        server.go_on(&mut take, START).unwrap();
+        assert_eq!((taken, server.is_suspended()), (1, false));
+    }
+}
+
+#[test]
+fn a_suspended_end_whose_other_one_is_gone_asks_for_a_while_and_misses_it() {
+    let mut server = end(true, terms(), false);
+    server.suspend(START);
+    let (mut asked, mut now) = (sent(&mut server, START).len(), START);
+    while server.handle_timeout(now) {
+        asked += sent(&mut server, now).len();
+        now = server.poll_timeout().max(now);
+    }
+    assert_eq!((asked, now), (5, START + Duration::from_secs(1)));
+}

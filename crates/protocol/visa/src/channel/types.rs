@@ -20,6 +20,8 @@ pub(crate) enum Rejected {
     OutOfOrder,
     /// It waits, or comes again.
     NoMemory,
+    /// It cannot be kept, and TCP does not bring it again: the connection cannot go on.
+    Overrun,
     /// The other end breaks the rules.
     Violation,
 }
@@ -45,6 +47,8 @@ pub(crate) enum Heard {
     Terms(Terms),
     /// The client waits for the answers to these commands.
     Waits(Vec<u64>),
+    /// A suspended connection goes on: its other end lives.
+    Lives,
 }
 
 /// Takes a packet that is next in order: its header and its payload.

@@ -88,7 +88,7 @@ impl Client {
             Rejected::Downgrade => self.counters.downgrades += 1,
             Rejected::Duplicate => self.counters.duplicates += 1,
             Rejected::OutOfOrder => self.counters.out_of_order += 1,
-            Rejected::NoMemory => self.counters.no_memory += 1,
+            Rejected::NoMemory | Rejected::Overrun => self.counters.no_memory += 1,
             Rejected::Violation => self.counters.violations += 1,
         }
     }
@@ -99,7 +99,7 @@ impl Client {
             match live.channel.handle_control(raw, now) {
                 Ok(Heard::Closed(Close::Session | Close::Connection)) => self.lose(true, now),
                 // It says again that we are accepted: our last step has come twice.
-                Ok(Heard::Nothing | Heard::Delivered(_) | Heard::Terms(_) | Heard::Waits(_)) => {}
+                Ok(Heard::Nothing | Heard::Delivered(_) | Heard::Terms(_) | Heard::Waits(_) | Heard::Lives) => {}
                 Err(Rejected::Violation) => {
                     self.counters.violations += 1;
                     self.lose(false, now);

@@ -217,6 +217,7 @@ impl Server {
         // Before its older sessions are gone, which have a part of the same share.
         let memory = self.memory_of(client);
         self.end_predecessors(client, number);
+        self.suspend_others(client, now);
         let nexus = NexusId(self.next_nexus);
         self.next_nexus += u64::from(self.config.shards.max(1));
         self.sessions.insert(nexus, Session::new(name, path.peer.host(), memory.clone(), now));

@@ -138,6 +138,10 @@ impl Server {
         match result {
             Ok(()) => {}
             Err(Rejected::Violation) => self.violation_of(nexus, now),
+            Err(Rejected::Overrun) => {
+                self.count(Rejected::Overrun);
+                self.release(id, now);
+            }
             Err(rejected) => self.count(rejected),
         }
     }
@@ -157,7 +161,7 @@ impl Server {
             Rejected::Downgrade => self.counters.downgrades += 1,
             Rejected::Duplicate => self.counters.duplicates += 1,
             Rejected::OutOfOrder => self.counters.out_of_order += 1,
-            Rejected::NoMemory => self.counters.no_memory += 1,
+            Rejected::NoMemory | Rejected::Overrun => self.counters.no_memory += 1,
             Rejected::Violation => self.counters.violations += 1,
         }
     }
@@ -191,6 +195,7 @@ impl Server {
             Ok(Heard::Waits(numbers)) => session.commands.keep_only(&numbers, Some(id)),
             Ok(Heard::Closed(Close::Session)) => self.close_session(nexus, SessionEnd::Closed),
             Ok(Heard::Closed(Close::Connection)) => self.drop_connection(id, now),
+            Ok(Heard::Lives) => self.receive(id, now, |channel, take| channel.go_on(take, now)),
             Ok(Heard::Nothing | Heard::Terms(_)) => {}
             Err(Rejected::Violation) => self.violation_of(nexus, now),
             Err(rejected) => self.count(rejected),

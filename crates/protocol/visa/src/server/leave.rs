@@ -34,16 +34,20 @@ impl Server {
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.deadlines.forget(Key::Connection(id), &mut connection.alarm);
         self.held_bytes -= connection.channel.held_bytes();
-        if self.starved.remove(&id)
-            && let Some(session) = self.sessions.get(&connection.nexus)
-        {
-            // What it lacked nobody wants any more.
-            session.memory.forgo();
-        }
+        self.forgo(id, connection.nexus);
         let path = connection.channel.path();
         let is_used = self.connections.values().any(|other| other.channel.path() == path);
         if self.link(path).is_stream && !is_used {
             self.events.push_back(ServerEvent::Hangup { path });
+        }
+    }
+
+    /// What a connection has lacked nobody wants any more.
+    fn forgo(&mut self, id: u32, nexus: NexusId) {
+        if self.starved.remove(&id)
+            && let Some(session) = self.sessions.get(&nexus)
+        {
+            session.memory.forgo();
         }
     }
 
@@ -103,6 +107,20 @@ impl Server {
         let abandoned = self.by_client.range((client, start)..(client, end)).map(|(_, nexus)| *nexus);
         for nexus in abandoned.collect::<Vec<NexusId>>() {
             self.close_session(nexus, SessionEnd::Replaced);
+        }
+    }
+
+    /// A session begins. Whether the programs of the client's other sessions live nobody knows: one may have been killed, and the new one
+    /// be its next run. So what comes on their connections, and what waits there for memory, is given on when these have shown that they
+    /// live; else an old write would land on what the new session has written.
+    pub(super) fn suspend_others(&mut self, client: ClientId, now: Instant) {
+        let others: Vec<u32> = self.sessions_of(client).filter_map(|session| session.connection).collect();
+        for id in others {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.channel.suspend(now);
+            let nexus = connection.nexus;
+            self.forgo(id, nexus);
+            self.touch(id);
         }
     }
 

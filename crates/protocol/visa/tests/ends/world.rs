@@ -27,6 +27,8 @@ pub struct Habits {
     pub delay: Duration,
     /// Which shard of the server is there, of how many.
     pub shard: (u32, u32),
+    /// The server's, for data.
+    pub memory_bytes: usize,
 }
 
 impl Default for Habits {
@@ -40,6 +42,7 @@ impl Default for Habits {
             is_allowed: true,
             delay: Duration::ZERO,
             shard: (0, 1),
+            memory_bytes: 4 << 20,
         }
     }
 }
@@ -71,7 +74,12 @@ pub struct World {
     pub now: Instant,
     pub memory: Region,
     pub disk: Vec<u8>,
-    /// All that was sent: whether by the client, and what.
+    /// Where the client is, and how many programs were started after the first.
+    at: Path,
+    runs: u8,
+    /// Programs that were there before, and go on beside it.
+    pub others: Vec<(Path, Client)>,
+    /// All that was sent: whether by a client, and what.
     pub sent: Vec<(bool, Vec<u8>)>,
     /// What the server has told besides commands.
     pub told: Vec<ServerEvent>,
@@ -82,8 +90,8 @@ pub struct World {
     pub waiting: Vec<(CommandHandle, Task)>,
     /// Packets for which this is true are lost.
     pub loses: fn(bool, &[u8]) -> bool,
-    /// Those on their way, in the order in which they arrive.
-    on_way: VecDeque<(Instant, bool, Vec<u8>)>,
+    /// Those on their way, in the order in which they arrive: whether from a client, which is there, and what.
+    on_way: VecDeque<(Instant, bool, Path, Vec<u8>)>,
     habits: Habits,
 }
 
@@ -117,7 +125,8 @@ pub fn server(habits: &Habits, memory: &Region, instance: u64) -> Server {
     })
 }
 
-pub fn client(habits: &Habits, number: u8, now: Instant) -> Client {
+/// A program of the host with this number; `run` tells it from others there.
+pub fn client(habits: &Habits, number: u8, run: u8, now: Instant) -> Client {
     let config = ClientConfig {
         identity: identity(number),
         psk: habits.client_psk,
@@ -130,20 +139,23 @@ pub fn client(habits: &Habits, number: u8, now: Instant) -> Client {
         protection_min: Protection::Checksum,
         connect_patience: Duration::from_secs(5),
         reconnect_patience: Some(Duration::from_secs(20)),
-        seed: [number; 32],
+        seed: [number ^ run << 4; 32],
     };
     Client::new(config, now)
 }
 
 impl World {
     pub fn new(habits: Habits) -> World {
-        let (now, memory) = (Instant::from_nanos(1_000_000_000), Region::new(4 << 20).unwrap());
+        let (now, memory) = (Instant::from_nanos(1_000_000_000), Region::new(habits.memory_bytes).unwrap());
         World {
             server: server(&habits, &memory, 1),
-            client: client(&habits, 2, now),
+            client: client(&habits, 2, 0, now),
             now,
             memory,
             disk: vec![0; 1 << 20],
+            at: path(2),
+            runs: 0,
+            others: Vec::new(),
             sent: Vec::new(),
             told: Vec::new(),
             events: VecDeque::new(),
@@ -163,7 +175,18 @@ impl World {
 
     /// Another program takes the client's place.
     pub fn replace_client(&mut self, number: u8) {
-        self.client = client(&self.habits, number, self.now);
+        self.client = client(&self.habits, number, 0, self.now);
+    }
+
+    /// The same program is started once more, at another port. The one that is there goes on beside it, or was killed.
+    pub fn start_again(&mut self, is_killed: bool) {
+        self.runs += 1;
+        let new = client(&self.habits, 2, self.runs, self.now);
+        let (before, at) = (std::mem::replace(&mut self.client, new), self.at);
+        self.at = path(100 + self.runs);
+        if !is_killed {
+            self.others.push((at, before));
+        }
     }
 
     /// The client seeks the server anew as if it had not heard that it was accepted.
@@ -192,11 +215,17 @@ impl World {
             let mut is_quiet = true;
             while let Some((_, packet)) = self.client.poll_transmit(self.now) {
                 is_quiet = false;
-                self.pass(true, bytes(&packet));
+                self.pass(true, self.at, bytes(&packet));
             }
-            while let Some((_, packet)) = self.server.poll_transmit(self.now) {
+            for index in 0..self.others.len() {
+                while let Some((_, packet)) = self.others[index].1.poll_transmit(self.now) {
+                    is_quiet = false;
+                    self.pass(true, self.others[index].0, bytes(&packet));
+                }
+            }
+            while let Some((at, packet)) = self.server.poll_transmit(self.now) {
                 is_quiet = false;
-                self.pass(false, bytes(&packet));
+                self.pass(false, at, bytes(&packet));
             }
             if is_quiet {
                 return;
@@ -204,21 +233,24 @@ impl World {
         }
     }
 
-    fn pass(&mut self, from_client: bool, packet: Vec<u8>) {
+    fn pass(&mut self, from_client: bool, at: Path, packet: Vec<u8>) {
         self.sent.push((from_client, packet.clone()));
         if (self.loses)(from_client, &packet) {
             return;
         }
         match self.habits.delay {
-            Duration::ZERO => self.arrive(from_client, &packet),
-            delay => self.on_way.push_back((self.now + delay, from_client, packet)),
+            Duration::ZERO => self.arrive(from_client, at, &packet),
+            delay => self.on_way.push_back((self.now + delay, from_client, at, packet)),
         }
     }
 
-    fn arrive(&mut self, from_client: bool, packet: &[u8]) {
-        match from_client {
-            true => self.server.handle_input(path(2), packet, self.now),
-            false => self.client.handle_input(path(1), packet, self.now),
+    fn arrive(&mut self, from_client: bool, at: Path, packet: &[u8]) {
+        if from_client {
+            self.server.handle_input(at, packet, self.now);
+        } else if at == self.at {
+            self.client.handle_input(path(1), packet, self.now);
+        } else if let Some((_, other)) = self.others.iter_mut().find(|(there, _)| *there == at) {
+            other.handle_input(path(1), packet, self.now);
         }
     }
 
@@ -249,31 +281,34 @@ impl World {
         self.drain();
         loop {
             let arrives_at = self.on_way.front().map(|(at, ..)| *at);
-            let due = [self.server.poll_timeout(), self.client.poll_timeout(), arrives_at];
-            let Some(at) = due.into_iter().flatten().min().filter(|at| *at <= end) else { break };
+            let others = self.others.iter().map(|(_, other)| other.poll_timeout());
+            let due = [self.server.poll_timeout(), self.client.poll_timeout(), arrives_at].into_iter().chain(others);
+            let Some(at) = due.flatten().min().filter(|at| *at <= end) else { break };
             self.now = self.now.max(at);
-            while let Some((_, from_client, packet)) = self.on_way.pop_front_if(|(at, ..)| *at <= self.now) {
-                self.arrive(from_client, &packet);
+            while let Some((_, from_client, at, packet)) = self.on_way.pop_front_if(|(at, ..)| *at <= self.now) {
+                self.arrive(from_client, at, &packet);
             }
             self.server.handle_timeout(self.now);
             self.client.handle_timeout(self.now);
+            self.others.iter_mut().for_each(|(_, other)| other.handle_timeout(self.now));
             self.drain();
         }
         self.now = end;
     }
 
     pub fn write(&mut self, lba: u32, data: &[u8]) {
-        let cdb = cdb(0x2a, lba, data.len());
-        let data_out = Some(Slice::from(data.to_vec()));
-        self.order(cdb, data_out, None);
+        self.client.order(write(lba, data), self.now).unwrap();
+        self.drain();
+    }
+
+    /// The same by the program that was there before.
+    pub fn write_beside(&mut self, lba: u32, data: &[u8]) {
+        self.others[0].1.order(write(lba, data), self.now).unwrap();
+        self.drain();
     }
 
     pub fn read(&mut self, lba: u32, bytes: usize) {
-        self.order(cdb(0x28, lba, bytes), None, Frame::zeroed(bytes));
-    }
-
-    fn order(&mut self, cdb: Cdb, data_out: Option<Slice>, data_in: Option<Frame>) {
-        let order = Order { lun: Lun::default(), ask: Ask::Command(cdb), is_repeatable: true, data_out, data_in };
+        let order = order(cdb(0x28, lba, bytes), None, Frame::zeroed(bytes));
         self.client.order(order, self.now).unwrap();
         self.drain();
     }
@@ -287,6 +322,14 @@ impl World {
         }
         None
     }
+}
+
+fn write(lba: u32, data: &[u8]) -> Order {
+    order(cdb(0x2a, lba, data.len()), Some(Slice::from(data.to_vec())), None)
+}
+
+fn order(cdb: Cdb, data_out: Option<Slice>, data_in: Option<Frame>) -> Order {
+    Order { lun: Lun::default(), ask: Ask::Command(cdb), is_repeatable: true, data_out, data_in }
 }
 
 fn cdb(code: u8, lba: u32, bytes: usize) -> Cdb {

@@ -6,7 +6,7 @@ build_packages=(build-essential cmake)
 package_packages=(debhelper dpkg-dev fakeroot mmdebstrap umoci binutils)
 test_packages=(tshark tcpdump qemu-utils qemu-block-extra xfsprogs dosfstools mtools fuse3 nbd-client libnbd-bin nbdkit fio ethtool nftables
     iproute2 tgt prometheus tmux ceph-mon ceph-osd ceph-common
-    libiscsi-bin vblade aoetools util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils
+    libiscsi-bin vblade aoetools util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils ipxe syslinux
     lintian systemd runc python3-venv curl openssl)
 bench_packages=(fio ethtool iproute2 tgt libiscsi-bin vblade util-linux e2fsprogs fuse3 nfs-ganesha nfs-ganesha-vfs rpcbind
     libnfs-utils)

@@ -56,18 +56,7 @@ impl Guest {
     }
 
     fn boot_as(world: &World, test: &str, options: &[&str], shared: &Path) -> Option<Guest> {
-        if let Some(missing) = ["qemu-system-x86_64", "debootstrap"].into_iter().find(|tool| !is_installed(tool)) {
-            skip(test, &format!("the program {missing} is not installed"));
-            return None;
-        }
-        let mut build = Command::new(rig("build.sh"));
-        build.stdin(std::process::Stdio::null());
-        let built = run(build, BUILD_TIMEOUT);
-        if built.code == Some(UNAVAILABLE) {
-            skip(test, "what the guest is made of cannot be downloaded");
-            return None;
-        }
-        assert_eq!(built.code, Some(0), "the guest is built\n{}", built.stderr);
+        guest_files(test)?;
         let log = world.scratch.path("guest.log");
         let mut boot = world.on_server(rig("boot.sh"));
         boot.arg("--agent").arg(&log);
@@ -133,6 +122,23 @@ impl Guest {
             }
         }
     }
+}
+
+/// The directory in which the guest's files are: it is built now if it is not there. Or says why it cannot be.
+pub fn guest_files(test: &str) -> Option<PathBuf> {
+    if let Some(missing) = ["qemu-system-x86_64", "debootstrap"].into_iter().find(|tool| !is_installed(tool)) {
+        skip(test, &format!("the program {missing} is not installed"));
+        return None;
+    }
+    let mut build = Command::new(rig("build.sh"));
+    build.stdin(std::process::Stdio::null());
+    let built = run(build, BUILD_TIMEOUT);
+    if built.code == Some(UNAVAILABLE) {
+        skip(test, "what the guest is made of cannot be downloaded");
+        return None;
+    }
+    assert_eq!(built.code, Some(0), "the guest is built\n{}", built.stderr);
+    Some(PathBuf::from(built.stdout.trim()))
 }
 
 /// Reads beside the test, so that waiting can have an end.

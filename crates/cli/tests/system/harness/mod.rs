@@ -29,7 +29,7 @@ pub use clock::WallClock;
 pub use content::{Random, expect_pattern, pattern};
 pub use cpu::cpu_time;
 pub use filesystem::{Filesystem, Filler};
-pub use guest::{GUEST_LINKS, Guest};
+pub use guest::{GUEST_LINKS, Guest, guest_files};
 pub use http::{Http, Reply, exchange};
 pub use initiator::Initiator;
 pub use ports::port;

@@ -105,6 +105,45 @@ impl fmt::Display for Peer {
     }
 }
 
+/// A host, as its address tells it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum HostAddress {
+    /// By its IP address; one of IPv4 within IPv6 is that of IPv4.
+    Ip(IpAddr),
+    /// By its Ethernet address.
+    Mac(MacAddress),
+}
+
+impl From<IpAddr> for HostAddress {
+    fn from(address: IpAddr) -> Self {
+        HostAddress::Ip(address.to_canonical())
+    }
+}
+
+impl From<MacAddress> for HostAddress {
+    fn from(address: MacAddress) -> Self {
+        HostAddress::Mac(address)
+    }
+}
+
+impl From<Peer> for HostAddress {
+    fn from(peer: Peer) -> Self {
+        match peer {
+            Peer::Ethernet(mac) => mac.into(),
+            Peer::Udp(address) => address.ip().into(),
+        }
+    }
+}
+
+impl fmt::Display for HostAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostAddress::Ip(address) => address.fmt(f),
+            HostAddress::Mac(address) => address.fmt(f),
+        }
+    }
+}
+
 /// One of the links (sockets on an interface or address) that a driver serves, by its place in the driver's list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LinkId(pub u8);
@@ -152,6 +191,11 @@ mod tests {
         assert_eq!(host("[::ffff:10.0.0.1]:5"), host("10.0.0.1:6"));
         assert_ne!(host("[2001:db8::1]:5"), host("[2001:db8::2]:5"));
         let station = Peer::Ethernet(MacAddress([2; 6]));
+        let address = |text: &str| HostAddress::from(Peer::Udp(text.parse().unwrap())).to_string();
+        assert_eq!(
+            (address("[::ffff:10.0.0.1]:5"), address("[2001:db8::1]:5")),
+            ("10.0.0.1".into(), "2001:db8::1".into())
+        );
         assert_eq!((station.host(), station.source()), (station, station));
     }
 }

@@ -2,6 +2,7 @@
 
 mod fields;
 mod mmc;
+mod place;
 mod sbc;
 mod spc;
 

@@ -37,7 +37,8 @@ pub use command::{
 pub use inquiry::StandardInquiry;
 pub use node_name::{IscsiName, NameError};
 pub use operation::{
-    CommandSet, CommandStandard, Features, Operation, code as operation_code, goes_in_pieces, length_field,
+    CommandSet, CommandStandard, Features, Operation, OperationClass, OperationClasses, classes_of,
+    code as operation_code, goes_in_pieces, length_field,
 };
 pub use receipt::{Receipt, Receipts};
 pub use sense::{

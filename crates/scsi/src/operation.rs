@@ -1,6 +1,7 @@
 //! The operations of each device type: tables that the parsers obey and REPORT SUPPORTED OPERATION CODES prints. What a code means
 //! depends on the type: that of SEND KEY is, elsewhere, that of MAINTENANCE IN.
 
+mod class;
 pub mod code;
 mod mmc;
 mod repeat;
@@ -13,6 +14,7 @@ use crate::reservation::Access;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::task::Cdb;
 
+pub use class::{OperationClass, OperationClasses, classes_of};
 use row::merged;
 
 /// Of INQUIRY's CONTROL byte (bits 7 and 6 are vendor specific, SAM-5 5.2): the initiator that reads the write verifier page
@@ -110,7 +112,7 @@ impl Table {
         repeatable: &'static [&'static [u8]],
         bulk_reads: &'static [&'static [u8]],
     ) -> Table {
-        assert!(operations.len() < u8::MAX as usize);
+        assert!(operations.len() < u128::BITS as usize);
         let mut first_by_code = [u8::MAX; 256];
         let mut at = operations.len();
         while at > 0 {
@@ -151,25 +153,27 @@ static OPTICAL: Table = {
 pub struct CommandSet {
     table: &'static Table,
     features: Features,
+    /// A one at the place of each operation of the table that it does not have in spite of these.
+    withheld: u128,
 }
 
 impl CommandSet {
     /// Those that every unit has, whatever its type.
     #[must_use]
     pub fn primary() -> CommandSet {
-        CommandSet { table: &PRIMARY, features: Features::default() }
+        CommandSet { table: &PRIMARY, features: Features::default(), withheld: 0 }
     }
 
     /// Those of a disk.
     #[must_use]
     pub const fn disk(features: Features) -> CommandSet {
-        CommandSet { table: &DISK, features }
+        CommandSet { table: &DISK, features, withheld: 0 }
     }
 
     /// Those of a CD, DVD or BD drive that only reads.
     #[must_use]
     pub const fn optical() -> CommandSet {
-        CommandSet { table: &OPTICAL, features: Features { thin: false, atomic: false } }
+        CommandSet { table: &OPTICAL, features: Features { thin: false, atomic: false }, withheld: 0 }
     }
 
     /// Whether the command is executed also while its initiator must be told of a unit attention condition (SPC-5 table 52, MMC-6
@@ -200,15 +204,20 @@ impl CommandSet {
 
     /// All of them, ascending by code.
     pub fn operations(self) -> impl Iterator<Item = &'static Operation> {
-        self.table.operations.iter().filter(move |operation| operation.is_supported(self.features))
+        self.table.operations.iter().zip(0_u32..).filter_map(move |(operation, at)| self.had(operation, at))
     }
 
     /// All operations of one code (several when it takes service actions).
     pub fn of_code(self, code: u8) -> impl Iterator<Item = &'static Operation> {
         let first = usize::from(self.table.first_by_code[usize::from(code)]);
         let rest = self.table.operations.get(first..).unwrap_or(&[]);
-        let of_code = rest.iter().take_while(move |operation| operation.code == code);
-        of_code.filter(move |operation| operation.is_supported(self.features))
+        let of_code = rest.iter().zip(first as u32..).take_while(move |(operation, _)| operation.code == code);
+        of_code.filter_map(move |(operation, at)| self.had(operation, at))
+    }
+
+    /// The operation at this place of the table, if it is one of them.
+    fn had(self, operation: &'static Operation, at: u32) -> Option<&'static Operation> {
+        (operation.is_supported(self.features) && self.withheld & 1 << at == 0).then_some(operation)
     }
 
     /// Finds what the CDB asks and checks each of its bits against the usage data.

@@ -37,6 +37,11 @@ impl Cdb {
         (first.try_into().map_or(0, number), second.try_into().map_or(0, number))
     }
 
+    /// Its bytes, of which there are as many as before.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..usize::from(self.length)]
+    }
+
     /// The operation code: byte 0.
     #[must_use]
     pub fn operation_code(&self) -> u8 {

@@ -57,6 +57,7 @@ additional_sense! {
     PARAMETER_LIST_LENGTH_ERROR = 0x1a 0x00 "Parameter list length error";
     MISCOMPARE_DURING_VERIFY_OPERATION = 0x1d 0x00 "Miscompare during verify operation";
     INVALID_COMMAND_OPERATION_CODE = 0x20 0x00 "Invalid command operation code";
+    ACCESS_DENIED_NO_ACCESS_RIGHTS = 0x20 0x02 "Access denied - no access rights";
     LBA_OUT_OF_RANGE = 0x21 0x00 "Logical block address out of range";
     INVALID_FIELD_IN_CDB = 0x24 0x00 "Invalid field in CDB";
     LOGICAL_UNIT_NOT_SUPPORTED = 0x25 0x00 "Logical unit not supported";
@@ -157,7 +158,6 @@ static FOREIGN: &[(u8, u8, &str)] = &[
     (0x1b, 0x00, "Synchronous data transfer error"),
     (0x1c, 0x00, "Defect list not found"),
     (0x1d, 0x01, "Miscompare verify of unmapped LBA"),
-    (0x20, 0x02, "Access denied - no access rights"),
     (0x21, 0x01, "Invalid element address"),
     (0x21, 0x04, "Unaligned write command"),
     (0x21, 0x05, "Write boundary violation"),

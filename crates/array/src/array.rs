@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sanwire_buffer::Frame;
 use sanwire_store::{
-    Allocation, Completion, CompletionQueue, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError,
+    Allocation, CompletionQueue, ErrorKind, Geometry, Outcome, Request, Started, Store, StoreError, parts,
 };
 
 use crate::drive::Drive;
 use crate::error::ArrayError;
-use crate::group::{Change, first_error};
+use crate::group::Change;
 use crate::label::{Standing, Table};
+use crate::layout::Piece;
 use crate::resync;
 use crate::state::Shared;
 
@@ -131,56 +132,27 @@ impl Array {
         Ok(different.load(Ordering::Relaxed))
     }
 
-    fn read(&self, offset_bytes: u64, mut buffer: Frame, completions: &CompletionQueue) -> Started {
-        let pieces = self.0.layout.pieces(offset_bytes..offset_bytes + buffer.len() as u64);
-        if let [piece] = &pieces[..] {
-            return self.0.read(piece.clone(), buffer, completions);
-        }
-        let mut parts = Vec::new();
-        for piece in pieces {
-            let Some(part) = Frame::zeroed(piece.length_bytes as usize) else {
-                return Started::Done(Err(StoreError::new(ErrorKind::Full, offset_bytes)));
-            };
-            parts.push(self.0.read(piece, part, completions));
-        }
-        Started::join(parts, completions, move |ends, _| {
-            let mut at = 0;
-            for end in ends {
-                match end {
-                    Ok(Outcome::Read(part)) => {
-                        buffer[at..at + part.len()].copy_from_slice(&part);
-                        at += part.len();
-                    }
-                    Ok(_) => {}
-                    Err(error) => return Started::Done(Err(error)),
-                }
-            }
-            Started::Done(Ok(Outcome::Read(buffer)))
-        })
+    fn read(&self, offset_bytes: u64, buffer: Frame, completions: &CompletionQueue) -> Started {
+        let pieces = self.parts(offset_bytes..offset_bytes + buffer.len() as u64);
+        parts::read((offset_bytes, buffer), pieces, completions, |piece, part| self.0.read(piece, part, completions))
     }
 
     fn write(&self, offset_bytes: u64, data: &sanwire_buffer::Slices, completions: &CompletionQueue) -> Started {
-        let pieces = self.0.layout.pieces(offset_bytes..offset_bytes + data.len() as u64);
-        let mut at = 0;
-        let writes = pieces.into_iter().map(|piece| {
-            let end = at + piece.length_bytes as usize;
-            let part = data.slice(std::mem::replace(&mut at, end)..end);
-            self.0.change(piece, Change::Data(part), completions)
-        });
-        all(writes.collect(), completions)
+        let pieces = self.parts(offset_bytes..offset_bytes + data.len() as u64);
+        parts::write(data, pieces, completions, |piece, part| self.0.change(piece, Change::Data(part), completions))
+    }
+
+    /// The pieces of a range, each with its length.
+    fn parts(&self, range: std::ops::Range<u64>) -> Vec<(Piece, usize)> {
+        let pieces = self.0.layout.pieces(range).into_iter();
+        pieces.map(|piece| (piece.clone(), piece.length_bytes as usize)).collect()
     }
 
     fn change(&self, range: std::ops::Range<u64>, change: &Change, completions: &CompletionQueue) -> Started {
         let shares = self.0.layout.shares(range);
         let changes = shares.into_iter().map(|piece| self.0.change(piece, change.clone(), completions));
-        all(changes.collect(), completions)
+        parts::all(changes.collect(), completions)
     }
-}
-
-fn all(parts: Vec<Started>, completions: &CompletionQueue) -> Started {
-    Started::join(parts, completions, |ends: Vec<Completion>, _| {
-        Started::Done(first_error(ends).map_or(Ok(Outcome::Done), Err))
-    })
 }
 
 impl Store for Array {
@@ -209,7 +181,8 @@ impl Store for Array {
             Request::Discard { .. } if geometry.discards => self.change(range, &Change::Discard, completions),
             Request::Discard { .. } => Started::Done(Err(StoreError::new(ErrorKind::Unsupported, offset_bytes))),
             Request::Flush => {
-                all((0..self.0.groups.len()).map(|group| self.0.flush(group, completions)).collect(), completions)
+                let flushes = (0..self.0.groups.len()).map(|group| self.0.flush(group, completions));
+                parts::all(flushes.collect(), completions)
             }
             // Its members may know different things about it.
             Request::Allocation { .. } => {

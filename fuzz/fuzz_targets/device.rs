@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Region, Slice, Slices};
-use sanwire_core::{ClientId, DeviceType, Instant, Lun, NexusId};
+use sanwire_core::{ClientId, DeviceType, Instant, Lun, NexusId, Principal};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_engine::{Engine, Meter, Selection, Which};
 use sanwire_fuzz::command::Command;
@@ -109,7 +109,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let unit = units.add(Lun::default(), unit).unwrap();
     for number in [1, 2] {
         let initiator = TransportId::hyperscsi(ClientId([number; 16]));
-        let ports = NexusPorts { initiator, target: TargetPort::default() };
+        let ports = NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() };
         units.nexus_established(NexusId(number.into()), Arc::new(ports));
     }
     let mut engine = Engine::new(memory.clone(), CompletionQueue::new(|| ()));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Frame, Region};
-use sanwire_core::{ClientId, Instant, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Principal};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_engine::{AbortBarrier, Engine, Meter, Selection, Which, Work};
 use sanwire_fuzz::command::Command;
@@ -101,7 +101,7 @@ impl World {
 
     fn open(&mut self, nexus: NexusId, home: usize) {
         let initiator = TransportId::hyperscsi(ClientId([nexus.0 as u8; 16]));
-        self.units.nexus_established(nexus, Arc::new(NexusPorts { initiator, target: TargetPort::default() }));
+        self.units.nexus_established(nexus, Arc::new(NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() }));
         self.homes.insert(nexus, home);
     }
 

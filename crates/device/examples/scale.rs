@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{ClientId, Lun, NexusId};
+use sanwire_core::{ClientId, Lun, NexusId, Principal};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Progress, UnitOptions};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
@@ -88,7 +88,11 @@ fn lun(number: usize) -> Lun {
 fn ports(number: usize) -> Arc<NexusPorts> {
     let mut client = [0; 16];
     client[..8].copy_from_slice(&number.to_be_bytes());
-    Arc::new(NexusPorts { initiator: TransportId::hyperscsi(ClientId(client)), target: TargetPort::default() })
+    Arc::new(NexusPorts {
+        initiator: TransportId::hyperscsi(ClientId(client)),
+        target: TargetPort::default(),
+        principal: Principal::default(),
+    })
 }
 
 fn task(number: usize) -> Task {

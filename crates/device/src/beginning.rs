@@ -10,6 +10,7 @@ use sanwire_scsi::{Rest, Task};
 use sanwire_store::Geometry;
 
 use crate::copy_targets::CopyTargetUnit;
+use crate::judged::Judged;
 use crate::piece::Part;
 use crate::refusal::Refusal;
 use crate::unit_state::UnitState;
@@ -23,13 +24,17 @@ pub(crate) struct Beginning<'a> {
     pub(crate) memory: &'a Region,
     /// What its reply will say of its data.
     pub(crate) account: Cell<Account>,
+    /// What programs have said of the command.
+    pub(crate) judged: Cell<Option<Box<Judged>>>,
+    /// Since when they have deferred it.
+    pub(crate) deferred_since: Option<Instant>,
     pub(crate) now: Instant,
 }
 
 /// What commands of a unit ask of the target in which it is.
 pub(crate) trait Surroundings {
-    /// The unit that a copy of this nexus may use under this name.
-    fn copy_target(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit>;
+    /// The unit that a copy of this nexus may use under this name now.
+    fn copy_target(&self, nexus: NexusId, designator: &Designator, now: Instant) -> Option<CopyTargetUnit>;
 
     /// Whether the nexus may do something now that all others of the unit are told of.
     fn may_disturb(&self, unit: &UnitState, by: NexusId, now: Instant) -> bool;

@@ -36,7 +36,7 @@ pub(crate) fn inquiry(
 }
 
 pub(crate) fn test_unit_ready(unit: &LogicalUnit) -> Result<(), Sense> {
-    if unit.is_gone() { Err(fault::NOT_ACCESSIBLE) } else { Ok(()) }
+    if unit.is_out_of_reach() { Err(fault::NOT_ACCESSIBLE) } else { Ok(()) }
 }
 
 /// REQUEST SENSE tells, in its data, what another command would have been refused with (SPC-5 6.39).

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use sanwire_core::NexusId;
 use sanwire_scsi::reservation::Access;
 use sanwire_scsi::vpd::Designator;
+use sanwire_scsi::{AdditionalSense, OperationClass};
 
 use crate::abort_scope::AbortScope;
+use crate::derived::{Guest, Refused};
 use crate::refusal::Refusal;
 use crate::unit_state::UnitState;
 
@@ -30,6 +32,8 @@ pub struct CopyTargetUnit {
     pub nexus: NexusId,
     /// Which content it had when the copy began.
     pub(crate) content: u32,
+    /// Of a unit that is derived: who asks for the copy.
+    pub(crate) guest: Option<Arc<Guest>>,
 }
 
 impl CopyTargetUnit {
@@ -37,12 +41,25 @@ impl CopyTargetUnit {
     #[must_use]
     pub fn new(unit: Arc<UnitState>, nexus: NexusId) -> CopyTargetUnit {
         let content = unit.content();
-        CopyTargetUnit { unit, nexus, content }
+        CopyTargetUnit { unit, nexus, content, guest: None }
     }
 
     /// Refuses what a reservation of others forbids.
     pub(crate) fn check(&self, access: Access) -> Result<(), Refusal> {
         self.unit.reservations.check_access(access, self.nexus)
+    }
+
+    /// Refuses what its derivation forbids: to be read or written by copies, or anything any more.
+    pub(crate) fn check_allowed(&self, direction: OperationClass) -> Result<(), AdditionalSense> {
+        let Some(derived) = self.unit.derived() else { return Ok(()) };
+        match () {
+            () if self.unit.is_revoked() => Err(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED),
+            () if derived.operations().allow_copies(direction) => Ok(()),
+            () => {
+                self.guest.iter().for_each(|guest| guest.note_refused(Refused::Operation));
+                Err(AdditionalSense::ACCESS_DENIED_NO_ACCESS_RIGHTS)
+            }
+        }
     }
 
     pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {

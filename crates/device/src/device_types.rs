@@ -18,7 +18,7 @@ impl LogicalUnit {
     /// # Errors
     /// [`UnitError`] when the store's geometry is not one that such a unit can have, or the kept reservations cannot be had.
     pub fn new(identity: Identity, store: Arc<dyn Store>, options: UnitOptions) -> Result<Self, UnitError> {
-        Self::of(identity, server(store, &options)?, options)
+        Self::of(identity, server(store, &options)?, options, None)
     }
 
     /// A drive without a disc.
@@ -30,12 +30,12 @@ impl LogicalUnit {
             DeviceType::Disk => return Err(MediumError::Fixed.into()),
             DeviceType::Optical => drive(None)?,
         };
-        Self::of(identity, served, options)
+        Self::of(identity, served, options, None)
     }
 }
 
 /// Those of a unit of the type.
-fn server(store: Arc<dyn Store>, options: &UnitOptions) -> Result<Served, UnitError> {
+pub(crate) fn server(store: Arc<dyn Store>, options: &UnitOptions) -> Result<Served, UnitError> {
     match options.device_type {
         DeviceType::Disk => {
             let Geometry { length_bytes, block_bytes, .. } = store.geometry();

@@ -131,7 +131,7 @@ impl DeviceServer for Disk {
             BlockCommand::Sanitize(asked) => {
                 return sanitize::sanitize(asked, (&self.sanitize, &self.load), begun, task);
             }
-            _ => self.check_ready(&begun.geometry)?,
+            _ => unit.check_ready(&begun.geometry)?,
         }
         access::access(&command, begun, task, &self.copies)
     }

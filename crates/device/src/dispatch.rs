@@ -1,6 +1,7 @@
 //! From a command to what executes it, with the checks that come before.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId};
@@ -15,13 +16,16 @@ use sanwire_store::Completion;
 use crate::beginning::{Account, Beginning, Surroundings};
 use crate::copy_targets::CopyTargetUnit;
 use crate::data::cut;
+use crate::derived::Guest;
 use crate::execution::Execution;
 use crate::fault::{MEDIUM_CHANGED, NOT_SUPPORTED, REPLACED, check_condition};
+use crate::judging::Judging;
 use crate::logical_unit::LogicalUnit;
 use crate::progress::{Given, Progress};
 use crate::refusal::Refusal;
 use crate::reservation::command::persistent_reserve_out;
 use crate::step::Step;
+use crate::submission::Submission;
 use crate::unit_state::UnitState;
 use crate::units::LogicalUnits;
 use crate::waiting::Waiting;
@@ -29,28 +33,54 @@ use crate::{control, piece, port_groups};
 
 impl LogicalUnits {
     /// Begins a task. Frames for its data come from `memory`.
-    pub fn begin(&self, nexus: NexusId, mut task: Task, memory: &Region, now: Instant) -> Progress {
+    pub fn begin(&self, nexus: NexusId, submission: impl Into<Submission>, memory: &Region, now: Instant) -> Progress {
+        let Submission { mut task, deferred_since, is_judged, judged } = submission.into();
         let inventory = self.inventory();
-        let Some(unit) = task.lun.and_then(|lun| self.unit_for(nexus, lun, &inventory)) else {
-            return Progress::Done(self.answer_for_nobody(&task, nexus));
+        let Some((unit, guest)) = task.lun.and_then(|lun| self.unit_for(nexus, lun, &inventory, now)) else {
+            return Progress::Done(self.answer_for_nobody(&task, nexus, now));
         };
+        if let Some(cdb) = judged.as_ref().and_then(|judged| judged.cdb) {
+            task.cdb = cdb;
+        }
         let room_bytes = task.data_in_max_bytes as usize;
         let mut geometry = unit.store().geometry();
         geometry.read_only |= self.is_read_only();
-        let account = Cell::new(Account::Even);
-        let begun = Beginning { target: self, unit: unit.state(), geometry, nexus, memory, account, now };
+        let (account, judged) = (Cell::new(Account::Even), Cell::new(judged));
+        let begun = Beginning {
+            target: self,
+            unit: unit.state(),
+            geometry,
+            nexus,
+            memory,
+            account,
+            judged,
+            deferred_since,
+            now,
+        };
         let commands = unit.server().commands(&begun.geometry);
-        let dispatch = Dispatch { units: self, unit, begun, receipt: Cell::new(None) };
-        let given = Given { nexus, receipts: task.receipts, is_bulk_read: commands.is_bulk_read(&task.cdb) };
-        let step = match dispatch.step(commands, &mut task) {
+        let dispatch =
+            Dispatch { units: self, unit, guest, begun, is_judged: Cell::new(is_judged), receipt: Cell::new(None) };
+        let is_bulk_read = commands.is_bulk_read(&task.cdb);
+        let step = dispatch.step(commands, &mut task);
+        let judged = dispatch.begun.judged.take();
+        let step = match step {
             Ok(step) => Ok(step),
             Err(Refusal::Sense(sense)) => Err(sense),
             Err(Refusal::Conflict) => {
                 return Progress::Done(Reply::bare(Status::ReservationConflict));
             }
             Err(Refusal::Busy) => return Progress::Done(Reply::bare(Status::Busy)),
-            Err(Refusal::NoMemory) => return Progress::NoMemory(task),
+            Err(Refusal::NoMemory) => {
+                let is_judged = dispatch.is_judged.get();
+                return Progress::NoMemory(Box::new(Submission { task, deferred_since, is_judged, judged }));
+            }
+            Err(Refusal::Defer(delay)) => {
+                let deferred_since = deferred_since.or(Some(now));
+                let submission = Submission { task, deferred_since, is_judged: false, judged: None };
+                return Progress::Deferred(Box::new(submission), delay);
+            }
         };
+        let given = Given { nexus, judged, receipts: task.receipts, is_bulk_read };
         let (account, receipt) = (dispatch.begun.account.get(), dispatch.receipt.take());
         match Progress::begin(unit.state(), step, room_bytes, account, given, memory) {
             Progress::Done(reply) => Progress::Done(Reply { receipt, ..reply }),
@@ -69,7 +99,7 @@ impl LogicalUnits {
     }
 
     /// What a target says in the name of a logical unit that is not there (SAM-5 4.7.1, SPC-5 4.5.1).
-    fn answer_for_nobody(&self, task: &Task, nexus: NexusId) -> Reply {
+    fn answer_for_nobody(&self, task: &Task, nexus: NexusId, now: Instant) -> Reply {
         let nobody = NOT_SUPPORTED;
         let (bytes, allocation_bytes) = match CommandSet::primary()
             .find(&task.cdb)
@@ -82,7 +112,7 @@ impl LogicalUnits {
                 (control::sense_bytes(&nobody, descriptor), allocation_bytes)
             }
             Ok(PrimaryCommand::ReportLuns { reported, allocation_bytes }) if task.lun == Some(Lun::default()) => {
-                (self.report_luns(reported, nexus), allocation_bytes)
+                (self.report_luns(reported, nexus, now), allocation_bytes)
             }
             _ => return check_condition(&nobody, false),
         };
@@ -93,8 +123,8 @@ impl LogicalUnits {
 }
 
 impl Surroundings for LogicalUnits {
-    fn copy_target(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
-        LogicalUnits::copy_target(self, nexus, designator)
+    fn copy_target(&self, nexus: NexusId, designator: &Designator, now: Instant) -> Option<CopyTargetUnit> {
+        LogicalUnits::copy_target(self, nexus, designator, now)
     }
 
     fn may_disturb(&self, unit: &UnitState, by: NexusId, now: Instant) -> bool {
@@ -106,7 +136,11 @@ impl Surroundings for LogicalUnits {
 struct Dispatch<'a> {
     units: &'a LogicalUnits,
     unit: &'a LogicalUnit,
+    /// Who asks, of a unit that is derived.
+    guest: Option<Arc<Guest>>,
     begun: Beginning<'a>,
+    /// Programs have let the command pass.
+    is_judged: Cell<bool>,
     /// Of the answer, if it is one at once and must be known to have arrived.
     receipt: Cell<Option<Receipt>>,
 }
@@ -121,6 +155,7 @@ impl Dispatch<'_> {
             self.begun.unit.reservations.check(&task.cdb, commands, self.begun.nexus)?;
             self.check_attention(ends_attention, task.receipts)?;
             self.check_access_state(task)?;
+            self.check_derivation(commands, task)?;
         } else if task.piece.is_some_and(|piece| piece.medium != self.begun.unit.medium()) {
             return Err(if task.data_out.is_some() { REPLACED } else { MEDIUM_CHANGED }.into());
         }
@@ -167,6 +202,31 @@ impl Dispatch<'_> {
         if self.units.port_groups().is_limited() { port_groups::check(self.access_state(), &task.cdb) } else { Ok(()) }
     }
 
+    /// What the owner of a derived unit allows, and his programs. The command may be another one afterwards.
+    fn check_derivation(&self, commands: CommandSet, task: &mut Task) -> Result<(), Refusal> {
+        let (Some(derived), Some(guest)) = (self.begun.unit.derived(), &self.guest) else { return Ok(()) };
+        if asks_who_is_there(task) || task.cdb.operation_code() == operation_code::TEST_UNIT_READY {
+            return Ok(());
+        }
+        let Beginning { geometry, deferred_since, now, .. } = &self.begun;
+        let is_judged = self.is_judged.get();
+        if !is_judged && deferred_since.is_none() {
+            guest.note_command();
+        }
+        let judging = Judging { derived, guest, geometry, commands, now: *now, deferred_since: *deferred_since };
+        let given = task.cdb;
+        if let Some(judged) = judging.judge(task, is_judged)? {
+            self.begun.judged.set(Some(judged));
+        }
+        self.is_judged.set(true);
+        if task.cdb != given {
+            // What is executed is what counts.
+            self.begun.unit.reservations.check(&task.cdb, commands, self.begun.nexus)?;
+            self.check_access_state(task)?;
+        }
+        Ok(())
+    }
+
     /// What other commands are refused with, because of the state of the port's group.
     fn not_accessible(&self) -> Option<Sense> {
         port_groups::not_accessible(self.access_state())
@@ -201,11 +261,12 @@ impl Dispatch<'_> {
                 allocation_bytes,
             ),
             PrimaryCommand::ReportLuns { reported, allocation_bytes } => {
-                answer(self.units.report_luns(reported, self.begun.nexus), allocation_bytes)
+                answer(self.units.report_luns(reported, self.begun.nexus, self.begun.now), allocation_bytes)
             }
             PrimaryCommand::ReportSupportedOperations { reported, timeouts, allocation_bytes } => {
                 let timeouts = timeouts.then_some(geometry.length_bytes);
-                answer(report::operations(reported, timeouts, commands)?, allocation_bytes)
+                let had = unit.derived().map_or(commands, |derived| derived.commands(commands));
+                answer(report::operations(reported, timeouts, had)?, allocation_bytes)
             }
             PrimaryCommand::ReportTaskManagementFunctions { extended, allocation_bytes } => {
                 answer(report::task_management_functions(extended), allocation_bytes)

@@ -90,7 +90,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use sanwire_core::{Lun, NexusId};
+    use sanwire_core::{Lun, NexusId, Principal};
     use sanwire_scsi::{SenseKey, Status, build};
 
     use super::*;
@@ -106,7 +106,11 @@ mod tests {
         world.units.add(lun(1), disk("b", TestStore::new(SMALL), true)).unwrap();
         for number in MANY {
             let port = TransportId::iscsi_port("iqn.2026-11.org.example:greedy", [0, 0, 0, 0, 0, number as u8]);
-            let greedy = NexusPorts { initiator: port.unwrap(), target: ports(1, 1).target.clone() };
+            let greedy = NexusPorts {
+                initiator: port.unwrap(),
+                target: ports(1, 1).target.clone(),
+                principal: Principal::default(),
+            };
             world.units.nexus_established(NexusId(number), Arc::new(greedy));
         }
         [NEXUS, OTHER, HONEST].into_iter().for_each(|nexus| world.establish(nexus));

@@ -69,15 +69,36 @@ impl Claim {
         let access = if request.is_write() { Access::Change } else { Access::Look };
         (length_bytes > 0).then_some(Claim { range: Range { offset_bytes, length_bytes }, access })
     }
+}
 
-    /// Whether the command with this claim may have to wait for the end of the other.
-    fn conflicts_with(self, other: Claim) -> bool {
-        let is_waited_for = match (self.access, other.access) {
+impl Access {
+    /// Whether a command with such a claim may have to wait for the end of one with the other, on the same blocks.
+    fn conflicts_with(self, other: Access) -> bool {
+        match (self, other) {
             (_, Access::Left) => true,
             (Access::Look, _) | (_, Access::Look) => false,
             (access, other) => access == Access::Alone || other == Access::Alone,
-        };
-        is_waited_for && self.range.overlaps(other.range)
+        }
+    }
+}
+
+/// The blocks of a claim where they lie: one range, or several of a unit whose blocks lie in several places.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Places {
+    One(Range),
+    Several(Arc<[Range]>),
+}
+
+impl Places {
+    fn ranges(&self) -> &[Range] {
+        match self {
+            Places::One(range) => std::slice::from_ref(range),
+            Places::Several(ranges) => ranges,
+        }
+    }
+
+    fn overlap(&self, other: &Places) -> bool {
+        self.ranges().iter().any(|own| other.ranges().iter().any(|other| own.overlaps(*other)))
     }
 }
 
@@ -86,8 +107,8 @@ impl Claim {
 pub(crate) enum Permit {
     /// It changes nothing, and no command was in its way.
     Nothing,
-    /// A change of this range, counted on this lane.
-    Counted(Lane, Range),
+    /// A change of these blocks, counted on this lane.
+    Counted(Lane, Places),
     /// In the queue under this number.
     Queued(u64),
 }
@@ -116,19 +137,20 @@ struct Queue {
     entries: Vec<Entry>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     number: u64,
-    claim: Claim,
+    places: Places,
+    access: Access,
     has_begun: bool,
     /// Its nexus is lost, or may be: the claim stays locked from when it begins, and what comes later waits for that.
     is_lost: bool,
 }
 
 impl Queue {
-    fn push(&mut self, claim: Claim) -> &mut Entry {
+    fn push(&mut self, places: Places, access: Access) -> &mut Entry {
         self.last += 1;
-        self.entries.push(Entry { number: self.last, claim, has_begun: false, is_lost: false });
+        self.entries.push(Entry { number: self.last, places, access, has_begun: false, is_lost: false });
         self.entries.last_mut().expect("it was pushed")
     }
 
@@ -141,7 +163,7 @@ impl Entry {
     /// Whether changes may have to wait for this one's end, or, where a change waits itself, for its beginning: it may be the older
     /// copy of one that comes by another path, after which its initiator writes something else.
     fn is_exclusive(&self) -> bool {
-        match self.claim.access {
+        match self.access {
             Access::Look => false,
             Access::Change => !self.has_begun,
             Access::Alone | Access::Left => true,
@@ -150,22 +172,28 @@ impl Entry {
 
     /// Whether reads wait for this one: also before it has begun, for its initiator may have given it up long ago.
     fn is_lost_change(&self) -> bool {
-        self.claim.access == Access::Left || self.is_lost && self.claim.access.is_change()
+        self.access == Access::Left || self.is_lost && self.access.is_change()
     }
 
     fn is_in_the_way_of(&self, other: &Entry) -> bool {
-        let is_left = self.claim.access == Access::Left;
-        let waits = self.is_exclusive() && self.claim.access == Access::Change && other.claim.access == Access::Change;
+        let is_left = self.access == Access::Left;
+        let waits = self.is_exclusive() && self.access == Access::Change && other.access == Access::Change;
         let is_first = self.is_lost_change() || waits;
         (self.number < other.number || is_left)
-            && (other.claim.conflicts_with(self.claim) || is_first && other.claim.range.overlaps(self.claim.range))
+            && (is_first || other.access.conflicts_with(self.access))
+            && other.places.overlap(&self.places)
     }
 }
 
 impl Exclusion {
-    /// Takes a claim in. It may go on when [`Exclusion::may_go`] says so.
+    /// Takes a claim of a unit in whose blocks are where they are numbered. It may go on when [`Exclusion::may_go`] says so.
     pub(crate) fn enter(&self, claim: Claim, lane: Lane) -> Permit {
-        match claim.access {
+        self.enter_at(Places::One(claim.range), claim.access, lane)
+    }
+
+    /// The same of any unit. However many places they are, they are claimed at one moment.
+    pub(crate) fn enter_at(&self, places: Places, access: Access, lane: Lane) -> Permit {
+        match access {
             Access::Look if self.is_open() => return Permit::Nothing,
             Access::Change => {
                 let counted = self.counted(lane);
@@ -173,7 +201,7 @@ impl Exclusion {
                 // the one order that all sequentially consistent operations have.
                 counted.fetch_add(1, Ordering::SeqCst);
                 if self.exclusive.load(Ordering::SeqCst) == 0 {
-                    return Permit::Counted(lane, claim.range);
+                    return Permit::Counted(lane, places);
                 }
                 // It was in the way only as long as others looked: those that looked meanwhile are to look again.
                 counted.fetch_sub(1, Ordering::SeqCst);
@@ -182,13 +210,13 @@ impl Exclusion {
             _ => {}
         }
         let queue = &mut *self.lock();
-        let number = self.push(queue, claim);
+        let number = self.push(queue, places, access);
         self.begin(queue, number);
         Permit::Queued(number)
     }
 
-    fn push(&self, queue: &mut Queue, claim: Claim) -> u64 {
-        let entry = queue.push(claim);
+    fn push(&self, queue: &mut Queue, places: Places, access: Access) -> u64 {
+        let entry = queue.push(places, access);
         self.count(entry);
         entry.number
     }
@@ -206,22 +234,21 @@ impl Exclusion {
 
     fn begin(&self, queue: &mut Queue, number: u64) -> bool {
         let Some(at) = queue.position(number) else { return true };
-        let own = queue.entries[at];
+        let own = queue.entries[at].clone();
         if own.has_begun {
             // It goes on at its store; what was kept ahead of it is not all its own yet.
-            let is_in_the_way = |entry: &Entry| {
-                entry.has_begun && entry.claim.access == Access::Alone && entry.claim.range.overlaps(own.claim.range)
-            };
-            return own.claim.access != Access::Left || !queue.entries.iter().any(is_in_the_way);
+            let is_in_the_way =
+                |entry: &Entry| entry.has_begun && entry.access == Access::Alone && entry.places.overlap(&own.places);
+            return own.access != Access::Left || !queue.entries.iter().any(is_in_the_way);
         }
-        if own.claim.access != Access::Left && queue.entries.iter().any(|entry| entry.is_in_the_way_of(&own)) {
+        if own.access != Access::Left && queue.entries.iter().any(|entry| entry.is_in_the_way_of(&own)) {
             return false;
         }
-        if own.claim.access == Access::Alone && self.counted.iter().any(|stripe| stripe.0.load(Ordering::SeqCst) != 0) {
+        if own.access == Access::Alone && self.counted.iter().any(|stripe| stripe.0.load(Ordering::SeqCst) != 0) {
             return false;
         }
-        let access = if own.is_lost { Access::Left } else { own.claim.access };
-        self.alter(&mut queue.entries[at], |entry| (entry.has_begun, entry.claim.access) = (true, access));
+        let access = if own.is_lost { Access::Left } else { own.access };
+        self.alter(&mut queue.entries[at], |entry| (entry.has_begun, entry.access) = (true, access));
         // Changes that it was in the way of as long as it waited may begin.
         self.bell.ring();
         true
@@ -230,16 +257,17 @@ impl Exclusion {
     /// Puts a claim that has not begun behind all others.
     pub(crate) fn requeue(&self, permit: &mut Permit) {
         let queue = &mut *self.lock();
-        match *permit {
+        match permit {
             Permit::Nothing => {}
-            Permit::Counted(lane, range) => {
-                *permit = Permit::Queued(self.push(queue, Claim { range, access: Access::Change }));
+            Permit::Counted(lane, places) => {
+                let lane = *lane;
+                *permit = Permit::Queued(self.push(queue, places.clone(), Access::Change));
                 self.uncount_change(lane);
             }
             Permit::Queued(number) => {
-                if let Some(at) = queue.position(number) {
+                if let Some(at) = queue.position(*number) {
                     let before = queue.entries.remove(at);
-                    let entry = queue.push(before.claim);
+                    let entry = queue.push(before.places.clone(), before.access);
                     entry.is_lost = before.is_lost;
                     self.count(entry);
                     self.uncount(&before);
@@ -252,24 +280,27 @@ impl Exclusion {
 
     /// The permit's owner may be lost while its store works on: its range stays locked until it leaves. If it still waits, earlier
     /// entries go first. `ahead`: lock these blocks, its own among them, which it is going to change one after the other.
-    pub(crate) fn keep(&self, permit: &mut Permit, ahead: Option<Range>) {
+    pub(crate) fn keep(&self, permit: &mut Permit, ahead: Option<Places>) {
         let queue = &mut *self.lock();
-        match *permit {
+        match permit {
             Permit::Nothing => {}
-            Permit::Counted(lane, range) => {
-                let number = self.push(queue, Claim { range: ahead.unwrap_or(range), access: Access::Left });
+            Permit::Counted(lane, places) => {
+                let (lane, places) = (*lane, ahead.unwrap_or_else(|| places.clone()));
+                let number = self.push(queue, places, Access::Left);
                 self.begin(queue, number);
                 *permit = Permit::Queued(number);
                 self.uncount_change(lane);
             }
             Permit::Queued(number) => {
-                let own = queue.entries.iter_mut().find(|entry| entry.number == number);
-                let Some(own) = own.filter(|entry| entry.claim.access != Access::Look) else { return };
+                let own = queue.entries.iter_mut().find(|entry| entry.number == *number);
+                let Some(own) = own.filter(|entry| entry.access != Access::Look) else { return };
                 self.alter(own, |entry| {
                     entry.is_lost = true;
-                    entry.claim.range = ahead.unwrap_or(entry.claim.range);
+                    if let Some(ahead) = ahead {
+                        entry.places = ahead;
+                    }
                     if entry.has_begun {
-                        entry.claim.access = Access::Left;
+                        entry.access = Access::Left;
                     }
                 });
             }
@@ -297,7 +328,7 @@ impl Exclusion {
 
     /// Counts what it is afterwards before what it was is not counted any more: no one sees neither.
     fn alter(&self, entry: &mut Entry, change: impl FnOnce(&mut Entry)) {
-        let before = *entry;
+        let before = entry.clone();
         change(entry);
         self.count(entry);
         self.uncount(&before);

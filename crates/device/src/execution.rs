@@ -127,6 +127,7 @@ impl Execution {
 
     /// Its store begins with this request; if `is_answered`, no nexus hears how that ends.
     pub(crate) fn note_start(&mut self, request: &Request, is_answered: bool) {
+        self.worker_hold().note_moved(request);
         if self.state.is_stable() {
             self.worker_hold().expect_flush();
         }

@@ -24,14 +24,15 @@ pub(crate) const REPLACED: Sense = Sense::new(SenseKey::DataProtect, AdditionalS
 pub(crate) const NOT_SUPPORTED: Sense =
     Sense::new(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
 
-/// Sense data for a failed request. Medium errors carry the LBA, unless `block_bytes` is `None`: a flush has no place.
-pub(crate) fn sense(error: &StoreError, block_bytes: Option<u32>) -> Sense {
+/// Somebody may not do that with the unit.
+pub(crate) const ACCESS_DENIED: Sense =
+    Sense::new(SenseKey::IllegalRequest, AdditionalSense::ACCESS_DENIED_NO_ACCESS_RIGHTS);
+
+/// Sense data for a failed request. Medium errors carry the LBA, if it has one: a flush has no place.
+pub(crate) fn sense(error: &StoreError, lba: Option<u64>) -> Sense {
     let at_lba = |additional| {
         let sense = Sense::new(SenseKey::MediumError, additional);
-        match block_bytes.and_then(|bytes| error.offset_bytes.checked_div(bytes.into())) {
-            Some(lba) => sense.with_information(lba),
-            None => sense,
-        }
+        lba.map_or(sense, |lba| sense.with_information(lba))
     };
     let protect = |additional| Sense::new(SenseKey::DataProtect, additional);
     match error.kind {

@@ -7,6 +7,9 @@
 //! comes first cannot be known, and one may be lost with its connection. An initiator that reads the write verifier page, and says that
 //! it heeds it, hears of it there: the verifier is another one after each failure.
 //!
+//! Units that share blocks share the store, and so its flushes: each has its [`UnitFlushes`] of one [`Flushes`]. A nexus hears of a failure
+//! by each unit that it uses, since it may have another file system there.
+//!
 //! Of two that are at the store together one may have the error of both, and it may be known here after the other's success. So a
 //! success counts only when all that had begun before it have ended, and none has failed meanwhile: also of those of its own nexus,
 //! which may serve several file systems.
@@ -19,6 +22,7 @@ use sanwire_scsi::Receipt;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_store::{Completion, ErrorKind, StoreError};
 
+use crate::abort_scope::UnitId;
 use crate::nexus::NexusPorts;
 use crate::tenure::{TenureKeeper, Volatility};
 
@@ -30,8 +34,9 @@ const TOLD_MAX: usize = 64;
 /// What an initiator is told, and the receipt of that answer if it tells of failures.
 pub(crate) type Told<T> = (T, Option<Receipt>);
 
+/// The flushes of a store.
 #[derive(Debug)]
-pub(crate) struct Flushes {
+struct Flushes {
     /// The one before any failure; `None`: the page tells of none.
     verifier: Option<[u8; 16]>,
     /// Where a later one is kept.
@@ -44,13 +49,19 @@ struct FlushState {
     failures: u64,
     /// How many of them were before this run: no nexus has heard of these.
     before: u64,
+    units: BTreeMap<UnitId, Audience>,
+    /// How many flushes have begun.
+    begun: u64,
+    under_way: Vec<Option<Flush>>,
+}
+
+/// Those who must hear of failures by one unit.
+#[derive(Default, Debug)]
+struct Audience {
     listeners: BTreeMap<NexusId, Listener>,
     /// Initiator ports that may come back, each as often as it had nexuses, and how many failures these had heard of; the one that left
     /// last is at the end.
     away: VecDeque<(TransportId, u64)>,
-    /// How many flushes have begun.
-    begun: u64,
-    under_way: Vec<Option<Flush>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,22 +89,41 @@ struct Listener {
     reads_page: bool,
 }
 
-impl Flushes {
-    pub(crate) fn new(volatility: Option<&Volatility>) -> Self {
+/// The flushes of the store on which a unit stands, and who must hear of them by this unit.
+#[derive(Debug)]
+pub(crate) struct UnitFlushes {
+    shared: Arc<Flushes>,
+    unit: UnitId,
+}
+
+impl Drop for UnitFlushes {
+    fn drop(&mut self) {
+        self.shared.lock().units.remove(&self.unit);
+    }
+}
+
+impl UnitFlushes {
+    pub(crate) fn new(unit: UnitId, volatility: Option<&Volatility>) -> Self {
         let before = volatility.map_or(0, |kept| u64::from(kept.has_failed));
         // That it has failed is in the verifier already.
         let verifier = volatility.map(|kept| verifier_before(kept.verifier, before));
         let keeper = volatility.and_then(|kept| kept.keeper.clone());
-        Flushes {
-            verifier,
-            keeper,
-            state: Mutex::new(FlushState { before, failures: before, ..FlushState::default() }),
-        }
+        let state = Mutex::new(FlushState { before, failures: before, ..FlushState::default() });
+        UnitFlushes { shared: Arc::new(Flushes { verifier, keeper, state }), unit }
+    }
+
+    /// Those of another unit on the same store.
+    pub(crate) fn of_part(&self, unit: UnitId) -> Self {
+        UnitFlushes { shared: Arc::clone(&self.shared), unit }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FlushState> {
+        self.shared.lock()
     }
 
     /// Whether writes that are complete may be lost before they are flushed.
     pub(crate) fn is_volatile(&self) -> bool {
-        self.verifier.is_some()
+        self.shared.verifier.is_some()
     }
 
     /// Whether one has failed in this run.
@@ -106,9 +136,13 @@ impl Flushes {
     /// this run.
     pub(crate) fn establish(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
         let state = &mut *self.lock();
-        if !state.listeners.contains_key(&nexus) {
-            let heard = state.come_back(&ports.initiator).unwrap_or_else(|| state.heard_by_newcomer(&ports.initiator));
-            state
+        let (before, failures) = (state.before, state.failures);
+        let audience = state.units.entry(self.unit).or_default();
+        if !audience.listeners.contains_key(&nexus) {
+            let initiator = &ports.initiator;
+            let came_back = audience.come_back(initiator);
+            let heard = came_back.unwrap_or_else(|| audience.heard_by_newcomer(initiator, before, failures));
+            audience
                 .listeners
                 .insert(nexus, Listener { ports, before: heard, told: VecDeque::new(), heard, reads_page: false });
         }
@@ -116,20 +150,21 @@ impl Flushes {
 
     pub(crate) fn forget(&self, nexus: NexusId) {
         let state = &mut *self.lock();
-        let Some(Listener { ports, heard, .. }) = state.listeners.remove(&nexus) else { return };
-        if state.away.len() == AWAY_MAX {
-            state.away.pop_front();
+        let Some(audience) = state.units.get_mut(&self.unit) else { return };
+        let Some(Listener { ports, heard, .. }) = audience.listeners.remove(&nexus) else { return };
+        if audience.away.len() == AWAY_MAX {
+            audience.away.pop_front();
         }
-        state.away.push_back((ports.initiator.clone(), heard));
+        audience.away.push_back((ports.initiator.clone(), heard));
     }
 
     /// The verifier as it is now, for a nexus that heeds it, with the receipt of the answer if that tells of failures; `None` when
     /// there is none.
     pub(crate) fn tell_verifier(&self, nexus: NexusId) -> Option<Told<[u8; 16]>> {
-        let first = self.verifier?;
+        let first = self.shared.verifier?;
         let state = &mut *self.lock();
         let failures = state.failures;
-        let receipt = state.listeners.get_mut(&nexus).and_then(|listener| {
+        let receipt = state.listener(self.unit, nexus).and_then(|listener| {
             listener.reads_page = true;
             listener.tell(failures)
         });
@@ -138,7 +173,7 @@ impl Flushes {
 
     /// The verifier as it is now.
     pub(crate) fn verifier(&self) -> Option<[u8; 16]> {
-        self.verifier.map(|first| verifier_after(first, self.lock().failures))
+        self.shared.verifier.map(|first| verifier_after(first, self.lock().failures))
     }
 
     /// Something is written that a flush makes stable after it: the place of that flush, until [`Flushes::end`].
@@ -154,7 +189,7 @@ impl Flushes {
         state.begun += 1;
         let mut failures = state.failures;
         if let Some((nexus, receipts)) = by
-            && let Some(listener) = state.listeners.get_mut(&nexus)
+            && let Some(listener) = state.listener(self.unit, nexus)
         {
             failures = listener.heard_with(receipts);
         }
@@ -183,18 +218,25 @@ impl Flushes {
         self.lock().under_way.get_mut(place as usize).into_iter().for_each(|flush| *flush = None);
     }
 
-    /// A flush has failed, and this nexus is told. Gives those that must look at the page, and the receipt of the answer.
+    /// A flush has failed, and this nexus is told. Gives the receipt of the answer.
     #[must_use]
-    pub(crate) fn failed(&self, told: Option<NexusId>) -> (Vec<NexusId>, Option<Receipt>) {
+    pub(crate) fn failed(&self, told: Option<NexusId>) -> Option<Receipt> {
         let state = &mut *self.lock();
         state.failures += 1;
-        let listener = told.and_then(|nexus| state.listeners.get_mut(&nexus));
-        let receipt = listener.and_then(|listener| listener.tell(state.failures));
-        if let (Some(first), Some(keeper)) = (self.verifier, &self.keeper) {
-            keeper.renew(verifier_after(first, state.failures));
+        let failures = state.failures;
+        let listener = told.and_then(|nexus| state.listener(self.unit, nexus));
+        let receipt = listener.and_then(|listener| listener.tell(failures));
+        if let (Some(first), Some(keeper)) = (self.shared.verifier, &self.shared.keeper) {
+            keeper.renew(verifier_after(first, failures));
         }
-        let readers = state.listeners.iter().filter(|(_, listener)| listener.reads_page);
-        (readers.map(|(nexus, _)| *nexus).collect(), receipt)
+        receipt
+    }
+
+    /// Those that are to look at the page again when a flush has failed.
+    pub(crate) fn readers(&self) -> Vec<NexusId> {
+        let state = self.lock();
+        let listeners = state.units.get(&self.unit).into_iter().flat_map(|audience| &audience.listeners);
+        listeners.filter(|(_, listener)| listener.reads_page).map(|(nexus, _)| *nexus).collect()
     }
 
     /// The flush at this place has succeeded: what this nexus is told, if it is one's, and the receipt of the answer if that tells of
@@ -210,11 +252,14 @@ impl Flushes {
         if known == state.failures {
             return (completion, None);
         }
-        let listener = by.and_then(|nexus| state.listeners.get_mut(&nexus));
-        let receipt = listener.and_then(|listener| listener.tell(state.failures));
+        let failures = state.failures;
+        let listener = by.and_then(|nexus| state.listener(self.unit, nexus));
+        let receipt = listener.and_then(|listener| listener.tell(failures));
         (Err(StoreError::new(ErrorKind::Unwritable, 0)), receipt)
     }
+}
 
+impl Flushes {
     fn lock(&self) -> MutexGuard<'_, FlushState> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -246,6 +291,10 @@ impl Listener {
 }
 
 impl FlushState {
+    fn listener(&mut self, unit: UnitId, nexus: NexusId) -> Option<&mut Listener> {
+        self.units.get_mut(&unit)?.listeners.get_mut(&nexus)
+    }
+
     /// Its place.
     fn put(&mut self, flush: Flush) -> u32 {
         let at = self.under_way.iter().position(Option::is_none).unwrap_or(self.under_way.len());
@@ -255,17 +304,19 @@ impl FlushState {
         }
         at as u32
     }
+}
 
+impl Audience {
     /// Of how many failures a nexus has heard that comes from a port of which nothing is known. The initiator may have been here before
     /// this run; what was then another one of its ports has heard. And it may go on for another port: what none of these has heard is
     /// new to it too.
-    fn heard_by_newcomer(&self, initiator: &TransportId) -> u64 {
+    fn heard_by_newcomer(&self, initiator: &TransportId, before: u64, failures: u64) -> u64 {
         let there = self.listeners.values().map(|listener| (&listener.ports.initiator, listener.heard));
         let known = there.chain(self.away.iter().map(|(port, heard)| (port, *heard)));
         let most = known.filter(|(port, _)| port.is_of_device_of(initiator)).map(|(_, heard)| heard).max();
         match most {
-            Some(heard) if heard >= self.before => heard,
-            None if self.before == 0 => self.failures,
+            Some(heard) if heard >= before => heard,
+            None if before == 0 => failures,
             _ => 0,
         }
     }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use sanwire_core::NexusId;
 use sanwire_scsi::{Receipt, Sense};
-use sanwire_store::{Completion, CompletionQueue};
+use sanwire_store::{Completion, CompletionQueue, Request};
 
+use crate::command_program::Keeping;
 use crate::exclusion::{Claim, Lane, Permit};
-use crate::fault::{NOT_ACCESSIBLE, REPLACED};
+use crate::fault::{NOT_ACCESSIBLE, NOT_SUPPORTED, REPLACED};
+use crate::judged::Judged;
 use crate::range::Range;
 use crate::tenure::Admission;
 use crate::unit_state::UnitState;
@@ -35,6 +37,8 @@ pub(crate) struct Hold {
     pub(crate) is_bulk_read: bool,
     /// What it holds goes to the end of what it changes.
     keeps_ahead: bool,
+    /// What programs have said of the command.
+    pub(crate) judged: Option<Box<Judged>>,
 }
 
 /// Whether a command's store makes stable what was written.
@@ -69,6 +73,7 @@ impl Hold {
             receipts: 0,
             is_bulk_read: false,
             keeps_ahead: false,
+            judged: None,
         };
         hold.enter(claim);
         hold
@@ -86,7 +91,7 @@ impl Hold {
         let is_change = claim.is_some_and(|claim| claim.access.is_change());
         self.is_admitted = !is_change;
         if is_change {
-            self.unit.last_writer.note(self.nexus);
+            self.unit.note_writer(self.nexus);
         }
         self.permit = claim.map_or(Permit::Nothing, |claim| exclusion.enter(claim, Lane::of(self.nexus)));
     }
@@ -137,7 +142,7 @@ impl Hold {
         if must_settle && self.flushing != Flushing::Settling {
             self.flushing = Flushing::Settling;
             // Those that its store's work kept waiting look again.
-            self.unit.exclusion.bell.ring();
+            self.unit.exclusion.bell().ring();
         }
         must_settle
     }
@@ -146,7 +151,18 @@ impl Hold {
     pub(crate) fn end_flush(&mut self) {
         if std::mem::replace(&mut self.flushing, Flushing::No) != Flushing::No {
             self.unit.flushes.end(self.place);
-            self.unit.exclusion.bell.ring();
+            self.unit.exclusion.bell().ring();
+        }
+    }
+
+    /// Notes that a request of the command is about to begin.
+    pub(crate) fn note_moved(&self, request: &Request) {
+        let Some(derived) = self.unit.derived().filter(|_| !self.is_copy) else { return };
+        let (_, length_bytes) = request.range_bytes();
+        match request {
+            Request::Read { .. } => derived.note_moved(self.nexus, length_bytes, 0),
+            Request::Write { .. } | Request::WriteZeroes { .. } => derived.note_moved(self.nexus, 0, length_bytes),
+            Request::Flush | Request::Discard { .. } | Request::Allocation { .. } => {}
         }
     }
 
@@ -168,8 +184,18 @@ impl Hold {
     /// Whether it may begin, or go on with its piece.
     pub(crate) fn may_go(&mut self) -> Turn {
         let unit = &*self.unit;
+        let root = unit.root();
+        // Asked while the blocks are claimed: either this sees that the unit is revoked, or who revokes it can wait for the claim.
+        if unit.is_revoked() {
+            return Turn::Never(NOT_SUPPORTED);
+        }
         if matches!(self.permit, Permit::Queued(_)) {
-            unit.tenures.settle(&unit.exclusion, &unit.nexuses);
+            root.tenures.settle(&root.exclusion, &root.nexuses);
+        }
+        match self.judged.as_mut().map_or(Keeping::Kept, |judged| judged.keeping()) {
+            Keeping::Kept => {}
+            Keeping::Pending => return Turn::Later,
+            Keeping::Failed => return Turn::Never(NOT_ACCESSIBLE),
         }
         if !unit.exclusion.may_go(&self.permit) {
             return Turn::Later;
@@ -177,7 +203,8 @@ impl Hold {
         if self.content != unit.content() && !self.outlives_its_task {
             return Turn::Never(REPLACED);
         }
-        self.is_admitted |= unit.tenures.is_holder(self.nexus);
+        let writer = unit.derived().is_none().then_some(self.nexus);
+        self.is_admitted |= writer.is_some_and(|nexus| root.tenures.is_holder(nexus));
         if self.is_admitted {
             return Turn::Now;
         }
@@ -189,7 +216,7 @@ impl Hold {
         {
             return Turn::Never(sense);
         }
-        let admission = unit.tenures.admits(self.nexus, &unit.exclusion, &unit.nexuses);
+        let admission = root.tenures.admits(writer, &root.exclusion, &root.nexuses);
         self.is_admitted = admission == Admission::Granted;
         match admission {
             Admission::Granted => Turn::Now,
@@ -203,7 +230,7 @@ impl Hold {
 
     /// Has this driver woken when what it waits for may have ended.
     pub(crate) fn wake(&self, driver: &CompletionQueue) {
-        self.unit.exclusion.bell.wait(driver);
+        self.unit.exclusion.bell().wait(driver);
     }
 
     /// `ahead`: with all blocks that it is going to change.

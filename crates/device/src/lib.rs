@@ -11,22 +11,32 @@
 //!                    -> Abort(execution, scope)      end what the scope covers, then resume(execution, Ok(Done))
 //!                    -> Answered(execution, request) the same, but GOOD is answered before
 //!                    -> Wait(waiting)               retry(waiting) soon, after other work
-//!                    -> Piece(reply, unit)          begin the task with its next piece, when that is wanted
-//!                    -> NoMemory(task)              begin it again when frames have been given back
+//!                    -> Piece(reply, continuation)  begin the task with its next piece, when that is wanted
+//!                    -> NoMemory(submission)        begin it again when frames have been given back
+//!                    -> Deferred(submission, delay) begin it again after that
 //! ```
 //!
-//! [`Starvation`] keeps the tasks that found no memory, and begins them so that no session keeps others waiting.
+//! [`Starvation`] keeps the tasks that found no memory, or are deferred, and begins them so that no session keeps others waiting.
+//!
+//! A unit can be derived from another one ([`LogicalUnit::derive`]): some of its blocks, for somebody who may do less with them. What
+//! a command of such a unit may do is looked at in one place before it begins (`judging.rs`), and again at its store.
 //!
 //! Several threads may do this at once. Reads and writes take no lock: what they must know of the state that other
 //! initiators change stands in atomics.
 #![forbid(unsafe_code)]
 
 mod abort_scope;
+mod allowed_operations;
 mod beginning;
 mod bell;
+mod command_program;
 mod control;
 mod copy_targets;
 mod data;
+mod deferrals;
+mod derivation;
+mod derive;
+mod derived;
 mod device_server;
 mod device_types;
 mod disk;
@@ -38,6 +48,8 @@ mod fault;
 mod flushes;
 mod generation;
 mod hold;
+mod judged;
+mod judging;
 mod last_writer;
 mod logical_unit;
 mod medium;
@@ -53,9 +65,11 @@ mod reservation;
 mod starvation;
 mod step;
 mod store_retry;
+mod submission;
 mod tenure;
 mod transfer;
 mod unit_attention;
+mod unit_exclusion;
 mod unit_state;
 mod units;
 mod viewers;
@@ -63,8 +77,15 @@ mod waiting;
 mod write_hold;
 
 pub use abort_scope::{AbortScope, UnitId};
+pub use allowed_operations::AllowedOperations;
 pub use bell::RecordListener;
+pub use command_program::{
+    BlockRange, CommandProgram, DATA_HEAD_MAX_BYTES, JudgedCommand, Judgement, Keeping, Verdict,
+};
 pub use copy_targets::{CopyTargetResolver, CopyTargetUnit};
+pub use derivation::{Admission, Derivation, DerivedExtent};
+pub use derive::{DERIVATIONS_MAX, DeriveError};
+pub use derived::{Derived, DerivedStatistics, PrincipalStatistics, PrincipalUsage};
 pub use execution::Execution;
 pub use logical_unit::{LogicalUnit, UnitError};
 pub use medium::MediumError;
@@ -73,6 +94,7 @@ pub use progress::Progress;
 pub use reservation::{KeptError, RecordError, RegistrationReport, ReservationKeeper, ReservationReport, Saved};
 pub use starvation::{Seat, Starvation, Starved};
 pub use store_retry::StoreRetry;
+pub use submission::{Continuation, Submission};
 pub use tenure::{Tenure, TenureKeeper, Volatility};
 pub use unit_state::{UnitOptions, UnitState};
 pub use units::{AddError, LogicalUnits};

@@ -11,7 +11,7 @@ use crate::device_server::DeviceServer;
 use crate::medium::{Medium, MediumError};
 use crate::reservation::KeptError;
 use crate::unit_attention::UnitAttention;
-use crate::unit_state::{UnitOptions, UnitState};
+use crate::unit_state::{Lineage, UnitOptions, UnitState};
 
 /// A store on which no unit can stand.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -48,15 +48,25 @@ impl Deref for LogicalUnit {
 
 impl LogicalUnit {
     /// A unit of whatever type.
-    pub(crate) fn of(identity: Identity, (store, server): Served, options: UnitOptions) -> Result<Self, UnitError> {
+    pub(crate) fn of(
+        identity: Identity,
+        (store, server): Served,
+        options: UnitOptions,
+        lineage: Option<Box<Lineage>>,
+    ) -> Result<Self, UnitError> {
         let medium = Arc::clone(&server) as Arc<dyn Medium>;
-        Ok(LogicalUnit { state: Arc::new(UnitState::new(identity, store, medium, options)?), server })
+        Ok(LogicalUnit { state: Arc::new(UnitState::new(identity, store, medium, options, lineage)?), server })
     }
 
     /// Its state, which lives as long as a command of the unit does.
     #[must_use]
     pub fn state(&self) -> &Arc<UnitState> {
         &self.state
+    }
+
+    /// Whether it is a block device (SBC).
+    pub(crate) fn is_disk(&self) -> bool {
+        self.server.standard_inquiry().first().is_some_and(|first| first & 0x1f == 0)
     }
 
     /// What its type does.
@@ -100,6 +110,7 @@ impl LogicalUnit {
         self.tenures.forget(nexus);
         self.server.forget(nexus);
         self.reservations.forget(nexus);
+        self.derived().iter().for_each(|derived| derived.users.forget(nexus));
     }
 
     pub(crate) fn reset(&self) {

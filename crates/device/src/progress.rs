@@ -1,21 +1,25 @@
 //! How a command goes on, from its first step to its reply.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::NexusId;
-use sanwire_scsi::{Reply, Sense, Status, Task};
+use sanwire_scsi::{Reply, Sense, Status};
 use sanwire_store::{Completion, Outcome, Request};
 
-use crate::abort_scope::{AbortScope, UnitId};
+use crate::abort_scope::AbortScope;
 use crate::beginning::Account;
+use crate::command_program::Keeping;
 use crate::execution::Execution;
 use crate::fault;
 use crate::hold::{Hold, Turn};
+use crate::judged::{Judged, Wishes};
 use crate::refusal::Refusal;
 use crate::step::{CommandState, Step, finish, flushed};
+use crate::submission::{Continuation, Submission};
 use crate::unit_state::UnitState;
-use crate::waiting::{Next, Prepared, Waiting};
+use crate::waiting::{Answer, Next, Prepared, Waiting};
 
 /// What became of a task, so far.
 #[derive(Debug)]
@@ -35,18 +39,21 @@ pub enum Progress {
     /// it has begun, and its initiator answered TASK ABORTED (the control mode page has TAS). Then `Ok(Outcome::Done)`
     /// goes to [`crate::LogicalUnits::resume`] together with the execution.
     Abort(Execution, AbortScope),
-    /// A piece of it is done, on this unit. When its data has been sent, or more of what the initiator sends has come, the same task
-    /// begins with the next [`sanwire_scsi::Piece`]: [`Reply::rest`] says which. Until then nothing is held; to abort the
-    /// command is to forget it.
-    Piece(Reply, UnitId),
+    /// A piece of it is done. When its data has been sent, or more of what the initiator sends has come, the same task
+    /// begins with the next [`sanwire_scsi::Piece`], by [`Continuation::with_piece`]: [`Reply::rest`] says which. Until then nothing is
+    /// held; to abort the command is to forget it.
+    Piece(Reply, Continuation),
     /// The region has no frame free: nothing has happened, begin the task again later.
-    NoMemory(Task),
+    NoMemory(Box<Submission>),
+    /// A program wants it to wait: nothing has happened, begin the task again after so long.
+    Deferred(Box<Submission>, Duration),
 }
 
 /// What an execution keeps of its task.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Given {
     pub(crate) nexus: NexusId,
+    pub(crate) judged: Option<Box<Judged>>,
     /// See [`sanwire_scsi::Task::receipts`].
     pub(crate) receipts: u64,
     /// See [`Reply::is_bulk_read`].
@@ -67,17 +74,25 @@ impl Progress {
             Ok(Step::Store(state, request) | Step::Later(state, request)) => (state, request, false),
             Ok(Step::Detached(state, request)) => (state, request, true),
             Ok(step @ (Step::Abort(_) | Step::Reserve(_))) => {
-                return reserved(Hold::new(Arc::clone(unit), None, given.nexus), Ok(step), account);
+                let mut hold = Hold::new(Arc::clone(unit), None, given.nexus);
+                hold.judged = given.judged;
+                return reserved(hold, Ok(step), account, memory);
             }
             over => {
-                let is_bulk_read = given.is_bulk_read;
-                return account.close(unit, Reply { is_bulk_read, ..reply(unit, over, room_bytes) });
+                let reply = Reply { is_bulk_read: given.is_bulk_read, ..reply(unit, over, room_bytes) };
+                if given.judged.is_none() {
+                    return account.close(unit, reply, None);
+                }
+                let mut hold = Hold::new(Arc::clone(unit), None, given.nexus);
+                hold.judged = given.judged;
+                return close(hold, account, reply, memory);
             }
         };
         let outlives_its_task = matches!(&state, CommandState::Ongoing(ongoing) if ongoing.outlives_its_task());
         let mut hold = Hold::new(Arc::clone(unit), state.claim(&request), given.nexus);
         (hold.outlives_its_task, hold.receipts, hold.is_bulk_read) =
             (outlives_its_task, given.receipts, given.is_bulk_read);
+        hold.judged = given.judged;
         let next = Next::Store { request, is_answered };
         Prepared { execution: Execution { hold, state, account }, next }.progress(memory)
     }
@@ -120,8 +135,10 @@ impl Execution {
             }
             // The steps after the first bring what was cut already.
             over => {
-                let is_bulk_read = hold.is_bulk_read;
-                account.close(&hold.unit, Reply { receipt, is_bulk_read, ..reply(&hold.unit, over, usize::MAX) })
+                // What was read by then is nobody's business any more.
+                let over = if hold.unit.is_revoked() { Err(fault::NOT_SUPPORTED) } else { over };
+                let reply = Reply { receipt, is_bulk_read: hold.is_bulk_read, ..reply(&hold.unit, over, usize::MAX) };
+                close(hold, account, reply, memory)
             }
         }
     }
@@ -161,29 +178,54 @@ impl Prepared {
             Next::Record(reserving) => {
                 let Execution { hold, account, .. } = execution;
                 let step = reserving.next(&hold.unit);
-                reserved(hold, step, account)
+                reserved(hold, step, account, memory)
             }
             Next::Settle => execution.go_on(Ok(Outcome::Done), memory),
+            Next::Answer(answer) => {
+                let mut answer = *answer;
+                let Execution { hold: Hold { unit, .. }, account, .. } = &execution;
+                let failure = match answer.keeping() {
+                    _ if unit.is_revoked() => Some(fault::NOT_SUPPORTED),
+                    Keeping::Failed => Some(fault::NOT_ACCESSIBLE),
+                    Keeping::Kept | Keeping::Pending => None,
+                };
+                let reply = failure.map_or(answer.reply, |sense| unit.check_condition(&sense));
+                account.close(unit, reply, answer.judged)
+            }
         }
     }
 }
 
+/// The end of a command, or of a piece of it: an answer, when what its programs want to be kept is kept.
+fn close(mut hold: Hold, account: Account, reply: Reply, memory: &Region) -> Progress {
+    let Some(judged) = hold.judged.take() else { return account.close(&hold.unit, reply, None) };
+    let is_good = matches!(reply.status, Status::Good | Status::ConditionMet);
+    let answer = if is_good && matches!(account, Account::Left(_)) {
+        Answer { reply, wishes: Wishes::default(), judged: Some(judged) }
+    } else {
+        Answer { reply, wishes: judged.end(is_good), judged: None }
+    };
+    let next = Next::Answer(Box::new(answer));
+    Prepared { execution: Execution { hold, state: CommandState::Record, account }, next }.progress(memory)
+}
+
 /// How a command of reservations goes on.
-fn reserved(hold: Hold, step: Result<Step, Refusal>, account: Account) -> Progress {
+fn reserved(hold: Hold, step: Result<Step, Refusal>, account: Account, memory: &Region) -> Progress {
     let step = match step {
         Ok(Step::Abort(scope)) => {
-            return Progress::Abort(Execution { hold, state: CommandState::Reservation, account }, scope);
+            return Progress::Abort(Execution { hold, state: CommandState::Record, account }, scope);
         }
         Ok(Step::Reserve(reserving)) => {
-            let execution = Execution { hold, state: CommandState::Reservation, account };
+            let execution = Execution { hold, state: CommandState::Record, account };
             return Progress::Wait(Waiting::of(Prepared { execution, next: Next::Record(reserving) }));
         }
         Ok(step) => Ok(step),
         Err(Refusal::Sense(sense)) => Err(sense),
         Err(Refusal::Conflict) => return Progress::Done(Reply::bare(Status::ReservationConflict)),
-        Err(Refusal::Busy | Refusal::NoMemory) => Err(fault::INTERNAL),
+        Err(Refusal::Busy | Refusal::NoMemory | Refusal::Defer(_)) => Err(fault::INTERNAL),
     };
-    account.close(&hold.unit, reply(&hold.unit, step, usize::MAX))
+    let reply = reply(&hold.unit, step, usize::MAX);
+    close(hold, account, reply, memory)
 }
 
 /// The reply to a command that is over.
@@ -204,10 +246,10 @@ fn reply(unit: &UnitState, step: Result<Step, Sense>, room_bytes: usize) -> Repl
 
 impl Account {
     /// The end of a command, or of a piece of it.
-    fn close(self, unit: &UnitState, reply: Reply) -> Progress {
+    fn close(self, unit: &UnitState, reply: Reply, judged: Option<Box<Judged>>) -> Progress {
         match self {
             Account::Left(rest) if reply.status == Status::Good => {
-                Progress::Piece(Reply { rest: Some(rest), ..reply }, unit.id())
+                Progress::Piece(Reply { rest: Some(rest), ..reply }, Continuation::new(unit.id(), judged))
             }
             Account::Takes(bytes) => Progress::Done(Reply { data_out_bytes: Some(bytes), ..reply }),
             Account::Even | Account::Left(_) => Progress::Done(reply),
@@ -231,7 +273,7 @@ impl CommandState {
                 completion.map_err(|error| unit.fault(&error))?;
                 Ok(finish(flush))
             }
-            CommandState::Flush | CommandState::Reservation => flushed(completion),
+            CommandState::Flush | CommandState::Record => flushed(completion),
             CommandState::PreFetch { is_all } => {
                 completion.map_err(|error| unit.fault(&error))?;
                 Ok(if is_all { Step::ConditionMet } else { Step::Good })

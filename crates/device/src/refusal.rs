@@ -1,5 +1,7 @@
 //! Why a command does not begin.
 
+use std::time::Duration;
+
 use sanwire_scsi::Sense;
 
 /// Why a command did not begin.
@@ -13,6 +15,8 @@ pub(crate) enum Refusal {
     Busy,
     /// The region has no frame free; nothing has happened yet.
     NoMemory,
+    /// It is to be begun again after so long.
+    Defer(Duration),
 }
 
 impl From<Sense> for Refusal {

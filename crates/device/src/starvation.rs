@@ -1,4 +1,4 @@
-//! Commands that find no memory: they wait without keeping others waiting, and without anything of them having happened.
+//! Commands that find no memory, or are deferred: they wait without keeping others waiting, and without anything of them having happened.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,8 +9,10 @@ use sanwire_core::{Instant, NexusId};
 use sanwire_scsi::{Reply, Status, Task};
 
 use crate::abort_scope::UnitId;
+use crate::deferrals::Deferrals;
 use crate::progress::Progress;
 use crate::queues::{Queues, Tried};
+use crate::submission::Submission;
 use crate::units::LogicalUnits;
 
 /// So long a command waits that keeps memory itself, for its data: several such commands may wait for each other.
@@ -27,15 +29,16 @@ pub struct Seat<'a> {
     pub weight: u32,
 }
 
-/// A command that waits for memory; `H` says which it is.
+/// A command that waits for memory, or for its time; `H` says which it is.
 #[derive(Debug)]
 pub struct Starved<H> {
     /// Which command.
     pub handle: H,
     /// For one of these.
     pub units: Arc<LogicalUnits>,
-    /// What to do.
-    pub task: Task,
+    submission: Submission,
+    nexus: NexusId,
+    weight: u32,
     memory: Region,
     since: Instant,
     /// Where it has begun, when a piece of it is done.
@@ -43,10 +46,16 @@ pub struct Starved<H> {
 }
 
 impl<H> Starved<H> {
+    /// What to do.
+    #[must_use]
+    pub fn task(&self) -> &Task {
+        &self.submission.task
+    }
+
     /// Whether a command can go on where it has begun: another volume may have taken the number of its own.
     fn is_still_there(&self) -> bool {
         let Some(unit) = self.unit else { return true };
-        self.task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| found.id() == unit)
+        self.task().lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| found.id() == unit)
     }
 }
 
@@ -55,6 +64,8 @@ impl<H> Starved<H> {
 #[derive(Debug)]
 pub struct Starvation<H> {
     queues: Queues<Starved<H>>,
+    /// Those that wait for their time, not for memory.
+    deferred: Deferrals<Starved<H>>,
     /// Sessions that are to wait, whatever there is.
     withheld: BTreeSet<NexusId>,
     memory: Region,
@@ -72,6 +83,7 @@ impl<H> Starvation<H> {
     pub fn new(memory: &Region) -> Self {
         Starvation {
             queues: Queues::default(),
+            deferred: Deferrals::default(),
             withheld: BTreeSet::new(),
             nothing: memory.nothing(),
             memory: memory.clone(),
@@ -80,21 +92,27 @@ impl<H> Starvation<H> {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing waits for memory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// How many commands wait.
+    /// How many commands wait for memory.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// All commands that wait.
+    /// How many commands are deferred.
+    #[must_use]
+    pub fn deferred(&self) -> usize {
+        self.deferred.len()
+    }
+
+    /// All commands that wait, for whatever.
     pub fn handles(&self) -> impl Iterator<Item = &H> {
-        self.queues.all().map(|starved| &starved.handle)
+        self.queues.all().chain(self.deferred.all()).map(|starved| &starved.handle)
     }
 
     /// The sessions of which something waits for memory, each with its share. What is withheld waits for its session instead.
@@ -104,34 +122,56 @@ impl<H> Starvation<H> {
     }
 
     /// Begins a command; gives what has become of it, and which it is. `None`: it waits, and [`Starvation::serve`] is to be called: from
-    /// then on the memory tells of its next release.
+    /// then on the memory tells of its next release; or until [`Starvation::poll_timeout`].
     pub fn begin(
         &mut self,
         nexus: NexusId,
         handle: H,
         seat: Seat<'_>,
-        task: Task,
+        submission: impl Into<Submission>,
         now: Instant,
     ) -> Option<(H, Progress)> {
         let Seat { units, memory, weight } = seat;
         let must_wait = self.queues.has(nexus) || self.withheld.contains(&nexus);
-        match units.begin(nexus, task, if must_wait { &self.nothing } else { memory }, now) {
-            Progress::NoMemory(task) => {
-                let (units, memory) = (Arc::clone(units), memory.clone());
-                let unit =
-                    task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun)).map(|unit| unit.id());
-                let starved = Starved { handle, units, task, memory, since: now, unit };
-                if keeps_memory(&starved) {
-                    self.tend_at.get_or_insert(now + KEEPING_MAX);
-                }
-                self.queues.push(nexus, weight, starved);
+        let starved = |handle, submission: Box<Submission>| {
+            let (units, memory, task) = (Arc::clone(units), memory.clone(), &submission.task);
+            let unit =
+                task.lun.filter(|_| task.is_further_piece()).and_then(|lun| units.get(lun)).map(|unit| unit.id());
+            Starved { handle, units, submission: *submission, nexus, weight, memory, since: now, unit }
+        };
+        match units.begin(nexus, submission, if must_wait { &self.nothing } else { memory }, now) {
+            Progress::NoMemory(submission) => {
+                self.wait_for_memory(starved(handle, submission));
                 if !must_wait {
                     // Memory may have been released since it asked, without a notice.
                     self.tried_at = None;
                 }
                 None
             }
+            Progress::Deferred(submission, delay) => {
+                self.deferred.push(now + delay, starved(handle, submission));
+                None
+            }
             progress => Some((handle, progress)),
+        }
+    }
+
+    fn wait_for_memory(&mut self, starved: Starved<H>) {
+        if keeps_memory(&starved) {
+            self.tend_at.get_or_insert(starved.since + KEEPING_MAX);
+        }
+        self.queues.push(starved.nexus, starved.weight, starved);
+    }
+
+    /// Begins those again whose time has come: `go_on` is told what has become of those that have begun.
+    pub fn resume_deferred(&mut self, now: Instant, mut go_on: impl FnMut(H, &Arc<LogicalUnits>, Progress)) {
+        // One that is deferred again is due later than now.
+        while let Some(starved) = self.deferred.take_due(now) {
+            let Starved { handle, units, submission, nexus, weight, memory, .. } = starved;
+            let seat = Seat { units: &units, memory: &memory, weight };
+            if let Some((handle, progress)) = self.begin(nexus, handle, seat, submission, now) {
+                go_on(handle, &units, progress);
+            }
         }
     }
 
@@ -142,7 +182,7 @@ impl<H> Starvation<H> {
             return;
         }
         self.tried_at = Some(self.memory.await_release());
-        let withheld = &self.withheld;
+        let (withheld, deferred) = (&self.withheld, &mut self.deferred);
         self.queues.serve(|nexus, starved| {
             if withheld.contains(&nexus) {
                 return Tried::Waits(starved);
@@ -151,10 +191,24 @@ impl<H> Starvation<H> {
                 go_on(starved.handle, &starved.units, Progress::Done(Reply::bare(Status::TaskAborted)));
                 return Tried::Begun(0);
             }
-            let Starved { handle, units, task, memory, since, unit } = starved;
+            let Starved { handle, units, submission, nexus: _, weight, memory, since, unit } = starved;
             let before_bytes = memory.held_bytes();
-            match units.begin(nexus, task, &memory, now) {
-                Progress::NoMemory(task) => Tried::Waits(Starved { handle, units, task, memory, since, unit }),
+            let again = |handle, units, memory, submission: Box<Submission>| Starved {
+                handle,
+                units,
+                submission: *submission,
+                nexus,
+                weight,
+                memory,
+                since,
+                unit,
+            };
+            match units.begin(nexus, submission, &memory, now) {
+                Progress::NoMemory(submission) => Tried::Waits(again(handle, units, memory, submission)),
+                Progress::Deferred(submission, delay) => {
+                    deferred.push(now + delay, again(handle, units, memory, submission));
+                    Tried::Begun(0)
+                }
                 progress => {
                     let taken_bytes = memory.held_bytes().saturating_sub(before_bytes);
                     go_on(handle, &units, progress);
@@ -164,19 +218,24 @@ impl<H> Starvation<H> {
         });
     }
 
-    /// When [`Starvation::tend`] is due: a command that keeps memory has an end of its waiting. It may come early, never late.
+    /// When [`Starvation::tend`] or [`Starvation::resume_deferred`] is due: a command that keeps memory has an end of its waiting. It may
+    /// come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        self.tend_at().into_iter().chain(self.deferred.due_at()).min()
+    }
+
+    fn tend_at(&self) -> Option<Instant> {
         self.tend_at.filter(|_| !self.is_empty())
     }
 
     /// Gives those that have kept memory for too long while they waited for more: they are to be answered TASK SET FULL.
     pub fn tend(&mut self, now: Instant) -> Vec<Starved<H>> {
-        if self.poll_timeout().is_none_or(|at| at > now) {
+        if self.tend_at().is_none_or(|at| at > now) {
             return Vec::new();
         }
         let mut next = None;
-        let late = self.extract(|starved| {
+        let late = self.extract_starved(|starved| {
             let until = starved.since + KEEPING_MAX;
             let keeps_on = keeps_memory(starved) && until > now;
             if keeps_on {
@@ -198,7 +257,13 @@ impl<H> Starvation<H> {
     }
 
     /// Takes out the commands that are meant. They want no memory any more.
-    pub fn extract(&mut self, is_meant: impl FnMut(&Starved<H>) -> bool) -> Vec<Starved<H>> {
+    pub fn extract(&mut self, mut is_meant: impl FnMut(&Starved<H>) -> bool) -> Vec<Starved<H>> {
+        let mut extracted = self.extract_starved(&mut is_meant);
+        extracted.extend(self.deferred.extract(is_meant));
+        extracted
+    }
+
+    fn extract_starved(&mut self, is_meant: impl FnMut(&Starved<H>) -> bool) -> Vec<Starved<H>> {
         let extracted = self.queues.extract(is_meant);
         if !extracted.is_empty() {
             // Others of their sessions are first now, and may need less.
@@ -214,20 +279,23 @@ impl<H> Starvation<H> {
 
     /// What waits of a nexus is for these units from now on.
     pub fn turn_to(&mut self, nexus: NexusId, units: &Arc<LogicalUnits>) {
-        self.queues.of(nexus).for_each(|starved| starved.units = Arc::clone(units));
+        let deferred = self.deferred.all_mut().filter(|starved| starved.nexus == nexus);
+        self.queues.of(nexus).chain(deferred).for_each(|starved| starved.units = Arc::clone(units));
         self.tried_at = None;
     }
 
     /// Takes out the commands of a session, which is not withheld any more.
     pub fn withdraw(&mut self, nexus: NexusId) -> Vec<Starved<H>> {
         self.withhold(nexus, false);
-        forgone(self.queues.take(nexus))
+        let mut withdrawn = forgone(self.queues.take(nexus));
+        withdrawn.extend(self.deferred.extract(|starved| starved.nexus == nexus));
+        withdrawn
     }
 }
 
 /// Whether it keeps others from memory while it waits.
 fn keeps_memory<H>(starved: &Starved<H>) -> bool {
-    starved.task.data_out.is_some()
+    starved.task().data_out.is_some()
 }
 
 /// What others of the same share still want they ask for again.

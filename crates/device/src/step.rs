@@ -46,8 +46,8 @@ pub(crate) enum CommandState {
     Write { flush: bool },
     /// Flushing, the last thing to do.
     Flush,
-    /// Changing reservations, of which the store does nothing: a record is being kept, or the commands of others ended.
-    Reservation,
+    /// Waiting for what the store does not do: a record is being kept, or the commands of others ended.
+    Record,
     /// Reading ahead of other commands (PRE-FETCH); all of it, or only the beginning.
     PreFetch { is_all: bool },
     /// In a command of the unit's device type, which knows itself how it goes on.

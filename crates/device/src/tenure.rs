@@ -19,8 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sanwire_core::NexusId;
 
 use crate::bell::RecordListener;
-use crate::exclusion::{Claim, Exclusion, Lane, Permit};
+use crate::exclusion::{Claim, Lane, Permit};
 use crate::unit_attention::{Nexuses, UnitAttention};
+use crate::unit_exclusion::UnitExclusion;
 
 /// What may become of writes that are complete and were not flushed.
 #[derive(Clone, Debug)]
@@ -121,9 +122,9 @@ fn gate_of(nexus: NexusId) -> u64 {
 }
 
 impl Tenures {
-    pub(crate) fn new(volatility: Option<Volatility>, exclusion: &Exclusion) -> Self {
+    pub(crate) fn new(volatility: Option<Volatility>, exclusion: &UnitExclusion) -> Self {
         let (kept, keeper) = volatility.map_or((None, None), |Volatility { tenure, keeper, .. }| (tenure, keeper));
-        keeper.iter().for_each(|keeper| keeper.listen(RecordListener::new(&exclusion.bell)));
+        keeper.iter().for_each(|keeper| keeper.listen(RecordListener::new(exclusion.bell())));
         let holder = kept.filter(|_| keeper.is_some()).map(|tenure| Holder { tenure, nexus: None });
         let state = TenureState { holder, ..TenureState::default() };
         Tenures { keeper, gate: AtomicU64::new(state.gate()), state: Mutex::new(state) }
@@ -134,7 +135,7 @@ impl Tenures {
         &self,
         nexus: NexusId,
         writer: [u8; 16],
-        exclusion: &Exclusion,
+        exclusion: &UnitExclusion,
         nexuses: &Nexuses,
     ) -> Option<Tenure> {
         let keeper = self.keeper.as_ref()?;
@@ -171,22 +172,23 @@ impl Tenures {
         self.gate.load(Ordering::SeqCst) == gate_of(nexus)
     }
 
-    /// Whether a change by this nexus, whose claim is entered, may begin.
-    pub(crate) fn admits(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> Admission {
+    /// Whether a change by this nexus, whose claim is entered, may begin. `None`: it comes by a unit that is derived from this one. Whoever
+    /// gives it there is another writer here, for what he writes by either is given again without the other.
+    pub(crate) fn admits(&self, nexus: Option<NexusId>, exclusion: &UnitExclusion, nexuses: &Nexuses) -> Admission {
         if self.gate.load(Ordering::SeqCst) == OPEN {
             return Admission::Granted;
         }
         self.admits_now(nexus, exclusion, nexuses)
     }
 
-    fn admits_now(&self, nexus: NexusId, exclusion: &Exclusion, nexuses: &Nexuses) -> Admission {
+    fn admits_now(&self, nexus: Option<NexusId>, exclusion: &UnitExclusion, nexuses: &Nexuses) -> Admission {
         let mut state = self.lock();
         if state.handover.is_some() {
             return Admission::Later;
         }
         let is_failing = || self.keeper.as_ref().is_some_and(|keeper| keeper.is_failing());
         let next = match &state.holder {
-            Some(holder) if holder.nexus == Some(nexus) => return Admission::Granted,
+            Some(holder) if nexus.is_some() && holder.nexus == nexus => return Admission::Granted,
             Some(_) if is_failing() => return Admission::Refused,
             Some(Holder { nexus: Some(other), .. }) => {
                 nexuses.raise_for(UnitAttention::InquiryChanged, std::iter::once(*other));
@@ -194,7 +196,8 @@ impl Tenures {
                 None
             }
             absent => {
-                let next = state.offers.get(&nexus).map(|tenure| Holder { tenure: *tenure, nexus: Some(nexus) });
+                let offered = nexus.and_then(|nexus| state.offers.get(&nexus));
+                let next = offered.map(|tenure| Holder { tenure: *tenure, nexus });
                 let is_nobody = absent.is_none();
                 state.is_contended |= next.is_none();
                 if next.is_none() && is_nobody {
@@ -209,7 +212,7 @@ impl Tenures {
         Admission::Later
     }
 
-    fn hand_over(&self, state: &mut TenureState, next: Option<Holder>, exclusion: &Exclusion) {
+    fn hand_over(&self, state: &mut TenureState, next: Option<Holder>, exclusion: &UnitExclusion) {
         let Some(keeper) = &self.keeper else { return };
         let barrier = exclusion.enter(Claim::BARRIER, Lane::of(NexusId(0)));
         let wish = keeper.want(next.as_ref().map(|holder| holder.tenure));
@@ -221,7 +224,7 @@ impl Tenures {
 
     /// Lets changes begin again when a handover is durable, and those that had begun have ended; or when it cannot be made so:
     /// then the holder keeps the tenure.
-    pub(crate) fn settle(&self, exclusion: &Exclusion, nexuses: &Nexuses) {
+    pub(crate) fn settle(&self, exclusion: &UnitExclusion, nexuses: &Nexuses) {
         let Some(keeper) = self.keeper.as_ref().filter(|_| self.gate.load(Ordering::SeqCst) == CLOSED) else { return };
         let mut state = self.lock();
         let is_over = |handover: &mut Handover| {

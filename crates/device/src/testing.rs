@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sanwire_buffer::{Region, Slice, Slices};
-use sanwire_core::{ClientId, Instant, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Principal};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Cdb, Identity, Receipts, Reply, Sense, Status, Task};
@@ -14,7 +14,7 @@ use sanwire_store::{
 };
 use sanwire_store_file::blocking;
 
-use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, UnitOptions, Volatility, Waiting};
+use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, Submission, UnitOptions, Volatility, Waiting};
 
 pub(crate) const UUID: [u8; 16] = [0x5a; 16];
 pub(crate) const NEXUS: NexusId = NexusId(1);
@@ -191,12 +191,12 @@ impl World {
         self.units.nexus_established(nexus, ports(nexus.0, 1));
     }
 
-    pub(crate) fn begin(&self, nexus: NexusId, task: Task) -> Progress {
-        self.units.begin(nexus, task, &self.memory, Instant::ZERO)
+    pub(crate) fn begin(&self, nexus: NexusId, submission: impl Into<Submission>) -> Progress {
+        self.units.begin(nexus, submission, &self.memory, Instant::ZERO)
     }
 
-    pub(crate) fn run_task(&self, nexus: NexusId, task: Task) -> Reply {
-        self.finish(self.begin(nexus, task))
+    pub(crate) fn run_task(&self, nexus: NexusId, submission: impl Into<Submission>) -> Reply {
+        self.finish(self.begin(nexus, submission))
     }
 
     pub(crate) fn finish(&self, mut progress: Progress) -> Reply {
@@ -214,7 +214,8 @@ impl World {
                 Progress::Abort(execution, _) => {
                     progress = self.units.resume(execution, Ok(Outcome::Done), &self.memory);
                 }
-                Progress::NoMemory(task) => panic!("no memory for {task:?}"),
+                Progress::NoMemory(submission) => panic!("no memory for {submission:?}"),
+                Progress::Deferred(submission, _) => panic!("{submission:?} is deferred"),
                 Progress::Wait(waiting) => progress = self.units.retry(waiting, &self.memory),
                 Progress::Answered(execution, request) => {
                     self.finish(Progress::Store(execution, request));
@@ -262,7 +263,11 @@ pub(crate) fn ports(initiator: u64, target: u16) -> Arc<NexusPorts> {
     let mut client = [0; 16];
     client[8..].copy_from_slice(&initiator.to_be_bytes());
     let initiator = TransportId::hyperscsi(ClientId(client));
-    Arc::new(NexusPorts { initiator, target: TargetPort { relative_id: target, ..TargetPort::default() } })
+    Arc::new(NexusPorts {
+        initiator,
+        target: TargetPort { relative_id: target, ..TargetPort::default() },
+        principal: Principal::default(),
+    })
 }
 
 pub(crate) fn lun(number: u16) -> Lun {

@@ -1,9 +1,10 @@
 //! What a logical unit keeps whatever its type is: what SPC asks of every unit, and the store that its medium is.
 
 mod flushing;
+mod lineage;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use sanwire_core::quota::Usage;
 use sanwire_core::{DeviceType, NexusId};
@@ -12,10 +13,10 @@ use sanwire_scsi::{AdditionalSense, Identity, Reply, Sense, SenseKey};
 use sanwire_store::{ErrorCounts, ErrorKind, Geometry, Patience, Store, StoreError};
 
 use crate::abort_scope::UnitId;
+use crate::derived::Derived;
 use crate::disturbances::Disturbances;
-use crate::exclusion::Exclusion;
 use crate::fault;
-use crate::flushes::Flushes;
+use crate::flushes::UnitFlushes;
 use crate::last_writer::LastWriter;
 use crate::medium::Medium;
 use crate::nexus::NexusPorts;
@@ -23,6 +24,7 @@ use crate::reservation::{KeptError, ReservationKeeper, ReservationReport, Reserv
 use crate::store_retry::StoreRetry;
 use crate::tenure::{Tenures, Volatility};
 use crate::unit_attention::{Met, Nexuses, UnitAttention};
+use crate::unit_exclusion::UnitExclusion;
 use crate::viewers::{Viewers, Wanted};
 
 /// How a unit behaves, as its owner wishes.
@@ -75,17 +77,30 @@ pub struct UnitState {
     /// Whether it meets each nexus when that comes, not when that first uses it: it must know which nexuses were there when
     /// something happened.
     is_watchful: AtomicBool,
-    pub(crate) exclusion: Exclusion,
+    pub(crate) exclusion: UnitExclusion,
+    /// Of a unit that is derived those of its root count.
     pub(crate) tenures: Tenures,
-    pub(crate) flushes: Flushes,
+    pub(crate) flushes: UnitFlushes,
     pub(crate) last_writer: LastWriter,
     pub(crate) reservations: Reservations,
     stalls: Arc<StoreRetry>,
     store_errors: ErrorCounts,
     pub(crate) disturbances: Disturbances,
     medium: Arc<dyn Medium>,
-    /// How often its owner has replaced its content.
+    /// How often its owner has replaced its content. Of a unit that is derived that of its root counts.
     replaced: AtomicU32,
+    lineage: Option<Box<Lineage>>,
+    /// The units that are derived from it.
+    children: Mutex<Vec<Weak<UnitState>>>,
+}
+
+/// From what a unit is derived, and how.
+#[derive(Debug)]
+pub(crate) struct Lineage {
+    pub(crate) parent: Arc<UnitState>,
+    /// The unit at the end of the line, on whose store all of them stand.
+    pub(crate) root: Arc<UnitState>,
+    pub(crate) derived: Derived,
 }
 
 impl UnitState {
@@ -94,14 +109,23 @@ impl UnitState {
         store: Arc<dyn Store>,
         medium: Arc<dyn Medium>,
         options: UnitOptions,
+        lineage: Option<Box<Lineage>>,
     ) -> Result<Self, KeptError> {
         let default = Settings { write_cache: options.write_cache, ..Settings::default() };
         let stalls = Arc::new(StoreRetry::new(identity.name(), options.patience));
-        let flushes = Flushes::new(options.volatility.as_ref());
-        let has_failed = options.volatility.as_ref().is_some_and(|kept| kept.has_failed);
-        let exclusion = Exclusion::default();
+        let id = UnitId::next();
+        let (exclusion, flushes, is_watchful) = match &lineage {
+            None => {
+                let has_failed = options.volatility.as_ref().is_some_and(|kept| kept.has_failed);
+                (UnitExclusion::default(), UnitFlushes::new(id, options.volatility.as_ref()), has_failed)
+            }
+            Some(lineage) => {
+                let (root, map) = (&lineage.root, Arc::clone(&lineage.derived.in_root));
+                (root.exclusion.of_part(map), root.flushes.of_part(id), root.is_watchful())
+            }
+        };
         Ok(UnitState {
-            id: UnitId::next(),
+            id,
             identity,
             store,
             default,
@@ -110,7 +134,7 @@ impl UnitState {
             is_gone: AtomicBool::new(false),
             nexuses: Nexuses::default(),
             viewers: Viewers::default(),
-            is_watchful: AtomicBool::new(has_failed),
+            is_watchful: AtomicBool::new(is_watchful),
             tenures: Tenures::new(options.volatility, &exclusion),
             exclusion,
             flushes,
@@ -121,6 +145,8 @@ impl UnitState {
             disturbances: Disturbances::default(),
             medium,
             replaced: AtomicU32::default(),
+            lineage,
+            children: Mutex::default(),
         })
     }
 
@@ -229,13 +255,15 @@ impl UnitState {
         self.nexuses.establish(nexus, met);
     }
 
-    /// Refuses nearly every command while the unit does something that excludes them.
+    /// Refuses nearly every command while the unit, or one that it is derived from, does something that excludes them.
     pub(crate) fn check_not_busy(&self) -> Result<(), Sense> {
+        self.ancestors().try_for_each(|unit| unit.medium.check_not_busy())?;
         self.medium.check_not_busy()
     }
 
     /// Refuses access to the medium for whatever reason there is.
     pub(crate) fn check_ready(&self, geometry: &Geometry) -> Result<(), Sense> {
+        self.check_ancestors_ready()?;
         self.medium.check_ready(geometry)
     }
 
@@ -246,11 +274,11 @@ impl UnitState {
 
     /// Another number after each replacement of its content by its owner.
     pub(crate) fn content(&self) -> u32 {
-        self.replaced.load(Ordering::SeqCst)
+        self.root().replaced.load(Ordering::SeqCst)
     }
 
     pub(crate) fn replace_content(&self) {
-        self.replaced.fetch_add(1, Ordering::SeqCst);
+        self.root().replaced.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A command has done something to the medium.
@@ -282,7 +310,8 @@ impl UnitState {
         if geometry.read_only {
             return Err(Sense::new(SenseKey::DataProtect, AdditionalSense::WRITE_PROTECTED));
         }
-        if self.settings().software_write_protect {
+        if self.settings().software_write_protect || self.ancestors().any(|unit| unit.settings().software_write_protect)
+        {
             return Err(Sense::new(SenseKey::DataProtect, AdditionalSense::SOFTWARE_WRITE_PROTECTED));
         }
         Ok(())
@@ -298,7 +327,12 @@ impl UnitState {
 
     /// Sense data for a failed request on a place of the store.
     pub(crate) fn fault(&self, error: &StoreError) -> Sense {
-        fault::sense(error, Some(self.store.geometry().block_bytes))
+        let block_bytes = self.store.geometry().block_bytes;
+        let offset_bytes = match self.derived() {
+            Some(derived) => derived.number_of(error.offset_bytes),
+            None => Some(error.offset_bytes),
+        };
+        fault::sense(error, offset_bytes.and_then(|offset| offset.checked_div(block_bytes.into())))
     }
 
     /// CHECK CONDITION, in the format that the control mode page asks for.

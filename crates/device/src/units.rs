@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::Guard;
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_core::{Instant, Lun, NexusId, Principal};
 use sanwire_scsi::vpd::{Designator, TargetPort, WriteVerifier};
 use sanwire_scsi::{ReportedLuns, report};
 
 use crate::copy_targets::{CopyTargetResolver, CopyTargetUnit};
+use crate::derived::{Derived, Guest, Refused};
 use crate::disturbances;
 use crate::flushes::Told;
 use crate::logical_unit::LogicalUnit;
@@ -169,14 +170,41 @@ impl LogicalUnits {
         found.next().is_none().then_some(unit)
     }
 
-    /// The unit that a copy of this nexus may use under this name.
-    pub(crate) fn copy_target(&self, nexus: NexusId, designator: &Designator) -> Option<CopyTargetUnit> {
+    /// The unit that a copy of this nexus may use under this name now.
+    pub(crate) fn copy_target(&self, nexus: NexusId, designator: &Designator, now: Instant) -> Option<CopyTargetUnit> {
         let target = match &self.copy_targets {
             Some(resolver) => resolver.find(nexus, designator),
             None => self.find(designator).map(|unit| CopyTargetUnit::new(Arc::clone(unit.state()), nexus)),
         };
+        let mut target = target?;
+        if let Some(derived) = target.unit.derived() {
+            let principal = self.principal(nexus);
+            if target.unit.is_revoked() || derived.is_expired(now) || !target.unit.admits(&principal) {
+                return None;
+            }
+            target.guest = Some(derived.users.visit(nexus, principal));
+        }
         // Reservations know only nexuses that are known to the unit.
-        target.inspect(|target| target.unit.acquaint(target.nexus))
+        target.unit.acquaint(target.nexus);
+        Some(target)
+    }
+
+    /// More is known of who is behind a nexus that is there: units that are derived ask again whether they admit it.
+    pub fn identify(&self, nexus: NexusId, principal: Principal) {
+        self.view.members.with(nexus, |member| member.identify(principal));
+    }
+
+    /// Who is behind a nexus.
+    pub(crate) fn principal(&self, nexus: NexusId) -> Principal {
+        self.view.members.with(nexus, |member| member.principal()).unwrap_or_default()
+    }
+
+    /// Whether the nexus finds a unit: one that is derived may have been taken back, or admit others only.
+    fn finds(&self, nexus: NexusId, unit: &UnitState, now: Instant) -> bool {
+        let Some(derived) = unit.derived() else { return true };
+        !unit.is_revoked()
+            && !derived.is_expired(now)
+            && (derived.users.guest(nexus).is_some() || unit.admits(&self.principal(nexus)))
     }
 
     /// The units as they are now, ascending by number.
@@ -241,14 +269,15 @@ impl LogicalUnits {
     /// others do, and change the unit), and none too often.
     #[must_use]
     pub fn may_reset(&self, by: NexusId, lun: Lun, now: Instant) -> Option<Arc<LogicalUnit>> {
-        let unit = self.get(lun).filter(|_| !self.is_read_only())?;
+        let unit = self.get(lun).filter(|unit| !self.is_read_only() && self.finds(by, unit, now))?;
         self.may_disturb(std::iter::once(&**unit), by, now).then_some(unit)
     }
 
     /// All units, if this initiator may reset them now. When it may not reset one of them, that counts for none.
     #[must_use]
     pub fn may_reset_all(&self, by: NexusId, now: Instant) -> Option<Vec<(Lun, Arc<LogicalUnit>)>> {
-        let units = self.iter();
+        let mut units = self.iter();
+        units.retain(|(_, unit)| self.finds(by, unit, now));
         let states = units.iter().map(|(_, unit)| &***unit);
         (!self.is_read_only() && self.may_disturb(states, by, now)).then_some(units)
     }
@@ -271,19 +300,50 @@ impl LogicalUnits {
         self.view.inventory()
     }
 
-    /// The unit for a command of this nexus, which knows the nexus from then on.
-    pub(crate) fn unit_for<'a>(&self, nexus: NexusId, lun: Lun, inventory: &'a Inventory) -> Option<&'a LogicalUnit> {
+    /// The unit for a command of this nexus, which knows the nexus from then on; of one that is derived, with what it knows. `None`: the
+    /// nexus finds none there.
+    pub(crate) fn unit_for<'a>(
+        &self,
+        nexus: NexusId,
+        lun: Lun,
+        inventory: &'a Inventory,
+        now: Instant,
+    ) -> Option<(&'a LogicalUnit, Option<Arc<Guest>>)> {
         let unit = &inventory.get(lun)?.unit;
+        let guest = match unit.derived() {
+            Some(derived) => Some(self.let_in(nexus, unit, derived, now)?),
+            None => None,
+        };
         self.view.settle(nexus, lun, inventory, unit.id());
-        Some(unit)
+        Some((unit, guest))
     }
 
-    pub(crate) fn report_luns(&self, reported: ReportedLuns, nexus: NexusId) -> Vec<u8> {
+    /// A nexus that may use a derived unit.
+    fn let_in(&self, nexus: NexusId, unit: &UnitState, derived: &Derived, now: Instant) -> Option<Arc<Guest>> {
+        let known = derived.users.guest(nexus);
+        if unit.is_revoked() || derived.is_expired(now) {
+            known.iter().for_each(|guest| guest.note_refused(Refused::Expired));
+            return None;
+        }
+        known.or_else(|| {
+            let principal = self.principal(nexus);
+            if !unit.admits(&principal) {
+                derived.users.note_not_admitted();
+                return None;
+            }
+            Some(derived.users.let_in(nexus, principal))
+        })
+    }
+
+    pub(crate) fn report_luns(&self, reported: ReportedLuns, nexus: NexusId, now: Instant) -> Vec<u8> {
         let inventory = self.view.inventory();
         // SPC-5 6.33: an initiator that reads the list need not be told that it has changed. (This list: a later change counts.)
         self.view.members.with(nexus, |member| member.has_read(inventory.changed()));
         match reported {
-            ReportedLuns::All => report::luns(&inventory.iter().map(|(lun, _)| lun).collect::<Vec<_>>()),
+            ReportedLuns::All => {
+                let found = inventory.iter().filter(|(_, entry)| self.finds(nexus, &entry.unit, now));
+                report::luns(&found.map(|(lun, _)| lun).collect::<Vec<_>>())
+            }
             ReportedLuns::WellKnown => report::luns(&[]),
         }
     }

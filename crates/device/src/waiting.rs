@@ -1,9 +1,12 @@
 //! What a command waits for before it begins or goes on, and what it does then.
 
+use sanwire_scsi::Reply;
 use sanwire_store::{CompletionQueue, Request};
 
+use crate::command_program::Keeping;
 use crate::execution::Execution;
 use crate::hold::Turn;
+use crate::judged::{Judged, Wishes};
 use crate::reservation::Reserving;
 
 /// A command that waits for another one. Dropping it aborts the command.
@@ -26,14 +29,33 @@ pub(crate) enum Next {
     Record(Box<Reserving>),
     /// It ends. The store has done its flush; whether that is a success depends on others that are under way.
     Settle,
+    /// It is over, and answered when programs have kept what they want to.
+    Answer(Box<Answer>),
+}
+
+/// An answer that is not given yet.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) wishes: Wishes,
+    /// Of a command of which only a piece is done.
+    pub(crate) judged: Option<Box<Judged>>,
+}
+
+impl Answer {
+    /// What has become of what must be kept before it is given.
+    pub(crate) fn keeping(&mut self) -> Keeping {
+        self.judged.as_mut().map_or_else(|| self.wishes.keeping(), |judged| judged.keeping())
+    }
 }
 
 impl Prepared {
     pub(crate) fn may_go(&mut self) -> Turn {
-        let must_wait = match &self.next {
+        let must_wait = match &mut self.next {
             Next::Store { .. } => return self.execution.may_go(),
             Next::Record(reserving) => !reserving.may_go(),
             Next::Settle => self.execution.worker_hold().must_settle(),
+            Next::Answer(answer) => !self.execution.hold.unit.is_revoked() && answer.keeping() == Keeping::Pending,
         };
         if must_wait { Turn::Later } else { Turn::Now }
     }

@@ -11,7 +11,7 @@ use crate::unit_attention::UnitAttention;
 use crate::unit_state::UnitState;
 
 /// No command changes a block of the unit while this lives and is held: those that come wait for its end, on every shard, and none fails. Reads
-/// go on.
+/// go on. Commands of units that have some of these blocks too wait in the same way.
 #[must_use]
 #[derive(Debug)]
 pub struct WriteHold {
@@ -30,13 +30,14 @@ impl WriteHold {
     #[must_use]
     pub fn is_held(&self) -> bool {
         // A handover of the tenure that is over may be in the way, and no command waits for it.
-        self.unit.tenures.settle(&self.unit.exclusion, &self.unit.nexuses);
+        let root = self.unit.root();
+        root.tenures.settle(&root.exclusion, &root.nexuses);
         self.unit.exclusion.may_go(&self.permit)
     }
 
     /// Has this driver woken, once, when that may have become so. To be asked again after this call.
     pub fn wake(&self, driver: &CompletionQueue) {
-        self.unit.exclusion.bell.wait(driver);
+        self.unit.exclusion.bell().wait(driver);
     }
 }
 
@@ -49,13 +50,14 @@ impl Drop for WriteHold {
 impl UnitState {
     /// Its owner has replaced its content, while it had the writes wait: what began on the other content, and has not ended, ends with an
     /// error. What initiators have not made stable is lost, so that their flushes fail; who is away hears that when it is back. Nobody
-    /// writes it again, for the tenure ends. Every initiator is told that the medium may be another one.
+    /// writes it again, for the tenure ends. Every initiator is told that the medium may be another one, also those of the units that are
+    /// derived from it.
     pub fn content_replaced(&self) {
         self.replace_content();
-        self.tenures.end();
+        self.root().tenures.end();
         if self.is_volatile() {
             self.flush_failed();
         }
-        self.nexuses.raise(UnitAttention::MediumChanged, None);
+        self.root().for_each_derived(&mut |unit| unit.nexuses.raise(UnitAttention::MediumChanged, None));
     }
 }

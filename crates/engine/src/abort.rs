@@ -91,13 +91,13 @@ impl<H: Handle> Engine<H> {
     pub fn abort(&mut self, selection: &Selection<H>, barrier: Option<&Arc<AbortBarrier>>) {
         let (by, ended) = (selection.by, &mut self.ended);
         let is_selected = |starved: &Starved<Command<H>>| {
-            selection.fits_waiting(starved.handle.handle, &starved.units, &starved.task)
+            selection.fits_waiting(starved.handle.handle, &starved.units, starved.task())
         };
         let starved = self.starvation.extract(is_selected);
         ended.extend(starved.into_iter().map(|starved| Ended::aborted(starved.handle, by)));
         ended.extend(self.paused.extract(selection).into_iter().map(|command| Ended::aborted(command, by)));
         self.between.retain(|between| {
-            let is_selected = selection.fits(between.command.handle, Some(between.unit));
+            let is_selected = selection.fits(between.command.handle, Some(between.continuation.unit()));
             ended.extend(is_selected.then(|| Ended::aborted(between.command, by)));
             !is_selected
         });

@@ -160,7 +160,11 @@ impl<H: Handle> Engine<H> {
     /// Whether nothing is under way. What is paused has not begun.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let waits = self.starvation.len() + self.held.len() + self.at_barrier.len() + self.between.len();
+        let waits = self.starvation.len()
+            + self.starvation.deferred()
+            + self.held.len()
+            + self.at_barrier.len()
+            + self.between.len();
         self.free.len() == self.running.len() && waits == 0
     }
 
@@ -213,13 +217,15 @@ impl<H: Handle> Engine<H> {
                 Progress::Abort(execution, scope) => {
                     return self.wait_at_barrier(AtBarrier { command, units: Arc::clone(units), execution }, scope);
                 }
-                Progress::Piece(reply, unit) => {
+                Progress::Piece(reply, continuation) => {
                     let Some(command) = command else { return };
-                    self.between.push(Between { command, units: Arc::clone(units), unit });
+                    self.between.push(Between { command, units: Arc::clone(units), continuation });
                     return self.end(Some(command), reply);
                 }
-                // Only what begins asks for memory, and waits where it began.
-                Progress::NoMemory(_) => return self.end(command, Reply::bare(Status::TaskSetFull)),
+                // Only what begins asks for memory, or is deferred, and waits where it began.
+                Progress::NoMemory(_) | Progress::Deferred(..) => {
+                    return self.end(command, Reply::bare(Status::TaskSetFull));
+                }
             };
             let mut attempt = Attempt::of(&execution, &request);
             let started = execution.store().start(request, &self.completions);
@@ -359,6 +365,7 @@ impl<H: Handle> Engine<H> {
         }
         self.retry_stalled(now);
         self.tend_starved(now);
+        self.resume_deferred(now);
         if self.look_at.is_some_and(|at| at <= now) {
             let slow = |running: &&mut Running<H>| now.saturating_since(running.since) >= SLOW;
             self.running.iter_mut().flatten().filter(slow).for_each(Running::keep_blocks);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::Instant;
-use sanwire_device::{LogicalUnits, Seat, UnitId};
+use sanwire_device::{Continuation, LogicalUnits, Seat};
 use sanwire_scsi::Task;
 
 use crate::engine::{Command, Engine, Handle, task_aborted};
@@ -12,14 +12,13 @@ use crate::engine::{Command, Engine, Handle, task_aborted};
 pub(crate) struct Between<H> {
     pub(crate) command: Command<H>,
     pub(crate) units: Arc<LogicalUnits>,
-    /// Where it has begun.
-    pub(crate) unit: UnitId,
+    pub(crate) continuation: Continuation,
 }
 
 impl<H> Between<H> {
     /// Whether a command can go on where it has begun: another volume may have taken the number of its own.
     fn is_still_there(&self, task: &Task) -> bool {
-        task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| found.id() == self.unit)
+        task.lun.and_then(|lun| self.units.get(lun)).is_some_and(|found| found.id() == self.continuation.unit())
     }
 }
 
@@ -32,6 +31,7 @@ impl<H: Handle> Engine<H> {
         if !between.is_still_there(&task) {
             return self.end(Some(between.command), task_aborted());
         }
-        self.start(between.command, Seat { units: &between.units, ..seat }, task, now);
+        let Between { command, units, continuation } = between;
+        self.start(command, Seat { units: &units, ..seat }, continuation.with_piece(task), now);
     }
 }

@@ -1,8 +1,8 @@
-//! Commands that begin, and those that wait for memory.
+//! Commands that begin, and those that wait for memory or for their time.
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, NexusId};
-use sanwire_device::{Seat, Starved};
+use sanwire_device::{Seat, Starved, Submission};
 use sanwire_scsi::{Reply, Status, Task};
 
 use crate::engine::{Command, Ended, Engine, Handle};
@@ -28,9 +28,15 @@ impl<H: Handle> Engine<H> {
         }
     }
 
-    pub(crate) fn start(&mut self, command: Command<H>, seat: Seat<'_>, task: Task, now: Instant) {
+    pub(crate) fn start(
+        &mut self,
+        command: Command<H>,
+        seat: Seat<'_>,
+        submission: impl Into<Submission>,
+        now: Instant,
+    ) {
         let nexus = command.handle.nexus();
-        if let Some((command, progress)) = self.starvation.begin(nexus, command, seat, task, now) {
+        if let Some((command, progress)) = self.starvation.begin(nexus, command, seat, submission, now) {
             self.go_on(Some(command), seat.units, progress, now);
         } else {
             // Memory may have been released before the region knew that a command waits: the next turn looks.
@@ -42,6 +48,15 @@ impl<H: Handle> Engine<H> {
     pub(crate) fn feed_starved(&mut self, now: Instant) {
         let mut begun = Vec::new();
         self.starvation.serve(now, |command, units, progress| begun.push((command, units.clone(), progress)));
+        for (command, units, progress) in begun {
+            self.go_on(Some(command), &units, progress, now);
+        }
+    }
+
+    /// Begins what programs have deferred until now.
+    pub(crate) fn resume_deferred(&mut self, now: Instant) {
+        let mut begun = Vec::new();
+        self.starvation.resume_deferred(now, |command, units, progress| begun.push((command, units.clone(), progress)));
         for (command, units, progress) in begun {
             self.go_on(Some(command), &units, progress, now);
         }
@@ -77,6 +92,6 @@ impl<H: Handle> Engine<H> {
 /// The end of a command that may be given again.
 fn not_executed<H: Handle>(starved: Starved<Command<H>>) -> Ended<H> {
     // That a command is not executed can be said only as long as no piece of it is.
-    let status = if starved.task.is_further_piece() { Status::TaskAborted } else { Status::TaskSetFull };
+    let status = if starved.task().is_further_piece() { Status::TaskAborted } else { Status::TaskSetFull };
     Ended::with(starved.handle, Reply::bare(status))
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{ClientId, Instant, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Principal};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
@@ -76,7 +76,10 @@ impl World {
         let world = World { units, memory: Region::new(1 << 20).unwrap(), now: Instant::ZERO };
         for nexus in [ONE, TWO] {
             let initiator = TransportId::hyperscsi(ClientId([nexus.0 as u8; 16]));
-            world.units.nexus_established(nexus, Arc::new(NexusPorts { initiator, target: TargetPort::default() }));
+            world.units.nexus_established(
+                nexus,
+                Arc::new(NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() }),
+            );
         }
         let mut shard = world.shard();
         [ONE, TWO].into_iter().for_each(|nexus| world.begin(&mut shard, Command(nexus, 0), world.test_unit_ready()));

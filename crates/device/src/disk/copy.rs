@@ -8,16 +8,19 @@ use std::sync::Arc;
 use sanwire_buffer::{Frame, Region, Slice};
 use sanwire_core::NexusId;
 use sanwire_scsi::copy::{self, CopyList, CopyResults};
-use sanwire_scsi::{Sense, Task};
+use sanwire_scsi::{OperationClass, Sense, Task};
 use sanwire_store::{Completion, Outcome, Request};
 
 use crate::abort_scope::AbortScope;
+use crate::allowed_operations::OF_DISK;
 use crate::beginning::Beginning;
+use crate::command_program::BlockRange;
 use crate::copy_targets::CopyTargetUnit;
 use crate::data::{cut, frame, parameter_list};
 use crate::exclusion::Claim;
 use crate::fault;
 use crate::hold::{Hold, Turn};
+use crate::judging::Judging;
 use crate::refusal::Refusal;
 use crate::step::{CommandState, Ongoing, Step};
 use crate::unit_state::UnitState;
@@ -68,13 +71,19 @@ pub(crate) fn extended_copy(
     }
     let list = CopyList::parse(&parameter_list(task, parameter_bytes as usize)?)?;
     let list_id = list.list_id;
-    let plan = Plan::new(list, |target| begun.target.copy_target(begun.nexus, &target.designator));
-    let checked = plan.check();
+    let mut plan = Plan::new(list, |target| begun.target.copy_target(begun.nexus, &target.designator, begun.now));
+    let mut checked = plan.check();
     // Without memory nothing must have happened: before the copy is noted.
     let spare = match checked {
         Ok(longest_bytes @ 1..) => Some(frame(begun.memory, longest_bytes.min(PIECE_BYTES) as usize)?),
         _ => None,
     };
+    if checked.is_ok() {
+        match judge(&mut plan, begun) {
+            Err(Refusal::Sense(sense)) => checked = Err(sense),
+            judged => judged?,
+        }
+    }
     let mut ticket = list_id.map_or(Ok(Ticket::NONE), |id| copies.begin(begun.nexus, id))?;
     match checked.and_then(|_| plan.leg(0)) {
         Ok(Some(leg)) => {
@@ -92,6 +101,33 @@ pub(crate) fn extended_copy(
             Err(sense.into())
         }
     }
+}
+
+/// Has programs judge all that is going to be read and written, before anything is.
+fn judge(plan: &mut Plan, begun: &Beginning<'_>) -> Result<(), Refusal> {
+    let mut judged = begun.judged.take().unwrap_or_default();
+    let done = plan.judge(&mut |target, direction, range| {
+        let (Some(derived), Some(guest)) = (target.unit.derived(), &target.guest) else { return Ok(0) };
+        let geometry = &target.unit.store().geometry();
+        let judging = Judging {
+            derived,
+            guest,
+            geometry,
+            commands: OF_DISK,
+            now: begun.now,
+            deferred_since: begun.deferred_since,
+        };
+        let blocks = |bytes: u64| bytes / u64::from(geometry.block_bytes);
+        let asked = BlockRange { lba: blocks(range.offset_bytes), blocks: blocks(range.length_bytes) };
+        let lba = judging.judge_copy(direction, asked, &mut judged)?;
+        match direction {
+            OperationClass::CopyTarget => guest.note_written(range.length_bytes),
+            _ => guest.note_read(range.length_bytes),
+        }
+        Ok(lba.wrapping_sub(asked.lba))
+    });
+    begun.judged.set((!judged.is_empty()).then_some(judged));
+    done
 }
 
 pub(crate) fn receive_copy_results(

@@ -18,7 +18,7 @@ impl UnitState {
             self.flush_failed();
         }
         self.flushes.end(place);
-        self.exclusion.bell.ring();
+        self.exclusion.bell().ring();
         resized
     }
 }

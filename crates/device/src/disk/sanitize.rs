@@ -144,6 +144,7 @@ pub(crate) fn sanitize(
         states.give_up()?;
         return Ok(Step::Good);
     }
+    begun.unit.check_ancestors_ready()?;
     load.check_present(geometry)?;
     begun.unit.check_writable(geometry)?;
     let method = match asked.method {

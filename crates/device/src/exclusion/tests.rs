@@ -139,7 +139,7 @@ fn what_is_kept_ahead_waits_for_whom_it_meets_there_and_for_nobody_later() {
     assert!(exclusion.may_go(&alone));
     let mut lost = exclusion.enter(claim(0, 10, Change), ONE);
     assert!(exclusion.may_go(&lost));
-    exclusion.keep(&mut lost, Some(Range { offset_bytes: 0, length_bytes: 100 }));
+    exclusion.keep(&mut lost, Some(Places::One(Range { offset_bytes: 0, length_bytes: 100 })));
     assert!(exclusion.may_go(&alone) && !exclusion.may_go(&lost), "it began before");
     let later = [Look, Change, Alone].map(|access| exclusion.enter(claim(90, 10, access), OTHER));
     exclusion.leave(&alone);

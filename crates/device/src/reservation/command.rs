@@ -76,7 +76,7 @@ fn keep(
         unit.acquaint_with_concerned(None);
         *lock(&told) = Some(unit.reservations.finish(change, is_kept, &unit.nexuses));
         // The order itself waits for that, and those that come after it.
-        unit.exclusion.bell.ring();
+        unit.exclusion.bell().ring();
     });
     keeper.save(record, saved);
     outcome

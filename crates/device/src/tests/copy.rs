@@ -423,7 +423,7 @@ fn without_memory_nothing_is_noted() {
     let Progress::NoMemory(again) = begin(&world, NEXUS, &bytes) else { panic!("there is no memory") };
     assert_eq!(world.bad(results(0, 1), &[]), Sense::invalid_field_in_cdb(2, None));
     drop(held);
-    assert_eq!(world.run_task(NEXUS, again).status, Status::Good);
+    assert_eq!(world.run_task(NEXUS, *again).status, Status::Good);
 }
 
 #[test]

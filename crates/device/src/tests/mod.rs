@@ -2,6 +2,7 @@ mod compare_and_write;
 mod control;
 mod copy;
 mod copy_flushes;
+mod derived;
 mod drive;
 mod flushes;
 mod inventory;

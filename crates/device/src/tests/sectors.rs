@@ -95,7 +95,7 @@ fn sectors_without_memory_wait_and_nothing_is_read() {
     };
     assert_eq!(world.store.take_log(), []);
     drop(taken);
-    assert_eq!(world.run_task(NEXUS, task).status, Status::Good);
+    assert_eq!(world.run_task(NEXUS, *task).status, Status::Good);
 }
 
 #[test]

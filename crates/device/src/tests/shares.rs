@@ -82,7 +82,7 @@ fn who_may_not_share_gets_copies_as_memory_comes() {
     let taken = world.memory.frame(4096);
     let Progress::NoMemory(task) = world.begin(NEXUS, task) else { panic!("shared, or copied to nowhere") };
     drop(taken);
-    let reply = world.run_task(NEXUS, task);
+    let reply = world.run_task(NEXUS, *task);
     assert_eq!(reply.data_in.as_ref().map(|copy| (copy.pieces().len(), copy.lent_bytes())), Some((1, 0)));
     assert!(data(reply) == pattern(CHUNK_BYTES - 4096, 64 << 10));
 }

@@ -248,9 +248,9 @@ fn without_memory_the_task_comes_back_whole() {
     let held = world.memory.frame(60 << 10).unwrap();
     let mut verify = task([0x2f, 0x02, 0, 0, 0, 0, 0, 0, 16, 0], &[0; 8192]);
     let Progress::NoMemory(task) = world.begin(NEXUS, verify.clone()) else { panic!("there is no memory") };
-    assert_eq!(task.data_out.as_ref().map(|data| data.len()), Some(8192));
+    assert_eq!(task.task.data_out.as_ref().map(|data| data.len()), Some(8192));
     drop(held);
-    assert_eq!(world.run_task(NEXUS, task).status, Status::Good);
+    assert_eq!(world.run_task(NEXUS, *task).status, Status::Good);
     verify.cdb = Cdb::from([0x2f, 0, 0, 0, 0, 0, 0, 0, 129, 0]);
     let refused = sense(&world.run_task(NEXUS, verify));
     assert_eq!(refused, illegal(AdditionalSense::INSUFFICIENT_RESOURCES), "waiting would not help");

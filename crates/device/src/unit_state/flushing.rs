@@ -39,14 +39,24 @@ impl UnitState {
         let Some((verifier, receipt)) = told else {
             return (WriteVerifier { is_stable: true, ..WriteVerifier::default() }, None);
         };
+        // Who has a part only never writes alone: the others of its blocks are not asked.
         let offer = |(nexus, writer)| self.tenures.offer(nexus, writer, &self.exclusion, &self.nexuses);
-        let tenure = heeding.zip(writer).and_then(offer);
+        let tenure = heeding.zip(writer).filter(|_| self.derived().is_none()).and_then(offer);
         (WriteVerifier { verifier, tenure: tenure.map(|tenure| tenure.id), ..WriteVerifier::default() }, receipt)
     }
 
     /// The initiator port that has written last, if it is not that of this nexus and is still there.
     pub(crate) fn other_writer(&self, nexus: NexusId) -> Option<TransportId> {
-        self.reservations.initiator_of(self.last_writer.other_than(nexus)?)
+        let writer = self.last_writer.other_than(nexus)?;
+        let mut found = None;
+        self.for_each_derived(&mut |unit| found = found.take().or_else(|| unit.reservations.initiator_of(writer)));
+        found
+    }
+
+    /// This nexus changes it.
+    pub(crate) fn note_writer(&self, nexus: NexusId) {
+        self.last_writer.note(nexus);
+        self.ancestors().for_each(|unit| unit.last_writer.note(nexus));
     }
 
     /// The store could not make stable what was written, by any initiator, and may have dropped it: each hears of that with its next
@@ -67,15 +77,17 @@ impl UnitState {
             self.flush_failed();
         }
         self.flushes.end(place);
-        self.exclusion.bell.ring();
+        self.exclusion.bell().ring();
         done
     }
 
     fn tell_failure(&self, told: Option<NexusId>) -> Option<Receipt> {
         // Those that are there have not heard of it, also if they have not used the unit: they may write on for one that has.
-        self.become_watchful();
-        let (readers, receipt) = self.flushes.failed(told);
-        self.nexuses.raise_for(UnitAttention::InquiryChanged, readers.into_iter());
+        self.root().for_each_derived(&mut UnitState::become_watchful);
+        let receipt = self.flushes.failed(told);
+        self.root().for_each_derived(&mut |unit| {
+            unit.nexuses.raise_for(UnitAttention::InquiryChanged, unit.flushes.readers().into_iter());
+        });
         receipt
     }
 

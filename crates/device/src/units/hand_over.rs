@@ -37,7 +37,8 @@ impl View {
     /// Has the units of which it must notice nothing know it, with all that is to be told by now.
     fn acquaint_where_same(&self, member: &Member, state: &mut MemberState, ours: &Inventory, theirs: &Inventory) {
         for (lun, entry) in ours.iter() {
-            if theirs.get(lun).is_some_and(|there| there.is(entry.unit.id())) {
+            let is_there = theirs.get(lun).is_some_and(|there| there.is(entry.unit.id()));
+            if is_there && state.is_admitted_by(&entry.unit, &member.ports) {
                 self.acquaint(member, state, (lun, entry), ours);
             }
         }
@@ -54,6 +55,9 @@ impl View {
         let (list, access) = (theirs.changed(), to.access_changed_for(nexus));
         let is_same_target = std::ptr::eq(self.whole(), to.whole());
         for (lun, entry) in theirs.iter() {
+            if !state.is_admitted_by(&entry.unit, &member.ports) {
+                continue;
+            }
             let used = state.used.entry(lun).or_insert_with(|| {
                 let locked = state.locked.map(|at| at.max(joined));
                 let met = Met { since: joined, is_unseen: true, locked };

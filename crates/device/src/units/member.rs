@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
-use sanwire_core::{Lun, NexusId};
+use sanwire_core::{Lun, NexusId, Principal};
 
 use crate::generation::{AtomicGeneration, Generation};
 use crate::logical_unit::LogicalUnit;
@@ -28,6 +28,8 @@ pub(crate) struct Member {
 
 #[derive(Default, Debug)]
 pub(crate) struct MemberState {
+    /// Who it is, where that is not what was known when it came.
+    pub(crate) principal: Option<Principal>,
     /// What tells it from every other writer, also after a restart of the target.
     pub(crate) writer: Option<[u8; 16]>,
     /// Since when its units' media stay in, also those of units that it has not used.
@@ -76,6 +78,20 @@ impl Member {
         }
     }
 
+    /// Who it is.
+    pub(crate) fn principal(&self) -> Principal {
+        self.lock().principal.as_ref().unwrap_or(&self.ports.principal).clone()
+    }
+
+    /// It turns out to be this one: units are to ask again whether they admit it.
+    pub(crate) fn identify(&self, principal: Principal) {
+        let mut state = self.lock();
+        state.principal = Some(principal);
+        for unit in state.used.values().filter_map(|used| used.unit.upgrade()) {
+            unit.derived().iter().for_each(|derived| derived.users.forget(self.nexus));
+        }
+    }
+
     /// It has read this list of units, of whose changes no unit need tell it any more.
     pub(crate) fn has_read(&self, list: Generation) {
         let mut state = self.lock();
@@ -90,6 +106,13 @@ impl Member {
     pub(crate) fn lock(&self) -> MutexGuard<'_, MemberState> {
         // Nothing panics between two writes to the state: a poisoned one is still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemberState {
+    /// Whether the unit admits it, which has these ports.
+    pub(crate) fn is_admitted_by(&self, unit: &LogicalUnit, ports: &NexusPorts) -> bool {
+        unit.derived().is_none() || unit.admits(self.principal.as_ref().unwrap_or(&ports.principal))
     }
 }
 

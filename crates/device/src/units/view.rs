@@ -133,6 +133,9 @@ impl View {
         let inventory = self.inventory.load();
         member.settled.turn_to(inventory.changed(), self.whole().access_changed.load());
         let Some(entry) = inventory.get(lun).filter(|entry| entry.is(unit)) else { return };
+        if !state.is_admitted_by(&entry.unit, &member.ports) {
+            return;
+        }
         self.acquaint(member, &mut state, (lun, entry), &inventory);
         member.settled.set(lun);
         // A change that has taken the unit out meanwhile may not have found the nexus there.

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Protection, SessionEnd};
+use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Principal, Protection, SessionEnd};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
 use sanwire_scsi::{Reply, Task};
 
@@ -201,6 +201,8 @@ pub(crate) struct NexusView {
     pub(crate) units: Arc<LogicalUnits>,
     /// Who it is, for people.
     pub(crate) who: String,
+    /// Who it is, for units that are derived.
+    pub(crate) principal: Principal,
     /// Where it is.
     pub(crate) address: String,
     /// Whether its initiator wants to write nothing.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sanwire_core::{Instant, NexusId, SessionEnd};
+use sanwire_device::NexusPorts;
 use sanwire_engine::{Meter, NexusCount, Notice, Which};
 use sanwire_scsi::Task;
 
@@ -67,20 +68,7 @@ impl<S: System> Shard<S> {
             }
             FrontEvent::TaskManagement { request, function } => self.manage(request, function, now),
             FrontEvent::NexusOpened(opened) => self.open_nexus(front, *opened, now),
-            FrontEvent::NexusChanged(id, view) => {
-                let Some(nexus) = self.nexuses.get_mut(id) else { return };
-                let NexusView { units, who, address, is_read_only, weight, locks_media } = view;
-                if !Arc::ptr_eq(&nexus.units, &units) {
-                    nexus.units.hand_over(&units, id);
-                    self.engine.turn_to(id, &units);
-                }
-                units.lock_media(id, locks_media);
-                if nexus.host.address.as_ref() != Some(&address) {
-                    self.lines.sessions.info(format_args!("{who} goes on with session {:x}", id.0), now);
-                }
-                (nexus.host.who, nexus.host.address) = (who, Some(address));
-                (nexus.units, nexus.is_read_only, nexus.weight) = (units, is_read_only, weight);
-            }
+            FrontEvent::NexusChanged(id, view) => self.change_nexus(id, view, now),
             FrontEvent::NexusClosed { nexus, session, is_for_good, end } => {
                 self.close_nexus(nexus, is_for_good, end, now);
                 if let Some(session) = session {
@@ -139,9 +127,29 @@ impl<S: System> Shard<S> {
         self.engine.begin(command, meter, nexus.seat(), task, now);
     }
 
+    /// A nexus sees something else, or more is known of it.
+    fn change_nexus(&mut self, id: NexusId, view: NexusView, now: Instant) {
+        let Some(nexus) = self.nexuses.get_mut(id) else { return };
+        let NexusView { units, who, principal, address, is_read_only, weight, locks_media } = view;
+        if !Arc::ptr_eq(&nexus.units, &units) {
+            nexus.units.hand_over(&units, id);
+            self.engine.turn_to(id, &units);
+        }
+        if nexus.ports.principal != principal {
+            units.identify(id, principal.clone());
+            nexus.ports = Arc::new(NexusPorts { principal, ..NexusPorts::clone(&nexus.ports) });
+        }
+        units.lock_media(id, locks_media);
+        if nexus.host.address.as_ref() != Some(&address) {
+            self.lines.sessions.info(format_args!("{who} goes on with session {:x}", id.0), now);
+        }
+        (nexus.host.who, nexus.host.address) = (who, Some(address));
+        (nexus.units, nexus.is_read_only, nexus.weight) = (units, is_read_only, weight);
+    }
+
     fn open_nexus(&mut self, front: u8, opened: NewNexus, now: Instant) {
         let NewNexus { nexus, ports, writer, port, target, memory, view, ends_own, line } = opened;
-        let NexusView { units, who, address, is_read_only, weight, locks_media } = view;
+        let NexusView { units, who, address, is_read_only, weight, locks_media, .. } = view;
         let host = Host { port, who, target, address: Some(address) };
         self.lines.sessions.info(format_args!("{line}, session {:x}", nexus.0), now);
         let (who, target) = (host.who.clone(), host.target.clone());

@@ -130,6 +130,7 @@ impl Nexuses {
 
 #[cfg(test)]
 mod tests {
+    use sanwire_core::Principal;
     use sanwire_scsi::reservation::TransportId;
     use sanwire_scsi::vpd::TargetPort;
 
@@ -140,7 +141,7 @@ mod tests {
         Nexus {
             front: 0,
             units: Arc::new(LogicalUnits::new()),
-            ports: Arc::new(NexusPorts { initiator, target: TargetPort::default() }),
+            ports: Arc::new(NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() }),
             writer: [0; 16],
             host: Host { port: port.into(), who: port.into(), target: None, address: None },
             is_read_only: false,

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sanwire_buffer::{Head, Packet};
-use sanwire_core::{ClientId, Lun, NexusId, SessionEnd};
+use sanwire_core::{ClientId, Lun, NexusId, Principal, SessionEnd};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, UnitOptions};
 use sanwire_io::tcp::Listener;
 use sanwire_scsi::reservation::TransportId;
@@ -115,7 +115,7 @@ impl FrontEnd for Lines {
         let initiator = TransportId::hyperscsi(ClientId([9; 16]));
         self.events.push(FrontEvent::NexusOpened(Box::new(NewNexus {
             nexus: admission.nexus,
-            ports: Arc::new(NexusPorts { initiator, target }),
+            ports: Arc::new(NexusPorts { initiator, target, principal: Principal::default() }),
             writer: [9; 16],
             port: name.clone(),
             target: None,
@@ -123,6 +123,7 @@ impl FrontEnd for Lines {
             view: NexusView {
                 units: Arc::clone(&self.units),
                 who: name.clone(),
+                principal: Principal::default(),
                 address: "here".into(),
                 is_read_only: false,
                 weight: 1,

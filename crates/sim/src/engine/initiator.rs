@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_buffer::{Region, Slice, Slices};
-use sanwire_core::{ClientId, Instant, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Principal};
 use sanwire_device::NexusPorts;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
@@ -66,7 +66,7 @@ impl Initiator {
     #[must_use]
     pub fn ports(number: usize) -> Arc<NexusPorts> {
         let initiator = TransportId::hyperscsi(ClientId([number as u8 + 1; 16]));
-        Arc::new(NexusPorts { initiator, target: TargetPort::default() })
+        Arc::new(NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() })
     }
 }
 

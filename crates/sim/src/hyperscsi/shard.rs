@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sanwire_buffer::{Region, Shortage, Slice};
-use sanwire_core::{ClientId, Instant, Lun, NexusId};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Principal};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_engine::{Handle, Selection, Which, task_aborted};
 use sanwire_hyperscsi::{Agreed, CommandHandle, Server, ServerConfig, ServerEvent};
@@ -132,7 +132,11 @@ impl Shard {
         for (former, _) in self.visitors.iter().filter(|(_, visitor)| visitor.client == client) {
             self.executor.keep_blocks(*former, nexus);
         }
-        let ports = NexusPorts { initiator: TransportId::hyperscsi(client), target: TargetPort::default() };
+        let ports = NexusPorts {
+            initiator: TransportId::hyperscsi(client),
+            target: TargetPort::default(),
+            principal: Principal::default(),
+        };
         let units = self.executor.open_view(nexus, Arc::new(ports), memory)?;
         let is_read_only = options.peer_is_read_only;
         units.set_read_only(is_read_only || self.clients.wanted.of(client).read_only);

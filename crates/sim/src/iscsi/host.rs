@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::{Region, Shortage};
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Instant, NexusId, Principal};
 use sanwire_device::{NexusPorts, Volatility};
 use sanwire_engine::{Handle, Selection, Which};
 use sanwire_iscsi::{
@@ -97,7 +97,11 @@ impl Host {
                 ServerEvent::SessionOpened { nexus, initiator, isid, memory, .. } => {
                     let initiator = TransportId::iscsi_port(initiator.as_str(), isid.0)
                         .map_err(|error| format!("{initiator}: {error}"))?;
-                    self.executor.open(nexus, Arc::new(NexusPorts { initiator, target: target_port() }), memory);
+                    self.executor.open(
+                        nexus,
+                        Arc::new(NexusPorts { initiator, target: target_port(), principal: Principal::default() }),
+                        memory,
+                    );
                     let mut writer = [1; 16];
                     writer[..isid.0.len()].copy_from_slice(&isid.0);
                     self.executor.units_of(nexus).name_writer(nexus, writer);

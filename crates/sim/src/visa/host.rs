@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::{Packet, Region, Shortage};
-use sanwire_core::{ClientId, Instant, Lun, NexusId, Path};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Principal};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_engine::{Handle, Selection, Which, task_aborted};
 use sanwire_scsi::reservation::TransportId;
@@ -83,7 +83,11 @@ impl Host {
                     for (former, _) in self.visitors.iter().filter(|(_, visitor)| **visitor == client) {
                         self.executor.keep_blocks(*former, nexus);
                     }
-                    let ports = NexusPorts { initiator: TransportId::hyperscsi(client), target: TargetPort::default() };
+                    let ports = NexusPorts {
+                        initiator: TransportId::hyperscsi(client),
+                        target: TargetPort::default(),
+                        principal: Principal::default(),
+                    };
                     self.executor.open_view(nexus, Arc::new(ports), memory)?;
                     let writer = u128::from_be_bytes(client.0) ^ u128::from(run);
                     self.executor.units_of(nexus).name_writer(nexus, writer.to_be_bytes());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sanwire_aoe::{Address, Client, ClientConfig, ClientEvent, Order, Shelves, Target, TargetConfig, TargetEvent};
 use sanwire_buffer::{Packet, Region};
-use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer};
+use sanwire_core::{Instant, LinkId, Lun, MacAddress, NexusId, Path, Peer, Principal};
 use sanwire_device::NexusPorts;
 use sanwire_engine::Handle;
 use sanwire_scsi::Status;
@@ -514,5 +514,5 @@ fn ports(path: Path) -> NexusPorts {
         Peer::Ethernet(mac) => mac,
         Peer::Udp(_) => MacAddress::BROADCAST,
     };
-    NexusPorts { initiator: TransportId::station(mac), target: TargetPort::default() }
+    NexusPorts { initiator: TransportId::station(mac), target: TargetPort::default(), principal: Principal::default() }
 }

@@ -1,16 +1,15 @@
 //! What a copy list means for the units there are: each segment as a way between two stores.
 
-use std::sync::Arc;
-
 use sanwire_scsi::copy::{CopyAmount, CopyList, CopySegment, CopyTarget, SEGMENT_MAX_BYTES};
 use sanwire_scsi::reservation::Access;
-use sanwire_scsi::{AdditionalSense, FailedSegment, Sense};
+use sanwire_scsi::{AdditionalSense, FailedSegment, OperationClass, Sense};
 use sanwire_store::Geometry;
 
 use crate::abort_scope::AbortScope;
 use crate::copy_targets::CopyTargetUnit;
 use crate::range::Range;
 use crate::refusal::Refusal;
+use crate::unit_state::UnitState;
 
 /// A copy list whose targets were looked up.
 #[derive(Debug)]
@@ -62,6 +61,32 @@ impl Plan {
         Ok(longest_bytes)
     }
 
+    /// Has the programs of derived units judge each segment, and moves those that they want elsewhere.
+    pub(crate) fn judge(
+        &mut self,
+        judge: &mut dyn FnMut(&CopyTargetUnit, OperationClass, Range) -> Result<u64, Refusal>,
+    ) -> Result<(), Refusal> {
+        let told = |at: usize, place: u16| {
+            move |refusal: Refusal| match refusal {
+                Refusal::Sense(sense) => aborted(at, Some(place), sense.additional).into(),
+                refusal => refusal,
+            }
+        };
+        for at in 0..self.segments.len() {
+            let Some(leg) = self.leg(at)? else { break };
+            if leg.from.length_bytes == 0 {
+                continue;
+            }
+            let (source, target) = (OperationClass::CopySource, OperationClass::CopyTarget);
+            let from_blocks = judge(&leg.source, source, leg.from).map_err(told(at, place::SOURCE))?;
+            let to_blocks = judge(&leg.destination, target, leg.to).map_err(told(at, place::DESTINATION))?;
+            let segment = &mut self.segments[at];
+            segment.source_lba = segment.source_lba.wrapping_add(from_blocks);
+            segment.destination_lba = segment.destination_lba.wrapping_add(to_blocks);
+        }
+        Ok(())
+    }
+
     /// The segment at this place of the list; `None` behind the last. It is checked against what its units are now.
     pub(crate) fn leg(&self, at: usize) -> Result<Option<Leg>, Sense> {
         let Some(segment) = self.segments.get(at) else { return Ok(None) };
@@ -71,7 +96,7 @@ impl Plan {
     fn leg_of(&self, segment: &CopySegment) -> Result<Leg, (u16, AdditionalSense)> {
         let source = self.unit(segment.source).map_err(|additional| (place::SOURCE, additional))?;
         let destination = self.unit(segment.destination).map_err(|additional| (place::DESTINATION, additional))?;
-        check_reservations(source, destination)?;
+        check_access(source, destination)?;
         let (source_geometry, destination_geometry) =
             (source.unit.store().geometry(), destination.unit.store().geometry());
         let cause = |place| move |sense: Sense| (place, sense.additional);
@@ -79,8 +104,10 @@ impl Plan {
         destination.unit.check_ready(&destination_geometry).map_err(cause(place::DESTINATION))?;
         destination.unit.check_writable(&destination_geometry).map_err(cause(place::DESTINATION))?;
         let (from, to) = ranges(segment, &source_geometry, &destination_geometry)?;
-        let overlaps = Arc::ptr_eq(source.unit.store(), destination.unit.store())
-            && (from.offset_bytes..from.offset_bytes + from.length_bytes).contains(&to.offset_bytes);
+        let overlaps = match (place_of(&source.unit, from), place_of(&destination.unit, to)) {
+            (Some((one, from)), Some((other, to))) if std::ptr::eq(one, other) => from.contains(&to.start),
+            _ => false,
+        };
         Ok(Leg { source: source.clone(), destination: destination.clone(), from, to, is_backward: overlaps })
     }
 
@@ -97,9 +124,22 @@ impl Plan {
     }
 }
 
-/// SPC-3 6.3.3: RESERVATION CONFLICT is not GOOD.
-fn check_reservations(source: &CopyTargetUnit, destination: &CopyTargetUnit) -> Result<(), (u16, AdditionalSense)> {
+/// Where a range lies in the unit on whose store its own stands, if it lies there in one piece.
+fn place_of(unit: &UnitState, range: Range) -> Option<(&UnitState, std::ops::Range<u64>)> {
+    let bytes = range.offset_bytes..range.offset_bytes + range.length_bytes;
+    let place = match unit.derived() {
+        Some(derived) => derived.in_root.piece(bytes)?,
+        None => bytes,
+    };
+    Some((unit.root(), place))
+}
+
+/// What reservations or derivations forbid. SPC-3 6.3.3: RESERVATION CONFLICT is not GOOD.
+fn check_access(source: &CopyTargetUnit, destination: &CopyTargetUnit) -> Result<(), (u16, AdditionalSense)> {
     let conflict = |place| move |_: Refusal| (place, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE);
+    let denied = |place| move |additional: AdditionalSense| (place, additional);
+    source.check_allowed(OperationClass::CopySource).map_err(denied(place::SOURCE))?;
+    destination.check_allowed(OperationClass::CopyTarget).map_err(denied(place::DESTINATION))?;
     source.check(Access::Read).map_err(conflict(place::SOURCE))?;
     destination.check(Access::Write).map_err(conflict(place::DESTINATION))
 }
@@ -149,7 +189,7 @@ impl Leg {
     /// runs must not write any more.
     pub(crate) fn check(&self, at: usize) -> Result<(), Sense> {
         let refused = |(place, additional)| aborted(at, Some(place), additional);
-        check_reservations(&self.source, &self.destination).map_err(refused)
+        check_access(&self.source, &self.destination).map_err(refused)
     }
 
     /// Whether what one of the nexuses, through which it copies, does to its unit is to be ended.

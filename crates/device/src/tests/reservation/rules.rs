@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing::{lun, ports, task};
 use crate::{NexusPorts, Progress};
+use sanwire_core::Principal;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Extent, Task};
 use sanwire_store::Outcome;
@@ -218,7 +219,10 @@ fn one_registration_may_stand_for_all_target_ports() {
 /// A nexus by another port of one iSCSI initiator.
 pub(super) fn iscsi(world: &World, nexus: u64, isid: u8) {
     let initiator = TransportId::iscsi_port("iqn.2026-11.org.example:host", [0, 0, 0, 0, 0, isid]).unwrap();
-    world.units.nexus_established(NexusId(nexus), Arc::new(NexusPorts { initiator, target: TargetPort::default() }));
+    world.units.nexus_established(
+        NexusId(nexus),
+        Arc::new(NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() }),
+    );
     told(world, NexusId(nexus));
 }
 

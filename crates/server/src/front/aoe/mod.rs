@@ -12,7 +12,7 @@ use std::sync::Arc;
 use sanwire_aoe::{Address, Target, TargetConfig, TargetEvent};
 use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::{AOE_COMMANDS, Usage};
-use sanwire_core::{Instant, LinkId, MacAddress, NexusId, Path, Peer, SessionEnd};
+use sanwire_core::{Instant, LinkId, MacAddress, NexusId, Path, Peer, Principal, SessionEnd};
 use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_scsi::Reply;
 use sanwire_scsi::reservation::TransportId;
@@ -85,10 +85,12 @@ impl Aoe {
             Peer::Udp(_) => MacAddress([0; 6]),
         };
         let who = format!("station {mac}");
+        let principal = Principal { address: Some(path.peer.into()), ..Principal::default() };
+        let (initiator, target) = (TransportId::station(mac), AOE_PORT);
         self.stations.insert(nexus, Station { path, address });
         FrontEvent::NexusOpened(Box::new(NewNexus {
             nexus,
-            ports: Arc::new(NexusPorts { initiator: TransportId::station(mac), target: AOE_PORT }),
+            ports: Arc::new(NexusPorts { initiator, target, principal: principal.clone() }),
             writer: writer(&[b"aoe", &mac.0]),
             port: format!("{mac},{address}"),
             target: None,
@@ -97,6 +99,7 @@ impl Aoe {
             view: NexusView {
                 units: Arc::clone(&self.units),
                 who,
+                principal,
                 address: path.peer.to_string(),
                 is_read_only: false,
                 weight: 1,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use sanwire_ata::{Ask, Drive};
 use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Protection};
+use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Principal, Protection};
 use sanwire_device::NexusPorts;
 use sanwire_hdsp::{Disk, Server, ServerEvent};
 use sanwire_scsi::{Receipts, Reply, reservation::TransportId, vpd::TargetPort};
@@ -127,9 +127,10 @@ impl Hdsp {
         let what = volume.as_ref().map_or_else(|| "to look around".to_owned(), |name| format!("to volume {name}"));
         let line = format!("{} connected over HDSP {what}", view.who);
         self.sessions.insert(nexus, session);
+        let initiator = TransportId::hyperscsi(client);
         Some(FrontEvent::NexusOpened(Box::new(NewNexus {
             nexus,
-            ports: Arc::new(NexusPorts { initiator: TransportId::hyperscsi(client), target: HDSP_PORT }),
+            ports: Arc::new(NexusPorts { initiator, target: HDSP_PORT, principal: view.principal.clone() }),
             writer: writer(&[&client.0, &run.to_be_bytes()]),
             port: format!("{client},{run:016x}"),
             target: None,
@@ -155,6 +156,7 @@ impl Hdsp {
         Some(NexusView {
             units: self.clients.disk_seen_by(*client, volume.clone())?,
             who: format!("{} at {}", self.clients.shown(*client, ""), path.peer),
+            principal: Principal { address: Some(path.peer.into()), client: Some(*client), ..Principal::default() },
             address: path.peer.to_string(),
             is_read_only: false,
             weight: self.clients.memory_weight(*client, 0),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
 use sanwire_core::text::printable;
-use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Protection};
+use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Principal, Protection};
 use sanwire_device::NexusPorts;
 use sanwire_engine::task_aborted;
 use sanwire_hyperscsi::wire::links::{Address, LINKS_MAX};
@@ -130,9 +130,10 @@ impl HyperScsi {
         self.clients.enter(client, path.peer, is_read_only);
         let view = self.view(&session)?;
         self.sessions.insert(nexus, session);
+        let initiator = TransportId::hyperscsi(client);
         Some(FrontEvent::NexusOpened(Box::new(NewNexus {
             nexus,
-            ports: Arc::new(NexusPorts { initiator: TransportId::hyperscsi(client), target: HYPERSCSI_PORT }),
+            ports: Arc::new(NexusPorts { initiator, target: HYPERSCSI_PORT, principal: view.principal.clone() }),
             writer: writer(&[&client.0, &run.to_be_bytes()]),
             port: format!("{client},{run:016x}"),
             target: None,
@@ -151,6 +152,7 @@ impl HyperScsi {
         Some(NexusView {
             units: self.clients.seen_by(*client, *is_read_only)?,
             who: self.shown(*client, *path),
+            principal: Principal { address: Some(path.peer.into()), client: Some(*client), ..Principal::default() },
             address: path.peer.to_string(),
             is_read_only: *is_read_only,
             weight: self.clients.memory_weight(*client, *priority),

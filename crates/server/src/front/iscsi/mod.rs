@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sanwire_buffer::{Packet, Region, Shortage};
 use sanwire_core::limits::LONG_TRANSFER_MAX_BYTES;
 use sanwire_core::quota::{ISCSI_COMMANDS_OF_SESSION, Usage};
-use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_core::{Instant, Lun, NexusId, Principal};
 use sanwire_device::NexusPorts;
 use sanwire_iscsi::{
     CommandHandle, ConnectionId, Directory, Function as Asked, IscsiName, Isid, ManageHandle, ManageOutcome as Outcome,
@@ -132,7 +132,14 @@ impl Iscsi {
         let name = export.config.name.to_string();
         let port = format!("{initiator},{isid},{name}");
         let id = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
-        let ports = NexusPorts { initiator: id, target: iscsi_port(&export.config.name, group_tag) };
+        let principal = Principal {
+            address: Some(peer.into()),
+            initiator_name: Some(initiator.as_str().into()),
+            chap_user: user.as_deref().map(Into::into),
+            ..Principal::default()
+        };
+        let target = iscsi_port(&export.config.name, group_tag);
+        let ports = NexusPorts { initiator: id, target, principal: principal.clone() };
         let event = NewNexus {
             nexus,
             writer: writer(&[ports.initiator.as_bytes()]),
@@ -143,6 +150,7 @@ impl Iscsi {
             view: NexusView {
                 units: Arc::clone(&export.units),
                 who: format!("initiator {initiator} at {peer}"),
+                principal,
                 address: peer.to_string(),
                 is_read_only: false,
                 weight: 1,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Instant, LinkId, NexusId, Path};
+use sanwire_core::{ClientId, Instant, LinkId, NexusId, Path, Principal};
 use sanwire_device::NexusPorts;
 use sanwire_engine::task_aborted;
 use sanwire_scsi::{Reply, reservation::TransportId, vpd::TargetPort};
@@ -119,9 +119,10 @@ impl Visa {
         let view = self.view(&session)?;
         self.sessions.insert(nexus, session);
         let line = format!("{} connected over VISA", view.who);
+        let initiator = TransportId::hyperscsi(client);
         Some(FrontEvent::NexusOpened(Box::new(NewNexus {
             nexus,
-            ports: Arc::new(NexusPorts { initiator: TransportId::hyperscsi(client), target: VISA_PORT }),
+            ports: Arc::new(NexusPorts { initiator, target: VISA_PORT, principal: view.principal.clone() }),
             writer: writer(&[&client.0, &run.to_be_bytes()]),
             port: format!("{client},{run:010x}"),
             target: None,
@@ -138,6 +139,7 @@ impl Visa {
         Some(NexusView {
             units: self.clients.seen_by(*client, false)?,
             who: format!("{} at {}", self.clients.shown(*client, ""), path.peer),
+            principal: Principal { address: Some(path.peer.into()), client: Some(*client), ..Principal::default() },
             address: path.peer.to_string(),
             is_read_only: false,
             weight: self.clients.memory_weight(*client, 0),

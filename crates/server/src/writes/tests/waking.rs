@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use sanwire_buffer::Region;
-use sanwire_core::{ClientId, Lun, NexusId};
+use sanwire_core::{ClientId, Lun, NexusId, Principal};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Progress, UnitOptions, Waiting};
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
@@ -20,7 +20,10 @@ fn first_write(state: &State, fails: bool) -> (LogicalUnits, Region, Waiting) {
     let disk = LogicalUnit::new(Identity::new("disk", UUID).unwrap(), store, options).unwrap();
     units.add(Lun::default(), disk).unwrap();
     let (nexus, initiator) = (NexusId(1), TransportId::hyperscsi(ClientId([1; 16])));
-    units.nexus_established(nexus, Arc::new(NexusPorts { initiator, target: TargetPort::default() }));
+    units.nexus_established(
+        nexus,
+        Arc::new(NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() }),
+    );
     units.name_writer(nexus, [1; 16]);
     let run = |cdb, data: Option<Vec<u8>>| {
         let task = Task {

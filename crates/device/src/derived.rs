@@ -1,0 +1,117 @@
+//! What a derived unit keeps of its derivation: where its blocks lie, and who may do what with them.
+
+mod judges;
+mod users;
+
+use std::sync::Arc;
+
+use sanwire_core::{Instant, NexusId, Principal, WallClock};
+use sanwire_scsi::CommandSet;
+use sanwire_store::{ExtentMap, ExtentStore};
+
+use crate::allowed_operations::AllowedOperations;
+use crate::command_program::CommandProgram;
+use crate::derivation::{Admission, Derivation, DerivedExtent};
+
+pub(crate) use judges::Judge;
+pub use users::{DerivedStatistics, PrincipalStatistics, PrincipalUsage};
+pub(crate) use users::{Guest, Refused, Users};
+
+/// Of a derived unit: how it is derived, and what was done with it.
+#[derive(Debug)]
+pub struct Derived {
+    /// Its blocks, in the unit that it is derived from.
+    extents: Vec<DerivedExtent>,
+    /// In the unit at the end of the line.
+    pub(crate) in_root: Arc<ExtentMap>,
+    pub(crate) store: Arc<ExtentStore>,
+    operations: AllowedOperations,
+    admission: Option<Arc<dyn Admission>>,
+    until_unix_ms: Option<u64>,
+    program: Option<Arc<dyn CommandProgram>>,
+    clock: WallClock,
+    /// Its own first, then those of what it is derived from.
+    pub(crate) judges: Box<[Judge]>,
+    pub(crate) users: Arc<Users>,
+}
+
+/// Where the blocks of a derived unit lie.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) in_parent: Arc<ExtentMap>,
+    pub(crate) in_root: Arc<ExtentMap>,
+    pub(crate) store: Arc<ExtentStore>,
+}
+
+impl Derived {
+    /// As its owner wants it, within what its parent allows; `of_parent`: the programs that are asked for the parent, for these blocks.
+    pub(crate) fn new(derivation: Derivation, placed: Placed, of_parent: Vec<Judge>) -> Self {
+        let Derivation { extents, operations, admission, until_unix_ms, program, clock } = derivation;
+        let Placed { in_root, store, .. } = placed;
+        let users = Arc::<Users>::default();
+        let own = program.as_ref().map(|program| Judge::new(Arc::clone(program), &users));
+        let judges = own.into_iter().chain(of_parent).collect();
+        Derived { extents, in_root, store, operations, admission, until_unix_ms, program, clock, judges, users }
+    }
+
+    /// Where its blocks lie in the unit that it is derived from, in their order.
+    #[must_use]
+    pub fn extents(&self) -> &[DerivedExtent] {
+        &self.extents
+    }
+
+    /// What may be done with it.
+    #[must_use]
+    pub fn operations(&self) -> &AllowedOperations {
+        &self.operations
+    }
+
+    /// Until when it can be used, in milliseconds after the beginning of 1970: also because what it is derived from ends then.
+    #[must_use]
+    pub fn until_unix_ms(&self) -> Option<u64> {
+        self.until_unix_ms
+    }
+
+    /// What is asked about its commands, besides what is asked about those of the unit that it is derived from.
+    #[must_use]
+    pub fn program(&self) -> Option<&Arc<dyn CommandProgram>> {
+        self.program.as_ref()
+    }
+
+    /// What was done with it, and by whom.
+    #[must_use]
+    pub fn statistics(&self) -> DerivedStatistics {
+        self.users.statistics()
+    }
+
+    /// Whether its own rules admit this one.
+    pub(crate) fn admits(&self, principal: &Principal) -> bool {
+        self.admission.as_ref().is_none_or(|admission| admission.admits(principal))
+    }
+
+    /// Whether its time is over.
+    pub(crate) fn is_expired(&self, now: Instant) -> bool {
+        self.until_unix_ms.is_some_and(|until| self.unix_ms(now) >= until)
+    }
+
+    pub(crate) fn unix_ms(&self, now: Instant) -> u64 {
+        self.clock.unix_ms(now)
+    }
+
+    /// What is left of the operations of the unit's type.
+    pub(crate) fn commands(&self, commands: CommandSet) -> CommandSet {
+        commands.retaining(|operation| self.operations.allow_operation(operation))
+    }
+
+    /// Which byte of it that is, if it is one, by the numbers of the store on which it stands.
+    pub(crate) fn number_of(&self, offset_bytes: u64) -> Option<u64> {
+        let end_bytes = offset_bytes.checked_add(1)?;
+        self.in_root.numbers_of(offset_bytes..end_bytes).map(|number| number.start)
+    }
+
+    pub(crate) fn note_moved(&self, nexus: NexusId, read_bytes: u64, written_bytes: u64) {
+        let Some(guest) = self.users.guest(nexus) else { return };
+        guest.note_read(read_bytes);
+        guest.note_written(written_bytes);
+    }
+}

@@ -18,7 +18,7 @@ use super::tenure::Slow;
 
 pub(super) const A: u8 = 0;
 pub(super) const B: u8 = 1;
-const SECOND: [u8; 16] = *b"the second unit.";
+pub(super) const SECOND: [u8; 16] = *b"the second unit.";
 
 fn disk(uuid: [u8; 16], store: &Arc<TestStore>, write_cache: bool) -> LogicalUnit {
     LogicalUnit::new(

@@ -22,12 +22,12 @@ pub(super) struct Slow {
 }
 
 impl Slow {
-    fn keep(&self) {
+    pub(super) fn keep(&self) {
         self.kept.store(self.wishes.load(Ordering::SeqCst), Ordering::SeqCst);
         self.listener.lock().unwrap().iter().for_each(RecordListener::tell);
     }
 
-    fn wanted(&self) -> Option<Tenure> {
+    pub(super) fn wanted(&self) -> Option<Tenure> {
         *self.wanted.lock().unwrap()
     }
 }

@@ -1,7 +1,10 @@
 //! Units that are derived from others.
 
+mod admission;
 mod bad;
 mod ending;
+mod programs;
+mod sharing;
 
 use std::sync::Arc;
 

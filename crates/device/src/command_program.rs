@@ -111,6 +111,10 @@ pub struct JudgedCommand<'a> {
     pub classes: OperationClasses,
     /// The blocks that it is about, by the numbers of the unit and within it. None for a command that is about no blocks, several for UNMAP.
     pub ranges: &'a [BlockRange],
+    /// Blocks of the unit.
+    pub capacity_blocks: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
     /// Who has given it.
     pub principal: &'a Principal,
     /// A number for who has given it: the same as long as the unit is there, and another one for everybody else up to 255.

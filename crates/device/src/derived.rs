@@ -49,7 +49,7 @@ impl Derived {
         let Derivation { extents, operations, admission, until_unix_ms, program, clock } = derivation;
         let Placed { in_root, store, .. } = placed;
         let users = Arc::<Users>::default();
-        let own = program.as_ref().map(|program| Judge::new(Arc::clone(program), &users));
+        let own = program.as_ref().map(|program| Judge::new(Arc::clone(program), &users, in_root.length_bytes()));
         let judges = own.into_iter().chain(of_parent).collect();
         Derived { extents, in_root, store, operations, admission, until_unix_ms, program, clock, judges, users }
     }

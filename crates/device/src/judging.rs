@@ -192,6 +192,8 @@ impl Judging<'_> {
             cdb,
             classes,
             ranges,
+            capacity_blocks: judge.length_bytes / u64::from(self.geometry.block_bytes),
+            block_bytes: self.geometry.block_bytes,
             principal: &self.guest.principal,
             principal_number,
             unix_ms: self.derived.unix_ms(self.now),

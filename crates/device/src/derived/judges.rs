@@ -17,6 +17,8 @@ pub(crate) struct Judge {
     pub(crate) classes: OperationClasses,
     /// How much of their data it sees.
     pub(crate) head_bytes: usize,
+    /// Of the unit whose program it is.
+    pub(crate) length_bytes: u64,
     /// Where the blocks of the unit lie in the one whose program it is; `None`: it is the unit's own.
     pub(crate) map: Option<Arc<ExtentMap>>,
     /// Who uses the unit whose program it is.
@@ -24,10 +26,10 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// That of a unit with such users.
-    pub(crate) fn new(program: Arc<dyn CommandProgram>, users: &Arc<Users>) -> Judge {
+    /// That of a unit of this length with such users.
+    pub(crate) fn new(program: Arc<dyn CommandProgram>, users: &Arc<Users>, length_bytes: u64) -> Judge {
         let (classes, head_bytes) = (program.classes(), program.data_head_bytes().min(DATA_HEAD_MAX_BYTES));
-        Judge { program, classes, head_bytes, map: None, users: Arc::clone(users) }
+        Judge { program, classes, head_bytes, length_bytes, map: None, users: Arc::clone(users) }
     }
 
     /// The same for a unit whose blocks lie so in the one for which this is one. `None` when they do not lie in it.

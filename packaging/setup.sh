@@ -7,7 +7,7 @@ package_packages=(debhelper dpkg-dev fakeroot mmdebstrap umoci binutils)
 test_packages=(tshark tcpdump qemu-utils qemu-block-extra xfsprogs dosfstools mtools fuse3 nbd-client libnbd-bin nbdkit fio ethtool nftables
     iproute2 tgt prometheus tmux ceph-mon ceph-osd ceph-common
     libiscsi-bin vblade aoetools util-linux e2fsprogs jq qemu-system-x86 debootstrap debian-archive-keyring xz-utils ipxe syslinux
-    lintian systemd runc python3-venv curl openssl)
+    lintian systemd runc python3-venv curl openssl clang lld)
 bench_packages=(fio ethtool iproute2 tgt libiscsi-bin vblade util-linux e2fsprogs fuse3 nfs-ganesha nfs-ganesha-vfs rpcbind
     libnfs-utils)
 
@@ -29,6 +29,12 @@ fi
 if [ "$(printf '%s\n' "$wanted_rust" "$found_rust" | sort -V | head -n 1)" != "$wanted_rust" ]; then
     echo "setup: Rust $found_rust is too old: Sanwire needs $wanted_rust or newer (rustup update stable)" >&2
     exit 1
+fi
+
+# Examples of programs for derived devices are compiled for WebAssembly; without this their tests say that they do not run.
+webassembly=wasm32-unknown-unknown
+if [ "$1" = test ] && [ ! -d "$(rustc --print target-libdir --target $webassembly)" ]; then
+    rustup target add --quiet $webassembly || echo "setup: Rust's target $webassembly is not installed, so some tests are skipped" >&2
 fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

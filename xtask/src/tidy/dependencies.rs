@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 32] = [
+const ALLOWED: [(&str, &[&str]); 33] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -22,6 +22,7 @@ const ALLOWED: [(&str, &[&str]); 32] = [
     ("sanwire-snapshot", &["buffer", "store"]),
     ("sanwire-array", &["core", "buffer", "store"]),
     ("sanwire-device", &["core", "buffer", "scsi", "store"]),
+    ("sanwire-program", &["core", "scsi", "device"]),
     ("sanwire-engine", &["core", "buffer", "scsi", "store", "device"]),
     ("sanwire-hyperscsi", &["core", "buffer", "scsi", "security", "flow", "exchange"]),
     ("sanwire-hdsp", &["core", "buffer", "ata", "security", "flow"]),
@@ -43,6 +44,7 @@ const ALLOWED: [(&str, &[&str]); 32] = [
             "store-file",
             "snapshot",
             "device",
+            "program",
             "engine",
             "hyperscsi",
             "hdsp",
@@ -86,6 +88,7 @@ const ALLOWED: [(&str, &[&str]); 32] = [
             "store-file",
             "array",
             "device",
+            "program",
             "hyperscsi",
             "iscsi",
             "io",
@@ -102,13 +105,15 @@ const ALLOWED: [(&str, &[&str]); 32] = [
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.
-const TEST_ARROWS: [(&str, &str); 7] = [
+const TEST_ARROWS: [(&str, &str); 9] = [
     ("sanwire-sim", "sanwire-array"),
     ("sanwire-sim", "sanwire-snapshot"),
     ("sanwire-initiator", "sanwire-store"),
     ("sanwire-initiator", "sanwire-server"),
     ("sanwire-initiator", "sanwire-store-file"),
     ("sanwire-device", "sanwire-store-file"),
+    ("sanwire-program", "sanwire-buffer"),
+    ("sanwire-program", "sanwire-store"),
     ("sanwire-rbd", "sanwire-store-file"),
 ];
 /// What all tests may name.

@@ -1,0 +1,220 @@
+//! The structure that tells a program of a command, with the ranges and the data that it has asked for.
+
+use sanwire_core::Principal;
+use sanwire_device::{BlockRange, JudgedCommand};
+
+use super::{Header, RANGE_BYTES, put};
+
+/// Where the name of the principal begins, and how much of it there is room for.
+const NAME_AT: usize = 128;
+const NAME_MAX_BYTES: usize = 256;
+
+/// Who a principal is to a program: the strongest of what is known of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+enum PrincipalKind {
+    Unknown = 0,
+    /// Proved by CHAP.
+    ChapUser = 1,
+    /// Proved by its static key.
+    Client = 2,
+    /// Claimed.
+    InitiatorName = 3,
+    /// As true as the network makes it.
+    Address = 4,
+}
+
+/// The names of principals as a program sees them: those of the last one are kept, since it is often the next one as well.
+#[derive(Debug, Default)]
+pub(crate) struct Principals {
+    last: Option<(Principal, PrincipalKind, String)>,
+}
+
+impl Principals {
+    fn named(&mut self, principal: &Principal) -> (PrincipalKind, &str) {
+        if self.last.as_ref().is_none_or(|(last, ..)| last != principal) {
+            let (kind, name) = describe(principal);
+            self.last = Some((principal.clone(), kind, name));
+        }
+        self.last.as_ref().map_or((PrincipalKind::Unknown, ""), |(_, kind, name)| (*kind, name))
+    }
+}
+
+fn describe(principal: &Principal) -> (PrincipalKind, String) {
+    let Principal { address, client, initiator_name, chap_user } = principal;
+    let user = chap_user.as_ref().map(|user| (PrincipalKind::ChapUser, user.to_string()));
+    user.or_else(|| client.map(|client| (PrincipalKind::Client, client.to_string())))
+        .or_else(|| initiator_name.as_ref().map(|name| (PrincipalKind::InitiatorName, name.to_string())))
+        .or_else(|| address.as_ref().map(|address| (PrincipalKind::Address, address.to_string())))
+        .unwrap_or((PrincipalKind::Unknown, String::new()))
+}
+
+/// Puts a command into the memory of a program.
+pub(crate) fn write_command(
+    memory: &mut [u8],
+    header: &Header,
+    command: &JudgedCommand<'_>,
+    principals: &mut Principals,
+) {
+    let ranges_given = write_ranges(header.ranges.of_mut(memory), command.ranges);
+    let data_given = write_data(header.data.of_mut(memory), command.data_out);
+    header.answer.of_mut(memory).fill(0);
+    let hull = hull(command.ranges);
+    let (kind, name) = principals.named(command.principal);
+    let name = &name.as_bytes()[..name.len().min(NAME_MAX_BYTES)];
+    // Made here and copied at once: this is done for every command.
+    let mut head = [0; NAME_AT];
+    put(&mut head, 0, u32::from(command.classes.bits()).to_le_bytes());
+    put(&mut head, 4, (command.cdb.len() as u32).to_le_bytes());
+    head[8..][..command.cdb.len()].copy_from_slice(command.cdb);
+    put(&mut head, 40, hull.lba.to_le_bytes());
+    put(&mut head, 48, hull.blocks.to_le_bytes());
+    put(&mut head, 56, command.capacity_blocks.to_le_bytes());
+    put(&mut head, 64, command.block_bytes.to_le_bytes());
+    put(&mut head, 68, (command.ranges.len() as u32).to_le_bytes());
+    put(&mut head, 72, ranges_given.to_le_bytes());
+    put(&mut head, 76, data_given.to_le_bytes());
+    put(&mut head, 80, command.unix_ms.to_le_bytes());
+    put(&mut head, 88, command.waited_ms.to_le_bytes());
+    put(&mut head, 92, command.principal_number.to_le_bytes());
+    put(&mut head, 96, (kind as u32).to_le_bytes());
+    put(&mut head, 100, (name.len() as u32).to_le_bytes());
+    let (head_room, name_room) = header.command.of_mut(memory).split_at_mut(NAME_AT);
+    head_room.copy_from_slice(&head);
+    name_room[..name.len()].copy_from_slice(name);
+    // A program that looks for the end of the name by a zero finds it.
+    if let Some(behind) = name_room.get_mut(name.len()) {
+        *behind = 0;
+    }
+}
+
+/// Gives how many there was room for.
+fn write_ranges(room: &mut [u8], ranges: &[BlockRange]) -> u32 {
+    let mut given = 0;
+    for (bytes, range) in room.chunks_exact_mut(RANGE_BYTES as usize).zip(ranges) {
+        put(bytes, 0, range.lba.to_le_bytes());
+        put(bytes, 8, range.blocks.to_le_bytes());
+        given += 1;
+    }
+    given
+}
+
+/// Gives how many bytes there was room for.
+fn write_data(room: &mut [u8], data: &[u8]) -> u32 {
+    let given = room.len().min(data.len());
+    room[..given].copy_from_slice(&data[..given]);
+    given as u32
+}
+
+/// The smallest range that holds all of them: a program that has no room for many may judge that.
+fn hull(ranges: &[BlockRange]) -> BlockRange {
+    let mut hull: Option<(u64, u64)> = None;
+    for range in ranges.iter().filter(|range| range.blocks > 0) {
+        let end = range.lba.saturating_add(range.blocks);
+        hull = Some(hull.map_or((range.lba, end), |(first, last)| (first.min(range.lba), last.max(end))));
+    }
+    let at = ranges.first().map_or(0, |range| range.lba);
+    let (first, end) = hull.unwrap_or((at, at));
+    BlockRange { lba: first, blocks: end - first }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_core::{ClientId, HostAddress};
+    use sanwire_scsi::{Cdb, OperationClasses};
+
+    use super::*;
+    use crate::abi::{Place, long_number, number};
+
+    const HEADER: Header = Header {
+        command: Place { at: 64, bytes: 384 },
+        answer: Place { at: 512, bytes: 64 },
+        ranges: Place { at: 1024, bytes: 2 * RANGE_BYTES },
+        data: Place { at: 2048, bytes: 4 },
+        state: Place { at: 0, bytes: 0 },
+        classes: OperationClasses::ALL,
+    };
+
+    /// What stands in the memory of a program, which was full of something else.
+    fn told(command: &JudgedCommand<'_>) -> Vec<u8> {
+        let mut memory = vec![0xee; 4096];
+        write_command(&mut memory, &HEADER, command, &mut Principals::default());
+        assert!(memory[576..1024].iter().all(|byte| *byte == 0xee), "nothing but the places is written to");
+        memory
+    }
+
+    fn with_command<T>(asked: impl FnOnce(JudgedCommand<'_>) -> T) -> T {
+        asked(JudgedCommand {
+            cdb: &Cdb::from([0x42, 0, 0, 0, 0, 0, 7, 0, 56, 0]),
+            classes: OperationClasses::DISCARD,
+            ranges: &[
+                BlockRange { lba: 900, blocks: 5 },
+                BlockRange { lba: 0, blocks: 0 },
+                BlockRange { lba: 100, blocks: 1 },
+            ],
+            capacity_blocks: 1 << 40,
+            block_bytes: 4096,
+            principal: &Principal::default(),
+            principal_number: 9,
+            unix_ms: 1_767_254_460_000,
+            waited_ms: 20,
+            data_out: &[1, 2, 3, 4, 5],
+        })
+    }
+
+    #[test]
+    fn each_field_stands_where_the_document_says() {
+        let memory = with_command(|command| told(&command));
+        let command = HEADER.command.of(&memory);
+        assert_eq!((number(command, 0), number(command, 4)), (0x08, 10));
+        assert_eq!(command[8..40], [&[0x42, 0, 0, 0, 0, 0, 7, 0, 56, 0][..], &[0; 22]].concat());
+        assert_eq!((long_number(command, 40), long_number(command, 48)), (100, 805), "from the first to the last");
+        assert_eq!((long_number(command, 56), number(command, 64)), (1 << 40, 4096));
+        assert_eq!((number(command, 68), number(command, 72), number(command, 76)), (3, 2, 4));
+        assert_eq!((long_number(command, 80), number(command, 88)), (1_767_254_460_000, 20));
+        assert_eq!([92, 96, 100].map(|at| number(command, at)), [9, 0, 0]);
+        assert_eq!(command[104..129], [0; 25]);
+        let ranges = HEADER.ranges.of(&memory);
+        assert_eq!([0, 8, 16, 24].map(|at| long_number(ranges, at)), [900, 5, 0, 0]);
+        assert_eq!(HEADER.data.of(&memory), [1, 2, 3, 4]);
+        assert_eq!(HEADER.answer.of(&memory), [0; 64]);
+    }
+
+    #[test]
+    fn what_is_about_no_blocks_says_so() {
+        let memory = with_command(|command| told(&JudgedCommand { ranges: &[], ..command }));
+        let command = HEADER.command.of(&memory);
+        assert_eq!((long_number(command, 40), long_number(command, 48), number(command, 68)), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_principal_is_who_it_has_proved_to_be_before_who_it_says_it_is() {
+        let address = Some(HostAddress::Ip("192.0.2.1".parse().unwrap()));
+        let at = Principal { address, ..Principal::default() };
+        let named = Principal { initiator_name: Some("iqn.2026-11.org.example:a".into()), ..at.clone() };
+        let user = Principal { chap_user: Some("alice".into()), ..named.clone() };
+        let client = Principal { client: Some(ClientId([0xab; 16])), ..at.clone() };
+        let id = ClientId([0xab; 16]).to_string();
+        let mut principals = Principals::default();
+        for (principal, kind, name) in [
+            (at, 4, "192.0.2.1"),
+            (named, 3, "iqn.2026-11.org.example:a"),
+            (user, 1, "alice"),
+            (client, 2, &*id),
+            (Principal { chap_user: Some("x".repeat(300).into()), ..Principal::default() }, 1, &*"x".repeat(256)),
+            (Principal::default(), 0, ""),
+        ] {
+            for _ in 0..2 {
+                let mut memory = vec![0xee; 4096];
+                with_command(|command| {
+                    let command = JudgedCommand { principal: &principal, ..command };
+                    write_command(&mut memory, &HEADER, &command, &mut principals);
+                });
+                let command = HEADER.command.of(&memory);
+                assert_eq!((number(command, 96), number(command, 100) as usize), (kind, name.len()));
+                assert_eq!(&command[128..][..name.len()], name.as_bytes());
+                assert!(command.get(128 + name.len()).is_none_or(|byte| *byte == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+mod answers;
+mod hostile;
+mod kept;
+mod modules;
+mod support;

@@ -1,0 +1,7 @@
+//! The programs of `examples/dvd`, compiled as their users compile them, and what they say of commands.
+
+mod commands;
+mod compilers;
+mod judging;
+mod keeping;
+mod timed;

@@ -1,3 +1,4 @@
+mod derived;
 mod errors;
 mod paused;
 mod pending;

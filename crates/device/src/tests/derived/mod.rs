@@ -3,6 +3,7 @@
 mod admission;
 mod bad;
 mod ending;
+mod model;
 mod programs;
 mod sharing;
 

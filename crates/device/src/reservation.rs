@@ -211,8 +211,8 @@ impl Reservations {
         if is_kept { Ok(self.apply(&mut state, change, attentions)) } else { Err(fault::INTERNAL.into()) }
     }
 
-    /// What is so from now on: tells the others through `attentions`, and gives the nexuses whose commands must be aborted. These
-    /// prevent the removal of the medium no longer.
+    /// What is so from now on: tells the others through `attentions`, and gives the nexuses whose commands must be aborted: not the
+    /// one that orders it, unless it has struck itself out. These prevent the removal of the medium no longer.
     fn apply(&self, state: &mut ReservationState, change: Change, attentions: &Nexuses) -> BTreeSet<NexusId> {
         let Change { registry, effects, nexus } = change;
         state.registry = registry;
@@ -221,7 +221,10 @@ impl Reservations {
             let told = state.nexuses_of(effects.told(attention));
             attentions.raise_for(attention, told.into_iter().filter(|told| *told != nexus));
         }
-        let aborted = state.nexuses_of(&effects.aborted);
+        let mut aborted = state.nexuses_of(&effects.aborted);
+        if state.nexuses.get(&nexus).is_some_and(|by| state.registry.has(by)) {
+            aborted.remove(&nexus);
+        }
         // SPC-3 6.13: a nexus that is preempted allows the removal of the medium again.
         aborted.iter().for_each(|nexus| attentions.set_prevent(*nexus, false));
         aborted

@@ -131,6 +131,11 @@ impl Registry {
         }
     }
 
+    /// Whether this nexus is registered.
+    pub(crate) fn has(&self, ports: &NexusPorts) -> bool {
+        self.find(ports).is_some()
+    }
+
     fn find(&self, ports: &NexusPorts) -> Option<(Registrant, u64)> {
         let names = Registrant::names_of(ports);
         names.into_iter().find_map(|name| self.registrations.get(&name).copied().map(|key| (name, key)))
@@ -267,7 +272,8 @@ impl Registry {
         Ok(self.count(effects))
     }
 
-    /// SPC-5 5.14.11.4 and 5.14.11.5.
+    /// SPC-5 5.14.11.4 and 5.14.11.5. Who names its own key and stays registered means the other nexuses that share its registration:
+    /// where a wire knows a client by its id alone, all its sessions do, also those of a program that this one succeeds.
     fn preempt(&mut self, by: &Registrant, victims: u64, kind: Result<ReservationType, Sense>) -> Done {
         let held = self.reservation.clone();
         let is_of_all = held.as_ref().is_some_and(|held| held.kind.is_of_all_registrants());
@@ -277,15 +283,19 @@ impl Registry {
             return Err(Sense::invalid_field_in_parameters(8, None).into());
         }
         let spares_itself = takes_over || is_of_all;
+        let is_named = spares_itself && self.registrations.get(by) == Some(&victims);
         let is_victim = |registrant: &Registrant, key: u64| {
             (victims == 0 || key == victims) && !(spares_itself && registrant == by)
         };
-        let removed: BTreeSet<Registrant> =
+        let mut preempted: BTreeSet<Registrant> =
             self.registrations.extract_if(.., |registrant, key| is_victim(registrant, *key)).map(|(r, _)| r).collect();
-        if removed.is_empty() && !takes_over {
+        if preempted.is_empty() && !takes_over {
             return Err(Refusal::Conflict);
         }
-        let told = removed.iter().filter(|registrant| *registrant != by).cloned();
+        if is_named {
+            preempted.insert(by.clone());
+        }
+        let told = preempted.iter().filter(|registrant| is_named || *registrant != by).cloned();
         let mut effects = Effects::tell(UnitAttention::RegistrationsPreempted, told);
         if let Some(held) = held.filter(|_| takes_over) {
             let kind = kind?;
@@ -294,7 +304,7 @@ impl Registry {
                 effects.told.extend(self.tell_others(UnitAttention::ReservationsReleased, by).told);
             }
         }
-        effects.aborted = removed;
+        effects.aborted = preempted;
         Ok(self.count(effects))
     }
 

@@ -176,6 +176,39 @@ fn preempt_and_abort_names_the_commands_to_end() {
     assert_eq!((reply.status, keys(&world)), (Status::Good, vec![1]));
 }
 
+/// Two sessions of a client are one registrant where the wire knows a client by its id alone.
+#[test]
+fn who_preempts_its_own_key_is_told_of_to_other_sessions_of_its_port() {
+    for action in [PREEMPT, PREEMPT_AND_ABORT] {
+        let (world, successor) = (world(), NexusId(9));
+        register(&world, ONE, 7);
+        assert_eq!(out(&world, ONE, RESERVE, 1, (7, 0)), Status::Good);
+        world.units.nexus_established(successor, ports(ONE.0, 1));
+        told(&world, successor);
+        register(&world, successor, 8);
+        assert_eq!(told(&world, ONE), None, "the reservation is still what it was");
+        let had = world.receipts.lock().unwrap().issued();
+        let progress = world.begin(successor, task([0x5f, action, 1, 0, 0, 0, 0, 0, 24, 0], &list(8, 8, 0)));
+        match (action, progress) {
+            (PREEMPT, Progress::Done(reply)) => assert_eq!(reply.status, Status::Good),
+            (PREEMPT_AND_ABORT, Progress::Abort(execution, scope)) => {
+                let disk = world.units.get(lun(0)).unwrap().id();
+                assert!(scope.covers(disk, ONE) && !scope.covers(disk, successor) && !scope.covers(disk, TWO));
+                assert_eq!(world.finish(Progress::Abort(execution, scope)).status, Status::Good);
+            }
+            (_, progress) => panic!("{progress:?}"),
+        }
+        assert_eq!((keys(&world), held(&world)), (vec![8], Some((8, 1))));
+        let write =
+            |receipts| Task { receipts, ..task(build::write_16(Extent { lba: 0, blocks: 1 }, false), &[9; 512]) };
+        for _ in 0..3 {
+            assert_eq!(sense(&world.run_task(ONE, write(had))).additional, AdditionalSense::REGISTRATIONS_PREEMPTED);
+        }
+        assert_eq!(world.run_task(successor, write(0)).status, Status::Good);
+        assert_eq!(told(&world, TWO), None);
+    }
+}
+
 #[test]
 fn a_reservation_moves_to_a_port_that_may_come_later() {
     let world = world();

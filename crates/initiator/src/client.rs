@@ -18,7 +18,7 @@ use crate::driver::{ConnectionState, Driver, OptionChanges};
 use crate::endpoint::ConnectError;
 use crate::inventory::{self, Rival, Sought, VolumeSummary};
 use crate::looker::Looker;
-use crate::options::ClientOptions;
+use crate::options::{self, ClientOptions};
 use crate::pauser::Pauser;
 use crate::queue::OpQueue;
 use crate::session::table::{self, Naming, Opened};
@@ -50,8 +50,8 @@ pub struct Client {
     server: ServerInfo,
     wire: Arc<str>,
     naming: Naming,
-    /// By which it registers where it reserves volumes.
-    key: u64,
+    /// What the keys of its reservations begin with.
+    reservation_prefix: u32,
     /// Names that its sessions have at servers.
     own_ports: Vec<TransportId>,
 }
@@ -112,9 +112,9 @@ impl Client {
             }
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
-        let key = options.reservation_key();
+        let reservation_prefix = options.reservation_prefix();
         let own_ports = options.ports()?;
-        Ok(Client { driver, root, buffers, server, wire, naming, key, own_ports })
+        Ok(Client { driver, root, buffers, server, wire, naming, reservation_prefix, own_ports })
     }
 
     /// The server, with the packet size that is known by now.
@@ -234,7 +234,8 @@ impl Client {
     /// [`ConnectError::Held`] when another client has reserved it, [`ConnectError::NoReservations`] when the server cannot do that.
     pub fn make_exclusive(&mut self, volume: &Volume, preempt: bool) -> Result<(), ConnectError> {
         let rival = if preempt { Rival::Preempted } else { Rival::Respected };
-        self.driver.make_exclusive(&volume.info(), self.key, rival)
+        let key = options::reservation_key(self.reservation_prefix)?;
+        self.driver.make_exclusive(&volume.info(), key, rival)
     }
 
     /// Another client that has written to the volume and is connected still, in words for people; `None` also where the server does

@@ -130,14 +130,21 @@ impl ClientOptions {
 }
 
 impl ClientOptions {
-    /// The key of this client's reservations: the first half of its id, by which people know whose they are; the second half where another
-    /// process of this client may have some, which are to be respected.
-    pub(crate) fn reservation_key(&self) -> u64 {
-        let id = self.identity.client_id().0;
-        let half = if self.respects_own { id.last_chunk() } else { id.first_chunk() };
-        // Zero stands for none.
-        half.map_or(1, |half| u64::from_be_bytes(*half).max(1))
+    /// What the keys of this client's reservations begin with: the first part of its id, by which people know whose they are; another
+    /// part where another process of this client may have some, which are to be respected.
+    pub(crate) fn reservation_prefix(&self) -> u32 {
+        let [a, b, c, d, .., e, f, g, h] = self.identity.client_id().0;
+        u32::from_be_bytes(if self.respects_own { [e, f, g, h] } else { [a, b, c, d] })
     }
+}
+
+/// A key for one reservation, which no other one has had: zero, which stands for none, is not among them.
+///
+/// # Errors
+/// [`ConnectError::Resource`] when the system has no randomness.
+pub(crate) fn reservation_key(prefix: u32) -> Result<u64, ConnectError> {
+    let drawn = u32::from_be_bytes(random::bytes().map_err(no_randomness)?);
+    Ok(u64::from(prefix) << 32 | u64::from(drawn.max(1)))
 }
 
 pub(crate) fn no_randomness(source: io::Error) -> ConnectError {

@@ -8,7 +8,7 @@ mod transport_id;
 
 pub use access::Access;
 pub use answer::{Registration, capabilities, full_status, read_keys, read_reservation};
-pub use asked::{Held, Keys, Registered, parameters, parse_full_status, parse_read_keys, parse_read_reservation};
+pub use asked::{Held, Registered, parameters, parse_full_status, parse_read_reservation};
 pub use order::{Order, OrderAction, order};
 pub use transport_id::{IscsiNameError, TransportId};
 

@@ -6,7 +6,7 @@ use sanwire_core::Lun;
 
 use super::{ConnectionState, Driver, VolumeId};
 use crate::endpoint::ConnectError;
-use crate::inventory::{self, Claim, Owner, Rival, VolumeFingerprint};
+use crate::inventory::{self, Owner, Rival, VolumeFingerprint};
 use crate::session::Failure;
 use crate::volume::{VolumeError, VolumeInfo};
 
@@ -18,13 +18,12 @@ pub(super) struct Exclusive {
     mark: VolumeFingerprint,
     /// Where it was last.
     lun: Lun,
+    /// That of this claim alone.
     key: u64,
-    /// Whether the server keeps the reservation over its restarts.
-    survives: bool,
 }
 
 impl Driver {
-    /// Has the volume for this client alone to write to, from now on to the end of the connection.
+    /// Has the volume for this client alone to write to, from now on to the end of the connection, by a key that nobody has had.
     pub(crate) fn make_exclusive(&mut self, info: &VolumeInfo, key: u64, rival: Rival) -> Result<(), ConnectError> {
         let (server, volume) = (info.server.to_string(), info.name.to_string());
         let lun = info.lun;
@@ -33,12 +32,16 @@ impl Driver {
         let Some(mark) = served.map(|served| served.mark.clone()) else {
             return Err(ConnectError::NoReservations { server, volume });
         };
-        match inventory::reserve(self, lun, key, Claim::New(rival))? {
-            Owner::Us { survives } => self.exclusive.push(Exclusive { mark, lun, key, survives }),
-            Owner::Another(holder) => return Err(ConnectError::Held { server, volume, holder }),
+        let holder = match inventory::reserve(self, lun, key, rival)? {
+            Owner::Us => {
+                self.exclusive.push(Exclusive { mark, lun, key });
+                return Ok(());
+            }
+            Owner::Another(holder) => holder,
+            Owner::Forgotten => String::from("another client, which has left it since,"),
             Owner::Nobody => return Err(ConnectError::NoReservations { server, volume }),
-        }
-        Ok(())
+        };
+        Err(ConnectError::Held { server, volume, holder })
     }
 
     /// Whether the volume is reserved for this client.
@@ -55,13 +58,12 @@ impl Driver {
         };
         let Some(at) = self.exclusive.iter().position(|exclusive| exclusive.mark == mark) else { return Ok(true) };
         self.exclusive[at].lun = lun;
-        let Exclusive { key, survives, .. } = self.exclusive[at];
-        let why = match inventory::reserve(self, lun, key, Claim::Again { survives }) {
-            Ok(Owner::Us { survives }) => {
-                self.exclusive[at].survives = survives;
-                return Ok(true);
-            }
+        let why = match inventory::stays_reserved(self, lun, self.exclusive[at].key) {
+            Ok(Owner::Us) => return Ok(true),
             Ok(Owner::Another(holder)) => format!("{holder} has taken it over"),
+            Ok(Owner::Forgotten) => String::from(
+                "nobody has reserved it any more: another client has had it and left it again, or the server has forgotten at a restart who had it",
+            ),
             Ok(Owner::Nobody) => String::from("the server does not reserve it any more"),
             Err(ConnectError::Handshake { failure, .. }) => return Err(failure),
             Err(error) => error.to_string(),
@@ -81,7 +83,7 @@ impl Driver {
             let is_up = matches!(self.link, ConnectionState::Up(_));
             let released = is_up.then(|| self.within(RELEASE_TIMEOUT, |driver| inventory::release(driver, lun, key)));
             let why = match released {
-                Some(Ok(())) => continue,
+                Some(Ok(_)) => continue,
                 Some(Err(error)) => error.to_string(),
                 None => String::from("the server is away"),
             };

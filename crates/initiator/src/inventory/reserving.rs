@@ -1,12 +1,29 @@
 //! A unit for one client alone to write to: a persistent reservation (SPC-5 5.14) of the type Write Exclusive.
 //!
-//! A client has one key, whatever wire it comes by, so that it knows what it has reserved before, also from a process that has ended
-//! without releasing it.
+//! **Each claim has a key of its own.** The first half of a key says whose it is, the second half is drawn for the claim. So no two
+//! programs share a key, not even two of one client on two hosts, nor does one program have the key again with which it has lost a
+//! unit. Whoever takes a unit over removes its holder's key from it (PREEMPT AND ABORT; or REGISTER AND IGNORE EXISTING KEY, where two
+//! programs of one client are one initiator port), and nobody registers with a key that the unit does not show as the holder's.
+//! So a key that is gone never comes back, and a unit that shows it has been nobody else's.
+//!
+//! **The unit is still ours** when this client's port is registered with the key of the claim, and is the holder of the reservation:
+//! then RESERVE with that key succeeds, and for nobody else (SPC-5 5.14.9). It takes nothing that another one has left: the key is not
+//! registered any more then. A session by another port than before (of an iSCSI target with several) finds the key as the holder's:
+//! there the reservation moves to the port of the session, and it is looked again whether it is there, because another client may have
+//! come in between.
+//!
+//! **Somebody else has had it** in all other cases, whatever stands there: another key, also one of the same client, or nothing, for he
+//! may have left again, or the server was restarted and has forgotten who had it. What was under way must not come onto what he has
+//! written. Unit attentions do not matter here: they are taken on the way, and what the unit says after them decides. Those that come
+//! after the last look meet the commands of the volume.
+//!
+//! **A new claim** takes what a program of the same client has left that was killed, by the first half of the key. Nobody can tell whether
+//! that program lives, on another host with a copy of the client's key: so it is fenced as any other holder is. Where both are one port,
+//! PREEMPT AND ABORT of the own key does that: servers of Sanwire end what the port's other sessions have under way, and tell them.
 
 use sanwire_core::Lun;
 use sanwire_scsi::reservation::{
-    Held, OrderAction, ReservationQuery, ReservationType, parameters, parse_full_status, parse_read_keys,
-    parse_read_reservation,
+    Held, OrderAction, ReservationQuery, ReservationType, parameters, parse_full_status, parse_read_reservation,
 };
 use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Status, build};
 
@@ -33,24 +50,18 @@ pub(crate) enum Rival {
 /// Whose a unit is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    /// This client's. `survives`: also when the server is restarted.
-    Us { survives: bool },
+    /// This claim's.
+    Us,
     /// Another one's, in words for people.
     Another(String),
+    /// Nobody's by now.
+    Forgotten,
     /// Nobody's: it knows no persistent reservations.
     Nobody,
 }
 
-/// What the registration of this client is known to be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Claim {
-    /// There may be none.
-    New(Rival),
-    /// There was one, with the reservation, all the time since; `survives`: also where the server was restarted.
-    Again { survives: bool },
-}
-
 /// What a unit said to an order.
+#[derive(PartialEq, Eq)]
 enum Said {
     Done,
     Conflict,
@@ -58,46 +69,46 @@ enum Said {
     Unknown,
 }
 
-/// Reserves a unit with this key, unless another client has it, or by [`Claim::Again`] may have had it meanwhile: what this client had
-/// under way would come onto what that one has written.
-pub(crate) fn reserve(driver: &mut Driver, lun: Lun, key: u64, claim: Claim) -> Result<Owner, ConnectError> {
-    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key, survives: true };
+/// Reserves a unit with a new key, unless another client has it.
+pub(crate) fn reserve(driver: &mut Driver, lun: Lun, key: u64, rival: Rival) -> Result<Owner, ConnectError> {
+    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key };
     for _ in 0..ROUNDS_MAX {
         let Some(held) = unit.held()? else { return Ok(Owner::Nobody) };
-        let others = held.filter(|held| held.key != key);
-        if others.is_some() && claim != Claim::New(Rival::Preempted) {
+        let is_ours = held.is_some_and(|held| held.key == key);
+        if held.is_some_and(|held| rival == Rival::Respected && !is_of_same_client(held.key, key)) {
             return unit.give_way();
         }
-        if let (None, Claim::Again { survives }) = (held, claim)
-            && !unit.was_ours(survives)?
-        {
-            return Ok(Owner::Another(String::from("another client, which has left it since,")));
+        if !is_ours {
+            match unit.register()? {
+                Said::Done => {}
+                Said::Conflict => return Ok(Owner::Another(String::from("another client, by RESERVE"))),
+                Said::Unknown => return Ok(Owner::Nobody),
+            }
         }
-        match unit.register()? {
-            Said::Done => {}
-            Said::Conflict => return Ok(Owner::Another(String::from("another client, by RESERVE"))),
-            Said::Unknown => return Ok(Owner::Nobody),
-        }
-        let said = match others {
-            Some(held) => unit.order(OrderAction::PreemptAndAbort, held.key, false)?,
-            None => match unit.order(OrderAction::Reserve, 0, false)? {
-                // A process of this client that has ended came from another port.
-                Said::Conflict if held.is_some() => unit.order(OrderAction::PreemptAndAbort, key, false)?,
-                said => said,
-            },
-        };
-        if let Said::Done = said {
-            return Ok(Owner::Us { survives: unit.survives });
+        match held {
+            None if unit.order(OrderAction::Reserve, 0)? == Said::Done => return Ok(Owner::Us),
+            // Where the former program had the same port, the key is in the place of its own by now: then this is done in the next round.
+            Some(held) if unit.order(OrderAction::PreemptAndAbort, held.key)? == Said::Done => return unit.stays(),
+            _ => {}
         }
     }
     unit.give_way()
 }
 
-/// Releases what was reserved with this key, and registers no longer.
-pub(crate) fn release(driver: &mut Driver, lun: Lun, key: u64) -> Result<(), ConnectError> {
-    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key, survives: false };
-    // SPC-5 5.14.11.2.3: the reservation of a holder ends with its registration. Who is not registered any more is told of a conflict.
-    unit.order(OrderAction::Register, 0, false).map(drop)
+/// Whether a unit that was reserved with this key has been this claim's all the time since.
+pub(crate) fn stays_reserved(driver: &mut Driver, lun: Lun, key: u64) -> Result<Owner, ConnectError> {
+    Unit { asker: Asker::new(driver, THE_SERVER), lun, key }.stays()
+}
+
+/// Releases what was reserved with this key, and registers no longer; whether it was still there.
+pub(crate) fn release(driver: &mut Driver, lun: Lun, key: u64) -> Result<bool, ConnectError> {
+    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key };
+    Ok(unit.unregister()? == Said::Done)
+}
+
+/// Whether both keys are of programs of one client.
+fn is_of_same_client(one: u64, other: u64) -> bool {
+    one >> 32 == other >> 32
 }
 
 /// A unit that is asked to be ours.
@@ -105,8 +116,6 @@ struct Unit<'a> {
     asker: Asker<'a>,
     lun: Lun,
     key: u64,
-    /// Whether the server keeps what is registered.
-    survives: bool,
 }
 
 impl Unit<'_> {
@@ -116,13 +125,27 @@ impl Unit<'_> {
         parse_read_reservation(&answer).map(Some).map_err(|error| self.asker.wrong(ASKED, error))
     }
 
-    /// Whether nobody can have had it since this client had: who takes it over removes the registration (SPC-5 5.14.11.3), and leaves a
-    /// trace of his own until the server is restarted.
-    fn was_ours(&mut self, survives: bool) -> Result<bool, ConnectError> {
-        let Some(answer) = self.query(ReservationQuery::Keys)? else { return Ok(false) };
-        let registered = parse_read_keys(&answer).map_err(|error| self.asker.wrong(ASKED, error))?;
-        let is_forgotten = !survives && registered.generation == 0 && registered.keys.is_empty();
-        Ok(registered.keys.contains(&self.key) || is_forgotten)
+    /// Whether it is still ours; and has it by the port of this session from now on.
+    fn stays(&mut self) -> Result<Owner, ConnectError> {
+        for _ in 0..ROUNDS_MAX {
+            match self.held()? {
+                None => return Ok(Owner::Nobody),
+                Some(None) => {
+                    self.unregister()?;
+                    return Ok(Owner::Forgotten);
+                }
+                Some(Some(held)) if held.key != self.key => return self.give_way(),
+                Some(Some(_)) => {}
+            }
+            if self.order(OrderAction::Reserve, 0)? == Said::Done {
+                return Ok(Owner::Us);
+            }
+            // It was reserved by another port, or another client has just come.
+            if self.register_new()? == Said::Done {
+                self.order(OrderAction::PreemptAndAbort, self.key)?;
+            }
+        }
+        self.give_way()
     }
 
     fn query(&mut self, query: ReservationQuery) -> Result<Option<Vec<u8>>, ConnectError> {
@@ -134,20 +157,43 @@ impl Unit<'_> {
         }
     }
 
-    /// Also where it was registered before, by whatever port. It survives a restart of the server where that keeps it.
+    /// Whatever the port was registered with before.
     fn register(&mut self) -> Result<Said, ConnectError> {
-        match self.order(OrderAction::RegisterAndIgnore, self.key, true)? {
-            Said::Unknown => {
-                self.survives = false;
-                self.order(OrderAction::RegisterAndIgnore, self.key, false)
-            }
+        let key = self.key;
+        match self.give(OrderAction::RegisterAndIgnore, parameters(key, key, true))? {
+            Said::Unknown => {}
+            said => return Ok(said),
+        }
+        let said = self.give(OrderAction::RegisterAndIgnore, parameters(key, key, false))?;
+        if said == Said::Done {
+            tracing::warn!(
+                "logical unit {}: its server does not keep reservations when it is restarted: nobody knows after that who has had the volume \
+                 meanwhile, and its I/O fails until it is opened again",
+                self.lun
+            );
+        }
+        Ok(said)
+    }
+
+    /// Where the port is not registered.
+    fn register_new(&mut self) -> Result<Said, ConnectError> {
+        match self.give(OrderAction::Register, parameters(0, self.key, true))? {
+            Said::Unknown => self.give(OrderAction::Register, parameters(0, self.key, false)),
             said => Ok(said),
         }
     }
 
-    fn order(&mut self, action: OrderAction, action_key: u64, keep: bool) -> Result<Said, ConnectError> {
-        // The key that a nexus has is ignored by the order that registers it.
-        let list = parameters(self.key, action_key, keep);
+    /// SPC-5 5.14.11.3: the reservation of a holder ends with its registration. Who is not registered with the key is told of a conflict.
+    fn unregister(&mut self) -> Result<Said, ConnectError> {
+        self.order(OrderAction::Register, 0)
+    }
+
+    /// As the nexus that is registered with the key.
+    fn order(&mut self, action: OrderAction, action_key: u64) -> Result<Said, ConnectError> {
+        self.give(action, parameters(self.key, action_key, false))
+    }
+
+    fn give(&mut self, action: OrderAction, list: [u8; 24]) -> Result<Said, ConnectError> {
         let cdb: Cdb = build::persistent_reserve_out(action, KIND);
         let own = self.asker.settled(self.lun, ORDERED, (cdb, Some(&list)), 0)?;
         match own.answer.status {
@@ -174,7 +220,7 @@ impl Unit<'_> {
 
     /// Leaves it to whoever has it, without a trace.
     fn give_way(&mut self) -> Result<Owner, ConnectError> {
-        self.order(OrderAction::Register, 0, false)?;
+        self.unregister()?;
         Ok(Owner::Another(self.holder()?))
     }
 

@@ -129,6 +129,27 @@ fn what_a_client_has_left_reserved_is_its_own_by_either_wire() {
     }
 }
 
+/// On another host, with a copy of its key.
+#[test]
+fn a_program_writes_no_more_when_another_one_of_its_client_has_the_volume() {
+    let host = Host::new("successor");
+    let ways = host.ways();
+    let own = options();
+    for ([from, to], preempt) in [[0, 0], [0, 1], [1, 1], [1, 0]].into_iter().zip([true, false].into_iter().cycle()) {
+        let (mut former, its) = connect(&ways[from], &own);
+        former.make_exclusive(&its, true).unwrap();
+        assert_eq!(write_now(&mut former, &its, 1), Ok(()));
+        let (mut client, volume) = connect(&ways[to], &own);
+        client.make_exclusive(&volume, preempt).unwrap();
+        assert_eq!(write_now(&mut former, &its, 9), Err(VolumeError::Reserved), "{from} {to}");
+        // What it leaves behind is not its own any more.
+        drop((its, former));
+        let (mut other, its) = connect(&ways[from], &options());
+        assert_eq!(write_now(&mut other, &its, 9), Err(VolumeError::Reserved), "{from} {to}");
+        assert_eq!((write_now(&mut client, &volume, 2), reads(&mut other, &its)), (Ok(()), Ok(2)));
+    }
+}
+
 #[test]
 fn a_volume_that_no_restart_survives_is_reserved_without_a_record() {
     let target = Server::start(config(&["ram0=ram:1M"])).unwrap();

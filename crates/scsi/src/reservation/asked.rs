@@ -37,27 +37,6 @@ pub fn parse_read_reservation(bytes: &[u8]) -> Result<Option<Held>, AnswerError>
     Ok(Some(Held { key, kind: ReservationType::from_code(kind & 0x0f) }))
 }
 
-/// Which keys are registered.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Keys {
-    /// PRGENERATION: zero when nobody has registered or left since the unit lost its power.
-    pub generation: u32,
-    /// A key for each registration, as far as the answer goes.
-    pub keys: Vec<u64>,
-}
-
-/// Reads the answer to READ KEYS, as much as there is of it.
-///
-/// # Errors
-/// [`AnswerError`] when there is not even its header.
-pub fn parse_read_keys(bytes: &[u8]) -> Result<Keys, AnswerError> {
-    const WHAT: &str = "PERSISTENT RESERVE IN (READ KEYS)";
-    let (generation, stated) = u32_at(bytes, 0).zip(u32_at(bytes, 4)).ok_or(AnswerError::Short(WHAT))?;
-    let rest = bytes.get(8..).unwrap_or_default();
-    let (keys, _) = rest[..rest.len().min(stated as usize)].as_chunks();
-    Ok(Keys { generation, keys: keys.iter().map(|key| u64::from_be_bytes(*key)).collect() })
-}
-
 /// One registration of those that READ FULL STATUS tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Registered {
@@ -95,7 +74,7 @@ fn body<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a [u8], AnswerError
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Order, OrderAction, Registration, full_status, order, read_keys, read_reservation};
+    use super::super::{Order, OrderAction, Registration, full_status, order, read_reservation};
     use super::*;
     use sanwire_core::ClientId;
 
@@ -116,16 +95,6 @@ mod tests {
         let kind = Some(ReservationType::ExclusiveAccess);
         assert_eq!(parse_read_reservation(&held), Ok(Some(Held { key: 9, kind })));
         (0..held.len()).for_each(|length| assert!(parse_read_reservation(&held[..length]).is_err(), "{length}"));
-    }
-
-    #[test]
-    fn keys_are_read_as_far_as_they_go() {
-        let answer = read_keys(7, [5, 6].into_iter());
-        let read = |bytes: &[u8]| parse_read_keys(bytes).map(|Keys { generation, keys }| (generation, keys));
-        assert_eq!(read(&answer), Ok((7, vec![5, 6])));
-        assert_eq!(read(&answer[..23]), Ok((7, vec![5])));
-        assert_eq!(read(&[answer, vec![0; 8]].concat()), Ok((7, vec![5, 6])), "what follows is none");
-        assert!(read(&[0; 7]).is_err());
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(super) struct Stage {
     pub(super) unanswered_max: AtomicU64,
     /// So many were given all the same.
     pub(super) given_while_away: AtomicU64,
+    /// What came with the command that a device is asked to answer.
+    pub(super) data_out: Mutex<Vec<u8>>,
 }
 
 impl Default for Stage {
@@ -60,6 +62,7 @@ impl Default for Stage {
             is_away: AtomicBool::new(false),
             unanswered_max: AtomicU64::new(u64::MAX),
             given_while_away: AtomicU64::new(0),
+            data_out: Mutex::default(),
         }
     }
 }
@@ -116,6 +119,8 @@ impl Session for Scripted {
         if self.unanswered.len() as u64 >= self.stage.unanswered_max.load(Ordering::SeqCst) {
             return Err(order);
         }
+        let data_out = order.data_out.as_ref().map(|data| data.to_vec()).unwrap_or_default();
+        *self.stage.data_out.lock().expect("no panic") = data_out;
         let told = (self.devices)(order.lun, &order.cdb);
         self.orders += 1;
         let id = OrderId(self.orders);

@@ -8,6 +8,7 @@ mod content;
 mod copies;
 mod ctl;
 mod device;
+mod dvd;
 mod ipdisk;
 mod key;
 mod links;
@@ -39,6 +40,7 @@ pub(crate) use content::{ContentCommand, Switch};
 pub(crate) use copies::CopiesCommand;
 pub(crate) use ctl::CtlArgs;
 pub(crate) use device::{DeviceArgs, DeviceJobChoice};
+pub(crate) use dvd::{DvdArgs, DvdCommand, DvdTestArgs};
 pub(crate) use ipdisk::IpdiskArgs;
 pub(crate) use key::{KeyArgs, KeyCommand};
 pub(crate) use manage::{Asked, AskingArgs, ManageArgs, ManageCommand, SettingsArgs, medium_for, volume_for};
@@ -96,6 +98,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Make one volume out of several, and show and mend such arrays
     Array(ArrayArgs),
+    /// Derived virtual devices: parts of a volume for others, and their programs
+    Dvd(DvdArgs),
     /// Make and show keys, and pin those of servers
     Key(KeyArgs),
     /// Print the id by which servers know this client

@@ -10,6 +10,7 @@ pub(crate) mod ctl;
 pub(crate) mod detach;
 pub(crate) mod device;
 pub(crate) mod discover;
+pub(crate) mod dvd;
 pub(crate) mod id;
 pub(crate) mod info;
 pub(crate) mod key;

@@ -59,6 +59,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Cp(args) => logged(level, || commands::cp::run(&args)),
         Command::Bench(args) => logged(level, || commands::bench::run(&args)),
         Command::Array(args) => logged(level, || commands::array::run(&args)),
+        Command::Dvd(args) => logged(level, || commands::dvd::run(&args)),
         Command::Key(args) => logged(level, || commands::key::run(&args)),
         Command::Id(args) => commands::id::run(&args),
         Command::Completions(args) => commands::completions::run(&args),

@@ -129,3 +129,49 @@ fn a_key_that_is_shown_is_not_made() {
     refused(&["key", "show", file.to_str().expect("UTF-8")], 2, "there is no key file");
     assert!(!file.exists() && !file.parent().is_some_and(Path::exists));
 }
+
+/// An example that the document names, as a module.
+fn one_writer(directory: &Path) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dvd/one_writer.wat");
+    let module = directory.join("one_writer.wasm");
+    fs::write(&module, wat::parse_file(source).expect("WebAssembly")).expect("a file");
+    module.to_str().expect("UTF-8").into()
+}
+
+#[test]
+fn a_program_of_a_derived_device_is_asked_without_a_server() {
+    let program = one_writer(&scratch("dvd-test"));
+    let commands = ["write 0+8 by=chap:a", "write 8+8 by=chap:b", "read 0+8"];
+    let mut arguments = vec!["dvd", "test", &program];
+    commands.iter().for_each(|command| arguments.extend(["--command", command]));
+    let output = sanwire(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "64 KiB of memory, 0 bytes of state, judges write, discard, copy-target");
+    let line = |start: &str| *lines.iter().find(|line| line.starts_with(start)).expect(start);
+    assert!(line(commands[0]).contains("  allow "), "{text}");
+    assert!(line(commands[1]).contains("refuse: data protect: Write protected"), "{text}");
+    assert!(line(commands[2]).contains("allow, without being asked"), "{text}");
+}
+
+#[test]
+fn a_program_that_fails_and_what_is_none_are_errors() {
+    let directory = scratch("dvd-test-errors");
+    let program = one_writer(&directory);
+    refused(
+        &["dvd", "test", &program, "--command", "write 0+8", "--fuel", "1"],
+        1,
+        "the program failed in 1 of its calls",
+    );
+    refused(&["dvd", "test", &program, "--command", "frob 0+8"], 2, "'frob' is no command");
+    refused(&["dvd", "test", &program], 2, "--command");
+    let text = directory.join("text.wat");
+    fs::write(&text, "(module)").expect("a file");
+    refused(
+        &["dvd", "test", text.to_str().expect("UTF-8"), "--command", "flush"],
+        2,
+        "text.wat: this is WebAssembly in text form",
+    );
+    refused(&["dvd", "test", "/not/there.wasm", "--command", "flush"], 1, "/not/there.wasm cannot be read");
+}

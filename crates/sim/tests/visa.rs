@@ -24,6 +24,12 @@ fn bad_disk(plan: &mut Plan, random: &mut Random) {
     plan.disk.error_per_million = random.choose(&[0, 0, 50_000]);
 }
 
+/// A server with hardly more than the largest command takes.
+fn little_memory(plan: &mut Plan, random: &mut Random) {
+    let least = (plan.work.blocks_max as usize * 512).max(8 * 512).next_multiple_of(4096);
+    plan.server_memory_bytes = least * random.range(1..=3) as usize;
+}
+
 /// Moments before the world is healed, in order.
 fn moments(plan: &Plan, random: &mut Random, most: u64) -> Vec<Duration> {
     let healed_us = plan.healed_after.as_micros() as u64;
@@ -173,9 +179,8 @@ fn tiny_memory() {
             bad_link(&mut plan, random);
         }
         plan.work.depth = random.range(4..=16) as usize;
+        little_memory(&mut plan, random);
         let largest = plan.work.blocks_max as usize * 512;
-        let least = largest.max(8 * 512).next_multiple_of(4096);
-        plan.server_memory_bytes = least * random.range(1..=3) as usize;
         plan.client_memory_bytes = largest.next_multiple_of(4096).max(128 * 512) * 2;
         live(plan, seed)
     });
@@ -213,8 +218,7 @@ fn killed_clients_run_again() {
         plan.blocks = random.choose(&[16, 64, 1024]);
         plan.work.blocks_max = plan.work.blocks_max.min(plan.blocks);
         if random.chance(500_000) {
-            let least = (plan.work.blocks_max as usize * 512).max(8 * 512).next_multiple_of(4096);
-            plan.server_memory_bytes = least * random.range(1..=3) as usize;
+            little_memory(&mut plan, random);
         }
         plan.work.depth = random.range(4..=16) as usize;
         for at in moments(&plan, random, 4) {
@@ -226,7 +230,7 @@ fn killed_clients_run_again() {
     });
 }
 
-/// Connections that are cut, a server that dies.
+/// Connections that are cut, a server that dies; where there is little memory, what has come is not read for a while.
 #[test]
 fn over_tcp() {
     run_seeds("over_tcp", 300, |seed| {
@@ -236,6 +240,9 @@ fn over_tcp() {
         plan.wire.claimed_bytes = 60_000;
         bad_disk(&mut plan, random);
         cuts(&mut plan, random);
+        if random.chance(500_000) {
+            little_memory(&mut plan, random);
+        }
         if random.chance(500_000) {
             kills(&mut plan, random, Fault::Kill);
         }

@@ -1,6 +1,7 @@
 //! A server's process: its end of VISA, and what it executes.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,13 +174,17 @@ impl Host {
     /// When that is more than `most` packets at one moment.
     pub(super) fn transmits(&mut self, now: Instant, most: usize) -> Outcome<Vec<(Path, Packet)>> {
         let mut packets = Vec::new();
-        while let Some(sent) = self.server.poll_transmit(now) {
-            packets.push(sent);
-            if packets.len() > most {
-                return Err("the server transmits without end".to_owned());
+        while packets.len() <= most {
+            if let Some(sent) = self.server.poll_transmit(now) {
+                packets.push(sent);
+            } else if let Some(path) = self.server.poll_stream(now) {
+                let on_stream = iter::from_fn(|| self.server.poll_transmit_on(path, now));
+                packets.extend(on_stream.take(most + 1).map(|packet| (path, packet)));
+            } else {
+                return Ok(packets);
             }
         }
-        Ok(packets)
+        Err("the server transmits without end".to_owned())
     }
 
     pub(super) fn take_scheduled(&mut self) -> Vec<(Instant, u64)> {

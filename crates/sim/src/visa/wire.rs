@@ -1,6 +1,6 @@
 //! The network of a world of VISA, with both ends and an attacker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use sanwire_buffer::Packet;
@@ -52,6 +52,13 @@ pub enum Event {
         /// What.
         bytes: Vec<u8>,
     },
+    /// The server reads on what has come over TCP.
+    Reads {
+        /// From whom.
+        client: usize,
+        /// By which of its connections.
+        round: u64,
+    },
     /// A chance for the attacker.
     Attack,
 }
@@ -66,6 +73,8 @@ pub struct Network {
     open_from: Vec<u64>,
     /// Those of killed programs, with how much longer what they have sent is on its way.
     killed: BTreeMap<(usize, u64), Duration>,
+    /// What has come over TCP and the server has not read, for want of memory.
+    unread: BTreeMap<(usize, u64), VecDeque<Vec<u8>>>,
     /// What killed programs have asked, until the next one of their client is connected.
     left: Vec<Vec<Asked>>,
     attacker: Attacker,
@@ -94,6 +103,7 @@ impl Wire for Network {
             rounds: vec![0; plan.clients],
             open_from: vec![0; plan.clients],
             killed: BTreeMap::new(),
+            unread: BTreeMap::new(),
             left: vec![Vec::new(); plan.clients],
             attacker,
             packets: 0,
@@ -126,6 +136,16 @@ impl Wire for Network {
                 Ok(())
             }
             Event::ArrivesLate { client, round, bytes } => world.arrive((client, round), &bytes),
+            Event::Reads { client, round } => {
+                while let Some(host) = &mut world.host
+                    && !host.server.is_starved_at(client_path((client, round)))
+                    && let Some(bytes) = world.wire.unread.get_mut(&(client, round)).and_then(VecDeque::pop_front)
+                {
+                    host.server.handle_input(client_path((client, round)), &bytes, world.now);
+                }
+                world.wire.unread.retain(|_, unread| !unread.is_empty());
+                Self::drain_server(world)
+            }
             // Nobody is there any more.
             Event::Arrives { client, round, .. } if world.wire.rounds[client] != round => Ok(()),
             // The end of the connection.
@@ -183,6 +203,7 @@ impl Wire for Network {
     }
 
     fn killed(world: &mut World) {
+        world.wire.unread.clear();
         if world.plan.wire.is_stream {
             for client in 0..world.plan.clients {
                 world.wire.rounds[client] += 1;
@@ -215,6 +236,7 @@ impl Wire for Network {
             let end = Event::Arrives { client, to_server: false, round, bytes: Vec::new() };
             world.schedule(world.now + CLOSING, end);
         }
+        world.read_on();
         Ok(())
     }
 
@@ -270,8 +292,27 @@ impl World {
     fn arrive(&mut self, (client, round): (usize, u64), bytes: &[u8]) -> Outcome<()> {
         let is_closed = self.plan.wire.is_stream && round < self.wire.open_from[client];
         let Some(host) = self.host.as_mut().filter(|_| !is_closed) else { return Ok(()) };
-        host.server.handle_input(client_path((client, round)), bytes, self.now);
+        let path = client_path((client, round));
+        if let Some(unread) = self.wire.unread.get_mut(&(client, round)) {
+            unread.push_back(bytes.to_vec());
+            return Ok(());
+        }
+        if host.server.is_starved_at(path) {
+            self.wire.unread.insert((client, round), VecDeque::from([bytes.to_vec()]));
+            return Ok(());
+        }
+        host.server.handle_input(path, bytes, self.now);
         Network::drain_server(self)
+    }
+
+    /// Those from which nothing was read are read again, as far as there is memory.
+    fn read_on(&mut self) {
+        let Some(host) = &self.host else { return };
+        let open_from = &self.wire.open_from;
+        self.wire.unread.retain(|(client, round), _| *round >= open_from[*client]);
+        let is_read = |(client, round): &&(usize, u64)| !host.server.is_starved_at(client_path((*client, *round)));
+        let read: Vec<(usize, u64)> = self.wire.unread.keys().filter(is_read).copied().collect();
+        read.into_iter().for_each(|(client, round)| self.schedule(self.now, Event::Reads { client, round }));
     }
 
     /// What killed programs have asked does not land any more once the next one is connected.

@@ -22,6 +22,9 @@ const ACK_PACKETS_WITH_GAP: u32 = 4;
 /// What is kept that came too early, in bytes: more comes again.
 const HELD_MAX_BYTES: usize = 1 << 20;
 
+/// What a packet takes beside its payload, about.
+const AROUND_HELD_BYTES: usize = 128;
+
 /// What is to be done with a packet, by its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
@@ -49,6 +52,8 @@ pub(super) struct Incoming {
     unacknowledged_packets: u32,
     unacknowledged_bytes: usize,
     ack_at: Option<Instant>,
+    /// That moment has come.
+    is_ack_due: bool,
     /// When the last acknowledgement was sent.
     acked_at: Option<Instant>,
     /// When the last packet was taken, or the first one kept.
@@ -71,6 +76,7 @@ impl Incoming {
             unacknowledged_packets: 0,
             unacknowledged_bytes: 0,
             ack_at: None,
+            is_ack_due: false,
             acked_at: None,
             moved_at: Instant::ZERO,
             nak: None,
@@ -123,9 +129,9 @@ impl Incoming {
         }
     }
 
-    /// Over TCP: whether a packet so far ahead is the one behind those that are kept, within the window.
+    /// Over TCP: whether a packet so far ahead is the one behind those that are kept.
     fn is_behind(&self, ahead: u32) -> bool {
-        self.is_starved() && ahead as usize == self.held.len() && ahead < self.window_packets
+        self.is_starved() && ahead as usize == self.held.len()
     }
 
     /// Since when packets wait for one that is missing, and that does not come.
@@ -152,14 +158,14 @@ impl Incoming {
 
     /// Keeps a packet that nobody has taken.
     pub(super) fn keep_for_later(&mut self, header: Header, payload: &[u8]) {
-        self.held_bytes += payload.len();
+        self.held_bytes += payload.len() + AROUND_HELD_BYTES;
         self.held.insert(header.sequence, (header, payload.to_vec()));
     }
 
     /// The packet that is next in order, if it waits.
     pub(super) fn take_next(&mut self) -> Option<(Header, Vec<u8>)> {
         let (header, payload) = self.held.remove(&self.next)?;
-        self.held_bytes -= payload.len();
+        self.held_bytes -= payload.len() + AROUND_HELD_BYTES;
         Some((header, payload))
     }
 
@@ -205,13 +211,21 @@ impl Incoming {
     }
 
     fn note_acknowledged(&mut self, now: Instant) {
-        (self.unacknowledged_packets, self.unacknowledged_bytes, self.ack_at) = (0, 0, None);
-        self.acked_at = Some(now);
+        (self.unacknowledged_packets, self.unacknowledged_bytes) = (0, 0);
+        (self.ack_at, self.is_ack_due, self.acked_at) = (None, false, Some(now));
+    }
+
+    /// Time has passed. What is due now needs no waking: it goes when packets are taken.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.is_ack_due |= self.ack_at.take_if(|at| *at <= now).is_some();
     }
 
     /// The acknowledgement that is due, if one is.
     pub(super) fn poll_ack(&mut self, now: Instant) -> Option<Ack> {
-        self.ack_at.filter(|at| *at <= now)?;
+        self.handle_timeout(now);
+        if !self.is_ack_due {
+            return None;
+        }
         self.note_acknowledged(now);
         let (newest, at) = self.newest.unwrap_or((0, now));
         let delay_us = u32::try_from(now.saturating_since(at).as_micros()).unwrap_or(u32::MAX);

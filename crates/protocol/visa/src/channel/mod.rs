@@ -2,6 +2,7 @@
 
 mod guard;
 mod incoming;
+mod life;
 mod outgoing;
 mod types;
 
@@ -24,12 +25,6 @@ use crate::wire::{Guarding, Header, Kind};
 
 /// Control packets that wait to be sent; a flood of questions is not answered beyond.
 const CONTROLS_MAX: usize = 64;
-
-/// A question is asked so many times before its answer is missed.
-const QUESTIONS: u32 = 4;
-
-/// A suspended connection is asked so often: what its other end has sent waits for the answer.
-const SUSPENDED_ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// One end of a connection.
 pub(crate) struct Channel {
@@ -122,15 +117,9 @@ impl Channel {
         !self.is_suspended() && self.incoming.is_starved()
     }
 
-    /// Gives nothing on from now on, until the other end has answered a question that is asked from now on: then it lives. What comes
-    /// meanwhile is kept, as far as there is room for it.
-    pub(crate) fn suspend(&mut self, now: Instant) {
-        self.suspended_until = Some(self.questions + 1);
-        self.ask(now);
-    }
-
-    fn is_suspended(&self) -> bool {
-        self.suspended_until.is_some()
+    /// Of what TCP was given on this connection, it has not taken so many bytes.
+    pub(crate) fn note_unsent(&mut self, unsent_bytes: usize, now: Instant) {
+        self.outgoing.note_unsent(unsent_bytes as u64, now);
     }
 
     /// What messages hold that have not arrived whole.
@@ -160,17 +149,6 @@ impl Channel {
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.outgoing.smoothed()
-    }
-
-    /// From now on silence lasts so long before the other end is asked.
-    pub(crate) fn set_patience(&mut self, patience: Patience) {
-        self.patience = patience;
-    }
-
-    /// Something has come that is new: who only sends again what he has overheard gives no sign of life.
-    fn hear(&mut self, now: Instant) {
-        (self.heard_at, self.asked_since) = (now, None);
-        self.received_packets += 1;
     }
 
     /// A data packet has come. Those that are next in order are given to `take`, this one and others that have waited for it. What that
@@ -221,6 +199,7 @@ impl Channel {
 
     /// Gives what waits and is next in order.
     pub(crate) fn go_on(&mut self, take: &mut Take<'_>, now: Instant) -> Result<(), Rejected> {
+        let was_held_up = self.is_held_up();
         while !self.is_suspended()
             && let Some((header, payload)) = self.incoming.take_next()
         {
@@ -231,6 +210,9 @@ impl Channel {
                     return Err(rejected);
                 }
             }
+        }
+        if was_held_up {
+            self.listen_again(now);
         }
         Ok(())
     }
@@ -256,23 +238,13 @@ impl Channel {
                     self.incoming.ack_asked(now);
                     return Ok(Heard::Nothing);
                 }
-                let asked = ..=self.questions;
-                let is_answered = |question: &mut u64| *question <= ping.nonce && asked.contains(&ping.nonce);
-                Ok(self.suspended_until.take_if(is_answered).map_or(Heard::Nothing, |_| Heard::Lives))
+                Ok(self.answered(ping.nonce))
             }
             Kind::Close => Close::read(&body).map(Heard::Closed).map_err(malformed),
             Kind::Agree if self.from_device => read_waiting(&body).map(Heard::Waits).map_err(malformed),
             Kind::Agree => Terms::read(&body).map(Heard::Terms).map_err(malformed),
             Kind::Connect | Kind::Accept | Kind::Confirm | Kind::Data => Err(Rejected::Malformed),
         }
-    }
-
-    /// Asks whether the other end is there.
-    pub(crate) fn ask(&mut self, now: Instant) {
-        self.asked_at = now;
-        self.asked_since.get_or_insert(now);
-        self.questions += 1;
-        self.control(Kind::Ping, Ping { is_answer: false, nonce: self.questions }.write());
     }
 
     /// Sends a command or an answer.
@@ -321,39 +293,11 @@ impl Channel {
             offset: part.offset,
             ..Header::single(Kind::Data, *from_device, *connection)
         };
-        guard.seal_data(header, &part.before, part.data.as_ref())
-    }
-
-    /// When [`Channel::handle_timeout`] is to be called.
-    pub(crate) fn poll_timeout(&self) -> Instant {
-        let others = [self.incoming.poll_timeout(), self.outgoing.poll_timeout()];
-        others.into_iter().flatten().fold(self.ask_at().min(self.dead_at()), Instant::min)
-    }
-
-    fn ask_at(&self) -> Instant {
-        match self.asked_since {
-            _ if self.is_suspended() => self.asked_at + SUSPENDED_ASK_EVERY,
-            Some(_) => self.asked_at + self.patience.answer / QUESTIONS,
-            None => self.heard_at + self.patience.silence,
+        let packet = guard.seal_data(header, &part.before, part.data.as_ref());
+        if self.is_stream {
+            outgoing.handed_over(header.sequence, now);
         }
-    }
-
-    fn dead_at(&self) -> Instant {
-        let since = self.asked_since.unwrap_or(self.heard_at + self.patience.silence);
-        since + self.patience.answer
-    }
-
-    /// Time has passed. False: the other end is gone.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
-        self.outgoing.handle_timeout(now);
-        if now >= self.dead_at() && self.asked_since.is_some() {
-            return false;
-        }
-        let wants_acknowledgement = self.outgoing.take_question();
-        if wants_acknowledgement || self.ask_at() <= now {
-            self.ask(now);
-        }
-        true
+        packet
     }
 
     /// What went through it.

@@ -4,6 +4,7 @@ mod classic;
 mod message;
 mod modern;
 mod sent;
+mod stream;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -62,9 +63,11 @@ pub(super) struct Outgoing {
     held: Held,
     /// When a packet was sent last.
     sent_at: Instant,
-    /// Of all that was given to be sent, and of what has arrived of it, in bytes.
+    /// Of all that was given to be sent, and of what has arrived of it, in bytes; over TCP, what was handed over to that.
     given_bytes: u64,
     arrived_bytes: u64,
+    /// Of what was handed over, what waits to be taken.
+    unsent_bytes: u64,
     /// When something has arrived last, or began to be under way.
     moved_at: Instant,
 }
@@ -99,6 +102,7 @@ impl Outgoing {
             sent_at: Instant::ZERO,
             given_bytes: 0,
             arrived_bytes: 0,
+            unsent_bytes: 0,
             moved_at: Instant::ZERO,
         }
     }
@@ -108,7 +112,10 @@ impl Outgoing {
             if now.saturating_since(self.sent_at) > TRUST_MAX {
                 self.congestion.restart();
             }
-            (self.moved_at, self.sent_at) = (now, now);
+            self.sent_at = now;
+        }
+        if self.stuck_since().is_none() {
+            self.moved_at = now;
         }
         self.held.add(message.held());
         self.given_bytes += message.bytes();
@@ -122,12 +129,17 @@ impl Outgoing {
 
     /// Bytes that have arrived, and that have not.
     pub(super) fn arrived_and_left_bytes(&self) -> (u64, u64) {
-        (self.arrived_bytes, self.given_bytes - self.arrived_bytes)
+        let left_bytes = self.given_bytes - self.arrived_bytes;
+        (self.arrived_bytes.saturating_sub(self.unsent_bytes), left_bytes + self.unsent_bytes)
     }
 
     /// Since when nothing arrives of what is sent.
     pub(super) fn stuck_since(&self) -> Option<Instant> {
-        (!self.is_idle()).then_some(self.moved_at)
+        let is_over = match self.recovery {
+            Recovery::Stream => self.queue.is_empty() && self.unsent_bytes == 0,
+            Recovery::Classic | Recovery::Modern => self.is_idle(),
+        };
+        (!is_over).then_some(self.moved_at)
     }
 
     /// Nothing waits, and nothing is under way.
@@ -173,12 +185,6 @@ impl Outgoing {
             self.timer_at.get_or_insert(now + timeout(self.recovery, &self.round_trip));
         }
         self.sent.get(index).map(|sent| &sent.part)
-    }
-
-    fn next_of_stream(&mut self, now: Instant) -> Option<u32> {
-        self.peek_bytes()?;
-        let has_room = (self.sent.len() as u32) < self.window_packets && self.next() < u32::MAX;
-        has_room.then(|| self.cut(now))
     }
 
     /// Payload of the next packet that was not sent before.
@@ -327,7 +333,9 @@ impl Outgoing {
         }
         sent.flight = Flight::Here;
         sent.part.data = None;
-        self.arrived_bytes += sent.bytes;
+        if self.recovery != Recovery::Stream {
+            self.arrived_bytes += sent.bytes;
+        }
         arrived.packets += 1;
         arrived.bytes += sent.bytes;
         arrived.order = arrived.order.max(sent.order);

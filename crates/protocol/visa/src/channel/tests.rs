@@ -214,3 +214,45 @@ fn a_suspended_end_whose_other_one_is_gone_asks_for_a_while_and_misses_it() {
     }
     assert_eq!((asked, now), (5, START + Duration::from_secs(1)));
 }
+
+/// Each moment at which a channel is to be woken from now on, and what it sends then, but for what is told of the last `until`.
+fn wakings(channel: &mut Channel, from: Instant, until: Instant) -> Vec<(Instant, usize)> {
+    let (mut now, mut wakings) = (from, Vec::new());
+    while channel.poll_timeout() < until {
+        now = now.max(channel.poll_timeout());
+        assert!(channel.handle_timeout(now), "it is missed at {now:?}");
+        wakings.push((now, sent(channel, now).len()));
+    }
+    wakings
+}
+
+#[test]
+fn who_is_not_listened_to_for_want_of_memory_hears_that_we_live_and_is_not_missed() {
+    let (mut client, mut server) = (end(false, terms(), true), end(true, terms(), true));
+    client.send(message(0, Protection::Hash), START);
+    let packet = sent(&mut client, START).pop_front().unwrap();
+    assert_eq!(receive(&mut server, &packet, false, START), Err(Rejected::NoMemory));
+    let minute = START + Duration::from_secs(60);
+    let asked = wakings(&mut server, START, minute);
+    assert_eq!(asked[..2], [400, 800].map(|ms| (START + Duration::from_millis(ms), 1)));
+    assert_eq!(asked.len(), 149);
+    let mut take = |_: &Header, _: &[u8]| Ok(());
+    server.go_on(&mut take, minute).unwrap();
+    let mut now = minute;
+    while server.handle_timeout(now) {
+        now = server.poll_timeout();
+    }
+    assert_eq!(now, minute + Duration::from_secs(2), "what it has said since is read now");
+}
+
+#[test]
+fn an_acknowledgement_that_tcp_does_not_take_wakes_nobody_again_and_again() {
+    let (mut client, mut server) = (end(false, terms(), true), end(true, terms(), true));
+    client.send(message(0, Protection::Hash), START);
+    let packet = sent(&mut client, START).pop_front().unwrap();
+    assert_eq!(receive(&mut server, &packet, true, START), Ok(()));
+    let at = server.poll_timeout();
+    server.handle_timeout(at);
+    assert!(server.poll_timeout() > at);
+    assert_eq!(sent(&mut server, at).len(), 1);
+}

@@ -199,6 +199,9 @@ impl Server {
         channel.control(Kind::Agree, terms.write());
         let nexus = self.resume_or_open((client, session), (path, terms), now);
         self.connections.insert(id, Connection::new(channel, nexus, terms, (first, confirm)));
+        if is_stream {
+            self.streams.add(path, id);
+        }
         if let Some(session) = self.sessions.get_mut(&nexus) {
             let old = session.connection;
             session.connect(id, path.peer.host());

@@ -118,13 +118,11 @@ impl Server {
         let result = run(channel, &mut |header, payload| taker.take(header, payload));
         let requests = taker.requests;
         self.held_bytes = self.held_bytes + connection.channel.held_bytes() - before;
-        match connection.channel.is_starved() {
-            true => {
-                self.starved.insert(id);
-                // What it wants may be another request now, or less.
-                self.looked_at = None;
-            }
-            false => _ = self.starved.remove(&id),
+        let (path, is_starved) = (connection.channel.path(), connection.channel.is_starved());
+        self.note_starved((id, path), is_starved);
+        if is_starved {
+            // What it wants may be another request now, or less.
+            self.looked_at = None;
         }
         self.note_heard(id);
         self.touch(id);
@@ -172,7 +170,7 @@ impl Server {
             return;
         }
         self.looked_at = Some(self.config.memory.await_release());
-        for id in std::mem::take(&mut self.starved) {
+        for id in self.starved.iter().copied().collect::<Vec<u32>>() {
             let looked_at = self.looked_at;
             self.receive(id, now, |channel, take| channel.go_on(take, now));
             // It was looked at just now.

@@ -34,21 +34,27 @@ impl Server {
         let Some(mut connection) = self.connections.remove(&id) else { return };
         self.deadlines.forget(Key::Connection(id), &mut connection.alarm);
         self.held_bytes -= connection.channel.held_bytes();
-        self.forgo(id, connection.nexus);
         let path = connection.channel.path();
-        let is_used = self.connections.values().any(|other| other.channel.path() == path);
-        if self.link(path).is_stream && !is_used {
-            self.events.push_back(ServerEvent::Hangup { path });
-        }
+        self.forgo((id, path), connection.nexus);
+        self.leave_stream(path, id);
     }
 
     /// What a connection has lacked nobody wants any more.
-    fn forgo(&mut self, id: u32, nexus: NexusId) {
-        if self.starved.remove(&id)
+    fn forgo(&mut self, (id, path): (u32, Path), nexus: NexusId) {
+        if self.note_starved((id, path), false)
             && let Some(session) = self.sessions.get(&nexus)
         {
             session.memory.forgo();
         }
+    }
+
+    /// A connection waits for memory, or does not. Gives whether that is new.
+    pub(super) fn note_starved(&mut self, (id, path): (u32, Path), is_starved: bool) -> bool {
+        let is_new = if is_starved { self.starved.insert(id) } else { self.starved.remove(&id) };
+        if is_new && self.link(path).is_stream {
+            self.streams.note_starved(path, is_starved);
+        }
+        is_new
     }
 
     pub(super) fn drop_connection(&mut self, id: u32, now: Instant) {
@@ -118,8 +124,8 @@ impl Server {
         for id in others {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             connection.channel.suspend(now);
-            let nexus = connection.nexus;
-            self.forgo(id, nexus);
+            let (nexus, path) = (connection.nexus, connection.channel.path());
+            self.forgo((id, path), nexus);
             self.touch(id);
         }
     }
@@ -137,12 +143,6 @@ impl Server {
         let Some(session) = self.sessions.get(&nexus) else { return };
         session.connection.into_iter().for_each(|id| self.farewell(id, Close::Connection));
         self.close_session(nexus, SessionEnd::Dropped);
-    }
-
-    /// TCP has lost a connection: nothing more comes of what is there.
-    pub fn lost(&mut self, path: Path, now: Instant) {
-        let ids = self.connections.iter().filter(|(_, connection)| connection.channel.path() == path);
-        ids.map(|(id, _)| *id).collect::<Vec<u32>>().into_iter().for_each(|id| self.drop_connection(id, now));
     }
 
     /// Tells every client that the server stops. Drain the transmits afterwards.
@@ -177,13 +177,6 @@ impl Server {
     #[must_use]
     pub fn is_starved(&self) -> bool {
         !self.starved.is_empty()
-    }
-
-    /// Whether the connection to there has something for which there is no memory: over TCP nothing more is given to it meanwhile.
-    #[must_use]
-    pub fn is_starved_at(&self, path: Path) -> bool {
-        let wait = self.starved.iter().filter_map(|id| self.connections.get(id));
-        wait.map(|connection| connection.channel.path()).any(|other| other == path)
     }
 
     /// The sessions that cannot send what they have to, for want of memory, each with its share.

@@ -8,6 +8,7 @@ mod intake;
 mod leave;
 mod requests;
 mod session;
+mod streams;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,6 +22,7 @@ use sanwire_security::{Gate, HalfOpens, Marks, Strangers, Throttle};
 use self::accounts::Accounts;
 use self::connection::Connection;
 use self::session::Session;
+use self::streams::Streams;
 pub use self::types::{
     CommandHandle, ConnectionStatus, Doorkeeper, LinkLimits, Offence, ProtectionLookup, ServerConfig, ServerEvent,
     Wishes,
@@ -54,9 +56,10 @@ pub struct Server {
     sessions: BTreeMap<NexusId, Session>,
     by_client: BTreeMap<(ClientId, u64), NexusId>,
     deadlines: Deadlines<Key>,
-    /// Connections that may have something to send.
+    /// Connections over UDP that may have something to send.
     queue: VecDeque<u32>,
     loose: VecDeque<(Path, Packet)>,
+    streams: Streams,
     events: VecDeque<ServerEvent>,
     /// Connections that have what no memory was free for.
     starved: BTreeSet<u32>,
@@ -96,6 +99,7 @@ impl Server {
             deadlines: Deadlines::default(),
             queue: VecDeque::new(),
             loose: VecDeque::new(),
+            streams: Streams::default(),
             events: VecDeque::new(),
             starved: BTreeSet::new(),
             looked_at: None,
@@ -173,7 +177,9 @@ impl Server {
     }
 
     fn send_packet(&mut self, path: Path, packet: Packet) {
-        if (self.loose.len() as u64) < LOOSE_PACKETS.limit {
+        if self.link(path).is_stream {
+            self.streams.send_loose(path, packet);
+        } else if (self.loose.len() as u64) < LOOSE_PACKETS.limit {
             self.loose.push_back((path, packet));
         }
     }
@@ -182,7 +188,30 @@ impl Server {
     fn touch(&mut self, id: u32) {
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_queued) else { return };
         connection.is_queued = true;
-        self.queue.push_back(id);
+        let path = connection.channel.path();
+        match self.link(path).is_stream {
+            true => self.streams.send_of(path, id),
+            false => self.queue.push_back(id),
+        }
+    }
+
+    /// The next packet of a connection that was among those that may have one, and is again if it had.
+    fn next_packet(&mut self, id: u32, now: Instant) -> Option<(Path, Packet)> {
+        let connection = self.connections.get_mut(&id)?;
+        let packet = connection.channel.poll_transmit(now);
+        connection.is_queued = packet.is_some();
+        let path = connection.channel.path();
+        if packet.is_none() {
+            self.note_deadline(id);
+        }
+        packet.map(|packet| (path, packet))
+    }
+
+    fn note_deadline(&mut self, id: u32) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let at = connection.poll_timeout();
+            self.deadlines.note(Key::Connection(id), &mut connection.alarm, at);
+        }
     }
 
     /// The next thing that the layer above must know.
@@ -196,23 +225,18 @@ impl Server {
         self.events.len()
     }
 
-    /// The next packet, and where it goes. Connections take turns.
+    /// The next packet over UDP, and where it goes. Connections take turns. Over TCP see [`Server::poll_stream`].
     pub fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {
         if let Some(loose) = self.loose.pop_front() {
             return Some(loose);
         }
         self.feed(now);
         while let Some(id) = self.queue.pop_front() {
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            connection.is_queued = false;
-            let path = connection.channel.path();
-            if let Some(packet) = connection.channel.poll_transmit(now) {
-                connection.is_queued = true;
+            let packet = self.next_packet(id, now);
+            if packet.is_some() {
                 self.queue.push_back(id);
-                return Some((path, packet));
+                return packet;
             }
-            let at = connection.poll_timeout();
-            self.deadlines.note(Key::Connection(id), &mut connection.alarm, at);
         }
         None
     }

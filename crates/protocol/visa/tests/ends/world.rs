@@ -74,6 +74,10 @@ pub struct World {
     pub now: Instant,
     pub memory: Region,
     pub disk: Vec<u8>,
+    /// Whether TCP takes what the server has to send.
+    pub takes: bool,
+    /// What the server does not read over TCP for now.
+    unread: Vec<(Path, Vec<u8>)>,
     /// Where the client is, and how many programs were started after the first.
     at: Path,
     runs: u8,
@@ -153,6 +157,8 @@ impl World {
             now,
             memory,
             disk: vec![0; 1 << 20],
+            takes: true,
+            unread: Vec::new(),
             at: path(2),
             runs: 0,
             others: Vec::new(),
@@ -227,6 +233,15 @@ impl World {
                 is_quiet = false;
                 self.pass(false, at, bytes(&packet));
             }
+            while let Some(at) = self.server.poll_stream(self.now) {
+                while let Some(packet) = self.takes.then(|| self.server.poll_transmit_on(at, self.now)).flatten() {
+                    is_quiet = false;
+                    self.pass(false, at, bytes(&packet));
+                }
+            }
+            for (at, packet) in std::mem::take(&mut self.unread) {
+                self.arrive(true, at, &packet);
+            }
             if is_quiet {
                 return;
             }
@@ -245,7 +260,9 @@ impl World {
     }
 
     fn arrive(&mut self, from_client: bool, at: Path, packet: &[u8]) {
-        if from_client {
+        if from_client && (self.server.is_starved_at(at) || self.unread.iter().any(|(there, _)| *there == at)) {
+            self.unread.push((at, packet.to_vec()));
+        } else if from_client {
             self.server.handle_input(at, packet, self.now);
         } else if at == self.at {
             self.client.handle_input(path(1), packet, self.now);

@@ -6,6 +6,8 @@ mod greeting;
 mod open;
 mod streams;
 mod tallies;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,6 +19,7 @@ use sanwire_core::{ClientId, Instant, LinkId, NexusId, Path, Principal};
 use sanwire_device::NexusPorts;
 use sanwire_engine::task_aborted;
 use sanwire_scsi::{Reply, reservation::TransportId, vpd::TargetPort};
+use sanwire_visa::framing::framed;
 use sanwire_visa::{CommandHandle, Server, ServerEvent};
 
 pub(crate) use sanwire_visa::PORT;
@@ -146,17 +149,6 @@ impl Visa {
             locks_media: false,
         })
     }
-
-    /// Gives the packets that are to be sent to the connections that carry them, up to the first one for a port.
-    fn next_datagram(&mut self, now: Instant) -> Option<(Path, Packet)> {
-        while let Some((path, packet)) = self.server.poll_transmit(now) {
-            if !self.streams.is_stream(path) {
-                return Some((path, packet));
-            }
-            self.streams.queue(path, packet);
-        }
-        None
-    }
 }
 
 fn handle(command: CommandRef) -> CommandHandle {
@@ -246,11 +238,7 @@ impl FrontEnd for Visa {
             NexusSelection::Dropped(nexus) => self.server.drop_session(*nexus),
             // A connection whose place somebody else has.
             NexusSelection::One(nexus) => {
-                let stream = self.streams.admitted(*nexus);
-                if let Some((stream, path)) = stream.and_then(|stream| Some((stream, self.streams.remove(stream)?))) {
-                    self.events.push_back(FrontEvent::CloseStream { stream, is_at_once: true });
-                    self.server.lost(path, now);
-                }
+                self.streams.cut_admitted(*nexus, &mut self.server, now);
             }
             NexusSelection::With(_) => {}
         }
@@ -302,7 +290,7 @@ impl DatagramEnd for Visa {
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<(Path, Packet)> {
-        self.streams.poll_datagram().or_else(|| self.next_datagram(now))
+        self.server.poll_transmit(now)
     }
 
     fn set_addresses(&mut self, _addresses: &[LinkAddress], _now: Instant) {}
@@ -328,19 +316,25 @@ impl StreamEnd for Visa {
     }
 
     fn poll_ready(&mut self) -> Option<StreamId> {
-        let now = self.now;
-        // What goes to ports waits for their turn.
-        while let Some(datagram) = self.next_datagram(now) {
-            self.streams.keep_datagram(datagram);
+        while let Some(path) = self.server.poll_stream(self.now) {
+            if let Some(stream) = self.streams.of(path) {
+                // There may be memory for what waits to be taken.
+                self.streams.take_input(stream, &mut self.server, self.now);
+                return Some(stream);
+            }
         }
-        self.streams.poll_ready(&mut self.server, now)
+        None
     }
 
     fn poll_transmit(&mut self, stream: StreamId) -> Option<Packet> {
-        self.streams.poll_transmit(stream)
+        self.server.poll_transmit_on(self.streams.path(stream)?, self.now).map(framed)
     }
 
-    fn note_unsent(&mut self, _stream: StreamId, _unsent_bytes: usize) {}
+    fn note_unsent(&mut self, stream: StreamId, unsent_bytes: usize) {
+        if let Some(path) = self.streams.path(stream) {
+            self.server.note_unsent(path, unsent_bytes, self.now);
+        }
+    }
 }
 
 /// The largest packet of a link, as the protocol counts it: 60 KiB of payload, header and tag.

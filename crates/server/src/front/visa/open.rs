@@ -21,7 +21,7 @@ use crate::server::random;
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const SESSION_IDLE_MAX: Duration = Duration::from_secs(600);
 
-/// Packets under way on a connection of TCP: enough for its buffers, and what waits for them is no more.
+/// Packets under way on a connection of TCP. Nobody counts them there, but an offer says something.
 const STREAM_WINDOW_PACKETS: u32 = 64;
 
 /// Packets under way to a server over UDP, at the most: what comes early is kept.
@@ -31,7 +31,7 @@ const WINDOW_PACKETS_MAX: u32 = 1024;
 const NEXUS_BASE: u64 = 1 << 61;
 
 /// What the protocol asks, of the clients as they are at that moment.
-struct Door(Arc<Clients>);
+pub(super) struct Door(pub(super) Arc<Clients>);
 
 impl Doorkeeper for Door {
     fn permits(&self, peer: Peer, client: Option<ClientId>) -> bool {

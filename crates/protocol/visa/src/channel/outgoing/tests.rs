@@ -102,13 +102,35 @@ fn modern_keeps_to_the_window_and_to_the_room() {
 }
 
 #[test]
-fn over_tcp_no_timer_runs() {
+fn over_tcp_no_timer_runs_and_there_is_no_window_but_that_of_tcp() {
     let mut outgoing = Outgoing::new(Recovery::Stream, 60_000, 4);
     outgoing.push(message(500_000, 5), NOW);
-    assert_eq!(sent(&mut outgoing, NOW), [0, 1, 2, 3]);
+    assert_eq!(sent(&mut outgoing, NOW), (0..9).collect::<Vec<u32>>());
     assert!(outgoing.poll_timeout().is_none());
-    outgoing.acknowledged(&ack(4, 4), NOW).unwrap();
-    assert_eq!(sent(&mut outgoing, NOW), [4, 5, 6, 7]);
+    assert_eq!(outgoing.acknowledged(&ack(9, 4), NOW), Some(vec![5]));
+}
+
+#[test]
+fn over_tcp_what_that_has_taken_has_arrived_and_what_it_takes_not_is_stuck() {
+    let mut outgoing = Outgoing::new(Recovery::Stream, 1000, 4);
+    let [later, last, end] = [3, 6, 9].map(|seconds| NOW + Duration::from_secs(seconds));
+    outgoing.push(message(1988, 5), NOW);
+    assert_eq!((outgoing.arrived_and_left_bytes(), outgoing.stuck_since()), ((0, 2000), Some(NOW)));
+    for sequence in sent(&mut outgoing, later) {
+        outgoing.handed_over(sequence, later);
+    }
+    assert_eq!((outgoing.arrived_and_left_bytes(), outgoing.stuck_since()), ((2000, 0), None));
+    assert!(outgoing.sent.iter().all(|sent| sent.part.data.is_none()), "nothing keeps it");
+    outgoing.note_unsent(1500, later);
+    outgoing.note_unsent(1500, last);
+    assert_eq!((outgoing.arrived_and_left_bytes(), outgoing.stuck_since()), ((500, 1500), Some(later)));
+    outgoing.note_unsent(100, last);
+    assert_eq!(outgoing.stuck_since(), Some(last));
+    outgoing.note_unsent(0, last);
+    let unacknowledged = Held { messages: 1, ..Held::default() };
+    assert_eq!((outgoing.held(), outgoing.stuck_since()), (unacknowledged, None));
+    outgoing.push(message(0, 6), end);
+    assert_eq!(outgoing.stuck_since(), Some(end));
 }
 
 #[test]
@@ -156,19 +178,17 @@ fn classic_goes_back_to_a_packet_once_and_then_the_timer_does() {
 
 #[test]
 fn the_window_is_no_larger_than_an_acknowledgement_tells_of() {
-    for recovery in [Recovery::Modern, Recovery::Stream] {
-        let mut outgoing = Outgoing::new(recovery, 512, u32::MAX);
-        outgoing.push(message(8 << 20, 5), NOW);
-        let mut now = NOW;
-        for _ in 0..200 {
-            sent(&mut outgoing, now);
-            now += Duration::from_millis(1);
-            let next = outgoing.base + 1;
-            outgoing.acknowledged(&ack(next, u32::MAX), now).unwrap();
-            assert!(outgoing.sent.len() <= MAP_MAX_PACKETS as usize);
-        }
-        assert_eq!(outgoing.counts().2, MAP_MAX_PACKETS);
+    let mut outgoing = Outgoing::new(Recovery::Modern, 512, u32::MAX);
+    outgoing.push(message(8 << 20, 5), NOW);
+    let mut now = NOW;
+    for _ in 0..200 {
+        sent(&mut outgoing, now);
+        now += Duration::from_millis(1);
+        let next = outgoing.base + 1;
+        outgoing.acknowledged(&ack(next, u32::MAX), now).unwrap();
+        assert!(outgoing.sent.len() <= MAP_MAX_PACKETS as usize);
     }
+    assert_eq!(outgoing.counts().2, MAP_MAX_PACKETS);
 }
 
 #[test]

@@ -74,8 +74,6 @@ pub fn server(memory: Region, classic: bool) -> Server {
         nexus_base: 0,
         keep_alive: Duration::from_secs(1),
         session_idle_max: Duration::from_secs(10),
-        sessions_max: 4,
-        sessions_of_client_max: 2,
         commands_max: 8,
         transfer_max_bytes: 64 << 10,
         seed: [3; 32],

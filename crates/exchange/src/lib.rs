@@ -7,6 +7,7 @@
 mod heads;
 mod memory;
 mod orders;
+pub mod places;
 mod receipts;
 pub mod succession;
 

@@ -88,8 +88,6 @@ impl World {
             nexus_base: 0,
             keep_alive: Duration::from_secs(1),
             session_idle_max: self.plan.wire.session_idle_max,
-            sessions_max: 64,
-            sessions_of_client_max: 16,
             commands_max: 16,
             transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
             seed: self.random.seed(),

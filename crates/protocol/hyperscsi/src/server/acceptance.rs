@@ -4,7 +4,6 @@ use sanwire_core::{ClientId, Instant, NexusId, Path};
 use sanwire_security::Who;
 
 use super::connection::Connection;
-use super::places::Applicant;
 use super::session::Session;
 use super::setup::HalfOpen;
 use super::{SecurityEvent, Server, ServerEvent};
@@ -70,7 +69,7 @@ impl Server {
         self.throttle.forgive(path.peer, client);
         if !self.config.admission.permits(path.peer, Some(client)) {
             self.note_stranger(path, client, now);
-        } else if !self.make_place(Applicant { client, session: half_open.session, host: path.peer.host() }) {
+        } else if !self.make_place(self.applicant((client, half_open.session), path.peer.host())) {
             let proof = half_open.responder.refusal_key().prove(Refusal::Full as u8, body);
             self.tally.handshakes.full += 1;
             self.refuse(path, prefix, Refusal::Full, Some(proof));
@@ -215,7 +214,9 @@ impl Server {
                 self.events.extend(old.end());
             }
             session.connect(connection);
-            self.places.moved(session, path.peer.host());
+            session.host = path.peer.host();
+            let host = session.counted_at.is_some().then_some(session.host);
+            self.places.count(session, host);
             session.attempt = attempt;
             self.events.push_back(ServerEvent::SessionResumed { nexus, path, options: Box::new(options) });
             return (nexus, true);

@@ -30,12 +30,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::{ClientId, Deadlines, Instant, Lun, NexusId, Path, SessionEnd};
+use sanwire_exchange::places::Places;
 use sanwire_security::{Gate, HalfOpens, Marks, Strangers, Throttle};
 
 use self::accounts::Accounts;
 pub use self::admission::Admission;
 use self::connection::Connection;
-use self::places::Places;
 use self::security_events::Offences;
 pub use self::security_events::SecurityEvent;
 use self::session::Session;
@@ -301,7 +301,7 @@ impl Server {
         if let Some(mut session) = self.sessions.remove(&nexus) {
             self.orphans.forget(nexus, &mut session.alarm);
             self.by_client.remove(&(session.client, session.number));
-            self.places.leave(&session);
+            self.places.count(&mut session, None);
             self.sharing.note(session.client);
             self.events.push_back(ServerEvent::SessionClosed { nexus, end });
         }

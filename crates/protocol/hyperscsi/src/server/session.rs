@@ -56,7 +56,7 @@ pub(super) struct Session {
     pub(super) nexus: NexusId,
     /// The host from which its last connection was made.
     pub(super) host: Peer,
-    /// The host at which it counts among the sessions of clients that are not listed.
+    /// The host at which it counts among the sessions of clients that are not listed: see [`sanwire_exchange::places`].
     pub(super) counted_at: Option<Peer>,
     /// The first step of the attempt by which its last connection was made.
     pub(super) attempt: [u8; 32],

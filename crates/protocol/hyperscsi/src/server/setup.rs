@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use sanwire_buffer::{Head, Packet};
 use sanwire_core::{ClientId, Instant, NexusId, Path};
+use sanwire_exchange::places::Applicant;
 use sanwire_security::{Asker, Passage, Standing, Who};
 
-use super::places::Applicant;
 use super::session::Session;
 use super::{LinkLimits, SecurityEvent, Server};
 use crate::handshake::Responder;
@@ -91,10 +91,9 @@ impl Server {
 
     /// Whether a handshake begins, which is what costs most of all that a stranger can ask for.
     fn may_begin(&mut self, path: Path, prefix: &Prefix, discovery: &Discovery<'_>, now: Instant) -> bool {
-        let applicant = Applicant { client: discovery.client, session: discovery.session, host: path.peer.host() };
+        let applicant = self.applicant((discovery.client, discovery.session), path.peer.host());
         let asker = Asker { path, client: discovery.client, attempt: prefix.number };
-        let is_listed = || self.config.admission.is_listed(discovery.client);
-        let standing = || standing_of(&self.by_client, &self.sessions, applicant, is_listed);
+        let standing = || standing_of(&self.by_client, &self.sessions, applicant);
         match self.gate.pass(asker, discovery.cookie, standing, &mut self.random, now) {
             // The client repeats itself, and the others will be done.
             Passage::Open if !self.half_opens.has_room(now) => self.counters.crowded += 1,
@@ -220,15 +219,14 @@ impl Server {
 fn standing_of(
     by_client: &BTreeMap<(ClientId, u64), NexusId>,
     sessions: &BTreeMap<NexusId, Session>,
-    Applicant { client, host, .. }: Applicant,
-    is_listed: impl FnOnce() -> bool,
+    Applicant { client, host, is_listed, .. }: Applicant,
 ) -> Standing {
     let mut own =
         by_client.range((client, 0)..=(client, u64::MAX)).filter_map(|(_, nexus)| sessions.get(nexus)).peekable();
     let has_session = own.peek().is_some();
     match () {
         () if own.any(|session| session.host == host) => Standing::AtHome,
-        () if has_session || is_listed() => Standing::Known,
+        () if has_session || is_listed => Standing::Known,
         () => Standing::Stranger,
     }
 }

@@ -1,6 +1,6 @@
 //! From the third step of a handshake to a connection, and a session if its client has none.
 
-use sanwire_core::{ClientId, Instant, NexusId, Path, SessionEnd};
+use sanwire_core::{ClientId, Instant, NexusId, Path};
 use sanwire_exchange::succession;
 use sanwire_security::Who;
 use sanwire_security::handshake::{Misread, Secrets};
@@ -137,7 +137,7 @@ impl Server {
         }
         let refusal = match () {
             () if self.is_outdated(client, proven.session) => Some(Refusal::Outdated),
-            () if !self.make_place(client, proven.session) => Some(Refusal::Full),
+            () if !self.make_place((client, proven.session), path.peer.host()) => Some(Refusal::Full),
             () => None,
         };
         if let Some(reason) = refusal {
@@ -165,25 +165,6 @@ impl Server {
         self.sessions_of(client).any(|other| is_of_run(other) && other.number > session)
     }
 
-    /// Whether there is a place for a session of this client: its own, a free one, or that of one that nobody would miss.
-    fn make_place(&mut self, client: ClientId, session: u64) -> bool {
-        if self.by_client.contains_key(&(client, session)) {
-            return true;
-        }
-        let own = self.sessions_of(client).count();
-        if own >= self.config.sessions_of_client_max {
-            return self.evict(|session| session.client == client);
-        }
-        self.sessions.len() < self.config.sessions_max || self.evict(|_| true)
-    }
-
-    /// Ends the session that has been without a connection for the longest time, of those that do nothing.
-    pub(super) fn evict(&mut self, may_go: impl Fn(&Session) -> bool) -> bool {
-        let idle = self.sessions.iter().filter(|(_, session)| session.is_idle_orphan() && may_go(session));
-        let oldest = idle.min_by_key(|(_, session)| session.orphaned_at).map(|(nexus, _)| *nexus);
-        oldest.inspect(|nexus| self.close_session(*nexus, SessionEnd::Idle)).is_some()
-    }
-
     fn establish(&mut self, proven: Proven, now: Instant) -> Result<(), KeyError> {
         let Proven { path, connection: id, client, session, first, confirm, offer, secrets } = proven;
         let ring = secrets.of_server()?;
@@ -205,6 +186,8 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(&nexus) {
             let old = session.connection;
             session.connect(id, path.peer.host());
+            let host = session.counted_at.is_some().then_some(session.host);
+            self.places.count(session, host);
             old.into_iter().for_each(|old| self.forget_connection(old));
         }
         self.touch(id);
@@ -223,8 +206,7 @@ impl Server {
         self.suspend_others(client, now);
         let nexus = NexusId(self.next_nexus);
         self.next_nexus += u64::from(self.config.shards.max(1));
-        self.sessions.insert(nexus, Session::new(name, path.peer.host(), memory.clone(), now));
-        self.by_client.insert(name, nexus);
+        self.take_in(nexus, Session::new(name, path.peer.host(), memory.clone(), now));
         let run = succession::run(number);
         self.events.push_back(ServerEvent::SessionOpened { nexus, client, run, path, terms, memory });
         nexus

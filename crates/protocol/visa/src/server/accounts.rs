@@ -2,7 +2,7 @@
 
 use sanwire_core::quota::{
     ANSWER_BYTES_OF_SESSION, ANSWERS_OF_SESSION, Account, COMMAND_NUMBERS_OF_SESSION, COMMANDS_OF_SESSION, HINTS,
-    LENT_BYTES_OF_SESSION, Limiter, SLOTS_OF_CLIENT, Usage,
+    LENT_BYTES_OF_SESSION, Limiter, Usage,
 };
 
 /// The quotas of all sessions of a shard.
@@ -17,8 +17,6 @@ pub(super) struct Accounts {
     pub(super) answer_bytes: Account,
     /// What stores keep in memory and they share.
     pub(super) lent_bytes: Account,
-    /// What is remembered of commands for sessions without a connection.
-    pub(super) slots: Account,
     /// Answers to packets of unknown connections.
     pub(super) hints: Limiter,
 }
@@ -32,15 +30,14 @@ impl Accounts {
             answers: Account::new(&ANSWERS_OF_SESSION),
             answer_bytes: Account::new(&ANSWER_BYTES_OF_SESSION),
             lent_bytes: Account::new(&LENT_BYTES_OF_SESSION),
-            slots: Account::new(&SLOTS_OF_CLIENT),
             hints: Limiter::new(&HINTS),
         }
     }
 
     /// How they are used.
     pub(super) fn usages(&self) -> impl Iterator<Item = Usage> + use<> {
-        let Accounts { commands, numbers, answers, answer_bytes, lent_bytes, slots, hints } = self;
-        let held = [commands, numbers, answers, answer_bytes, lent_bytes, slots].map(Account::usage);
+        let Accounts { commands, numbers, answers, answer_bytes, lent_bytes, hints } = self;
+        let held = [commands, numbers, answers, answer_bytes, lent_bytes].map(Account::usage);
         held.into_iter().chain([hints.usage()])
     }
 }

@@ -70,19 +70,6 @@ impl Server {
         }
     }
 
-    /// What is remembered of commands for the sessions of a client that have no connection is bounded, however many there are.
-    fn bound_slots(&mut self, client: ClientId) {
-        loop {
-            let away = self.sessions_of(client).filter(|session| session.connection.is_none());
-            let slots = away.map(|session| session.commands.slots() as u64).sum();
-            // One of which nothing is remembered would free nothing.
-            let may_go = |session: &Session| session.client == client && session.commands.slots() > 0;
-            if self.accounts.slots.admits(slots, 0) || !self.evict(may_go) {
-                return;
-            }
-        }
-    }
-
     /// Ends a connection; its client hears so, and may connect again.
     pub(super) fn release(&mut self, id: u32, now: Instant) {
         self.farewell(id, Close::Connection);
@@ -103,6 +90,7 @@ impl Server {
         let Some(mut session) = self.sessions.remove(&nexus) else { return };
         self.deadlines.forget(Key::Session(nexus), &mut session.alarm);
         self.by_client.remove(&(session.client, session.number));
+        self.places.count(&mut session, None);
         session.connection.into_iter().for_each(|id| self.forget_connection(id));
         self.events.push_back(ServerEvent::SessionClosed { nexus, end });
     }
@@ -165,7 +153,7 @@ impl Server {
         match session.connection {
             // It is noted anew when it has none.
             Some(_) => {}
-            None if over_at <= now && session.is_idle_orphan() => self.close_session(nexus, SessionEnd::Lost),
+            None if over_at <= now && session.commands.executing() == 0 => self.close_session(nexus, SessionEnd::Lost),
             None => {
                 let again_at = over_at.max(now + EXPIRE_AGAIN);
                 self.deadlines.note(Key::Session(nexus), &mut session.alarm, again_at);

@@ -6,6 +6,7 @@ mod connection;
 mod entrance;
 mod intake;
 mod leave;
+mod places;
 mod requests;
 mod session;
 mod streams;
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::quota::{LOOSE_PACKETS, Usage};
 use sanwire_core::{ClientId, Deadlines, Instant, LinkId, NexusId, Path};
+use sanwire_exchange::places::Places;
 use sanwire_security::keys::Randomness;
 use sanwire_security::{Gate, HalfOpens, Marks, Strangers, Throttle};
 
@@ -55,6 +57,7 @@ pub struct Server {
     connections: BTreeMap<u32, Connection>,
     sessions: BTreeMap<NexusId, Session>,
     by_client: BTreeMap<(ClientId, u64), NexusId>,
+    places: Places,
     deadlines: Deadlines<Key>,
     /// Connections over UDP that may have something to send.
     queue: VecDeque<u32>,
@@ -96,6 +99,7 @@ impl Server {
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             by_client: BTreeMap::new(),
+            places: Places::default(),
             deadlines: Deadlines::default(),
             queue: VecDeque::new(),
             loose: VecDeque::new(),
@@ -275,9 +279,10 @@ impl Server {
         self.handshakes
     }
 
-    /// How the quotas for strangers are used.
+    /// How its quotas are used.
     pub fn quotas(&self) -> impl Iterator<Item = Usage> {
         let of_strangers = self.gate.usages().into_iter().chain(self.throttle.usages());
-        of_strangers.chain(self.half_opens.usages()).chain(self.accounts.usages())
+        let of_sessions = self.places.usages().into_iter().chain(self.accounts.usages());
+        of_strangers.chain(self.half_opens.usages()).chain(of_sessions)
     }
 }

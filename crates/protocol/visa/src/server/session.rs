@@ -40,6 +40,8 @@ pub(super) struct Session {
     pub(super) number: u64,
     /// The host from which its last connection was made.
     pub(super) host: Peer,
+    /// The host at which it counts among the sessions of clients that are not listed: see [`sanwire_exchange::places`].
+    pub(super) counted_at: Option<Peer>,
     /// Its share of the memory.
     pub(super) memory: Region,
     /// Something authentic has come: its client has heard that it has this session.
@@ -59,6 +61,7 @@ impl Session {
             client,
             number,
             host,
+            counted_at: None,
             memory,
             is_heard: false,
             connection: None,
@@ -77,10 +80,5 @@ impl Session {
     pub(super) fn disconnect(&mut self, now: Instant) {
         (self.connection, self.orphaned_at) = (None, now);
         self.commands.disconnect();
-    }
-
-    /// Whether nobody would miss it: it has no connection, and the device works on nothing of it.
-    pub(super) fn is_idle_orphan(&self) -> bool {
-        self.connection.is_none() && self.commands.executing() == 0
     }
 }

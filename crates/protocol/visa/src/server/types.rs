@@ -88,10 +88,6 @@ pub struct ServerConfig {
     pub keep_alive: Duration,
     /// How long a session without a connection is kept.
     pub session_idle_max: Duration,
-    /// Sessions, at the most.
-    pub sessions_max: usize,
-    /// Sessions of one client.
-    pub sessions_of_client_max: usize,
     /// Commands that a client has in transit.
     pub commands_max: u16,
     /// The largest data transfer of a command, in bytes.

@@ -265,24 +265,6 @@ fn a_client_that_is_gone_for_good_leaves_nothing() {
     assert_eq!(world.memory.free_bytes(), world.memory.length_bytes());
 }
 
-#[test]
-fn a_full_server_says_so_and_makes_room_of_what_nobody_uses() {
-    let mut world = connected(Habits::default());
-    for number in 3..6 {
-        world.replace_client(number);
-        world.run_for(Duration::from_millis(200));
-        assert!(world.client.server().is_some(), "{number}");
-    }
-    world.replace_client(6);
-    world.run_for(Duration::from_millis(900));
-    assert!(world.client.server().is_none(), "there are four");
-    // Those that are gone are missed after some keep-alives.
-    world.run_for(Duration::from_secs(10));
-    world.replace_client(6);
-    world.run_for(Duration::from_secs(2));
-    assert!(world.client.server().is_some());
-}
-
 /// Reading one costs as much as all the rest of a handshake.
 #[test]
 fn a_third_step_that_is_refused_is_read_once() {

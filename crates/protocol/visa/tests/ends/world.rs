@@ -121,8 +121,6 @@ pub fn server(habits: &Habits, memory: &Region, instance: u64) -> Server {
         nexus_base: 0,
         keep_alive: Duration::from_secs(1),
         session_idle_max: Duration::from_secs(30),
-        sessions_max: 4,
-        sessions_of_client_max: 2,
         commands_max: 8,
         transfer_max_bytes: 1 << 20,
         seed: [instance as u8; 32],

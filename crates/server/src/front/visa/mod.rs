@@ -246,6 +246,7 @@ impl FrontEnd for Visa {
 
     /// Drops the clients that are not served any more.
     fn terms_changed(&mut self, _now: Instant) {
+        self.server.note_listed();
         let is_unwelcome = |session: &&Session| !self.clients.permits(session.path.peer, Some(session.client));
         let unwelcome = self.sessions.values().filter(is_unwelcome).map(|session| session.client);
         unwelcome.collect::<Vec<ClientId>>().into_iter().for_each(|client| self.server.drop_client(client));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_core::limits::{COMMANDS_IN_TRANSIT_MAX, TRANSFER_MAX_BYTES};
-use sanwire_core::quota::{SESSIONS, SESSIONS_OF_CLIENT};
 use sanwire_core::{ClientId, Instant, LinkId, Peer};
 use sanwire_visa::framing::PACKET_MAX_BYTES;
 use sanwire_visa::{Doorkeeper, LinkLimits, Psk, Server, ServerConfig};
@@ -74,8 +73,6 @@ pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
         nexus_base: NEXUS_BASE,
         keep_alive: KEEP_ALIVE,
         session_idle_max: SESSION_IDLE_MAX,
-        sessions_max: SESSIONS.limit as usize,
-        sessions_of_client_max: SESSIONS_OF_CLIENT.limit as usize,
         commands_max: COMMANDS_IN_TRANSIT_MAX as u16,
         transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
         seed: random()?,

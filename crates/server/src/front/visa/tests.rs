@@ -49,8 +49,6 @@ fn front(memory: Region) -> Visa {
         nexus_base: 0,
         keep_alive: 5 * SECOND,
         session_idle_max: 60 * SECOND,
-        sessions_max: 1000,
-        sessions_of_client_max: 1000,
         commands_max: 64,
         transfer_max_bytes: 1 << 20,
         seed: [3; 32],

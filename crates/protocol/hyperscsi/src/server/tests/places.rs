@@ -12,7 +12,6 @@ use sanwire_core::{ClientId, Instant, NexusId, Peer};
 
 use super::world::{MS, World};
 use super::{ListsOne, client, client_config, exchange, id, path, server, server_for};
-use crate::server::places::Applicant;
 use crate::server::session::{Kept, ReplyTo, Session, Unit};
 use crate::wire::command::UnitTerms;
 use crate::wire::{Protection, Tag};
@@ -156,7 +155,7 @@ fn keys_without_number_from_one_address_leave_places_for_other_addresses() {
     settle(&mut server, &mut clients, Instant::ZERO);
     assert!(is_full(&mut clients[0]));
     let Server { places, sessions, .. } = &mut server;
-    sessions.values_mut().take(1).for_each(|session| places.moved(session, elsewhere(7).host()));
+    sessions.values_mut().take(1).for_each(|session| places.count(session, Some(elsewhere(7).host())));
     let mut clients = [client(2)];
     exchange(&mut server, &mut clients, Instant::ZERO + Duration::from_secs(10));
     assert!(clients[0].server().is_some());
@@ -171,13 +170,14 @@ fn neighbour(number: u32) -> Peer {
 fn the_many_hosts_of_a_network_have_more_places_than_one_host() {
     let mut server = server();
     fill(&mut server, SESSIONS_OF_NETWORK.limit - 1, neighbour);
-    let at = |number| Applicant { client: id(1), session: 1, host: neighbour(number).host() };
-    assert!(server.could_have_place(at(9999)));
+    let could =
+        |server: &Server, number| server.could_have_place(server.applicant((id(1), 1), neighbour(number).host()));
+    assert!(could(&server, 9999));
     fill(&mut server, SESSIONS_OF_NETWORK.limit, neighbour);
-    assert!(!server.could_have_place(at(9999)));
+    assert!(!could(&server, 9999));
     let mut server = super::server();
     fill(&mut server, SESSIONS_OF_ADDRESS.limit, |_| neighbour(7));
-    assert!(server.could_have_place(at(600)) && !server.could_have_place(at(7)));
+    assert!(could(&server, 600) && !could(&server, 7));
 }
 
 #[test]

@@ -31,12 +31,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sanwire_buffer::{Packet, Recycler};
 use sanwire_core::{ClientId, Deadlines, Instant, Lun, NexusId, Path, SessionEnd};
 use sanwire_exchange::places::Places;
-use sanwire_security::{Gate, HalfOpens, Marks, Strangers, Throttle};
+use sanwire_security::{Gate, HalfOpens, Marks, Offences, Strangers, Throttle};
 
 use self::accounts::Accounts;
 pub use self::admission::Admission;
 use self::connection::Connection;
-use self::security_events::Offences;
 pub use self::security_events::SecurityEvent;
 use self::session::Session;
 use self::setup::Said;
@@ -97,7 +96,7 @@ pub struct Server {
     visits: usize,
     counters: Counters,
     tally: Tally,
-    offences: Offences,
+    offences: Offences<SecurityEvent>,
     strangers: Strangers,
     /// Nobody is served who comes now.
     is_closed: bool,

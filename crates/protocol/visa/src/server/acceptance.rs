@@ -90,7 +90,7 @@ impl Server {
                 let Ok(offer) = Offer::read(&said) else {
                     // Only the client can have written it, and each time that it comes costs as much as the first.
                     self.half_opens.take(id);
-                    self.note_offence(Offence::Violation, client, path);
+                    self.note_offence(Offence::Violation, client, path, now);
                     return None;
                 };
                 self.throttle.forgive(path.peer, client);
@@ -98,20 +98,20 @@ impl Server {
                 Some(Proven { path, connection: id, client, session, first, confirm, offer, secrets })
             }
             Err(Misread::Garbage) => {
-                self.counters.not_authentic += 1;
+                self.note_offence(Offence::Handshake, client, path, now);
                 None
             }
             Err(Misread::Guess { by }) => {
                 (half_open.refused, half_open.said) = (Some(payload.to_vec()), Some(Refusal::NotAuthentic));
-                self.counters.not_authentic += 1;
                 let who = self.guesser(path, client, by);
                 if self.throttle.is_too_early(who, now) {
+                    self.counters.not_authentic += 1;
                     self.note_too_early(confirm.attempt);
                     return None;
                 }
                 self.throttle.failed(who, now);
                 self.handshakes.wrong_password += 1;
-                self.events.push_back(ServerEvent::Refused { offence: Offence::WrongPassword, client: by, path });
+                self.note_offence(Offence::WrongPassword, by, path, now);
                 self.refuse_step(path, id, confirm.attempt, (Refusal::NotAuthentic, payload), now);
                 None
             }
@@ -148,7 +148,7 @@ impl Server {
         self.half_opens.establish(id);
         match self.establish(proven, now) {
             Ok(()) => self.handshakes.accepted += 1,
-            Err(_) => self.counters.not_authentic += 1,
+            Err(_) => self.note_offence(Offence::Handshake, client, path, now),
         }
     }
 

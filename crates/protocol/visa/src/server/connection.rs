@@ -6,7 +6,7 @@ use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{Alarm, ClientId, Headway, Instant, NexusId, Path, SessionEnd};
 
 use super::intake::{Intake, Request};
-use super::{Key, Offence, Server, ServerEvent};
+use super::{Key, Offence, Server};
 use crate::channel::{Channel, Heard, Rejected, Take};
 use crate::wire::Header;
 use crate::wire::flow::Close;
@@ -137,10 +137,10 @@ impl Server {
             Ok(()) => {}
             Err(Rejected::Violation) => self.violation_of(nexus, now),
             Err(Rejected::Overrun) => {
-                self.count(Rejected::Overrun);
+                self.reject(nexus, Rejected::Overrun, now);
                 self.release(id, now);
             }
-            Err(rejected) => self.count(rejected),
+            Err(rejected) => self.reject(nexus, rejected, now),
         }
     }
 
@@ -152,11 +152,12 @@ impl Server {
         }
     }
 
-    fn count(&mut self, rejected: Rejected) {
+    /// A packet was not taken.
+    fn reject(&mut self, nexus: NexusId, rejected: Rejected, now: Instant) {
         match rejected {
             Rejected::Malformed => self.counters.malformed += 1,
-            Rejected::NotAuthentic => self.counters.not_authentic += 1,
-            Rejected::Downgrade => self.counters.downgrades += 1,
+            Rejected::NotAuthentic => self.note_offence_of(nexus, Offence::NotAuthentic, now),
+            Rejected::Downgrade => self.note_offence_of(nexus, Offence::Downgrade, now),
             Rejected::Duplicate => self.counters.duplicates += 1,
             Rejected::OutOfOrder => self.counters.out_of_order += 1,
             Rejected::NoMemory | Rejected::Overrun => self.counters.no_memory += 1,
@@ -196,15 +197,28 @@ impl Server {
             Ok(Heard::Lives) => self.receive(id, now, |channel, take| channel.go_on(take, now)),
             Ok(Heard::Nothing | Heard::Terms(_)) => {}
             Err(Rejected::Violation) => self.violation_of(nexus, now),
-            Err(rejected) => self.count(rejected),
+            Err(rejected) => self.reject(nexus, rejected, now),
         }
     }
 
-    pub(super) fn note_offence(&mut self, offence: Offence, client: ClientId, path: Path) {
-        if offence != Offence::WrongPassword {
-            self.counters.violations += 1;
+    /// Counts something that is refused, and sees to it that it is told.
+    pub(super) fn note_offence(&mut self, offence: Offence, client: ClientId, path: Path, now: Instant) {
+        let count = match offence {
+            Offence::WrongPassword | Offence::Handshake | Offence::NotAuthentic => &mut self.counters.not_authentic,
+            Offence::Downgrade => &mut self.counters.downgrades,
+            Offence::Violation | Offence::UncheckedViolation => &mut self.counters.violations,
+        };
+        *count += 1;
+        self.offences.note(offence, Some(client), path, now);
+    }
+
+    /// The same, on the connection of a session.
+    pub(super) fn note_offence_of(&mut self, nexus: NexusId, offence: Offence, now: Instant) {
+        let Some(session) = self.sessions.get(&nexus) else { return };
+        let connection = session.connection.and_then(|id| self.connections.get(&id));
+        if let Some(path) = connection.map(|connection| connection.channel.path()) {
+            self.note_offence(offence, session.client, path, now);
         }
-        self.events.push_back(ServerEvent::Refused { offence, client, path });
     }
 
     /// The client of a session breaks the rules: its connection ends, and it may come again.
@@ -213,7 +227,8 @@ impl Server {
         let (client, Some(id)) = (session.client, session.connection) else { return };
         if let Some(Connection { channel, terms, .. }) = self.connections.get(&id) {
             let offence = if terms.is_unchecked { Offence::UncheckedViolation } else { Offence::Violation };
-            self.note_offence(offence, client, channel.path());
+            let path = channel.path();
+            self.note_offence(offence, client, path, now);
         }
         self.drop_connection(id, now);
     }

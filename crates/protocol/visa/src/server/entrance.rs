@@ -6,8 +6,8 @@ use sanwire_security::handshake::{Proof, Responder, SecondStep};
 use sanwire_security::keys::KeyError;
 use sanwire_security::{Asker, HalfOpen, Passage, Standing, Who};
 
-use super::Server;
 use super::types::LinkLimits;
+use super::{Offence, Server};
 use crate::wire::Kind;
 use crate::wire::header::{RawPacket, open_packet};
 use crate::wire::offer::{Found, Offer, ServerOffer};
@@ -58,7 +58,7 @@ impl Server {
         } else if self.is_too_early(path, connect.client, now) {
             self.note_too_early(connect.attempt);
         } else if self.may_begin(path, &connect, now) && self.challenge(path, &connect, now).is_err() {
-            self.counters.not_authentic += 1;
+            self.note_offence(Offence::Handshake, connect.client, path, now);
         }
     }
 

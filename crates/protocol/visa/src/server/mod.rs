@@ -19,7 +19,7 @@ use sanwire_core::quota::{LOOSE_PACKETS, Usage};
 use sanwire_core::{ClientId, Deadlines, Instant, LinkId, NexusId, Path};
 use sanwire_exchange::places::Places;
 use sanwire_security::keys::Randomness;
-use sanwire_security::{Gate, HalfOpens, Marks, Strangers, Throttle};
+use sanwire_security::{Burst, Gate, HalfOpens, Marks, Offences, Strangers, Throttle};
 
 use self::accounts::Accounts;
 use self::connection::Connection;
@@ -52,6 +52,7 @@ pub struct Server {
     /// When one of them is over, at the earliest.
     handshakes_due_at: Option<Instant>,
     strangers: Strangers,
+    offences: Offences<Offence>,
     marks: Marks,
     accounts: Accounts,
     connections: BTreeMap<u32, Connection>,
@@ -96,6 +97,7 @@ impl Server {
             half_opens: HalfOpens::default(),
             handshakes_due_at: None,
             strangers: Strangers::default(),
+            offences: Offences::default(),
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             by_client: BTreeMap::new(),
@@ -248,7 +250,8 @@ impl Server {
     /// When [`Server::handle_timeout`] is to be called. It may come early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let others = [self.deadlines.next_at(), self.handshakes_due_at, self.strangers.poll_timeout()];
+        let of_offences = self.offences.poll_timeout();
+        let others = [self.deadlines.next_at(), self.handshakes_due_at, self.strangers.poll_timeout(), of_offences];
         others.into_iter().flatten().min()
     }
 
@@ -258,6 +261,9 @@ impl Server {
         self.handshakes_due_at = self.half_opens.poll_timeout();
         while let Some((path, client, packets)) = self.strangers.poll(now) {
             self.events.push_back(ServerEvent::NotAllowed { client, path, packets });
+        }
+        while let Some(Burst { offence, client, path, count, .. }) = self.offences.poll(now) {
+            self.events.push_back(ServerEvent::Refused { offence, client, path, count });
         }
         for (key, at) in self.deadlines.take_due(now) {
             match key {

@@ -7,7 +7,7 @@ use sanwire_scsi::{Receipt, Reply, Status, Task};
 
 use super::intake::Request;
 use super::session::{Kept, ReplyTo, Unit};
-use super::{CommandHandle, Server, ServerEvent};
+use super::{CommandHandle, Offence, Server, ServerEvent};
 use crate::channel::Message;
 
 impl Server {
@@ -17,7 +17,7 @@ impl Server {
         let lun = request.head.logical_unit();
         let demanded = (self.config.levels)(lun);
         if request.protection < demanded {
-            self.counters.downgrades += 1;
+            self.note_offence_of(nexus, Offence::Downgrade, now);
             return self.demand(nexus, request.tag, number, demanded, now);
         }
         let to = ReplyTo { tag: request.tag, protection: request.protection.max(demanded) };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sanwire_buffer::Region;
 use sanwire_core::{ClientId, Lun, NexusId, Path, Peer, Protection, SessionEnd};
 use sanwire_scsi::Task;
+use sanwire_security::OffenceKind;
 use sanwire_security::keys::{Identity, Psk};
 
 use crate::counters::Traffic;
@@ -128,6 +129,12 @@ impl CommandHandle {
 pub enum Offence {
     /// A handshake of somebody who took part in it, but does not know the password, or is not the client that it names.
     WrongPassword,
+    /// Another handshake that did not verify.
+    Handshake,
+    /// A packet that does not authenticate.
+    NotAuthentic,
+    /// A packet or a request that was guarded less than is demanded.
+    Downgrade,
     /// Something authentic that the protocol forbids.
     Violation,
     /// The same on a connection without checks: anybody can have sent it.
@@ -142,10 +149,19 @@ impl Offence {
     }
 }
 
+impl OffenceKind for Offence {
+    fn is_proven(self) -> bool {
+        Offence::is_proven(self)
+    }
+}
+
 impl fmt::Display for Offence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Offence::WrongPassword => "it does not know the password, or is not who it says it is",
+            Offence::Handshake => "a handshake that does not verify",
+            Offence::NotAuthentic => "packets that are forged, repeated or damaged",
+            Offence::Downgrade => "packets that are guarded too little",
             Offence::Violation => "the rules of the protocol are broken",
             Offence::UncheckedViolation => {
                 "the rules of the protocol are broken, where packets have no check: anybody may have sent it"
@@ -199,14 +215,16 @@ pub enum ServerEvent {
         /// Whose.
         path: Path,
     },
-    /// Something was refused.
+    /// Something was refused: a burst of it, told when it is over.
     Refused {
         /// What.
         offence: Offence,
-        /// The client whose it is.
-        client: ClientId,
-        /// Where from.
+        /// Whose it is, or in whose name it came; `None` where too many have come at once to tell them apart.
+        client: Option<ClientId>,
+        /// Where the first came from.
         path: Path,
+        /// How many.
+        count: u64,
     },
     /// Somebody who is not allowed asks, and gets no answer. It is told of once a minute.
     NotAllowed {

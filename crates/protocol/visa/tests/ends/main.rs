@@ -343,3 +343,23 @@ fn who_breaks_the_rules_loses_the_connection_and_is_named_where_that_is_proven()
     world.run_for(Duration::from_secs(2));
     assert_eq!((world.client.in_transit(), world.server.sessions()), (0, 1), "it comes again");
 }
+
+#[test]
+fn what_is_forged_is_told_of_with_whose_it_claims_to_be_and_how_often() {
+    let mut world = connected(Habits::default());
+    world.write(1, &[5; 512]);
+    let is_data = |packet: &[u8]| RawPacket::read(packet).unwrap().header.kind == Kind::Data;
+    let mut forged = world.sent.iter().rfind(|(client, packet)| *client && is_data(packet)).unwrap().1.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    for _ in 0..100 {
+        world.server.handle_input(path(2), &forged, world.now);
+    }
+    world.run_for(Duration::from_secs(3));
+    let told = world.told.iter().filter_map(|event| match event {
+        ServerEvent::Refused { offence, client, count, .. } => Some((*offence, *client, *count)),
+        _ => None,
+    });
+    let client = identity(2).client_id();
+    assert_eq!(told.collect::<Vec<_>>(), [(Offence::NotAuthentic, Some(client), 100)]);
+    assert_eq!(world.server.counters().not_authentic, 100);
+}

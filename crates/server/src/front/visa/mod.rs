@@ -96,9 +96,9 @@ impl Visa {
                 let stream = self.streams.of(path)?;
                 Some(FrontEvent::CloseStream { stream, is_at_once: false })
             }
-            ServerEvent::Refused { offence, client, path } => {
+            ServerEvent::Refused { offence, client, path, count } => {
                 let offence = Offence { what: offence.to_string(), is_proven: offence.is_proven() };
-                Some(FrontEvent::Refused { client: Some(client), path, offence, count: 1 })
+                Some(FrontEvent::Refused { client, path, offence, count })
             }
             ServerEvent::NotAllowed { client, path, packets } => Some(FrontEvent::NotAllowed { client, path, packets }),
             ServerEvent::SessionClosed { nexus, end } => {

@@ -12,6 +12,8 @@ mod client;
 mod counters;
 pub mod framing;
 mod server;
+#[cfg(test)]
+mod testing;
 pub mod wire;
 
 pub use client::{Client, ClientConfig, ClientEvent, Failure, ServerInfo, discovery, found};

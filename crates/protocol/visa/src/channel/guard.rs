@@ -56,6 +56,12 @@ impl Guard {
         self.ring.is_worn() || self.next_control.max(self.highest_control) > u32::MAX / 2
     }
 
+    /// Has it guarded much, for tests.
+    #[cfg(test)]
+    pub(crate) fn wear(&mut self) {
+        self.next_control = u32::MAX / 2 + 1;
+    }
+
     /// A data packet of these bytes and this data; `None` when the library refuses.
     pub(crate) fn seal_data(&mut self, header: Header, before: &[u8], data: Option<&Slice>) -> Option<Packet> {
         let plain = data.map_or(&[][..], |data| data);

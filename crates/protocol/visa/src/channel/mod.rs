@@ -102,6 +102,12 @@ impl Channel {
         self.guard.is_worn() || self.outgoing.is_worn() || self.incoming.is_worn()
     }
 
+    /// Has it guarded much, for tests.
+    #[cfg(test)]
+    pub(crate) fn wear(&mut self) {
+        self.guard.wear();
+    }
+
     /// How many packets have come that nobody else can have sent, nor sent again.
     pub(crate) fn heard(&self) -> u64 {
         self.received_packets

@@ -188,12 +188,6 @@ impl Client {
     /// A server has accepted us.
     fn connected(&mut self, candidate: Candidate, terms: Terms, now: Instant) {
         let Candidate { path, connection, key, offer, guard, met_at, .. } = candidate;
-        if self.live.is_some() {
-            // This one takes the place of one that is worn.
-            self.live = None;
-            self.orders.unask();
-            self.events.push_back(ClientEvent::Lost { announced: true });
-        }
         let keep_alive = Duration::from_millis(u64::from(offer.keep_alive_ms).clamp(10, 60_000));
         let (is_stream, patience) = (self.link(path).is_stream, patience(self.orders.is_empty(), keep_alive));
         let setup = Setup { path, connection, from_device: false, guard, terms, is_stream, patience };
@@ -209,6 +203,7 @@ impl Client {
             instance: offer.instance,
             public_key: key,
         };
+        // Where this one takes the place of one that is worn, nothing is lost, and what carries it is what carried that.
         self.orders.unask();
         let resumed = terms.is_resumed && self.was_connected;
         if !resumed && self.was_connected {

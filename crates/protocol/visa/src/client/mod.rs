@@ -379,3 +379,6 @@ impl Client {
 fn patience(is_idle: bool, keep_alive: Duration) -> Patience {
     Patience { silence: if is_idle { keep_alive * 3 } else { SILENCE_MAX }, answer: SILENCE_MAX }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,7 +97,7 @@ pub enum Failure {
 /// What the layer above must know.
 #[derive(Debug)]
 pub enum ClientEvent {
-    /// There is a connection (again).
+    /// There is a connection (again), or another one has taken the place of one that was worn, over the same carrier.
     Connected {
         /// With whom.
         server: ServerInfo,

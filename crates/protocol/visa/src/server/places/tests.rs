@@ -1,8 +1,6 @@
 //! Places for sessions: what one client takes is taken from nobody else.
 
-use std::time::Duration;
-
-use sanwire_buffer::{Head, Region};
+use sanwire_buffer::Head;
 use sanwire_core::quota::{
     Account, COMMAND_NUMBERS_OF_SESSION, SESSIONS, SESSIONS_OF_ADDRESS, SESSIONS_OF_CLIENT, SESSIONS_OF_NETWORK,
     SLOTS_OF_CLIENT,
@@ -12,8 +10,9 @@ use sanwire_exchange::succession;
 
 use super::*;
 use crate::server::session::{Kept, ReplyTo, Unit};
-use crate::server::{Doorkeeper, LinkLimits, ServerConfig, ServerEvent, Wishes};
-use crate::{Client, ClientConfig, ClientEvent, Failure, Identity};
+use crate::server::{Doorkeeper, ServerEvent};
+use crate::testing::{LINK, client, exchange, server};
+use crate::{ClientEvent, Failure};
 
 /// Lets in everybody, and lists one.
 struct Door(ClientId);
@@ -29,33 +28,6 @@ impl Doorkeeper for Door {
 }
 
 const LISTED: ClientId = ClientId([0xee; 16]);
-const LINK: LinkLimits = LinkLimits { packet_max_bytes: 1472, window_packets: 64, is_stream: false };
-
-fn key(number: u8) -> Identity {
-    Identity::from_private([number; 32]).unwrap()
-}
-
-fn server() -> Server {
-    Server::new(ServerConfig {
-        name: "vault".to_owned(),
-        identity: key(1),
-        psk: [9; 32],
-        doorkeeper: Box::new(Door(LISTED)),
-        levels: Box::new(|_| Protection::Checksum),
-        wishes: Wishes::default(),
-        memory: Region::new(1 << 20).unwrap(),
-        links: vec![LINK],
-        shard: 0,
-        shards: 1,
-        instance: 1,
-        nexus_base: 0,
-        keep_alive: Duration::from_secs(1),
-        session_idle_max: Duration::from_secs(30),
-        commands_max: 8,
-        transfer_max_bytes: 1 << 16,
-        seed: [1; 32],
-    })
-}
 
 fn host(number: u32) -> Peer {
     Peer::Udp((number.to_be_bytes(), 1).into()).host()
@@ -90,7 +62,7 @@ fn run(number: u64) -> u64 {
 
 #[test]
 fn a_full_shard_ends_no_session_of_another_and_takes_back_those_it_has() {
-    let mut server = server();
+    let mut server = server(LINK, Door(LISTED));
     for number in 0..SESSIONS.limit as u32 {
         add(&mut server, (id(number), 0), host(number), Instant::ZERO);
     }
@@ -105,7 +77,7 @@ fn a_full_shard_ends_no_session_of_another_and_takes_back_those_it_has() {
 
 #[test]
 fn a_client_without_places_ends_its_own_session_that_was_away_for_longest() {
-    let mut server = server();
+    let mut server = server(LINK, Door(LISTED));
     for number in 0..SESSIONS_OF_CLIENT.limit {
         let nexus = add(&mut server, (id(1), run(number)), host(1), Instant::from_nanos(1000 - number));
         // All but three are connected.
@@ -121,7 +93,7 @@ fn a_client_without_places_ends_its_own_session_that_was_away_for_longest() {
 /// They end when it begins.
 #[test]
 fn a_client_that_has_all_its_places_can_replace_a_session_of_its_own() {
-    let mut server = server();
+    let mut server = server(LINK, Door(LISTED));
     for number in 0..SESSIONS_OF_CLIENT.limit {
         let nexus = add(&mut server, (id(1), run(number)), host(1), Instant::ZERO);
         server.sessions.get_mut(&nexus).unwrap().connection = Some(number as u32);
@@ -133,7 +105,7 @@ fn a_client_that_has_all_its_places_can_replace_a_session_of_its_own() {
 
 #[test]
 fn keys_without_number_from_one_address_or_network_leave_places_for_others() {
-    let mut server = server();
+    let mut server = server(LINK, Door(LISTED));
     for number in 0..SESSIONS_OF_ADDRESS.limit as u32 {
         add(&mut server, (id(number), 0), host(1), Instant::ZERO);
     }
@@ -162,7 +134,7 @@ fn remember_a_span(session: &mut Session) {
 
 #[test]
 fn what_is_remembered_for_a_client_that_is_away_is_bounded() {
-    let mut server = server();
+    let mut server = server(LINK, Door(LISTED));
     let ends = 12;
     for number in 0..ends {
         let nexus = add(&mut server, (id(1), run(number)), host(1), Instant::from_nanos(number));
@@ -176,35 +148,17 @@ fn what_is_remembered_for_a_client_that_is_away_is_bounded() {
 
 #[test]
 fn who_has_no_place_hears_so_and_what_was_taken_is_told() {
-    let (mut server, path) = (server(), Path { link: LinkId(0), peer: Peer::Udp(([0, 0, 0, 1], 1).into()) });
+    let (mut server, path) =
+        (server(LINK, Door(LISTED)), Path { link: LinkId(0), peer: Peer::Udp(([0, 0, 0, 1], 1).into()) });
     for number in 0..SESSIONS_OF_ADDRESS.limit as u32 {
         add(&mut server, (id(number), 0), host(1), Instant::ZERO);
     }
     let mut now = Instant::from_nanos(1_000_000_000);
-    let config = ClientConfig {
-        identity: key(2),
-        psk: [9; 32],
-        server_key: None,
-        places: vec![path],
-        server_name: String::new(),
-        links: vec![LINK],
-        wishes: Wishes::default(),
-        commands_max: 8,
-        protection_min: Protection::Checksum,
-        connect_patience: Duration::from_secs(1),
-        reconnect_patience: None,
-        seed: [2; 32],
-    };
-    let mut client = Client::new(config, now);
+    let mut client = client(LINK, path, now);
     while let Some(at) = client.poll_timeout() {
         now = now.max(at);
         client.handle_timeout(now);
-        while let Some((_, packet)) = client.poll_transmit(now) {
-            server.handle_input(path, &packet.to_vec(), now);
-            while let Some((_, packet)) = server.poll_transmit(now) {
-                client.handle_input(path, &packet.to_vec(), now);
-            }
-        }
+        exchange(&mut client, &mut server, path, now);
     }
     let events: Vec<_> = std::iter::from_fn(|| client.poll_event()).collect();
     assert!(matches!(events[..], [ClientEvent::GivenUp(Failure::Full)]), "{events:?}");

@@ -123,7 +123,12 @@ impl Session for Visa {
             ClientEvent::GivenUp(_) => self.is_seeking = false,
             _ => {}
         }
-        Some(translate(event))
+        Some(match (translate(event), self.carrier.failed()) {
+            // Of the server nothing is known: what its host says may be why.
+            (Event::GivenUp(Failure::NoAnswer(text)), Some(why)) => Event::GivenUp(with_reason(&text, why)),
+            (Event::OutOfPatience(Failure::NoAnswer(text)), Some(why)) => Event::OutOfPatience(with_reason(&text, why)),
+            (event, _) => event,
+        })
     }
 
     fn transmit(&mut self, now: Instant) -> usize {
@@ -183,6 +188,10 @@ impl Session for Visa {
     }
 }
 
+fn with_reason(text: &str, why: &str) -> Failure {
+    Failure::NoAnswer(format!("{why} ({text})"))
+}
+
 fn translate(event: ClientEvent) -> Event {
     match event {
         ClientEvent::Connected { server, resumed } => {
@@ -239,3 +248,6 @@ impl From<WireFailure> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,6 +75,14 @@ impl Carrier {
         }
     }
 
+    /// Why there is none, as far as what carries it knows.
+    pub(super) fn failed(&self) -> Option<&str> {
+        match self {
+            Carrier::Datagrams(_) => None,
+            Carrier::Streams(streams) => streams.failed(),
+        }
+    }
+
     /// There is a connection: other ways lead nowhere.
     pub(super) fn keep_only(&mut self, path: Path) {
         if let Carrier::Streams(streams) = self {

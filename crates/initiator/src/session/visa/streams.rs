@@ -37,6 +37,8 @@ pub(super) struct Streams {
     /// When a place may be connected to again.
     again_at: BTreeMap<Path, Instant>,
     next_key: u64,
+    /// Why the last connection that has failed did.
+    failed: Option<String>,
 }
 
 impl Streams {
@@ -45,7 +47,13 @@ impl Streams {
         self.sockets.retain(|_, socket| now < socket.begun_at + SOCKET_AGE_MAX);
     }
 
+    /// Why there is no connection, as far as TCP knows.
+    pub(super) fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
     pub(super) fn keep_only(&mut self, path: Path) {
+        self.failed = None;
         self.sockets.retain(|other, _| *other == path);
         self.again_at.clear();
     }
@@ -88,7 +96,7 @@ impl Streams {
                 true
             }
             Err(error) => {
-                tracing::debug!("no connection to {address}: {error}");
+                self.failed = Some(why(path, &error));
                 false
             }
         }
@@ -111,12 +119,12 @@ impl Streams {
     }
 
     fn lose(&mut self, path: Path, error: &io::Error, protocol: &mut Client, now: Instant) {
-        tracing::debug!("a VISA connection is lost: {error}");
+        let why = why(path, error);
+        tracing::debug!("a VISA connection is lost: {why}");
+        self.failed = Some(why);
         self.sockets.remove(&path);
         // While the server is sought, the next packet for this place makes another one.
-        if protocol.server().is_some_and(|server| server.path == path) {
-            protocol.lost(path, now);
-        }
+        protocol.lost(path, now);
     }
 
     pub(super) fn flush(&mut self, protocol: &mut Client, now: Instant) -> usize {
@@ -159,4 +167,17 @@ fn receive_from(socket: &mut Socket, path: Path, protocol: &mut Client, now: Ins
         }
     }
     Ok(RECEIVE_BUDGET)
+}
+
+/// Why TCP has failed there, for people.
+fn why(path: Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+            format!(
+                "{} closes the connection: it speaks no VISA, does not serve this client, or has no room",
+                path.peer
+            )
+        }
+        _ => format!("{}: {error}", path.peer),
+    }
 }

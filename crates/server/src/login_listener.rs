@@ -311,10 +311,12 @@ impl LoginListener {
             self.parts.shards[shard].send(ShardMessage::Drop(NexusSelection::One(nexus)));
         }
         let arrival = Arrival { stream: login.stream, newcomer, admission, seat };
+        // One that belongs in a shard, whoever else is there, takes nothing over from a session of another shard.
+        let is_at_home = arrival.newcomer.shard.is_some();
         let newcomer = AdmittedConnection::new(self.parts.shards[shard].clone(), Box::new(arrival));
         // All of them each time, so that newcomers keep their order.
         for (index, other) in self.parts.shards.iter().enumerate() {
-            if index != shard {
+            if index != shard && !is_at_home {
                 other.send(ShardMessage::Look(Arc::clone(&newcomer)));
             }
         }

@@ -172,7 +172,8 @@ impl Server {
         check_audit_log(&config)?;
         let mut wires = config.wires.clone();
         let listeners = listeners(&mut wires)?;
-        let portals = wires.iter().filter_map(Wire::portal).collect();
+        // Those of the targets: what else listens is none of theirs.
+        let portals = wires.iter().filter(|wire| wire.has_targets()).filter_map(Wire::portal).collect();
         let exports = TargetNodes::new(config.discovery.clone(), portals, config.announced.clone());
         let targets = exports.table().changes_to(config.exports.clone())?;
         refuse_in_the_clear((&exports, &targets), &units, |lun, _| levels.of(Some(lun)))?;

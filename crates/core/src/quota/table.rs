@@ -101,6 +101,9 @@ pub const ISCSI_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "iSCS
 /// Discovery sessions of all who have shown nothing, and could use nothing before they do.
 pub const DISCOVERIES_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI discovery sessions", 64);
 
+/// VISA's connections over TCP of all who have no session yet: they come and go within seconds, and show nothing before.
+pub const VISA_NEWCOMERS: Quota = Quota::held(Holder::Strangers, "VISA connections over TCP without a session", 256);
+
 /// Memory for data of a client or an iSCSI initiator, of all its sessions in a shard: three times what it leaves for others. Its two
 /// largest transfers are guaranteed to it, also where they are more.
 pub const MEMORY_OF_CLIENT: Quota = Quota::percent(Holder::Client, "memory for data of its shard", 75);
@@ -229,6 +232,7 @@ pub const ALL: &[&Quota] = &[
     &GUESSES,
     &LOGINS_OF_STRANGERS,
     &DISCOVERIES_OF_STRANGERS,
+    &VISA_NEWCOMERS,
     &LOGGED_LOGINS,
     &LOGGED_OFFENCES,
     &OFFENCES_WAITING,

@@ -61,6 +61,11 @@ const TESTS: &[(&Quota, &str, &str)] = &[
     (&GUESSES, THROTTLE, "many_hosts_together_are_not_faster_than_all_may_be"),
     (&LOGINS_OF_STRANGERS, PLACES, "whom_no_rule_may_name_never_takes_the_place_of_who_may_be_named"),
     (&DISCOVERIES_OF_STRANGERS, SHARES, "strangers_have_their_own_number_and_what_is_left_is_free_again"),
+    (
+        &VISA_NEWCOMERS,
+        "server/src/front/visa/tests.rs",
+        "those_without_a_session_leave_room_to_those_who_come_from_elsewhere",
+    ),
     (&LOGGED_LOGINS, PLACES, "lines_about_logins_are_bounded_and_whoever_asks_hears_how_many_were_left_out"),
     (&LOGGED_OFFENCES, LOGGING, "a_flood_of_lines_is_bounded_and_counted_in_the_next"),
     (&OFFENCES_WAITING, INBOX, "what_is_refused_and_waits_is_bounded_by_its_sort"),

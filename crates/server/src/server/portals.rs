@@ -18,3 +18,6 @@ pub(super) fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, u8)>, 
     }
     Ok(listeners)
 }
+
+#[cfg(test)]
+mod tests;

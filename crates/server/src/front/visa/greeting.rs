@@ -18,7 +18,10 @@ use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin
 const GREETING_MAX: Duration = Duration::from_secs(10);
 
 /// What is refused.
+const SILENT: &str = "it has said nothing for 10 s";
 const NOT_VISA: &str = "it does not begin as VISA does";
+const NOT_ALLOWED: &str =
+    "it is not allowed: if it is to be served, add its address or id to `allow`, or `sanwire ctl add-client`";
 
 /// The connections to a server.
 pub(crate) struct Greetings {
@@ -44,6 +47,8 @@ impl LoginService for Greetings {
         _seed: [u8; 32],
         now: Instant,
     ) -> Box<dyn LoginPhase> {
+        // From where nobody may come there is nothing to wait for.
+        let may_come = self.clients.permits(Peer::Udp(peer), None);
         Box::new(Greeting {
             front: self.front,
             clients: Arc::clone(&self.clients),
@@ -51,7 +56,8 @@ impl LoginService for Greetings {
             group_tag,
             peer,
             bytes: Vec::new(),
-            until: now + GREETING_MAX,
+            until: if may_come { now + GREETING_MAX } else { now },
+            refusal: if may_come { SILENT } else { NOT_ALLOWED },
             outcome: None,
             is_over: false,
         })
@@ -66,6 +72,8 @@ struct Greeting {
     peer: SocketAddr,
     bytes: Vec<u8>,
     until: Instant,
+    /// Why it is refused then.
+    refusal: &'static str,
     outcome: Option<LoginOutcome>,
     is_over: bool,
 }
@@ -94,6 +102,10 @@ impl Greeting {
         if raw.header.kind != Kind::Connect || !raw.is_whole() {
             return Err(NOT_VISA);
         }
+        // It would take a place that others need, and never hear anything.
+        if !self.clients.permits(Peer::Udp(self.peer), Some(connect.client)) {
+            return Err(NOT_ALLOWED);
+        }
         let initiator = connect.client.to_string();
         let port = SessionPort {
             front: self.front,
@@ -106,7 +118,8 @@ impl Greeting {
             peer: self.peer.ip().to_canonical(),
             group_tag: self.group_tag,
             joined: 0,
-            is_stranger: !self.clients.is_listed(connect.client),
+            // What those take who have no session has a bound of its own, at their shard.
+            is_stranger: false,
             // Where the datagrams of its client come to as well.
             shard: Some(steering_word(connect.client) as usize % self.shards.max(1)),
             login: Box::new(Greeted { peer: self.peer, bytes: self.bytes.clone() }),
@@ -132,7 +145,7 @@ impl LoginPhase for Greeting {
 
     fn handle_timeout(&mut self, now: Instant) {
         if self.until <= now {
-            self.end(LoginOutcome::Refused(format!("it has said nothing for {} s", GREETING_MAX.as_secs())));
+            self.end(LoginOutcome::Refused(self.refusal.to_owned()));
         }
     }
 
@@ -164,3 +177,6 @@ impl PassedLogin for Greeted {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

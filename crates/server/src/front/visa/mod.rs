@@ -181,10 +181,11 @@ impl FrontEnd for Visa {
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         self.server.handle_timeout(now);
+        self.streams.handle_timeout(&mut self.server, now);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.server.poll_timeout()
+        self.server.poll_timeout().into_iter().chain(self.streams.poll_timeout()).min()
     }
 
     fn datagrams(&mut self) -> Option<&mut dyn DatagramEnd> {
@@ -226,7 +227,7 @@ impl FrontEnd for Visa {
     fn admit(&mut self, stream: StreamId, login: Box<dyn PassedLogin>, admission: Admission, now: Instant) {
         let Ok(login) = (login as Box<dyn Any>).downcast::<Greeted>() else { return };
         let Greeted { peer, bytes } = *login;
-        self.streams.add(stream, (peer, admission), &bytes);
+        self.streams.add(stream, (peer, admission), &bytes, (&mut self.server, now));
         self.streams.take_input(stream, &mut self.server, now);
     }
 
@@ -255,9 +256,10 @@ impl FrontEnd for Visa {
         self.events.extend(changed);
     }
 
-    fn shut_down(&mut self, _now: Instant) {
+    fn shut_down(&mut self, now: Instant) {
         self.server.admit_no_more();
         self.server.shut_down();
+        self.streams.shut_down(&mut self.server, now);
     }
 
     fn is_drained(&self) -> bool {
@@ -281,7 +283,7 @@ impl FrontEnd for Visa {
     }
 
     fn quotas(&self) -> Vec<Usage> {
-        self.server.quotas().collect()
+        self.server.quotas().chain([self.streams.usage()]).collect()
     }
 }
 

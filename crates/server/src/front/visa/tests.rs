@@ -1,16 +1,16 @@
 //! The end of a shard without its sockets: connections of TCP that send, and take what is sent to them, or do not.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use sanwire_buffer::Frame;
+use sanwire_core::quota::VISA_NEWCOMERS;
 use sanwire_core::{Lun, Peer, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_visa::framing::Deframer;
 use sanwire_visa::wire::Kind;
 use sanwire_visa::wire::header::RawPacket;
 use sanwire_visa::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, discovery};
-
-use std::net::SocketAddr;
 
 use super::greeting::Greeted;
 use super::*;
@@ -21,12 +21,12 @@ const SECOND: Duration = Duration::from_secs(1);
 const STREAM: LinkLimits = LinkLimits { packet_max_bytes: 60_000, window_packets: 64, is_stream: true };
 const UDP: LinkLimits = LinkLimits { packet_max_bytes: 1472, window_packets: 64, is_stream: false };
 
-fn key(number: u8) -> Identity {
+pub(super) fn key(number: u8) -> Identity {
     Identity::from_private([number; 32]).unwrap()
 }
 
 /// Whom these rules allow.
-fn clients(rules: &[&str]) -> Arc<Clients> {
+pub(super) fn clients(rules: &[&str]) -> Arc<Clients> {
     let allow = AllowList::new(rules.iter().map(|rule| rule.parse().unwrap()).collect());
     let terms = ClientsConfig { allow, psk: Secret([9; 32]), compression: Default::default(), clients: Vec::new() };
     Arc::new(Clients::open(terms, None, Arc::new(LogicalUnits::new())).unwrap())
@@ -57,7 +57,7 @@ fn front(memory: Region) -> Visa {
     Visa { front: 0, server, clients, sessions, streams: Streams::new(LinkId(1)), events, now: Instant::ZERO }
 }
 
-fn peer(host: u8, port: u16) -> SocketAddr {
+pub(super) fn peer(host: u8, port: u16) -> SocketAddr {
     ([10, 0, 0, host], port).into()
 }
 
@@ -259,4 +259,47 @@ fn a_connection_from_where_another_one_is_already_is_closed() {
     assert!(world.told.iter().any(is_free));
     world.run_for(60 * SECOND);
     assert!(world.client.server().is_some(), "the first one goes on");
+}
+
+#[test]
+fn a_connection_without_a_session_is_closed_after_a_while() {
+    let mut world = World::connected();
+    let silent = StreamId(8);
+    world.admit(silent, peer(3, 4000));
+    // Who asks again and again has no session either.
+    let question = framed(discovery(key(5).client_id(), "", 5)).to_vec();
+    for _ in 0..9 {
+        world.run_for(SECOND);
+        come(&mut world.front, silent, &question, world.now);
+    }
+    assert_eq!(world.closed(), []);
+    world.run_for(2 * SECOND);
+    assert_eq!(world.closed(), [(silent, true)]);
+    assert!(world.client.server().is_some(), "who has one stays");
+}
+
+#[test]
+fn those_without_a_session_leave_room_to_those_who_come_from_elsewhere() {
+    let mut world = World::connected();
+    for number in 0..300 {
+        world.admit(StreamId(100 + number), peer(3, 1000 + number as u16));
+    }
+    let elsewhere = StreamId(8);
+    world.admit(elsewhere, peer(4, 1000));
+    world.events();
+    let oldest: Vec<_> = (0..=300 - VISA_NEWCOMERS.limit).map(|number| (StreamId(100 + number), true)).collect();
+    assert_eq!(world.closed(), oldest);
+    let usage = world.front.quotas().into_iter().find(|usage| *usage.quota == VISA_NEWCOMERS).unwrap();
+    assert_eq!((usage.most, usage.refused), (Some(VISA_NEWCOMERS.limit), oldest.len() as u64));
+    assert!(world.client.server().is_some());
+}
+
+#[test]
+fn a_server_that_ends_waits_for_nobody_who_has_no_session() {
+    let mut world = World::connected();
+    let silent = StreamId(8);
+    world.admit(silent, peer(3, 4000));
+    world.front.shut_down(world.now);
+    world.events();
+    assert_eq!(world.closed(), [(silent, true)]);
 }

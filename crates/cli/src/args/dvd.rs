@@ -7,6 +7,8 @@ use sanwire_core::Size;
 
 /// `sanwire dvd`.
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  sanwire dvd test write_once.wasm --command 'write 0+8'\n\n\
+                  docs/dvd-programs.md says how programs are written")]
 pub(crate) struct DvdArgs {
     /// What to do
     #[command(subcommand)]

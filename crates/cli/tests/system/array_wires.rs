@@ -30,6 +30,16 @@ fn mirror(world: &World) -> [String; 2] {
     urls
 }
 
+/// A server on the other host, which has the volume of the array. Its socket is its own: tests that run beside this one have such servers too.
+fn front(world: &World, volume: &str) -> Process {
+    let control = world.scratch.text("front.sock");
+    let named = ["serve", "--wire", "hs-ip:127.0.0.1", "--allow", "any", "--control", &control, "--volume", volume];
+    let log = world.scratch.path("front.log");
+    // The one before, if there was one, told other things.
+    let _ = fs::remove_file(&log);
+    Process::spawn("front", world.sanwire(&named), log)
+}
+
 #[test]
 fn members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed() {
     let test = "members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed";
@@ -39,8 +49,7 @@ fn members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed() {
     let refused = run(world.sanwire(&["array", "show", &format!("{},exclusive", urls[1])]), TIMEOUT);
     assert!(refused.stdout.contains("AoE has no persistent reservations"), "{refused:?}");
     let volume = format!("d=array:mixed,member={},member={}", urls[0], urls[1]);
-    let serve = world.sanwire(&["serve", "--wire", "hs-ip:127.0.0.1", "--allow", "any", "--volume", &volume]);
-    let mut front = Process::spawn("front", serve, world.scratch.path("front.log"));
+    let mut front = front(&world, &volume);
     wait_until("the copies are the same", TIMEOUT, || front.log().contains("has all again"));
     let log = front.log();
     assert!(log.contains(&format!("{} cannot be reserved", urls[1])), "{log}");
@@ -76,12 +85,6 @@ fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
         run(world.sanwire(&["discover", &everybody]), TIMEOUT).stdout.contains("one")
     });
     // Both volumes are there on three wires each: each is taken once.
-    let front = |volume: &str| {
-        let serve = world.sanwire(&["serve", "--wire", "hs-ip:127.0.0.1", "--allow", "any", "--volume", volume]);
-        let log = world.scratch.path("front.log");
-        let _ = fs::remove_file(&log);
-        Process::spawn("front", serve, log)
-    };
     let end = |mut front: Process| {
         front.signal(rustix::process::Signal::TERM);
         assert!(front.wait(TIMEOUT).success(), "{}", front.log());
@@ -90,7 +93,7 @@ fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
         ("d=array:mixed".to_owned(), ["hs+eth://lan0/box/one", "hs+eth://lan0/box/two"]),
         (format!("d=array:mixed,discover={everybody}"), ["hdsp://lan0/box/one", "hdsp://lan0/box/two"]),
     ] {
-        let front = front(&written);
+        let front = front(&world, &written);
         wait_until("it serves", TIMEOUT, || front.log().contains("serves d"));
         for (number, place) in (1..).zip(places) {
             let said = format!("member {number} was found at {place}");
@@ -99,7 +102,7 @@ fn an_array_is_found_by_its_labels_on_whichever_servers_answer() {
         end(front);
     }
     // What was named is not found a second time by another wire.
-    let named = front(&format!("d=array:mixed,member={},discover={everybody}", urls(&world)[0]));
+    let named = front(&world, &format!("d=array:mixed,member={},discover={everybody}", urls(&world)[0]));
     wait_until("it serves", TIMEOUT, || named.log().contains("serves d"));
     assert!(named.log().matches("was found at").count() == 1, "{}", named.log());
     end(named);

@@ -1,7 +1,7 @@
 //! What the descriptors are for that the process may have: those of sessions leave some for logins, and both for volumes.
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::quota::{DISCOVERIES_OF_STRANGERS, ISCSI_CONNECTIONS, LOGINS, LOGINS_OF_STRANGERS, Quota};
+use sanwire_core::quota::{DISCOVERIES_OF_STRANGERS, LOGINS, LOGINS_OF_STRANGERS, Quota, TCP_CONNECTIONS};
 use sanwire_io::descriptors;
 
 /// Descriptors that no session gets: volumes are opened and the server is managed also when all others are used up.
@@ -9,7 +9,7 @@ const SPARE: u64 = 32;
 
 /// What a process may have that is to serve as many connections as the quotas say. Volumes in files take some besides.
 pub const DESCRIPTORS_WANTED: u64 =
-    ISCSI_CONNECTIONS.limit + LOGINS.limit + LOGINS_OF_STRANGERS.limit + SPARE + LUNS_MAX as u64;
+    TCP_CONNECTIONS.limit + LOGINS.limit + LOGINS_OF_STRANGERS.limit + SPARE + LUNS_MAX as u64;
 
 /// As many as the quotas say of what takes descriptors, or fewer where the process may not have so many.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ impl Budget {
         let (logins, logins_of_strangers) =
             (quarter(descriptors_max, &LOGINS), quarter(descriptors_max, &LOGINS_OF_STRANGERS));
         let left = descriptors_max.saturating_sub(logins + logins_of_strangers);
-        let connections = left.clamp(1, ISCSI_CONNECTIONS.limit);
+        let connections = left.clamp(1, TCP_CONNECTIONS.limit);
         let discoveries_of_strangers = quarter(connections, &DISCOVERIES_OF_STRANGERS);
         Budget { descriptors_max, logins, logins_of_strangers, connections, discoveries_of_strangers }
     }
@@ -56,7 +56,7 @@ mod tests {
             assert!(limit < 96 || parts.iter().sum::<u64>() + SPARE <= limit, "{limit}: {budget:?}");
         }
         let all = Budget::new(DESCRIPTORS_WANTED);
-        assert_eq!((all.logins, all.connections), (LOGINS.limit, ISCSI_CONNECTIONS.limit));
+        assert_eq!((all.logins, all.connections), (LOGINS.limit, TCP_CONNECTIONS.limit));
         assert_eq!(all.discoveries_of_strangers, DISCOVERIES_OF_STRANGERS.limit);
     }
 }

@@ -18,8 +18,8 @@ use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, descriptors};
 
 pub(crate) use self::accounts::{LoginAccounts, LoginResults};
-use self::login::Login;
 pub(crate) use self::login::turn_away;
+use self::login::{Login, Service};
 pub(crate) use self::parts::{Arrival, FrontDeskParts, Portal};
 use self::places::Places;
 use crate::front::{LoginOutcome, LoginService, Newcomer, NexusSelection, Offence};
@@ -145,7 +145,7 @@ impl LoginListener {
                         .and_then(|portal| self.begin(stream, (portal, group_tag), peer, &*logins, now));
                     if let Err(error) = begun {
                         let reason = format!("the connection is turned away: {error}");
-                        self.note(peer.ip().to_canonical(), logins.name(), &reason, now);
+                        self.note(peer.ip().to_canonical(), Service::of(&*logins), &reason, now);
                     }
                 }
                 Ok(None) => return,
@@ -187,9 +187,9 @@ impl LoginListener {
         self.next_key += 1;
         let machine = logins.begin(portal, peer, seed, now);
         let is_beyond = descriptors::number(stream.as_fd()) >= self.parts.budget.descriptors_max;
-        let (name, watched) = (logins.name(), Interest::READABLE);
+        let (service, watched) = (Service::of(logins), Interest::READABLE);
         let alarm = Alarm::default();
-        let login = Login { stream, machine, alarm, name, peer: address, watched, is_beyond, is_over: false };
+        let login = Login { stream, machine, alarm, service, peer: address, watched, is_beyond, is_over: false };
         self.logins.insert(key, login);
         self.note_deadline(key);
         let is_local = address.is_loopback() || address == portal.0.ip().to_canonical();
@@ -197,15 +197,15 @@ impl LoginListener {
         if let Some(victim) = self.places.take(key, address, is_stranger)
             && let Some(login) = self.remove(victim)
         {
-            self.note(login.peer, login.name, PUSHED_OUT, now);
+            self.note(login.peer, login.service, PUSHED_OUT, now);
         }
         Ok(())
     }
 
     /// A login has failed: the log and the audit log are to say so.
-    fn note(&mut self, peer: IpAddr, login: &'static str, reason: &str, now: Instant) {
-        self.parts.accounts.note_result(|results| results.refused += 1);
-        if self.refusals.note(peer, login, reason, now)
+    fn note(&mut self, peer: IpAddr, of: Service, reason: &str, now: Instant) {
+        self.parts.accounts.note_result(of.results, |results| results.refused += 1);
+        if self.refusals.note(peer, of.login, reason, now)
             && let Some(unlogged) = self.parts.accounts.next_line(now)
         {
             tracing::warn!("a login from {peer} is refused: {reason}{unlogged}");
@@ -249,7 +249,7 @@ impl LoginListener {
         }
         if is_lost {
             if !login.is_over {
-                self.parts.accounts.note_result(|results| results.lost += 1);
+                self.parts.accounts.note_result(login.service.results, |results| results.lost += 1);
             }
             self.remove(key);
         } else {
@@ -263,7 +263,7 @@ impl LoginListener {
         let outcome = login.machine.poll_outcome();
         if login.transmit().is_err() {
             if outcome.is_none() && !login.is_over {
-                self.parts.accounts.note_result(|results| results.lost += 1);
+                self.parts.accounts.note_result(login.service.results, |results| results.lost += 1);
             }
             self.remove(key);
             return;
@@ -272,11 +272,11 @@ impl LoginListener {
             Some(LoginOutcome::Passed(newcomer)) => return self.hand_over(key, newcomer, now),
             Some(LoginOutcome::Refused(reason)) => {
                 login.is_over = true;
-                let (peer, name) = (login.peer, login.name);
-                self.note(peer, name, &reason, now);
+                let (peer, service) = (login.peer, login.service);
+                self.note(peer, service, &reason, now);
             }
             Some(LoginOutcome::Redirected(note)) => {
-                self.parts.accounts.note_result(|results| results.redirected += 1);
+                self.parts.accounts.note_result(login.service.results, |results| results.redirected += 1);
                 if let Some(unlogged) = self.parts.accounts.next_line(now) {
                     tracing::info!("a login from {} is redirected: {note}{unlogged}", login.peer);
                 }
@@ -302,10 +302,10 @@ impl LoginListener {
             Err(why) => {
                 turn_away(login.stream, &*newcomer.login);
                 let reason = format!("{} is turned away: {why}", newcomer.port.initiator);
-                return self.note(login.peer, login.name, &reason, now);
+                return self.note(login.peer, login.service, &reason, now);
             }
         };
-        self.parts.accounts.note_result(|results| results.passed += 1);
+        self.parts.accounts.note_result(login.service.results, |results| results.passed += 1);
         let Place { shard, admission, seat, loser } = place;
         if let Some((shard, nexus)) = loser {
             self.parts.shards[shard].send(ShardMessage::Drop(NexusSelection::One(nexus)));

@@ -220,7 +220,8 @@ impl Server {
         let shards = shards.map(|((index, ports), place)| server.shard_parts(&config, index, &start, (ports, place)));
         let shards = shards.collect::<Result<_, _>>()?;
         let portal = |(listener, group_tag, front)| Some(Portal { listener, group_tag, logins: server.logins(front)? });
-        let portals = listeners.into_iter().filter_map(portal).collect();
+        let portals: Vec<Portal> = listeners.into_iter().filter_map(portal).collect();
+        portals.iter().for_each(|portal| server.logins.expect(portal.logins.results()));
         let desk = server.login_listener_parts(portals, start);
         Ok(Prepared { server, shards, desk })
     }

@@ -62,8 +62,8 @@ pub const LOGGED_REFUSALS: Quota =
 /// Lines of a shard's log about sessions that begin and end.
 pub const LOGGED_SESSIONS: Quota = Quota::per_minute(Holder::Shard, "log lines about sessions", 600, 200);
 
-/// Lines of the log about iSCSI logins that are refused, or sent elsewhere.
-pub const LOGGED_LOGINS: Quota = Quota::per_minute(Holder::Strangers, "log lines about iSCSI logins", 60, 20);
+/// Lines of the log about logins over TCP that are refused, or sent elsewhere.
+pub const LOGGED_LOGINS: Quota = Quota::per_minute(Holder::Strangers, "log lines about logins over TCP", 60, 20);
 
 /// Lines of the audit log about what anybody can be refused who reaches the server: so few that in a year they do not push out what
 /// was changed.
@@ -76,27 +76,27 @@ pub const AUDITED_REFUSALS: Quota =
 /// Bytes of the audit log, all its files together.
 pub const AUDIT_BYTES: Quota = Quota::bytes(Holder::Server, "audit log", 128 << 20);
 
-/// iSCSI logins under way of hosts that some access rule may name.
-pub const LOGINS: Quota = Quota::held(Holder::Server, "iSCSI logins under way", 512);
+/// Logins under way of hosts that some access rule may name: iSCSI's, and VISA's connections until their first packet.
+pub const LOGINS: Quota = Quota::held(Holder::Server, "logins over TCP under way", 512);
 
 /// Those of one network.
-pub const LOGINS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI logins under way", 128);
+pub const LOGINS_OF_NETWORK: Quota = Quota::held(Holder::Network, "logins over TCP under way", 128);
 
 /// Those of all other hosts together: they are told that they are refused, and why, as long as that costs nobody else a place.
-pub const LOGINS_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI logins under way", 64);
+pub const LOGINS_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "logins over TCP under way", 64);
 
-/// iSCSI connections that have passed their logins; a session without one counts as one. A quarter is kept for networks that have
+/// Connections of iSCSI and VISA that have passed their logins; an iSCSI session without one counts as one. A quarter is kept for networks that have
 /// few. Of the rest a holder has at most three times what is left to others; the limits below are what that comes to for who is alone.
-pub const ISCSI_CONNECTIONS: Quota = Quota::held(Holder::Server, "iSCSI connections", 32_768);
+pub const TCP_CONNECTIONS: Quota = Quota::held(Holder::Server, "TCP connections", 32_768);
 
 /// Those of one network: three times as many as are left for all.
-pub const ISCSI_CONNECTIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "iSCSI connections", 18_432);
+pub const TCP_CONNECTIONS_OF_NETWORK: Quota = Quota::held(Holder::Network, "TCP connections", 18_432);
 
 /// Those of one address: three times as many as are left for its network.
-pub const ISCSI_CONNECTIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "iSCSI connections", 17_015);
+pub const TCP_CONNECTIONS_OF_ADDRESS: Quota = Quota::held(Holder::Address, "TCP connections", 17_015);
 
 /// Those of one initiator at one address: three times as many as are left for that.
-pub const ISCSI_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "iSCSI connections", 16_589);
+pub const TCP_CONNECTIONS_OF_CLIENT: Quota = Quota::held(Holder::Client, "TCP connections", 16_589);
 
 /// Discovery sessions of all who have shown nothing, and could use nothing before they do.
 pub const DISCOVERIES_OF_STRANGERS: Quota = Quota::held(Holder::Strangers, "iSCSI discovery sessions", 64);
@@ -241,15 +241,15 @@ pub const ALL: &[&Quota] = &[
     &GUESSES_OF_NETWORK,
     &LOGINS_OF_NETWORK,
     &SESSIONS_OF_NETWORK,
-    &ISCSI_CONNECTIONS_OF_NETWORK,
+    &TCP_CONNECTIONS_OF_NETWORK,
     &HANDSHAKES_OF_ADDRESS,
     &SESSIONS_OF_ADDRESS,
-    &ISCSI_CONNECTIONS_OF_ADDRESS,
+    &TCP_CONNECTIONS_OF_ADDRESS,
     &AOE_QUESTIONS_OF_ADDRESS,
     &MEMORY_OF_CLIENT,
     &SESSIONS_OF_CLIENT,
     &SLOTS_OF_CLIENT,
-    &ISCSI_CONNECTIONS_OF_CLIENT,
+    &TCP_CONNECTIONS_OF_CLIENT,
     &MANAGEMENT_OF_CLIENT,
     &DISTURBANCES_OF_CLIENT,
     &COMMANDS_OF_SESSION,
@@ -286,7 +286,7 @@ pub const ALL: &[&Quota] = &[
     &LOGGED_REFUSALS,
     &LOGGED_SESSIONS,
     &LOGINS,
-    &ISCSI_CONNECTIONS,
+    &TCP_CONNECTIONS,
     &MANAGEMENT_WAITING,
     &ATTEMPTS_WAITING,
     &REFUSALS_WAITING,

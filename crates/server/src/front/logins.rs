@@ -5,12 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 
-use super::PassedLogin;
+use super::{PassedLogin, TallyFamily};
 
 /// What the login listener needs of a wire whose connections begin with a login.
 pub(crate) trait LoginService: Send + Sync {
     /// What one of its logins is called, for people, with its article.
     fn name(&self) -> &'static str;
+
+    /// As what the metrics tell how they have ended.
+    fn results(&self) -> &'static TallyFamily;
 
     /// Whether an initiator at this address may use something, as far as can be known before it says who it is.
     fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool;

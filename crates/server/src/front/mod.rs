@@ -28,7 +28,9 @@ use sanwire_scsi::{Reply, Task};
 
 pub(crate) use self::fronts::{FrontBuilder, Fronts};
 pub(crate) use self::logins::{LoginOutcome, LoginPhase, LoginService, Newcomer, SessionPort};
-pub(crate) use self::table::{DATA_AT, FrontParts, PROTOCOLS, WIRE_DEFAULT, WIRES, builders, logins, wire_name};
+pub(crate) use self::table::{
+    DATA_AT, FrontParts, LOGIN_RESULTS, PROTOCOLS, WIRE_DEFAULT, WIRES, builders, logins, wire_name,
+};
 pub(crate) use self::tally::{Tally, TallyFamily, TallyOf};
 use crate::command::CommandRef;
 use crate::counting::PacketCount;

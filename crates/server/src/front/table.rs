@@ -7,7 +7,7 @@ use sanwire_device::LogicalUnits;
 use sanwire_io::STEERING_OFFSET_BYTES;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
-use super::{FrontBuilder, LoginService, aoe, hdsp, hyperscsi, iscsi, visa};
+use super::{FrontBuilder, LoginService, TallyFamily, aoe, hdsp, hyperscsi, iscsi, visa};
 use crate::config::ServerConfig;
 use crate::error::StartError;
 use crate::front::aoe::addresses::Addresses;
@@ -188,6 +188,9 @@ pub(crate) fn builders(
     }
     Ok(builders)
 }
+
+/// As what the results of logins are told, of each front end that has any.
+pub(crate) static LOGIN_RESULTS: [&TallyFamily; 2] = [&iscsi::LOGIN_RESULTS, &visa::LOGIN_RESULTS];
 
 /// The logins of a front end whose connections begin with one.
 pub(crate) fn logins(

@@ -1,12 +1,14 @@
 //! How many logins may be under way, and be logged, and how these quotas are used: kept to by the login listener, read by whoever
 //! manages.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::Instant;
 use sanwire_core::quota::{Account, LOGINS, LOGINS_OF_NETWORK, LOGINS_OF_STRANGERS, Usage};
 
 use crate::budget::Budget;
+use crate::front::TallyFamily;
 use crate::logging::{LogLines, Unlogged};
 
 /// Shared by both.
@@ -19,7 +21,8 @@ struct Accounts {
     network: Account,
     known: Account,
     lines: LogLines,
-    results: LoginResults,
+    /// Of each service that has a portal.
+    results: BTreeMap<&'static TallyFamily, LoginResults>,
 }
 
 /// How logins have ended.
@@ -40,7 +43,7 @@ impl LoginAccounts {
             network: Account::within(&LOGINS_OF_NETWORK, budget.logins),
             known: Account::within(&LOGINS, budget.logins),
             lines: LogLines::of_logins(),
-            results: LoginResults::default(),
+            results: BTreeMap::new(),
         }))
     }
 
@@ -56,14 +59,19 @@ impl LoginAccounts {
         self.lock().network.admits(held, 1)
     }
 
-    /// A login has ended.
-    pub(super) fn note_result(&self, note: impl FnOnce(&mut LoginResults)) {
-        note(&mut self.lock().results);
+    /// A login of this service has ended.
+    pub(super) fn note_result(&self, service: &'static TallyFamily, note: impl FnOnce(&mut LoginResults)) {
+        note(self.lock().results.entry(service).or_default());
     }
 
-    /// How logins have ended.
-    pub(crate) fn results(&self) -> LoginResults {
-        self.lock().results
+    /// There may be logins of this service.
+    pub(crate) fn expect(&self, service: &'static TallyFamily) {
+        self.lock().results.entry(service).or_default();
+    }
+
+    /// How logins have ended, of each service that has a portal.
+    pub(crate) fn results(&self) -> BTreeMap<&'static TallyFamily, LoginResults> {
+        self.lock().results.clone()
     }
 
     /// How the quotas are used.

@@ -7,15 +7,28 @@ use sanwire_core::Alarm;
 use sanwire_io::Interest;
 use sanwire_io::tcp::Stream;
 
-use crate::front::{LoginPhase, PassedLogin};
+use crate::front::{LoginPhase, LoginService, PassedLogin, TallyFamily};
+
+/// What a login is called, and counted as.
+#[derive(Clone, Copy)]
+pub(super) struct Service {
+    pub(super) login: &'static str,
+    pub(super) results: &'static TallyFamily,
+}
+
+impl Service {
+    pub(super) fn of(logins: &dyn LoginService) -> Self {
+        Service { login: logins.name(), results: logins.results() }
+    }
+}
 
 pub(super) struct Login {
     pub(super) stream: Stream,
     pub(super) machine: Box<dyn LoginPhase>,
     /// When it is seen whether it takes too long.
     pub(super) alarm: Alarm,
-    /// What it is called.
-    pub(super) name: &'static str,
+    /// Of what it is a login.
+    pub(super) service: Service,
     pub(super) peer: IpAddr,
     pub(super) watched: Interest,
     /// So few descriptors are left that it can have no session.

@@ -53,7 +53,7 @@ impl Manager {
         families.extend(of_wires(counted, self.target.wires()));
         families.extend(of_protocols(counted));
         families.extend(of_targets(counted));
-        families.push(of_logins(self.target.login_results()));
+        families.extend(of_logins(&self.target.login_results()));
         families.extend(of_shards(counted));
         families.extend(of_each_session(counted));
         families.extend(self.of_clients(counted));

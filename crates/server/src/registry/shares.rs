@@ -1,4 +1,4 @@
-//! How many iSCSI connections each may have, so that whoever has few always gets one more.
+//! How many connections over TCP each may have, so that whoever has few always gets one more.
 //!
 //! A quarter is kept for networks that have few. Of the rest a network has at most three times as many as are left for all, an address
 //! of it three times as many as that leaves its network, and an initiator three times as many as that leaves its address. So who is
@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::quota::{
-    Account, DISCOVERIES_OF_STRANGERS, Holder, ISCSI_CONNECTIONS, ISCSI_CONNECTIONS_OF_ADDRESS,
-    ISCSI_CONNECTIONS_OF_CLIENT, ISCSI_CONNECTIONS_OF_NETWORK, Quota, Usage,
+    Account, DISCOVERIES_OF_STRANGERS, Holder, Quota, TCP_CONNECTIONS, TCP_CONNECTIONS_OF_ADDRESS,
+    TCP_CONNECTIONS_OF_CLIENT, TCP_CONNECTIONS_OF_NETWORK, Usage,
 };
 use sanwire_core::{Tally, source};
 
@@ -21,11 +21,8 @@ use crate::budget::Budget;
 const GREED: u64 = 3;
 
 /// What one may have who is alone, of what is shared: what [`GREED`] comes to at each level.
-const ALONE: [(&Quota, u64, u64); LEVELS] = [
-    (&ISCSI_CONNECTIONS_OF_NETWORK, 3, 4),
-    (&ISCSI_CONNECTIONS_OF_ADDRESS, 9, 13),
-    (&ISCSI_CONNECTIONS_OF_CLIENT, 27, 40),
-];
+const ALONE: [(&Quota, u64, u64); LEVELS] =
+    [(&TCP_CONNECTIONS_OF_NETWORK, 3, 4), (&TCP_CONNECTIONS_OF_ADDRESS, 9, 13), (&TCP_CONNECTIONS_OF_CLIENT, 27, 40)];
 
 const LEVELS: usize = 3;
 
@@ -135,7 +132,7 @@ impl Shares {
             all: 0,
             of_strangers: 0,
             of_parts: Tally::default(),
-            server: Account::within(&ISCSI_CONNECTIONS, max),
+            server: Account::within(&TCP_CONNECTIONS, max),
             strangers: Account::within(&DISCOVERIES_OF_STRANGERS, budget.discoveries_of_strangers),
             levels: ALONE.map(|(quota, part, of)| Account::within(quota, (shared_max * part).div_ceil(of))),
         }))
@@ -144,7 +141,7 @@ impl Shares {
     /// Whether there is room for one more of this owner.
     pub(super) fn check(&self, owner: &Owner) -> Result<(), Full> {
         let mut taken = self.lock();
-        let lacks_descriptors = taken.max < ISCSI_CONNECTIONS.limit;
+        let lacks_descriptors = taken.max < TCP_CONNECTIONS.limit;
         taken.check(owner).map_err(|quota| Full { quota, lacks_descriptors })
     }
 
@@ -168,7 +165,7 @@ impl Shares {
 impl Taken {
     fn check(&mut self, owner: &Owner) -> Result<(), &'static Quota> {
         if !self.server.admits(self.all, 1) {
-            return Err(&ISCSI_CONNECTIONS);
+            return Err(&TCP_CONNECTIONS);
         }
         if owner.is_stranger {
             let is_admitted = self.strangers.admits(self.of_strangers, 1);
@@ -254,7 +251,7 @@ mod tests {
 
     #[test]
     fn who_is_alone_may_have_as_many_as_the_quotas_say() {
-        for connections in [ISCSI_CONNECTIONS.limit, 680, 32, 4, 2, 1] {
+        for connections in [TCP_CONNECTIONS.limit, 680, 32, 4, 2, 1] {
             let shares = shares(connections);
             let seats = fill(&shares, &owner(host(1), 1)).len() as u64;
             let of_client = shares.lock().levels[2].usage();
@@ -294,7 +291,7 @@ mod tests {
 
     #[test]
     fn strangers_have_their_own_number_and_what_is_left_is_free_again() {
-        let shares = shares(ISCSI_CONNECTIONS.limit);
+        let shares = shares(TCP_CONNECTIONS.limit);
         let strangers = Owner::new(host(1), name(1), true);
         let mut seats = fill(&shares, &strangers);
         assert_eq!(seats.len() as u64, DISCOVERIES_OF_STRANGERS.limit);

@@ -9,6 +9,7 @@ use sanwire_scsi::IscsiName;
 use super::Server;
 use crate::counting::Counted;
 use crate::events::EventLog;
+use crate::front::TallyFamily;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::TargetNodeConfig;
@@ -91,9 +92,9 @@ impl Server {
         self.counts_clients
     }
 
-    /// How logins have ended, where connections begin with one; `None` without any portal.
-    pub(crate) fn login_results(&self) -> Option<LoginResults> {
-        self.wires.iter().any(|wire| wire.portal().is_some()).then(|| self.logins.results())
+    /// How logins have ended, of each service that has a portal.
+    pub(crate) fn login_results(&self) -> BTreeMap<&'static TallyFamily, LoginResults> {
+        self.logins.results()
     }
 
     /// The sessions of all shards that answer.

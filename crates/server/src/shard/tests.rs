@@ -25,7 +25,7 @@ use crate::client_counts::Moved;
 use crate::counting::Counted;
 use crate::front::{
     Admission, ConnectionStatus, FrontEnd, FrontEvent, LoginOutcome, LoginPhase, LoginService, ManageOutcome, NewNexus,
-    Newcomer, NexusSelection, NexusView, PassedLogin, SessionPort, StreamEnd, StreamId,
+    Newcomer, NexusSelection, NexusView, PassedLogin, SessionPort, StreamEnd, StreamId, TallyFamily,
 };
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
 use crate::streams::ByteCount;
@@ -238,12 +238,18 @@ fn task(line: &str) -> Task {
     }
 }
 
+static RESULTS: TallyFamily = TallyFamily { name: "greetings", help: "How they have ended", label: "result" };
+
 /// Logins of one line: the name of who it is.
 struct Greetings;
 
 impl LoginService for Greetings {
     fn name(&self) -> &'static str {
         "a greeting"
+    }
+
+    fn results(&self) -> &'static TallyFamily {
+        &RESULTS
     }
 
     fn may_permit(&self, _: IpAddr, _: bool) -> bool {

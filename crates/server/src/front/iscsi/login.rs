@@ -8,7 +8,10 @@ use sanwire_core::Instant;
 use sanwire_iscsi::{Admitted, LoginOutcome as Outcome, Portal, ServerLogin, SessionKind};
 
 use crate::front::iscsi::directory::TargetNodes;
-use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort};
+use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort, TallyFamily};
+
+pub(crate) static LOGIN_RESULTS: TallyFamily =
+    TallyFamily { name: "sanwire_iscsi_logins", help: "How logins have ended", label: "result" };
 
 /// The logins to the targets of a server.
 pub(crate) struct Logins {
@@ -20,6 +23,10 @@ pub(crate) struct Logins {
 impl LoginService for Logins {
     fn name(&self) -> &'static str {
         "an iSCSI login"
+    }
+
+    fn results(&self) -> &'static TallyFamily {
+        &LOGIN_RESULTS
     }
 
     fn may_permit(&self, peer: IpAddr, is_local: bool) -> bool {

@@ -28,8 +28,8 @@ use sanwire_scsi::reservation::TransportId;
 
 pub(crate) use sanwire_iscsi::{Authentication, ISCSI_PORT as PORT};
 
-pub(crate) use self::login::Logins;
 use self::login::Passed;
+pub(crate) use self::login::{LOGIN_RESULTS, Logins};
 use self::target_node::iscsi_port;
 use super::{
     Admission, ConnectionStatus, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, ManageOutcome, NewNexus,

@@ -12,7 +12,7 @@ use sanwire_visa::wire::setup::{Connect, steering_word};
 use sanwire_visa::wire::{HEADER_BYTES, Kind};
 
 use crate::front::hyperscsi::clients::Clients;
-use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort};
+use crate::front::{LoginOutcome, LoginPhase, LoginService, Newcomer, PassedLogin, SessionPort, TallyFamily};
 
 /// How long it may take.
 const GREETING_MAX: Duration = Duration::from_secs(10);
@@ -22,6 +22,12 @@ const SILENT: &str = "it has said nothing for 10 s";
 const NOT_VISA: &str = "it does not begin as VISA does";
 const NOT_ALLOWED: &str =
     "it is not allowed: if it is to be served, add its address or id to `allow`, or `sanwire ctl add-client`";
+
+pub(crate) static LOGIN_RESULTS: TallyFamily = TallyFamily {
+    name: "sanwire_visa_greetings",
+    help: "How the beginnings of connections over TCP have ended",
+    label: "result",
+};
 
 /// The connections to a server.
 pub(crate) struct Greetings {
@@ -34,6 +40,10 @@ pub(crate) struct Greetings {
 impl LoginService for Greetings {
     fn name(&self) -> &'static str {
         "a VISA connection"
+    }
+
+    fn results(&self) -> &'static TallyFamily {
+        &LOGIN_RESULTS
     }
 
     fn may_permit(&self, peer: IpAddr, _is_local: bool) -> bool {

@@ -26,7 +26,7 @@ pub(crate) use sanwire_visa::PORT;
 pub use sanwire_visa::Wishes;
 
 use self::greeting::Greeted;
-pub(crate) use self::greeting::Greetings;
+pub(crate) use self::greeting::{Greetings, LOGIN_RESULTS};
 pub(crate) use self::open::open;
 use self::streams::Streams;
 use super::{

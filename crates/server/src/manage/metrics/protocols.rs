@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Family, Labels, Sample};
 use crate::counting::Counted;
-use crate::front::TallyFamily;
+use crate::front::{LOGIN_RESULTS, TallyFamily};
 use crate::login_listener::LoginResults;
 use crate::sessions::SessionCount;
 
@@ -46,13 +46,16 @@ pub(super) fn of_targets(counted: &[Counted]) -> Vec<Family> {
     ]
 }
 
-/// How logins have ended.
-pub(super) fn of_logins(results: Option<LoginResults>) -> Family {
-    let told = results.into_iter().flat_map(|LoginResults { passed, redirected, refused, lost }| {
-        [("passed", passed), ("redirected", redirected), ("refused", refused), ("lost", lost)]
-    });
-    let samples = told.map(|(result, count)| (0, Labels::of([("result", result)]), Sample::Counter(count)));
-    Family { name: "sanwire_iscsi_logins", help: "How logins have ended", samples: samples.collect() }
+/// How logins have ended, of each service; one without a portal has no samples.
+pub(super) fn of_logins(results: &BTreeMap<&'static TallyFamily, LoginResults>) -> Vec<Family> {
+    let family = |family: &'static TallyFamily| {
+        let told = results.get(family).into_iter().flat_map(|LoginResults { passed, redirected, refused, lost }| {
+            [("passed", *passed), ("redirected", *redirected), ("refused", *refused), ("lost", *lost)]
+        });
+        let samples = told.map(|(result, count)| (0, Labels::of([(family.label, result)]), Sample::Counter(count)));
+        Family { name: family.name, help: family.help, samples: samples.collect() }
+    };
+    LOGIN_RESULTS.map(family).into()
 }
 
 #[cfg(test)]
@@ -68,18 +71,24 @@ mod tests {
     #[test]
     fn logins_are_told_by_their_results() {
         let mut config = config(&["a=ram:1M"]);
-        config.wires.push(any_port("iscsi:127.0.0.1:1".parse().unwrap()));
+        let wires = ["iscsi:127.0.0.1:1", "visa-tcp:127.0.0.1:1"];
+        config.wires.extend(wires.map(|wire| any_port(wire.parse().unwrap())));
         let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
-        let (portal, _) = manager.target().wires()[1].portal().unwrap();
-        drop(TcpStream::connect(portal).unwrap());
-        let mut stranger = TcpStream::connect(portal).unwrap();
-        stranger.write_all(&[0xff; 48]).unwrap();
+        let portals = [1, 2].map(|wire| manager.target().wires()[wire].portal().unwrap().0);
+        drop(TcpStream::connect(portals[0]).unwrap());
+        let _strangers = portals.map(|portal| {
+            let mut stranger = TcpStream::connect(portal).unwrap();
+            stranger.write_all(&[0xff; 48]).unwrap();
+            stranger
+        });
         let until = Instant::now() + Duration::from_secs(20);
         let is_told = |manager: &mut Manager, line: &str| {
             let Ok(Answer::Metrics(metrics)) = manager.execute(Request::Metrics) else { panic!("the metrics") };
             metrics.as_str().lines().any(|other| other == line)
         };
-        for line in ["lost", "refused"].map(|result| format!("sanwire_iscsi_logins_total{{result=\"{result}\"}} 1")) {
+        // Each is counted as what it is.
+        for (family, result) in [("iscsi_logins", "lost"), ("iscsi_logins", "refused"), ("visa_greetings", "refused")] {
+            let line = format!("sanwire_{family}_total{{result=\"{result}\"}} 1");
             while !is_told(&mut manager, &line) {
                 assert!(Instant::now() < until, "{line}");
                 thread::sleep(Duration::from_millis(10));

@@ -47,7 +47,7 @@ impl Directory for Door {
         true
     }
 
-    fn disk(&self, _: ClientId, _: Wanted<'_>, _: DiskType) -> Option<Disk> {
+    fn disk(&self, _: ClientId, _: Peer, _: Wanted<'_>, _: DiskType) -> Option<Disk> {
         Some(Disk { address: 3, volume: [7; 16], disk_type: self.0, protection: PROTECTION })
     }
 }

@@ -4,12 +4,14 @@
 //! same order after every call that lets them go on: `poll_event`, `poll_transmit`, `poll_timeout`.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod client;
 mod record;
 mod shelves;
 mod target;
 pub mod wire;
 
+pub use admission::Admits;
 pub use client::{Client, ClientConfig, ClientEvent, Failure, Found, Order, Place, found, question};
 pub use shelves::{Entry, Shelves, TargetSettings};
 pub use target::{Counters, Target, TargetConfig, TargetEvent};

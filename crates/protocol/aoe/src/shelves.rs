@@ -5,6 +5,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sanwire_core::{Lun, MacAddress};
 
+use crate::admission::{Admission, Admits};
 use crate::record::Record;
 use crate::wire::{
     Address, Config, ConfigOrder, Directive, MaskError, MaskOrder, MaskRequest, Reserve, ReserveOrder, WireError,
@@ -39,6 +40,7 @@ pub struct TargetSettings {
 pub struct Shelves {
     slots: RwLock<BTreeMap<Address, Slot>>,
     record: Record,
+    admission: Admission,
 }
 
 /// Whether a station may give commands to a target.
@@ -61,6 +63,12 @@ impl Shelves {
     /// Serves a unit at an address from now on, with what was set of it before.
     pub fn restore(&self, address: Address, lun: Lun, set: TargetSettings) {
         self.write().insert(address, Slot { lun, set });
+    }
+
+    /// For a station that may not use a unit, its target is not there from now on. It is asked at each command, also for the station that
+    /// stands for all ([`MacAddress::BROADCAST`]): who does not admit that has its target announced to nobody.
+    pub fn admit_by(&self, admits: Box<Admits>) {
+        self.admission.ask(admits);
     }
 
     /// What is set of targets is kept by somebody from now on: `ring` is called after every change, and whoever hears it takes
@@ -124,7 +132,7 @@ impl Shelves {
     #[must_use]
     pub fn entry(&self, address: Address, station: MacAddress) -> Entry {
         match self.read().get(&address) {
-            Some(slot) if !slot.is_open_to(station) => Entry::Absent,
+            Some(slot) if !self.is_open(slot, station) => Entry::Absent,
             Some(slot) if !slot.set.reserved.is_empty() && !slot.set.reserved.contains(&station) => Entry::Reserved,
             Some(slot) => Entry::Open(slot.lun),
             None => Entry::Absent,
@@ -136,10 +144,21 @@ impl Shelves {
     pub fn covered(&self, by: Address, station: MacAddress) -> Vec<Address> {
         let shelves = self.read();
         if by.is_one() {
-            return shelves.get(&by).filter(|slot| slot.is_open_to(station)).map(|_| by).into_iter().collect();
+            return shelves.get(&by).filter(|slot| self.is_open(slot, station)).map(|_| by).into_iter().collect();
         }
-        let covered = shelves.iter().filter(|(own, slot)| by.covers(**own) && slot.is_open_to(station));
+        let covered = shelves.iter().filter(|(own, slot)| by.covers(**own) && self.is_open(slot, station));
         covered.map(|(own, _)| *own).collect()
+    }
+
+    /// Those that everybody is told of.
+    pub(crate) fn announced(&self) -> Vec<Address> {
+        let shelves = self.read();
+        let announced = shelves.iter().filter(|(_, slot)| self.admission.admits(MacAddress::BROADCAST, slot.lun));
+        announced.map(|(own, _)| *own).collect()
+    }
+
+    fn is_open(&self, slot: &Slot, station: MacAddress) -> bool {
+        (slot.set.masks.is_empty() || slot.set.masks.contains(&station)) && self.admission.admits(station, slot.lun)
     }
 
     /// The config string of a target after a query, or a refusal; `None`: it does not answer.
@@ -223,12 +242,6 @@ impl Shelves {
     }
 }
 
-impl Slot {
-    fn is_open_to(&self, station: MacAddress) -> bool {
-        self.set.masks.is_empty() || self.set.masks.contains(&station)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +281,21 @@ mod tests {
         assert_eq!(shelves.mask(ADDRESS, &edit(many)), Some((vec![HOST], Some(MaskError::Full))), "none is added");
         assert_eq!(shelves.mask(ADDRESS, &edit(vec![Directive::Delete(HOST)])), Some((vec![], None)));
         assert!(matches!(shelves.entry(ADDRESS, OTHER), Entry::Open(_)));
+    }
+
+    #[test]
+    fn a_unit_that_does_not_admit_a_station_is_not_there_for_it() {
+        let (shelves, open) = (shelves(), Address { shelf: 9, slot: 0 });
+        shelves.put(open, Lun::new(6).unwrap());
+        assert_eq!(shelves.announced(), [ADDRESS, open]);
+        shelves.admit_by(Box::new(|station, lun| lun != Lun::new(5).unwrap() || station == HOST));
+        assert_eq!(shelves.entry(ADDRESS, HOST), Entry::Open(Lun::new(5).unwrap()));
+        assert_eq!((shelves.entry(ADDRESS, OTHER), shelves.covered(ADDRESS, OTHER)), (Entry::Absent, vec![]));
+        assert_eq!(shelves.covered(Address::EVERY, OTHER), [open]);
+        assert_eq!(shelves.announced(), [open], "not all may know of it");
+        let set = Reserve { order: ReserveOrder::Set, stations: vec![HOST] };
+        assert_eq!(shelves.reserve(ADDRESS, HOST, &set), Some(Ok(vec![HOST])));
+        assert_eq!(shelves.entry(ADDRESS, OTHER), Entry::Absent, "it is not told that it is reserved");
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Directory for Door {
         client.is_none_or(|client| self.clients.contains(&client))
     }
 
-    fn disk(&self, _: ClientId, wanted: Wanted<'_>, _: DiskType) -> Option<ServedDisk> {
+    fn disk(&self, _: ClientId, _: Peer, wanted: Wanted<'_>, _: DiskType) -> Option<ServedDisk> {
         (wanted == Wanted::Named("v") || wanted == Wanted::At(self.disk.address)).then_some(self.disk)
     }
 }

@@ -20,7 +20,7 @@ impl Directory for Door {
         true
     }
 
-    fn disk(&self, _: ClientId, _: Wanted<'_>, _: DiskType) -> Option<Disk> {
+    fn disk(&self, _: ClientId, _: Peer, _: Wanted<'_>, _: DiskType) -> Option<Disk> {
         Some(Disk { address: 1, volume: [1; 16], disk_type: DiskType::Sata, protection: Protection::Checksum })
     }
 }

@@ -140,8 +140,8 @@ impl Server {
             "" => Wanted::At(offer.disk_address),
             name => Wanted::Named(name),
         };
-        let disk =
-            self.config.directory.disk(proven.session.client, wanted, offer.disk_type).ok_or(ErrorCode::NoSuchDisk)?;
+        let (client, peer) = (proven.session.client, proven.path.peer);
+        let disk = self.config.directory.disk(client, peer, wanted, offer.disk_type).ok_or(ErrorCode::NoSuchDisk)?;
         let has_type = offer.disk_type == DiskType::Any || offer.disk_type == disk.disk_type;
         if !has_type || disk.disk_type == DiskType::Any {
             return Err(ErrorCode::DiskType);

@@ -66,8 +66,8 @@ pub trait Directory: Send {
         None
     }
 
-    /// A disk that this client may use, taking commands of this type where it can; of [`DiskType::Any`], of whichever it likes best.
-    fn disk(&self, client: ClientId, wanted: Wanted<'_>, disk_type: DiskType) -> Option<Disk>;
+    /// A disk that this client may use from there, taking commands of this type where it can; of [`DiskType::Any`], of whichever it likes best.
+    fn disk(&self, client: ClientId, peer: Peer, wanted: Wanted<'_>, disk_type: DiskType) -> Option<Disk>;
 }
 
 /// How a server is configured.

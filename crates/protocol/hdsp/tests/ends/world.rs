@@ -58,7 +58,7 @@ impl Directory for Door {
         self.is_open || client.is_none() || client == self.client
     }
 
-    fn disk(&self, _: ClientId, wanted: Wanted<'_>, _: DiskType) -> Option<Disk> {
+    fn disk(&self, _: ClientId, _: Peer, wanted: Wanted<'_>, _: DiskType) -> Option<Disk> {
         self.disk.lock().unwrap().filter(|_| wanted == Wanted::Named("v"))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sanwire_aoe::{Address, Shelves};
-use sanwire_core::{DeviceType, Lun, Protection};
+use sanwire_core::{DeviceType, Lun, MacAddress, Principal, Protection};
 use sanwire_device::LogicalUnits;
 use sanwire_store::VolumeSpec;
 
@@ -39,7 +39,7 @@ impl Addresses {
     /// When two say the same address, or what is kept cannot be read.
     pub(crate) fn open(
         config: &ServerConfig,
-        units: &LogicalUnits,
+        units: &Arc<LogicalUnits>,
         levels: &Arc<ProtectionTable>,
     ) -> Result<Addresses, StartError> {
         let is_used = config.wires.iter().any(|wire| wire.has_shelves());
@@ -55,6 +55,12 @@ impl Addresses {
         let addresses = Addresses { is_used, shelves, levels, file, chosen: Mutex::new(chosen), settings };
         if is_used {
             check(&config.volumes)?;
+            let all = Arc::clone(units);
+            let admits = move |station: MacAddress, lun| {
+                let asks = Principal { address: Some(station.into()), ..Principal::default() };
+                all.get(lun).is_none_or(|unit| unit.admits(&asks))
+            };
+            addresses.shelves.admit_by(Box::new(admits));
             // Those that say where they are come first: nobody else is put there.
             let (said, others): (Vec<_>, Vec<_>) = config.volumes.iter().partition(|volume| volume.spec.aoe.is_some());
             said.into_iter().chain(others).for_each(|volume| addresses.serve(volume, units));

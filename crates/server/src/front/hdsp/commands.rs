@@ -188,7 +188,7 @@ impl Session {
     /// Whether a unit demands more than the connection of the session guards. One that the client may not see demands nothing: what
     /// is for it is answered as for one that is not there.
     pub(super) fn is_guarded_too_little(&self, lun: Lun, clients: &Clients, levels: &ProtectionTable) -> bool {
-        let is_seen = self.disk.address != SERVER_ADDRESS || clients.may_see_unit(self.client, lun);
+        let is_seen = self.disk.address != SERVER_ADDRESS || clients.may_see_unit(self.client, self.path.peer, lun);
         is_seen && levels.of(Some(lun)) > self.protection
     }
 

@@ -33,13 +33,13 @@ impl Directory for Doorkeeper {
         Some(self.clients.psk(client))
     }
 
-    fn disk(&self, client: ClientId, wanted: Wanted<'_>, disk_type: DiskType) -> Option<Disk> {
+    fn disk(&self, client: ClientId, peer: Peer, wanted: Wanted<'_>, disk_type: DiskType) -> Option<Disk> {
         let (address, place) = match wanted {
-            Wanted::At(SERVER_ADDRESS) => return Some(self.server(client)),
+            Wanted::At(SERVER_ADDRESS) => return Some(self.server(client, peer)),
             Wanted::At(address) => (address, self.disks.at(address)?),
             Wanted::Named(name) => self.disks.named(name)?,
         };
-        if !self.clients.may_see(client, &place.name) {
+        if !self.clients.may_see_unit(client, peer, place.lun) {
             return None;
         }
         let disk_type = match disk_type {
@@ -52,8 +52,8 @@ impl Directory for Doorkeeper {
 
 impl Doorkeeper {
     /// The server as a whole is guarded as the volume that demands most of all that the client may see.
-    fn server(&self, client: ClientId) -> Disk {
-        let seen = self.clients.units_of(client).into_iter();
+    fn server(&self, client: ClientId, peer: Peer) -> Disk {
+        let seen = self.clients.units_of(client, peer).into_iter();
         let protection = seen.map(|lun| self.levels.of(Some(lun))).max().unwrap_or(Protection::Checksum);
         let mut volume = [0; 16];
         volume[8..].copy_from_slice(&self.run.to_be_bytes());

@@ -167,7 +167,7 @@ impl Hdsp {
     /// The sessions that are guarded less than their volumes demand by now.
     fn guarded_too_little(&self) -> Vec<NexusId> {
         let units = |session: &Session| match session.disk.address {
-            SERVER_ADDRESS => self.clients.units_of(session.client),
+            SERVER_ADDRESS => self.clients.units_of(session.client, session.path.peer),
             _ => session.lun.into_iter().collect(),
         };
         let is_less = |session: &Session| {

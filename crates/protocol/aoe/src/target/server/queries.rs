@@ -25,7 +25,7 @@ impl Target {
 
     pub(super) fn announce_on(&mut self, link: LinkId) {
         let path = Path { link, peer: Peer::Ethernet(MacAddress::BROADCAST) };
-        for (address, _) in self.config.shelves.list() {
+        for address in self.config.shelves.announced() {
             let header = Header::request(address, command::CONFIG, 0);
             self.configure(path, &header, address, &Config::query(ConfigOrder::Read, &[]));
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sanwire_core::{ClientId, Lun, Peer};
-use sanwire_device::LogicalUnits;
+use sanwire_core::{ClientId, Lun, Peer, Principal};
+use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_hyperscsi::Psk;
 
 use super::Clients;
@@ -31,15 +31,20 @@ impl Clients {
         self.table.load().get(client).is_none_or(|known| known.sees(volume))
     }
 
-    /// The same for the volume with this number; of none: no.
-    pub(crate) fn may_see_unit(&self, client: ClientId, lun: Lun) -> bool {
-        self.views.volumes().get(lun).is_some_and(|unit| self.may_see(client, unit.identity().name()))
+    /// The same for the volume with this number, which may be derived for some principals only; of none: no.
+    pub(crate) fn may_see_unit(&self, client: ClientId, peer: Peer, lun: Lun) -> bool {
+        self.views.volumes().get(lun).is_some_and(|unit| self.is_open_to(client, peer, &unit))
     }
 
     /// The numbers of all volumes that a client may use who is served.
-    pub(crate) fn units_of(&self, client: ClientId) -> Vec<Lun> {
+    pub(crate) fn units_of(&self, client: ClientId, peer: Peer) -> Vec<Lun> {
         let units = self.views.volumes().iter().into_iter();
-        units.filter(|(_, unit)| self.may_see(client, unit.identity().name())).map(|(lun, _)| lun).collect()
+        units.filter(|(_, unit)| self.is_open_to(client, peer, unit)).map(|(lun, _)| lun).collect()
+    }
+
+    fn is_open_to(&self, client: ClientId, peer: Peer, unit: &LogicalUnit) -> bool {
+        let asks = Principal { address: Some(peer.into()), client: Some(client), ..Principal::default() };
+        self.may_see(client, unit.identity().name()) && unit.admits(&asks)
     }
 
     /// What a client must know.

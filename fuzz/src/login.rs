@@ -112,7 +112,7 @@ impl Directory for OneTarget {
         if name.as_str() == TARGET { Ok(entry) } else { Err(LoginRefusal::NotFound) }
     }
 
-    fn permits_user(&self, _: TargetId, _: &IscsiName, _: &str) -> bool {
+    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
         true
     }
 

@@ -39,7 +39,7 @@ impl Directory for OneTarget {
         })
     }
 
-    fn permits_user(&self, _: TargetId, _: &IscsiName, _: &str) -> bool {
+    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
         true
     }
 

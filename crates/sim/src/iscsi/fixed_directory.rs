@@ -104,7 +104,7 @@ impl Directory for FixedDirectory {
         })
     }
 
-    fn permits_user(&self, _: TargetId, _: &IscsiName, user: &str) -> bool {
+    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), user: &str) -> bool {
         user == CLIENT_USER
     }
 

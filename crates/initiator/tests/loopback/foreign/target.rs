@@ -33,7 +33,7 @@ impl Directory for OneTarget {
         })
     }
 
-    fn permits_user(&self, _: TargetId, _: &IscsiName, _: &str) -> bool {
+    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
         true
     }
 

@@ -279,9 +279,11 @@ impl Known {
             return Ok(true);
         }
         let Some(user) = self.security.pass()? else { return Ok(false) };
-        let Identity { initiator, kind, .. } = &self.identity;
+        let Identity { initiator, peer, kind, .. } = &self.identity;
         match (user, kind) {
-            (Some(user), SessionKind::Normal { target, name }) if !directory.permits_user(*target, initiator, user) => {
+            (Some(user), SessionKind::Normal { target, name })
+                if !directory.permits_user(*target, (initiator, *peer), user) =>
+            {
                 let reason = format!("{initiator} wants {name}: the user {user} may not use it");
                 Err(Refusal::new(LoginStatus::AuthorizationFailure, reason))
             }

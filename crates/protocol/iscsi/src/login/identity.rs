@@ -10,6 +10,8 @@ use crate::text::TextWriter;
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) initiator: IscsiName,
+    /// Where it is.
+    pub(super) peer: std::net::IpAddr,
     /// May be empty.
     pub(super) alias: String,
     pub(super) kind: SessionKind,
@@ -42,7 +44,7 @@ impl Identity {
                     .discovery_authentication(&initiator, peer)
                     .map_err(|refusal| refused(refusal, &initiator, "discovery"))?;
                 let (kind, target_alias) = (SessionKind::Discovery, String::new());
-                Ok(Identity { initiator, alias, kind, authentication, requires_digests: false, target_alias })
+                Ok(Identity { initiator, peer, alias, kind, authentication, requires_digests: false, target_alias })
             }
             None | Some("Normal") => {
                 let target = value("TargetName").ok_or_else(|| missing("TargetName"))?;
@@ -57,6 +59,7 @@ impl Identity {
                 }
                 Ok(Identity {
                     initiator,
+                    peer,
                     alias,
                     kind: SessionKind::Normal { target: entry.id, name },
                     authentication: entry.authentication,

@@ -81,8 +81,8 @@ pub trait Directory: Send + Sync {
         portal: &Portal,
     ) -> Result<TargetEntry, LoginRefusal>;
 
-    /// Whether this user, shown by CHAP, may use the target.
-    fn permits_user(&self, target: TargetId, initiator: &IscsiName, user: &str) -> bool;
+    /// Whether this user, shown by CHAP, may use the target: as an initiator of this name at this address.
+    fn permits_user(&self, target: TargetId, initiator: (&IscsiName, IpAddr), user: &str) -> bool;
 
     /// How a discovery session must authenticate.
     fn discovery_authentication(&self, initiator: &IscsiName, peer: IpAddr) -> Result<Authentication, LoginRefusal>;

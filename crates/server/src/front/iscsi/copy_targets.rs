@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use sanwire_core::NexusId;
+use sanwire_core::{NexusId, Principal};
 use sanwire_device::{CopyTargetResolver, CopyTargetUnit, LogicalUnit, LogicalUnits};
 use sanwire_iscsi::{Credential, IscsiName, Isid, TargetId};
 use sanwire_scsi::vpd::Designator;
@@ -103,6 +103,7 @@ impl CopyTargetResolver for Neighbours {
         let own = table.by_id(guest.target).into_iter();
         let others = exports.with_designated(&table, designator).into_iter().filter(|export| export.id != guest.target);
         let named = own.chain(others).filter_map(|export| Some((export, export.units.find(designator)?)));
+        let named = named.filter(|(_, disk)| disk.admits(&guest.principal()));
         let mut found: Option<(&Arc<TargetNode>, Arc<LogicalUnit>)> = None;
         for (export, disk) in named.filter(|(export, _)| guest.may_use(export)) {
             match &found {
@@ -119,6 +120,15 @@ impl CopyTargetResolver for Neighbours {
 }
 
 impl Guest {
+    fn principal(&self) -> Principal {
+        Principal {
+            address: Some(self.peer.into()),
+            initiator_name: Some(self.initiator.as_str().into()),
+            chap_user: self.credential.as_ref().map(|credential| (*credential.name).into()),
+            ..Principal::default()
+        }
+    }
+
     /// Whether the initiator may use the units of a target: its own, and those that it could log in to.
     fn may_use(&self, export: &TargetNode) -> bool {
         export.id == self.target

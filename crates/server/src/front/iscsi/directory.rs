@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
+use sanwire_core::Principal;
 use sanwire_core::quota::Usage;
 use sanwire_device::LogicalUnits;
 use sanwire_io::interface;
@@ -181,7 +182,7 @@ impl Directory for TargetNodes {
         let table = self.table.load();
         let export =
             table.by_name(name).filter(|export| export.has_portal(portal.group_tag)).ok_or(LoginRefusal::NotFound)?;
-        if !export.permits(initiator, peer) {
+        if !export.permits(initiator, peer) || !export.may_admit(&principal(initiator, peer)) {
             return Err(LoginRefusal::Forbidden);
         }
         let config = &export.config;
@@ -194,10 +195,12 @@ impl Directory for TargetNodes {
         })
     }
 
-    fn permits_user(&self, target: TargetId, _initiator: &IscsiName, user: &str) -> bool {
+    fn permits_user(&self, target: TargetId, (initiator, peer): (&IscsiName, IpAddr), user: &str) -> bool {
         let table = self.table.load();
-        let users = table.by_id(target).map(|export| export.config.authentication.users.as_slice());
-        users.unwrap_or_default().iter().any(|credential| credential.name == user)
+        let Some(export) = table.by_id(target) else { return false };
+        let users = &export.config.authentication.users;
+        let shown = Principal { chap_user: Some(user.into()), ..principal(initiator, peer) };
+        users.iter().any(|credential| credential.name == user) && export.admits(&shown)
     }
 
     fn discovery_authentication(&self, _initiator: &IscsiName, _peer: IpAddr) -> Result<Authentication, LoginRefusal> {
@@ -206,12 +209,19 @@ impl Directory for TargetNodes {
 
     fn visible(&self, initiator: &IscsiName, peer: IpAddr, portal: &Portal) -> Vec<(IscsiName, Vec<String>)> {
         let table = self.table.load();
-        let permitted = table.candidates(initiator, peer).filter(|export| export.permits(initiator, peer));
+        let asks = principal(initiator, peer);
+        let is_permitted = |export: &&Arc<TargetNode>| export.permits(initiator, peer) && export.may_admit(&asks);
+        let permitted = table.candidates(initiator, peer).filter(is_permitted);
         let permitted: BTreeMap<&IscsiName, &TargetNode> =
             permitted.map(|export| (&export.config.name, &**export)).collect();
         let listed = permitted.into_iter().map(|(name, export)| (name.clone(), self.addresses(export, portal)));
         listed.filter(|(_, addresses)| !addresses.is_empty()).collect()
     }
+}
+
+/// An initiator that has not shown who it is.
+fn principal(initiator: &IscsiName, peer: IpAddr) -> Principal {
+    Principal { address: Some(peer.into()), initiator_name: Some(initiator.as_str().into()), ..Principal::default() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::quota::{COLD_RESETS, Limiter, Usage};
-use sanwire_core::{Instant, Lun, NexusId, Peer};
+use sanwire_core::{Instant, Lun, NexusId, Peer, Principal};
 use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_io::interface;
 use sanwire_iscsi::{Authentication, Credential, IscsiName, NameError, TargetId};
@@ -185,6 +185,21 @@ impl TargetNode {
         }
         let is_local = || interface::watch().contains(Peer::Udp((peer, 0).into()));
         allow.permits_initiator(initiator, peer, allow.rules().is_empty() && is_local())
+    }
+
+    /// Whether it has anything for this one: a unit that is derived from another volume is there for its principals alone.
+    pub(crate) fn admits(&self, principal: &Principal) -> bool {
+        let units = &self.config.units;
+        let admits = |lun: &Lun| self.units.get(*lun).is_none_or(|unit| unit.admits(principal));
+        units.is_empty() || units.keys().any(admits)
+    }
+
+    /// The same of one that may show to be a user of CHAP before it uses anything.
+    pub(crate) fn may_admit(&self, principal: &Principal) -> bool {
+        let users = &self.config.authentication.users;
+        let as_user = |name: &str| Principal { chap_user: Some(name.into()), ..principal.clone() };
+        let may_be_admitted = users.iter().any(|credential| self.admits(&as_user(&credential.name)));
+        if users.is_empty() { self.admits(principal) } else { may_be_admitted }
     }
 
     /// What a user of it has shown to know.

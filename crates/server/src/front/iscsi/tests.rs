@@ -31,7 +31,7 @@ impl Directory for NoTargets {
         Err(LoginRefusal::NotFound)
     }
 
-    fn permits_user(&self, _: TargetId, _: &IscsiName, _: &str) -> bool {
+    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
         true
     }
 

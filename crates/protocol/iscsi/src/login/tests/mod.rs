@@ -56,7 +56,7 @@ impl Directory for OneTarget {
         }
     }
 
-    fn permits_user(&self, _: TargetId, _: &IscsiName, _: &str) -> bool {
+    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
         !self.forbids_user
     }
 

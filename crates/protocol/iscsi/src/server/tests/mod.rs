@@ -42,7 +42,7 @@ impl Directory for Targets {
         Err(LoginRefusal::NotFound)
     }
 
-    fn permits_user(&self, _: TargetId, _: &IscsiName, _: &str) -> bool {
+    fn permits_user(&self, _: TargetId, _: (&IscsiName, IpAddr), _: &str) -> bool {
         true
     }
 

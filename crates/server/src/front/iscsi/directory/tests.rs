@@ -64,8 +64,8 @@ fn only_who_may_use_a_target_finds_it() {
     let nobody = exports.target(&name("nobody"), &name("other"), far, &portal("10.0.0.1:3260", 1));
     assert_eq!(nobody.map(drop), Err(LoginRefusal::NotFound));
     let secret = exports.target(&name("secret"), &name("other"), far, &portal("10.0.0.1:3260", 1)).unwrap();
-    assert!(exports.permits_user(secret.id, &name("other"), "admin"));
-    assert!(!exports.permits_user(secret.id, &name("other"), "root"));
+    assert!(exports.permits_user(secret.id, (&name("other"), far), "admin"));
+    assert!(!exports.permits_user(secret.id, (&name("other"), far), "root"));
 }
 
 #[test]

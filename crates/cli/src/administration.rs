@@ -1,5 +1,6 @@
 //! Managing a running server: from the words of the command line to a request, and to what is printed of the answer.
 
+mod dvds;
 mod pools;
 mod sessions;
 mod standing;
@@ -17,7 +18,8 @@ use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Respo
 
 use self::tables::table_of;
 use crate::args::{
-    self, Asked, AskingArgs, ContentCommand, CopiesCommand, ManageCommand, SettingsArgs, StandingCommand, Switch,
+    self, Asked, AskingArgs, ContentCommand, CopiesCommand, ManageCommand, SetVolumeArgs, SettingsArgs,
+    StandingCommand, Switch, VolumeSetting,
 };
 use crate::config::read_password;
 use crate::failure::misuse;
@@ -57,11 +59,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
             let store = store.as_deref().map(|store| args::medium_for(server, store)).transpose()?;
             Request::LoadVolume { name: name.clone(), store }
         }
-        ManageCommand::SetVolume { name, security, protected } => Request::SetVolume {
-            name: name.clone(),
-            security: security.map(|level| level.to_string()),
-            protected: protected.map(|switch| switch == Switch::On),
-        },
+        ManageCommand::SetVolume(args) => setting_request(args),
         ManageCommand::Content(command) => content_request(command),
         ManageCommand::MapVolume { name, lun, target, force } => {
             Request::MapVolume { name: name.clone(), lun: *lun, target: target.clone(), force: *force }
@@ -90,6 +88,17 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         }
         ManageCommand::Reload { force, reset } => Request::Reload { force: *force, dry_run: false, reset: *reset },
     })
+}
+
+/// What is to be otherwise of a volume.
+fn setting_request(args: &SetVolumeArgs) -> Request {
+    let VolumeSetting { security, protected, owners, no_owner } = &args.setting;
+    Request::SetVolume {
+        name: args.name.clone(),
+        security: security.map(|level| level.to_string()),
+        protected: protected.map(|switch| switch == Switch::On),
+        owners: (*no_owner || !owners.is_empty()).then(|| owners.clone()),
+    }
 }
 
 /// What is asked about pools.
@@ -156,7 +165,20 @@ pub(crate) fn run(
         ManageCommand::Sessions { rate: Some(period) } if !terms.json => return sessions::show_rates(*period, ask),
         _ => {}
     }
-    Ok(output::print(&show(&pursue(request(command, server)?, command, terms, ask)?, terms.json)?)?)
+    let is_awaited = matches!(command, ManageCommand::Job { wait: true, .. });
+    Ok(output::print(&show(&pursue(request(command, server)?, is_awaited, terms, ask)?, terms.json)?)?)
+}
+
+/// Asks the server this, and prints what it says.
+///
+/// # Errors
+/// Why it was refused, or could not be asked.
+pub(crate) fn run_request(
+    request: Request,
+    terms: AskingArgs,
+    ask: impl Fn(&Request) -> anyhow::Result<Answer>,
+) -> anyhow::Result<()> {
+    Ok(output::print(&show(&pursue(request, false, terms, ask)?, terms.json)?)?)
 }
 
 /// Prints targets, units, groups, sessions and volumes as a tree.
@@ -179,11 +201,10 @@ fn tree(as_json: bool, ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyh
 /// Why it was refused.
 fn pursue(
     request: Request,
-    command: &ManageCommand,
+    is_awaited: bool,
     terms: AskingArgs,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<Answer> {
-    let is_awaited = matches!(command, ManageCommand::Job { wait: true, .. });
     let request = match terms.if_revision {
         Some(_) if !request.is_change() => return Err(misuse("--if-revision goes with what changes something")),
         Some(revision) => Request::IfRevision { revision, request: rehearsed(request, terms.dry_run)?.into() },

@@ -22,7 +22,8 @@ use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
 use sanwire_server::{
-    AllowList, Announced, Compression, Origin, PoolConfig, ServerConfig, TargetNodeConfig, VisaWishes,
+    AllowList, Announced, Compression, DerivedError, Origin, PoolConfig, ServerConfig, TargetNodeConfig, VisaWishes,
+    check_derived,
 };
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
@@ -122,8 +123,9 @@ impl ServeConfig {
 
     fn combine(file: FileConfig, args: ServeArgs, log: Option<LogLevel>) -> anyhow::Result<Self> {
         let written = Written::of(&file, &args);
+        let security = args.security.or(file.security).unwrap_or_default();
         let Volumes { volumes, origins, make_directory } =
-            Volumes::combine(file.volumes, args.volumes, args.config.is_some())?;
+            Volumes::combine(file.volumes, args.volumes, args.config.is_some(), security)?;
         let pools = join(file.pools, args.pools);
         PoolConfig::check_all(&pools).map_err(|error| misuse(error.to_string()))?;
         let accepted = accepted(args.renewed, args.adopted, &volumes)?;
@@ -134,7 +136,6 @@ impl ServeConfig {
         check_wires(&wires)?;
         add_besides(&mut wires);
         let allow = AllowList::new(join(file.allow, args.allow));
-        let security = args.security.or(file.security).unwrap_or_default();
         let in_the_clear = volumes.iter().filter(|volume| volume.security.unwrap_or(security) == Protection::Checksum);
         let made = targets::made(in_the_clear, &wires, &allow)?;
         let password_file = args.password_file.or(file.password_file);
@@ -192,6 +193,11 @@ impl ServeConfig {
     }
 }
 
+/// A volume that cannot be derived as it is written.
+fn misplaced((volume, error): (String, DerivedError)) -> anyhow::Error {
+    misuse(format!("volume {volume}: {error}"))
+}
+
 /// The volumes of file and command line, or the one that is served where neither is given.
 struct Volumes {
     volumes: Vec<VolumeSpec>,
@@ -200,13 +206,19 @@ struct Volumes {
 }
 
 impl Volumes {
-    fn combine(in_file: Vec<VolumeSpec>, given: Vec<VolumeSpec>, has_file: bool) -> anyhow::Result<Self> {
+    fn combine(
+        in_file: Vec<VolumeSpec>,
+        given: Vec<VolumeSpec>,
+        has_file: bool,
+        usual: Protection,
+    ) -> anyhow::Result<Self> {
         let origins = [vec![Origin::File; in_file.len()], vec![Origin::CommandLine; given.len()]].concat();
-        let volumes = join(in_file, given);
+        let mut volumes = join(in_file, given);
         check_names(&volumes)?;
         check_places(&volumes)?;
         check_shelves(&volumes)?;
         check_disk_addresses(&volumes)?;
+        check_derived(&mut volumes, usual).map_err(misplaced)?;
         // Who writes a file says what is served.
         if !volumes.is_empty() || has_file {
             return Ok(Volumes { volumes, origins, make_directory: None });

@@ -26,6 +26,7 @@ struct Usual {
 /// Makes them known, before any volume is read.
 pub(crate) fn register() {
     sanwire_store_file::register();
+    sanwire_server::register_dvd();
     kind::register(&NbdKind);
     kind::register(&ArrayKind { discover: find_volumes, options });
     kind::register(&RbdKind);

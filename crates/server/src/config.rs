@@ -19,6 +19,7 @@ use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::visa::Wishes as VisaWishes;
 use crate::kept::{Keeps, StateError, StateFile, StateLock};
 use crate::pools::{PoolConfig, PoolError, Pools};
+use crate::programs::Programs;
 use crate::wire::Wire;
 
 /// One volume of a server.
@@ -143,6 +144,11 @@ impl ServerConfig {
     pub(crate) fn open_pools(&self) -> Result<Pools, PoolError> {
         let known = self.state_file("pools", "json").map(|path| StateFile::new(path, Keeps::POOLS));
         Pools::open(&self.pools, known.as_ref())
+    }
+
+    /// The programs that judge commands of its volumes.
+    pub(crate) fn programs(&self) -> Programs {
+        Programs::new(self.state_file("programs", "d"))
     }
 
     /// Where what is changed while the server runs is kept, but for clients.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use sanwire_device::UnitError;
 use sanwire_store::OpenError;
 
+use crate::derived::DerivedError;
 use crate::front::hyperscsi::clients::ChangeError;
 use crate::front::iscsi::target_node::TargetNodeError;
 use crate::kept::StateError;
@@ -45,6 +46,14 @@ pub enum StartError {
         volume: String,
         /// Why.
         source: UnitError,
+    },
+    /// A volume cannot be derived from another one.
+    #[error("volume {volume}: {source}")]
+    Derived {
+        /// Which.
+        volume: String,
+        /// Why.
+        source: DerivedError,
     },
     /// A volume's name or number is wrong or taken.
     #[error("volume {volume}: {reason}")]

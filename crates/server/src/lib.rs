@@ -12,6 +12,7 @@ mod client_counts;
 mod command;
 mod config;
 mod counting;
+mod derived;
 mod error;
 mod events;
 mod flushing;
@@ -30,6 +31,7 @@ mod past_uses;
 mod pattern;
 mod persist;
 mod pools;
+mod programs;
 mod protection_table;
 mod pulse;
 mod random;
@@ -55,6 +57,7 @@ pub use allow::{AllowList, AllowRule, AllowRuleError, IpPrefix};
 pub use announce::{AnnounceRule, AnnounceRuleError, Announced};
 pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
+pub use derived::{DerivedError, chap_users_of, check_derived, program_of, register as register_dvd};
 pub use error::{StartError, listening_advice};
 pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening};
 pub use front::hyperscsi::clients::{
@@ -65,15 +68,17 @@ pub use front::visa::Wishes as VisaWishes;
 pub use kept::{Keeps, StateError};
 pub use manage::{
     Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, ConfigurationStatus,
-    ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume, ConnectionStatistics, Deviation, GroupStatus,
-    JobState, JobStatus, LinkStatus, ManageError, ManagementHandle, Manager, MetricsText, MissingStatus, PortState,
-    QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegistrantStatus, RemoteStatistics, Request, ReservationKind,
-    ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status, TargetStatus, VolumeStatistics,
-    VolumeStatus, WebLinkError, without_values,
+    ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume, ConnectionStatistics, DerivedStatus, Deviation,
+    DvdStatus, GroupStatus, JobState, JobStatus, LinkStatus, ManageError, ManagementHandle, Manager, MetricsText,
+    MissingStatus, NewDvd, PortState, PrincipalStatus, ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES, Refusal,
+    RegionStatus, RegistrantStatus, RemoteStatistics, Request, ReservationKind, ReservationsStatus, Response,
+    RunStatus, SCHEMA, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus, WebLinkError,
+    without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;
 pub use pools::{PoolConfig, PoolConfigError, PoolError, PoolStatus, SnapshotStatus};
+pub use programs::check_module_file;
 pub use pulse::Pulse;
 pub use removal::Removal;
 pub use server::Server;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sanwire_core::ClientId;
 use sanwire_core::quota::{
     ATTEMPTS_WAITING, Account, MANAGEMENT_OF_CLIENT, MANAGEMENT_WAITING, OFFENCES_WAITING, Quota, REFUSALS_WAITING,
     Usage,
 };
+use sanwire_core::{ClientId, Principal};
 
 use crate::command::CommandRef;
 use crate::front::Offence;
@@ -27,7 +27,14 @@ pub(crate) struct QueuedRequest {
 /// What a client wants.
 pub(crate) enum Content {
     /// A request, and where its answer is awaited.
-    Request { json: Vec<u8>, room_bytes: u32, request: CommandRef, home: Mailbox },
+    Request {
+        json: Vec<u8>,
+        room_bytes: u32,
+        request: CommandRef,
+        home: Mailbox,
+        /// Who it is to its volumes, if it may not manage the server and only owns some.
+        as_owner: Option<Principal>,
+    },
     /// It may not manage the server; it was told so.
     Attempt,
     /// This was refused, so many times.

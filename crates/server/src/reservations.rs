@@ -29,6 +29,12 @@ impl FileKeeper {
         FileKeeper { state: state.to_owned(), name, is_failing: Arc::default() }
     }
 
+    /// Forgets what was reserved of a volume that nobody serves any more.
+    pub(crate) fn forget(&self) {
+        // One that stays is of a volume that does not come again.
+        let _ = std::fs::remove_file(self.path());
+    }
+
     fn directory(&self) -> PathBuf {
         self.state.join(DIRECTORY)
     }

@@ -2,11 +2,13 @@
 
 mod audit_place;
 mod changes;
+mod deriving;
 mod grounds;
 mod looking;
 mod opener;
 mod opening;
 mod portals;
+mod shard_place;
 
 use self::audit_place::check_audit_log;
 pub(crate) use self::grounds::Grounds;
@@ -15,17 +17,17 @@ pub(crate) use self::opener::VolumeOpener;
 pub(crate) use self::opening::{MissingVolume, note_units};
 use self::opening::{add_volumes, refuse_in_the_clear};
 use self::portals::listeners;
+pub(crate) use self::shard_place::ShardPlace;
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use sanwire_buffer::Region;
-use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
+use sanwire_core::WallClock;
 use sanwire_device::LogicalUnits;
 use sanwire_io::{Port, Waker};
 
@@ -44,19 +46,18 @@ use crate::kept::StateLock;
 use crate::link::LinkPort;
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
 use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
-use crate::messages::{Mailbox, ShardMessage};
+use crate::messages::Mailbox;
 use crate::opener::Opener;
 use crate::past_uses::PastUses;
 use crate::pools::Pools;
+use crate::programs::Programs;
 use crate::protection_table::ProtectionTable;
 use crate::registry::Registry;
 use crate::revisions::Revisions;
 use crate::shard::{self, ShardParts};
 use crate::slots::Slots;
+use crate::wall_time::set_clock;
 use crate::wire::Wire;
-
-/// Memory of a shard, at least: what is guaranteed to each of two clients is there at once.
-const SHARD_MEMORY_MIN_BYTES: usize = 4 * HYPERSCSI_TRANSFER_MAX_BYTES;
 
 /// A server that runs. Dropping it stops it.
 pub struct Server {
@@ -74,6 +75,9 @@ pub struct Server {
     state_directory: Option<PathBuf>,
     counts_clients: bool,
     pools: Pools,
+    /// For volumes that are not there for ever.
+    clock: WallClock,
+    programs: Programs,
     registry: Arc<Registry>,
     past_uses: Arc<PastUses>,
     revisions: Revisions,
@@ -93,16 +97,6 @@ pub struct Server {
     missing: Mutex<Vec<MissingVolume>>,
     /// Last, so that no other server of this name begins before this one has ended.
     _lock: Option<StateLock>,
-}
-
-/// Where a shard is to be, and how it is reached.
-pub(crate) struct ShardPlace {
-    pub(crate) memory: Region,
-    /// Of the thread that drives it.
-    pub(crate) waker: Waker,
-    /// The way to it, and where it reads what came.
-    pub(crate) mailbox: Mailbox,
-    pub(crate) mail: Receiver<ShardMessage>,
 }
 
 /// A server whose threads are to be started.
@@ -165,7 +159,8 @@ impl Server {
         open_wires: impl FnOnce(&mut [Wire], &ServerConfig) -> Result<OpenWires<P>, StartError>,
     ) -> Result<Prepared<P>, StartError> {
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
-        let missing = add_volumes(&units, &levels, &mut config, &pools, may_be_missing)?;
+        let (clock, programs) = (set_clock(WallClock::default()), config.programs());
+        let missing = add_volumes((&units, &levels), &mut config, (&pools, &clock, &programs), may_be_missing)?;
         let addresses = Addresses::open(&config, &units, &levels)?;
         let disks = Disks::open(&config, &units)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
@@ -196,6 +191,8 @@ impl Server {
             state_directory: config.state_directory.clone(),
             counts_clients: config.metrics_of_clients,
             pools,
+            clock,
+            programs,
             registry: Arc::new(Registry::new(places.len(), &budget)),
             past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))?),
             events: EventLog::new(instance, revisions.clone()),
@@ -339,7 +336,8 @@ impl Server {
     /// The first store that could not be flushed: what it had acknowledged may not be stable.
     pub fn stop(mut self) -> io::Result<()> {
         self.halt();
-        flush_all(&self.units, self.state_directory.as_deref())
+        let kept = self.programs.flush();
+        flush_all(&self.units, self.state_directory.as_deref()).and(kept)
     }
 
     fn halt(&mut self) {
@@ -378,21 +376,6 @@ fn open_wires(wires: &mut [Wire], config: &ServerConfig) -> Result<OpenWires<Por
         openers.push(Arc::new(opener));
     }
     Ok(OpenWires { openers, ports })
-}
-
-impl ShardPlace {
-    /// Those of the shards of a server.
-    fn of(config: &ServerConfig) -> Result<Vec<ShardPlace>, StartError> {
-        let shards = config.shards.max(1);
-        let memory_bytes = (config.memory_bytes / shards as usize).max(SHARD_MEMORY_MIN_BYTES);
-        let place = |_| {
-            let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
-            let waker = waker()?;
-            let (mailbox, mail) = Mailbox::new(waker.clone());
-            Ok(ShardPlace { memory, waker, mailbox, mail })
-        };
-        (0..shards).map(place).collect()
-    }
 }
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {

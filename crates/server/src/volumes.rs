@@ -1,5 +1,6 @@
 //! Volumes: from what is configured to disks, and their end.
 
+mod derived;
 mod former;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sanwire_core::{DeviceType, Lun};
+use sanwire_core::{DeviceType, Lun, WallClock};
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions, Volatility};
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
@@ -17,13 +18,16 @@ use sanwire_store::{Acceptance, Expectation, Known, OpenError, Request, Store, V
 use sanwire_store_file::blocking;
 
 use crate::config::VolumeConfig;
+use crate::derived::DerivedSpec;
 use crate::error::StartError;
 use crate::pools::Pools;
+use crate::programs::Programs;
 use crate::records::Record;
 use crate::reservations::FileKeeper;
 use crate::server::random;
 use crate::writes::{self, Stop};
 
+pub(crate) use self::derived::forget as forget_derived;
 pub(crate) use self::former::Former;
 
 /// How volumes are opened at one server.
@@ -32,6 +36,10 @@ pub(crate) struct Opening<'a> {
     pub(crate) state: Option<&'a Path>,
     /// Where volumes are that name a pool.
     pub(crate) pools: &'a Pools,
+    /// For volumes that are not there for ever.
+    pub(crate) clock: &'a WallClock,
+    /// For volumes whose commands are judged.
+    pub(crate) programs: &'a Programs,
     /// What is done when there is something else than what is remembered.
     pub(crate) acceptance: Acceptance,
     /// Until when a file that somebody else has is waited for.
@@ -46,15 +54,20 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A volume that is open, and that nobody finds yet.
 pub(crate) struct OpenVolume {
-    pub(crate) unit: LogicalUnit,
+    pub(crate) unit: Arc<LogicalUnit>,
     /// Whether it was never served before.
     pub(crate) is_first: bool,
     /// What was known of it, if it was opened as another one, or another one was.
     pub(crate) former: Option<Former>,
 }
 
-/// Opens a volume; what is counted of it is found by `slot`.
-pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u16) -> Result<OpenVolume, StartError> {
+/// Opens a volume; what is counted of it is found by `slot`. `parent` is that from which it is derived, if it is.
+pub(crate) fn open_volume(
+    volume: &VolumeConfig,
+    parent: Option<&Arc<LogicalUnit>>,
+    opening: &Opening<'_>,
+    slot: u16,
+) -> Result<OpenVolume, StartError> {
     let room = opening.pools.take_room(&volume.spec)?;
     let record = record(&volume.spec, opening.state);
     let is_first = record.as_ref().is_some_and(|record| matches!(record.load(), Ok(None)));
@@ -62,7 +75,11 @@ pub(crate) fn open_volume(volume: &VolumeConfig, opening: &Opening<'_>, slot: u1
     let former = record.and_then(|record| Former::of(&volume.spec, &record, fresh));
     // One that is the same volume has nothing to be put back, unless its file is made now.
     let former = former.filter(|former| opening.acceptance != Acceptance::Known || is_first && former.is_missing());
-    match open_unit(volume, opening, slot, fresh) {
+    let opened = match DerivedSpec::of(&volume.spec) {
+        Some(derived) => derived::open(volume, (derived, parent), opening, slot, fresh),
+        None => open_unit(volume, opening, slot, fresh),
+    };
+    match opened.map(Arc::new) {
         Ok(unit) => {
             let length_bytes = unit.store().geometry().length_bytes;
             room.into_iter().for_each(|room| room.settle(length_bytes));
@@ -93,10 +110,14 @@ pub(crate) fn forget_opening(spec: &VolumeSpec, state: Option<&Path>, is_first: 
 
 /// Volumes that are open, to be put among others as one change.
 #[derive(Default)]
-pub(crate) struct Batch<'a>(BTreeMap<Lun, (&'a VolumeConfig, LogicalUnit)>);
+pub(crate) struct Batch<'a> {
+    units: BTreeMap<Lun, (&'a VolumeConfig, Arc<LogicalUnit>)>,
+    /// By their names.
+    numbers: BTreeMap<&'a str, Lun>,
+}
 
 impl<'a> Batch<'a> {
-    /// Opens one more for a place among these units. Whether it was never served before.
+    /// Opens one more for a place among these units, after the one from which it is derived. Whether it was never served before.
     ///
     /// # Errors
     /// [`StartError`], also when its number is taken.
@@ -107,16 +128,22 @@ impl<'a> Batch<'a> {
         opening: &Opening<'_>,
         slot: u16,
     ) -> Result<bool, StartError> {
-        let OpenVolume { unit, is_first, .. } = open_volume(volume, opening, slot)?;
-        if self.0.contains_key(&volume.lun) || units.get(volume.lun).is_some() {
+        let parent = volume.spec.parent().and_then(|parent| self.find(parent));
+        let OpenVolume { unit, is_first, .. } = open_volume(volume, parent, opening, slot)?;
+        if self.units.contains_key(&volume.lun) || units.get(volume.lun).is_some() {
             drop(unit);
             if is_first {
                 forget_volume(&volume.spec, opening.state);
             }
             return Err(not_added(&volume.spec.name, AddError::Occupied(volume.lun)));
         }
-        self.0.insert(volume.lun, (volume, unit));
+        self.units.insert(volume.lun, (volume, unit));
+        self.numbers.insert(&volume.spec.name, volume.lun);
         Ok(is_first)
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<LogicalUnit>> {
+        self.units.get(self.numbers.get(name)?).map(|(_, unit)| unit)
     }
 
     /// Puts all of them among the others.
@@ -124,7 +151,7 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// As for [`put_among`].
     pub(crate) fn put(self, units: &LogicalUnits) -> Result<(), StartError> {
-        put_among(units, self.0.into_values().collect())
+        put_among(units, self.units.into_values().collect())
     }
 }
 
@@ -132,9 +159,12 @@ impl<'a> Batch<'a> {
 ///
 /// # Errors
 /// [`StartError::Volume`] when the number of one is taken; then none is there.
-pub(crate) fn put_among(units: &LogicalUnits, volumes: Vec<(&VolumeConfig, LogicalUnit)>) -> Result<(), StartError> {
+pub(crate) fn put_among(
+    units: &LogicalUnits,
+    volumes: Vec<(&VolumeConfig, Arc<LogicalUnit>)>,
+) -> Result<(), StartError> {
     let names: Vec<(Lun, &str)> = volumes.iter().map(|(volume, _)| (volume.lun, &*volume.spec.name)).collect();
-    let added = volumes.into_iter().map(|(volume, unit)| (volume.lun, Arc::new(unit))).collect();
+    let added = volumes.into_iter().map(|(volume, unit)| (volume.lun, unit)).collect();
     units.change(&[], added).map_err(|error| {
         let is_meant = |lun: Lun| error == AddError::Occupied(lun);
         let meant = names.iter().find(|(lun, _)| is_meant(*lun)).or(names.last());
@@ -158,6 +188,7 @@ fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
         Place::Memory | Place::Nowhere => None,
         Place::File(path) => Some(Record::new(&spec.name, path, state)),
         Place::Elsewhere(text) => Some(Record::elsewhere(&spec.name, text, state)),
+        Place::Volume(_) => Some(derived::record(&spec.name, state)),
     }
 }
 
@@ -194,6 +225,8 @@ fn open_unit(
         }
         // Nobody here knows what became of unflushed writes while this server did not run.
         Place::Elsewhere(_) => Some(Volatility { verifier: random()?, has_failed: false, tenure: None, keeper: None }),
+        // That is its parent's.
+        Place::Volume(_) => None,
     };
     let options =
         UnitOptions { device_type, removable, reservations, slot, patience, volatility, ..UnitOptions::default() };
@@ -320,7 +353,9 @@ pub(crate) fn remember_length(spec: &VolumeSpec, state: Option<&Path>, length_by
 fn keeper(place: Place<'_>, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
     match place {
         Place::Memory => None,
-        Place::File(_) | Place::Elsewhere(_) | Place::Nowhere => Some(Arc::new(FileKeeper::new(state?, uuid))),
+        Place::File(_) | Place::Elsewhere(_) | Place::Volume(_) | Place::Nowhere => {
+            Some(Arc::new(FileKeeper::new(state?, uuid)))
+        }
     }
 }
 

@@ -3,6 +3,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use sanwire_core::WallClock;
+use sanwire_io::Clock;
+
 /// The last second of the year 9999.
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
@@ -23,6 +26,13 @@ pub fn written_millis(time: SystemTime) -> String {
 pub(crate) fn written_unix_millis(millis: u64) -> String {
     // What a time cannot hold is later than what can be written.
     written_millis(UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH + LAST))
+}
+
+/// The clock of the device, which reads none itself, with the time of the host.
+pub(crate) fn set_clock(clock: WallClock) -> WallClock {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    clock.set(Clock::new().now(), u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    clock
 }
 
 fn writable(time: SystemTime) -> SystemTime {

@@ -10,6 +10,7 @@ use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use crate::spec::{SpecError, Written};
 use crate::{Expectation, Known, OpenError, Store};
@@ -87,6 +88,16 @@ pub trait Backing: Any + fmt::Debug + Send + Sync {
         None
     }
 
+    /// How the same is written when what counts from now on (a time in two hours) is written as what it means.
+    fn settled(&self, _now: SystemTime) -> Option<Rewritten> {
+        None
+    }
+
+    /// The volume of the same server from which it is derived, by its name: that one is opened first.
+    fn parent(&self) -> Option<&str> {
+        None
+    }
+
     /// The pool in which it is, when it is in one.
     fn pool(&self) -> Option<&PoolPlace> {
         None
@@ -120,6 +131,8 @@ pub enum Place<'a> {
     Nowhere,
     /// Elsewhere. The text tells one such place from all others.
     Elsewhere(&'a str),
+    /// In another volume of the same server, which has this name.
+    Volume(&'a str),
 }
 
 /// A pool as it is written: a directory that the server knows by a name, with a file for each volume. Which directory that is, and so where

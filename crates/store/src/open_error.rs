@@ -34,6 +34,12 @@ pub enum OpenError {
     /// It is the absence of one.
     #[error("none: is no medium: give the image of a disc, or take the one that is in out by eject-volume")]
     NoMedium,
+    /// It is a part of another volume, which only the server of that volume has.
+    #[error("dvd:{parent} is a part of the volume {parent}: only the server that serves that volume can open it")]
+    Derived {
+        /// The volume from which it is derived.
+        parent: String,
+    },
     /// The server has no such pool.
     #[error("there is no pool {}: name one with --pool, or as [[pool]] in the configuration file", pool.as_ref().map_or("at all".into(), |pool| format!("called {pool}")))]
     NoPool {

@@ -39,6 +39,7 @@
 //! | `when-full=error\|wait:TIME` | volumes only: whether commands that find no space fail, or wait for some so long at the most |
 //! | `when-gone=error\|wait:TIME` | volumes only: the same for a store that is gone, and may come back |
 //! | `protected` | volumes only: its content is neither deleted nor rolled back |
+//! | `owner=WHO` | volumes only: who may derive volumes from it, and revoke these; may be given several times (in TOML: an array) |
 //! | `thick` | no space is given back |
 //! | `direct` | files and devices only: past the page cache |
 //! | `delay=[WHICH:]TIME` | [`DelayRule`]; may be given several times (in TOML: an array) |
@@ -54,6 +55,7 @@ mod written;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use sanwire_core::{DeviceType, Protection};
 use serde::Deserialize;
@@ -91,6 +93,8 @@ pub struct VolumeSpec {
     pub patience: Patience,
     /// Whether its content is neither deleted nor rolled back.
     pub protected: bool,
+    /// Who may derive volumes from it, as written: the server knows what that means.
+    pub owners: Vec<String>,
     /// As it was written, in either form.
     written: raw::RawVolume,
 }
@@ -117,9 +121,11 @@ impl PartialEq for VolumeSpec {
             disk_address,
             patience,
             protected,
+            owners,
             written: _,
         } = self;
         (name, device_type, protected) == (&other.name, &other.device_type, &other.protected)
+            && *owners == other.owners
             && *store == other.store
             && (removable, security, compressible) == (&other.removable, &other.security, &other.compressible)
             && (aoe, disk_address, patience) == (&other.aoe, &other.disk_address, &other.patience)
@@ -133,6 +139,15 @@ impl fmt::Display for VolumeSpec {
 }
 
 impl VolumeSpec {
+    /// A volume of this name on this store, with keys and their values as they are written.
+    ///
+    /// # Errors
+    /// [`SpecError`] as for what a user has written.
+    pub fn of_parts(name: &VolumeName, store: &str, keys: &[(&str, String)]) -> Result<Self, SpecError> {
+        let start = format!("{name}={}", raw::escaped(store));
+        keys.iter().fold(start, |text, (key, value)| format!("{text},{key}={}", raw::escaped(value))).parse()
+    }
+
     /// The same volume with another protection on the wire; `None`: as the server's other volumes.
     #[must_use]
     pub fn with_security(mut self, security: Option<Protection>) -> Self {
@@ -153,6 +168,27 @@ impl VolumeSpec {
         self.written.set("protected", protected.then(|| protected.to_string()));
         self.protected = protected;
         self
+    }
+
+    /// The same volume with other owners.
+    #[must_use]
+    pub fn with_owners(mut self, owners: Vec<String>) -> Self {
+        self.written.set_all("owner", owners.clone());
+        self.owners = owners;
+        self
+    }
+
+    /// The same volume, whenever it is read: a time that counts from now on is written as the time that it means.
+    #[must_use]
+    pub fn settled(self, now: SystemTime) -> Self {
+        let rewritten = self.store.backing.settled(now);
+        self.rewritten(rewritten)
+    }
+
+    /// The volume of the same server from which it is derived, if it is.
+    #[must_use]
+    pub fn parent(&self) -> Option<&str> {
+        self.store.backing.parent()
     }
 
     /// The same volume, wherever the process that opens it stands: a relative path is made absolute.

@@ -46,6 +46,7 @@ const ALLOWED: [(&str, &[&str]); 33] = [
             "device",
             "program",
             "engine",
+            "program",
             "hyperscsi",
             "hdsp",
             "visa",

@@ -91,6 +91,8 @@ fn every_key_of_the_output_is_documented_and_every_documented_key_is_there() {
     for (heading, there) in [
         ("A server: `status` in", keys_of(&status)),
         ("A served volume: each", described("VolumeStatus")),
+        ("What a volume is of another one", described("DerivedStatus")),
+        ("What a principal has done", described("PrincipalStatus")),
         ("An iSCSI target: each", keys_of(&status["targets"][0])),
         ("A client: each", described("ClientStatus")),
         ("What a client may do: `client`", described("ClientConfig")),

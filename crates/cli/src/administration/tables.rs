@@ -8,6 +8,7 @@ use sanwire_server::{
     RemoteStatistics, Statistics, Status, VolumeStatistics,
 };
 
+use super::dvds::{show_dvd, show_dvds};
 use super::pools::{show_pools, show_snapshots};
 use super::sessions::show_sessions;
 use super::standing::{show_configuration, show_links, show_reservations};
@@ -30,6 +31,8 @@ pub(super) fn table_of(answer: &Answer) -> String {
         Answer::Job(job) => show_job(job),
         Answer::Pools(pools) => show_pools(pools),
         Answer::Snapshots(snapshots) => show_snapshots(snapshots),
+        Answer::Dvds(volumes) => show_dvds(volumes),
+        Answer::Dvd(dvd) => show_dvd(dvd),
         Answer::Page(page) => table_of(&page.answer),
         Answer::Audit(told) => format!("{}cursor {}\n", show_audit(told), told.cursor),
         Answer::Link(link) => format!("{link}\n"),
@@ -342,6 +345,8 @@ mod tests {
                 security: "hash".into(),
                 protected: false,
                 pool: None,
+                owners: Vec::new(),
+                derived: None,
             }],
             targets: vec![TargetStatus {
                 revision: 1,

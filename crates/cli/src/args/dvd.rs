@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sanwire_core::Size;
 
+use super::DeriveCommand;
+
 /// `sanwire dvd`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  sanwire dvd test write_once.wasm --command 'write 0+8'\n\n\
-                  docs/dvd-programs.md says how programs are written")]
+#[command(after_help = "Examples:\n  \
+                        sanwire dvd create disk cam --region 16M+8M --allow-ops write --principal 10.0.0.7\n  \
+                        sanwire dvd ls\n  sanwire dvd show cam\n  sanwire dvd revoke cam\n  \
+                        sanwire dvd test write_once.wasm --command 'write 0+8'\n\n\
+                        docs/dvd.md says what they are, docs/dvd-programs.md how programs are written")]
 pub(crate) struct DvdArgs {
     /// What to do
     #[command(subcommand)]
@@ -18,6 +23,9 @@ pub(crate) struct DvdArgs {
 /// What can be done with derived virtual devices.
 #[derive(Subcommand, Debug)]
 pub(crate) enum DvdCommand {
+    /// What a server can be asked about them.
+    #[command(flatten)]
+    Derive(DeriveCommand),
     /// Ask a program about commands, without a server
     Test(DvdTestArgs),
 }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use sanwire_core::{ClientId, Protection, Size};
+use sanwire_core::{ClientId, Size};
 use sanwire_initiator::Url;
 use sanwire_server::{Compression, PortState};
 use sanwire_store::{SpecError, VolumeSpec};
 
 use super::client::seconds;
-use super::{AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, StandingCommand, Switch};
+use super::{AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, SetVolumeArgs, StandingCommand};
 use crate::failure::misuse;
 
 /// `sanwire manage`.
@@ -125,17 +125,8 @@ pub(crate) enum ManageCommand {
         /// What is to be the disc: file:PATH [default: the one that was taken out]
         store: Option<String>,
     },
-    /// Change a volume's protection level online, or protect its content from deletion and rollback
-    SetVolume {
-        /// The volume's name
-        name: String,
-        /// The protection level over HyperSCSI: none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305
-        #[arg(long, value_name = "LEVEL", required_unless_present = "protected", conflicts_with = "protected")]
-        security: Option<Protection>,
-        /// Whether its content is neither deleted nor rolled back: on or off
-        #[arg(long, value_name = "ON|OFF")]
-        protected: Option<Switch>,
-    },
+    /// Change a volume's protection level online, protect its content from deletion and rollback, or say who owns it
+    SetVolume(SetVolumeArgs),
     /// Pools and what is in them.
     #[command(flatten)]
     Content(ContentCommand),

@@ -1,6 +1,7 @@
 //! `sanwire dvd`: derived virtual devices, and their programs.
 
 mod asked;
+mod derive;
 mod principal;
 mod test;
 
@@ -9,6 +10,7 @@ use crate::args::{DvdArgs, DvdCommand};
 /// Does what is wanted with derived virtual devices.
 pub(crate) fn run(args: &DvdArgs) -> anyhow::Result<()> {
     match &args.command {
+        DvdCommand::Derive(command) => derive::run(command),
         DvdCommand::Test(args) => test::run(args),
     }
 }

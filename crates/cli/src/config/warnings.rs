@@ -71,13 +71,21 @@ impl Written {
             Place::File(path) => Some((format!("volume {}: store", volume.name), path)),
             _ => None,
         });
+        let programs = file.volumes.iter().filter_map(|volume| {
+            Some((format!("volume {}: program", volume.name), sanwire_server::program_of(volume)?))
+        });
         let is_relative = |(_, path): &(String, &Path)| path.is_relative();
         Written {
             hyperscsi_keys: given(&of_hyperscsi),
             client_keys: given(&of_clients),
             visa_keys: given(&of_visa),
             has_discovery: !file.discovery.users.is_empty() || file.discovery.mutual.is_some(),
-            relative_paths: paths.chain(stores).filter(is_relative).map(|(key, path)| (key, path.to_owned())).collect(),
+            relative_paths: paths
+                .chain(stores)
+                .chain(programs)
+                .filter(is_relative)
+                .map(|(key, path)| (key, path.to_owned()))
+                .collect(),
             http_keys: given(&http_keys),
             has_targets: !file.targets.is_empty(),
         }

@@ -45,6 +45,13 @@ macro_rules! with_pool {
     };
 }
 
+/// A volume `b` with these keys, derived from the volume.
+macro_rules! derived {
+    ($text:literal) => {
+        concat!("[[volume]]\nname = 'a'\nstore = 'ram:1M'\n[[volume]]\nname = 'b'\nstore = 'dvd:a'\n", $text)
+    };
+}
+
 pub(crate) const ROWS: &[(&str, End, &str)] = &[
     // The whole.
     ("", Warned, "no volume is configured: write [[volume]]"),
@@ -354,4 +361,20 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
         "the pools p and q have the same directory",
     ),
     (volume!("store = 'pool:q'\nsize = '1M'\nprotected = true"), Missing, "volume a: there is no pool called q"),
+    // Derived volumes.
+    (derived!(""), Refused, "invalid principal ''"),
+    (derived!("principal = 'iqn.x'"), Refused, "claimed: before an iSCSI name"),
+    (derived!("principal = 'any'\nregion = ['0+0']"), Refused, "a length above 0"),
+    (derived!("principal = 'any'\nregion = ['0+1K', '512+1K']"), Refused, "no byte in common"),
+    (derived!("principal = 'any'\nallow-ops = 'format'"), Refused, "invalid allow-ops 'format'"),
+    (derived!("principal = 'any'\nuntil = '2h'"), Refused, "volume b: until=2h would begin anew at each start"),
+    (derived!("principal = 'any'\nprogram = ''"), Refused, "invalid program ''"),
+    (derived!("principal = 'any'\nprogram = '/no/such'"), Missing, "volume b: its program /no/such: No such file"),
+    (derived!("principal = 'any'\nprogram = 'DIR/password'"), Missing, "volume b: its program "),
+    (derived!("principal = 'any'\nblock = 512"), Refused, "a derived volume has the blocks of its parent"),
+    (derived!("principal = 'any'\nowner = ['me']"), Refused, "volume b: invalid owner 'me'"),
+    (derived!("principal = 'chap:x'"), Warned, "nobody comes in as its principals chap:x"),
+    (volume!("store = 'dvd:b'\nprincipal = 'any'"), Refused, "volume a: there is no volume called b"),
+    (volume!("store = 'dvd:a'\nprincipal = 'any'"), Refused, "in a circle, a from a"),
+    (volume!("store = 'ram:1M'\nprincipal = 'any'"), Refused, "principal is not for this store"),
 ];

@@ -65,6 +65,9 @@ impl Happening {
         match self {
             Happening::VolumeAdded { .. }
             | Happening::VolumeRemoved { .. }
+            | Happening::DvdCreated { .. }
+            | Happening::DvdRevoked { .. }
+            | Happening::DvdExpired { .. }
             | Happening::VolumeResized { .. }
             | Happening::SnapshotTaken { .. }
             | Happening::SnapshotDeleted { .. }
@@ -74,7 +77,7 @@ impl Happening {
             | Happening::StoreFailing { .. }
             | Happening::StoreWorking { .. } => EventTopic::Volumes,
             Happening::SessionOpened { .. } | Happening::SessionClosed { .. } => EventTopic::Sessions,
-            Happening::Refused { .. } => EventTopic::Refusals,
+            Happening::Refused { .. } | Happening::DvdRefused { .. } => EventTopic::Refusals,
             Happening::LinkLost { .. } | Happening::LinkBack { .. } => EventTopic::Links,
             Happening::JobBegun { .. } | Happening::JobEnded { .. } => EventTopic::Jobs,
             Happening::Reloaded { .. } => EventTopic::Configuration,
@@ -85,7 +88,8 @@ impl Happening {
         match self {
             Happening::SessionOpened { who, .. }
             | Happening::SessionClosed { who, .. }
-            | Happening::Refused { who, .. } => Some(who),
+            | Happening::Refused { who, .. }
+            | Happening::DvdRefused { who, .. } => Some(who),
             _ => None,
         }
     }
@@ -94,6 +98,10 @@ impl Happening {
         match self {
             Happening::VolumeAdded { volume }
             | Happening::VolumeRemoved { volume }
+            | Happening::DvdCreated { volume, .. }
+            | Happening::DvdRevoked { volume, .. }
+            | Happening::DvdExpired { volume, .. }
+            | Happening::DvdRefused { volume, .. }
             | Happening::VolumeResized { volume, .. }
             | Happening::SnapshotTaken { volume, .. }
             | Happening::SnapshotDeleted { volume, .. }
@@ -109,6 +117,7 @@ impl Happening {
     fn result(&self) -> EventResult {
         match self {
             Happening::Refused { .. }
+            | Happening::DvdRefused { .. }
             | Happening::StoreFailing { .. }
             | Happening::LinkLost { .. }
             | Happening::JobEnded { refused: Some(_), .. } => EventResult::Refused,

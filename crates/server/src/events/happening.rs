@@ -27,6 +27,40 @@ pub enum Happening {
         /// Its name.
         volume: String,
     },
+    /// A volume was derived from another one.
+    DvdCreated {
+        /// Its name.
+        volume: String,
+        /// That from which it is derived.
+        parent: String,
+    },
+    /// A volume that was derived from another one is revoked.
+    DvdRevoked {
+        /// Its name.
+        volume: String,
+        /// That from which it was derived.
+        parent: String,
+    },
+    /// The time of a volume is over that was derived from another one.
+    DvdExpired {
+        /// Its name.
+        volume: String,
+        /// That from which it was derived.
+        parent: String,
+        /// When that was, as in RFC 3339.
+        until: String,
+    },
+    /// Somebody was refused to derive a volume.
+    DvdRefused {
+        /// What it was to be called.
+        volume: String,
+        /// That from which it was to be derived.
+        parent: String,
+        /// Who has asked.
+        who: String,
+        /// Why, for people.
+        why: String,
+    },
     /// A volume is longer.
     VolumeResized {
         /// Its name.
@@ -146,6 +180,7 @@ impl Happening {
     pub(super) fn bounded(mut self) -> Happening {
         let shorten = |text: &mut String| *text = shortened(text, TEXT_MAX_BYTES).into_owned();
         match &mut self {
+            Happening::DvdRefused { volume, parent, why, .. } => [volume, parent, why].into_iter().for_each(shorten),
             Happening::StoreFailing { why: text, .. }
             | Happening::Refused { what: text, .. }
             | Happening::JobBegun { what: text, .. }
@@ -167,6 +202,16 @@ impl fmt::Display for Happening {
         match self {
             Happening::VolumeAdded { volume } => write!(f, "volume {volume} is served"),
             Happening::VolumeRemoved { volume } => write!(f, "volume {volume} is not served any more"),
+            Happening::DvdCreated { volume, parent } => write!(f, "volume {volume} is derived from {parent}"),
+            Happening::DvdRevoked { volume, parent } => {
+                write!(f, "volume {volume}, which was derived from {parent}, is revoked")
+            }
+            Happening::DvdExpired { volume, parent, until } => {
+                write!(f, "the time of volume {volume}, which was derived from {parent}, was over at {until}")
+            }
+            Happening::DvdRefused { volume, parent, who, why } => {
+                write!(f, "{who} was refused to derive volume {volume} from {parent}: {why}")
+            }
             Happening::VolumeResized { volume, size_bytes } => {
                 write!(f, "volume {volume} has {} now", Size(*size_bytes))
             }

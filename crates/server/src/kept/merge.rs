@@ -8,16 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Protection, Size};
-use sanwire_store::VolumeSpec;
+use sanwire_store::{VolumeName, VolumeSpec};
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::derived::{Lineage, chap_users_of, inherit_levels};
+use crate::front::iscsi::own_target::OwnTarget;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
 /// The configuration with the changes, and a line for each change that does not hold any more.
 pub(crate) fn merge(configured: &ServerConfig, changes: &Changes) -> (ServerConfig, Vec<String>) {
     let mut merging = Merging { configured, changes, notes: Vec::new() };
     let volumes = merging.volumes();
+    let volumes = merging.with_parents(volumes);
     let exports = merging.exports(&volumes);
     (ServerConfig { volumes, exports, ..configured.clone() }, merging.notes)
 }
@@ -59,6 +62,34 @@ impl Merging<'_> {
             }
         }
         self.numbered(wanted)
+    }
+
+    /// Without those that were derived while the server ran from volumes that the configuration does not name any more. Each is guarded as its
+    /// parent at least.
+    fn with_parents(&mut self, mut volumes: Vec<VolumeConfig>) -> Vec<VolumeConfig> {
+        if volumes.iter().all(|volume| volume.spec.parent().is_none()) {
+            return volumes;
+        }
+        let lineage = Lineage::of(volumes.iter().map(|volume| &volume.spec));
+        let is_lost =
+            |volume: &VolumeConfig| volume.origin == Origin::Management && lineage.depth(&volume.spec.name).is_err();
+        let lost: BTreeSet<VolumeName> =
+            volumes.iter().filter(|it| is_lost(it)).map(|it| it.spec.name.clone()).collect();
+        self.notes.extend(lost.iter().map(|name| {
+            format!("volume {name}, which was derived by ctl, is not served: that from which it was derived is not configured any more")
+        }));
+        volumes.retain(|volume| !lost.contains(&volume.spec.name));
+        let mut specs: Vec<VolumeSpec> = volumes.iter().map(|volume| volume.spec.clone()).collect();
+        let notes = &mut self.notes;
+        let raised = inherit_levels(&mut specs, self.configured.protection, |volume, _, parent, level| {
+            notes
+                .push(format!("volume {volume} is guarded by security {level}, as {parent}, from which it is derived"));
+            Ok::<(), std::convert::Infallible>(())
+        });
+        match raised {
+            Ok(()) => volumes.iter_mut().zip(specs).for_each(|(volume, spec)| volume.spec = spec),
+        }
+        volumes
     }
 
     /// A volume that is configured and was changed; `None` when it is not to be served.
@@ -108,7 +139,11 @@ impl Merging<'_> {
         let [old, new, theirs] = [before, now, configured].map(|spec| spec.protected);
         let is_kept = chosen("the protection of the content", old == theirs, new != old, new != theirs);
         let protected = if is_kept { new } else { theirs };
-        let spec = if rest { now } else { configured }.clone().with_security(security).with_protected(protected);
+        let [old, new, theirs] = [before, now, configured].map(|spec| spec.owners.clone());
+        let is_kept = chosen("the owners", old == theirs, new != old, new != theirs);
+        let owners = if is_kept { new } else { theirs };
+        let spec = if rest { now } else { configured }.clone();
+        let spec = spec.with_security(security).with_protected(protected).with_owners(owners);
         let spec = match size {
             Some(size_bytes) if spec.size_bytes() != size => spec.with_size(size_bytes),
             _ => spec,
@@ -139,13 +174,18 @@ impl Merging<'_> {
         let mut exports = self.configured.exports.clone();
         let places = exports.iter().zip(0..).map(|(export, at)| (export.name.to_string(), at));
         let places: BTreeMap<String, usize> = places.collect();
+        let guarded = volumes.iter().map(|volume| &volume.spec).filter(|spec| !chap_users_of(spec).is_empty());
+        let guarded: BTreeMap<&str, &VolumeSpec> = guarded.map(|spec| (&*spec.name, spec)).collect();
         for (target, changes) in &self.changes.mappings {
             match places.get(target).and_then(|at| exports.get_mut(*at)) {
                 Some(export) => self.change_units(export, changes),
-                None => exports.extend(self.new_target(target).map(|mut export| {
-                    self.change_units(&mut export, changes);
-                    export
-                })),
+                None => {
+                    let new = self.new_target(target, &guarded, &exports);
+                    exports.extend(new.map(|mut export| {
+                        self.change_units(&mut export, changes);
+                        export
+                    }))
+                }
             }
         }
         let served: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.spec.name).collect();
@@ -195,9 +235,18 @@ impl Merging<'_> {
     }
 
     /// A target that was made while the server ran: as then, for whom `allow` names, and none where that would be too open.
-    fn new_target(&mut self, target: &str) -> Option<TargetNodeConfig> {
+    fn new_target(
+        &mut self,
+        target: &str,
+        guarded: &BTreeMap<&str, &VolumeSpec>,
+        others: &[TargetNodeConfig],
+    ) -> Option<TargetNodeConfig> {
         let alias = self.changes.targets.get(target)?;
         let name = target.parse().ok()?;
+        let own = guarded.get(&**alias).and_then(|spec| self.own_target(spec, others));
+        if let Some(own) = own.filter(|own| own.name == name) {
+            return Some(TargetNodeConfig { units: BTreeMap::new(), ..own });
+        }
         if self.configured.has_secrets() {
             self.notes.push(format!(
                 "the iSCSI target {target} was made by ctl, and is not served since there is a password, which would not guard it: put it \
@@ -207,6 +256,17 @@ impl Merging<'_> {
         }
         let like = TargetNodeConfig::of_volume("volume", self.configured.allow.clone()).ok()?;
         Some(TargetNodeConfig { name, alias: alias.clone(), units: BTreeMap::new(), ..like })
+    }
+
+    /// The target that a derived volume has for itself where users of CHAP are its principals: those of its parent know their secrets.
+    fn own_target(&self, spec: &VolumeSpec, others: &[TargetNodeConfig]) -> Option<TargetNodeConfig> {
+        let parent = spec.parent()?;
+        let has_parent = |target: &&TargetNodeConfig| target.units.values().any(|unit| unit == parent);
+        let others: Vec<TargetNodeConfig> = others.iter().filter(has_parent).cloned().collect();
+        match OwnTarget::of(spec, self.configured.allow.clone(), &others) {
+            Ok(OwnTarget::Guarded(target)) => Some(target),
+            _ => None,
+        }
     }
 
     /// Takes volumes out of targets that must not pass in the clear, where a change has brought that about.
@@ -237,5 +297,5 @@ impl Merging<'_> {
 
 /// What a volume is besides its size and its protection.
 fn plain(spec: &VolumeSpec) -> VolumeSpec {
-    spec.clone().with_security(None).with_protected(false).with_size(Size(1 << 30).0)
+    spec.clone().with_security(None).with_protected(false).with_owners(Vec::new()).with_size(Size(1 << 30).0)
 }

@@ -1,10 +1,11 @@
 //! Who has changed what of a running server: one line of JSON for each change, and for what was refused.
 
+mod asker;
 mod reading;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,16 +14,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use sanwire_core::ClientId;
 use sanwire_core::quota::{AUDIT_BYTES, AUDITED_OFFENCES, AUDITED_REFUSALS, Account, Limiter, Usage};
 use sanwire_core::text::{printable, shortened};
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::asker::Asker;
 pub use self::reading::{AuditLines, AuditQuery, AuditResult};
 use super::request::Request;
 use super::response::{Answer, Response};
-use crate::front::hyperscsi::clients::text;
 use crate::persist::make_directory_of;
 use crate::wall_time::written_millis;
 
@@ -35,85 +35,11 @@ const TEXT_MAX_BYTES: usize = 1024;
 /// The same of what anybody can cause: how long a line is decides how long the log reaches back.
 const REFUSED_TEXT_MAX_BYTES: usize = 384;
 
+/// What stands for a module.
+const PROGRAM: &str = "(module)";
+
 /// What stands for a secret.
 const SECRET: &str = "(secret)";
-
-/// Who asks.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[serde(untagged)]
-pub enum Asker {
-    /// A process of this host, by the control socket.
-    Process {
-        /// Whose it is.
-        uid: u32,
-        /// Which.
-        pid: i32,
-    },
-    /// A HyperSCSI client, in band.
-    Client {
-        /// Who; of what does not authenticate: as whom it comes.
-        #[serde(with = "text")]
-        client: ClientId,
-        /// From where.
-        address: String,
-    },
-    /// Somebody who is known by nothing else.
-    Stranger {
-        /// From where.
-        address: String,
-    },
-    /// A user of the HTTP API.
-    User {
-        /// By its name.
-        user: String,
-        /// From where.
-        address: String,
-    },
-    /// A program that has shown a token to the HTTP API.
-    Token {
-        /// The token's name.
-        token: String,
-        /// From where.
-        address: String,
-    },
-    /// Whoever has sent a signal.
-    Signal {
-        /// Its name.
-        signal: &'static str,
-    },
-}
-
-impl Asker {
-    /// What it is, in metrics.
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            Asker::Process { .. } => "process",
-            Asker::Client { .. } => "client",
-            Asker::Stranger { .. } => "stranger",
-            Asker::User { .. } => "user",
-            Asker::Token { .. } => "token",
-            Asker::Signal { .. } => "signal",
-        }
-    }
-
-    /// Whether it may be on another host.
-    fn comes_from_elsewhere(&self) -> bool {
-        matches!(self, Asker::Client { .. } | Asker::User { .. } | Asker::Token { .. })
-    }
-}
-
-impl fmt::Display for Asker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Asker::Process { uid, pid } => write!(f, "ctl (uid {uid}, pid {pid})"),
-            Asker::Client { client, address } => write!(f, "client {client} at {address}"),
-            Asker::Stranger { address } => f.write_str(address),
-            Asker::User { user, address } => write!(f, "user {user} at {address}"),
-            Asker::Token { token, address } => write!(f, "token {token} at {address}"),
-            Asker::Signal { signal } => f.write_str(signal),
-        }
-    }
-}
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -388,6 +314,10 @@ fn without_secrets(request: &Request) -> Option<Value> {
     loop {
         if let Some(secret) = innermost.pointer_mut("/settings/psk").filter(|secret| !secret.is_null()) {
             *secret = SECRET.into();
+        }
+        if let Some(program) = innermost.pointer_mut("/program").filter(|program| !program.is_null()) {
+            // It fills the line, and says nothing to people.
+            *program = PROGRAM.into();
         }
         match innermost {
             Value::Object(fields) if fields.contains_key("request") => innermost = &mut fields["request"],

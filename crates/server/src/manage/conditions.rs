@@ -63,7 +63,8 @@ impl Subject {
                 Subject::Client(client.clone())
             }
             R::DryRun { request } => Subject::of(request)?,
-            R::AddVolume { .. } => Subject::AllVolumes,
+            R::RevokeDvd { name } => Subject::Volume(name.clone()),
+            R::AddVolume { .. } | R::CreateDvd(_) => Subject::AllVolumes,
             R::AddClient { .. } => Subject::AllClients,
             R::DropClient { client } | R::PauseClient { client } | R::ResumeClient { client } => {
                 Subject::SessionsOf(client.clone())
@@ -94,7 +95,9 @@ impl Manager {
         self.check(&condition)?;
         match request {
             // These have something to take back when it does not hold any more.
-            Request::AddVolume { .. } | Request::Reload { .. } => self.begin_with(request, Some(condition)),
+            Request::AddVolume { .. } | Request::CreateDvd(_) | Request::Reload { .. } => {
+                self.begin_with(request, Some(condition))
+            }
             // Nobody else changes a volume that a request holds.
             request if matches!(condition.subject, Subject::Volume(_)) => self.begin(request),
             request => self.go_on_if(condition, |manager| manager.begin(request)),

@@ -211,16 +211,21 @@ impl Manager {
 
     /// Serves a volume no longer, and deletes its content; its snapshots too, if that is said.
     pub(super) fn delete_volume(&mut self, name: &str, force: bool, snapshots: bool) -> Result<Step, ManageError> {
-        let (hold, content) = self.begin_to_delete(name, snapshots)?;
+        let (hold, content, derived) = self.begin_to_delete(name, force, snapshots)?;
         if force || content.unit.is_none() {
-            return self.delete_now(content, snapshots, hold);
+            return self.delete_now(content, snapshots, &derived, hold);
         }
-        Ok(self.when_unused(name, Way::Any, move |manager| manager.delete_now(content, snapshots, hold)))
+        Ok(self.when_unused(name, Way::Any, move |manager| manager.delete_now(content, snapshots, &[], hold)))
     }
 
-    /// What of a deletion is refused whoever uses the volume.
-    pub(super) fn begin_to_delete(&self, name: &str, snapshots: bool) -> Result<(Hold, Content), ManageError> {
-        let hold = self.busy.hold(name, "being deleted")?;
+    /// What of a deletion is refused whoever uses the volume; gives those that are derived from it, too, which go with it.
+    pub(super) fn begin_to_delete(
+        &self,
+        name: &str,
+        force: bool,
+        snapshots: bool,
+    ) -> Result<(Hold, Content, Vec<String>), ManageError> {
+        let (hold, derived) = self.begin_to_remove(name, "being deleted", force)?;
         if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
             return Err(ManageError::Missing { name: name.to_owned(), reason: missing.reason.clone() });
         }
@@ -229,15 +234,21 @@ impl Manager {
         let of_volume = |served: &str| served.split_once('@').is_some_and(|(volume, _)| volume == name);
         self.check_not_served(&content.pool, of_volume)?;
         content.pool.check_deletion(name, snapshots)?;
-        Ok((hold, content))
+        Ok((hold, content, derived))
     }
 
     /// It is not noted before it is out of service: the note of a volume that stays would delete it some day.
-    fn delete_now(&mut self, content: Content, snapshots: bool, hold: Hold) -> Result<Step, ManageError> {
+    fn delete_now(
+        &mut self,
+        content: Content,
+        snapshots: bool,
+        derived: &[String],
+        hold: Hold,
+    ) -> Result<Step, ManageError> {
         if content.unit.is_none() {
             return Ok(self.delete_content(content, snapshots, (Vec::new(), None), hold));
         }
-        match self.take_out(&content.volume)? {
+        match self.take_out_with(&content.volume, derived)? {
             (Answer::Changed(lines), removal) => Ok(self.delete_content(content, snapshots, (lines, removal), hold)),
             (answer, _) => Ok(Step::Done(answer)),
         }

@@ -18,6 +18,8 @@ pub(super) struct Difference {
     pub(super) secured: Vec<VolumeSpec>,
     /// Whether their content is protected differs, and at the most the size and how they are guarded besides.
     pub(super) protected: Vec<(String, bool)>,
+    /// Who owns them differs, and at the most the above besides.
+    pub(super) owned: Vec<VolumeSpec>,
     /// Besides that only the size differs: the name, the new description, the new size.
     pub(super) resized: Vec<(String, VolumeSpec, u64)>,
     /// They differ in what cannot be changed while they are served.
@@ -37,7 +39,7 @@ impl Difference {
                 Some(old) if *old == spec => {}
                 Some(old) => {
                     let secured = VolumeSpec::clone(old).with_security(spec.security);
-                    let alike = secured.clone().with_protected(spec.protected);
+                    let alike = secured.clone().with_protected(spec.protected).with_owners(spec.owners.clone());
                     let size_bytes = alike.differs_in_size(spec);
                     if alike != *spec && size_bytes.is_none() {
                         difference.kept.push(spec.clone());
@@ -45,6 +47,9 @@ impl Difference {
                     }
                     if spec.protected != old.protected {
                         difference.protected.push((name.clone(), spec.protected));
+                    }
+                    if spec.owners != old.owners {
+                        difference.owned.push(spec.clone());
                     }
                     if let Some(size_bytes) = size_bytes.filter(|_| alike != *spec) {
                         difference.resized.push((name, spec.clone(), size_bytes));
@@ -86,8 +91,9 @@ impl Difference {
         let kept = self.kept.iter().map(|spec| &*spec.name);
         let secured = self.secured.iter().map(|spec| &*spec.name);
         let protected = self.protected.iter().map(|(name, _)| name.as_str());
+        let owned = self.owned.iter().map(|spec| &*spec.name);
         let removed = self.removed.iter().map(String::as_str);
-        added.chain(removed).chain(resized).chain(secured).chain(protected).chain(kept).collect()
+        added.chain(owned).chain(removed).chain(resized).chain(secured).chain(protected).chain(kept).collect()
     }
 
     /// What would become of the volumes, one line for each that is not what it was.
@@ -101,7 +107,8 @@ impl Difference {
             let not_any_more = if *protected { "" } else { " not" };
             format!("volume {name} would{not_any_more} be protected")
         });
-        added.chain(removed).chain(secured).chain(protected).chain(resized).chain(kept)
+        let owned = self.owned.iter().map(|spec| format!("volume {} would have other owners", spec.name));
+        added.chain(removed).chain(owned).chain(secured).chain(protected).chain(resized).chain(kept)
     }
 }
 

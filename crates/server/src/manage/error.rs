@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, ParseProtectionError};
 
+use crate::derived::DerivedError;
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::{ChangeError, ClientError};
 use crate::front::iscsi::target_node::TargetNodeError;
@@ -78,6 +79,53 @@ pub enum ManageError {
          or add --force"
     )]
     TakesAway(String),
+    /// Others are derived from it.
+    #[error(
+        "volume {name} is that from which {} derived: revoke these first (`sanwire dvd revoke`), or add --force, which revokes them with it",
+        are(derived)
+    )]
+    HasDerived {
+        /// Which.
+        name: String,
+        /// Those that are.
+        derived: Vec<String>,
+    },
+    /// It has a store of its own.
+    #[error("volume {0} is not derived from another one: `sanwire ctl remove-volume` takes it out of service")]
+    NotDerived(String),
+    /// It cannot be derived so.
+    #[error("volume {name}: {source}")]
+    Derived {
+        /// Which.
+        name: String,
+        /// Why.
+        source: DerivedError,
+    },
+    /// What is to judge its commands is no program.
+    #[error("volume {name}: its program cannot be used: {reason}")]
+    Module {
+        /// Of which.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The asker does not own it.
+    #[error("this client does not own volume {0}: `owner` of that volume names who may derive volumes from it")]
+    NotOwner(String),
+    /// The asker owns volumes, and may not manage the server.
+    #[error(
+        "this client may derive volumes from those that it owns, and look at and revoke these, and no more: not {0}; `sanwire ctl set-client \
+         CLIENT --manage` on the server's host permits all"
+    )]
+    NotForOwners(String),
+    /// Owners have derived as many as they may.
+    #[error("{count} volumes are derived from {volume} already, and its owners may have no more: revoke one first")]
+    TooManyDerived {
+        /// From which.
+        volume: String,
+        /// How many.
+        count: usize,
+    },
     /// Nobody is to be dropped.
     #[error("{0} has no session")]
     NoSession(String),
@@ -130,7 +178,7 @@ pub enum ManageError {
         source: ParseProtectionError,
     },
     /// What is to be changed of a volume was not said, or too much at once.
-    #[error("give one thing that is to be changed of the volume: its security, or whether it is protected")]
+    #[error("give one thing that is to be changed of the volume: its security, whether it is protected, or its owners")]
     OneSetting,
     /// A pool cannot do that.
     #[error(transparent)]
@@ -237,6 +285,17 @@ pub enum ManageError {
     /// The configuration cannot be read.
     #[error("{0}")]
     Configuration(String),
+}
+
+/// These volumes, as what something is done to.
+fn are(volumes: &[String]) -> String {
+    const NAMED_MAX: usize = 8;
+    let named = volumes[..volumes.len().min(NAMED_MAX)].join(", ");
+    match volumes.len().saturating_sub(NAMED_MAX) {
+        0 if volumes.len() == 1 => format!("{named} is"),
+        0 => format!("{named} are"),
+        others => format!("{named} and {others} others are"),
+    }
 }
 
 impl From<ClientError> for ManageError {

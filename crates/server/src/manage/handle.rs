@@ -1,15 +1,18 @@
 //! Where requests come together: several may ask, and what takes long keeps none of the others waiting.
 
 mod awaited;
+mod in_band;
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
 use self::awaited::{Awaited, AwaitedPart};
+use self::in_band::work;
+use super::dvds;
 use super::following::Follower;
 use super::jobs::{Job, Jobs, what};
 use super::look::Looker;
@@ -21,9 +24,6 @@ use super::{
     WebLinkError, WebLinks, read_audit, response_of,
 };
 use crate::events::{EventLog, Happening};
-use crate::front::Offence;
-use crate::management_queue::{Content, Letters, QueuedRequest};
-use crate::messages::ShardMessage;
 use crate::pulse::Pulse;
 use crate::revisions::Revisions;
 
@@ -32,9 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Those who wait at a time, at the most: the others are answered at once how far it is, so that there is always room to ask.
 const WAITERS_MAX: usize = 8;
-
-/// Requests of clients that are worked on at a time, beside one that takes no time.
-const WORKERS_MAX: usize = 64;
 
 /// A server that several may manage, until it ends.
 #[derive(Clone)]
@@ -69,7 +66,9 @@ impl ManagementHandle {
     /// The desk of this manager.
     #[must_use]
     pub fn new(manager: Manager) -> Self {
+        let mut manager = manager;
         let (letters, is_complete) = (manager.target().take_letters(), manager.sought().is_empty());
+        let expiry = manager.expiry.take_waiting();
         let desk = ManagementHandle(Arc::new(Desk {
             looker: ArcSwap::from_pointee(manager.looker()),
             jobs: Arc::clone(manager.jobs()),
@@ -90,6 +89,13 @@ impl ManagementHandle {
             let work = move || work(&letters, &weak);
             if let Err(error) = thread::Builder::new().name("management".into()).spawn(work) {
                 tracing::error!("the server cannot be managed by its clients: {error}");
+            }
+        }
+        if let Some(wake) = expiry {
+            let weak = Arc::downgrade(&desk.0);
+            let watch = move || dvds::watch(&weak, &wake);
+            if let Err(error) = thread::Builder::new().name("expiry".into()).spawn(watch) {
+                tracing::error!("derived volumes stay in the list when their time is over: {error}");
             }
         }
         if !is_complete {
@@ -159,6 +165,9 @@ impl ManagementHandle {
         if !request.is_change() {
             tracing::debug!("{by}: {}", what(&request));
         }
+        if by.owner().is_some() && !request.is_for_owners() {
+            return self.refuse(by, ManageError::NotForOwners(request.name()).into());
+        }
         match request {
             // These never wait for a change.
             Request::Status if self.is_managed() => Response::Done(Answer::Status(self.0.looker.load().status())),
@@ -190,7 +199,7 @@ impl ManagementHandle {
 
     /// Does what is asked; the end of a change that takes long may be waited for.
     fn serve(&self, by: &Asker, request: Request, wants_to_wait: bool) -> Response {
-        let rest = match self.go_on(by, &request, |manager| manager.begin(request.clone())) {
+        let rest = match self.go_on(by, &request, |manager| manager.begin_by(by, request.clone())) {
             Ok(response) => return response,
             Err(rest) => rest,
         };
@@ -327,6 +336,11 @@ impl ManagementHandle {
 }
 
 impl Desk {
+    /// Looks at something of the manager, and changes nothing that is shown; nothing when the server ends.
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&mut Manager) -> T) -> Option<T> {
+        self.lock().as_mut().map(look)
+    }
+
     /// Does something with the manager, and shows what has changed; nothing when the server ends.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Manager) -> T) -> Option<T> {
         let mut guard = self.lock();
@@ -348,40 +362,6 @@ fn stopping() -> Response {
 
 fn no_thread(error: &std::io::Error) -> Refusal {
     Refusal::new("busy", format!("the system has no thread for that: {error}"))
-}
-
-/// Does what clients ask in band: each request on a thread of its own, so that none waits for another.
-fn work(letters: &Letters, desk: &Weak<Desk>) {
-    while let Some(letter) = letters.next() {
-        let Some(desk) = desk.upgrade().map(ManagementHandle) else { return };
-        let QueuedRequest { client, address, content } = letter;
-        let by = match client {
-            Some(client) => Asker::Client { client, address },
-            None => Asker::Stranger { address },
-        };
-        match content {
-            Content::Attempt => desk.note_attempt(&by),
-            Content::Refused(Offence { what, is_proven }, count) => desk.note_offence(&by, &what, is_proven, count),
-            Content::Request { json, room_bytes, request, home } => {
-                let answer = move |response: Response| {
-                    home.send(ShardMessage::Administered(request, response.to_json(room_bytes)));
-                };
-                let refuse = answer.clone();
-                if Arc::strong_count(&desk.0.workers) > WORKERS_MAX {
-                    refuse(Response::Refused(Refusal::new("busy", "too many requests are being done: ask again")));
-                    continue;
-                }
-                let worker = Arc::clone(&desk.0.workers);
-                let work = move || {
-                    let _worker = worker;
-                    answer(desk.handle_json_within(&by, &json, room_bytes as usize));
-                };
-                if let Err(error) = thread::Builder::new().name("management".into()).spawn(work) {
-                    refuse(Response::Refused(no_thread(&error)));
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use sanwire_scsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
 use super::busy::Busy;
+use super::derivations::Derivations;
 use super::deviations::deviations;
+use super::dvds::Expiry;
 use super::metrics::RequestCounts;
 use super::run_status::Beginning;
 use super::store_texts::StoreTexts;
@@ -95,9 +97,10 @@ impl Manager {
         let kept = Keeping { configured, file, record, is_behind, missing, access_states, revisions, pending };
         let source = Arc::new(Mutex::new(source));
         let mut manager = Manager {
-            target,
             name,
             stores: StoreTexts::of(volumes.values()),
+            derivations: Derivations::of(volumes.values().map(|volume| &volume.spec), Arc::clone(target.owners())),
+            expiry: Expiry::default(),
             volumes,
             allow,
             protection,
@@ -113,7 +116,10 @@ impl Manager {
             began: Beginning::now(),
             paused: BTreeSet::new(),
             stuck: BTreeMap::new(),
+            target,
         };
+        manager.await_ends();
+        manager.forget_expired();
         manager.restore_access_states();
         if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
             tracing::warn!("{error}");
@@ -210,6 +216,8 @@ impl Manager {
     pub(super) fn put_definition(&mut self, volume: VolumeConfig) {
         let name = volume.spec.name.to_string();
         self.revise_volume(&name);
+        self.derivations.put(&volume.spec);
+        self.await_end(&name);
         self.stores.put(&volume);
         self.volumes.insert(name, volume);
     }

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sanwire_core::Lun;
+use sanwire_device::LogicalUnit;
 use sanwire_store::VolumeSpec;
 
 use super::deviations::deviations;
+use super::dvds::DerivedStatus;
 use super::keeping::SharedRecord;
 use super::run_status::Beginning;
 use super::store_texts::StoreTexts;
@@ -73,8 +76,38 @@ impl Looker {
         }
     }
 
+    /// One volume, if it is served.
+    pub(super) fn volume(&self, name: &str) -> Option<VolumeStatus> {
+        let revision = self.view.revisions.look().of(Volumes, name);
+        let (lun, unit) = self.view.units.find_named(name)?;
+        Some(self.of_unit(&self.record.read(), lun, &unit, revision))
+    }
+
+    fn of_unit(&self, record: &Changes, lun: Lun, unit: &LogicalUnit, revision: u64) -> VolumeStatus {
+        let (geometry, name) = (unit.store().geometry(), unit.identity().name());
+        let spec = self.spec(record, name);
+        VolumeStatus {
+            revision,
+            id: format!("{:032x}", u128::from_be_bytes(unit.identity().uuid())),
+            origin: self.configured.volume(name).map_or(Origin::Management, |volume| volume.origin),
+            name: name.to_owned(),
+            lun: lun.number(),
+            size_bytes: geometry.length_bytes,
+            store: self.stores.of_volume(name),
+            used_bytes: unit.store().space().map(|space| space.used_bytes),
+            block_bytes: geometry.block_bytes,
+            read_only: geometry.read_only,
+            waiting: unit.stalls().waiting(),
+            security: self.view.levels.of(Some(lun)).to_string(),
+            protected: spec.is_some_and(|spec| spec.protected),
+            pool: spec.and_then(VolumeSpec::pool).and_then(|place| place.pool.clone()),
+            owners: spec.map(|spec| spec.owners.clone()).unwrap_or_default(),
+            derived: spec.zip(unit.derived()).and_then(|(spec, derived)| DerivedStatus::of(spec, derived)),
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
-        let View { units, levels, exports, clients, revisions } = &self.view;
+        let View { units, exports, clients, revisions, .. } = &self.view;
         // They are read before what they are of.
         let (look, sessions) = (revisions.look(), revisions.sessions());
         let collections = Collections {
@@ -84,26 +117,10 @@ impl Looker {
             sessions,
         };
         let record = self.record.read();
-        let volumes = units.iter().into_iter().map(|(lun, disk)| {
-            let (geometry, name) = (disk.store().geometry(), disk.identity().name());
-            let spec = self.spec(&record, name);
-            VolumeStatus {
-                revision: look.of(Volumes, name),
-                id: format!("{:032x}", u128::from_be_bytes(disk.identity().uuid())),
-                origin: self.configured.volume(name).map_or(Origin::Management, |volume| volume.origin),
-                name: name.to_owned(),
-                lun: lun.number(),
-                size_bytes: geometry.length_bytes,
-                store: self.stores.of_volume(name),
-                used_bytes: disk.store().space().map(|space| space.used_bytes),
-                block_bytes: geometry.block_bytes,
-                read_only: geometry.read_only,
-                waiting: disk.stalls().waiting(),
-                security: levels.of(Some(lun)).to_string(),
-                protected: spec.is_some_and(|spec| spec.protected),
-                pool: spec.and_then(VolumeSpec::pool).and_then(|place| place.pool.clone()),
-            }
-        });
+        let volumes = units
+            .iter()
+            .into_iter()
+            .map(|(lun, disk)| self.of_unit(&record, lun, &disk, look.of(Volumes, disk.identity().name())));
         let volumes = volumes.collect();
         let table = exports.table();
         let targets = table.iter().map(|export| TargetStatus {

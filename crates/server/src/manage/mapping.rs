@@ -6,10 +6,10 @@ use sanwire_core::Lun;
 use sanwire_scsi::IscsiName;
 
 use super::busy::Hold;
+use super::removing::without_unit;
 use super::response::Answer;
 use super::slow::Step;
 use super::usage::Way;
-use super::volumes::without_unit;
 use super::{ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::free_number::free_lun;

@@ -10,8 +10,10 @@ mod conditions;
 mod configuration;
 mod contents;
 mod copies;
+mod derivations;
 mod deviations;
 mod difference;
+mod dvds;
 mod error;
 mod following;
 mod handle;
@@ -29,6 +31,7 @@ mod preview;
 mod refusal;
 mod rehearsal;
 mod reload;
+mod removing;
 mod request;
 mod reservations;
 mod resetting;
@@ -65,6 +68,9 @@ use self::conditions::Condition;
 pub use self::configuration::{
     ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume,
 };
+use self::derivations::Derivations;
+use self::dvds::Expiry;
+pub use self::dvds::{DerivedStatus, DvdStatus, NewDvd, PrincipalStatus, ProgramStatus, RegionStatus};
 pub use self::error::ManageError;
 use self::following::Follower;
 pub use self::handle::ManagementHandle;
@@ -100,8 +106,8 @@ use crate::server::Server;
 /// Of a refusal, so much stands in the log.
 const LOGGED_MAX_BYTES: usize = 1024;
 
-/// The longest request, in bytes of JSON.
-pub const REQUEST_MAX_BYTES: usize = 64 << 10;
+/// The longest request, in bytes of JSON: one with a module that judges commands.
+pub const REQUEST_MAX_BYTES: usize = 512 << 10;
 
 /// What a client is told that may not manage the server.
 pub(crate) const NOT_PERMITTED: &str = "this client may not manage the server";
@@ -116,6 +122,8 @@ pub struct Manager {
     /// What is served, by names.
     volumes: BTreeMap<String, VolumeConfig>,
     stores: StoreTexts,
+    derivations: Derivations,
+    expiry: Expiry,
     allow: AllowList,
     protection: Protection,
     /// Whether clients that have no secret of their own must know a password.
@@ -170,6 +178,7 @@ impl Manager {
         let response = response_of(result);
         if asked.is_change() {
             log_outcome(by, asked, &response);
+            self.note_refused_dvd(by, asked, &response);
         }
         let noted = asked.is_change().then(|| self.note(by, Some(asked), &response)).flatten();
         Responded { response, noted }
@@ -218,6 +227,14 @@ impl Manager {
         }
     }
 
+    /// Begins with what somebody asks: one who only owns volumes may ask little.
+    fn begin_by(&mut self, by: &Asker, request: Request) -> Result<Step, ManageError> {
+        match by.owner() {
+            None => self.begin(request),
+            Some(owner) => self.begin_as_owner(owner, request),
+        }
+    }
+
     /// Does what is asked, as far as that takes no time.
     ///
     /// # Errors
@@ -234,15 +251,17 @@ impl Manager {
                 self.add_volume(volume.parse()?, target, volumes::acceptance(renew, adopt)?, condition)
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
+            Request::CreateDvd(new) => self.create_dvd(&new, condition),
+            Request::RevokeDvd { name } => self.revoke_dvd(&name),
+            Request::Dvds { parent } => self.dvds(parent.as_deref(), |_| true).map(Step::Done),
+            Request::Dvd { name } => self.dvd(&name).map(Step::Done),
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
             Request::ScrubVolume { name } => self.scrub_volume(&name),
             Request::ReplaceMember { name, member, store } => self.replace_member(&name, member, &store),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
-            Request::SetVolume { name, security: Some(security), protected: None } => {
-                self.secure_by_request(&name, &security)
+            Request::SetVolume { name, security, protected, owners } => {
+                self.set_volume(&name, security, protected, owners)
             }
-            Request::SetVolume { name, security: None, protected: Some(protected) } => self.protect(&name, protected),
-            Request::SetVolume { .. } => Err(ManageError::OneSetting),
             Request::Pools => Ok(self.pools()),
             Request::ForgetPool { name } => self.forget_pool(&name).map(Step::Done),
             Request::Snapshots { volume } => self.snapshots(volume.as_deref()).map(Step::Done),

@@ -71,6 +71,8 @@ impl Answer {
             (Answer::Jobs(one), Answer::Jobs(other)) => one.extend(other),
             (Answer::Pools(one), Answer::Pools(other)) => one.extend(other),
             (Answer::Snapshots(one), Answer::Snapshots(other)) => one.extend(other),
+            (Answer::Dvds(one), Answer::Dvds(other)) => one.extend(other),
+            (Answer::Dvd(one), Answer::Dvd(other)) => one.used_by.extend(other.used_by),
             (Answer::Metrics(one), Answer::Metrics(other)) => one.append(other),
             _ => return false,
         }
@@ -144,6 +146,8 @@ impl Cut {
             Answer::Jobs(list) => self.list(list),
             Answer::Pools(list) => self.list(list),
             Answer::Snapshots(list) => self.list(list),
+            Answer::Dvds(list) => self.list(list),
+            Answer::Dvd(dvd) => self.list(&mut dvd.used_by),
             Answer::Metrics(metrics) => {
                 metrics.items().for_each(|(number, item)| _ = self.takes(number, &item));
                 metrics.keep(self.from, self.next.unwrap_or(u64::MAX));

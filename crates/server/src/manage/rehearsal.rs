@@ -24,6 +24,14 @@ impl Manager {
         match request {
             Request::AddVolume { volume, target, .. } => self.rehearse_addition(volume.parse()?, target.as_deref()),
             Request::RemoveVolume { name, force } => self.rehearse_removal(&name, force),
+            Request::CreateDvd(new) => {
+                let (spec, _) = self.asked_dvd(&new)?;
+                self.rehearse_addition(spec, new.target.as_deref())
+            }
+            Request::RevokeDvd { name } => {
+                self.check_is_derived(&name)?;
+                self.rehearse_removal(&name, true)
+            }
             Request::DeleteVolume { name, force, snapshots } => self.rehearse_deletion(&name, force, snapshots),
             Request::ResizeVolume { name, size } => self.rehearse_resizing(&name, &size),
             Request::Snapshot { volumes, name, protected } => self.rehearse_snapshots(&volumes, &name, protected),
@@ -45,8 +53,8 @@ impl Manager {
             Request::RemoveClient { client, force } => self.rehearse_client(ClientChange::Remove(client), force),
             Request::ResetClient { client, force } => self.rehearse_client(ClientChange::Reset(client), force),
             Request::Reload { reset, .. } => Ok(self.compare(reset)),
-            Request::SetVolume { name, security, protected } => {
-                self.rehearse_setting(&name, security.as_deref(), protected)
+            Request::SetVolume { name, security, protected, owners } => {
+                self.rehearse_setting(&name, security.as_deref(), protected, owners)
             }
             Request::EjectVolume { name, force } => self.rehearse_ejection(&name, force),
             Request::LoadVolume { name, store } => self.rehearse_loading(&name, store.as_deref()),
@@ -78,9 +86,12 @@ impl Manager {
     }
 
     fn rehearse_removal(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
-        let hold = self.busy.hold(name, "being removed")?;
+        let (hold, derived) = self.begin_to_remove(name, "being removed", force)?;
         let is_missing = self.kept.missing.iter().any(|missing| *missing.volume.spec.name == *name);
-        let step = told(format!("volume {name} would not be served any more; its content would stay"));
+        let mut lines: Vec<String> =
+            derived.iter().map(|derived| format!("volume {derived} would be revoked")).collect();
+        lines.push(format!("volume {name} would not be served any more; its content would stay"));
+        let step = Step::Done(Answer::Changed(lines));
         if self.find(name).is_none() {
             return if is_missing { Ok(step) } else { Err(ManageError::NoVolume(name.to_owned())) };
         }
@@ -89,7 +100,7 @@ impl Manager {
     }
 
     fn rehearse_deletion(&mut self, name: &str, force: bool, snapshots: bool) -> Result<Step, ManageError> {
-        let (_hold, content) = self.begin_to_delete(name, snapshots)?;
+        let (_hold, content, _) = self.begin_to_delete(name, force, snapshots)?;
         let count = content.pool.snapshots(Some(name)).len();
         let with = if count > 0 { format!(", and its {count} snapshots") } else { String::new() };
         let step = told(format!("the content of volume {name}{with} would be deleted"));

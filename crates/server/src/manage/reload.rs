@@ -1,5 +1,7 @@
 //! A configuration that is read again.
 
+mod derived;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -7,6 +9,7 @@ use std::sync::Arc;
 use sanwire_device::LogicalUnit;
 use sanwire_store::{Acceptance, VolumeSpec};
 
+use self::derived::{in_order, missing_orphans, parent_among};
 use super::busy::Hold;
 use super::conditions::Condition;
 use super::difference::{self, Difference};
@@ -99,23 +102,28 @@ impl Manager {
             hold.add(name, "being reloaded")?;
         }
         let renamed = difference.take_renamed(self.volumes.values());
-        let renamed = self.coming(renamed, &mut hold)?;
-        let new = self.coming(difference.added, &mut hold)?;
-        let sought = self.coming_at(missing, &mut hold);
+        let behind = difference.take_derived_from(&renamed);
+        let renamed = in_order(self.coming([renamed, behind].concat(), &mut hold)?);
+        let new = in_order(self.coming(difference.added, &mut hold)?);
+        let sought = in_order(self.coming_at(missing, &mut hold));
         let opener = self.target.volume_opener();
         let open = move || {
-            let open = |coming: ComingVolume| {
-                let opened = opener.open(&coming.volume, Acceptance::Known, coming.slot);
+            let open = |coming: ComingVolume, before: &[Attempt]| {
+                let parent = parent_among(before, &coming.volume).or_else(|| opener.parent_of(&coming.volume.spec));
+                let opened = opener.open_from(parent.as_ref(), &coming.volume, Acceptance::Known, coming.slot);
                 (coming, opened)
             };
-            let mut attempts: Vec<Attempt> = Vec::new();
+            let (mut attempts, mut again): (Vec<Attempt>, Vec<Attempt>) = Default::default();
             for coming in new {
-                attempts.push(open(coming));
+                attempts.push(open(coming, &attempts));
                 if attempts.last().is_some_and(|(_, opened)| opened.is_err()) {
                     return (attempts, Vec::new());
                 }
             }
-            (attempts, sought.into_iter().map(open).collect())
+            for coming in sought {
+                again.push(open(coming, &again));
+            }
+            (attempts, again)
         };
         // What a reset forgets is what was there when its users were asked for: it takes nothing away that comes while it opens volumes.
         let since = || Condition::of_server(self.target.revisions().look().server());
@@ -143,6 +151,7 @@ impl Manager {
         let Wanted { configured, config: wanted, exports, notes, .. } = self.wanted(configured);
         let terms = wanted.terms();
         let difference = Difference::between(self.volumes.values(), &wanted.volumes);
+        let orphans = self.orphans(&difference);
         let (mut opened, mut changed) = match self.put_all(new) {
             Ok(served) => served,
             Err(error) => {
@@ -158,6 +167,8 @@ impl Manager {
         let mut still_missing = self.put_sought(sought, &mut opened, &mut changed);
         still_missing.extend(renamed.iter().map(|coming| coming.volume.clone()));
         let all_exports = exports;
+        let orphaned = missing_orphans(&orphans, &wanted.volumes, &all_exports);
+        still_missing.extend(orphaned.iter().map(|missing| missing.volume.clone()));
         let exports = without(&all_exports, &still_missing);
         let before = self.target.exports();
         // What may pass in the clear from now on may have a target, and what has none any more need not.
@@ -171,9 +182,10 @@ impl Manager {
         self.restore_access_states();
         changed.extend(self.secure_all(&lowered));
         changed.extend(self.protect_as_configured(&difference.protected));
+        changed.extend(self.own_as_configured(&difference.owned));
         changed.extend(difference::of_exports(&before, &exports));
         changed.extend(self.configure_clients(terms, holds.resets)?);
-        let removals = self.begin_to_close_all(difference.removed);
+        let removals = self.begin_to_close_derived(difference.removed, &orphans);
         let mut left = Leftovers { removals, ..Leftovers::default() };
         for (name, spec, size_bytes) in difference.resized {
             match self.target.pools().take_room_of(&spec, size_bytes) {
@@ -183,11 +195,7 @@ impl Manager {
                 Err(error) => left.notes.push(format!("not changed: {error}")),
             }
         }
-        let unchanged = difference.kept.iter().map(|spec| {
-            let name = &spec.name;
-            format!("not changed: volume {name}: only its size and its security can be changed while it is served; remove and add it")
-        });
-        left.notes.extend(unchanged.chain(notes));
+        left.notes.extend(difference.kept.iter().map(unchanged).chain(notes));
         self.has_password = wanted.has_password();
         self.allow = wanted.allow;
         let still: BTreeMap<_, _> = still_missing.iter().map(|volume| (&volume.spec.name, &volume.spec)).collect();
@@ -195,7 +203,7 @@ impl Manager {
         // Where they are configured to be now, which may be another place than before.
         self.kept.missing.iter_mut().for_each(|missing| missing.units.clear());
         note_units(&mut self.kept.missing, &all_exports);
-        self.kept.missing.extend(missing_for_now(&renamed, &all_exports));
+        self.kept.missing.extend(missing_for_now(&renamed, &all_exports).into_iter().chain(orphaned));
         left.renamed = renamed;
         self.configured_anew(configured, &wanted.volumes, difference.kept);
         self.note_reloaded();
@@ -231,11 +239,13 @@ impl Manager {
                 return Ok(manager.reloaded(changed, notes, holds));
             }
             let open = move || {
-                let open = |coming: ComingVolume| {
-                    let opened = opener.open_within(FLUSH_TIMEOUT, &coming.volume, coming.slot);
-                    (coming, opened)
-                };
-                renamed.into_iter().map(open).collect()
+                let mut attempts: Vec<Attempt> = Vec::new();
+                for coming in renamed {
+                    let parent = parent_among(&attempts, &coming.volume);
+                    let opened = opener.open_within(FLUSH_TIMEOUT, parent, &coming.volume, coming.slot);
+                    attempts.push((coming, opened));
+                }
+                attempts
             };
             Ok(Step::slow("opening volumes under their new names", open, move |manager, opened: Vec<Attempt>| {
                 changed.extend(opened.into_iter().map(|attempt| manager.put_renamed(attempt)));
@@ -327,6 +337,14 @@ impl Manager {
         let wait = move || removals.into_iter().for_each(|removal| drop(removal.wait(FLUSH_TIMEOUT)));
         Step::slow("closing what was opened", wait, move |_, ()| Err(error))
     }
+}
+
+/// What is told of a volume that is configured otherwise, and stays as it is.
+fn unchanged(spec: &VolumeSpec) -> String {
+    let name = &spec.name;
+    format!(
+        "not changed: volume {name}: only its size, its security and its owners can be changed while it is served; remove and add it"
+    )
 }
 
 /// A reload that is done, but for that.

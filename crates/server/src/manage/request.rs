@@ -1,10 +1,11 @@
 //! What an administrator may ask of a running server.
 
+mod reading;
+
 use serde::{Deserialize, Serialize};
 
 use super::audit::AuditQuery;
-use super::refusal::Refusal;
-use super::wrong_request::without_values;
+use super::dvds::NewDvd;
 use crate::events::EventFilter;
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::manage::access::PortState;
@@ -109,6 +110,24 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         keep: Option<String>,
     },
+    /// Derive a volume from another one.
+    CreateDvd(NewDvd),
+    /// The volumes that are derived from others.
+    Dvds {
+        /// From this one, and from those that are; without it, all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<String>,
+    },
+    /// One of them, with what was counted of those who use it.
+    Dvd {
+        /// Its name.
+        name: String,
+    },
+    /// Serve a volume no longer that is derived from another one, nor those that are derived from it: at once, whoever uses them.
+    RevokeDvd {
+        /// Its name.
+        name: String,
+    },
     /// Make a volume longer.
     ResizeVolume {
         /// Its name.
@@ -146,7 +165,7 @@ pub enum Request {
         #[serde(default)]
         store: Option<String>,
     },
-    /// Guard a volume's packets otherwise, while it is used, or protect its content: one of them.
+    /// Guard a volume's packets otherwise, while it is used, protect its content, or give it other owners: one of them.
     SetVolume {
         /// Its name.
         name: String,
@@ -156,6 +175,9 @@ pub enum Request {
         /// Whether its content is neither deleted nor rolled back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         protected: Option<bool>,
+        /// Who may derive volumes from it, as in the key of a volume; none: nobody but who may manage the server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owners: Option<Vec<String>>,
     },
     /// The directories in which volumes can be without naming a path.
     Pools,
@@ -336,64 +358,4 @@ pub enum Request {
         #[serde(default)]
         reset: bool,
     },
-}
-
-impl Request {
-    /// What somebody asks in JSON.
-    pub(super) fn from_json(json: &[u8]) -> Result<Request, Refusal> {
-        serde_json::from_slice(json)
-            .map_err(|error| Refusal::new("request-invalid", format!("this is no request: {}", without_values(&error))))
-    }
-
-    /// What it is called: `add-volume`. Of what has another request in it, that one's.
-    pub(super) fn name(&self) -> String {
-        match self {
-            Request::Start { request }
-            | Request::Page { request, .. }
-            | Request::IfRevision { request, .. }
-            | Request::DryRun { request }
-            | Request::InPools { request, .. } => request.name(),
-            // Its name is what it begins with, however it is written.
-            _ => match serde_json::to_value(self) {
-                Ok(serde_json::Value::Object(mut fields)) => match fields.remove("do") {
-                    Some(serde_json::Value::String(name)) => name,
-                    _ => String::new(),
-                },
-                _ => String::new(),
-            },
-        }
-    }
-
-    /// Whether it changes anything, if it is done.
-    #[must_use]
-    pub fn is_change(&self) -> bool {
-        use Request::{
-            Audit, Clients, Configuration, DryRun, Events, IfRevision, InPools, Job, Jobs, Links, Metrics, Page, Pools,
-            Reload, Reservations, Sessions, Snapshots, Start, Statistics, Status,
-        };
-        match self {
-            Reload { dry_run, .. } => !dry_run,
-            Start { request } | Page { request, .. } | IfRevision { request, .. } | InPools { request, .. } => {
-                request.is_change()
-            }
-            _ => !matches!(
-                self,
-                Status
-                    | Sessions
-                    | Links
-                    | Configuration
-                    | Reservations { .. }
-                    | Clients
-                    | Statistics
-                    | Metrics
-                    | Jobs
-                    | Job { .. }
-                    | Events { .. }
-                    | Audit(_)
-                    | Pools
-                    | DryRun { .. }
-                    | Snapshots { .. }
-            ),
-        }
-    }
 }

@@ -1,14 +1,14 @@
 //! What an administrator is answered.
 
-use std::collections::BTreeMap;
+mod statistics;
 
-use sanwire_core::NexusId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::access::PortState;
 use super::audit::AuditLines;
 use super::configuration::ConfigurationStatus;
+use super::dvds::{DerivedStatus, DvdStatus};
 use super::jobs::JobStatus;
 use super::links::LinkStatus;
 use super::metrics::MetricsText;
@@ -19,9 +19,10 @@ use super::run_status::RunStatus;
 use crate::config::Origin;
 use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
-use crate::front::wire_name;
 use crate::pools::{PoolStatus, SnapshotStatus};
-use crate::sessions::{SessionStatus, page_place};
+use crate::sessions::SessionStatus;
+
+pub use self::statistics::{ConnectionStatistics, QuotaStatistics, RemoteStatistics, Statistics, VolumeStatistics};
 
 /// An answer on its way. As JSON: `{"done": ...}` or `{"refused": "why", "code": "volume-unknown"}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -105,6 +106,10 @@ pub enum Answer {
     Pools(Vec<PoolStatus>),
     /// To [`super::Request::Snapshots`].
     Snapshots(Vec<SnapshotStatus>),
+    /// To [`super::Request::Dvds`].
+    Dvds(Vec<VolumeStatus>),
+    /// To [`super::Request::Dvd`].
+    Dvd(Box<DvdStatus>),
     /// To [`super::Request::WebLogin`].
     Link(String),
     /// What has changed, one line for each thing.
@@ -236,6 +241,12 @@ pub struct VolumeStatus {
     /// The pool in which it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// Who may derive volumes from it, besides those who may manage the server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<String>,
+    /// What it is of another volume, if it is derived from one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derived: Option<DerivedStatus>,
 }
 
 /// An iSCSI target as it is now.
@@ -267,134 +278,4 @@ pub struct ClientStatus {
     pub has_password: bool,
     /// Where it is connected from; empty when it is not.
     pub addresses: Vec<String>,
-}
-
-/// What was counted since the server started.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Statistics {
-    /// The volumes, by their numbers.
-    pub volumes: Vec<VolumeStatistics>,
-    /// The connections there are now, by the numbers of their sessions.
-    pub connections: Vec<ConnectionStatistics>,
-    /// HyperSCSI packets and messages that were dropped, by the reason.
-    pub dropped: BTreeMap<String, u64>,
-    /// What strangers, addresses, clients and sessions may hold, and how much of it they have used.
-    #[serde(default)]
-    pub quotas: Vec<QuotaStatistics>,
-}
-
-/// How one quota is used, over all shards.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct QuotaStatistics {
-    /// Whose share it bounds: `strangers`, `address`, `client`, `session`, `shard` or `server`.
-    pub holder: String,
-    /// What is held or done.
-    pub name: String,
-    /// How much of it each holder may have.
-    pub limit: u64,
-    /// In what: `held`, `bytes`, `per second` or `per minute`.
-    pub unit: String,
-    /// The most that one holder has had at once; `None` of rates.
-    pub most: Option<u64>,
-    /// How often somebody was refused more.
-    pub refused: u64,
-}
-
-/// What was counted of one volume.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct VolumeStatistics {
-    /// Its name.
-    pub name: String,
-    /// Commands that are over.
-    pub commands: u64,
-    /// Bytes that initiators were given.
-    pub read_bytes: u64,
-    /// Bytes that they gave.
-    pub written_bytes: u64,
-    /// Commands that failed, or were aborted.
-    pub errors: u64,
-    /// What its store has failed with, by the kinds of errors: how often, each time that it was asked.
-    #[serde(default)]
-    pub store_errors: BTreeMap<String, u64>,
-    /// How its store is reached, when that is elsewhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remote: Option<RemoteStatistics>,
-    /// Time from a read, write or flush to its answer, at the server: the mean.
-    pub latency_mean_us: u64,
-    /// What half of them took at the most, to 25 %.
-    pub latency_median_us: u64,
-    /// What 99 of 100 took at the most, to 25 %.
-    pub latency_p99_us: u64,
-    /// What the slowest took.
-    pub latency_max_us: u64,
-}
-
-impl ConnectionStatistics {
-    /// The place of its session in pages.
-    pub(super) fn page_place(&self) -> u64 {
-        u64::from_str_radix(&self.session, 16).map_or(0, |number| page_place(NexusId(number)))
-    }
-}
-
-/// How a store that is elsewhere is reached, since it was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RemoteStatistics {
-    /// Whether it can be reached, as far as is known.
-    pub reachable: bool,
-    /// How often it was gone.
-    pub times_gone: u64,
-    /// How often it was there again.
-    pub reconnects: u64,
-    /// Requests that it has not ended, also those that wait for it to be there again.
-    pub requests: u64,
-}
-
-/// What was counted of one connection, or of a session over streams.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct ConnectionStatistics {
-    /// Over which wire.
-    #[serde(default)]
-    #[schema(schema_with = wire_name)]
-    pub wire: String,
-    /// Who: a client by its id, or an initiator by its name.
-    pub client: String,
-    /// From where.
-    pub address: String,
-    /// The number of its session, in hexadecimal digits.
-    #[serde(default)]
-    pub session: String,
-    /// The shard that serves it.
-    pub shard: usize,
-    /// Commands of its session that have ended.
-    #[serde(default)]
-    pub commands: u64,
-    /// Bytes that they have read.
-    #[serde(default)]
-    pub read_bytes: u64,
-    /// Bytes that they have written.
-    #[serde(default)]
-    pub written_bytes: u64,
-    /// Commands that failed or were aborted.
-    #[serde(default)]
-    pub errors: u64,
-    /// Bytes that its TCP connections have sent, with all that the protocol adds, also while they logged in; zero of packets.
-    #[serde(default)]
-    pub sent_bytes: u64,
-    /// Bytes that they have received.
-    #[serde(default)]
-    pub received_bytes: u64,
-    /// Packets that went to the client; of streams, which have none, this and what follows is zero.
-    pub sent_packets: u64,
-    /// Packets that came.
-    pub received_packets: u64,
-    /// Data packets that were sent again.
-    pub resent_packets: u64,
-    /// How often nothing was acknowledged in time, and the client was asked what has come.
-    pub timeouts: u64,
-    /// Packets that may be in flight to the client.
-    pub window_out_packets: u32,
-    /// Packets that may be in flight from it.
-    pub window_in_packets: u32,
-    /// The round trip, once it was measured.
-    pub round_trip_us: Option<u64>,
 }

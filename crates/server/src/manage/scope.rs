@@ -55,6 +55,9 @@ impl Manager {
                 check(place_of(&spec), &spec.name)
             }
             R::LoadVolume { name, store: Some(_) } | R::ReplaceMember { name, .. } => check(Place::Elsewhere, name),
+            // What is derived from a volume is where that is.
+            R::CreateDvd(new) => check(self.place_of_volume(&new.parent)?, &new.parent),
+            R::RevokeDvd { name } => check(self.place_of_volume(name)?, name),
             R::RemoveVolume { name, .. }
             | R::DeleteVolume { name, .. }
             | R::ResizeVolume { name, .. }
@@ -97,7 +100,8 @@ impl Manager {
         let missing =
             || self.kept.missing.iter().map(|missing| &missing.volume).find(|volume| *volume.spec.name == *name);
         if let Some(volume) = self.volumes.get(name).or_else(missing) {
-            return Ok(place_of(&volume.spec));
+            let root = self.ancestors(name).pop().and_then(|root| self.spec_of(&root));
+            return Ok(place_of(root.unwrap_or(&volume.spec)));
         }
         let pool = self.target.pools().having(name)?;
         Ok(pool.map_or(Place::Nowhere, |pool| Place::Pool(pool.name().to_owned())))

@@ -6,14 +6,32 @@ use sanwire_store::VolumeSpec;
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
+use crate::derived::DerivedError;
 
 impl Manager {
+    /// Changes one thing of a volume: how its packets are guarded, whether its content is protected, or who owns it.
+    pub(super) fn set_volume(
+        &mut self,
+        name: &str,
+        security: Option<String>,
+        protected: Option<bool>,
+        owners: Option<Vec<String>>,
+    ) -> Result<Step, ManageError> {
+        match (security, protected, owners) {
+            (Some(security), None, None) => self.secure_by_request(name, &security),
+            (None, Some(protected), None) => self.protect(name, protected),
+            (None, None, Some(owners)) => self.give_owners(name, owners).map(Step::Done),
+            _ => Err(ManageError::OneSetting),
+        }
+    }
+
     /// Guards a volume's packets otherwise from now on.
-    pub(super) fn secure_by_request(&mut self, name: &str, security: &str) -> Result<Step, ManageError> {
+    fn secure_by_request(&mut self, name: &str, security: &str) -> Result<Step, ManageError> {
         let security: Protection = security
             .parse()
             .map_err(|source: ParseProtectionError| ManageError::Security { name: name.to_owned(), source })?;
         let hold = self.busy.hold(name, "being guarded otherwise")?;
+        self.check_level(name, security)?;
         let with_level =
             |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_security(Some(security)), ..volume };
         self.keep_definition(&self.volume_with(name, with_level)?)?;
@@ -31,6 +49,29 @@ impl Manager {
                 manager.secured_by_request(&name, security).map(Step::Done)
             },
         ))
+    }
+
+    /// A derived volume shows what its parent does: it is guarded as that one at least.
+    pub(super) fn check_level(&self, name: &str, level: Protection) -> Result<(), ManageError> {
+        let level_of =
+            |volume: &str| self.volumes.get(volume).map(|volume| volume.spec.security.unwrap_or(self.protection));
+        let refused = |name: &str, level, parent: &str, parent_level| {
+            let source = DerivedError::Level { level, parent: parent.to_owned(), parent_level };
+            Err(ManageError::Derived { name: name.to_owned(), source })
+        };
+        let parent = self.spec_of(name).and_then(VolumeSpec::parent);
+        if let Some((parent, parent_level)) = parent.and_then(|parent| Some((parent, level_of(parent)?)))
+            && level < parent_level
+        {
+            return refused(name, level, parent, parent_level);
+        }
+        for derived in self.derivations.descendants(name) {
+            match level_of(&derived) {
+                Some(lower) if lower < level => return refused(&derived, lower, name, level),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn secured_by_request(&mut self, name: &str, security: Protection) -> Result<Answer, ManageError> {

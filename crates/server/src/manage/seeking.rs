@@ -1,5 +1,6 @@
 //! Volumes on other servers that could not be opened when the server started: they are sought until they are there.
 
+use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::thread;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use super::slow::{Next, Step};
 use super::volumes::Opened;
 use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
+use crate::derived::{DerivedSpec, opening_order};
 use crate::kept;
 use crate::volumes::OpenVolume;
 
@@ -20,10 +22,22 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 impl Manager {
-    /// What is missing and is not on this machine.
+    /// What is missing and is not on this machine, with what is derived from that, each after its parent.
     pub(super) fn sought(&self) -> Vec<VolumeSpec> {
-        let missing = self.kept.missing.iter().map(|missing| &missing.volume.spec);
-        missing.filter(|spec| matches!(spec.store.backing.place(), Place::Elsewhere(_))).cloned().collect()
+        let missing: Vec<&VolumeSpec> = self.kept.missing.iter().map(|missing| &missing.volume.spec).collect();
+        let mut sought = BTreeSet::new();
+        let order = opening_order(missing.iter().copied()).into_iter().map(|at| missing[at]);
+        let is_sought = |spec: &&VolumeSpec| {
+            let is_sought = match spec.store.backing.place() {
+                Place::Elsewhere(_) => true,
+                Place::Volume(parent) => sought.contains(parent) || self.volumes.contains_key(parent),
+                Place::Memory | Place::File(_) | Place::Nowhere => false,
+            };
+            // What is over does not come again.
+            let is_over = DerivedSpec::of(spec).is_some_and(DerivedSpec::is_over);
+            is_sought && !is_over && sought.insert(spec.name.to_string())
+        };
+        order.filter(is_sought).cloned().collect()
     }
 
     /// Opens a volume that is missing, and serves it as if it had been there from the start.

@@ -93,8 +93,12 @@ fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_i
     let before = in_the_clear(&["a=ram:1M", "b=ram:1M,security=hash"], &["a"]);
     let after = move || Ok(in_the_clear(&["a=ram:1M,security=aes-256-gcm", "b=ram:2M,security=none"], &["b"]));
     let mut manager = Manager::start(before, Box::new(after)).unwrap();
-    let set =
-        |security: &str| Request::SetVolume { name: "a".into(), security: Some(security.into()), protected: None };
+    let set = |security: &str| Request::SetVolume {
+        name: "a".into(),
+        security: Some(security.into()),
+        protected: None,
+        owners: None,
+    };
     let level = |manager: &Manager, lun| manager.target().security(Lun::new(lun).unwrap());
     assert!(manager.execute(set("hash")).unwrap_err().to_string().contains("iqn.2026-11.org.sanwire:a"));
     assert_eq!(level(&manager, 0), Protection::Checksum);
@@ -105,7 +109,7 @@ fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_i
     assert_eq!(changed(&mut manager, set("hash")), ["volume a is guarded by security hash now, none before", FOR_NOW]);
     assert_eq!(level(&manager, 0), Protection::Hash);
     assert!(manager.execute(set("rot13")).unwrap_err().to_string().starts_with("volume a: "));
-    let unknown = Request::SetVolume { name: "z".into(), security: Some("none".into()), protected: None };
+    let unknown = Request::SetVolume { name: "z".into(), security: Some("none".into()), protected: None, owners: None };
     assert!(matches!(manager.execute(unknown), Err(ManageError::NoVolume(_))));
     let lines = changed(&mut manager, RELOAD);
     assert_eq!([0, 1].map(|lun| level(&manager, lun)), [Protection::Aes256Gcm, Protection::Checksum], "{lines:?}");
@@ -322,7 +326,7 @@ fn every_change_and_every_refusal_is_written_down() {
     let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
     manager.handle(&process, Request::AddClient { id: ALICE.into(), settings, force: false });
     manager.handle(&Asker::Signal { signal: "SIGHUP" }, RELOAD);
-    let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
+    let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into(), as_owner: None };
     for _ in 0..100 {
         manager.refuse(&client, Refusal::new("not-permitted", "it may not manage the server")).when_stable();
     }
@@ -351,7 +355,7 @@ fn what_is_refused_in_a_flood_is_counted_and_hides_no_refused_management() {
     let path = std::env::temp_dir().join(format!("sanwire-audit-{}-flood/log.jsonl", std::process::id()));
     let config = ServerConfig { audit_log: Some(path.clone()), ..config(&["a=ram:1M"]) };
     let manager = Manager::start(config, Box::new(|| Err("it cannot be read".into()))).unwrap();
-    let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into() };
+    let client = Asker::Client { client: ALICE.parse().unwrap(), address: "10.0.0.1:5674".into(), as_owner: None };
     let stranger = Asker::Stranger { address: "10.0.0.2:1".into() };
     manager.note_offence(&client, &"it does not know the password, or is not who it says it is", false, 3);
     for _ in 0..100 {
@@ -572,7 +576,10 @@ fn what_is_changed_survives_a_restart_and_a_reload() {
         assert_eq!((volumes(&mut manager), targets(&mut manager)), (before.clone(), targets_before.clone()));
         assert_eq!(uuid(&manager), identity);
     }
-    changed(&mut manager, Request::SetVolume { name: "c".into(), security: Some("none".into()), protected: None });
+    changed(
+        &mut manager,
+        Request::SetVolume { name: "c".into(), security: Some("none".into()), protected: None, owners: None },
+    );
     manager.into_target().stop().unwrap();
 }
 
@@ -599,7 +606,7 @@ fn a_change_that_cannot_be_kept_is_not_made() {
         add("b=ram:1M"),
         Request::RemoveVolume { name: "a".into(), force: false },
         Request::ResizeVolume { name: "a".into(), size: "2M".into() },
-        Request::SetVolume { name: "a".into(), security: Some("none".into()), protected: None },
+        Request::SetVolume { name: "a".into(), security: Some("none".into()), protected: None, owners: None },
         map,
         Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into(), force: false },
     ] {

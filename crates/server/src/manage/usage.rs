@@ -148,14 +148,18 @@ impl Manager {
     /// The same as a question that is asked later, without the manager; `None` when the volume is not served.
     pub(super) fn check_unused_later(&self, volume: &str) -> Option<UnusedCheck> {
         let (_, disk) = self.find(volume)?;
-        let (counter, shards, slot) = (self.target.counter(), self.target.shard_count(), disk.slot());
+        let derived = self.derivations.descendants(volume);
+        let slots = derived.iter().filter_map(|name| self.find(name)).map(|(_, disk)| disk.slot());
+        let slots: Vec<u16> = slots.chain([disk.slot()]).collect();
+        let (counter, shards) = (self.target.counter(), self.target.shard_count());
         let name = volume.to_owned();
         Some(Box::new(move || {
             let counted = counter.count();
             if counted.len() < shards {
                 return Err(ManageError::Silent);
             }
-            let users = counted.into_iter().flat_map(|shard| shard.users).filter(|user| user.uses.has(slot));
+            let users = counted.into_iter().flat_map(|shard| shard.users);
+            let users = users.filter(|user| slots.iter().any(|slot| user.uses.has(*slot)));
             let users = names(users.map(|user| user.host.who));
             if users.is_empty() { Ok(()) } else { Err(ManageError::InUse { name: name.clone(), users: named(&users) }) }
         }))
@@ -163,7 +167,9 @@ impl Manager {
 
     /// Refuses what a host would not notice whose session was lost: when it comes back it goes on with what it has in memory.
     pub(super) fn check_nobody_lost(&self, volume: &str) -> Result<(), ManageError> {
-        let lost = self.find(volume).map(|(_, disk)| self.target.lost(&disk)).unwrap_or_default();
+        let derived = self.derivations.descendants(volume);
+        let disks = [volume].into_iter().chain(derived.iter().map(String::as_str)).filter_map(|name| self.find(name));
+        let lost: Vec<Host> = disks.flat_map(|(_, disk)| self.target.lost(&disk)).collect();
         let may_return = |host: Host| format!("{}, whose connection was lost and which may come back", host.who);
         let users = names(lost.into_iter().map(may_return));
         if users.is_empty() {
@@ -172,7 +178,18 @@ impl Manager {
         Err(ManageError::InUse { name: volume.to_owned(), users: named(&users) })
     }
 
+    /// Who uses a volume by some way; whichever way it is, who uses what is derived from it does.
     pub(super) fn users_of(&self, users: &[User], volume: &str, way: &Way) -> Vec<String> {
+        let derived = if *way == Way::Any { self.derivations.descendants(volume) } else { Vec::new() };
+        let through = |derived: &String| {
+            let users = self.users_of_unit(users, derived, way);
+            users.into_iter().map(|user| format!("{user} (by {derived})")).collect::<Vec<_>>()
+        };
+        let users_of_derived = derived.iter().flat_map(through);
+        names(self.users_of_unit(users, volume, way).into_iter().chain(users_of_derived))
+    }
+
+    fn users_of_unit(&self, users: &[User], volume: &str, way: &Way) -> Vec<String> {
         let Some((_, disk)) = self.find(volume) else { return Vec::new() };
         let users = users.iter().filter(|user| user.uses.has(disk.slot()) && way.leads(user.host.target.as_deref()));
         let awaited = self.target.awaited(&disk).into_iter().filter(|host| way.leads(host.target.as_deref()));

@@ -1,6 +1,7 @@
 //! Volumes that come and go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use sanwire_core::{Lun, Protection};
 use sanwire_scsi::IscsiName;
@@ -10,17 +11,17 @@ use sanwire_store::{Acceptance, OpenError, VolumeSpec, overcommitted};
 use super::busy::Hold;
 use super::conditions::Condition;
 use super::slow::Step;
-use super::usage::Way;
 use super::{Answer, ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
+use crate::derived::DerivedError;
 use crate::error::StartError;
 use crate::events::Happening;
 use crate::free_number::free_lun;
+use crate::front::iscsi::own_target::OwnTarget;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::records::real_path;
 use crate::removal::Removal;
-use crate::revisions::Collection;
 use crate::volumes::{Former, OpenVolume};
 
 impl Manager {
@@ -67,9 +68,15 @@ impl Manager {
             // It is not deleted while it is being opened.
             hold.add(volume, "having a snapshot served")?;
         }
+        let derived = |source| ManageError::Derived { name: name.clone(), source };
+        let spec = self.check_derived(&spec).map_err(derived)?;
         // Nothing is opened for what is refused then.
         target.map(|target| self.next_unit_of(target)).transpose()?;
-        let spec = self.target.pools().place(spec.with_absolute_path()).map_err(StartError::from)?;
+        let spec = self
+            .target
+            .pools()
+            .place(spec.with_absolute_path().settled(SystemTime::now()))
+            .map_err(StartError::from)?;
         let is_protected = spec.protected || self.target.pools().protects(&spec);
         Ok((hold, spec.with_protected(is_protected)))
     }
@@ -95,6 +102,7 @@ impl Manager {
     ) -> Result<Step, ManageError> {
         let spec = volume.spec.clone();
         let holds = condition.map_or(Ok(()), |condition| self.check(&condition));
+        let holds = holds.and_then(|()| check_not_revoked(&spec, &opened));
         let kept = holds.and_then(|()| self.place_of(&spec, target)).and_then(|(place, targets)| {
             self.keep_volume(&spec.name, Some(&volume), &targets).map(|()| (place, targets))
         });
@@ -109,7 +117,14 @@ impl Manager {
         if let Err(error) = self.serve_targets(targets) {
             return Ok(self.take_back(opened, error));
         }
-        let lines = self.changed(format!("volume {} is served{place}", spec.name));
+        let lines = match spec.parent() {
+            None => self.changed(format!("volume {} is served{place}", spec.name)),
+            Some(parent) => {
+                let (volume, parent) = (spec.name.to_string(), parent.to_owned());
+                self.target.events().note(Happening::DvdCreated { volume, parent: parent.clone() });
+                self.changed(format!("volume {} is derived from {parent}, and served{place}", spec.name))
+            }
+        };
         Ok(Step::Done(self.warned_of_memory(lines, &spec)))
     }
 
@@ -138,7 +153,7 @@ impl Manager {
         match target {
             Some(target) => self.as_unit_of(target, &spec.name),
             None if self.is_protected(spec) => Ok(Default::default()),
-            None => Ok(self.own_target(&spec.name)),
+            None => Ok(self.own_target(spec)),
         }
     }
 
@@ -179,15 +194,27 @@ impl Manager {
     }
 
     /// Gives a volume a target of its own, where iSCSI is served and its name can be that of a target; says so.
-    fn own_target(&self, volume: &str) -> (String, TargetChanges) {
+    fn own_target(&self, spec: &VolumeSpec) -> (String, TargetChanges) {
         if self.target.wires().iter().all(|wire| !wire.has_targets()) {
             return Default::default();
         }
-        if self.has_secrets() {
-            let note = ", over HyperSCSI only: the password does not guard iSCSI targets, so none is made for it";
-            return (note.to_owned(), TargetChanges::new());
-        }
-        let Ok(new) = TargetNodeConfig::of_volume(volume, self.allow.clone()) else { return Default::default() };
+        let others = spec.parent().map(|parent| self.target.targets_with(parent)).unwrap_or_default();
+        let new = match OwnTarget::of(spec, self.allow.clone(), &others) {
+            Ok(OwnTarget::Guarded(new)) => new,
+            Ok(OwnTarget::Open(new)) if !self.has_secrets() => new,
+            Ok(OwnTarget::Open(_)) => {
+                let note = ", over HyperSCSI only: the password does not guard iSCSI targets, so none is made for it";
+                return (note.to_owned(), TargetChanges::new());
+            }
+            Ok(OwnTarget::UsersUnknown(users)) => {
+                let (users, parent) = (users.join(", "), spec.parent().unwrap_or_default());
+                let note = format!(
+                    ", not over iSCSI: no target of {parent} knows the secret of {users}; make it a unit of a [[target]] that does"
+                );
+                return (note, TargetChanges::new());
+            }
+            Err(_) => return Default::default(),
+        };
         let name = new.name.clone();
         if self.target.look_at_target(&name, |_| ()).is_some() {
             return Default::default();
@@ -200,50 +227,6 @@ impl Manager {
             return Default::default();
         }
         (format!(", as logical unit 0 of {name}"), TargetChanges::from([(name, Some(new))]))
-    }
-
-    pub(super) fn remove_volume(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
-        let hold = self.busy.hold(name, "being removed")?;
-        if self.find(name).is_none() {
-            return self.remove_missing(name).map(Step::Done);
-        }
-        if force {
-            return self.remove_now(name, hold);
-        }
-        let volume = name.to_owned();
-        Ok(self.when_unused(name, Way::Any, move |manager| manager.remove_now(&volume, hold)))
-    }
-
-    fn remove_now(&mut self, name: &str, hold: Hold) -> Result<Step, ManageError> {
-        let (answer, removal) = self.take_out(name)?;
-        Ok(match removal {
-            Some(removal) => Step::flush(name.to_owned(), removal, hold, Ok(answer)),
-            None => Step::Done(answer),
-        })
-    }
-
-    /// Serves a volume no longer, which is kept.
-    pub(super) fn take_out(&mut self, name: &str) -> Result<(Answer, Option<Removal>), ManageError> {
-        let targets = self.target.targets_with(name).into_iter().map(|target| without_unit(target, name)).collect();
-        self.keep_volume(name, None, &targets)?;
-        if let Err(error) = self.serve_targets(targets) {
-            self.keep_served();
-            return Err(error);
-        }
-        let answer = self.changed(format!("volume {name} is not served any more"));
-        Ok((answer, self.begin_to_close(name)))
-    }
-
-    /// Serves a volume no longer that could not be opened when the server started.
-    fn remove_missing(&mut self, name: &str) -> Result<Answer, ManageError> {
-        let missing = &mut self.kept.missing;
-        let at = missing.iter().position(|missing| *missing.volume.spec.name == *name);
-        let gone = missing.remove(at.ok_or_else(|| ManageError::NoVolume(name.to_owned()))?);
-        if let Err(error) = self.keep_targets(&self.target.exports()) {
-            self.kept.missing.push(gone);
-            return Err(error);
-        }
-        Ok(self.changed(format!("volume {name}, which could not be opened, is not to be served any more")))
     }
 
     /// Volumes that are to have the lowest numbers that are free. Each number is looked at once, however many they are.
@@ -337,26 +320,17 @@ impl Manager {
         opened.iter().for_each(|Opened { spec, before }| self.forget_opening(spec, before));
         removed.into_iter().map(|(_, removal)| removal).collect()
     }
+}
 
-    /// Serves a volume over HyperSCSI no longer; no target has it any more. What was written to it is being made stable.
-    pub(super) fn begin_to_close(&mut self, name: &str) -> Option<Removal> {
-        self.begin_to_close_all(vec![name.to_owned()]).pop().map(|(_, removal)| removal)
-    }
-
-    /// The same for some, as one change; gives those that were there.
-    pub(super) fn begin_to_close_all(&mut self, names: Vec<String>) -> Vec<(String, Removal)> {
-        let at = |name: &String| self.find(name).map(|(lun, _)| (lun, name.clone()));
-        let by_lun: BTreeMap<Lun, String> = names.iter().filter_map(at).collect();
-        let removed = self.target.remove_volumes(&by_lun.keys().copied().collect::<Vec<_>>());
-        for name in names {
-            self.volumes.remove(&name);
-            self.stores.remove(&name);
-            self.kept.pending.remove(&name);
-            self.stuck.remove(&name);
-            self.target.revisions().removed(Collection::Volumes, &name);
-            self.target.events().note(Happening::VolumeRemoved { volume: name });
+/// # Errors
+/// When the parent of a volume went while it was being derived from that.
+fn check_not_revoked(spec: &VolumeSpec, opened: &OpenVolume) -> Result<(), ManageError> {
+    match spec.parent().filter(|_| opened.unit.is_revoked()) {
+        None => Ok(()),
+        Some(parent) => {
+            let source = DerivedError::NotServed { parent: parent.to_owned() };
+            Err(ManageError::Derived { name: spec.name.to_string(), source })
         }
-        removed.into_iter().filter_map(|(lun, removal)| Some((by_lun.get(&lun)?.clone(), removal))).collect()
     }
 }
 
@@ -386,11 +360,4 @@ pub(super) fn acceptance(renew: bool, adopt: bool) -> Result<Acceptance, ManageE
         (true, false) => Ok(Acceptance::Renewed),
         (true, true) => Err(ManageError::RenewAndAdopt),
     }
-}
-
-/// A target without this volume; one that has nothing left goes.
-pub(super) fn without_unit(mut target: TargetNodeConfig, volume: &str) -> (IscsiName, Option<TargetNodeConfig>) {
-    target.units.retain(|_, unit| unit != volume);
-    let stays = !target.units.is_empty() || target.redirect.is_some();
-    (target.name.clone(), stays.then_some(target))
 }

@@ -80,7 +80,8 @@ impl Manager {
         let Wanted { config: wanted, .. } = self.wanted(configured.clone());
         let difference = Difference::between(self.volumes.values(), &wanted.volumes);
         let prospect = self.target.clients().foresee_terms(wanted.terms(), configured.resets);
-        let mut lines = self.taken_away(users, &difference, &prospect, &wanted.exports);
+        let mut lines = self.revoked_by(&difference);
+        lines.extend(self.taken_away(users, &difference, &prospect, &wanted.exports));
         if configured.resets {
             lines.extend(self.renumbered_in_use(users, &wanted.volumes));
         }

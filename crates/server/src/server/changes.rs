@@ -122,7 +122,13 @@ impl Server {
 
     /// Who opens volumes, which may take long.
     pub(crate) fn volume_opener(&self) -> VolumeOpener {
-        VolumeOpener { state: self.state_directory.clone(), pools: self.pools.clone() }
+        VolumeOpener {
+            state: self.state_directory.clone(),
+            pools: self.pools.clone(),
+            units: Arc::clone(&self.units),
+            clock: self.clock.clone(),
+            programs: self.programs.clone(),
+        }
     }
 
     /// Places for so many volumes among what is counted: none that some volume has, or that `is_taken`.
@@ -139,7 +145,7 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError::Volume`] when the number of one is taken.
-    pub(crate) fn put_volumes(&self, volumes: Vec<(&VolumeConfig, LogicalUnit)>) -> Result<(), StartError> {
+    pub(crate) fn put_volumes(&self, volumes: Vec<(&VolumeConfig, Arc<LogicalUnit>)>) -> Result<(), StartError> {
         // A change of the list copies a page at least.
         #[cfg(test)]
         crate::visits::count(volumes.len().max(256));

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use sanwire_core::{Lun, Protection};
+use sanwire_core::{Lun, Protection, WallClock};
 use sanwire_device::LogicalUnits;
 use sanwire_store::OpenError;
 
 use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::derived::{DerivedError, opening_order};
 use crate::error::StartError;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::pools::Pools;
+use crate::programs::Programs;
 use crate::protection_table::ProtectionTable;
 use crate::volumes::{Batch, Opening};
 
@@ -36,23 +38,34 @@ fn is_awaited(volume: &VolumeConfig, error: &StartError) -> bool {
     is_away && volume.spec.patience.gone.is_some()
 }
 
-/// Opens all volumes, and puts them in as one change. Those that `may_be_missing`, or wait for their stores, and cannot be opened are left out, also of the targets, and told.
+/// Whether the time of a volume is over.
+fn is_expired(error: &StartError) -> bool {
+    matches!(error, StartError::Derived { source: DerivedError::Expired { .. }, .. })
+}
+
+/// Opens all volumes, each after the one from which it is derived, and puts them in as one change. Those that `may_be_missing`, wait for
+/// their stores or stand on such, and cannot be opened, and those whose time is over, are left out, also of the targets, and told.
 pub(super) fn add_volumes(
-    units: &LogicalUnits,
-    levels: &ProtectionTable,
+    (units, levels): (&LogicalUnits, &ProtectionTable),
     config: &mut ServerConfig,
-    pools: &Pools,
+    (pools, clock, programs): (&Pools, &WallClock, &Programs),
     may_be_missing: impl Fn(&VolumeConfig) -> bool,
 ) -> Result<Vec<MissingVolume>, StartError> {
     let until = Some(Instant::now() + LOCK_TIMEOUT);
-    let (mut missing, mut batch) = (Vec::new(), Batch::default());
-    for (volume, slot) in config.volumes.iter().zip(0..) {
+    let (mut missing, mut batch) = (Vec::<MissingVolume>::new(), Batch::default());
+    let order = opening_order(config.volumes.iter().map(|volume| &volume.spec));
+    for (volume, slot) in order.iter().map(|at| &config.volumes[*at]).zip(0..) {
         levels.set(volume.lun, &volume.spec);
         let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
-        let opening = Opening { state: config.state_directory.as_deref(), pools, acceptance, until };
+        let opening = Opening { state: config.state_directory.as_deref(), pools, clock, programs, acceptance, until };
         let Err(error) = batch.open(units, volume, &opening, slot) else { continue };
         let (name, reason) = (&volume.spec.name, error.to_string());
-        if is_awaited(volume, &error) {
+        let is_missing = |name: &str| missing.iter().any(|missing| *missing.volume.spec.name == *name);
+        if is_expired(&error) {
+            tracing::warn!("volume {name} is not served: {reason}");
+        } else if volume.spec.parent().is_some_and(is_missing) {
+            tracing::error!("volume {name} is not served: {reason}");
+        } else if is_awaited(volume, &error) {
             tracing::error!("volume {name} is not served yet: {reason}; its store is sought on");
         } else if may_be_missing(volume) {
             let verb = if volume.origin == Origin::Management { "added" } else { "changed" };

@@ -32,7 +32,7 @@ impl Former {
     pub(super) fn of(spec: &VolumeSpec, record: &Record, fresh: [u8; 16]) -> Option<Former> {
         let file = match spec.store.backing.place() {
             Place::File(path) => FormerFile::at(path),
-            Place::Memory | Place::Nowhere | Place::Elsewhere(_) => FormerFile::Unknown,
+            Place::Memory | Place::Nowhere | Place::Elsewhere(_) | Place::Volume(_) => FormerFile::Unknown,
         };
         Some(Former { known: record.load().ok()?, file, fresh })
     }
@@ -46,7 +46,7 @@ impl Former {
     pub(super) fn put_back(&self, spec: &VolumeSpec, record: &Record) -> io::Result<()> {
         let path = match spec.store.backing.place() {
             Place::File(path) => Some(path),
-            Place::Memory | Place::Nowhere | Place::Elsewhere(_) => None,
+            Place::Memory | Place::Nowhere | Place::Elsewhere(_) | Place::Volume(_) => None,
         };
         let file = path.map_or(Ok(()), |path| self.put_back_file(spec, path));
         let recorded = match self.known.clone() {

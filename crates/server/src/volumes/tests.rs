@@ -1,6 +1,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use sanwire_core::Lun;
 use sanwire_store::VOLUME_MARK;
@@ -26,6 +27,13 @@ fn add_volume(
     batch.put(units).map(|()| is_first)
 }
 
+/// How volumes are opened that are in no pool, nor derived.
+fn opening(state: Option<&Path>, acceptance: Acceptance, until: Option<Instant>) -> Opening<'_> {
+    static GROUND: LazyLock<(Pools, WallClock, Programs)> = LazyLock::new(Default::default);
+    let (pools, clock, programs) = &*GROUND;
+    Opening { state, pools, clock, programs, acceptance, until }
+}
+
 impl Host {
     fn new(test: &str) -> Self {
         let path = std::env::temp_dir().join(format!("sanwire-volumes-{test}-{}", std::process::id()));
@@ -49,7 +57,7 @@ impl Host {
 
     fn start_with(&self, keys: &str, acceptance: Acceptance, state: Option<&Path>) -> Result<[u8; 16], String> {
         let units = LogicalUnits::new();
-        let opening = Opening { state, pools: &Pools::default(), acceptance, until: None };
+        let opening = opening(state, acceptance, None);
         add_volume(&units, &self.volume(keys), &opening, 0).map_err(|error| error.to_string())?;
         Ok(units.get(Lun::default()).unwrap().identity().uuid())
     }
@@ -240,8 +248,7 @@ fn a_file_is_known_again_under_each_of_its_names() {
     }
     let start_other = || {
         let (units, state) = (LogicalUnits::new(), host.state());
-        let opening =
-            Opening { state: Some(&state), pools: &Pools::default(), acceptance: Acceptance::Known, until: None };
+        let opening = opening(Some(&state), Acceptance::Known, None);
         add_volume(&units, &host.volume_called("b", ""), &opening, 0).map_err(|error| error.to_string())?;
         Ok::<_, String>(units.get(Lun::default()).unwrap().identity().uuid())
     };
@@ -257,7 +264,7 @@ fn a_file_is_known_again_under_each_of_its_names() {
 fn a_volume_that_cannot_be_added_is_not_remembered() {
     let host = Host::new("not-added");
     let (units, state) = (LogicalUnits::new(), host.state());
-    let opening = Opening { state: Some(&state), pools: &Pools::default(), acceptance: Acceptance::Known, until: None };
+    let opening = opening(Some(&state), Acceptance::Known, None);
     add_volume(
         &units,
         &VolumeConfig { lun: Lun::default(), spec: "z=ram:1M".parse().unwrap(), origin: Origin::CommandLine },
@@ -302,7 +309,7 @@ fn a_file_that_is_still_in_use_is_waited_for() {
     let (volume, state) = (host.volume(""), host.state());
     let starts = thread::spawn(move || {
         let until = Some(Instant::now() + Duration::from_secs(600));
-        let opening = Opening { state: Some(&state), pools: &Pools::default(), acceptance: Acceptance::Known, until };
+        let opening = opening(Some(&state), Acceptance::Known, until);
         add_volume(&LogicalUnits::new(), &volume, &opening, 0)
     });
     thread::sleep(3 * LOCK_INTERVAL);
@@ -322,7 +329,7 @@ fn what_another_server_makes_of_a_file_meanwhile_stays_as_it_is() {
     let (volume, state) = (host.volume(""), host.state());
     let starts = thread::spawn(move || {
         let until = Some(Instant::now() + 8 * LOCK_INTERVAL);
-        let opening = Opening { state: Some(&state), pools: &Pools::default(), acceptance: Acceptance::Adopted, until };
+        let opening = opening(Some(&state), Acceptance::Adopted, until);
         add_volume(&LogicalUnits::new(), &volume, &opening, 0)
     });
     thread::sleep(3 * LOCK_INTERVAL);
@@ -342,10 +349,7 @@ fn a_drive_is_the_same_at_one_server_and_no_other_ones() {
     let start = |store: &str, state: Option<&Path>| {
         let spec = format!("cd0={store},type=optical").parse().unwrap();
         let volume = VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine };
-        let (units, opening) = (
-            LogicalUnits::new(),
-            Opening { state, pools: &Pools::default(), acceptance: Acceptance::Known, until: None },
-        );
+        let (units, opening) = (LogicalUnits::new(), opening(state, Acceptance::Known, None));
         let is_first = add_volume(&units, &volume, &opening, 0).unwrap();
         (units.get(Lun::default()).unwrap().identity().uuid(), is_first)
     };
@@ -360,24 +364,21 @@ fn a_drive_is_the_same_at_one_server_and_no_other_ones() {
     fs::write(Record::elsewhere("cd0", "drive", Some(&host.state())).place(), "{").unwrap();
     let spec = "cd0=none:,type=optical".parse().unwrap();
     let volume = VolumeConfig { lun: Lun::default(), spec, origin: Origin::CommandLine };
-    let opening =
-        Opening { state: Some(&host.state()), pools: &Pools::default(), acceptance: Acceptance::Known, until: None };
+    let state = host.state();
+    let opening = opening(Some(&state), Acceptance::Known, None);
     assert!(add_volume(&LogicalUnits::new(), &volume, &opening, 0).is_err(), "who it was cannot be read");
 }
 
 #[test]
 fn volumes_are_put_in_together_or_not_at_all() {
-    let (units, opening) = (
-        LogicalUnits::new(),
-        Opening { state: None, pools: &Pools::default(), acceptance: Acceptance::Known, until: None },
-    );
+    let (units, opening) = (LogicalUnits::new(), opening(None, Acceptance::Known, None));
     let volume = |name: &str, number: u16| VolumeConfig {
         lun: Lun::new(number).unwrap(),
         spec: format!("{name}=ram:1M").parse().unwrap(),
         origin: Origin::CommandLine,
     };
     let put = |volumes: &[&VolumeConfig]| {
-        let open = |volume: &VolumeConfig| open_volume(volume, &opening, volume.lun.number()).unwrap().unit;
+        let open = |volume: &VolumeConfig| open_volume(volume, None, &opening, volume.lun.number()).unwrap().unit;
         put_among(&units, volumes.iter().map(|volume| (*volume, open(volume))).collect())
     };
     let names = || units.iter().iter().map(|(_, unit)| unit.identity().name().to_owned()).collect::<Vec<_>>();

@@ -66,7 +66,7 @@ pub enum SpecError {
 }
 
 /// The keys that volumes of all kinds have.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "type",
     "block",
     "readonly",
@@ -79,6 +79,7 @@ const KEYS: [&str; 16] = [
     "when-full",
     "when-gone",
     "protected",
+    "owner",
     "thick",
     "delay",
     "error",
@@ -200,6 +201,11 @@ impl RawVolume {
         self.values.insert(key, value.into_iter().collect());
     }
 
+    /// Gives a key these values and no others.
+    pub(super) fn set_all(&mut self, key: &'static str, values: Vec<String>) {
+        self.values.insert(key, values);
+    }
+
     /// The same with another name, on another store.
     pub(super) fn named(mut self, name: &str, store: &str) -> RawVolume {
         (self.name, self.store) = (name.to_owned(), store.to_owned());
@@ -302,6 +308,7 @@ impl TryFrom<RawVolume> for VolumeSpec {
         let device_type = raw.single("type", DeviceType::EXPECTED, DeviceType::from_word)?.unwrap_or_default();
         let (name, store, patience) = (raw.name.parse()?, raw.to_store(device_type)?, raw.to_patience()?);
         let protected = raw.flag("protected")?;
+        let owners = raw.values("owner").to_vec();
         let aoe = raw.to_shelf_slot()?;
         let disk_address = raw.single("disk-address", "a number from 0 to 254", |text| {
             text.parse().ok().filter(|address| *address < 0xff)
@@ -317,6 +324,7 @@ impl TryFrom<RawVolume> for VolumeSpec {
             disk_address,
             patience,
             protected,
+            owners,
             written: raw,
         })
     }
@@ -334,7 +342,7 @@ impl fmt::Display for RawVolume {
 }
 
 /// What [`split_at_commas`] takes for one part that is this text.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('\\', r"\\").replace(',', r"\,")
 }
 
@@ -357,6 +365,7 @@ impl FromStr for StoreSpec {
         refuse(!raw.values("when-full").is_empty(), "when-full", NOT_SERVED)?;
         refuse(!raw.values("when-gone").is_empty(), "when-gone", NOT_SERVED)?;
         refuse(raw.flag("protected")?, "protected", NOT_SERVED)?;
+        refuse(!raw.values("owner").is_empty(), "owner", NOT_SERVED)?;
         refuse(!raw.values("type").is_empty(), "type", NOT_SERVED)?;
         raw.to_store(DeviceType::Disk)
     }

@@ -4,6 +4,7 @@ mod accounts;
 mod audit;
 mod clients;
 mod copies;
+mod dvds;
 mod events;
 pub(crate) use events::Gap;
 pub(crate) mod first_page;
@@ -44,6 +45,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .merge(links::router())
         .merge(volumes::router())
         .merge(copies::router())
+        .merge(dvds::router())
         .merge(reservations::router())
         .merge(snapshots::router())
         .merge(pools::router())

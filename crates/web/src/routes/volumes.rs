@@ -41,6 +41,8 @@ struct VolumeChange {
     lun: Option<u16>,
     /// Whether its content is neither deleted nor rolled back.
     protected: Option<bool>,
+    /// Who may derive volumes from it, in band, without managing the server; `[]`: nobody.
+    owners: Option<Vec<String>>,
 }
 
 /// Another disc.
@@ -153,19 +155,20 @@ async fn change_volume(
     Json(change): Json<VolumeChange>,
 ) -> Result<Made, Problem> {
     let request = match change {
-        VolumeChange { size: Some(size), security: None, lun: None, protected: None } => {
+        VolumeChange { size: Some(size), security: None, lun: None, protected: None, owners: None } => {
             Request::ResizeVolume { name, size }
         }
-        VolumeChange { size: None, security: Some(security), lun: None, protected: None } => {
-            Request::SetVolume { name, security: Some(security), protected: None }
-        }
-        VolumeChange { size: None, security: None, lun: None, protected: Some(protected) } => {
-            Request::SetVolume { name, security: None, protected: Some(protected) }
-        }
-        VolumeChange { size: None, security: None, lun, protected: None } if lun.is_some() => {
+        VolumeChange { size: None, security: None, lun, protected: None, owners: None } if lun.is_some() => {
             Request::MapVolume { name, lun, target: None, force }
         }
-        _ => return Err(Problem::invalid("give one of size, security, lun and protected")),
+        VolumeChange { size: None, security, lun: None, protected, owners } => {
+            let given = [security.is_some(), protected.is_some(), owners.is_some()];
+            if given.into_iter().filter(|is_given| *is_given).count() != 1 {
+                return Err(one_change());
+            }
+            Request::SetVolume { name, security, protected, owners }
+        }
+        _ => return Err(one_change()),
     };
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
@@ -270,6 +273,10 @@ async fn load_volume(
 
 fn find(answer: Answer, name: &str) -> Result<Option<VolumeStatus>, Problem> {
     Ok(status(answer)?.volumes.into_iter().find(|volume| volume.name == name))
+}
+
+fn one_change() -> Problem {
+    Problem::invalid("give one of size, security, lun, protected and owners")
 }
 
 fn unknown() -> Problem {

@@ -177,7 +177,7 @@ fn a_page_elsewhere_reaches_nothing() {
 #[test]
 fn what_is_too_long_is_refused() {
     let web = usual();
-    let body = format!("{{\"name\":\"{}\",\"store\":\"ram:1M\"}}", "x".repeat(64 << 10));
+    let body = format!("{{\"name\":\"{}\",\"store\":\"ram:1M\"}}", "x".repeat(512 << 10));
     assert_eq!(web.ask("POST", "/api/v1/volumes", "", &body).code(), (413, "request-too-long".into()));
     let headers = format!("X-Long: {}\r\n", "x".repeat(64 << 10));
     assert_eq!(web.ask("GET", "/healthz", &headers, "").status, 431);

@@ -103,7 +103,7 @@ fn a_change_of_a_volume_may_be_only_told() {
             "PATCH",
             "/volumes/v0?dry-run=true",
             r#"{"protected":true}"#,
-            Request::SetVolume { name: "v0".into(), security: None, protected: Some(true) },
+            Request::SetVolume { name: "v0".into(), security: None, protected: Some(true), owners: None },
         ),
         (
             "POST",
@@ -230,7 +230,7 @@ fn each_change_of_content_is_a_request() {
             "/volumes/v0",
             r#"{"protected":true}"#,
             200,
-            Request::SetVolume { name: "v0".into(), security: None, protected: Some(true) },
+            Request::SetVolume { name: "v0".into(), security: None, protected: Some(true), owners: None },
         ),
     ] {
         let reply = web.ask(method, &format!("/api/v1{path}"), "", body);

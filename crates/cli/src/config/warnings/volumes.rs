@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use sanwire_core::{DeviceType, Protection, Size};
+use sanwire_server::chap_users_of;
 use sanwire_store::kind::Place;
 use sanwire_store::{VolumeSpec, overcommitted};
 
@@ -37,6 +38,7 @@ pub(super) fn warnings(config: &ServeConfig) -> Vec<String> {
             by_aoe.filter(|_| config.has_aoe()).map(|why| format!("volume {name}: not served over AoE: {why}")),
         );
         lines.extend(exposed(config, volume, &in_targets));
+        lines.extend(unknown_users(config, volume));
         lines.extend(idle_keys(config, volume));
     }
     lines
@@ -70,6 +72,18 @@ fn exposed(config: &ServeConfig, volume: &VolumeSpec, in_targets: &BTreeSet<&str
     is_exposed.then(|| {
         let name = &volume.name;
         format!("volume {name}: its security ({security}) holds over HyperSCSI only: as a unit of an iSCSI target it is sent in the clear")
+    })
+}
+
+/// A volume for users of CHAP whom no target that has it knows.
+fn unknown_users(config: &ServeConfig, volume: &VolumeSpec) -> Option<String> {
+    let targets = config.targets.iter().filter(|target| target.units.values().any(|unit| *unit == *volume.name));
+    let known: BTreeSet<&str> =
+        targets.flat_map(|target| &target.authentication.users).map(|user| user.name.as_str()).collect();
+    let unknown: Vec<&str> = chap_users_of(volume).into_iter().filter(|user| !known.contains(user)).collect();
+    (!unknown.is_empty()).then(|| {
+        let (name, users) = (&volume.name, unknown.join(", "));
+        format!("volume {name}: nobody comes in as its principals chap:{users}: no [[target]] that has the volume knows a secret of theirs")
     })
 }
 

@@ -52,6 +52,13 @@ struct Session {
     locks_media: bool,
 }
 
+impl Session {
+    /// Who it is: it has shown its key when it connected.
+    fn principal(&self) -> Principal {
+        Principal { address: Some(self.path.peer.into()), client: Some(self.client), ..Principal::default() }
+    }
+}
+
 /// The server's end of HyperSCSI in one shard.
 pub(crate) struct HyperScsi {
     /// Its place among the front ends.
@@ -152,7 +159,7 @@ impl HyperScsi {
         Some(NexusView {
             units: self.clients.seen_by(*client, *is_read_only)?,
             who: self.shown(*client, *path),
-            principal: Principal { address: Some(path.peer.into()), client: Some(*client), ..Principal::default() },
+            principal: session.principal(),
             address: path.peer.to_string(),
             is_read_only: *is_read_only,
             weight: self.clients.memory_weight(*client, *priority),
@@ -190,7 +197,9 @@ impl HyperScsi {
     fn administer(&mut self, handle: CommandHandle, json: Vec<u8>, room_bytes: u32, now: Instant) {
         let Some(session) = self.sessions.get(&handle.nexus()) else { return };
         let (client, address) = (session.client, session.path.peer.to_string());
-        let refusal = if !self.clients.may_manage(client) {
+        let (may_manage, principal) = (self.clients.may_manage(client), session.principal());
+        let owner = Some(principal).filter(|principal| !may_manage && self.clients.owners.include(principal));
+        let refusal = if !may_manage && owner.is_none() {
             self.unpermitted += 1;
             // What cannot be written down was counted.
             self.inbox.put(QueuedRequest { client: Some(client), address, content: Content::Attempt });
@@ -202,7 +211,8 @@ impl HyperScsi {
         } else if json.len() > REQUEST_MAX_BYTES {
             Refusal::new("request-too-long", "the request is too long")
         } else {
-            let content = Content::Request { json, room_bytes, request: self.command(handle), home: self.home.clone() };
+            let (request, home) = (self.command(handle), self.home.clone());
+            let content = Content::Request { json, room_bytes, request, home, as_owner: owner };
             if self.inbox.put(QueuedRequest { client: Some(client), address, content }) {
                 return;
             }

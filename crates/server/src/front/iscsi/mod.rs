@@ -4,6 +4,7 @@ pub(crate) mod copy_targets;
 pub(crate) mod directory;
 mod entrance;
 mod login;
+pub(crate) mod own_target;
 mod tallies;
 pub(crate) mod target_node;
 pub(crate) mod target_table;

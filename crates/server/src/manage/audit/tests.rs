@@ -1,3 +1,5 @@
+use sanwire_core::ClientId;
+
 use super::*;
 use crate::front::hyperscsi::clients::{ClientSettings, Secret};
 use crate::manage::Refusal;
@@ -86,6 +88,7 @@ fn a_year_of_refusals_leaves_room_for_what_was_changed() {
     let by = Asker::Client {
         client: ClientId([0xff; 16]),
         address: "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535".into(),
+        as_owner: None,
     };
     for nasty in ["\u{202e}", "\"", "\\", "日"] {
         log.note_offence(&by, &nasty.repeat(10_000), false, u64::MAX).wait();
@@ -103,7 +106,7 @@ fn a_year_of_refusals_leaves_room_for_what_was_changed() {
 fn strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out() {
     let log = log("shares");
     let stranger = Asker::Stranger { address: "10.0.0.1:1".into() };
-    let client = Asker::Client { client: ClientId([1; 16]), address: "10.0.0.2:1".into() };
+    let client = Asker::Client { client: ClientId([1; 16]), address: "10.0.0.2:1".into(), as_owner: None };
     let process = Asker::Process { uid: 0, pid: 1 };
     (0..1000).for_each(|_| log.note_offence(&stranger, &"a flood", false, 1).wait());
     (0..1000).for_each(|_| log.note_offence(&client, &"against the rules", true, 1).wait());
@@ -187,7 +190,7 @@ fn the_log_is_read_by_pages_and_goes_on_where_it_was_also_when_files_are_put_asi
 fn the_log_is_searched_by_who_what_came_of_it_and_when() {
     let log = log("search");
     let process = Asker::Process { uid: 0, pid: 77 };
-    let client = Asker::Client { client: ClientId([0xab; 16]), address: "10.0.0.2:1".into() };
+    let client = Asker::Client { client: ClientId([0xab; 16]), address: "10.0.0.2:1".into(), as_owner: None };
     let done = |what: &str| Response::Done(Answer::Changed(vec![what.to_owned()]));
     log.note(&process, None, &done("one")).wait();
     log.note(&client, None, &done("two")).wait();

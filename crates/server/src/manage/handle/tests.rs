@@ -54,7 +54,7 @@ fn serves_others(desk: &ManagementHandle) {
         Request::Sessions,
         add("b=ram:1M"),
         Request::ResizeVolume { name: name.clone(), size: "2M".into() },
-        Request::SetVolume { name: name.clone(), security: Some("hash".into()), protected: None },
+        Request::SetVolume { name: name.clone(), security: Some("hash".into()), protected: None, owners: None },
         Request::MapVolume { name, lun: Some(9), target: None, force },
         Request::AddClient { id: "a1".repeat(16), settings: Default::default(), force },
         Request::ResetClient { client: "a1".repeat(16), force },
@@ -147,7 +147,7 @@ fn a_pool_that_hangs_keeps_no_other_request_waiting_and_lets_the_server_end() {
         |volume: &str| Request::Snapshot { volumes: vec![volume.into()], name: "s".into(), protected: false };
     assert!(matches!(desk.handle(&BY, snapshot("q")), Response::Done(_)));
     files.hang.at(Some("save"));
-    let protect = Request::SetVolume { name: "p".into(), security: None, protected: Some(true) };
+    let protect = Request::SetVolume { name: "p".into(), security: None, protected: Some(true), owners: None };
     let changes = [protect, Request::DeleteSnapshot { snapshot: "q@s".into() }, snapshot("r")];
     for (request, progress) in
         changes.into_iter().zip(["writing the catalogue", "deleting q@s", "taking the snapshot r@s"])

@@ -181,7 +181,7 @@ fn what_is_kept_of_one_change_is_what_differs_as_a_whole() {
             },
             3 => Request::MapVolume { name: volume, lun, target: None, force: true },
             4 => Request::UnmapVolume { name: volume, target: target.into(), force: true },
-            _ => Request::SetVolume { name: volume, security: Some("none".into()), protected: None },
+            _ => Request::SetVolume { name: volume, security: Some("none".into()), protected: None, owners: None },
         };
         done[kind] += usize::from(manager.execute(request).is_ok());
         let whole = manager.kept.changes_to(manager.volumes.values(), &manager.target.exports());

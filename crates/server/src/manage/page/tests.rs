@@ -20,6 +20,8 @@ fn status() -> Status {
         security: "none".into(),
         protected: false,
         pool: None,
+        owners: Vec::new(),
+        derived: None,
     };
     let target = |label: &str, units: u16| TargetStatus {
         revision: 7,

@@ -33,7 +33,7 @@ pub(in crate::manage) fn add(volume: &str) -> Request {
 }
 
 pub(in crate::manage) fn protect(name: &str, protected: bool) -> Request {
-    Request::SetVolume { name: name.into(), security: None, protected: Some(protected) }
+    Request::SetVolume { name: name.into(), security: None, protected: Some(protected), owners: None }
 }
 
 pub(in crate::manage) fn status(manager: &mut Manager) -> Status {
@@ -92,7 +92,7 @@ fn what_is_protected_is_kept_as_long_as_the_configuration_says_the_same() {
     assert_eq!(ask(&mut manager, protect("a", true)), Ok(Answer::Changed(Vec::new())));
     ask(&mut manager, protect("b", false)).unwrap();
     assert_eq!(ask(&mut manager, protect("z", true)).unwrap_err().0, "volume-unknown");
-    let neither = Request::SetVolume { name: "a".into(), security: None, protected: None };
+    let neither = Request::SetVolume { name: "a".into(), security: None, protected: None, owners: None };
     assert_eq!(ask(&mut manager, neither).unwrap_err().0, "request-invalid");
     manager.into_target().stop().unwrap();
     let mut manager = start(&kept).unwrap();

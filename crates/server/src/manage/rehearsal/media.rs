@@ -12,11 +12,17 @@ impl Manager {
         name: &str,
         security: Option<&str>,
         protected: Option<bool>,
+        owners: Option<Vec<String>>,
     ) -> Result<Step, ManageError> {
         let _hold = self.busy.hold(name, "being changed")?;
-        match (security, protected) {
-            (Some(security), None) => self.rehearse_securing(name, security),
-            (None, Some(protected)) => self.rehearse_protecting(name, protected),
+        match (security, protected, owners) {
+            (Some(security), None, None) => self.rehearse_securing(name, security),
+            (None, Some(protected), None) => self.rehearse_protecting(name, protected),
+            (None, None, Some(owners)) => {
+                let spec = self.with_owners(name, owners)?.spec;
+                let owners = if spec.owners.is_empty() { "nobody".to_owned() } else { spec.owners.join(", ") };
+                Ok(told(format!("volume {name} would be owned by {owners}")))
+            }
             _ => Err(ManageError::OneSetting),
         }
     }
@@ -27,6 +33,7 @@ impl Manager {
             .map_err(|source: ParseProtectionError| ManageError::Security { name: name.to_owned(), source })?;
         self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
         let spec = self.volume_with(name, |volume| volume)?.spec;
+        self.check_level(name, wanted)?;
         self.target.check_out_of_the_clear(&spec.clone().with_security(Some(wanted)))?;
         let now = spec.security.unwrap_or(self.protection);
         Ok(match now == wanted {

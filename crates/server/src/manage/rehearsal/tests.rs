@@ -195,6 +195,7 @@ fn settings_media_states_and_sessions_are_told_and_not_done() {
         name: name.into(),
         security: Some(security.into()),
         protected: None,
+        owners: None,
     };
     let secure = |security: &str| secure_one("own", security);
     let eject = |name: &str| Request::EjectVolume { name: name.into(), force: false };

@@ -27,6 +27,7 @@ pub(crate) use self::prospect::Prospect;
 use self::state::{Changes, ClientsFile};
 use self::views::{Viewer, Views};
 use crate::allow::AllowList;
+use crate::derived::Owners;
 use crate::kept::{Changed, StateError};
 
 /// What holds for clients, as it is at one moment.
@@ -49,6 +50,8 @@ pub(crate) struct Clients {
     /// Held while the table changes.
     changing: Mutex<ClientsFile>,
     views: Views,
+    /// Who may derive volumes from some, without managing the server.
+    pub(crate) owners: Arc<Owners>,
 }
 
 /// What the configuration says of clients.
@@ -132,6 +135,7 @@ impl Clients {
             local: watch(),
             changing: Mutex::new(file),
             views: Views::new(volumes),
+            owners: Arc::default(),
         })
     }
 

@@ -157,6 +157,6 @@ fn toggle_volume(host: &mut Host) -> Outcome<()> {
     };
     let store = Arc::new(RamStore::new(1 << 20, 512));
     let unit = LogicalUnit::new(identity, store, options).map_err(told)?;
-    host.server.put_volumes(vec![(&volume, unit)]).map_err(told)?;
+    host.server.put_volumes(vec![(&volume, Arc::new(unit))]).map_err(told)?;
     host.server.set_exports(targets).map_err(told)
 }

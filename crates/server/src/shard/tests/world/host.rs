@@ -162,7 +162,7 @@ impl Host {
             ..Default::default()
         };
         let unit = LogicalUnit::new(identity, Arc::clone(disk) as Arc<_>, options).map_err(told)?;
-        self.server.put_volumes(vec![(&volume, unit)]).map_err(told)?;
+        self.server.put_volumes(vec![(&volume, Arc::new(unit))]).map_err(told)?;
         let allow = AllowList::new(vec![AllowRule::Any]);
         let target =
             TargetNodeConfig { name: target_name()?, ..TargetNodeConfig::of_volume(VOLUME, allow).map_err(told)? };

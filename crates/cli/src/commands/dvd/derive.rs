@@ -1,0 +1,71 @@
+//! `sanwire dvd create`, `ls`, `show` and `revoke`: volumes of a server that are derived from others.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use data_encoding::BASE64;
+use sanwire_server::{Answer, NewDvd, Request};
+
+use crate::args::{DeriveCommand, DvdCreateArgs, WayArgs};
+use crate::commands::manage;
+use crate::connect::Connection;
+use crate::failure::misuse;
+use crate::{administration, control};
+
+/// The longest module that is sent to a server, in bytes: a longer one is put into a file there, and named in its configuration.
+const MODULE_MAX_BYTES: u64 = 256 << 10;
+
+/// Asks the server, and prints its answer.
+pub(super) fn run(command: &DeriveCommand) -> anyhow::Result<()> {
+    let (request, way) = match command {
+        DeriveCommand::Create(args) => (Request::CreateDvd(new(args)?), &args.way),
+        DeriveCommand::Ls { parent, way } => (Request::Dvds { parent: parent.clone() }, &**way),
+        DeriveCommand::Show { name, way } => (Request::Dvd { name: name.clone() }, &**way),
+        DeriveCommand::Revoke { name, way } => (Request::RevokeDvd { name: name.clone() }, &**way),
+    };
+    ask(request, way)
+}
+
+fn ask(request: Request, way: &WayArgs) -> anyhow::Result<()> {
+    match &way.at {
+        Some(url) => {
+            let connection = Connection::open_to_manage(url, &way.reach)?;
+            administration::run_request(request, way.terms, |request| manage::ask(&connection, request))
+        }
+        None => {
+            let socket = way.socket.clone().map_or_else(|| control::find_socket(way.server.as_ref()), Ok)?;
+            let ask = |request: &Request| -> anyhow::Result<Answer> { control::ask(&socket, request) };
+            administration::run_request(request, way.terms, ask)
+        }
+    }
+}
+
+fn new(args: &DvdCreateArgs) -> anyhow::Result<NewDvd> {
+    Ok(NewDvd {
+        parent: args.parent.clone(),
+        name: args.name.clone(),
+        regions: args.regions.clone(),
+        operations: args.operations.clone(),
+        principals: args.principals.clone(),
+        until: args.until.clone(),
+        read_only: args.read_only,
+        security: args.security.map(|level| level.to_string()),
+        owners: args.owners.clone(),
+        program: args.program.as_deref().map(module).transpose()?,
+        target: args.target.clone(),
+    })
+}
+
+/// A module as it is sent.
+fn module(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
+    let length_bytes = fs::metadata(path).with_context(|| format!("cannot read the program {shown}"))?.len();
+    if length_bytes > MODULE_MAX_BYTES {
+        return Err(misuse(format!(
+            "the program {shown} has {length_bytes} bytes, and at most {MODULE_MAX_BYTES} are sent to a server: make it smaller, or put it into a \
+             file there and name that in the configuration (program = \"PATH\")"
+        )));
+    }
+    Ok(BASE64.encode(&fs::read(path).with_context(|| format!("cannot read the program {shown}"))?))
+}

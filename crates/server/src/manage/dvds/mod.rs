@@ -1,0 +1,120 @@
+//! Volumes that are derived from others: how they are made, looked at and revoked.
+
+mod expiring;
+mod new;
+mod owner;
+mod owning;
+mod status;
+
+use std::io;
+use std::path::Path;
+
+use sanwire_store::{Acceptance, VolumeSpec};
+
+pub(super) use self::expiring::{Expiry, watch};
+pub use self::new::NewDvd;
+pub use self::status::{DerivedStatus, DvdStatus, PrincipalStatus, ProgramStatus, RegionStatus};
+use super::conditions::Condition;
+use super::slow::Step;
+use super::{Answer, Asker, ManageError, Manager, Request, Response};
+use crate::events::Happening;
+use crate::programs::check_module;
+
+impl Manager {
+    /// Derives a volume from another one, and serves it.
+    pub(super) fn create_dvd(&mut self, new: &NewDvd, condition: Option<Condition>) -> Result<Step, ManageError> {
+        let (spec, module) = self.asked_dvd(new)?;
+        let target = new.target.clone();
+        let Some(module) = module else { return self.add_volume(spec, target, Acceptance::Known, condition) };
+        // The module of one that is served is not replaced by that of one that is refused.
+        let (hold, _) = self.begin_to_add(spec.clone(), target.as_deref())?;
+        let (programs, name) = (self.target.programs().clone(), spec.name.to_string());
+        let (keeper, of) = (programs.clone(), name.clone());
+        let keep = move || keeper.keep_module(&of, &module);
+        Ok(Step::slow_awaited(format!("keeping the program of {name}"), keep, move |manager, kept: io::Result<()>| {
+            kept.map_err(|error| ManageError::Module {
+                name: name.clone(),
+                reason: format!("it cannot be kept: {error}"),
+            })?;
+            drop(hold);
+            let undo = move || programs.forget(&name, None);
+            Ok(match manager.add_volume(spec, target, Acceptance::Known, condition) {
+                Ok(step) => step.done_or_undone(|| (), undo),
+                Err(error) => Step::undoing(undo, error),
+            })
+        }))
+    }
+
+    /// The volume that is asked for, and the module that comes with it.
+    pub(super) fn asked_dvd(&self, new: &NewDvd) -> Result<(VolumeSpec, Option<Vec<u8>>), ManageError> {
+        let refused = |reason: String| ManageError::Module { name: new.name.clone(), reason };
+        let Some(module) = new.module().map_err(|error| refused(format!("it is not in base64: {error}")))? else {
+            return Ok((new.spec(None)?, None));
+        };
+        check_module(&module).map_err(refused)?;
+        // Its name is that of a file only if it is one of a volume.
+        new.spec(None)?;
+        let file = self.target.programs().module_file(&new.name);
+        let file = file.as_deref().and_then(Path::to_str).ok_or_else(|| {
+            refused("this server has no state directory in which it could be kept (--state-directory)".to_owned())
+        })?;
+        Ok((new.spec(Some(file))?, Some(module)))
+    }
+
+    /// Serves a derived volume no longer, nor those that are derived from it, whoever uses them.
+    pub(super) fn revoke_dvd(&mut self, name: &str) -> Result<Step, ManageError> {
+        self.check_is_derived(name)?;
+        self.remove_volume(name, true)
+    }
+
+    /// # Errors
+    /// When there is no such volume, or it has a store of its own.
+    pub(super) fn check_is_derived(&self, name: &str) -> Result<(), ManageError> {
+        match self.spec_of(name) {
+            None => Err(ManageError::NoVolume(name.to_owned())),
+            Some(spec) if spec.parent().is_none() => Err(ManageError::NotDerived(name.to_owned())),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The volumes that are derived from one, or from any, of which somebody may be told.
+    pub(super) fn dvds(&self, parent: Option<&str>, is_shown: impl Fn(&str) -> bool) -> Result<Answer, ManageError> {
+        let names = match parent {
+            Some(parent) if self.spec_of(parent).is_none() => return Err(ManageError::NoVolume(parent.to_owned())),
+            Some(parent) => self.derived_from(parent),
+            None => self
+                .volumes
+                .values()
+                .filter(|volume| volume.spec.parent().is_some())
+                .map(|it| it.spec.name.to_string())
+                .collect(),
+        };
+        let looker = self.looker();
+        let mut told: Vec<_> =
+            names.iter().filter(|name| is_shown(name)).filter_map(|name| looker.volume(name)).collect();
+        told.sort_by_key(|volume| volume.lun);
+        Ok(Answer::Dvds(told))
+    }
+
+    /// A derived volume, with what was counted of those who use it.
+    pub(super) fn dvd(&self, name: &str) -> Result<Answer, ManageError> {
+        self.check_is_derived(name)?;
+        let missing = || ManageError::NoVolume(name.to_owned());
+        let (_, unit) = self.find(name).ok_or_else(missing)?;
+        let volume = self.looker().volume(name).ok_or_else(missing)?;
+        let derived = unit.derived().ok_or_else(missing)?;
+        Ok(Answer::Dvd(Box::new(DvdStatus::of(volume, derived, self.target.programs().statistics(name)))))
+    }
+
+    /// Has those who watch know of a volume that was not derived.
+    pub(super) fn note_refused_dvd(&self, by: &Asker, asked: &Request, response: &Response) {
+        if let (Request::CreateDvd(new), Response::Refused(refusal)) = (asked, response) {
+            let NewDvd { name: volume, parent, .. } = new.clone();
+            let (who, why) = (by.to_string(), refusal.reason.clone());
+            self.target.events().note(Happening::DvdRefused { volume, parent, who, why });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Volumes that go, with those that are derived from them.
+
+use std::collections::BTreeMap;
+
+use sanwire_core::Lun;
+use sanwire_scsi::IscsiName;
+
+use super::busy::Hold;
+use super::slow::Step;
+use super::usage::Way;
+use super::{Answer, ManageError, Manager};
+use crate::events::Happening;
+use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::removal::Removal;
+use crate::revisions::Collection;
+
+impl Manager {
+    pub(super) fn remove_volume(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
+        let (hold, derived) = self.begin_to_remove(name, "being removed", force)?;
+        if self.find(name).is_none() {
+            return self.remove_all_missing(name, &derived).map(Step::Done);
+        }
+        if force {
+            return self.remove_now(name, &derived, hold);
+        }
+        let volume = name.to_owned();
+        Ok(self.when_unused(name, Way::Any, move |manager| manager.remove_now(&volume, &[], hold)))
+    }
+
+    /// What of a removal is refused whoever uses the volume; gives those that are derived from it, each before its parent: with `force` they
+    /// are revoked with it.
+    pub(super) fn begin_to_remove(
+        &self,
+        name: &str,
+        what: &'static str,
+        force: bool,
+    ) -> Result<(Hold, Vec<String>), ManageError> {
+        let mut hold = self.busy.hold(name, what)?;
+        let derived = self.derived_from(name);
+        if !derived.is_empty() && !force {
+            return Err(ManageError::HasDerived { name: name.to_owned(), derived });
+        }
+        derived.iter().try_for_each(|derived| hold.add(derived, "being revoked"))?;
+        Ok((hold, derived))
+    }
+
+    fn remove_now(&mut self, name: &str, derived: &[String], hold: Hold) -> Result<Step, ManageError> {
+        let (answer, removal) = self.take_out_with(name, derived)?;
+        Ok(match removal {
+            Some(removal) => Step::flush(name.to_owned(), removal, hold, Ok(answer)),
+            None => Step::Done(answer),
+        })
+    }
+
+    /// Serves a volume no longer, which is kept; before it those that are derived from it. All that these have written is its own.
+    pub(super) fn take_out_with(
+        &mut self,
+        name: &str,
+        derived: &[String],
+    ) -> Result<(Answer, Option<Removal>), ManageError> {
+        let mut lines = Vec::new();
+        for derived in derived {
+            // One that could not be opened stands among those that are missing.
+            let answer = match self.find(derived) {
+                Some(_) => self.take_out(derived)?.0,
+                None => self.remove_missing(derived)?,
+            };
+            lines.extend(lines_of(answer));
+        }
+        let (answer, removal) = self.take_out(name)?;
+        lines.extend(lines_of(answer));
+        Ok((Answer::Changed(lines), removal))
+    }
+
+    fn take_out(&mut self, name: &str) -> Result<(Answer, Option<Removal>), ManageError> {
+        let targets = self.target.targets_with(name).into_iter().map(|target| without_unit(target, name)).collect();
+        self.keep_volume(name, None, &targets)?;
+        if let Err(error) = self.serve_targets(targets) {
+            self.keep_served();
+            return Err(error);
+        }
+        let parent = self.volumes.get(name).and_then(|volume| volume.spec.parent()).map(str::to_owned);
+        let line = match &parent {
+            Some(parent) => format!("volume {name}, which was derived from {parent}, is revoked"),
+            None => format!("volume {name} is not served any more"),
+        };
+        let removal = self.begin_to_close(name);
+        if let Some(parent) = parent {
+            self.target.events().note(Happening::DvdRevoked { volume: name.to_owned(), parent });
+        }
+        Ok((self.changed(line), removal))
+    }
+
+    fn remove_all_missing(&mut self, name: &str, derived: &[String]) -> Result<Answer, ManageError> {
+        let mut lines = Vec::new();
+        for name in derived.iter().map(String::as_str).chain([name]) {
+            lines.extend(lines_of(self.remove_missing(name)?));
+        }
+        Ok(Answer::Changed(lines))
+    }
+
+    /// Serves a volume no longer that could not be opened when the server started.
+    pub(super) fn remove_missing(&mut self, name: &str) -> Result<Answer, ManageError> {
+        let missing = &mut self.kept.missing;
+        let at = missing.iter().position(|missing| *missing.volume.spec.name == *name);
+        let gone = missing.remove(at.ok_or_else(|| ManageError::NoVolume(name.to_owned()))?);
+        if let Err(error) = self.keep_targets(&self.target.exports()) {
+            self.kept.missing.push(gone);
+            return Err(error);
+        }
+        self.target.forget_derived(&gone.volume.spec);
+        Ok(self.changed(format!("volume {name}, which could not be opened, is not to be served any more")))
+    }
+
+    /// Serves a volume over HyperSCSI no longer; no target has it any more. What was written to it is being made stable.
+    pub(super) fn begin_to_close(&mut self, name: &str) -> Option<Removal> {
+        self.begin_to_close_all(vec![name.to_owned()]).pop().map(|(_, removal)| removal)
+    }
+
+    /// The same for some, as one change; gives those that were there.
+    pub(super) fn begin_to_close_all(&mut self, names: Vec<String>) -> Vec<(String, Removal)> {
+        let found: Vec<_> = names.iter().filter_map(|name| Some((name.clone(), self.find(name)?))).collect();
+        // With each what is derived from it, also what is just being opened.
+        found.iter().for_each(|(_, (_, unit))| unit.revoke());
+        let by_lun: BTreeMap<Lun, String> = found.into_iter().map(|(name, (lun, _))| (lun, name)).collect();
+        let removed = self.target.remove_volumes(&by_lun.keys().copied().collect::<Vec<_>>());
+        for name in names {
+            if let Some(volume) = self.volumes.remove(&name) {
+                self.derivations.remove(&volume.spec);
+                self.expiry.remove(&name);
+                self.target.forget_derived(&volume.spec);
+            }
+            self.stores.remove(&name);
+            self.kept.pending.remove(&name);
+            self.stuck.remove(&name);
+            self.target.revisions().removed(Collection::Volumes, &name);
+            self.target.events().note(Happening::VolumeRemoved { volume: name });
+        }
+        removed.into_iter().filter_map(|(lun, removal)| Some((by_lun.get(&lun)?.clone(), removal))).collect()
+    }
+}
+
+fn lines_of(answer: Answer) -> Vec<String> {
+    match answer {
+        Answer::Changed(lines) => lines,
+        _ => Vec::new(),
+    }
+}
+
+/// A target without this volume; one that has nothing left goes.
+pub(super) fn without_unit(mut target: TargetNodeConfig, volume: &str) -> (IscsiName, Option<TargetNodeConfig>) {
+    target.units.retain(|_, unit| unit != volume);
+    let stays = !target.units.is_empty() || target.redirect.is_some();
+    (target.name.clone(), stays.then_some(target))
+}

@@ -1,0 +1,153 @@
+//! Volumes that are derived from others of the server.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sanwire_device::{
+    Admission, AllowedOperations, CommandProgram, Derivation, DerivedExtent, LogicalUnit, ReservationKeeper,
+    UnitOptions,
+};
+use sanwire_scsi::Identity;
+use sanwire_store::{Acceptance, Known, VolumeSpec};
+
+use super::{Opening, keeper, remember};
+use crate::config::VolumeConfig;
+use crate::derived::{DerivedError, DerivedSpec, PrincipalRule, PrincipalRules};
+use crate::error::StartError;
+use crate::programs::Programs;
+use crate::records::Record;
+use crate::reservations::FileKeeper;
+use crate::wall_time::written_seconds;
+
+/// What is remembered of a volume that is derived from another one.
+pub(super) fn record(name: &str, state: Option<&Path>) -> Record {
+    Record::elsewhere(name, "derived", state)
+}
+
+/// Forgets who a volume was, with what was reserved of it, its program, and what that remembers.
+pub(crate) fn forget(name: &str, state: Option<&Path>, programs: &Programs) {
+    let record = record(name, state);
+    let known = record.load().ok().flatten();
+    if let Some((known, state)) = known.as_ref().zip(state) {
+        FileKeeper::new(state, known.uuid).forget();
+    }
+    programs.forget(name, known.map(|known| known.uuid));
+    record.forget();
+}
+
+/// Derives a volume from its parent; `fresh` is its identity where it is not what was served under its name before.
+pub(super) fn open(
+    volume: &VolumeConfig,
+    (derived, parent): (&DerivedSpec, Option<&Arc<LogicalUnit>>),
+    opening: &Opening<'_>,
+    slot: u16,
+    fresh: [u8; 16],
+) -> Result<LogicalUnit, StartError> {
+    let spec = &volume.spec;
+    let refused = |source| StartError::Derived { volume: spec.name.to_string(), source };
+    let parent = parent.ok_or_else(|| refused(DerivedError::NotServed { parent: derived.parent.to_string() }))?;
+    let until = until_unix_ms(derived).map_err(refused)?;
+    let uuid = identity(spec, derived, parent, opening, fresh)?;
+    let identity = Identity::new(&spec.name, uuid)
+        .map_err(|error| StartError::Volume { volume: spec.name.to_string(), reason: error.to_string() })?;
+    let operations = derived.operations.as_ref().map_or_else(|| all_of(parent), |operations| operations.allowed());
+    let operations = if spec.store.read_only { operations.without_writes() } else { operations };
+    let derivation = Derivation {
+        extents: extents(derived, parent),
+        operations,
+        admission: admission(&derived.principals),
+        until_unix_ms: until,
+        program: program(spec, derived, opening, uuid).map_err(refused)?,
+        clock: opening.clock.clone(),
+    };
+    let reservations: Option<Arc<dyn ReservationKeeper>> = keeper(spec.store.backing.place(), opening.state, uuid);
+    let options = UnitOptions {
+        removable: spec.removable,
+        reservations,
+        slot,
+        patience: spec.patience,
+        ..UnitOptions::default()
+    };
+    LogicalUnit::derive(identity, parent, derivation, options).map_err(|error| refused(error.into()))
+}
+
+/// What may be done with the parent.
+fn all_of(parent: &LogicalUnit) -> AllowedOperations {
+    parent.derived().map_or_else(AllowedOperations::all, |derived| derived.operations().clone())
+}
+
+/// What judges its commands.
+fn program(
+    spec: &VolumeSpec,
+    derived: &DerivedSpec,
+    opening: &Opening<'_>,
+    uuid: [u8; 16],
+) -> Result<Option<Arc<dyn CommandProgram>>, DerivedError> {
+    let Some(file) = &derived.program else { return Ok(None) };
+    let loaded = opening.programs.load(&spec.name, file, uuid);
+    let program = loaded.map_err(|reason| DerivedError::Program { path: file.clone(), reason })?;
+    Ok(Some(program))
+}
+
+/// When it ends, in milliseconds since the beginning of 1970.
+fn until_unix_ms(derived: &DerivedSpec) -> Result<Option<u64>, DerivedError> {
+    let now = SystemTime::now();
+    let Some(until) = derived.until.map(|until| until.from(now)) else { return Ok(None) };
+    if until <= now {
+        return Err(DerivedError::Expired { until: written_seconds(until) });
+    }
+    let since = until.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// The regions, or all that the parent has.
+fn extents(derived: &DerivedSpec, parent: &LogicalUnit) -> Vec<DerivedExtent> {
+    if derived.regions.is_empty() {
+        return vec![DerivedExtent { offset_bytes: 0, length_bytes: parent.store().geometry().length_bytes }];
+    }
+    let extent = |region: &crate::derived::Region| DerivedExtent {
+        offset_bytes: region.offset_bytes(),
+        length_bytes: region.length_bytes(),
+    };
+    derived.regions.iter().map(extent).collect()
+}
+
+fn admission(rules: &[PrincipalRule]) -> Option<Arc<dyn Admission>> {
+    let is_open = rules.contains(&PrincipalRule::Any);
+    (!is_open).then(|| Arc::new(PrincipalRules(rules.to_vec())) as Arc<dyn Admission>)
+}
+
+/// Who it is: the same as long as it shows the same part of the same volume. What was reserved of another one is not reserved of it.
+fn identity(
+    spec: &VolumeSpec,
+    derived: &DerivedSpec,
+    parent: &LogicalUnit,
+    opening: &Opening<'_>,
+    fresh: [u8; 16],
+) -> Result<[u8; 16], StartError> {
+    let record = record(&spec.name, opening.state);
+    let regions: Vec<String> = derived.regions.iter().map(ToString::to_string).collect();
+    let shown = format!("{:032x}:{}", u128::from_be_bytes(parent.identity().uuid()), regions.join(","));
+    let known = record.load().map_err(|source| StartError::Record {
+        volume: spec.name.to_string(),
+        place: record.place(),
+        file: record.of().to_owned(),
+        source,
+    })?;
+    let is_same = |known: &Known| {
+        opening.acceptance == Acceptance::Adopted
+            || opening.acceptance == Acceptance::Known && known.device.as_ref() == Some(&shown)
+    };
+    let (former, known) = match known {
+        Some(known) if is_same(&known) => (None, Some(known)),
+        former => (former, None),
+    };
+    if let (Some(former), Some(state)) = (former, opening.state) {
+        FileKeeper::new(state, former.uuid).forget();
+    }
+    let uuid = known.map_or(fresh, |known| known.uuid);
+    let length_bytes = parent.store().geometry().length_bytes;
+    remember(spec, &record, &Known { uuid, is_marked: false, length_bytes, device: Some(shown) });
+    Ok(uuid)
+}

@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sanwire_core::{ClientId, MacAddress, Size};
+use sanwire_core::{ClientId, MacAddress, Protection, Size};
 use sanwire_initiator::Url;
-use sanwire_server::{AllowRule, Wire};
+use sanwire_server::{AllowRule, Wire, check_derived};
 use sanwire_store::{StoreSpec, VolumeSpec};
 use serde::Deserialize;
 
@@ -16,6 +16,7 @@ struct File {
 
 fuzz_target!(|input: &[u8]| {
     sanwire_store_file::register();
+    sanwire_server::register_dvd();
     let Ok(text) = std::str::from_utf8(input) else { return };
     if let Ok(url) = text.parse::<Url>() {
         let shown = url.to_string();
@@ -24,7 +25,13 @@ fuzz_target!(|input: &[u8]| {
     }
     let _ = Url::is_meant_by(text);
     let _ = (text.parse::<AllowRule>().is_ok(), text.parse::<Wire>().is_ok());
-    let _ = (text.parse::<VolumeSpec>().is_ok(), text.parse::<StoreSpec>().is_ok());
+    if let Ok(volume) = text.parse::<VolumeSpec>() {
+        // What is kept of a volume is its text.
+        let shown = volume.to_string();
+        assert!(shown.parse().as_ref() == Ok(&volume), "{shown}");
+        let _ = check_derived(&mut [volume], Protection::Checksum);
+    }
+    let _ = text.parse::<StoreSpec>().is_ok();
     if let Ok(id) = text.parse::<ClientId>() {
         assert_eq!(id.to_string().parse(), Ok(id));
     }

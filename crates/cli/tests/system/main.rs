@@ -15,6 +15,7 @@ mod counters;
 mod crash;
 mod damaged;
 mod discovery;
+mod dvd;
 mod errors;
 mod faults;
 mod filesystems;

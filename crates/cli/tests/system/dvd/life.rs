@@ -1,0 +1,103 @@
+//! How derived volumes come and go while they are used.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{TIMEOUT, dvd, dvd_ok};
+use crate::harness::{Client, Process, Ran, Scratch, Server, port, run, wait_until};
+
+fn ctl(scratch: &Scratch, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    command.args(["ctl", "--socket", &scratch.text("c.sock")]).args(arguments).env_remove("SANWIRE_LOG");
+    run(command, TIMEOUT)
+}
+
+/// A server on this host of a disk in a file.
+pub(super) fn server(scratch: &Scratch, port: u16) -> Server {
+    let disk = format!("disk=file:{},size=16M", scratch.text("disk.img"));
+    let options = ["--control".to_owned(), scratch.text("c.sock")];
+    Server::start_on(scratch, &[&format!("hs-ip:127.0.0.1:{port}")], &[&disk], &options)
+}
+
+/// A client that reads and writes a volume until it gets an error, and is known to have begun.
+fn load(scratch: &Scratch, port: u16, name: &str) -> Process {
+    let client = Client::new(scratch, name);
+    let url = format!("hs+ip://127.0.0.1:{port}/cam");
+    let bench = client.command(&["bench", &url, "--overwrite", "--reads", "50", "--depth", "16", "--time", "3600"]);
+    let bench = Process::spawn("bench", bench, scratch.path(&format!("{name}.log")));
+    wait_until("the volume is used", TIMEOUT, || {
+        let told: Value = serde_json::from_str(&dvd_ok(scratch, &["show", "cam", "--json"])).expect("JSON");
+        let used = told["dvd"]["used_by"].as_array().expect("principals");
+        used.iter().filter_map(|used| used["written_bytes"].as_u64()).sum::<u64>() > 64 << 10
+    });
+    bench
+}
+
+/// The bytes around the region of `cam` are what they were: none of its writes has gone astray.
+#[track_caller]
+fn expect_untouched(scratch: &Scratch) {
+    let disk = fs::read(scratch.path("disk.img")).expect("the disk");
+    assert!(disk[..4 << 20].iter().chain(&disk[5 << 20..]).all(|byte| *byte == 0), "nothing else was written");
+}
+
+const CREATE: [&str; 7] = ["create", "disk", "cam", "--region", "4M+1M", "--principal", "any"];
+
+#[test]
+fn what_is_revoked_or_over_ends_under_those_who_use_it() {
+    let scratch = Scratch::new();
+    let port = port();
+    let mut server = server(&scratch, port);
+
+    dvd_ok(&scratch, &CREATE);
+    let mut bench = load(&scratch, port, "revoked");
+    let refused = ctl(&scratch, &["remove-volume", "disk"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("cam is derived"), "{}", refused.stderr);
+    let begun = Instant::now();
+    let told = dvd_ok(&scratch, &["revoke", "cam"]);
+    assert!(told.contains("volume cam, which was derived from disk, is revoked"), "{told}");
+    assert!(!bench.wait(TIMEOUT).success(), "its user gets an error");
+    assert!(begun.elapsed() < Duration::from_secs(10), "and soon: {:?}", begun.elapsed());
+    expect_untouched(&scratch);
+
+    dvd_ok(&scratch, &[&CREATE[..], &["--until", "3s"]].concat());
+    let mut bench = load(&scratch, port, "over");
+    assert!(!bench.wait(TIMEOUT).success(), "its user gets an error");
+    expect_untouched(&scratch);
+    wait_until("it is out of the list", TIMEOUT, || !dvd_ok(&scratch, &["ls"]).contains("cam"));
+    let events = ctl(&scratch, &["events", "--json"]).stdout;
+    for event in ["dvd-created", "dvd-revoked", "dvd-expired"] {
+        assert!(events.contains(event), "{event}: {events}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn a_restart_keeps_derived_volumes_and_not_those_whose_time_is_over() {
+    let scratch = Scratch::new();
+    let mut server = server(&scratch, port());
+    dvd_ok(&scratch, &CREATE);
+    dvd_ok(&scratch, &["create", "cam", "part", "--region", "0+64K", "--principal", "10.0.0.7", "--until", "1h"]);
+    dvd_ok(&scratch, &["create", "disk", "short", "--principal", "any", "--until", "2s"]);
+    let before: Value = serde_json::from_str(&dvd_ok(&scratch, &["ls", "--json"])).expect("JSON");
+    server.kill();
+    std::thread::sleep(Duration::from_secs(2));
+    server.restart();
+    wait_until("it is there again", TIMEOUT, || dvd(&scratch, &["ls"]).code == Some(0));
+    let after: Value = serde_json::from_str(&dvd_ok(&scratch, &["ls", "--json"])).expect("JSON");
+    let kept = |list: &Value| -> Vec<Value> {
+        let volumes = list["dvds"].as_array().expect("volumes").iter().filter(|volume| volume["name"] != "short");
+        volumes
+            .map(|it| serde_json::json!([it["name"], it["id"], it["derived"]["regions"], it["derived"]["until"]]))
+            .collect()
+    };
+    assert_eq!(kept(&after), kept(&before));
+    assert_eq!(after["dvds"].as_array().map(Vec::len), Some(2), "{after}");
+    assert!(server.log().contains("volume short, which was derived by ctl, is forgotten"), "{}", server.log());
+    let removed = ctl(&scratch, &["remove-volume", "disk", "--force"]);
+    assert!(removed.stdout.contains("volume part, which was derived from cam, is revoked"), "{}", removed.stderr);
+    assert_eq!(dvd_ok(&scratch, &["ls"]).lines().count(), 1, "no volume is left");
+    assert!(server.stop().success(), "{}", server.log());
+}

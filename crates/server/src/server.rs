@@ -167,12 +167,7 @@ impl Server {
         check_audit_log(&config)?;
         let mut wires = config.wires.clone();
         let listeners = listeners(&mut wires)?;
-        // Those of the targets: what else listens is none of theirs.
-        let portals = wires.iter().filter(|wire| wire.has_targets()).filter_map(Wire::portal).collect();
-        let exports = TargetNodes::new(config.discovery.clone(), portals, config.announced.clone());
-        let targets = exports.table().changes_to(config.exports.clone())?;
-        refuse_in_the_clear((&exports, &targets), &units, |lun, _| levels.of(Some(lun)))?;
-        exports.change(targets, &units)?;
+        let exports = targets(&config, &wires, (&units, &levels))?;
         let mailboxes: Arc<[Mailbox]> = places.iter().map(|place| place.mailbox.clone()).collect();
         let (inbox, letters) = ManagementQueue::new();
         let (budget, instance) = (Budget::of_process(), u64::from_be_bytes(random()?));
@@ -357,6 +352,20 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.halt();
     }
+}
+
+/// The iSCSI targets of the configuration, on the portals of those wires that have targets.
+fn targets(
+    config: &ServerConfig,
+    wires: &[Wire],
+    (units, levels): (&Arc<LogicalUnits>, &ProtectionTable),
+) -> Result<Arc<TargetNodes>, StartError> {
+    let portals = wires.iter().filter(|wire| wire.has_targets()).filter_map(Wire::portal).collect();
+    let exports = TargetNodes::new(config.discovery.clone(), portals, config.announced.clone());
+    let targets = exports.table().changes_to(config.exports.clone())?;
+    refuse_in_the_clear((&exports, &targets), units, |lun, _| levels.of(Some(lun)))?;
+    exports.change(targets, units)?;
+    Ok(exports)
 }
 
 fn waker() -> Result<Waker, StartError> {

@@ -96,6 +96,11 @@ impl Reservations {
         Ok(reservations)
     }
 
+    /// Whether they are kept through restarts.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.keeper.is_some()
+    }
+
     /// Refuses a command that a reservation of others forbids.
     pub(crate) fn check(&self, cdb: &Cdb, commands: CommandSet, nexus: NexusId) -> Result<(), Refusal> {
         if !self.is_restricted.load(Ordering::Acquire) {
@@ -171,7 +176,7 @@ impl Reservations {
         Ok(match query {
             ReservationQuery::Keys => state.registry.read_keys(),
             ReservationQuery::Reservation => state.registry.read_reservation(),
-            ReservationQuery::Capabilities => capabilities(self.keeper.is_some(), state.registry.is_kept()).to_vec(),
+            ReservationQuery::Capabilities => capabilities(self.are_kept(), state.registry.is_kept()).to_vec(),
             ReservationQuery::FullStatus => state.registry.full_status(),
         })
     }

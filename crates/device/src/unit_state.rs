@@ -4,7 +4,7 @@ mod flushing;
 mod lineage;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use sanwire_core::quota::Usage;
 use sanwire_core::{DeviceType, NexusId};
@@ -26,6 +26,8 @@ use crate::tenure::{Tenures, Volatility};
 use crate::unit_attention::{Met, Nexuses, UnitAttention};
 use crate::unit_exclusion::UnitExclusion;
 use crate::viewers::{Viewers, Wanted};
+
+use self::lineage::Children;
 
 /// How a unit behaves, as its owner wishes.
 #[derive(Clone, Debug)]
@@ -91,7 +93,7 @@ pub struct UnitState {
     replaced: AtomicU32,
     lineage: Option<Box<Lineage>>,
     /// The units that are derived from it.
-    children: Mutex<Vec<Weak<UnitState>>>,
+    children: Mutex<Children>,
 }
 
 /// From what a unit is derived, and how.

@@ -9,6 +9,20 @@ use super::UnitState;
 use crate::derived::Derived;
 use crate::fault::NOT_ACCESSIBLE;
 
+/// The units that are derived from one.
+#[derive(Default, Debug)]
+pub(super) struct Children {
+    units: Vec<Weak<UnitState>>,
+    /// Whether there will be no more: they were taken back, with the unit or since it goes.
+    is_closed: bool,
+}
+
+impl Children {
+    fn living(&self) -> Vec<Arc<UnitState>> {
+        self.units.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
 impl UnitState {
     /// How it is derived, if it is.
     #[must_use]
@@ -38,7 +52,7 @@ impl UnitState {
     /// This unit, and all that are derived from it or from one of those.
     pub(crate) fn for_each_derived(&self, visit: &mut dyn FnMut(&UnitState)) {
         visit(self);
-        let children: Vec<_> = lock(&self.children).iter().filter_map(Weak::upgrade).collect();
+        let children = lock(&self.children).living();
         children.iter().for_each(|child| child.for_each_derived(visit));
     }
 
@@ -46,14 +60,20 @@ impl UnitState {
     pub(crate) fn adopt(&self, child: &Arc<UnitState>) -> bool {
         let mut children = lock(&self.children);
         // Either this sees that it is revoked, or who revokes it sees the child.
-        if self.is_revoked() {
+        if children.is_closed {
             return false;
         }
-        if children.len() == children.capacity() {
-            children.retain(|child| child.strong_count() > 0);
+        if children.units.len() == children.units.capacity() {
+            children.units.retain(|child| child.strong_count() > 0);
         }
-        children.push(Arc::downgrade(child));
+        children.units.push(Arc::downgrade(child));
         true
+    }
+
+    /// Whether it, or the unit on whose store it stands, is the same one after a restart: then reservations are kept of that.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        self.root().reservations.are_kept()
     }
 
     /// Whether this one may use it, and all that it is derived from. Of a unit that is not derived: yes, the unit does not ask.
@@ -62,8 +82,8 @@ impl UnitState {
         std::iter::once(self).chain(self.ancestors()).filter_map(UnitState::derived).all(|of| of.admits(principal))
     }
 
-    /// Takes it back, and all that is derived from it; of a unit that is not derived, only these. From now on nothing begins at their
-    /// store, and they are as if they were not there. What has begun ends at the store, and is answered LOGICAL UNIT NOT SUPPORTED. Who
+    /// Takes it back, and all that is derived from it; of a unit that is not derived, only these. From now on nothing is derived from it
+    /// any more, nothing begins at their store, and they are as if they were not there. What has begun ends at the store, and is answered LOGICAL UNIT NOT SUPPORTED. Who
     /// has to know when that is so begins a [`crate::WriteHold`] on it after this: it is held then.
     pub fn revoke(&self) {
         if let Some(derived) = self.derived() {
@@ -71,7 +91,11 @@ impl UnitState {
             // What waits for its store waits in vain.
             self.stalls.give_up();
         }
-        let children: Vec<_> = lock(&self.children).iter().filter_map(Weak::upgrade).collect();
+        let children = {
+            let mut children = lock(&self.children);
+            children.is_closed = true;
+            children.living()
+        };
         children.iter().for_each(|child| child.revoke());
         self.exclusion.bell().ring();
     }
@@ -99,7 +123,7 @@ impl UnitState {
     }
 }
 
-fn lock(children: &Mutex<Vec<Weak<UnitState>>>) -> MutexGuard<'_, Vec<Weak<UnitState>>> {
+fn lock(children: &Mutex<Children>) -> MutexGuard<'_, Children> {
     // Each change is one step: a poisoned list is still whole.
     children.lock().unwrap_or_else(PoisonError::into_inner)
 }

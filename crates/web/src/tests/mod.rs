@@ -171,9 +171,9 @@ pub(super) fn exchange(stream: impl Read + Write, request: &str) -> Reply {
 }
 
 pub(super) fn exchange_bytes(mut stream: impl Read + Write, request: &[u8]) -> Reply {
-    stream.write_all(request).unwrap();
+    // A request that is refused before it is read whole may break off, in either direction.
+    let _ = stream.write_all(request);
     let mut text = Vec::new();
-    // One that is refused before it is read whole may break off.
     let _ = stream.read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));

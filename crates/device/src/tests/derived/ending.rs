@@ -36,6 +36,9 @@ fn a_unit_that_is_revoked_is_as_if_it_were_not_there_and_so_are_those_derived_fr
     world.root().revoke();
     assert!(other.is_revoked() && !world.root().is_revoked(), "a unit that is not derived stays");
     good(world.run_task(NEXUS, read(0, 0, 1)));
+    // Who had it in hand when it was taken out of service comes too late.
+    let late = LogicalUnit::derive(identity(5), &world.root(), of(&[(0, 1)]), UnitOptions::default());
+    assert_eq!(late.unwrap_err(), DeriveError::Revoked);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod flushing;
 mod lineage;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use sanwire_core::quota::Usage;
 use sanwire_core::{DeviceType, NexusId};
@@ -26,8 +26,6 @@ use crate::tenure::{Tenures, Volatility};
 use crate::unit_attention::{Met, Nexuses, UnitAttention};
 use crate::unit_exclusion::UnitExclusion;
 use crate::viewers::{Viewers, Wanted};
-
-use self::lineage::Children;
 
 /// How a unit behaves, as its owner wishes.
 #[derive(Clone, Debug)]
@@ -94,6 +92,14 @@ pub struct UnitState {
     lineage: Option<Box<Lineage>>,
     /// The units that are derived from it.
     children: Mutex<Children>,
+}
+
+/// The units that are derived from one.
+#[derive(Default, Debug)]
+struct Children {
+    units: Vec<Weak<UnitState>>,
+    /// Whether there will be no more: the unit is taken back, or goes.
+    is_closed: bool,
 }
 
 /// From what a unit is derived, and how.

@@ -5,17 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use sanwire_core::Principal;
 use sanwire_scsi::Sense;
 
-use super::UnitState;
+use super::{Children, UnitState};
 use crate::derived::Derived;
 use crate::fault::NOT_ACCESSIBLE;
-
-/// The units that are derived from one.
-#[derive(Default, Debug)]
-pub(super) struct Children {
-    units: Vec<Weak<UnitState>>,
-    /// Whether there will be no more: they were taken back, with the unit or since it goes.
-    is_closed: bool,
-}
 
 impl Children {
     fn living(&self) -> Vec<Arc<UnitState>> {
@@ -82,9 +74,10 @@ impl UnitState {
         std::iter::once(self).chain(self.ancestors()).filter_map(UnitState::derived).all(|of| of.admits(principal))
     }
 
-    /// Takes it back, and all that is derived from it; of a unit that is not derived, only these. From now on nothing is derived from it
-    /// any more, nothing begins at their store, and they are as if they were not there. What has begun ends at the store, and is answered LOGICAL UNIT NOT SUPPORTED. Who
-    /// has to know when that is so begins a [`crate::WriteHold`] on it after this: it is held then.
+    /// Takes it back, and all that is derived from it; of a unit that is not derived, only these. From now on nothing is
+    /// derived from it any more, nothing begins at their store, and they are as if they were not there. What has begun ends at
+    /// the store, and is answered LOGICAL UNIT NOT SUPPORTED. Who has to know when that is so begins a [`crate::WriteHold`] on
+    /// it after this: it is held then.
     pub fn revoke(&self) {
         if let Some(derived) = self.derived() {
             derived.store.close();

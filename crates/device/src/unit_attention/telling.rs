@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use sanwire_scsi::Receipt;
 
-/// So many answers, the last ones, are looked for.
+/// So many answers are looked for: half of them the first ones, which are heard first, and half of them the last ones, for the first ones
+/// may be lost.
 const TOLD_MAX: usize = 64;
 
 /// What a nexus was told, as often as it gave a command without having heard it.
@@ -20,7 +21,7 @@ impl Telling {
     /// The receipt of one more answer.
     pub(super) fn tell(&mut self) -> Receipt {
         if self.0.len() == TOLD_MAX {
-            self.0.pop_front();
+            self.0.remove(TOLD_MAX / 2);
         }
         let receipt = Receipt::default();
         self.0.push_back(receipt.clone());

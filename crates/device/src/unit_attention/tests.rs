@@ -98,3 +98,21 @@ fn removal_is_prevented_while_one_nexus_asks() {
     nexuses.forget(NexusId(1));
     assert!(!nexuses.is_removal_prevented());
 }
+
+/// As by a wire of which it is only known that a client has an answer when it gives a command so much later.
+#[test]
+fn who_gives_many_commands_before_it_hears_is_not_told_for_ever() {
+    const LATER: u64 = 256;
+    let nexuses = Nexuses::default();
+    nexuses.establish(NexusId(1), met(false));
+    nexuses.take(NexusId(1));
+    nexuses.raise_for(UnitAttention::RegistrationsPreempted, [NexusId(1)].into_iter());
+    let mut receipts = Receipts::default();
+    let is_told = |number: &u64| {
+        let received = receipts.received(|answered| number - *answered >= LATER);
+        receipts.retain(|answered| number - *answered < 2 * LATER);
+        let told = nexuses.tell(NexusId(1), received);
+        told.map(|(_, receipt)| receipt.map(|receipt| receipts.issue(receipt, *number))).is_some()
+    };
+    assert_eq!((0..10_000).take_while(is_told).count() as u64, LATER);
+}

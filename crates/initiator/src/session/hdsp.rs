@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Packet, Slices};
-use sanwire_core::{Instant, LinkId, Lun, Path, Protection};
+use sanwire_buffer::{Frame, Slices};
+use sanwire_core::{Instant, LinkId, Lun, Protection};
 use sanwire_hdsp::wire::{DiskType, ErrorCode};
 use sanwire_hdsp::{Client, ClientEvent, Command, CommandId, Order as WireOrder, Outcome, ServerInfo as WireServer};
 use sanwire_io::{Clock, Waker};
@@ -20,7 +20,7 @@ use sanwire_scsi::Status;
 use self::ata::AtaDisk;
 pub use self::discover::{HdspFound, hdsp_servers};
 use self::standing::Standing;
-use self::terms::{config, deadline, info, no_answer, packet_max_bytes, refusal};
+use self::terms::{config, deadline, info, no_answer, packet_max_bytes, refusal, tells_of_preemption};
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
@@ -208,6 +208,12 @@ impl Hdsp {
             },
             Form::Scsi | Form::WithLun => (OrderId(id.number()), None),
         };
+        if let Outcome::Scsi { sense, .. } = &outcome
+            && tells_of_preemption(sense)
+        {
+            // The server answers like this all that was given before it was heard: what is given in another session comes after that.
+            self.protocol.renew(Clock::new().now());
+        }
         let event = match outcome {
             Outcome::Scsi { status, sense } => match Status::from_code(status) {
                 Some(status) => Event::Completed { id, answer: Answer { status, sense }, data_in, data_in_bytes },
@@ -305,7 +311,7 @@ impl Session for Hdsp {
             && let Some((path, packet)) = self.protocol.poll_transmit(now)
         {
             sent += 1;
-            self.queue(path, packet);
+            self.ports.queue(path, packet);
         }
         if sent > 0 {
             self.ports.flush();
@@ -386,11 +392,5 @@ impl Session for Hdsp {
 
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> io::Result<()> {
         self.ports.wait(Some(waker), deadline, &Clock::new())
-    }
-}
-
-impl Hdsp {
-    fn queue(&mut self, path: Path, packet: Packet) {
-        self.ports.queue(path, packet);
     }
 }

@@ -14,7 +14,7 @@ pub mod wire;
 pub use client::{Client, ClientConfig, ClientEvent, Command, CommandId, Order, OrderError, Outcome, ServerInfo};
 pub use counters::{ConnectionStatus, Counters, Handshakes, Traffic, Written};
 pub use server::{
-    Answer, CommandHandle, Directory, Disk, LinkLimits, Request, Server, ServerConfig, ServerEvent, Wanted,
+    Answer, CommandHandle, Directory, Disk, GivenAt, LinkLimits, Request, Server, ServerConfig, ServerEvent, Wanted,
 };
 
 pub use wire::offer::VolumeId;

@@ -6,6 +6,7 @@ use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, LinkId, Path};
 use sanwire_hdsp::wire::{DiskType, ErrorCode};
 use sanwire_hdsp::{ClientConfig, LinkLimits, ServerInfo as WireServer};
+use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
 use super::{COMMANDS_MAX, SERVER_ADDRESS};
 use crate::endpoint::ConnectError;
@@ -108,6 +109,12 @@ pub(super) fn refusal(reason: ErrorCode) -> Failure {
         ErrorCode::Closing => "the server ends",
     };
     Failure::Refused(what.to_owned())
+}
+
+/// Whether sense data says that somebody else has the unit now, perhaps for a while that is over.
+pub(super) fn tells_of_preemption(sense: &[u8]) -> bool {
+    let told = [AdditionalSense::RESERVATIONS_PREEMPTED, AdditionalSense::REGISTRATIONS_PREEMPTED];
+    Sense::parse(sense).is_some_and(|sense| sense.key == SenseKey::UnitAttention && told.contains(&sense.additional))
 }
 
 impl HdspServer {

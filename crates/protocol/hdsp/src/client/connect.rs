@@ -161,6 +161,16 @@ impl Client {
         }
     }
 
+    /// Goes on with another session. What was given in this one is not executed any more if it has not begun, and is held as after a
+    /// restart of the server, until it is known whether it may be given again.
+    pub fn renew(&mut self, now: Instant) {
+        self.drop_live(now);
+        self.session.epoch += 1;
+        self.said.clear();
+        // One that is under way is of the session that is over.
+        self.begin_seek(now);
+    }
+
     /// This session is over: all commands are lost, and the next ones are of another session.
     pub(super) fn begin_anew(&mut self, now: Instant) {
         self.drop_live(now);

@@ -7,7 +7,7 @@ use super::Server;
 use super::assembly::Whole;
 use super::batch::{Run, Write, is_plain_write, sectors};
 use super::session::Asked;
-use super::types::{Answer, CommandHandle, Disk, Request, ServerEvent};
+use super::types::{Answer, CommandHandle, Disk, GivenAt, Request, ServerEvent};
 use crate::channel::Piece;
 use crate::pieces;
 use crate::wire::offer::{COMMANDS_MAX, VolumeId};
@@ -132,8 +132,9 @@ impl Server {
         self.next_handle += 1;
         let handle = CommandHandle(self.next_handle);
         let has_data = request.data_bytes() > 0;
+        let given = GivenAt::new(members.iter().map(|(number, ..)| *number));
         self.executing.insert(handle, Executing { nexus, client, volume, has_data, members });
-        self.events.push_back(ServerEvent::Command { handle, nexus, disk_address, request });
+        self.events.push_back(ServerEvent::Command { handle, nexus, disk_address, request, given });
     }
 
     /// A command has been executed. `may_repeat`: it may be executed again (it only reads), so its answer need not be kept.

@@ -29,7 +29,9 @@ use self::half_opens::HalfOpens;
 pub(crate) use self::handshake::loose;
 use self::hoard::Favoured;
 use self::session::Session;
-pub use self::types::{Answer, CommandHandle, Directory, Disk, LinkLimits, Request, ServerConfig, ServerEvent, Wanted};
+pub use self::types::{
+    Answer, CommandHandle, Directory, Disk, GivenAt, LinkLimits, Request, ServerConfig, ServerEvent, Wanted,
+};
 use crate::channel::data_bytes;
 use crate::counters::{ConnectionStatus, Counters, Handshakes, Written};
 use crate::wire::connection::RELEASE;

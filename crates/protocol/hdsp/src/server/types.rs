@@ -9,7 +9,7 @@ use sanwire_security::keys::{Identity, Psk};
 
 use crate::wire::DiskType;
 use crate::wire::discovery::Instance;
-use crate::wire::offer::VolumeId;
+use crate::wire::offer::{COMMANDS_MAX, VolumeId};
 
 /// What a link of a server can take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,5 +255,46 @@ pub enum ServerEvent {
         disk_address: u8,
         /// What to do.
         request: Request,
+        /// When its client has given it.
+        given: GivenAt,
     },
+}
+
+/// When commands of a session were given that are executed as one: their numbers say that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GivenAt {
+    first: u16,
+    last: u16,
+}
+
+impl GivenAt {
+    /// For these numbers, of which there is one at least.
+    pub(super) fn new(numbers: impl Iterator<Item = u16>) -> Self {
+        let span = numbers.fold(None, |span: Option<GivenAt>, number| match span {
+            None => Some(GivenAt { first: number, last: number }),
+            Some(GivenAt { first, last }) => Some(GivenAt {
+                first: if distance(number, first) > 0 { number } else { first },
+                last: if distance(last, number) > 0 { number } else { last },
+            }),
+        });
+        span.unwrap_or(GivenAt { first: 0, last: 0 })
+    }
+
+    /// Whether its client had the answers to all of these when it gave any of it: it uses a number only when it has the answers to all
+    /// that are 256 or more before that.
+    #[must_use]
+    pub fn follows_answers_to(&self, before: &GivenAt) -> bool {
+        distance(before.last, self.first) >= COMMANDS_MAX as i16
+    }
+
+    /// The same of all that its client is going to give after it, which may have come before others that it gave earlier.
+    #[must_use]
+    pub fn precedes_only_what_follows_answers_to(&self, before: &GivenAt) -> bool {
+        distance(before.last, self.first) >= 2 * COMMANDS_MAX as i16
+    }
+}
+
+/// How many numbers lie from one to another one, which come again after 65,536.
+fn distance(from: u16, to: u16) -> i16 {
+    to.wrapping_sub(from) as i16
 }

@@ -208,3 +208,21 @@ fn a_server_that_ends_under_load_answers_what_it_has_begun_and_begins_nothing_mo
     assert!(events.iter().any(|event| matches!(event, ClientEvent::Disconnected)), "it hears so at once");
     assert_eq!((world.asked.len(), world.server.connections().count()), (1, 0));
 }
+
+#[test]
+fn a_client_that_goes_on_with_another_session_holds_what_it_gave_until_it_may_give_it_again() {
+    let mut world = connected();
+    world.executes = false;
+    world.client.order(Order { may_repeat: true, ..write(DiskType::Sata, 0, &[1; 512]) }, world.now).unwrap();
+    world.wait(MOMENT);
+    world.client.renew(world.now);
+    let events = world.wait(MOMENT);
+    assert!(connections(&events) == 1 && is_forgotten(&events), "{events:?}");
+    assert_eq!((world.closed.clone(), world.opened.len(), world.asked.len()), (vec![world.opened[0]], 2, 1));
+    world.execute_all();
+    assert!(world.wait(MOMENT).is_empty(), "the answer of the session that is over");
+    world.client.resume(world.now);
+    world.executes = true;
+    assert!(matches!(world.wait(MOMENT)[..], [ClientEvent::Ended { outcome: Outcome::Ata(_), .. }]));
+    assert_eq!(world.asked.len(), 2);
+}

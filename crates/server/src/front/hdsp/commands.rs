@@ -4,7 +4,7 @@ use sanwire_ata::{Answer as AtaAnswer, Ask, Command as AtaCommand, Execution, St
 use sanwire_buffer::Slices;
 use sanwire_core::{ClientId, Instant, Lun, NexusId};
 use sanwire_engine::task_aborted;
-use sanwire_hdsp::{Answer, CommandHandle, Disk, Request};
+use sanwire_hdsp::{Answer, CommandHandle, Disk, GivenAt, Request};
 use sanwire_scsi::{AdditionalSense, Cdb, Receipts, Reply, Sense, SenseKey, Status, Task};
 
 use super::disks::{Disks, SERVER_ADDRESS};
@@ -17,22 +17,26 @@ use crate::protection_table::ProtectionTable;
 /// A unit that was busy is asked again after this.
 const BUSY_WAIT: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// A client that has not heard an answer has it again before this, so a later command was given with the answer at hand.
-const HEARD_AFTER: std::time::Duration = std::time::Duration::from_secs(10);
-
 /// Bytes of a LUN (SAM-5 4.7.1).
 const LUN_BYTES: usize = 8;
 
 /// A command under way.
 pub(super) struct Running {
     pub(super) nexus: NexusId,
+    given: GivenAt,
     /// Of one that came by ATA's registers: how far it is, whether it only reads, and what the client had heard when it gave it.
     ata: Option<Box<(Execution, bool, u64)>>,
 }
 
 impl Hdsp {
     /// Begins a command.
-    pub(super) fn begin(&mut self, handle: CommandHandle, nexus: NexusId, request: Request, now: Instant) {
+    pub(super) fn begin(
+        &mut self,
+        handle: CommandHandle,
+        nexus: NexusId,
+        (request, given): (Request, GivenAt),
+        now: Instant,
+    ) {
         let Some(session) = self.sessions.get_mut(&nexus) else { return self.server.withdraw(handle, now) };
         if !session.has_its_volume(&self.disks) {
             // Another volume is there by now: the client comes again.
@@ -47,7 +51,7 @@ impl Hdsp {
             // It is not executed. The client gives it again by another connection, and the session goes on.
             return self.server.withdraw(handle, now);
         }
-        let receipts = receipts(&mut session.receipts, now);
+        let receipts = receipts(&mut session.receipts, &given);
         match request {
             Request::Scsi { cdb, data, room_bytes } => {
                 let Some((lun, cdb)) = session.addressed(&cdb) else {
@@ -56,14 +60,14 @@ impl Hdsp {
                     return self.server.reply(handle, &scsi_answer(reply), false, now);
                 };
                 let data_out = Slices::gather(data);
-                self.commands.insert(handle.number(), Running { nexus, ata: None });
+                self.commands.insert(handle.number(), Running { nexus, given, ata: None });
                 let ask = Ask { cdb, data_out, data_in_max_bytes: room_bytes };
                 self.ask(nexus, handle.number(), (lun, ask, receipts));
             }
             Request::Ata { task_file, data } => {
                 let (execution, step) = Execution::begin(task_file, Slices::gather(data), &mut session.drive);
                 let ata = Some(Box::new((execution, only_reads(&task_file), receipts)));
-                self.commands.insert(handle.number(), Running { nexus, ata });
+                self.commands.insert(handle.number(), Running { nexus, given, ata });
                 self.go_on(nexus, handle.number(), step, now);
             }
         }
@@ -80,13 +84,19 @@ impl Hdsp {
         };
         let reply = reply.unwrap_or_else(task_aborted);
         if let Some(receipt) = reply.receipt.clone() {
-            session.receipts.issue(receipt, now);
+            session.receipts.issue(receipt, running.given);
         }
         match &mut running.ata {
             None => {
                 self.commands.remove(&command.number);
                 let may_repeat = reply.is_bulk_read;
                 self.server.reply(handle, &scsi_answer(reply), may_repeat, now);
+            }
+            // ATA has no words for it. The client gives again in another session what it may: it looks first whose the volume is.
+            Some(_) if tells_of_preemption(&reply) => {
+                self.commands.remove(&command.number);
+                self.server.withdraw(handle, now);
+                self.server.end(command.nexus);
             }
             Some(ata) => {
                 let step = ata.0.answered(reply, &mut session.drive);
@@ -149,7 +159,7 @@ impl Hdsp {
     }
 
     fn ask_for_ata(&mut self, number: u64, ask: Ask, now: Instant) {
-        let Some(Running { nexus, ata: Some(ata) }) = self.commands.get(&number) else { return };
+        let Some(Running { nexus, ata: Some(ata), .. }) = self.commands.get(&number) else { return };
         let (nexus, receipts) = (*nexus, ata.2);
         match self.sessions.get(&nexus).map(|session| (session.lun, session.has_its_volume(&self.disks))) {
             Some((lun, true)) => self.ask(nexus, number, (lun, ask, receipts)),
@@ -202,12 +212,19 @@ impl Session {
     }
 }
 
-/// Up to which receipt the client had the answers.
-fn receipts(receipts: &mut Receipts<Instant>, now: Instant) -> u64 {
-    let has_heard = |sent: &Instant| *sent + HEARD_AFTER <= now;
-    let received = receipts.received(has_heard);
-    receipts.retain(|sent| !has_heard(sent));
+/// Up to which receipt the client had the answers when it gave a command. Time proves nothing: what was given before an answer was heard
+/// may come any time after it, when the session goes on by another connection.
+fn receipts(receipts: &mut Receipts<GivenAt>, given: &GivenAt) -> u64 {
+    let received = receipts.received(|answered| given.follows_answers_to(answered));
+    receipts.retain(|answered| !given.precedes_only_what_follows_answers_to(answered));
     received
+}
+
+/// Whether somebody else has taken what the client had registered.
+fn tells_of_preemption(reply: &Reply) -> bool {
+    let told = [AdditionalSense::RESERVATIONS_PREEMPTED, AdditionalSense::REGISTRATIONS_PREEMPTED];
+    Sense::parse(&reply.sense)
+        .is_some_and(|sense| sense.key == SenseKey::UnitAttention && told.contains(&sense.additional))
 }
 
 fn only_reads(task_file: &TaskFile) -> bool {

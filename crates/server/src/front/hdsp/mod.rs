@@ -16,7 +16,7 @@ use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Principal, Protection};
 use sanwire_device::NexusPorts;
-use sanwire_hdsp::{Disk, Server, ServerEvent};
+use sanwire_hdsp::{Disk, GivenAt, Server, ServerEvent};
 use sanwire_scsi::{Receipts, Reply, reservation::TransportId, vpd::TargetPort};
 
 pub(crate) use sanwire_hdsp::{DATA_AT, ETHERTYPE};
@@ -59,7 +59,8 @@ struct Session {
     drive: Drive,
     /// The newest command that was there when another session of the client with the disk began: those up to it are not given again.
     followed: Option<u64>,
-    receipts: Receipts<Instant>,
+    /// Answers of which it must be known that they were heard: to which commands.
+    receipts: Receipts<GivenAt>,
 }
 
 /// The server's end in one shard.
@@ -85,7 +86,9 @@ impl Hdsp {
     /// What the shard is told of what the protocol has told.
     fn take(&mut self, event: ServerEvent, now: Instant) {
         let told = match event {
-            ServerEvent::Command { handle, nexus, request, .. } => return self.begin(handle, nexus, request, now),
+            ServerEvent::Command { handle, nexus, request, given, .. } => {
+                return self.begin(handle, nexus, (request, given), now);
+            }
             ServerEvent::SessionOpened { nexus, client, run, path, disk, protection, memory } => {
                 let place = self.disks.at(disk.address).filter(|place| place.uuid == disk.volume);
                 let volume = match disk.address {

@@ -9,7 +9,7 @@ use sanwire_device::{LogicalUnit, LogicalUnits, UnitOptions};
 use sanwire_hdsp::wire::DiskType;
 use sanwire_hdsp::{Client, ClientConfig, ClientEvent, Command, LinkLimits, Order, ServerConfig, ServerInfo};
 use sanwire_hyperscsi::Identity as Key;
-use sanwire_scsi::{Identity, Status};
+use sanwire_scsi::{AdditionalSense, Identity, Receipt, Sense, SenseKey, Status};
 use sanwire_store::RamStore;
 
 use super::directory::Doorkeeper;
@@ -26,6 +26,12 @@ struct World {
     now: Instant,
     /// What the units are to answer, the next one last; when there is nothing: it is done.
     answers: Vec<Status>,
+    /// What they answer before that, the next one last.
+    replies: Vec<Reply>,
+    /// Up to which receipt the client had the answers, as each of their tasks says.
+    receipts: Vec<u64>,
+    /// All packets are lost.
+    is_cut: bool,
     /// How the sessions were guarded whose commands came to units.
     executed: Vec<Protection>,
     /// The data that came with the last command.
@@ -117,6 +123,9 @@ impl World {
             client,
             now,
             answers: Vec::new(),
+            replies: Vec::new(),
+            receipts: Vec::new(),
+            is_cut: false,
             executed: Vec::new(),
             data_out: None,
             closed: 0,
@@ -135,13 +144,20 @@ impl World {
         let mut is_any = false;
         while let Some((_, packet)) = self.client.poll_transmit(self.now) {
             is_any = true;
-            self.front.handle_input(path(), bytes(packet)[..].into(), self.now);
+            if !self.is_cut {
+                self.front.handle_input(path(), bytes(packet)[..].into(), self.now);
+            }
         }
         while let Some(event) = self.front.poll_event(self.now) {
             match event {
                 FrontEvent::Command { command, task } => {
                     self.data_out = task.data_out;
                     self.executed.push(self.front.sessions[&command.nexus].protection);
+                    self.receipts.push(task.receipts);
+                    if let Some(reply) = self.replies.pop() {
+                        self.front.reply(command, Some(reply), self.now);
+                        continue;
+                    }
                     let status = self.answers.pop().unwrap_or(Status::Good);
                     if status == Status::Busy && !self.hears_busy {
                         self.unheard.push(command);
@@ -155,7 +171,9 @@ impl World {
         }
         while let Some((_, packet)) = self.front.poll_transmit(self.now) {
             is_any = true;
-            self.client.handle_input(path(), &bytes(packet), self.now);
+            if !self.is_cut {
+                self.client.handle_input(path(), &bytes(packet), self.now);
+            }
         }
         is_any
     }
@@ -277,4 +295,48 @@ fn what_a_killed_program_has_waiting_is_not_asked_again_beside_its_successor() {
         world.order(flush());
         assert!(ended(&world.wait(100)) == 1 && world.executed.len() > 1);
     }
+}
+
+fn preempted(receipt: &Receipt) -> Reply {
+    let sense = Sense::new(SenseKey::UnitAttention, AdditionalSense::REGISTRATIONS_PREEMPTED);
+    Reply { sense: sense.to_fixed(), receipt: Some(receipt.clone()), ..Reply::bare(Status::CheckCondition) }
+}
+
+/// Another client has taken the volume, and has left it again, before the link is there again. What the first one gave before it heard of
+/// that would come onto what the other one has written.
+#[test]
+fn an_answer_is_heard_when_the_number_of_a_command_says_so_and_never_by_time() {
+    let (mut world, receipt) = (World::new(0, DiskType::Scsi), Receipt::default());
+    let ready = || Command::Scsi(vec![0; 6]);
+    world.replies = vec![preempted(&receipt)];
+    world.order(ready());
+    while let Some((_, packet)) = world.client.poll_transmit(world.now) {
+        world.front.handle_input(path(), packet.to_vec()[..].into(), world.now);
+    }
+    // The second one is given, too, and does not come.
+    world.order(ready());
+    world.is_cut = true;
+    world.exchange();
+    assert_eq!(world.receipts.len(), 1);
+    world.wait(14_000);
+    world.is_cut = false;
+    assert_eq!(ended(&world.wait(5_000)), 2, "the session goes on");
+    assert!(world.receipts.len() == 2 && !receipt.is_among(world.receipts[1]), "{:?}", world.receipts);
+    for _ in 0..300 {
+        world.order(ready());
+        assert_eq!(ended(&world.wait(1_000)), 1);
+    }
+    let heard: Vec<bool> = world.receipts.iter().map(|receipts| receipt.is_among(*receipts)).collect();
+    assert_eq!(heard.iter().position(|heard| *heard), Some(256), "the client has the answer to what is 256 before");
+    assert!(heard[256..].iter().all(|heard| *heard));
+}
+
+#[test]
+fn an_ata_client_learns_of_a_preemption_by_another_session() {
+    let mut world = World::new(0, DiskType::Sata);
+    world.replies = vec![preempted(&Receipt::default())];
+    world.order(Command::Ata(TaskFile::short(0xe7, 0, 0, [0; 3], DEVICE_LBA)));
+    let events = world.wait(1_000);
+    assert!(again(&events).is_some_and(|server| !server.is_resumed), "{events:?}");
+    assert_eq!((ended(&events), world.closed), (0, 1), "it is held until it is known whose the volume is");
 }

@@ -1,6 +1,6 @@
 //! The last step of a handshake at a server: the proof, and whether its client gets a connection.
 
-use sanwire_core::{ClientId, Instant, Path};
+use sanwire_core::{ClientId, Instant, NexusId, Path, SessionEnd};
 use sanwire_security::Who;
 use sanwire_security::handshake::{Misread, Proof, Secrets};
 
@@ -116,6 +116,7 @@ impl Server {
     /// Accepts a client that has proved who it is, or says why not.
     fn admit(&mut self, proven: Proven, attempt: u64, now: Instant) {
         let (path, header, port) = (proven.path, proven.header, proven.header.server_port);
+        self.make_place(&proven.session);
         match self.find_disk(&proven) {
             Ok(disk) => {
                 self.half_opens.establish(port);
@@ -154,6 +155,24 @@ impl Server {
             None if self.is_full(proven.session.client) => Err(ErrorCode::Full),
             _ => Ok(disk),
         }
+    }
+
+    /// Makes a place for a session of a client, if need be by ending that of its sessions that has been without connection for longest and
+    /// of which the disk does nothing: a program that was killed leaves such ones, and must not keep its client out.
+    fn make_place(&mut self, name: &SessionName) {
+        if self.names.contains_key(&(name.client, name.run)) || !self.is_full(name.client) {
+            return;
+        }
+        let own = self.names.range((name.client, 0)..=(name.client, u64::MAX)).map(|(_, nexus)| *nexus);
+        let away = own.filter_map(|nexus| Some((nexus, self.sessions.get(&nexus)?)));
+        let idle = away.filter(|(nexus, session)| session.connection.is_none() && !self.executes_for(*nexus));
+        if let Some((nexus, _)) = idle.min_by_key(|(_, session)| session.orphaned_at) {
+            self.close_session(nexus, SessionEnd::Lost);
+        }
+    }
+
+    fn executes_for(&self, nexus: NexusId) -> bool {
+        self.executing.values().any(|executing| executing.nexus() == nexus)
     }
 
     /// Whether there is no place for another session, of this client.

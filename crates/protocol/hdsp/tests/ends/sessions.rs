@@ -7,7 +7,7 @@ use sanwire_hdsp::wire::connection::Step;
 use sanwire_hdsp::wire::{Class, DiskType, ErrorCode, Header, Pcu};
 use sanwire_hdsp::{ClientEvent, Disk, Order, Outcome};
 
-use crate::world::{Habits, Sender, World, is_acceptance, path, read, write};
+use crate::world::{Habits, Sender, World, client, is_acceptance, path, read, write};
 
 pub const MOMENT: Duration = Duration::from_millis(100);
 
@@ -225,4 +225,34 @@ fn a_client_that_goes_on_with_another_session_holds_what_it_gave_until_it_may_gi
     world.executes = true;
     assert!(matches!(world.wait(MOMENT)[..], [ClientEvent::Ended { outcome: Outcome::Ata(_), .. }]));
     assert_eq!(world.asked.len(), 2);
+}
+
+#[test]
+fn a_program_that_is_killed_often_finds_a_place_each_time() {
+    let mut world = connected();
+    for run in 2..10 {
+        world.loses = Box::new(|_, _| true);
+        world.wait(Duration::from_secs(6));
+        world.loses = Box::new(|_, _| false);
+        world.client = client(Habits::default(), run, vec![path(0)], world.now);
+        world.wait(Duration::from_secs(1));
+        assert!(world.client.is_connected(), "run {run}");
+    }
+    assert_eq!((world.server.sessions(), &world.closed[..]), (4, &world.opened[..5]), "the oldest have made room");
+}
+
+#[test]
+fn a_session_whose_commands_are_executed_keeps_its_place() {
+    let mut world = connected();
+    world.executes = false;
+    world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+    world.wait(MOMENT);
+    for run in 2..7 {
+        world.loses = Box::new(|_, _| true);
+        world.wait(Duration::from_secs(6));
+        world.loses = Box::new(|_, _| false);
+        world.client = client(Habits::default(), run, vec![path(0)], world.now);
+        world.wait(Duration::from_secs(1));
+    }
+    assert!(world.client.is_connected() && !world.closed.contains(&world.opened[0]), "{:?}", world.closed);
 }

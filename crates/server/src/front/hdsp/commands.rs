@@ -146,8 +146,8 @@ impl Hdsp {
 
     fn go_on(&mut self, nexus: NexusId, number: u64, step: Step, now: Instant) {
         match step {
+            Step::Ask(_) | Step::Later(_) if self.is_followed(number) => self.withdraw_command(number, now),
             Step::Ask(ask) => self.ask_for_ata(number, ask, now),
-            Step::Later(_) if self.is_followed(number) => self.withdraw_command(number, now),
             Step::Later(ask) => drop(self.later.insert((now + BUSY_WAIT, number), ask)),
             Step::Done(AtaAnswer { registers, data }) => {
                 let Some(Running { ata: Some(ata), .. }) = self.commands.remove(&number) else { return };

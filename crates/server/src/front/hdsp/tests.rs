@@ -340,3 +340,27 @@ fn an_ata_client_learns_of_a_preemption_by_another_session() {
     assert!(again(&events).is_some_and(|server| !server.is_resumed), "{events:?}");
     assert_eq!((ended(&events), world.closed), (0, 1), "it is held until it is known whose the volume is");
 }
+
+/// A TRIM or a list of zeroes is several tasks.
+#[test]
+fn a_killed_program_has_nothing_more_executed_of_what_takes_several_tasks() {
+    let mut world = World::new(0, DiskType::Sata);
+    let flush = || Command::Ata(TaskFile::short(0xe7, 0, 0, [0; 3], DEVICE_LBA));
+    // The first task of a command asks what the unit is.
+    world.hears_busy = false;
+    world.answers = vec![Status::Busy];
+    world.order(flush());
+    while world.unheard.is_empty() {
+        assert!(world.exchange());
+    }
+    world.client = client(0, DiskType::Sata, 5, world.now);
+    while world.front.sessions.len() < 2 {
+        assert!(world.exchange(), "nothing takes time here");
+    }
+    let data = Some(sanwire_buffer::Slices::from(vec![0; 96]));
+    for command in std::mem::take(&mut world.unheard) {
+        world.front.reply(command, Some(Reply { data_in: data.clone(), ..Reply::bare(Status::Good) }), world.now);
+    }
+    world.wait(2_000);
+    assert_eq!(world.executed.len(), 1, "the next task of the first program is not asked");
+}

@@ -237,8 +237,12 @@ impl Hdsp {
         self.patience_ends = None;
         let failure = self.refused.clone().unwrap_or_else(no_answer);
         if self.standing.was_connected() {
-            self.protocol.abandon();
-            self.drain(Clock::new().now());
+            let now = Clock::new().now();
+            // A server may still execute what was given, under numbers that others would have.
+            if self.protocol.in_transit() > 0 {
+                self.protocol.begin_anew(now);
+            }
+            self.drain(now);
             self.events.push_back(Event::OutOfPatience(failure));
         } else {
             self.give_up(failure);

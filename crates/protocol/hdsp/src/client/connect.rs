@@ -171,8 +171,9 @@ impl Client {
         self.begin_seek(now);
     }
 
-    /// This session is over: all commands are lost, and the next ones are of another session.
-    pub(super) fn begin_anew(&mut self, now: Instant) {
+    /// This session is over: all commands are lost, and the next ones are of another session. What a server still executes has numbers
+    /// that others would have in this one.
+    pub fn begin_anew(&mut self, now: Instant) {
         self.drop_live(now);
         self.abandon();
         self.orders.renumber();

@@ -177,3 +177,29 @@ fn a_read_that_is_longer_than_a_transfer_is_not_given() {
     let order = order(Command::Scsi(vec![0x28, 0, 1]), None, Some((1 << 20) + 1));
     assert_eq!(world.ends(order).0, Outcome::TooLong);
 }
+
+/// The server goes on with what a client has no patience for any more.
+#[test]
+fn numbers_of_what_is_still_executed_are_not_given_to_others() {
+    let mut world = connected();
+    world.executes = false;
+    world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+    world.wait(MOMENT);
+    let (slow, _) = world.asked[0].clone();
+    world.skip();
+    world.loses = Box::new(|_, _| true);
+    world.wait(Duration::from_secs(6));
+    world.client.begin_anew(world.now);
+    world.loses = Box::new(|_, _| false);
+    world.executes = true;
+    let lost = world.wait(Duration::from_secs(3));
+    assert!(lost.iter().any(|event| matches!(event, ClientEvent::Ended { outcome: Outcome::Lost, .. })), "{lost:?}");
+    for number in 0..300 {
+        world.client.order(read(DiskType::Sata, number % 64, 1), world.now).unwrap();
+    }
+    world.wait(MOMENT);
+    assert_eq!(world.asked.len(), 1, "the session begins when the disk has ended that");
+    world.server.withdraw(slow, world.now);
+    assert_eq!(ended(&world.wait(Duration::from_secs(3))), 300);
+    assert_eq!((world.server.counters().violations, world.opened.len()), (0, 2));
+}

@@ -260,9 +260,18 @@ impl Nexuses {
         }
     }
 
-    /// The next condition that the nexus must be told of; it counts as told.
+    /// The next condition that the nexus must be told of. It counts as told, unless it must be known to be heard, which this way of telling
+    /// says nothing of.
     pub(crate) fn take(&self, nexus: NexusId) -> Option<Sense> {
-        self.take_one_of(nexus, u32::MAX)
+        if !self.may_be_pending(nexus) {
+            return None;
+        }
+        let mut table = self.lock();
+        let next = table.next(nexus, u32::MAX)?;
+        if next.bit() & UnitAttention::UNTIL_HEARD == 0 {
+            self.told(&mut table, nexus, next);
+        }
+        Some(next.sense())
     }
 
     /// The same, for what precedes a reservation conflict.

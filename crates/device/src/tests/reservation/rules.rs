@@ -176,6 +176,21 @@ fn preempt_and_abort_names_the_commands_to_end() {
     assert_eq!((reply.status, keys(&world)), (Status::Good, vec![1]));
 }
 
+/// It says nothing of whether its answer was heard before further commands were given.
+#[test]
+fn request_sense_tells_of_a_preemption_and_does_not_end_it() {
+    let world = world();
+    [ONE, TWO].iter().for_each(|&nexus| register(&world, nexus, nexus.0));
+    assert_eq!(out(&world, TWO, PREEMPT, 3, (2, 1)), Status::Good);
+    for _ in 0..2 {
+        let asked = world.run(ONE, build::request_sense(18), &[]);
+        let told = Sense::parse(&asked.data_in.unwrap().to_vec()).unwrap();
+        assert_eq!(told.additional, AdditionalSense::REGISTRATIONS_PREEMPTED);
+    }
+    let write = task(build::write_16(Extent { lba: 0, blocks: 1 }, false), &[9; 512]);
+    assert_eq!(sense(&world.run_task(ONE, write)).additional, AdditionalSense::REGISTRATIONS_PREEMPTED);
+}
+
 /// Two sessions of a client are one registrant where the wire knows a client by its id alone.
 #[test]
 fn who_preempts_its_own_key_is_told_of_to_other_sessions_of_its_port() {

@@ -35,7 +35,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
 use crate::caller::Caller;
-use crate::management::Outcome;
+use crate::management::{Outcome, Terms};
 use crate::problem::Problem;
 
 /// What is below `/api/v1`.
@@ -94,6 +94,17 @@ pub(crate) struct DryRunQuery {
 /// The request, or that to tell only what it would do.
 fn rehearsed(request: Request, dry_run: bool) -> Request {
     if dry_run { Request::DryRun { request: Box::new(request) } } else { request }
+}
+
+/// Refuses what is to be done only if something still has the revision that the client has seen.
+fn check_revision(terms: &Terms, now: u64, what: &str) -> Result<(), Problem> {
+    match terms.revision.filter(|revision| *revision != now) {
+        None => Ok(()),
+        Some(_) => Err(Problem::new(
+            "revision-stale",
+            format!("{what} was changed since it had this ETag: look at it again, and decide anew"),
+        )),
+    }
 }
 
 /// A resource with its revision as its ETag.

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, DryRunQuery, Made, Tagged, rehearsed, status, unexpected};
+use super::{Changed, DryRunQuery, Made, Tagged, check_revision, rehearsed, status, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -142,6 +142,10 @@ async fn reload(
     let request = Request::Reload { force, dry_run: query.dry_run, reset };
     if !query.dry_run {
         return app.change(&caller, request, terms).await.map(Made::changed);
+    }
+    if terms.revision.is_some() {
+        let now = app.look(&caller, Request::Status, |answer| Ok(status(answer)?.revision)).await?;
+        check_revision(&terms, now, "the server")?;
     }
     app.look(&caller, request, |answer| Ok(Made::changed(Outcome::Changed(changed(answer)?)))).await
 }

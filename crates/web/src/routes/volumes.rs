@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::new_volume::{NewVolume, VolumeInPool};
-use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, rehearsed, status};
+use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, check_revision, rehearsed, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -106,7 +106,11 @@ async fn volume(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<St
 ///
 /// It is made, or found to be as it is said here. One that is otherwise stays so (`volume-exists`).
 #[utoipa::path(put, path = "/volumes/{volume}", tag = "volumes", request_body = VolumeInPool,
-    params(("volume" = String, Path, description = "Its name."), DryRunQuery),
+    params(
+        ("volume" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the volume that is there still has this ETag; if there is none, only if `collections.volumes` of the server is still this, in quotes."),
+        DryRunQuery,
+    ),
     responses(
         (status = 200, description = "It was there.", body = Changed),
         (status = 201, description = "It is made, and served.", body = Changed),
@@ -124,6 +128,7 @@ async fn put_volume(
     caller.check(&request)?;
     let known = name.clone();
     if let Some(volume) = app.look(&caller, Request::Status, move |answer| find(answer, &known)).await? {
+        check_revision(&terms, volume.revision, &format!("volume {name}"))?;
         wanted.check_equal(&volume)?;
         return Ok(Made::changed(Outcome::Changed(Vec::new())));
     }

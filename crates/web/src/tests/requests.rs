@@ -86,6 +86,27 @@ fn a_list_comes_in_pages_and_an_item_with_its_revision() {
 }
 
 #[test]
+fn a_stale_tag_is_refused_also_where_nothing_would_be_changed() {
+    let web = fixture(|request| match request {
+        Request::Reload { dry_run: true, .. } => Response::Done(Answer::Changed(vec![])),
+        request => answer(request),
+    });
+    let same = r#"{"size":"4K"}"#;
+    for (tag, is_stale) in [("7", true), ("8", false), ("*", false)] {
+        let tag = if tag == "*" { tag.to_owned() } else { format!("\"{tag}\"") };
+        let put = web.ask("PUT", "/api/v1/volumes/v1", &format!("If-Match: {tag}\r\n"), same);
+        assert_eq!(put.status == 412, is_stale, "{tag}: {}", put.json());
+        assert!(!is_stale || put.code().1 == "revision-stale");
+    }
+    let now = web.get("/api/v1/server").header("etag").map(ToOwned::to_owned).unwrap();
+    for (tag, is_stale) in [("\"1\"", true), (&*now, false)] {
+        let dry = web.ask("POST", "/api/v1/server/reload?dry-run=true", &format!("If-Match: {tag}\r\n"), "{}");
+        assert_eq!(dry.status == 412, is_stale, "{tag}: {}", dry.json());
+    }
+    assert!(web.asked().iter().all(|request| !request.is_change()), "{:?}", web.asked());
+}
+
+#[test]
 fn a_change_is_a_request_on_the_condition_of_its_tag() {
     let web = usual();
     let made = web.ask("POST", "/api/v1/volumes", "", r#"{"name":"n","store":"ram:1M"}"#);

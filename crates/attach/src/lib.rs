@@ -3,7 +3,6 @@
 
 mod attachment;
 mod bytes;
-mod claim;
 mod device_name;
 mod executor;
 mod filesystem;
@@ -20,7 +19,6 @@ mod telling;
 mod test_volume;
 
 pub use attachment::{AttachError, Attachment, Ended, FuseOptions, LoopError, attach_fuse};
-pub use claim::Claim;
 pub use device_name::DeviceName;
 pub use latch::Latch;
 pub use loop_device::{DeviceJob, Helper, perform};

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use sanwire_initiator::{Claim, Unclaimed};
 use serde_json::Value;
 
-use crate::claim::{Claim, Unclaimed};
 use crate::device_name;
 use crate::loop_device::{self, Helper, LoopError};
 use crate::record::{Kind, Record};

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use anyhow::Context;
 use sanwire_core::{Outages, Protection};
 use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{
-    Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Links, Looker, OptionChanges, Pauser, Server, Url,
-    Volume, VolumeInfo,
+    Claims, Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Links, Looker, OptionChanges, Pauser,
+    Server, Url, Volume, VolumeInfo,
 };
 use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 
@@ -169,6 +169,7 @@ pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<Clie
 fn reach_options(args: &ReachArgs, server: &Server) -> anyhow::Result<ClientOptions> {
     let mut options = ClientOptions::anonymous()?;
     options.identity = identity(args.key_file.as_deref())?;
+    options.claims = claims();
     match (server, args.password_file.as_deref()) {
         (_, None) => {}
         (Server::HyperScsi(_) | Server::Hdsp(_) | Server::Visa(_), Some(path)) => {
@@ -265,6 +266,13 @@ fn add_iscsi(options: &mut IscsiOptions, args: &IscsiArgs) -> anyhow::Result<()>
 fn chap_secret(path: &Path) -> anyhow::Result<ChapSecret> {
     let secret = read_password(path)?.as_bytes().to_vec();
     ChapSecret::new(secret).map_err(|error| misuse(format!("{}: {error}", path.display())))
+}
+
+/// What keeps programs of this user apart, for this whole process; none where there is no place for it.
+fn claims() -> Option<Arc<Claims>> {
+    static CLAIMS: OnceLock<Option<Arc<Claims>>> = OnceLock::new();
+    let new = || state_directory().ok().map(|directory| Arc::new(Claims::new(directory.join("claims"))));
+    CLAIMS.get_or_init(new).clone()
 }
 
 /// The client's static key: that of the file, else the user's.

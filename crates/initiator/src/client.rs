@@ -14,11 +14,11 @@ use sanwire_core::Outages;
 use sanwire_io::{Clock, Waker};
 use sanwire_scsi::reservation::TransportId;
 
-use crate::driver::{ConnectionState, Driver, OptionChanges};
+use crate::driver::{Claimant, ConnectionState, Driver, OptionChanges};
 use crate::endpoint::ConnectError;
 use crate::inventory::{self, Rival, Sought, VolumeSummary};
 use crate::looker::Looker;
-use crate::options::{self, ClientOptions};
+use crate::options::ClientOptions;
 use crate::pauser::Pauser;
 use crate::queue::OpQueue;
 use crate::session::table::{self, Naming, Opened};
@@ -50,8 +50,8 @@ pub struct Client {
     server: ServerInfo,
     wire: Arc<str>,
     naming: Naming,
-    /// What the keys of its reservations begin with.
-    reservation_prefix: u32,
+    /// As whom it has volumes for itself.
+    claimant: Claimant,
     /// Names that its sessions have at servers.
     own_ports: Vec<TransportId>,
 }
@@ -112,9 +112,9 @@ impl Client {
             }
         };
         let root = Arc::new(Root { is_woken: AtomicBool::new(true), waker });
-        let reservation_prefix = options.reservation_prefix();
+        let claimant = Claimant::new(options.identity.client_id(), options.claims.clone());
         let own_ports = options.ports()?;
-        Ok(Client { driver, root, buffers, server, wire, naming, reservation_prefix, own_ports })
+        Ok(Client { driver, root, buffers, server, wire, naming, claimant, own_ports })
     }
 
     /// The server, with the packet size that is known by now.
@@ -231,11 +231,11 @@ impl Client {
     /// which is made again in every session. `preempt`: also where another client has reserved it, which then writes no more.
     ///
     /// # Errors
-    /// [`ConnectError::Held`] when another client has reserved it, [`ConnectError::NoReservations`] when the server cannot do that.
+    /// [`ConnectError::Held`] when another client has reserved it, [`ConnectError::InUse`] when another program of this client has it on
+    /// this host, [`ConnectError::NoReservations`] when the server cannot do that, [`ConnectError::Claim`] when its lock fails.
     pub fn make_exclusive(&mut self, volume: &Volume, preempt: bool) -> Result<(), ConnectError> {
         let rival = if preempt { Rival::Preempted } else { Rival::Respected };
-        let key = options::reservation_key(self.reservation_prefix)?;
-        self.driver.make_exclusive(&volume.info(), key, rival)
+        self.driver.make_exclusive(&volume.info(), &self.claimant, rival)
     }
 
     /// Another client that has written to the volume and is connected still, in words for people; `None` also where the server does

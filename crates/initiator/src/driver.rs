@@ -19,6 +19,7 @@ use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun, Outages, Protection};
 use sanwire_io::Waker;
 
+pub(crate) use self::exclusive::Claimant;
 use self::exclusive::Exclusive;
 use self::keeping::Kept;
 pub(crate) use self::keeping::tells_of_power;

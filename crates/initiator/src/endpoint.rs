@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use sanwire_core::{MacAddress, Path, Peer};
 use sanwire_io::{RING_BYTES_DEFAULT, interface};
@@ -101,6 +102,27 @@ pub enum ConnectError {
         volume: String,
         /// Who has it.
         holder: String,
+    },
+    /// Another program of this host, with the same key, has the volume for itself.
+    #[error(
+        "volume {volume} of {server} is in use by another program of this host with the same client key{}: end that, or detach the volume there; \
+         each of the two would overwrite what the other writes", process.map(|process| format!(" (process {process})")).unwrap_or_default()
+    )]
+    InUse {
+        /// The server.
+        server: String,
+        /// The volume.
+        volume: String,
+        /// Which program, if it is known.
+        process: Option<u32>,
+    },
+    /// It cannot be known whether another program of this host has the volume for itself.
+    #[error("cannot keep other programs of this host away from the volume, by {}: {source}; make that writable", path.display())]
+    Claim {
+        /// The file of a lock, or the directory of locks.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
     },
     /// A volume cannot be had for one client alone.
     #[error("volume {volume} of {server} knows no persistent reservations: it cannot be attached --exclusive")]

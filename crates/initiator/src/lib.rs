@@ -1,6 +1,8 @@
 //! The client: a [`Volume`] is one logical unit of a server, whatever the wire.
 #![forbid(unsafe_code)]
 
+mod claim;
+mod claims;
 mod client;
 mod driver;
 mod endpoint;
@@ -18,6 +20,8 @@ mod translate;
 mod url;
 mod volume;
 
+pub use claim::{Claim, Unclaimed};
+pub use claims::Claims;
 pub use client::Client;
 pub use driver::OptionChanges;
 pub use endpoint::ConnectError;

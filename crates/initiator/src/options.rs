@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_core::Protection;
 use sanwire_scsi::IscsiName;
 
+use crate::claims::Claims;
 use crate::endpoint::ConnectError;
 use crate::random;
 use crate::session::{
@@ -74,8 +76,8 @@ pub struct ClientOptions {
     pub visa: VisaWishes,
     /// What iSCSI needs beyond that.
     pub iscsi: IscsiOptions,
-    /// What another process of this client has reserved is another client's to this one.
-    pub respects_own: bool,
+    /// What keeps other programs of this client on this host away from volumes that one of them has for itself; `None`: nothing does.
+    pub claims: Option<Arc<Claims>>,
 }
 
 /// What a client brings to iSCSI sessions.
@@ -116,7 +118,7 @@ impl ClientOptions {
             recovery: Recovery::default(),
             name_servers: Vec::new(),
             links: Links::default(),
-            respects_own: false,
+            claims: None,
             visa: VisaWishes::default(),
             iscsi: IscsiOptions {
                 initiator: None,
@@ -127,24 +129,6 @@ impl ClientOptions {
             },
         })
     }
-}
-
-impl ClientOptions {
-    /// What the keys of this client's reservations begin with: the first part of its id, by which people know whose they are; another
-    /// part where another process of this client may have some, which are to be respected.
-    pub(crate) fn reservation_prefix(&self) -> u32 {
-        let [a, b, c, d, .., e, f, g, h] = self.identity.client_id().0;
-        u32::from_be_bytes(if self.respects_own { [e, f, g, h] } else { [a, b, c, d] })
-    }
-}
-
-/// A key for one reservation, which no other one has had: zero, which stands for none, is not among them.
-///
-/// # Errors
-/// [`ConnectError::Resource`] when the system has no randomness.
-pub(crate) fn reservation_key(prefix: u32) -> Result<u64, ConnectError> {
-    let drawn = u32::from_be_bytes(random::bytes().map_err(no_randomness)?);
-    Ok(u64::from(prefix) << 32 | u64::from(drawn.max(1)))
 }
 
 pub(crate) fn no_randomness(source: io::Error) -> ConnectError {

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -72,8 +71,6 @@ const ANSWERS_PATIENCE: Duration = Duration::from_secs(15);
 /// Volumes that this process has for itself, or is about to give back.
 static OWNED: Owned =
     Owned { state: Mutex::new(OwnedState { urls: BTreeMap::new(), is_over: false }), released: Condvar::new() };
-/// Whether what another process of the same client has is left to it.
-static RESPECTS_OWN: AtomicBool = AtomicBool::new(false);
 
 struct Owned {
     state: Mutex<OwnedState>,
@@ -112,11 +109,6 @@ impl Drop for Ownership {
         OWNED.lock().urls.remove(&self.0);
         OWNED.released.notify_all();
     }
-}
-
-/// From now on, what another process of the same client has for itself is left to it. For programs that run beside a server.
-pub fn respect_own() {
-    RESPECTS_OWN.store(true, Ordering::Relaxed);
 }
 
 /// Gives back all that this process has for itself, and waits for that, for so long at the most. Nothing is done there any more: for the
@@ -201,7 +193,6 @@ impl RemoteStore {
     pub fn open(url: &Url, options: ClientOptions, exclusive: Exclusive) -> Result<RemoteStore, RemoteError> {
         let mailbox = Arc::<Mailbox>::default();
         let ownership = (exclusive != Exclusive::No).then(|| Ownership::new(url, &mailbox)).transpose()?;
-        let options = ClientOptions { respects_own: RESPECTS_OWN.load(Ordering::Relaxed), ..options };
         let (tell, told) = mpsc::sync_channel(1);
         let (url, mail) = (url.clone(), Reader(Arc::clone(&mailbox)));
         // The thread that connects drives the connection: its sockets never change hands.

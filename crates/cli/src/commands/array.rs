@@ -8,7 +8,7 @@ use sanwire_array::{Arrangement, Array, ArrayError, Plan, Standing, Table, creat
 use sanwire_attach::{Registry, RegistryError};
 use sanwire_core::Size;
 use sanwire_remote::array::{Members, drive, fresh, step};
-use sanwire_remote::volume::{release_all, respect_own};
+use sanwire_remote::volume::release_all;
 use sanwire_store::{CompletionQueue, Request, Started, Store};
 
 use super::device;
@@ -35,8 +35,6 @@ pub(crate) fn run(args: &ArrayArgs) -> anyhow::Result<()> {
         }
         error => error.into(),
     })?;
-    // A server of this host may have them.
-    respect_own();
     let text = work(args);
     release_all(RELEASE_PATIENCE);
     Ok(output::print(&text?)?)

@@ -252,6 +252,38 @@ fn a_member_is_replaced_and_copies_are_compared_while_the_array_is_served() {
     }
 }
 
+/// To the server the command and the attachment are one client.
+#[test]
+fn a_refused_command_takes_no_member_from_an_attached_array() {
+    let (first, own) = (Scratch::new(), Scratch::new());
+    let (hs, socket) = (port(), first.path("c.sock"));
+    let volume = format!("disk=file:{},size={MEMBER_BYTES}", first.text("disk.img"));
+    let control = ["--control".to_owned(), socket.display().to_string()];
+    let mut one = Server::start_on(&first, &[&format!("hs-ip:127.0.0.1:{hs}")], &[&volume], &control);
+    let url = format!("hs+ip://127.0.0.1:{hs}/disk");
+    let client = Client::new(&own, "client");
+    ok(&client, &["array", "create", "guarded", "--concat", &url]);
+    let here = |arguments: &[&str]| {
+        let mut command = client.command(arguments);
+        command.env("XDG_RUNTIME_DIR", own.path("."));
+        command
+    };
+    let attach = here(&["attach", &format!("array:guarded,member={url}"), "--as", "nbd", "--socket", &own.text("nbd")]);
+    let mut attached = Process::spawn("attach", attach, own.path("attach.log"));
+    wait_until("it is attached", TIMEOUT, || attached.log().contains("array:guarded is attached"));
+    let reserved = || ctl_ok(&socket, &["reservations", "disk"]);
+    let before = reserved();
+    assert!(before.contains("holder"), "{before}");
+    let refused = run(here(&["array", "scrub", "wrong", &url]), TIMEOUT);
+    assert!(refused.stderr.contains("another program of this host with the same client key (process"), "{refused:?}");
+    assert_eq!(reserved(), before);
+    attached.signal(rustix::process::Signal::TERM);
+    assert!(attached.wait(TIMEOUT).success(), "{}", attached.log());
+    let scrubbed = ok(&client, &["array", "scrub", "guarded", &url]);
+    assert!(scrubbed.contains("are the same"), "{scrubbed}");
+    assert!(one.stop().success(), "{}", one.log());
+}
+
 #[test]
 fn an_array_grows_with_its_last_member_and_by_others() {
     let (scratch, own) = (Scratch::new(), port());

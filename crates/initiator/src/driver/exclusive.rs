@@ -1,12 +1,17 @@
 //! Volumes to which nobody else may write: reserved when that is asked for, again in each new session, and released at the end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sanwire_core::Lun;
+use sanwire_core::{ClientId, Lun};
 
 use super::{ConnectionState, Driver, VolumeId};
+use crate::claim::Unclaimed;
+use crate::claims::{ClaimedVolume, Claims};
 use crate::endpoint::ConnectError;
-use crate::inventory::{self, Owner, Rival, VolumeFingerprint};
+use crate::inventory::{self, NewClaim, Owner, Rival, VolumeFingerprint};
+use crate::options::no_randomness;
+use crate::random;
 use crate::session::Failure;
 use crate::volume::{VolumeError, VolumeInfo};
 
@@ -20,11 +25,45 @@ pub(super) struct Exclusive {
     lun: Lun,
     /// That of this claim alone.
     key: u64,
+    /// What keeps other programs of this client away until it is released.
+    claimed: Option<ClaimedVolume>,
+}
+
+/// As whom a client has volumes for itself.
+pub(crate) struct Claimant {
+    pub(super) client: ClientId,
+    pub(super) claims: Option<Arc<Claims>>,
+}
+
+impl Claimant {
+    pub(crate) fn new(client: ClientId, claims: Option<Arc<Claims>>) -> Self {
+        Claimant { client, claims }
+    }
+
+    /// Keeps other programs of this client away from a volume.
+    fn claim(&self, mark: &VolumeFingerprint) -> Result<Option<ClaimedVolume>, Unclaimed> {
+        let claims = self.claims.as_ref();
+        claims.map(|claims| claims.take(format!("{}/{mark}", self.client))).transpose()
+    }
+
+    /// A key that nobody has had: the beginning of the client's id, by which people know whose it is, and what is drawn for it.
+    fn new_key(&self) -> Result<u64, ConnectError> {
+        let [a, b, c, d, ..] = self.client.0;
+        let drawn = u32::from_be_bytes(random::bytes().map_err(no_randomness)?);
+        // Zero stands for none.
+        Ok(u64::from(u32::from_be_bytes([a, b, c, d])) << 32 | u64::from(drawn.max(1)))
+    }
 }
 
 impl Driver {
-    /// Has the volume for this client alone to write to, from now on to the end of the connection, by a key that nobody has had.
-    pub(crate) fn make_exclusive(&mut self, info: &VolumeInfo, key: u64, rival: Rival) -> Result<(), ConnectError> {
+    /// Has the volume for this client alone to write to, from now on to the end of the connection, by a key that nobody
+    /// has had.
+    pub(crate) fn make_exclusive(
+        &mut self,
+        info: &VolumeInfo,
+        claimant: &Claimant,
+        rival: Rival,
+    ) -> Result<(), ConnectError> {
         let (server, volume) = (info.server.to_string(), info.name.to_string());
         let lun = info.lun;
         let served = self.volumes.iter().flatten().find(|served| served.lun == lun && !served.mark.is_empty());
@@ -32,9 +71,16 @@ impl Driver {
         let Some(mark) = served.map(|served| served.mark.clone()) else {
             return Err(ConnectError::NoReservations { server, volume });
         };
-        let holder = match inventory::reserve(self, lun, key, rival)? {
+        let claimed = match claimant.claim(&mark) {
+            Ok(claimed) => claimed,
+            Err(Unclaimed::Held(process)) => return Err(ConnectError::InUse { server, volume, process }),
+            Err(Unclaimed::Io(path, source)) => return Err(ConnectError::Claim { path, source }),
+        };
+        let (key, unreleased) = (claimant.new_key()?, claimed.as_ref().and_then(ClaimedVolume::unreleased));
+        let holder = match inventory::reserve(self, lun, NewClaim { key, rival, unreleased })? {
             Owner::Us => {
-                self.exclusive.push(Exclusive { mark, lun, key });
+                claimed.iter().for_each(|claimed| claimed.reserved(key));
+                self.exclusive.push(Exclusive { mark, lun, key, claimed });
                 return Ok(());
             }
             Owner::Another(holder) => holder,
@@ -79,11 +125,14 @@ impl Driver {
 
     /// Others may write to what was reserved.
     pub(crate) fn release_exclusive(&mut self) {
-        for Exclusive { lun, key, .. } in std::mem::take(&mut self.exclusive) {
+        for Exclusive { lun, key, claimed, .. } in std::mem::take(&mut self.exclusive) {
             let is_up = matches!(self.link, ConnectionState::Up(_));
             let released = is_up.then(|| self.within(RELEASE_TIMEOUT, |driver| inventory::release(driver, lun, key)));
             let why = match released {
-                Some(Ok(_)) => continue,
+                Some(Ok(was_there)) => {
+                    claimed.iter().filter(|_| was_there).for_each(ClaimedVolume::released);
+                    continue;
+                }
                 Some(Err(error)) => error.to_string(),
                 None => String::from("the server is away"),
             };

@@ -17,8 +17,10 @@
 //! written. Unit attentions do not matter here: they are taken on the way, and what the unit says after them decides. Those that come
 //! after the last look meet the commands of the volume.
 //!
-//! **A new claim** takes what a program of the same client has left that was killed, by the first half of the key. Nobody can tell whether
-//! that program lives, on another host with a copy of the client's key: so it is fenced as any other holder is. Where both are one port,
+//! **A new claim** takes what a program of the same client has left that was killed, by the first half of the key. On this host it was
+//! killed, if it has not released what it had: see [`crate::claims`]. Of a host with a copy of the client's key nobody can tell, so that
+//! program is fenced as any other holder is. A process that has lost a unit takes back by that only what it has left itself: it would
+//! take it from its successor. Where both are one port,
 //! PREEMPT AND ABORT of the own key does that: servers of Sanwire end what the port's other sessions have under way, and tell them.
 
 use sanwire_core::Lun;
@@ -47,6 +49,24 @@ pub(crate) enum Rival {
     Preempted,
 }
 
+/// A reservation that a client wants to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewClaim {
+    /// Nobody has had it.
+    pub(crate) key: u64,
+    pub(crate) rival: Rival,
+    /// The key by which this process has reserved the unit before, and did not release it.
+    pub(crate) unreleased: Option<u64>,
+}
+
+impl NewClaim {
+    /// Whether who has reserved it with this key is in the way.
+    fn respects(&self, held: u64) -> bool {
+        let is_left = self.unreleased.map_or(held >> 32 == self.key >> 32, |unreleased| held == unreleased);
+        self.rival == Rival::Respected && held != self.key && !is_left
+    }
+}
+
 /// Whose a unit is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
@@ -70,12 +90,13 @@ enum Said {
 }
 
 /// Reserves a unit with a new key, unless another client has it.
-pub(crate) fn reserve(driver: &mut Driver, lun: Lun, key: u64, rival: Rival) -> Result<Owner, ConnectError> {
+pub(crate) fn reserve(driver: &mut Driver, lun: Lun, claim: NewClaim) -> Result<Owner, ConnectError> {
+    let key = claim.key;
     let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key };
     for _ in 0..ROUNDS_MAX {
         let Some(held) = unit.held()? else { return Ok(Owner::Nobody) };
         let is_ours = held.is_some_and(|held| held.key == key);
-        if held.is_some_and(|held| rival == Rival::Respected && !is_of_same_client(held.key, key)) {
+        if held.is_some_and(|held| claim.respects(held.key)) {
             return unit.give_way();
         }
         if !is_ours {
@@ -104,11 +125,6 @@ pub(crate) fn stays_reserved(driver: &mut Driver, lun: Lun, key: u64) -> Result<
 pub(crate) fn release(driver: &mut Driver, lun: Lun, key: u64) -> Result<bool, ConnectError> {
     let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key };
     Ok(unit.unregister()? == Said::Done)
-}
-
-/// Whether both keys are of programs of one client.
-fn is_of_same_client(one: u64, other: u64) -> bool {
-    one >> 32 == other >> 32
 }
 
 /// A unit that is asked to be ours.

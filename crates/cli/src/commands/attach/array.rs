@@ -7,7 +7,7 @@ use anyhow::Context;
 use sanwire_attach::Registry;
 use sanwire_initiator::ConnectionLook;
 use sanwire_remote::store_volume::{StoreNames, StoreVolume};
-use sanwire_remote::volume::{release_all, respect_own};
+use sanwire_remote::volume::release_all;
 use sanwire_store::StoreSpec;
 
 use super::super::{attachments, device};
@@ -36,8 +36,6 @@ pub(super) fn attach(text: &str, args: &AttachOptions, preempt: bool) -> anyhow:
     registry.clean()?;
     // Until it is detached.
     let _claim = registry.claim(&shown, &shown, false)?;
-    // What a server of this host, or another program of this user, has reserved stays its.
-    respect_own();
     let result = assembled(&spec, &Named { place: shown.replace([':', '/'], "_"), shown }, &name, args, &registry);
     release_all(LEAVE_TIMEOUT);
     result

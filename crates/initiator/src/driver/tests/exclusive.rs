@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use sanwire_core::ClientId;
 use sanwire_scsi::reservation::{ReservationType, read_keys, read_reservation};
 
 use super::*;
 use crate::endpoint::ConnectError;
 use crate::inventory::Rival;
 
-/// The key of the claim under test, one of another program of the same client, and one of another client.
-const OURS: u64 = 7 << 32 | 1;
+/// A key of another program of the same client, and one of another client.
 const OUR_OTHER: u64 = 7 << 32 | 2;
 const THEIRS: u64 = 8 << 32 | 1;
 /// A port of another client.
@@ -158,6 +158,11 @@ impl Unit {
     }
 }
 
+/// The client under test.
+fn claimant() -> Claimant {
+    Claimant::new(ClientId([0, 0, 0, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]), None)
+}
+
 /// A driver with this unit, and a handle of it.
 fn user(unit: Unit) -> (Arc<Mutex<Unit>>, Driver, Volume, Arc<Stage>) {
     let unit = Arc::new(Mutex::new(unit));
@@ -176,7 +181,7 @@ fn user(unit: Unit) -> (Arc<Mutex<Unit>>, Driver, Volume, Arc<Stage>) {
 /// The same, which has it for itself.
 fn owner(keeps: bool) -> (Arc<Mutex<Unit>>, Driver, Volume, Arc<Stage>) {
     let (unit, mut driver, volume, stage) = user(Unit { keeps, ..Unit::default() });
-    driver.make_exclusive(&volume.info(), OURS, Rival::Respected).expect("nobody has it");
+    driver.make_exclusive(&volume.info(), &claimant(), Rival::Respected).expect("nobody has it");
     (unit, driver, volume, stage)
 }
 
@@ -280,20 +285,50 @@ fn what_a_program_of_this_client_has_left_is_taken_and_what_others_have_is_not()
     {
         let left = Unit { keeps: true, keys: BTreeMap::from([(port, key)]), holder: Some(port), ..Unit::default() };
         let (unit, mut driver, volume, _) = user(left);
-        let claimed = driver.make_exclusive(&volume.info(), OURS, Rival::Respected);
-        let now = |unit: &Unit| (unit.keys.clone(), unit.holder);
+        let claimed = driver.make_exclusive(&volume.info(), &claimant(), Rival::Respected);
+        let now = |unit: &Mutex<Unit>| {
+            let unit = unit.lock().expect("no panic");
+            (unit.keys.clone(), unit.holder)
+        };
+        let is_new = |(keys, holder): (BTreeMap<u8, u64>, Option<u8>)| {
+            let is_new = |key: u64| key >> 32 == 7 && key != OUR_OTHER;
+            keys.len() == 1 && keys.get(&0).is_some_and(|key| is_new(*key)) && holder == Some(0)
+        };
         if is_ours {
             claimed.expect("it is this client's");
-            assert_eq!(now(&unit.lock().expect("no panic")), (BTreeMap::from([(0, OURS)]), Some(0)));
+            assert!(is_new(now(&unit)));
             continue;
         }
         assert!(matches!(claimed, Err(ConnectError::Held { .. })), "{claimed:?}");
-        assert_eq!(
-            now(&unit.lock().expect("no panic")),
-            (BTreeMap::from([(port, key)]), Some(port)),
-            "without a trace"
-        );
-        driver.make_exclusive(&volume.info(), OURS, Rival::Preempted).expect("whoever has it");
-        assert_eq!(now(&unit.lock().expect("no panic")), (BTreeMap::from([(0, OURS)]), Some(0)));
+        assert_eq!(now(&unit), (BTreeMap::from([(port, key)]), Some(port)), "without a trace");
+        driver.make_exclusive(&volume.info(), &claimant(), Rival::Preempted).expect("whoever has it");
+        assert!(is_new(now(&unit)));
     }
+}
+
+/// Its reservation could not be released, and another program of its client, on another host, may have come meanwhile.
+#[test]
+fn a_process_that_has_lost_a_volume_takes_back_only_what_it_has_left_itself() {
+    let directory = std::env::temp_dir().join(format!("sanwire-left-{}", std::process::id()));
+    let claims = Arc::new(crate::claims::Claims::new(directory.clone()));
+    let claimant = Claimant { claims: Some(claims), ..claimant() };
+    for is_succeeded in [false, true] {
+        let (unit, mut driver, volume, _) = user(Unit { keeps: true, ..Unit::default() });
+        driver.make_exclusive(&volume.info(), &claimant, Rival::Preempted).expect("nobody has it");
+        let beside = driver.make_exclusive(&volume.info(), &claimant, Rival::Preempted);
+        assert!(matches!(beside, Err(ConnectError::InUse { process: Some(_), .. })), "{beside:?}");
+        driver.link = ConnectionState::Down(away());
+        driver.release_exclusive();
+        driver.link = ConnectionState::Up(array());
+        if is_succeeded {
+            let unit = &mut *unit.lock().expect("no panic");
+            unit.register(1, OUR_OTHER);
+            let held = unit.keys[&0];
+            unit.preempt(1, held);
+        }
+        let again = driver.make_exclusive(&volume.info(), &claimant, Rival::Respected);
+        assert_eq!(matches!(again, Err(ConnectError::Held { .. })), is_succeeded, "{again:?}");
+        assert_eq!(again.is_ok(), !is_succeeded, "{again:?}");
+    }
+    std::fs::remove_dir_all(directory).expect("it is there");
 }

@@ -1,4 +1,4 @@
-//! One attachment of a volume on a host: two would write to it without knowing of each other.
+//! What one program of a host has alone: two would write to a volume without knowing of each other.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -12,30 +12,33 @@ use rustix::fs::{FlockOperation, flock};
 /// How much of a volume's identity is in the name of a file.
 const NAME_MAX_BYTES: usize = 200;
 
-/// A volume that this process alone attaches on this host, until this is dropped or the process ends.
+/// A volume that this process alone uses on this host in some way, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim {
+    directory: PathBuf,
+    path: PathBuf,
     _locked: File,
 }
 
 /// Why a volume cannot be claimed.
 #[derive(Debug)]
-pub(crate) enum Unclaimed {
-    /// This process has it.
+pub enum Unclaimed {
+    /// This process has it; `None` where that cannot be read.
     Held(Option<u32>),
-    /// The file of the lock failed.
+    /// The file of the lock, or its directory, failed.
     Io(PathBuf, io::Error),
 }
 
 impl Claim {
-    /// Claims a volume by its identity, with a file in this directory; `again` beside others who have it too.
-    pub(crate) fn take(directory: &Path, identity: &str, again: bool) -> Result<Claim, Unclaimed> {
+    /// Claims a volume by its identity, with a file in this directory, which is made if need be; `again` beside others who have it too.
+    ///
+    /// # Errors
+    /// [`Unclaimed`].
+    pub fn take(directory: &Path, identity: &str, again: bool) -> Result<Claim, Unclaimed> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|error| Unclaimed::Io(directory.to_owned(), error))?;
         // One at a time, from the look to the lock.
-        let failed = |error| Unclaimed::Io(directory.to_owned(), error);
-        let turn = File::open(directory).map_err(failed)?;
-        flock(&turn, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        let _turn = turn(directory).map_err(|error| Unclaimed::Io(directory.to_owned(), error))?;
         let path = directory.join(file_name(identity));
         let failed = |error| Unclaimed::Io(path.clone(), error);
         let mut options = OpenOptions::new();
@@ -56,10 +59,26 @@ impl Claim {
         }
         // All who have it hold the lock together, whoever of them ends first.
         match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) | Err(rustix::io::Errno::WOULDBLOCK) => Ok(Claim { _locked: file }),
+            Ok(()) | Err(rustix::io::Errno::WOULDBLOCK) => {
+                Ok(Claim { directory: directory.to_owned(), path, _locked: file })
+            }
             Err(error) => Err(failed(error.into())),
         }
     }
+
+    /// Ends it where nobody else has it too, and leaves no file behind.
+    pub(crate) fn end(self) {
+        if let Ok(_turn) = turn(&self.directory) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Files come and go while this is locked.
+fn turn(directory: &Path) -> io::Result<File> {
+    let turn = File::open(directory)?;
+    flock(&turn, FlockOperation::LockExclusive)?;
+    Ok(turn)
 }
 
 /// Identities are unique where a server is reached, which is a network: one of another network name space is another host's.

@@ -344,6 +344,11 @@ fn a_host_whose_array_another_one_has_had_gets_no_member_back() {
     });
     copy.kill();
     assert!(times(&server, "is not this client's alone any more") >= 1, "{}", server.log());
+    // It does not keep the members from the other one, which comes again.
+    wait_until("it gives both up", TIMEOUT, || times(&server, "is not looked for any more") == 2);
+    let mut new = Server::start_on(&other, &[&format!("hs-ip:127.0.0.1:{theirs}")], &[&volume("")], &[]);
+    expect(&client, &other, &format!("hs+ip://127.0.0.1:{theirs}/d"), &content);
+    assert!(new.stop().success(), "{}", new.log());
     let _ = server.stop();
     let scrubbed = ok(&client, &["array", "scrub", "taken", &urls[0]]);
     assert!(scrubbed.contains("are the same"), "{scrubbed}");

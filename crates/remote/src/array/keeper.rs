@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sanwire_array::{Array, MemberStatus, Standing};
 use sanwire_store::{Capabilities, CompletionQueue, Copies, CopiesError, Geometry, Request, Started, Store};
 
-use super::members::{again, drive, fresh, open_member, parts, put_back, step};
+use super::members::{Obstacle, again, drive, fresh, open_member, parts, put_back, step};
 
 /// How often is looked for what is to be done.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -44,6 +44,7 @@ impl KeptArray {
             texts: Arc::clone(&texts),
             known: array.members(),
             over: BTreeMap::new(),
+            taken: BTreeMap::new(),
             searched: Instant::now(),
         };
         thread::Builder::new().name("array".to_owned()).spawn(move || {
@@ -125,6 +126,8 @@ struct Keeper {
     known: Vec<MemberStatus>,
     /// Members that are kept and over, and what was told last of why they are not there.
     over: BTreeMap<usize, String>,
+    /// Members that another host has had since, and which ones these are. To look for them would keep them from that host.
+    taken: BTreeMap<usize, [u8; 16]>,
     searched: Instant,
 }
 
@@ -169,14 +172,28 @@ impl Keeper {
 
     /// Looks for members that are away, or kept and over, and puts back those that are there again.
     fn search(&mut self) {
-        let is_missed = |member: &MemberStatus| !member.is_present || member.is_over;
-        let away = self.array.members().into_iter().enumerate().filter(|(_, member)| is_missed(member));
+        let table = self.array.table();
+        let is_taken = |number: usize| self.taken.get(&number).is_some_and(|id| table.members[number].id == *id);
+        let is_missed =
+            |number: usize, member: &MemberStatus| (!member.is_present || member.is_over) && !is_taken(number);
+        let away = self.array.members().into_iter().enumerate();
+        let away = away.filter(|(number, member)| is_missed(*number, member));
         let away: Vec<_> = away.map(|(number, member)| (number, self.text(number, &member.place))).collect();
         if self.is_abandoned.load(Ordering::Relaxed) {
             return;
         }
-        for (number, error) in put_back(&self.array, &away) {
+        for (number, obstacle) in put_back(&self.array, &away) {
             let (name, member) = (self.name(), number + 1);
+            let error = match obstacle {
+                Obstacle::TakenOver(error) => {
+                    tracing::error!(
+                        "array {name}: member {member} is lost to this host, and is not looked for any more: {error}"
+                    );
+                    self.taken.insert(number, table.members[number].id);
+                    continue;
+                }
+                Obstacle::Other(error) => error,
+            };
             match self.over.get_mut(&number) {
                 // It is told once.
                 Some(told) if *told != error => {

@@ -226,17 +226,30 @@ pub(super) fn open_member(text: &str) -> Result<Candidate, String> {
     }
 }
 
+/// What keeps a member from being put back.
+#[derive(Debug)]
+pub(super) enum Obstacle {
+    /// Another host has had the array since: the member never comes back here.
+    TakenOver(String),
+    /// Something that may pass.
+    Other(String),
+}
+
 /// Opens members again that were away, or are kept and over, side by side, each as it is written, and puts them back. Gives what keeps
 /// which from that.
-pub(super) fn put_back(array: &Array, away: &[(usize, String)]) -> Vec<(usize, String)> {
+pub(super) fn put_back(array: &Array, away: &[(usize, String)]) -> Vec<(usize, Obstacle)> {
     let texts: Vec<String> = away.iter().map(|(_, text)| text.clone()).collect();
     let back = |(number, look): (usize, Option<Result<Look, String>>)| match look? {
         Ok(Look { candidate, .. }) => {
             let is_kept = array.members().get(number).is_some_and(|member| member.is_present);
             let put = if is_kept { Array::reopen } else { Array::rejoin };
-            put(array, number, &candidate, &mut drive).err().map(|error| (number, error.to_string()))
+            let obstacle = put(array, number, &candidate, &mut drive).err().map(|error| match error {
+                ArrayError::TakenOver { .. } => Obstacle::TakenOver(error.to_string()),
+                error => Obstacle::Other(error.to_string()),
+            })?;
+            Some((number, obstacle))
         }
-        Err(error) => Some((number, error)),
+        Err(error) => Some((number, Obstacle::Other(error))),
     };
     away.iter().map(|(number, _)| *number).zip(look_at(&texts, true, None)).filter_map(back).collect()
 }

@@ -73,10 +73,10 @@ impl Manager {
     }
 
     fn rehearse_addition(&mut self, spec: VolumeSpec, target: Option<&str>) -> Result<Step, ManageError> {
-        let (mut hold, spec) = self.begin_to_add(spec, target)?;
+        let (_hold, spec) = self.begin_to_add(spec, target)?;
         let new = vec![VolumeConfig { lun: Default::default(), spec, origin: Origin::Management }];
-        let coming = self.coming(new, &mut hold)?.pop().ok_or(ManageError::Full)?;
-        let spec = &coming.volume.spec;
+        let coming = self.numbered(new)?.pop().ok_or(ManageError::Full)?;
+        let spec = &coming.spec;
         // What it takes there comes back when this is over.
         let _room =
             spec.size_bytes().map(|size_bytes| self.target.pools().take_room_of(spec, size_bytes)).transpose()?;

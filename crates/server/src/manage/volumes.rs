@@ -233,17 +233,18 @@ impl Manager {
     ///
     /// # Errors
     /// [`ManageError::Full`] when there are not so many.
-    pub(super) fn coming(
-        &self,
-        mut volumes: Vec<VolumeConfig>,
-        hold: &mut Hold,
-    ) -> Result<Vec<ComingVolume>, ManageError> {
+    pub(super) fn coming(&self, volumes: Vec<VolumeConfig>, hold: &mut Hold) -> Result<Vec<ComingVolume>, ManageError> {
+        Ok(self.coming_at(self.numbered(volumes)?, hold))
+    }
+
+    /// The same, as long as nothing comes of it: they get no places among what is counted.
+    pub(super) fn numbered(&self, mut volumes: Vec<VolumeConfig>) -> Result<Vec<VolumeConfig>, ManageError> {
         let missing: BTreeSet<Lun> = self.kept.missing.iter().map(|missing| missing.volume.lun).collect();
         let mut free = self.target.units().free_numbers(|lun| self.busy.has_lun(lun) || missing.contains(&lun));
         for volume in &mut volumes {
             volume.lun = free.next().ok_or(ManageError::Full)?;
         }
-        Ok(self.coming_at(volumes, hold))
+        Ok(volumes)
     }
 
     /// Volumes that are to have their numbers, which are free.

@@ -32,9 +32,9 @@ fn what_ctl_changes_survives_a_kill_and_a_damaged_state_directory_is_refused() {
     server.restart();
     wait_until("it serves again", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
     assert_eq!(ctl_ok(&socket, &["status"]), before);
-    let serve = || {
+    let serve = |name: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
-        command.args(["serve", "--name", "box", "--wire", &format!("hs-ip:127.0.0.1:{}", crate::harness::port())]);
+        command.args(["serve", "--name", name, "--wire", &format!("hs-ip:127.0.0.1:{}", crate::harness::port())]);
         command.args([
             "--volume",
             "disk0=ram:8M",
@@ -45,14 +45,17 @@ fn what_ctl_changes_survives_a_kill_and_a_damaged_state_directory_is_refused() {
         ]);
         run(command, TIMEOUT)
     };
-    let beside = serve();
+    let beside = serve("box");
     assert!(beside.code == Some(1) && beside.stderr.contains("another server called box"), "{}", beside.stderr);
+    let beside = serve("box2");
+    let who = format!("a server called box (process {}) uses the state directory {state}", server.pid());
+    assert!(beside.code == Some(1) && beside.stderr.contains(&who), "{}", beside.stderr);
     assert!(server.stop().success());
 
     let kept = scratch.path("state/changes-box.json");
     let damaged = fs::read_to_string(&kept).expect("it is kept").replace("disk2", "disk3");
     fs::write(&kept, &damaged).expect("it is damaged");
-    let refused = serve();
+    let refused = serve("box");
     assert!(refused.code == Some(1) && refused.stderr.contains("is damaged"), "{}", refused.stderr);
     assert_eq!(fs::read_to_string(&kept).expect("it is still there"), damaged, "nothing is overwritten");
 }

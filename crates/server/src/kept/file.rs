@@ -66,6 +66,20 @@ pub enum StateError {
         /// Its process, if that is known.
         holder: Option<u32>,
     },
+    /// A server of another name is there: both would have one key, so that who has pinned one of them takes the other for it.
+    #[error(
+        "a server called {name}{} uses the state directory {}, and two servers there would have one key: stop it, or give this one \
+         another --state-directory",
+        holder.map(|pid| format!(" (process {pid})")).unwrap_or_default(), directory.display()
+    )]
+    Shared {
+        /// Where.
+        directory: PathBuf,
+        /// The name of the other one.
+        name: String,
+        /// Its process, if that is known.
+        holder: Option<u32>,
+    },
 }
 
 /// What a file keeps, for people.

@@ -1,6 +1,6 @@
-//! One server of a name for a state directory: two would each overwrite what the other keeps.
+//! One server for a state directory: two of one name would each overwrite what the other keeps, and two of any names have one key.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -19,6 +19,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often it is tried.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Around the name of its server, the name of the file that a server locks.
+const LOCK_PREFIX: &str = "server-";
+const LOCK_SUFFIX: &str = ".lock";
 
 /// The lock of a file, for as long as this lives.
 #[derive(Debug)]
@@ -47,10 +51,7 @@ impl FileLock {
                 Ok(()) => break,
                 Err(Errno::WOULDBLOCK) if Instant::now() < give_up_at => thread::sleep(LOCK_INTERVAL),
                 Err(Errno::WOULDBLOCK) => {
-                    let mut holder = String::new();
-                    // It is for the message only.
-                    let _ = file.read_to_string(&mut holder);
-                    return Err(LockError::Held { holder: holder.trim().parse().ok() });
+                    return Err(LockError::Held { holder: holder_in(&mut file) });
                 }
                 Err(errno) => return Err(LockError::Io(errno.into())),
             }
@@ -75,16 +76,19 @@ impl StateLock {
     /// Takes the lock at `path` for the server of this name. `None` where nothing can be written: there nothing is overwritten.
     ///
     /// # Errors
-    /// [`StateError::InUse`] when another server has it.
+    /// [`StateError::InUse`] when another server has it, [`StateError::Shared`] when one of another name is in the directory.
     pub(crate) fn take(path: &Path, name: &str) -> Result<Option<StateLock>, StateError> {
         let taken = make_directory_of(path).map_err(LockError::Io);
+        let directory = path.parent().unwrap_or(path);
         match taken.and_then(|_| FileLock::take(path, LOCK_TIMEOUT)) {
-            Ok(lock) => Ok(Some(StateLock { _lock: lock })),
-            Err(LockError::Held { holder }) => Err(StateError::InUse {
-                directory: path.parent().unwrap_or(path).to_owned(),
-                name: name.to_owned(),
-                holder,
-            }),
+            // Its own lock is taken first: of two that start at the same time, no two go on.
+            Ok(lock) => match other_server(directory, path) {
+                None => Ok(Some(StateLock { _lock: lock })),
+                Some((name, holder)) => Err(StateError::Shared { directory: directory.to_owned(), name, holder }),
+            },
+            Err(LockError::Held { holder }) => {
+                Err(StateError::InUse { directory: directory.to_owned(), name: name.to_owned(), holder })
+            }
             Err(LockError::Io(error)) => {
                 tracing::warn!(
                     "nothing that is changed by ctl can be kept, and another server may use the same files: {} cannot be locked: {error}",
@@ -96,9 +100,53 @@ impl StateLock {
     }
 }
 
+/// A server of another name that has its lock in this directory, and its process, if that is known. The lock of one that ended
+/// without a word is held until the kernel has ended what it had begun, so it is waited for.
+fn other_server(directory: &Path, own: &Path) -> Option<(String, Option<u32>)> {
+    let give_up_at = Instant::now() + LOCK_TIMEOUT;
+    let files = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).filter(|path| path != own);
+    let named = files.filter_map(|path| {
+        let name = path.file_name()?.to_str()?.strip_prefix(LOCK_PREFIX)?.strip_suffix(LOCK_SUFFIX)?.to_owned();
+        Some((path, name))
+    });
+    named.into_iter().find_map(|(path, name)| {
+        // What cannot be opened or locked at all is no server's that could be named here.
+        let mut file = File::open(path).ok()?;
+        while let Err(Errno::WOULDBLOCK) = flock(&file, FlockOperation::NonBlockingLockShared) {
+            if Instant::now() >= give_up_at {
+                return Some((name, holder_in(&mut file)));
+            }
+            thread::sleep(LOCK_INTERVAL);
+        }
+        None
+    })
+}
+
+/// The process that has noted itself in a lock's file. It is for messages only.
+fn holder_in(file: &mut File) -> Option<u32> {
+    let mut holder = String::new();
+    let _ = file.read_to_string(&mut holder);
+    holder.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_of_another_name_is_named_while_it_runs() {
+        let directory = std::env::temp_dir().join(format!("sanwire-lock-shared-{}", std::process::id()));
+        let [one, other] = ["server-box.lock", "server-box2.lock"].map(|file| directory.join(file));
+        let lock = StateLock::take(&one, "box").unwrap();
+        let refusal = StateLock::take(&other, "box2").unwrap_err().to_string();
+        let who = format!("a server called box (process {})", std::process::id());
+        assert!(refusal.contains(&who) && refusal.contains("--state-directory"), "{refusal}");
+        drop(lock);
+        let lock = StateLock::take(&other, "box2").unwrap();
+        assert!(lock.is_some(), "what the first one has left is only a file");
+        assert!(matches!(StateLock::take(&one, "box"), Err(StateError::Shared { .. })));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
 
     #[test]
     fn one_has_the_lock_at_a_time_and_the_next_one_is_told_who() {

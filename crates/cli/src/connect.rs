@@ -92,6 +92,21 @@ impl Connection {
         Ok(self.0.borrow_mut().other_writer(volume)?)
     }
 
+    /// Says who else writes to a volume that is about to be overwritten: no content tells whether it is in use, since a volume that a
+    /// host has just attached may be empty, and one that may be overwritten may still be mounted.
+    pub(crate) fn warn_of_overwriting(&self, volume: &Volume) -> anyhow::Result<()> {
+        if let Some(other) = self.other_writer(volume)? {
+            let info = volume.info();
+            tracing::warn!(
+                "{other} has volume {} of {} open for writing: what is written here destroys what it has there, such as a mounted file \
+                 system; if that is not meant, stop this and detach the volume there first",
+                info.name,
+                info.server
+            );
+        }
+        Ok(())
+    }
+
     /// The links of the connection; none over iSCSI.
     pub(crate) fn links(&self) -> Vec<LinkStatus> {
         self.0.borrow_mut().links()

@@ -19,6 +19,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let connection = Connection::open(&args.url, &args.client)?;
     let volume = connection.volume(name)?;
     let load = load(args, &volume.info())?;
+    if args.reads < 100 {
+        connection.warn_of_overwriting(&volume)?;
+    }
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let measured = connection.block_on(measure(&volume, &load))?;
     let links = connection.links();

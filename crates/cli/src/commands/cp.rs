@@ -79,7 +79,9 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
         _ => None,
     };
     let from = open(&args.from, &connection, Image::open_source)?;
-    let mut to = open(&args.to, second.as_ref().unwrap_or(&connection), Image::open_destination)?;
+    let of_destination = second.as_ref().unwrap_or(&connection);
+    let mut to = open(&args.to, of_destination, Image::open_destination)?;
+    warn_of_writer(&to, of_destination)?;
     let pausers = [Some(&connection), second.as_ref()].into_iter().flatten().map(Connection::pauser).collect();
     signals::on_suspend(pausers).context("cannot catch signals")?;
     second.map(Connection::run_in_background).transpose()?;
@@ -118,14 +120,14 @@ fn is_one_server(from: &CpEnd, to: &CpEnd) -> bool {
 
 /// From a volume into stdout.
 fn to_stdout(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
-    let from = open_alone(&args.from, args)?;
+    let from = open_alone(&args.from, args, |_, _| Ok(()))?;
     bar.set_length(from.size_bytes());
     block_on(write_out(&from, &mut io::stdout().lock(), args.depth, |done_bytes| bar.set_position(done_bytes)))
 }
 
 /// From stdin into a volume.
 fn from_stdin(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
-    let to = open_alone(&args.to, args)?;
+    let to = open_alone(&args.to, args, warn_of_writer)?;
     to.check_writable()?;
     bar.set_length(to.size_bytes());
     block_on(async {
@@ -134,14 +136,27 @@ fn from_stdin(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
     })
 }
 
-/// Opens the one volume of a copy; its connection works on another thread.
-fn open_alone(end: &CpEnd, args: &CpArgs) -> anyhow::Result<End> {
+/// Opens the one volume of a copy, and looks at it; then its connection works on another thread.
+fn open_alone(
+    end: &CpEnd,
+    args: &CpArgs,
+    look: impl FnOnce(&End, &Connection) -> anyhow::Result<()>,
+) -> anyhow::Result<End> {
     let CpEnd::Volume(url) = end else { return Err(misuse("neither end is a volume")) };
     let connection = Connection::open(url, &args.client)?;
     let end = open(end, &connection, Image::open_source)?;
+    look(&end, &connection)?;
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     connection.run_in_background()?;
     Ok(end)
+}
+
+/// Says who else writes to the destination, if that is a volume.
+fn warn_of_writer(to: &End, connection: &Connection) -> anyhow::Result<()> {
+    match to {
+        End::Volume(volume, _) => connection.warn_of_overwriting(volume),
+        End::Image(_) => Ok(()),
+    }
 }
 
 fn open(

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Client, Process, Scratch, Server, Wire, World, pattern, port, run, run_ok, wait_until};
+use crate::harness::{Client, Process, Ran, Scratch, Server, Wire, World, pattern, port, run, run_ok, wait_until};
 use crate::manage::ctl_ok;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -116,6 +117,40 @@ fn a_volume_goes_through_a_pipe_and_over_what_is_there_only_when_told() {
         assert!(fs::read(&back).expect("the copy") == expected, "the copy of the copy over {wire:?} differs");
     }
     assert!(!world.scratch.path("-").exists() && !Path::new("-").exists(), "no file is called -");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn whoever_overwrites_a_volume_is_told_who_else_writes_to_it() {
+    let scratch = Scratch::new();
+    let port = port();
+    let url = format!("hs+ip://127.0.0.1:{port}/disk");
+    let mut server = Server::start_here(&scratch, port, &["disk=ram:1M"]);
+    let [alice, bob] = ["alice", "bob"].map(|name| Client::new(&scratch, name));
+    let image = scratch.text("image");
+    fs::write(&image, pattern(2, 1 << 20)).expect("an image");
+    let told = bob.run(&["cp", &image, &url]);
+    assert!(told.code == Some(0) && told.stderr.is_empty(), "nobody else writes: {told:?}");
+
+    let load = ["bench", &url, "--reads", "0", "--overwrite", "--time", "3600"];
+    let mut writer = Process::spawn("bench", alice.command(&load), scratch.path("bench.log"));
+    let bench: &[&str] = &["bench", &url, "--reads", "50", "--overwrite", "--time", "0.1"];
+    let mut piped = Command::new("sh");
+    piped.args(["-c", "\"$0\" cp --overwrite - \"$1\" < \"$2\"", env!("CARGO_BIN_EXE_sanwire"), &url, &image]);
+    piped.env("XDG_STATE_HOME", scratch.path("bob")).env("XDG_CONFIG_HOME", scratch.path("bob"));
+    let is_told = |told: &Ran| told.stderr.contains(&alice.id()) && told.stderr.contains("open for writing");
+    wait_until("alice has written", TIMEOUT, || is_told(&bob.run(bench)));
+    for told in [bob.run(&["cp", "--overwrite", &image, &url]), run(piped, TIMEOUT), bob.run(bench)] {
+        assert!(told.code == Some(0) && is_told(&told), "{told:?}");
+    }
+    let refused = bob.run(&["cp", &image, &url]);
+    assert!(refused.code == Some(2) && is_told(&refused), "{refused:?}");
+    for harmless in [&["cp", "--overwrite", &url, &image][..], &["bench", &url, "--time", "0.1"]] {
+        let told = bob.run(harmless);
+        assert!(told.code == Some(0) && !told.stderr.contains("open for writing"), "{told:?}");
+    }
+    assert!(writer.is_alive(), "{}", writer.log());
+    writer.kill();
     assert!(server.stop().success(), "{}", server.log());
 }
 

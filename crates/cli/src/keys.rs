@@ -8,13 +8,11 @@ use std::path::Path;
 use anyhow::Context;
 use argon2::{Algorithm, Argon2, Params, Version};
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+pub(crate) use sanwire_hyperscsi::NO_PASSWORD;
 use sanwire_hyperscsi::{Identity, Psk, random};
 
 use crate::config::{Password, is_credential};
 use crate::failure::misuse;
-
-/// The secret of servers and clients without a password.
-pub(crate) const NO_PASSWORD: Psk = [0; 32];
 
 /// The salt of every password. Nothing that a handshake says lets a guess be tested without another handshake, so who has stretched
 /// many beforehand has gained next to nothing.

@@ -51,7 +51,7 @@ pub enum ConnectError {
         places: String,
     },
     /// The handshake did not come to an end.
-    #[error("cannot connect to {server}: {failure}")]
+    #[error("cannot connect to {server}: {failure}{}", advice(failure, server))]
     Handshake {
         /// The server.
         server: String,
@@ -150,6 +150,14 @@ pub enum ConnectError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// What to do where the key of this server has changed.
+fn advice(failure: &Failure, server: &str) -> String {
+    match failure {
+        Failure::OtherServer { .. } => format!(": `sanwire key pin {server} --key KEY --replace`"),
+        _ => String::new(),
+    }
 }
 
 /// Open ports, and where to seek the server through them.

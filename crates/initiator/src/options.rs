@@ -12,7 +12,8 @@ use crate::claims::Claims;
 use crate::endpoint::ConnectError;
 use crate::random;
 use crate::session::{
-    ChapSecret, Credential, DesiredOptions, DesiredParameters, DiskType, Identity, LINKS_MAX, Psk, Recovery, VisaWishes,
+    ChapSecret, Credential, DesiredOptions, DesiredParameters, DiskType, Identity, LINKS_MAX, NO_PASSWORD, Psk,
+    Recovery, VisaWishes,
 };
 
 /// What is kept of a volume's unflushed writes, as a rule.
@@ -106,7 +107,7 @@ impl ClientOptions {
         Ok(ClientOptions {
             name: String::from("sanwire"),
             identity,
-            psk: [0; 32],
+            psk: NO_PASSWORD,
             server_key: None,
             connect_patience: Duration::from_secs(5),
             reconnect_patience: None,

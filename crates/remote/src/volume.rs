@@ -47,7 +47,9 @@ impl RemoteError {
     pub fn is_of_now(&self) -> bool {
         let RemoteError::Connect(error) = self else { return false };
         match error {
-            ConnectError::Handshake { failure, .. } => !matches!(failure, Failure::Refused(_) | Failure::Protocol(_)),
+            ConnectError::Handshake { failure, .. } => {
+                !matches!(failure, Failure::Refused(_) | Failure::OtherServer { .. } | Failure::Protocol(_))
+            }
             ConnectError::Resolve { .. } | ConnectError::Open { .. } | ConnectError::NoVolume { .. } => true,
             _ => false,
         }

@@ -7,8 +7,11 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use sanwire_core::ClientId;
 use zeroize::Zeroizing;
 
-/// The secret that both ends share: all zeroes when no password is set.
+/// The secret that both ends share: [`NO_PASSWORD`] when no password is set.
 pub type Psk = [u8; 32];
+
+/// The secret of servers and clients without a password.
+pub const NO_PASSWORD: Psk = [0; 32];
 
 /// An end's static key pair.
 #[derive(Clone)]

@@ -200,7 +200,7 @@ fn another_password_is_told_so() {
         world.start()?;
         world.run_for(Duration::from_secs(130))?;
         match (world.workers[0].given_up, world.workers[1].given_up) {
-            (None, Some(Failure::NotAuthentic)) if world.workers[0].is_done() => Ok(()),
+            (None, Some(Failure::WrongPassword)) if world.workers[0].is_done() => Ok(()),
             other => Err(format!("{other:?}: {}", world.describe())),
         }
     });

@@ -95,10 +95,11 @@ fn passwords_must_agree() {
     for wire in [Wire::Ethernet, Wire::Ip] {
         let url = wire.server_url();
         run_ok(world.sanwire(&["ls", &url, "--password-file", &right]), TIMEOUT);
-        for arguments in [&["ls", &url, "--password-file", &wrong][..], &["ls", &url]] {
+        let wrong = (&["ls", &url, "--password-file", &wrong][..], "the passwords differ");
+        for (arguments, why) in [wrong, (&["ls", &url], "the server requires a password, and none was given")] {
             let ran = run(world.sanwire(arguments), TIMEOUT);
             assert_eq!(ran.code, Some(1), "{arguments:?}");
-            assert!(ran.stderr.contains("the passwords differ"), "{arguments:?} {}", ran.stderr);
+            assert!(ran.stderr.contains(why), "{arguments:?} {}", ran.stderr);
         }
     }
     assert!(server.stop().success(), "{}", server.log());

@@ -177,11 +177,40 @@ fn who_is_not_allowed_or_lacks_the_password_has_no_hdsp_volume() {
     let mut server = serve(&world, &["disk=ram:8M"], &["--password-file", &right]);
     let info = |options: &[&str]| run(world.sanwire(&[&["info", &url(&world, "disk")], options].concat()), TIMEOUT);
     let told = info(&["--password-file", &wrong]);
-    assert!(told.code == Some(1) && told.stderr.contains("authentication failed"), "{}", told.stderr);
+    assert!(told.code == Some(1) && told.stderr.contains("the passwords differ"), "{}", told.stderr);
+    let told = info(&[]);
+    assert!(told.code == Some(1) && told.stderr.contains("the server requires a password"), "{}", told.stderr);
     let told = "it does not know the password";
     wait_until("the server tells who guesses", TIMEOUT, || server.log().contains(told));
     // Whose password was wrong waits a moment.
     wait_until("the right password is taken", TIMEOUT, || info(&["--password-file", &right]).code == Some(0));
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn an_hdsp_server_with_another_key_than_the_pinned_one_is_told_with_both() {
+    let test = "an_hdsp_server_with_another_key_than_the_pinned_one_is_told_with_both";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let mut server = serve(&world, &["disk=ram:8M"], &["--allow", "any"]);
+    let url = format!("hdsp://{}/box", world.interface());
+    let key_file = world.state("server").join("sanwire/server.key");
+    let key = || {
+        let shown = sanwire(&world, &["key", "show", &key_file.display().to_string()]);
+        shown.lines().find_map(|line| line.strip_prefix("public key")).expect("a key").trim().to_owned()
+    };
+    sanwire(&world, &["key", "pin", &url]);
+    assert!(sanwire(&world, &["ls", &url]).contains("disk"));
+    let pinned = key();
+    assert!(server.stop().success(), "{}", server.log());
+    fs::remove_file(&key_file).expect("the server's key");
+    server.restart();
+    wait_until("it has a new key", TIMEOUT, || key_file.exists());
+    let told = run(world.sanwire(&["ls", &url]), TIMEOUT);
+    let changed = format!("SERVER KEY CHANGED: pinned {pinned}, received {}.", key());
+    let advice = format!("`sanwire key pin {url} --key KEY --replace`");
+    assert!(told.code == Some(1) && told.stderr.contains(&changed) && told.stderr.contains(&advice), "{told:?}");
+    sanwire(&world, &["key", "pin", &url, "--key", &key(), "--replace"]);
+    assert!(sanwire(&world, &["ls", &url]).contains("disk"));
     assert!(server.stop().success(), "{}", server.log());
 }
 

@@ -49,7 +49,7 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
     assert!(one["packet_max_bytes"].as_u64().is_some_and(|bytes| bytes > 1000), "{one}");
     assert_eq!((&open["links"][0]["interface"], &open["problem"]), (&ethernet.into(), &Value::Null));
     assert_eq!((&shut["name"], &shut["address"], volumes(shut).len()), (&"crate".into(), &OTHER_MAC.into(), 0));
-    assert!(shut["problem"].as_str().is_some_and(|why| why.contains("the passwords differ")), "{shut}");
+    assert!(shut["problem"].as_str().is_some_and(|why| why.contains("the server requires a password")), "{shut}");
 
     let found = discover(&world, &["--interface", ethernet, "--password-file", &password]);
     assert_eq!(volumes(&found[1]), ["c"], "{found:?}");
@@ -59,7 +59,7 @@ fn discovery_shows_each_server_with_what_this_client_may_see() {
     assert_eq!(lines[1][..7], one, "{table}");
     assert_eq!(lines[2][..5], ["box", "a-two", "16", "MiB", "ro"], "{table}");
     assert_eq!(lines[3][..2], ["crate", "-"], "{table}");
-    assert!(table.contains("hs+eth://br0/crate: ") && table.contains("the passwords differ"), "{table}");
+    assert!(table.contains("hs+eth://br0/crate: ") && table.contains("the server requires a password"), "{table}");
     assert!(first.stop().success() && second.stop().success(), "{}", first.log());
 }
 

@@ -41,11 +41,14 @@ fn is_audited(scratch: &Scratch, wrong: [&Client<'_>; 3]) {
 #[test]
 fn a_pinned_server_is_refused_when_it_has_another_key() {
     let scratch = Scratch::new();
-    let port = port();
-    let url = format!("hs+ip://127.0.0.1:{port}");
-    let mut server = Server::start_here(&scratch, port, &["disk0=ram:1M"]);
+    let [port, visa] = [(); 2].map(|()| port());
+    let [url, visa_url] = [format!("hs+ip://127.0.0.1:{port}"), format!("visa://127.0.0.1:{visa}")];
+    let wires = [format!("hs-ip:127.0.0.1:{port}"), format!("visa:127.0.0.1:{visa}")];
+    let wires = wires.each_ref().map(String::as_str);
+    let mut server = Server::start_on(&scratch, &wires, &["disk0=ram:1M"], &[]);
     let (alice, bob) = (Client::new(&scratch, "alice"), Client::new(&scratch, "bob"));
     let pinned = alice.run(&["key", "pin", &url]);
+    expect_done(&alice.run(&["key", "pin", &visa_url]), "is taken with this key only, from now on");
     expect_done(&pinned, "is taken with this key only, from now on");
     let shown = alice.run(&["key", "show", &scratch.text("server-state/sanwire/server.key")]);
     let key = shown.stdout.lines().find_map(|line| line.strip_prefix("public key")).expect("a key").trim();
@@ -64,7 +67,11 @@ fn a_pinned_server_is_refused_when_it_has_another_key() {
     let new = alice.run(&["key", "show", &scratch.text("server-state/sanwire/server.key")]);
     let new = new.stdout.lines().find_map(|line| line.strip_prefix("public key")).expect("a key").trim().to_owned();
     let changed = format!("SERVER KEY CHANGED: pinned {key}, received {new}.");
-    expect_refused(&alice.run(&["ls", &url]), 1, &changed);
+    for url in [&url, &visa_url] {
+        let told = alice.run(&["ls", url]);
+        expect_refused(&told, 1, &changed);
+        expect_refused(&told, 1, &format!("`sanwire key pin {url} --key KEY --replace`"));
+    }
     for unconfirmed in
         [&["key", "pin", &url][..], &["key", "pin", &url, "--replace"], &["key", "pin", &url, "--key", &new]]
     {
@@ -102,7 +109,7 @@ fn a_secret_file_at_both_ends_lets_in_who_has_it_and_no_other() {
         1,
         "authentication failed, the passwords differ",
     );
-    expect_refused(&carol.run(&["ls", &url]), 1, "authentication failed, the passwords differ");
+    expect_refused(&carol.run(&["ls", &url]), 1, "the server requires a password, and none was given");
     let password = scratch.secret("password", "a wrong guess\n");
     let guesser = Client::new(&scratch, "guesser");
     expect_refused(

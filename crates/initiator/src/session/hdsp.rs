@@ -20,7 +20,7 @@ use sanwire_scsi::Status;
 use self::ata::AtaDisk;
 pub use self::discover::{HdspFound, hdsp_servers};
 use self::standing::Standing;
-use self::terms::{config, deadline, info, no_answer, packet_max_bytes, refusal, tells_of_preemption};
+use self::terms::{Trust, config, deadline, info, packet_max_bytes, tells_of_preemption};
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
@@ -75,6 +75,7 @@ pub(crate) struct Hdsp {
     holds_after_restart: bool,
     /// Why the server did not want us when it was asked last.
     refused: Option<Failure>,
+    trust: Trust,
     events: VecDeque<Event>,
     tend_at: Instant,
 }
@@ -108,6 +109,7 @@ impl Hdsp {
             is_over: false,
             holds_after_restart: false,
             refused: None,
+            trust: Trust::new(options),
             events: VecDeque::new(),
             tend_at: now + TEND_EVERY,
         })
@@ -123,12 +125,14 @@ impl Hdsp {
             ClientEvent::Forgotten if !self.holds_after_restart => self.protocol.resume(now),
             ClientEvent::Forgotten => {}
             ClientEvent::Refused(reason) => self.refused_for(reason),
+            ClientEvent::OtherServer { key } => self.trust.note_other_server(key),
             ClientEvent::Ended { id, outcome, data, data_bytes } => self.ended(id, outcome, data, data_bytes),
         }
     }
 
     fn connected(&mut self, server: WireServer, now: Instant) {
         self.refused = None;
+        self.trust.note_server();
         let is_news = self.standing.connected(server.is_resumed);
         self.lost(is_news, now);
         let (disk_type, address) = (server.disk_type, server.disk_address);
@@ -169,7 +173,7 @@ impl Hdsp {
 
     /// What the server says will hardly change: at the first try the user hears it at once.
     fn refused_for(&mut self, reason: ErrorCode) {
-        let failure = refusal(reason);
+        let failure = self.trust.refusal(reason);
         let is_final = matches!(
             reason,
             ErrorCode::NoSuchDisk | ErrorCode::DiskType | ErrorCode::NotAuthentic | ErrorCode::Parameters
@@ -235,7 +239,7 @@ impl Hdsp {
 
     fn lose_patience(&mut self) {
         self.patience_ends = None;
-        let failure = self.refused.clone().unwrap_or_else(no_answer);
+        let failure = self.refused.clone().unwrap_or_else(|| self.trust.silence());
         if self.standing.was_connected() {
             let now = Clock::new().now();
             // A server may still execute what was given, under numbers that others would have.

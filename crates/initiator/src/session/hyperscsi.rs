@@ -319,10 +319,11 @@ impl From<WireFailure> for Failure {
     fn from(failure: WireFailure) -> Self {
         match failure {
             WireFailure::NoAnswer => Failure::NoAnswer(failure.to_string()),
-            WireFailure::NotAuthentic
-            | WireFailure::OtherServer { .. }
+            WireFailure::NoPassword
+            | WireFailure::WrongPassword
             | WireFailure::Option(_)
             | WireFailure::RefusedOptions => Failure::Refused(failure.to_string()),
+            WireFailure::OtherServer { pinned, received } => Failure::OtherServer { pinned, received },
             WireFailure::Full => Failure::Full,
             WireFailure::InDoubt => Failure::InDoubt,
             WireFailure::TooLarge => Failure::TooLarge,

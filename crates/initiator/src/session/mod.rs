@@ -59,7 +59,7 @@ use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun, Protection};
 use sanwire_hyperscsi::Failure as WireFailure;
 pub(crate) use sanwire_hyperscsi::wire::links::LINKS_MAX;
-pub use sanwire_hyperscsi::{DesiredOptions, Identity, LinkLimits, LinkStatus, Psk, Recovery, TooMany};
+pub use sanwire_hyperscsi::{DesiredOptions, Identity, LinkLimits, LinkStatus, NO_PASSWORD, Psk, Recovery, TooMany};
 use sanwire_io::{Clock, Waker};
 pub use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 use sanwire_scsi::{Cdb, CommandSet, Features, Status};
@@ -147,6 +147,14 @@ pub enum Failure {
     /// The server refused us, or did not show who it is.
     #[error("{0}")]
     Refused(String),
+    /// A server answers that has another key than the one that is pinned.
+    #[error("{}", WireFailure::OtherServer { pinned: *pinned, received: *received })]
+    OtherServer {
+        /// The key that it must have.
+        pinned: [u8; 32],
+        /// The key that it has.
+        received: [u8; 32],
+    },
     /// There is no room for another connection or command.
     #[error("{}", WireFailure::Full)]
     Full,

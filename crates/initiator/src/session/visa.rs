@@ -240,7 +240,8 @@ impl From<WireFailure> for Failure {
     fn from(failure: WireFailure) -> Self {
         match failure {
             WireFailure::NoAnswer => Failure::NoAnswer(failure.to_string()),
-            WireFailure::NotAuthentic | WireFailure::OtherServer => Failure::Refused(failure.to_string()),
+            WireFailure::NoPassword | WireFailure::WrongPassword => Failure::Refused(failure.to_string()),
+            WireFailure::OtherServer { pinned, received } => Failure::OtherServer { pinned, received },
             WireFailure::Full => Failure::Full,
             WireFailure::InDoubt => Failure::InDoubt,
             WireFailure::TooLarge => Failure::TooLarge,

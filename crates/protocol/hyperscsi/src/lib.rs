@@ -31,7 +31,7 @@ pub use client::{
 pub use counters::Counters;
 #[doc(hidden)]
 pub use keys::Randomness;
-pub use keys::{Identity, KeyError, Psk, random};
+pub use keys::{Identity, KeyError, NO_PASSWORD, Psk, random};
 pub use options::{
     Agreed, DesiredOptions, DeviceOption, Offered, OptionConflict, OptionNumber, Options, PRIORITY_MAX, Stance, TooMany,
 };

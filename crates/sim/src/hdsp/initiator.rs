@@ -106,6 +106,7 @@ impl Initiator {
                 ClientEvent::Forgotten => self.client.resume(now),
                 ClientEvent::Ended { id, outcome, data, .. } => self.end(id, &outcome, data, model)?,
                 ClientEvent::Refused(reason) => return Err(format!("the server refuses: {reason:?}")),
+                ClientEvent::OtherServer { .. } => return Err("another server has answered".to_owned()),
                 ClientEvent::Connected(_) | ClientEvent::Disconnected => {}
             }
         }

@@ -6,6 +6,7 @@ use sanwire_core::limits::TRANSFER_MAX_BYTES;
 use sanwire_core::{Instant, LinkId, Path};
 use sanwire_hdsp::wire::{DiskType, ErrorCode};
 use sanwire_hdsp::{ClientConfig, LinkLimits, ServerInfo as WireServer};
+use sanwire_hyperscsi::Failure as WireFailure;
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
 use super::{COMMANDS_MAX, SERVER_ADDRESS};
@@ -13,7 +14,7 @@ use crate::endpoint::ConnectError;
 use crate::options::{ClientOptions, no_randomness};
 use crate::ports::Ports;
 use crate::random;
-use crate::session::{Failure, ServerInfo};
+use crate::session::{Failure, NO_PASSWORD, ServerInfo};
 use crate::url::{HdspServer, Station};
 use crate::volume::WireUnit;
 
@@ -86,29 +87,59 @@ pub(super) fn deadline(now: Instant, patience: Duration) -> Option<Instant> {
 /// Nobody has answered.
 pub(super) fn no_answer() -> Failure {
     Failure::NoAnswer(
-        "no HDSP server answered; it may be down, on another Ethernet, have another key than the one that is pinned, or not be configured \
-         to serve this client: `sanwire id` prints the id that its `allow` or a `[[client]]` must name"
+        "no HDSP server answered; it may be down, on another Ethernet, or not be configured to serve this client: \
+         `sanwire id` prints the id that its `allow` or a `[[client]]` must name"
             .to_owned(),
     )
 }
 
-/// Why the server does not want us.
-pub(super) fn refusal(reason: ErrorCode) -> Failure {
-    let what = match reason {
-        ErrorCode::NoSuchDisk => {
-            "the server has no such volume for this client: `sanwire ls` with the URL of the server lists those that it has"
+/// What a client has shown, and what it was shown: the reasons for which no connection comes about.
+pub(super) struct Trust {
+    /// Whose key the server must have.
+    pinned: Option<[u8; 32]>,
+    /// Who has answered instead, since there was a connection.
+    other_server: Option<[u8; 32]>,
+    has_no_password: bool,
+}
+
+impl Trust {
+    pub(super) fn new(options: &ClientOptions) -> Self {
+        Trust { pinned: options.server_key, other_server: None, has_no_password: options.psk == NO_PASSWORD }
+    }
+
+    /// There is a connection with the right one.
+    pub(super) fn note_server(&mut self) {
+        self.other_server = None;
+    }
+
+    pub(super) fn note_other_server(&mut self, key: [u8; 32]) {
+        self.other_server = Some(key);
+    }
+
+    /// Why the right server has not answered.
+    pub(super) fn silence(&self) -> Failure {
+        match (self.pinned, self.other_server) {
+            (Some(pinned), Some(received)) => Failure::OtherServer { pinned, received },
+            _ => no_answer(),
         }
-        ErrorCode::DiskType => "the volume does not take commands of this type: leave --disk-type out",
-        ErrorCode::Full => return Failure::Full,
-        ErrorCode::UnknownConnection => "the server has ended the session",
-        ErrorCode::NotAuthentic => {
-            "authentication failed, the passwords differ: the one given here is wrong, or the server wants one and none was given \
-             (--password-file), or wants none"
-        }
-        ErrorCode::Parameters => "one end demands what the other does not take",
-        ErrorCode::Closing => "the server ends",
-    };
-    Failure::Refused(what.to_owned())
+    }
+
+    /// Why the server does not want us.
+    pub(super) fn refusal(&self, reason: ErrorCode) -> Failure {
+        let what = match reason {
+            ErrorCode::NoSuchDisk => {
+                "the server has no such volume for this client: `sanwire ls` with the URL of the server lists those that it has"
+            }
+            ErrorCode::DiskType => "the volume does not take commands of this type: leave --disk-type out",
+            ErrorCode::Full => return Failure::Full,
+            ErrorCode::UnknownConnection => "the server has ended the session",
+            ErrorCode::NotAuthentic if self.has_no_password => return WireFailure::NoPassword.into(),
+            ErrorCode::NotAuthentic => return WireFailure::WrongPassword.into(),
+            ErrorCode::Parameters => "one end demands what the other does not take",
+            ErrorCode::Closing => "the server ends",
+        };
+        Failure::Refused(what.to_owned())
+    }
 }
 
 /// Whether sense data says that somebody else has the unit now, perhaps for a while that is over.

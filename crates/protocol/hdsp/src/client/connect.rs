@@ -5,7 +5,7 @@ use std::time::Duration;
 use sanwire_core::{Instant, Path};
 use sanwire_security::handshake::SecondStep;
 
-use super::seek::{Candidate, IsNew};
+use super::seek::{Candidate, Challenged, IsNew};
 use super::types::{ClientEvent, ServerInfo};
 use super::{Client, Doubt, Former, Live};
 use crate::channel::{Channel, Setup, data_bytes};
@@ -101,13 +101,19 @@ impl Client {
             Step::Challenge { attempt, mark, noise } => {
                 let Some(seek) = &mut self.seek else { return };
                 let second = SecondStep { connection: header.connection(), noise, mark };
-                let proof =
-                    seek.challenged((&self.config, &offer), (path, header), (attempt, second), &mut self.random);
-                let Some((proof, is_new)) = proof else { return };
-                if is_new == IsNew::Yes {
-                    self.said.note(offer.waiting.next, now);
+                match seek.challenged((&self.config, &offer), (path, header), (attempt, second), &mut self.random) {
+                    Challenged::Proof(proof, is_new) => {
+                        if is_new == IsNew::Yes {
+                            self.said.note(offer.waiting.next, now);
+                        }
+                        self.loose.push_back((path, *proof));
+                    }
+                    Challenged::OtherServer { key } => {
+                        self.counters.not_authentic += 1;
+                        self.events.push_back(ClientEvent::OtherServer { key });
+                    }
+                    Challenged::Ignore => {}
                 }
-                self.loose.push_back((path, proof));
             }
             Step::Cookie { attempt, cookie } => {
                 let request =

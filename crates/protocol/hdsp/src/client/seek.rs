@@ -32,7 +32,7 @@ const CANDIDATES_MAX: usize = 4;
 /// Challenges of one attempt that are answered. None of them is forgotten, see [`Third`].
 const THIRDS_MAX: usize = 64;
 
-/// Challenges of one attempt that are looked at where the server's key is not known.
+/// Challenges of one attempt that are looked at where the server's key is not known, or where they are not of the server that has it.
 const CHALLENGES_MAX: u32 = 16;
 
 /// Cookies of one attempt that are brought back.
@@ -69,6 +69,17 @@ pub(super) struct Candidate {
 pub(super) enum IsNew {
     Yes,
     No,
+}
+
+/// What a challenge comes to.
+pub(super) enum Challenged {
+    /// It is answered by this proof.
+    Proof(Box<Packet>, IsNew),
+    /// Its sender is not the server that it must be, but the one with this key.
+    OtherServer {
+        key: [u8; 32],
+    },
+    Ignore,
 }
 
 /// One attempt.
@@ -167,56 +178,69 @@ impl Seek {
         Some(loose(header(self.client_port, 0), Class::Connection, &Step::Request(request).write()))
     }
 
-    /// A server, or somebody, answers the request. Gives the proof to send.
+    /// A server, or somebody, answers the request.
     pub(super) fn challenged(
         &mut self,
         (config, offer): (&ClientConfig, &ClientOffer),
         (path, theirs): (Path, Header),
         (attempt, second): (u64, SecondStep<'_>),
         random: &mut Randomness,
-    ) -> Option<(Packet, IsNew)> {
+    ) -> Challenged {
         if attempt != self.attempt || theirs.client_port != self.client_port {
-            return None;
+            return Challenged::Ignore;
         }
         let said = self.thirds.iter().find(|third| third.second == second.noise).cloned();
         if said.as_ref().is_some_and(|third| (third.connection, third.mark) != (second.connection, second.mark)) {
-            return None;
+            return Challenged::Ignore;
         }
         let is_said = |candidate: &&Candidate| {
             candidate.path == path && said.as_ref().is_some_and(|third| third.noise == candidate.third)
         };
         if let Some(candidate) = self.candidates.iter().find(is_said) {
-            return Some((candidate.proof.clone(), IsNew::No));
+            return Challenged::Proof(Box::new(candidate.proof.clone()), IsNew::No);
         }
         if self.candidates.len() == CANDIDATES_MAX {
-            return None;
+            return Challenged::Ignore;
         }
         let (third, is_new) = match said {
             Some(third) => (third, IsNew::No),
-            None => (self.look((config, offer), second, random)?, IsNew::Yes),
+            None => match self.look((config, offer), second, random) {
+                Ok(third) => (third, IsNew::Yes),
+                Err(said) => return said,
+            },
         };
-        let candidate = self.candidate(config, third, (path, theirs.server_port)).ok()?;
-        let proof = candidate.proof.clone();
+        let Ok(candidate) = self.candidate(config, third, (path, theirs.server_port)) else {
+            return Challenged::Ignore;
+        };
+        let proof = Box::new(candidate.proof.clone());
         self.candidates.push(candidate);
-        Some((proof, is_new))
+        Challenged::Proof(proof, is_new)
     }
 
-    /// Answers a challenge that has not come before, unless too many have.
+    /// Answers a challenge that has not come before, unless too many have; else says what it comes to.
     fn look(
         &mut self,
         (config, offer): (&ClientConfig, &ClientOffer),
         second: SecondStep<'_>,
         random: &mut Randomness,
-    ) -> Option<Third> {
+    ) -> Result<Third, Challenged> {
         let is_known = self.mark_key.as_ref().is_some_and(|key| key.has_marked(second));
-        let may_look = self.mark_key.is_none() && self.challenges < CHALLENGES_MAX || is_known;
-        if !may_look || self.thirds.len() == THIRDS_MAX {
-            return None;
+        if !is_known {
+            if self.challenges == CHALLENGES_MAX {
+                return Err(Challenged::Ignore);
+            }
+            self.challenges += 1;
         }
-        self.challenges += 1;
-        let third = self.answer((config, offer), second, random).ok()?;
+        if self.thirds.len() == THIRDS_MAX {
+            return Err(Challenged::Ignore);
+        }
+        let third = match self.answer((config, offer), second, random) {
+            Ok(Ok(third)) => third,
+            Ok(Err(key)) => return Err(Challenged::OtherServer { key }),
+            Err(_) => return Err(Challenged::Ignore),
+        };
         self.thirds.push(third.clone());
-        Some(third)
+        Ok(third)
     }
 
     fn candidate(&self, config: &ClientConfig, third: Third, at: (Path, u16)) -> Result<Candidate, KeyError> {
@@ -228,22 +252,23 @@ impl Seek {
         Ok(Candidate { path, header, key, offer, guard, refusal_key, third, proof })
     }
 
+    /// The answer to a challenge; or the key of its sender, if that is not the server that it must be.
     fn answer(
         &self,
         (config, offer): (&ClientConfig, &ClientOffer),
         second: SecondStep<'_>,
         random: &mut Randomness,
-    ) -> Result<Third, KeyError> {
+    ) -> Result<Result<Third, [u8; 32]>, KeyError> {
         let met = self.initiator.read(second)?;
         let theirs = ServerOffer::read(&met.payload).map_err(|_| KeyError)?;
         if config.server_key.is_some_and(|key| key != met.server) {
-            return Err(KeyError);
+            return Ok(Err(met.server));
         }
         let (key, refusal_key) = (met.server, Arc::new(met.refusal_key()));
         let (noise, secrets) = met.answer((&config.identity, &config.psk), &offer.write(), random)?;
         let SecondStep { connection, mark, noise: second } = second;
         let second = second.to_vec();
-        Ok(Third { connection, mark, second, key, offer: theirs, secrets, refusal_key, noise })
+        Ok(Ok(Third { connection, mark, second, key, offer: theirs, secrets, refusal_key, noise }))
     }
 
     /// A server refuses. The reason, if it is one whose challenge was answered; it is no candidate any more.

@@ -152,6 +152,11 @@ pub enum ClientEvent {
     Forgotten,
     /// A server that knows the secret, or the other end of it, does not accept us. It is asked again.
     Refused(ErrorCode),
+    /// A server answers that has this key, and not the one of [`ClientConfig::server_key`]. The right one is sought on.
+    OtherServer {
+        /// Its key.
+        key: [u8; 32],
+    },
     /// A command has ended.
     Ended {
         /// Which.

@@ -18,6 +18,7 @@ use sanwire_hdsp::wire::discovery::Discovery;
 use sanwire_hdsp::wire::pcu::RawPcu;
 use sanwire_hdsp::wire::{Class, DiskType, ErrorCode, Header, PacketType, Pcu};
 use sanwire_hdsp::{ClientEvent, OrderError, Outcome, Request as Asked};
+use sanwire_security::keys::Identity;
 
 use world::{Habits, World, order, path, read, write};
 
@@ -72,6 +73,18 @@ fn a_client_with_another_password_is_refused_and_has_no_session() {
     let refusals = world.wait(Duration::from_secs(20));
     assert!(refusals.iter().any(|event| matches!(event, ClientEvent::Refused(ErrorCode::NotAuthentic))));
     assert!(!world.client.is_connected() && world.server.sessions() == 0);
+}
+
+#[test]
+fn another_server_than_the_pinned_one_is_told_with_its_key_and_not_taken() {
+    let [pinned, other] = [2, 7].map(|number| *Identity::from_private([number; 32]).unwrap().public());
+    let mut world = World::new(Habits { server_key: Some(other), ..Habits::default() });
+    let events = world.wait(Duration::from_secs(20));
+    let is_told = |event: &ClientEvent| matches!(event, ClientEvent::OtherServer { key } if *key == pinned);
+    assert!(events.iter().any(is_told) && !world.client.is_connected() && world.server.sessions() == 0);
+    let mut world = World::new(Habits { server_key: Some(pinned), ..Habits::default() });
+    let events = world.wait(Duration::from_secs(1));
+    assert!(world.client.is_connected() && !events.iter().any(is_told), "{events:?}");
 }
 
 #[test]

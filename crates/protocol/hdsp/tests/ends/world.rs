@@ -21,6 +21,8 @@ pub struct Habits {
     pub disk_type: DiskType,
     pub wanted: DiskType,
     pub client_psk: [u8; 32],
+    /// Whom the client expects.
+    pub server_key: Option<[u8; 32]>,
     pub volume: &'static str,
     /// The client is.
     pub is_listed: bool,
@@ -37,6 +39,7 @@ impl Default for Habits {
             disk_type: DiskType::Sata,
             wanted: DiskType::Any,
             client_psk: [9; 32],
+            server_key: None,
             volume: "v",
             is_listed: true,
             is_open: false,
@@ -113,7 +116,7 @@ pub fn client(habits: Habits, run: u8, places: Vec<Path>, now: Instant) -> Clien
         identity: Identity::from_private([1; 32]).unwrap(),
         psk: habits.client_psk,
         server_name: "vault".into(),
-        server_key: None,
+        server_key: habits.server_key,
         volume: habits.volume.into(),
         disk_address: 0,
         disk_type: habits.wanted,

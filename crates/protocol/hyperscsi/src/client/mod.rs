@@ -37,7 +37,7 @@ pub use self::seek::discovery;
 pub use self::types::{ClientConfig, ClientEvent, Failure, ServerInfo};
 use crate::channel::Message;
 use crate::counters::Counters;
-use crate::keys::Randomness;
+use crate::keys::{NO_PASSWORD, Randomness};
 use crate::options::DeviceOption;
 use crate::server::LinkLimits;
 use crate::succession;
@@ -360,7 +360,8 @@ impl Client {
     fn reason(&self) -> Failure {
         match (self.refusal, self.conflict) {
             (_, Some(option)) => Failure::Option(option),
-            (Some(Refusal::NotAuthentic), _) => Failure::NotAuthentic,
+            (Some(Refusal::NotAuthentic), _) if self.config.psk == NO_PASSWORD => Failure::NoPassword,
+            (Some(Refusal::NotAuthentic), _) => Failure::WrongPassword,
             (Some(Refusal::Options), _) => Failure::RefusedOptions,
             (Some(Refusal::Full), _) => Failure::Full,
             _ => match (self.config.server_key, self.other_server) {

@@ -82,17 +82,18 @@ pub enum Failure {
          `allow` or a `[[client]]` must name"
     )]
     NoAnswer,
-    /// The server refused the handshake.
+    /// The server refused the handshake, in which we have shown no password.
     #[error(
-        "authentication failed, the passwords differ: the one given here is wrong, or the server wants one and none was given \
-         (--password-file), or wants none"
+        "authentication failed: the server requires a password, and none was given: add --password-file or --secret-file"
     )]
-    NotAuthentic,
+    NoPassword,
+    /// The server refused the handshake, in which we have shown a password.
+    #[error("authentication failed, the passwords differ: the one that was given is wrong, or the server wants none")]
+    WrongPassword,
     /// A server answered that has another static key.
     #[error(
         "SERVER KEY CHANGED: pinned {}, received {}. Either the server was set up anew, or somebody else answers in its place. Compare \
-         with `sanwire key show` of the key file on the server; if the server's key is the received one, pin it: \
-         `sanwire key pin URL --key KEY --replace`",
+         with `sanwire key show` of the key file on the server; if the server's key is the received one, pin it",
         hexadecimal(pinned),
         hexadecimal(received)
     )]

@@ -13,7 +13,7 @@ use ends::{Ends, REKEY_INTERVAL};
 use sanwire_core::Protection;
 use sanwire_hyperscsi::wire::packet::{COVERED_BYTES, PREFIX_BYTES, checksum};
 use sanwire_hyperscsi::wire::{Opcode, Prefix};
-use sanwire_hyperscsi::{Client, ClientConfig, Failure, Identity, SecurityEvent};
+use sanwire_hyperscsi::{Client, ClientConfig, Failure, Identity, NO_PASSWORD, SecurityEvent};
 
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
@@ -375,10 +375,17 @@ fn with_client(change: impl FnOnce(&mut ClientConfig)) -> Ends {
 }
 
 #[test]
+fn who_has_given_no_password_is_told_that_one_is_required() {
+    let mut ends = with_client(|config| config.psk = NO_PASSWORD);
+    ends.run(Duration::from_secs(3));
+    assert_eq!(ends.given_up, Some(Failure::NoPassword));
+}
+
+#[test]
 fn a_wrong_password_is_told_counted_and_slows_down_only_who_gave_it() {
     let mut ends = with_client(|config| config.psk = [9; 32]);
     ends.run(Duration::from_secs(3));
-    assert_eq!(ends.given_up, Some(Failure::NotAuthentic));
+    assert_eq!(ends.given_up, Some(Failure::WrongPassword));
     let counters = ends.server.counters();
     assert_eq!((counters.not_authentic, counters.throttled), (1, 0), "one attempt is one, however often it is said");
     assert_eq!(ends.wrong_passwords, 1, "the server's owner is told");

@@ -146,9 +146,9 @@ impl Client {
                 let Some(seek) = &mut self.seek else { return };
                 match seek.challenged((&self.config, own), path, (attempt, step), &mut self.random, now) {
                     Challenged::Answer(packet) => self.loose.push_back((path, *packet)),
-                    Challenged::OtherServer => {
+                    Challenged::OtherServer { key } => {
                         self.counters.not_authentic += 1;
-                        self.is_other_server = true;
+                        self.other_server = Some(key);
                     }
                     Challenged::Ignore => self.counters.duplicates += 1,
                 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use sanwire_buffer::{Packet, Slices};
 use sanwire_core::{Instant, Lun, Path, Protection};
 use sanwire_exchange::{Asking, CommandId, Order, succession};
-use sanwire_security::keys::Randomness;
+use sanwire_security::keys::{NO_PASSWORD, Randomness};
 
 use self::answers::Orders;
 pub use self::found::{discovery, found};
@@ -70,7 +70,7 @@ pub struct Client {
     /// Why a server whose challenge was answered does not want us.
     refusal: Option<Refusal>,
     /// A server with another key than the pinned one has answered.
-    is_other_server: bool,
+    other_server: Option<[u8; 32]>,
     /// The key of the server that has accepted us last.
     known_server: Option<[u8; 32]>,
     doubt: Option<Doubt>,
@@ -100,7 +100,7 @@ impl Client {
             is_out_of_patience: false,
             is_closed: false,
             refusal: None,
-            is_other_server: false,
+            other_server: None,
             known_server: None,
             doubt: None,
             loose: VecDeque::new(),
@@ -250,7 +250,7 @@ impl Client {
         self.doubt = None;
         if self.live.take().is_some() {
             (self.lost_at, self.is_out_of_patience) = (now, false);
-            (self.refusal, self.is_other_server) = (None, false);
+            (self.refusal, self.other_server) = (None, None);
             self.events.push_back(ClientEvent::Lost { announced });
             self.orders.unask();
         }
@@ -310,7 +310,8 @@ impl Client {
             return Some(self.lost_at + patience);
         }
         // Another password does not become right by waiting; another server could still answer, so not at once.
-        let is_refused = self.refusal.is_some_and(|refusal| refusal == Refusal::NotAuthentic) || self.is_other_server;
+        let is_refused =
+            self.refusal.is_some_and(|refusal| refusal == Refusal::NotAuthentic) || self.other_server.is_some();
         let patience = self.config.connect_patience;
         Some(self.lost_at + if is_refused { patience.min(REFUSED_TIMEOUT) } else { patience })
     }
@@ -342,10 +343,11 @@ impl Client {
 
     /// Why there is no connection.
     fn reason(&self) -> Failure {
-        match self.refusal {
-            Some(Refusal::NotAuthentic) => Failure::NotAuthentic,
-            Some(Refusal::Full) => Failure::Full,
-            _ if self.is_other_server => Failure::OtherServer,
+        match (self.refusal, self.config.server_key, self.other_server) {
+            (Some(Refusal::NotAuthentic), ..) if self.config.psk == NO_PASSWORD => Failure::NoPassword,
+            (Some(Refusal::NotAuthentic), ..) => Failure::WrongPassword,
+            (Some(Refusal::Full), ..) => Failure::Full,
+            (_, Some(pinned), Some(received)) => Failure::OtherServer { pinned, received },
             _ => Failure::NoAnswer,
         }
     }

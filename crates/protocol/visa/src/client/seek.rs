@@ -76,8 +76,10 @@ pub(super) struct Candidate {
 pub(super) enum Challenged {
     /// It is answered by this.
     Answer(Box<Packet>),
-    /// Its sender is not the server that it must be.
-    OtherServer,
+    /// Its sender is not the server that it must be, but the one with this key.
+    OtherServer {
+        key: [u8; 32],
+    },
     Ignore,
 }
 
@@ -197,8 +199,8 @@ impl Seek {
             Some(third) => third,
             None if self.thirds.len() == THIRDS_MAX => return Challenged::Ignore,
             None => match self.answer((config, own), second, random) {
-                Ok(Some(third)) => third,
-                Ok(None) => return Challenged::OtherServer,
+                Ok(Ok(third)) => third,
+                Ok(Err(key)) => return Challenged::OtherServer { key },
                 Err(_) => return Challenged::Ignore,
             },
         };
@@ -236,16 +238,17 @@ impl Seek {
         true
     }
 
+    /// The answer to a challenge; or the key of its sender, if that is not the server that it must be.
     fn answer(
         &mut self,
         (config, own): (&ClientConfig, Offer),
         second: SecondStep<'_>,
         random: &mut Randomness,
-    ) -> Result<Option<Third>, KeyError> {
+    ) -> Result<Result<Third, [u8; 32]>, KeyError> {
         let met = self.initiator.read(second)?;
         let offer = ServerOffer::read(&met.payload).map_err(|_| KeyError)?;
         if config.server_key.is_some_and(|key| key != met.server) {
-            return Ok(None);
+            return Ok(Err(met.server));
         }
         let (key, refusal_key) = (met.server, Arc::new(met.refusal_key()));
         let (noise, secrets) = met.answer((&config.identity, &config.psk), &own.write(), random)?;
@@ -256,7 +259,7 @@ impl Seek {
         let second = second.to_vec();
         let third = Third { connection, mark, second, key, offer, own, secrets, refusal_key, confirm, packet };
         self.thirds.push(third.clone());
-        Ok(Some(third))
+        Ok(Ok(third))
     }
 
     /// A server refuses. Whether it is one whose challenge was answered; it is no candidate any more.

@@ -68,18 +68,22 @@ pub enum Failure {
          `allow` or a `[[client]]` must name"
     )]
     NoAnswer,
-    /// The server refused the handshake.
+    /// The server refused the handshake, in which we have shown no password.
     #[error(
-        "authentication failed, the passwords differ: the one given here is wrong, or the server wants one and none was given \
-         (--password-file), or wants none"
+        "authentication failed: the server requires a password, and none was given: add --password-file or --secret-file"
     )]
-    NotAuthentic,
-    /// A server answered that has another static key than the one that it must have.
-    #[error(
-        "SERVER KEY CHANGED: another server answers than the one whose key is pinned, or the server was set up anew; compare with \
-         `sanwire key show` of the key file on the server, and pin that: `sanwire key pin URL --key KEY --replace`"
-    )]
-    OtherServer,
+    NoPassword,
+    /// The server refused the handshake, in which we have shown a password.
+    #[error("authentication failed, the passwords differ: the one that was given is wrong, or the server wants none")]
+    WrongPassword,
+    /// A server answered that has another static key.
+    #[error("the server's key is not the pinned one: compare it with that of the server, and pin it if it is the same")]
+    OtherServer {
+        /// The key that it must have.
+        pinned: [u8; 32],
+        /// The key that it has.
+        received: [u8; 32],
+    },
     /// The server has no room.
     #[error("the server has no room for another connection: end some, or see `sanwire ctl statistics` there")]
     Full,

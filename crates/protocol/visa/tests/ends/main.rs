@@ -8,6 +8,7 @@ mod world;
 use std::time::Duration;
 
 use sanwire_core::Protection;
+use sanwire_security::keys::NO_PASSWORD;
 use sanwire_visa::wire::header::{RawPacket, open_packet};
 use sanwire_visa::wire::setup::{Accept, Refusal};
 use sanwire_visa::wire::{Guarding, Kind};
@@ -67,19 +68,24 @@ fn data_is_guarded_as_the_unit_demands_from_the_first_packet_on() {
 
 #[test]
 fn who_does_not_know_the_password_learns_so_and_waits() {
-    let mut world = World::new(Habits { client_psk: [1; 32], ..Habits::default() });
-    world.run_for(Duration::from_secs(3));
-    assert!(world.events.iter().any(|event| matches!(event, ClientEvent::GivenUp(Failure::NotAuthentic))));
-    let is_guess = |event: &&ServerEvent| matches!(event, ServerEvent::Refused { offence: Offence::WrongPassword, .. });
-    assert!(world.told.iter().filter(is_guess).count() >= 1);
-    assert_eq!(world.server.sessions(), 0);
+    for (client_psk, expected) in [([1; 32], Failure::WrongPassword), (NO_PASSWORD, Failure::NoPassword)] {
+        let mut world = World::new(Habits { client_psk, ..Habits::default() });
+        world.run_for(Duration::from_secs(3));
+        assert!(world.events.iter().any(|event| matches!(event, ClientEvent::GivenUp(told) if *told == expected)));
+        let is_guess =
+            |event: &&ServerEvent| matches!(event, ServerEvent::Refused { offence: Offence::WrongPassword, .. });
+        assert!(world.told.iter().filter(is_guess).count() >= 1);
+        assert_eq!(world.server.sessions(), 0);
+    }
 }
 
 #[test]
 fn another_server_than_the_pinned_one_is_not_taken() {
-    let mut world = World::new(Habits { server_key: Some(*identity(7).public()), ..Habits::default() });
+    let [pinned, received] = [7, 1].map(|number| *identity(number).public());
+    let mut world = World::new(Habits { server_key: Some(pinned), ..Habits::default() });
     world.run_for(Duration::from_secs(6));
-    assert!(world.events.iter().any(|event| matches!(event, ClientEvent::GivenUp(Failure::OtherServer))));
+    let told = Failure::OtherServer { pinned, received };
+    assert!(world.events.iter().any(|event| matches!(event, ClientEvent::GivenUp(failure) if *failure == told)));
     let pinned = Habits { server_key: Some(*identity(1).public()), ..Habits::default() };
     connected(pinned);
 }

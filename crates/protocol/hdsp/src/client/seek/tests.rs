@@ -69,8 +69,10 @@ fn a_challenge_that_comes_again_is_answered_in_the_same_words_wherever_from_and_
     let mut meet = |seek: &mut Seek, station: u8, header: Header| {
         let second = SecondStep { connection: header.connection(), noise: &noise, mark };
         let from = (path(station), header);
-        let proof = seek.challenged((&config, &offer), from, (attempt, second), &mut random);
-        proof.map(|(proof, is_new)| (proof.to_vec(), is_new == IsNew::Yes))
+        match seek.challenged((&config, &offer), from, (attempt, second), &mut random) {
+            Challenged::Proof(proof, is_new) => Some((proof.to_vec(), is_new == IsNew::Yes)),
+            Challenged::OtherServer { .. } | Challenged::Ignore => None,
+        }
     };
     let (proof, is_new) = meet(&mut seek, 1, theirs()).unwrap();
     assert!(is_new);

@@ -219,7 +219,7 @@ fn a_client_that_is_refused_in_truth_says_why_soon() {
             break failure;
         }
     };
-    assert_eq!(given_up, Failure::NotAuthentic);
+    assert_eq!(given_up, Failure::WrongPassword);
     assert!(now < Instant::ZERO + Duration::from_millis(1100), "after {now:?}");
 }
 

@@ -94,7 +94,7 @@ impl World {
         let asked = (self.seek.attempt, step);
         match self.seek.challenged((&self.config, own()), path(host), asked, &mut self.random, NOW) {
             Challenged::Answer(packet) => Some(packet.to_vec()),
-            Challenged::OtherServer | Challenged::Ignore => None,
+            Challenged::OtherServer { .. } | Challenged::Ignore => None,
         }
     }
 

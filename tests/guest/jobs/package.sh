@@ -8,11 +8,22 @@ shift
 version() { dpkg-query -W -f '${Version}' sanwire; }
 main_pid() { systemctl show --property MainPID --value "$1"; }
 
+# by_socket PATH: GET over the unix socket of the HTTP API.
+by_socket() {
+    perl -MIO::Socket::UNIX -e '
+        my $socket = IO::Socket::UNIX->new(Peer => "/run/sanwire/server/http.sock") or die "$!";
+        print $socket "GET $ARGV[0] HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        print while <$socket>' "$1"
+}
+
 # install PACKAGE: what is installed works at once, and serves nothing.
 install() {
     dpkg -i "$1"
     systemctl is-active sanwire.service || fail "$(journalctl -u sanwire --no-pager)"
     expect '^  on hs-ip:127.0.0.1' sanwire ctl status
+    expect '^sanwire_build_info' busybox wget -q -O - http://127.0.0.1:5674/metrics
+    expect '^HTTP/1.1 200' by_socket /api/v1/server
+    expect "#code=" sanwire ctl web-login
     systemd-analyze verify --man=no sanwire.service sanwire-attach@data.service
     man_pages=$(dpkg -L sanwire | grep -c '/man[15]/.*\.gz$')
     [ "$man_pages" -gt 20 ] || fail "$man_pages manual pages"

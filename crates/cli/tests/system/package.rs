@@ -23,6 +23,23 @@ pub fn build(scratch: &Scratch, test: &str) -> Option<PathBuf> {
     Some(packages.next().expect("the package").into())
 }
 
+/// The pages in a directory and all below it.
+fn pages(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory").flatten().map(|entry| entry.path());
+    let below = |path: PathBuf| if path.is_dir() { pages(&path) } else { vec![path] };
+    entries.flat_map(below).filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+/// Links of a page to files that are not there.
+fn broken_links(page: &Path) -> Vec<String> {
+    let text = fs::read_to_string(page).expect("a page");
+    let directory = page.parent().expect("its directory");
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ', '\n']).next());
+    let files = targets.filter(|target| !target.is_empty() && !target.contains(':'));
+    let broken = files.filter(|target| !directory.join(target).exists());
+    broken.map(|target| format!("{}: {target}", page.display())).collect()
+}
+
 #[test]
 fn the_package_is_whole_and_lintian_finds_no_errors() {
     let test = "the_package_is_whole_and_lintian_finds_no_errors";
@@ -49,6 +66,16 @@ fn the_package_is_whole_and_lintian_finds_no_errors() {
         "/bash-completion/completions/sanwire\n",
     ] {
         assert!(files.contains(file), "{file}\n{files}");
+    }
+    let tree = scratch.path("tree");
+    let mut extract = Command::new("dpkg-deb");
+    extract.arg("--extract").args([&package, &tree]);
+    run_ok(extract, TIMEOUT);
+    let book = tree.join("usr/share/doc/sanwire");
+    let broken: Vec<String> = pages(&book).iter().flat_map(|page| broken_links(page)).collect();
+    assert!(pages(&book).len() > 20 && broken.is_empty(), "{broken:#?}");
+    for part in ["configuration.md", "openapi.json", "examples/prometheus/rules.yml", "examples/grafana/sanwire.json"] {
+        assert!(book.join(part).is_file(), "{part}");
     }
     let mut symbols = std::fs::read_dir(scratch.path("package")).expect("the packages").flatten();
     assert!(symbols.any(|entry| entry.file_name().to_string_lossy().contains("-dbgsym_")), "symbols apart");

@@ -16,7 +16,7 @@ use sanwire_iscsi::DiscoveredTarget;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::info::to_json;
+use super::info::{packet_max_bytes, to_json};
 use crate::args::DiscoverArgs;
 use crate::connect::options;
 use crate::failure::misuse;
@@ -367,11 +367,9 @@ fn describe(found: &[(&Seen, &Volumes)], wide: bool) -> (String, String) {
     let mut rows = Vec::new();
     let mut problems = String::new();
     for (seen, volumes) in found {
-        let row = |url: Url, [volume, size, mode, security]: [String; 4]| {
-            let links: Vec<String> = seen.links.iter().map(Link::describe).collect();
-            let packet = seen.links.first().and_then(|link| link.packet_max_bytes);
+        let row = |url: Url, packet: Option<u32>, [volume, size, mode, security]: [String; 4]| {
+            let links = seen.links.iter().map(Link::describe).collect::<Vec<String>>().join(", ");
             let packet = packet.map_or_else(none, |bytes| bytes.to_string());
-            let links = links.join(", ");
             [seen.name.clone(), volume, size, mode, url.to_string(), security, seen.wire().into(), packet, links]
         };
         match volumes {
@@ -379,10 +377,13 @@ fn describe(found: &[(&Seen, &Volumes)], wide: bool) -> (String, String) {
                 let mode = if volume.read_only { "ro" } else { "rw" };
                 let security = volume.protection.map_or_else(none, |protection| protection.to_string());
                 let size = Size(volume.size_bytes).to_string();
-                row(seen.url().with_volume(volume), [volume.name.to_string(), size, mode.into(), security])
+                // What the path carries, as `info` says: a server announces what the largest of its interfaces takes.
+                let packet = packet_max_bytes(volume);
+                row(seen.url().with_volume(volume), packet, [volume.name.to_string(), size, mode.into(), security])
             })),
             other => {
-                rows.push(row(seen.url(), [none(), none(), none(), none()]));
+                let packet = seen.links.first().and_then(|link| link.packet_max_bytes);
+                rows.push(row(seen.url(), packet, [none(), none(), none(), none()]));
                 let why = other.as_ref().err().map_or("it has no volumes for this client", String::as_str);
                 problems += &format!("{}: {}\n", seen.url(), printable(why));
             }

@@ -104,6 +104,14 @@ fn describe(info: &VolumeInfo) -> String {
     rows.iter().map(|(key, value)| format!("{key:<18}{value}\n")).collect()
 }
 
+/// The largest packet of the path to a volume, in bytes, where packets carry it.
+pub(super) fn packet_max_bytes(volume: &VolumeInfo) -> Option<u32> {
+    match volume.unit {
+        WireUnit::Packet(bytes) => Some(bytes),
+        WireUnit::DataSegment(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -100,9 +100,16 @@ fn a_name_alone_finds_its_server_and_no_other() {
 #[test]
 fn hosts_are_shown_by_the_names_they_were_asked_by() {
     let Some(world) = World::new("hosts_are_shown_by_the_names_they_were_asked_by", 1500, &[]) else { return };
-    let mut server = Server::start(&world, &["one=ram:8M"]);
+    let mut server = Server::start_alone(&world, &["one=ram:8M"], &["--allow", "any", "--wire", "hs-ip:0.0.0.0"]);
     let found = discover(&world, &["--host", "10.77.0.1"]);
     assert_eq!((&found[0]["url"], &found[0]["wire"]), (&Wire::Ip.server_url().into(), &"HS/IP".into()));
     assert_eq!(volumes(&found[0]), ["one"]);
+    // Its loopback takes larger packets than the way to it.
+    let carried = found[0]["volumes"][0]["packet_max_bytes"].to_string();
+    assert!(found[0]["packet_max_bytes"].as_u64() > carried.parse().ok(), "{found:?}");
+    let table = run_ok(world.sanwire(&["discover", "--wide", "--time", "5", "--host", "10.77.0.1"]), TIMEOUT);
+    let [head, row] = [0, 1].map(|line| table.lines().nth(line).expect("a line"));
+    let at = head.find("PACKET").expect("a column");
+    assert_eq!(row[at..].split_whitespace().next(), Some(&*carried), "{table}");
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::num::NonZero;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::exchange;
-use crate::harness::{AUTHORITY, Initiator, Scratch, Server, cpu_time, port, wait_until};
+use crate::harness::{AUTHORITY, Initiator, Scratch, Server, cpu_time, is_installed, port, run, skip, wait_until};
 use crate::manage::ctl_ok;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,30 +30,38 @@ struct Api {
     server: Server,
     scratch: Scratch,
     http: u16,
+    /// On addresses that other hosts reach, so by TLS.
+    https: u16,
     iscsi: u16,
 }
 
 impl Api {
     fn start() -> Api {
-        let (scratch, http, iscsi) = (Scratch::new(), port(), port());
+        let (scratch, http, https, iscsi) = (Scratch::new(), port(), port(), port());
         let options = [
             "--http".to_owned(),
             format!("127.0.0.1:{http}"),
+            "--http".to_owned(),
+            format!("0.0.0.0:{https}"),
             "--http".to_owned(),
             format!("unix:{}", scratch.text("http.sock")),
             "--control".to_owned(),
             scratch.text("control.sock"),
         ];
         let server = Server::start_on(&scratch, &[&format!("iscsi:127.0.0.1:{iscsi}")], &["disk=ram:8M"], &options);
-        Api { server, scratch, http, iscsi }
+        Api { server, scratch, http, https, iscsi }
     }
 
     /// A connection from one of the networks.
     fn from(&self, network: u8) -> TcpStream {
+        self.to_port(self.http, network)
+    }
+
+    fn to_port(&self, port: u16, network: u8) -> TcpStream {
         let own = SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, network), 0);
         let descriptor = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         bind(&descriptor, &own).expect("an address of this host");
-        connect(&descriptor, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.http)).expect("a connection");
+        connect(&descriptor, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).expect("a connection");
         let stream = TcpStream::from(descriptor);
         stream.set_read_timeout(Some(TIMEOUT)).expect("a time");
         stream
@@ -90,6 +99,16 @@ impl Api {
         };
         served("who asks by TCP", &|| {
             assert_eq!(exchange(self.from(200), "GET", "/api/v1/volumes", token, "").0, 200);
+        });
+        served("who asks by TLS", &|| {
+            if !is_installed("curl") {
+                return;
+            }
+            let mut curl = Command::new("curl");
+            curl.args(["--silent", "--show-error", "--insecure", "--interface", "127.0.1.200"]);
+            curl.arg(format!("https://localhost:{}/healthz", self.https));
+            let told = run(curl, TIMEOUT);
+            assert_eq!(told.stdout, "ok\n", "{}", told.stderr);
         });
         served("root by HTTP", &|| assert_eq!(self.as_root("GET", "/api/v1/volumes", "").0, 200));
         served("root by ctl", &|| assert!(ctl_ok(&self.scratch.path("control.sock"), &["status"]).contains("disk")));
@@ -208,6 +227,50 @@ fn a_storm_of_log_ins_from_many_networks_leaves_processors_and_places_to_others(
         let most = took.mul_f64((processors.max(2) as f64 - 0.4).min(2.6));
         assert!(used < most, "{used:?} of {processors} processors in {took:?}");
     });
+    assert!(api.server.stop().success());
+}
+
+/// What a client of TLS 1.3 begins with (RFC 8446 4.1.2): X25519, AES-128-GCM, and signatures that every server has.
+fn client_hello() -> Vec<u8> {
+    let with_length = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+    let extension = |number: u16, content: &[u8]| [&number.to_be_bytes()[..], &with_length(content)].concat();
+    let share = [&[0, 0x1d][..], &with_length(&[9; 32])].concat();
+    let extensions = [
+        extension(10, &with_length(&[0, 0x1d])),
+        extension(13, &with_length(&[4, 3, 8, 4, 4, 1])),
+        extension(43, &[2, 3, 4]),
+        extension(51, &with_length(&share)),
+    ];
+    let head = [&[3, 3][..], &[7; 32], &[0], &with_length(&[0x13, 1]), &[1, 0]].concat();
+    let hello = [head, with_length(&extensions.concat())].concat();
+    let message = [&[1, 0][..], &with_length(&hello)].concat();
+    [&[0x16, 3, 1][..], &with_length(&message)].concat()
+}
+
+#[test]
+fn nobody_waits_for_those_who_begin_to_speak_tls_and_stop() {
+    let test = "nobody_waits_for_those_who_begin_to_speak_tls_and_stop";
+    if !is_installed("curl") {
+        return skip(test, "curl is not installed");
+    }
+    let mut api = Api::start();
+    let token = api.token("t");
+    let hello = client_hello();
+    let begin = |network: u8, said: &[u8]| {
+        let mut stream = api.to_port(api.https, network);
+        // The oldest ones may have had to go.
+        let _ = stream.write_all(said);
+        stream
+    };
+    let mut answered = begin(1, &hello);
+    let mut head = [0; 6];
+    answered.read_exact(&mut head).expect("an answer");
+    assert_eq!((head[0], head[5]), (0x16, 2), "a ServerHello, so the server has computed and waits for the rest");
+    let parts = [&[][..], &hello[..hello.len() / 2], &hello];
+    let networks = (1..=NETWORKS).cycle().take(64);
+    let silent: Vec<_> = networks.flat_map(|network| parts.map(|part| begin(network, part))).collect();
+    (0..4).for_each(|_| api.serves_others(&token));
+    drop(silent);
     assert!(api.server.stop().success());
 }
 

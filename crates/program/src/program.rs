@@ -125,7 +125,7 @@ impl Program {
         self.lock().statistics
     }
 
-    /// Makes its state durable as it is now, and waits for that: for an orderly end.
+    /// Makes its state durable as it is now, and waits for that as long as its keeper takes: for an orderly end.
     ///
     /// # Errors
     /// Those of its keeper.

@@ -24,19 +24,33 @@ enum PrincipalKind {
     Address = 4,
 }
 
-/// The names of principals as a program sees them: those of the last one are kept, since it is often the next one as well.
+/// What programs count principals by: this number stands for all that have none of their own.
+const NUMBERS_MAX: usize = 256;
+
+/// The names of principals as a program sees them, by their numbers: a name is made once, and not for each command.
 #[derive(Debug, Default)]
-pub(crate) struct Principals {
-    last: Option<(Principal, PrincipalKind, String)>,
+pub(crate) struct Principals(Vec<Option<Named>>);
+
+#[derive(Debug)]
+struct Named {
+    principal: Principal,
+    kind: PrincipalKind,
+    name: String,
 }
 
 impl Principals {
-    fn named(&mut self, principal: &Principal) -> (PrincipalKind, &str) {
-        if self.last.as_ref().is_none_or(|(last, ..)| last != principal) {
-            let (kind, name) = describe(principal);
-            self.last = Some((principal.clone(), kind, name));
+    fn named(&mut self, number: u32, principal: &Principal) -> (PrincipalKind, &str) {
+        let number = usize::try_from(number).map_or(NUMBERS_MAX, |number| number.min(NUMBERS_MAX));
+        if self.0.len() <= number {
+            self.0.resize_with(number + 1, || None);
         }
-        self.last.as_ref().map_or((PrincipalKind::Unknown, ""), |(_, kind, name)| (*kind, name))
+        let known = &mut self.0[number];
+        // Several may share the last number, and an address may change.
+        if known.as_ref().is_none_or(|named| named.principal != *principal) {
+            let (kind, name) = describe(principal);
+            *known = Some(Named { principal: principal.clone(), kind, name });
+        }
+        known.as_ref().map_or((PrincipalKind::Unknown, ""), |named| (named.kind, &named.name))
     }
 }
 
@@ -60,7 +74,7 @@ pub(crate) fn write_command(
     let data_given = write_data(header.data.of_mut(memory), command.data_out);
     header.answer.of_mut(memory).fill(0);
     let hull = hull(command.ranges);
-    let (kind, name) = principals.named(command.principal);
+    let (kind, name) = principals.named(command.principal_number, command.principal);
     let name = &name.as_bytes()[..name.len().min(NAME_MAX_BYTES)];
     // Made here and copied at once: this is done for every command.
     let mut head = [0; NAME_AT];

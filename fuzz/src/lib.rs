@@ -5,6 +5,7 @@ pub mod command;
 pub mod hdsp;
 pub mod impostor;
 pub mod login;
+pub mod program;
 pub mod steps;
 pub mod visa;
 pub mod world;

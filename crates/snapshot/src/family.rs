@@ -139,11 +139,12 @@ impl Tree {
 }
 
 impl State {
-    pub(crate) fn new(mut catalogue: Catalogue, base: Arc<dyn Store>) -> Self {
+    /// Over so many bytes of this base.
+    pub(crate) fn new(mut catalogue: Catalogue, base: Arc<dyn Store>, length_bytes: u64) -> Self {
         catalogue.is_base_fixed = catalogue.base.is_none() || base.geometry().read_only;
         State {
             catalogue: Arc::new(catalogue),
-            base: Source::base(base),
+            base: Source::base(base, length_bytes),
             sources: BTreeMap::new(),
             volumes: BTreeMap::new(),
             opening: BTreeSet::new(),

@@ -28,13 +28,21 @@ pub(crate) struct Source {
     parent: LayerId,
     /// The last one that its header has on the medium.
     generation: AtomicU64,
+    /// Below all layers: so many bytes of the store are part of volumes, whatever is behind them.
+    base_bytes: AtomicU64,
 }
 
 impl Source {
-    /// What is below all layers.
-    pub(crate) fn base(store: Arc<dyn Store>) -> Arc<Self> {
+    /// What is below all layers: so many bytes of this store.
+    pub(crate) fn base(store: Arc<dyn Store>, length_bytes: u64) -> Arc<Self> {
         let (id, parent, generation) = (LayerId::BASE, LayerId::BASE, AtomicU64::new(0));
-        Arc::new(Source { id, store: whole_ranges(store), layout: None, parent, generation })
+        let base_bytes = AtomicU64::new(length_bytes);
+        Arc::new(Source { id, store: whole_ranges(store), layout: None, parent, generation, base_bytes })
+    }
+
+    /// So many bytes of the store, which has them, are part of volumes from now on, where it is below all layers.
+    pub(crate) fn reach_to(&self, length_bytes: u64) {
+        self.base_bytes.fetch_max(length_bytes, Ordering::AcqRel);
     }
 
     /// Makes an empty layer in a store that reads as zeroes.
@@ -46,7 +54,8 @@ impl Source {
         let layout = Some(Layout::new(header.block_bytes));
         let Header { id, parent, generation, .. } = header;
         let generation = AtomicU64::new(generation);
-        let source = Source { id, store: whole_ranges(store), layout, parent, generation };
+        let source =
+            Source { id, store: whole_ranges(store), layout, parent, generation, base_bytes: AtomicU64::new(0) };
         source.write_header(&header, perform)?;
         source.run(Request::Flush, perform)?;
         Ok(Arc::new(source))
@@ -74,7 +83,8 @@ impl Source {
         }
         let Header { parent, generation, .. } = header;
         let (layout, generation) = (Some(Layout::new(block_bytes)), AtomicU64::new(generation));
-        Ok(Arc::new(Source { id, store: whole_ranges(store), layout, parent, generation }))
+        let base_bytes = AtomicU64::new(0);
+        Ok(Arc::new(Source { id, store: whole_ranges(store), layout, parent, generation, base_bytes }))
     }
 
     /// Says what it is; what it was before is then told from it, once that is stable.
@@ -102,7 +112,8 @@ impl Source {
     /// What it is at least, from now on.
     pub(crate) fn seal(&self) -> Seal {
         let generation = self.generation.load(Ordering::Acquire);
-        Seal { generation, length_bytes: self.store.geometry().length_bytes }
+        let length_bytes = self.layout.map_or_else(|| self.length_bytes(), |_| self.store.geometry().length_bytes);
+        Seal { generation, length_bytes }
     }
 
     /// Has its store do a request, in the store's own offsets.
@@ -112,8 +123,10 @@ impl Source {
 
     /// How long a volume is that has all of its blocks here.
     pub(crate) fn length_bytes(&self) -> u64 {
-        let store_bytes = self.store.geometry().length_bytes;
-        self.layout.map_or(store_bytes, |layout| layout.volume_bytes(store_bytes))
+        match self.layout {
+            None => self.base_bytes.load(Ordering::Acquire),
+            Some(layout) => layout.volume_bytes(self.store.geometry().length_bytes),
+        }
     }
 
     /// Where a byte of the volume lies in the store.

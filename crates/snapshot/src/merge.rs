@@ -47,6 +47,27 @@ pub struct Progress {
     pub total: u64,
 }
 
+/// Makes a layer as long as one that is put into it. Behind its end it reads as zeroes, as the upper layer does: a base may have held
+/// something else there.
+pub(crate) fn make_as_long(lower: &Source, length_bytes: u64, perform: Perform<'_>) -> Result<(), SnapshotError> {
+    let has_bytes = lower.length_bytes();
+    if has_bytes >= length_bytes {
+        return Ok(());
+    }
+    let store_bytes = lower.layout.map_or(length_bytes, |layout| layout.store_bytes(length_bytes));
+    let failed = |source| SnapshotError::Resize { layer: lower.id, source };
+    if lower.store.geometry().length_bytes < store_bytes {
+        lower.store.resize(store_bytes).map_err(failed)?;
+    }
+    if lower.layout.is_none() {
+        // Nobody reads there before that is stable.
+        lower.clear(has_bytes, length_bytes - has_bytes, perform)?;
+        lower.run(Request::Flush, perform)?;
+        lower.reach_to(length_bytes);
+    }
+    Ok(())
+}
+
 impl Merge {
     /// Begins to put all of `from` into `target`.
     pub(crate) fn begin(
@@ -56,12 +77,7 @@ impl Merge {
         perform: Perform<'_>,
     ) -> Result<Self, SnapshotError> {
         let lower = &target.source;
-        let length_bytes = from.length_bytes();
-        if lower.length_bytes() < length_bytes {
-            let store_bytes = lower.layout.map_or(length_bytes, |layout| layout.store_bytes(length_bytes));
-            let failed = |source| SnapshotError::Resize { layer: lower.id, source };
-            lower.store.resize(store_bytes).map_err(failed)?;
-        }
+        make_as_long(lower, from.length_bytes(), perform)?;
         let mut groups = VecDeque::new();
         from.read_maps(perform, |group, _| groups.push_back(group))?;
         let (lower, upper, block_bytes, groups_total) = (lower.id, from.id, block_bytes.into(), groups.len());

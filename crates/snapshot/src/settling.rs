@@ -6,7 +6,7 @@ use crate::catalogue::Catalogue;
 use crate::family::Merging;
 use crate::hold::Hold;
 use crate::layer::{Perform, Top};
-use crate::merge::Merge;
+use crate::merge::{Merge, make_as_long};
 use crate::opening::{Reading, renew};
 use crate::tree::Tree;
 use crate::{LayerId, SnapshotError};
@@ -67,6 +67,8 @@ impl Tree {
         })?;
         let Some((lower, upper, merging)) = places else { return Ok(None) };
         let target = self.target(lower, &store.losses(), perform)?;
+        // Writes do not wait for that.
+        make_as_long(&target.source, self.source(upper, perform)?.length_bytes(), perform)?;
         Ok(Some(Settling { volume: volume.to_owned(), upper, target, _merging: merging, _reading: reading }))
     }
 

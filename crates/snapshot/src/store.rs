@@ -87,7 +87,7 @@ impl Change {
                 let from = from as usize;
                 Request::Write { offset_bytes, data: data.slice(from..from + length_bytes as usize) }
             }),
-            Request::Discard { .. } => {
+            Request::Discard { .. } if self.top.source.store.geometry().discards => {
                 self.begin(completions, |offset_bytes, _, length_bytes| Request::Discard { offset_bytes, length_bytes })
             }
             _ => self.begin(completions, |offset_bytes, _, length_bytes| Request::WriteZeroes {
@@ -376,12 +376,16 @@ impl Inner {
         let view = self.view.load();
         let top = Arc::clone(&view.table.load().top);
         let Source { store, layout, .. } = &*top.source;
-        let resized = store.resize(layout.map_or(length_bytes, |layout| layout.store_bytes(length_bytes)));
+        let store_bytes = layout.map_or(length_bytes, |layout| layout.store_bytes(length_bytes));
+        // A disk may be longer by itself.
+        let is_so_long = layout.is_none() && store.geometry().length_bytes >= store_bytes;
+        let resized = if is_so_long { Ok(()) } else { store.resize(store_bytes) };
         if let Err(ResizeError::Unstable(_)) = &resized {
             // What its store was told then, no flush is told any more.
             top.lose();
         }
         resized?;
+        top.source.reach_to(length_bytes);
         view.grow(length_bytes);
         self.geometry.grow(length_bytes);
         Ok(())

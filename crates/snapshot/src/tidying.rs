@@ -74,7 +74,19 @@ impl Tree {
     fn begin_merge(&self, (lower, upper): (LayerId, LayerId), perform: Perform<'_>) -> Result<Merge, SnapshotError> {
         let from = self.source(upper, perform)?;
         let target = self.target(lower, &Arc::default(), perform)?;
-        Merge::begin(target, from, self.lock().catalogue.block_bytes, perform)
+        let block_bytes = self.lock().catalogue.block_bytes;
+        let merge = Merge::begin(target, from, block_bytes, perform)?;
+        if lower == LayerId::BASE {
+            self.keep_base_length()?;
+        }
+        Ok(merge)
+    }
+
+    /// What is moved to the base is found there also after a crash: it is known to be so long before anything is.
+    fn keep_base_length(&self) -> Result<(), SnapshotError> {
+        let state = &mut *self.lock();
+        let (has, known) = (state.base.seal(), state.catalogue.seals.get(&LayerId::BASE).copied());
+        if known.is_some_and(|known| known != has) { self.commit(state, |_| ()) } else { Ok(()) }
     }
 
     /// A layer into which another one is put.

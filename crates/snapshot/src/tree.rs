@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use arc_swap::ArcSwap;
 use sanwire_store::Store;
 
-use crate::catalogue::{Catalogue, Snapshot};
+use crate::catalogue::{Catalogue, Seal, Snapshot};
 use crate::family::{State, empty};
 use crate::hold::Hold;
 use crate::layer::Perform;
@@ -36,6 +36,9 @@ pub struct Base {
     pub store: Arc<dyn Store>,
     /// What tells it from all others, whatever they hold.
     pub identity: String,
+    /// Whether somebody else may make it longer. What is behind its former end is then no part of it as long as there are layers: volumes
+    /// that have grown above it read zeroes there.
+    pub may_be_longer: bool,
 }
 
 /// With what a family begins.
@@ -66,7 +69,7 @@ impl Tree {
         perform: Perform<'_>,
     ) -> Result<Self, SnapshotError> {
         let (base, identity, first) = match origin {
-            Origin::Base(Base { store, identity }) => (store, Some(identity), None),
+            Origin::Base(Base { store, identity, .. }) => (store, Some(identity), None),
             Origin::Empty { length_bytes, block_bytes, layer } => {
                 (empty(length_bytes, block_bytes), None, Some((layer, length_bytes)))
             }
@@ -80,7 +83,12 @@ impl Tree {
             }
             catalogue.doomed = kept.doomed;
         }
-        let tree = Tree::of(shelf, State::new(catalogue, base));
+        let length_bytes = base.geometry().length_bytes;
+        if catalogue.base.is_some() {
+            // It is whole also if it is what stands there after the first change could not be kept.
+            catalogue.seals.insert(LayerId::BASE, Seal { generation: 0, length_bytes });
+        }
+        let tree = Tree::of(shelf, State::new(catalogue, base, length_bytes));
         let own = |layer| move |catalogue: &mut Catalogue| _ = catalogue.volumes.insert(volume.to_owned(), layer);
         match first {
             None => tree.commit(&mut tree.lock(), own(LayerId::BASE))?,
@@ -105,12 +113,14 @@ impl Tree {
         if base.as_ref().map(|base| &base.identity) != catalogue.base.as_ref() {
             return Err(SnapshotError::OtherBase);
         }
+        let is_cut = base.as_ref().is_some_and(|base| base.may_be_longer) && !catalogue.layers.is_empty();
         let base = base.map_or_else(|| empty(u64::from(block_bytes), block_bytes), |base| base.store);
-        let length_bytes = catalogue.seals.get(&LayerId::BASE).map_or(0, |seal| seal.length_bytes);
-        if base.geometry().block_bytes != block_bytes || base.geometry().length_bytes < length_bytes {
+        let known_bytes = catalogue.seals.get(&LayerId::BASE).map_or(0, |seal| seal.length_bytes);
+        let has_bytes = base.geometry().length_bytes;
+        if base.geometry().block_bytes != block_bytes || has_bytes < known_bytes {
             return Err(SnapshotError::OtherBase);
         }
-        let mut state = State::new(catalogue, base);
+        let mut state = State::new(catalogue, base, if is_cut { known_bytes } else { has_bytes });
         // What was read may not be there for good, and layers that another catalogue needs would be removed.
         shelf.keep(&state.catalogue.encode()).map_err(SnapshotError::Keep)?;
         let catalogue = Arc::make_mut(&mut state.catalogue);
@@ -141,6 +151,14 @@ impl Tree {
     /// When that cannot be kept.
     pub fn keep_lengths(&self) -> Result<(), SnapshotError> {
         self.commit(&mut self.lock(), |_| ())
+    }
+
+    /// Whether nothing is put into what is below all layers from now on, though only one layer lies on it, as if it were read-only.
+    pub fn fix_base(&self, is_fixed: bool) {
+        let state = &mut *self.lock();
+        let is_fixed = is_fixed || state.catalogue.base.is_none() || state.base.store.geometry().read_only;
+        Arc::make_mut(&mut state.catalogue).is_base_fixed = is_fixed;
+        self.tell(state);
     }
 
     /// Makes stable what a volume has written so far. Who uses it hears of a failure at the next flush.

@@ -168,7 +168,7 @@ fn take(tree: &Tree, name: Option<&str>, layer: u64) {
 fn volume(disk: &Arc<Disk>, blocks: u64, written: u64) -> (Tree, SnapshotStore) {
     let base = Sparse::new(blocks * BLOCK, &disk.pages);
     (0..written).for_each(|block| try_write(&*base, block, 1).unwrap());
-    let base = Base { store: base, identity: "base".to_owned() };
+    let base = Base { store: base, identity: "base".to_owned(), may_be_longer: false };
     let tree = Tree::create(Arc::clone(disk) as _, "v", Origin::Base(base), &mut kernel).unwrap();
     let store = tree.volume("v", &mut kernel).unwrap();
     take(&tree, Some("s"), 1);

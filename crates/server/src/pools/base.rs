@@ -58,7 +58,7 @@ impl Below {
         (file, number): (Arc<FileStore>, (u64, u64)),
         (seal, mixture): (Arc<Seal>, Option<String>),
     ) -> (Below, Base) {
-        let base = Base { store: Arc::new(Over::new(Guard(Arc::clone(&seal)), file)), identity: IDENTITY.to_owned() };
+        let base = Base { store: Arc::new(Over::new(Guard(Arc::clone(&seal)), file)), identity: IDENTITY.to_owned(), may_be_longer: false };
         (Below { number, directory: directory.to_owned(), seal, mixture }, base)
     }
 

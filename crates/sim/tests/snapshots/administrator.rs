@@ -4,8 +4,9 @@ use sanwire_sim::world::Outcome;
 use sanwire_snapshot::{SnapshotError, Tree};
 use sanwire_store::{ErrorKind, Store};
 
+use super::device::{Device, FOREIGN};
 use super::model::{Frozen, Model};
-use super::world::{Doubt, GROUP_BLOCKS, SECTOR, What, World, kernel, text};
+use super::world::{Below, Doubt, GROUP_BLOCKS, SECTOR, What, World, kernel, text};
 
 impl World {
     /// Something of the administrator's that changes nothing for anybody.
@@ -169,11 +170,21 @@ impl World {
         let Some(store) = self.store(&volume)? else { return Ok(()) };
         let block = u64::from(self.plan.block_bytes);
         let (before, blocks) = (store.geometry().length_bytes, self.random.range(1..=10));
+        let device = self.base.clone().filter(|_| self.plan.below == Below::Device).map(Device);
+        if let Some(device) = &device
+            && self.random.chance(500_000)
+        {
+            device.lengthen(self.random.range(1..=20) * block);
+        }
+        // Without layers a volume has what stands there.
+        let disk_bytes = device.map(|device| device.geometry().length_bytes);
+        let foreign_end = disk_bytes.filter(|_| self.tree().layers_count() == 0).unwrap_or(0) / SECTOR;
         if before > (GROUP_BLOCKS + 400) * block || store.resize(before + blocks * block).is_err() {
             return Ok(());
         }
         let model = self.models.get_mut(&volume).expect("any volume has one");
-        model.set((before / SECTOR..(before + blocks * block) / SECTOR).map(|sector| (sector, 0)));
+        let holds = |sector| if sector < foreign_end { FOREIGN } else { 0 };
+        model.set((before / SECTOR..(before + blocks * block) / SECTOR).map(|sector| (sector, holds(sector))));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use sanwire_store::{Outcome as Ended, Request};
 
 use super::disk::{Faults, SECTOR_BYTES};
 use super::model::{Frozen, Model, version_of};
-use super::world::{Doubt, SECTOR, World, kernel, text};
+use super::world::{Below, Doubt, SECTOR, World, kernel, text};
 
 impl World {
     /// The power is back: all volumes hold what they may.
@@ -139,7 +139,7 @@ impl World {
         }
         self.machine.set_quick(true);
         let (layers, files) = (self.tree().layers().len(), self.shelf.disks().len());
-        let expected = if self.plan.has_base { (1, 0) } else { (2, 1) };
+        let expected = if self.plan.below != Below::Nothing { (1, 0) } else { (2, 1) };
         if (layers, files) == expected { Ok(()) } else { Err(format!("{layers} layers in {files} files are left")) }
     }
 }

@@ -276,6 +276,17 @@ impl SectorDisk {
     }
 }
 
+impl SectorDisk {
+    /// It becomes longer, by sectors that hold this, and have long done so.
+    pub fn append(&self, sectors: impl Iterator<Item = [u8; SECTOR_BYTES]>) {
+        let state = &mut *self.sectors.lock();
+        for content in sectors {
+            state.shown.insert(state.length_bytes / SECTOR_BYTES as u64, Box::new(content));
+            state.length_bytes += SECTOR_BYTES as u64;
+        }
+    }
+}
+
 impl Store for SectorDisk {
     fn geometry(&self) -> Geometry {
         Geometry {

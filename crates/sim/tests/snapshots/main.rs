@@ -2,6 +2,7 @@
 
 mod administrator;
 mod checks;
+mod device;
 mod disk;
 mod model;
 mod world;
@@ -10,7 +11,7 @@ use sanwire_sim::random::Random;
 use sanwire_sim::seeds::{plan_random, run_seeds};
 
 use self::disk::Faults;
-use self::world::{Plan, run};
+use self::world::{Below, Plan, run};
 
 fn plan(random: &mut Random) -> Plan {
     Plan {
@@ -18,7 +19,7 @@ fn plan(random: &mut Random) -> Plan {
         lives: 6,
         faults: Faults { is_tight: random.chance(700_000), ..Faults::default() },
         block_bytes: random.choose(&[512, 4096]),
-        has_base: random.chance(700_000),
+        below: random.choose(&[Below::Nothing, Below::File, Below::File, Below::Device, Below::Device]),
     }
 }
 

@@ -10,6 +10,7 @@ use sanwire_store::{
     Completion, CompletionQueue, Course, ErrorKind, KernelOp, Operation, Outcome as Ended, Pending, Request, Store,
 };
 
+use super::device::Device;
 use super::disk::{Faults, Machine, SECTOR_BYTES, SectorDisk, SimShelf};
 use super::model::{Frozen, Model, Moment, content, version_of};
 
@@ -29,8 +30,18 @@ pub struct Plan {
     pub faults: Faults,
     /// The logical block.
     pub block_bytes: u32,
-    /// Whether there is a base.
-    pub has_base: bool,
+    /// What is below the layers.
+    pub below: Below,
+}
+
+/// What is below all layers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Below {
+    Nothing,
+    /// A file, which is as long as the volume.
+    File,
+    /// A [`Device`], which may be longer.
+    Device,
 }
 
 /// A request of a volume that is under way.
@@ -101,9 +112,9 @@ impl World {
         let machine = Machine::new(random.fork());
         let shelf = SimShelf::new(&machine, plan.block_bytes);
         let blocks = GROUP_BLOCKS + 100;
-        let base = plan.has_base.then(|| SectorDisk::new(&machine, blocks * block, plan.block_bytes));
+        let base = (plan.below != Below::Nothing).then(|| SectorDisk::new(&machine, blocks * block, plan.block_bytes));
         let origin = match &base {
-            Some(base) => Origin::Base(below(base)),
+            Some(base) => Origin::Base(below(base, plan.below)),
             None => Origin::Empty { length_bytes: blocks * block, block_bytes: plan.block_bytes, layer: id(1) },
         };
         let mut world = World {
@@ -149,7 +160,7 @@ impl World {
     }
 
     pub(super) fn reopen(&mut self) -> Outcome<()> {
-        let base = self.base.as_ref().map(below);
+        let base = self.base.as_ref().map(|base| below(base, self.plan.below));
         let tree = Tree::open(Arc::clone(&self.shelf) as _, base).map_err(text)?;
         for volume in tree.volumes() {
             tree.volume(&volume, &mut kernel).map_err(text)?;
@@ -231,8 +242,8 @@ impl World {
             What::Read => (Request::Read { offset_bytes, buffer: vec![9; length_bytes as usize].into() }, None),
             What::Flush => (Request::Flush, None),
             What::Change => match self.random.range(0..=9) {
-                0 => (Request::Discard { offset_bytes, length_bytes }, Some(0)),
-                1 => (Request::WriteZeroes { offset_bytes, length_bytes }, Some(0)),
+                0 if store.geometry().discards => (Request::Discard { offset_bytes, length_bytes }, Some(0)),
+                0 | 1 => (Request::WriteZeroes { offset_bytes, length_bytes }, Some(0)),
                 _ => {
                     let data: Vec<u8> = (from..from + count).flat_map(|sector| content(version, sector)).collect();
                     (Request::Write { offset_bytes, data: data.into() }, Some(version))
@@ -328,8 +339,12 @@ impl World {
     }
 }
 
-fn below(base: &Arc<SectorDisk>) -> Base {
-    Base { store: Arc::clone(base) as _, identity: "base".to_owned() }
+fn below(base: &Arc<SectorDisk>, kind: Below) -> Base {
+    let store: Arc<dyn Store> = match kind {
+        Below::Device => Arc::new(Device(Arc::clone(base))),
+        Below::Nothing | Below::File => Arc::clone(base) as _,
+    };
+    Base { store, identity: "base".to_owned(), may_be_longer: kind == Below::Device }
 }
 
 pub(super) fn id(number: u64) -> LayerId {

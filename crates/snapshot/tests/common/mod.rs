@@ -46,7 +46,7 @@ impl Shelf for Memory {
 /// What is below all layers.
 #[allow(dead_code, reason = "not all tests have one")]
 pub fn base<S: Store + 'static>(store: &Arc<S>) -> Base {
-    Base { store: Arc::clone(store) as _, identity: "base".to_owned() }
+    Base { store: Arc::clone(store) as _, identity: "base".to_owned(), may_be_longer: false }
 }
 
 /// Memory asks nothing of a kernel.

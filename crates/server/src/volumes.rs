@@ -25,7 +25,7 @@ use crate::programs::Programs;
 use crate::records::Record;
 use crate::reservations::FileKeeper;
 use crate::server::random;
-use crate::writes::{self, Stop};
+use crate::writes::{self, GoneWith, Stop};
 
 pub(crate) use self::derived::forget as forget_derived;
 pub(crate) use self::former::Former;
@@ -221,7 +221,8 @@ fn open_unit(
         Place::Memory | Place::Nowhere => None,
         Place::File(path) => {
             writes::check_version(opening.state, uuid)?;
-            Some(writes::volatility(path, opening.state, uuid, random()?))
+            let gone_with = if opening.pools.has_layers(&volume.spec) { GoneWith::Process } else { GoneWith::Host };
+            Some(writes::volatility(path, opening.state, uuid, random()?, gone_with))
         }
         // Nobody here knows what became of unflushed writes while this server did not run.
         Place::Elsewhere(_) => Some(Volatility { verifier: random()?, has_failed: false, tenure: None, keeper: None }),

@@ -61,10 +61,26 @@ pub(crate) fn check_version(state: Option<&Path>, uuid: [u8; 16]) -> Result<(), 
     newer.map_or(Ok(()), |version| Err(StateError::Newer { path, keeps: Keeps::WRITES, version }))
 }
 
+/// With what writes are gone that were not flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GoneWith {
+    /// The host: they are in its page cache.
+    Host,
+    /// This process: of a volume of layers it alone knows which blocks the last layer has, until a flush has said so.
+    Process,
+}
+
 /// What may become of the unflushed writes of the volume in this file. `fresh`: drawn for it.
-pub(crate) fn volatility(volume: &Path, state: Option<&Path>, uuid: [u8; 16], fresh: [u8; 16]) -> Volatility {
-    let boot = fs::read_to_string(BOOT_ID).map_or_else(|_| hexadecimal(fresh), |boot| boot.trim().to_owned());
-    volatility_in(&boot, volume, state, uuid, fresh)
+pub(crate) fn volatility(
+    volume: &Path,
+    state: Option<&Path>,
+    uuid: [u8; 16],
+    fresh: [u8; 16],
+    gone_with: GoneWith,
+) -> Volatility {
+    let host = || fs::read_to_string(BOOT_ID).ok().map(|boot| boot.trim().to_owned());
+    let boot = if gone_with == GoneWith::Host { host() } else { None };
+    volatility_in(&boot.unwrap_or_else(|| hexadecimal(fresh)), volume, state, uuid, fresh)
 }
 
 fn volatility_in(boot: &str, volume: &Path, state: Option<&Path>, uuid: [u8; 16], fresh: [u8; 16]) -> Volatility {

@@ -139,6 +139,27 @@ fn a_server_that_is_killed_while_it_rolls_layers_back_has_the_one_or_the_other()
     assert!(server.stop().success(), "{}", server.log());
 }
 
+#[test]
+fn what_was_written_to_layers_and_not_flushed_is_written_again_when_the_server_was_killed() {
+    let test = "what_was_written_to_layers_and_not_flushed_is_written_again_when_the_server_was_killed";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let (mut server, socket) = serve(&world, &["a=pool:p,size=96M"]);
+    ctl_ok(&socket, &["snapshot", "a", "first"]);
+    let image = world.scratch.text("image.raw");
+    for round in 0..4 {
+        let content_of_a = pattern(41 + round, 96 << 20);
+        fs::write(&image, &content_of_a).expect("an image");
+        let command = world.sanwire(&["cp", "--overwrite", &image, &Wire::Ip.url("a")]);
+        let mut copy = Process::spawn("cp", command, world.scratch.path("cp.log"));
+        thread::sleep(Duration::from_millis(100 + 50 * round));
+        server.kill();
+        server.restart();
+        assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+        assert!(content(&world, &Wire::Ip.url("a")) == content_of_a, "round {round}: what was answered is lost");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
 /// A file system on a device with sectors of 4096 bytes, until the test ends.
 struct LongSectors {
     device: String,

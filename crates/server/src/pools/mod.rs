@@ -237,6 +237,11 @@ impl Pools {
         self.of_own(spec).is_some_and(|pool| pool.protects(&spec.name))
     }
 
+    /// Whether a volume is made of layers.
+    pub(crate) fn has_layers(&self, spec: &VolumeSpec) -> bool {
+        self.of_own(spec).is_some_and(|pool| pool.is_layered(&spec.name))
+    }
+
     /// The pool of a volume that is none of its snapshots.
     fn of_own(&self, spec: &VolumeSpec) -> Option<&Arc<Pool>> {
         self.of(spec).filter(|_| spec.pool().is_some_and(|place| place.snapshot.is_none()))

@@ -97,6 +97,22 @@ fn the_verifier_changes_when_the_host_was_lost_without_a_clean_stop_and_only_the
 }
 
 #[test]
+fn what_only_the_process_knows_is_lost_when_it_is_killed() {
+    let state = State::new("process");
+    let start =
+        |gone_with, fresh| volatility(Path::new("nowhere"), Some(&state.0), UUID, [fresh; 16], gone_with).verifier;
+    let first = start(GoneWith::Host, 1);
+    assert_eq!(start(GoneWith::Host, 2), first);
+    let second = start(GoneWith::Process, 3);
+    assert_eq!(second, [3; 16], "a volume that had layers when it was killed");
+    assert_eq!(start(GoneWith::Process, 4), [4; 16]);
+    stopped(Some(&state.0), UUID, [4; 16], true);
+    assert_eq!(start(GoneWith::Process, 5), [4; 16], "all was stable");
+    let forgetful = |fresh| volatility(Path::new("nowhere"), None, UUID, [fresh; 16], GoneWith::Process).verifier;
+    assert_ne!(forgetful(6), forgetful(7));
+}
+
+#[test]
 fn without_a_place_to_remember_it_the_verifier_changes_with_every_start_of_the_host() {
     let start = |boot| volatility_in(boot, Path::new("nowhere"), None, UUID, [9; 16]);
     assert_eq!(start("a").verifier, start("a").verifier);

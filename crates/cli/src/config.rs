@@ -269,19 +269,26 @@ fn check_names(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
     }
 }
 
-/// One file or device is one volume; two that only read it may share it.
+/// One file or device is one volume; two that only read it may share it. What is below layers is shared with nobody, wherever it is.
 fn check_places(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
-    let mut seen: BTreeMap<&Path, &VolumeSpec> = BTreeMap::new();
+    let mut seen: BTreeMap<Place<'_>, &VolumeSpec> = BTreeMap::new();
     for volume in volumes {
-        let Place::File(path) = volume.store.backing.place() else { continue };
-        let Some(other) = seen.insert(path, volume) else { continue };
-        if !(volume.store.read_only && other.store.read_only) {
+        let place = volume.store.backing.place();
+        if matches!(place, Place::Memory | Place::Nowhere | Place::Volume(_)) {
+            continue;
+        }
+        let Some(other) = seen.insert(place, volume) else { continue };
+        let (both, store) = (format!("the volumes {} and {} both are", other.name, volume.name), volume.store_text());
+        if volume.below_layers().is_some() || other.below_layers().is_some() {
             return Err(misuse(format!(
-                "the volumes {} and {} both are {}: give each a place of its own, or make both readonly",
-                other.name,
-                volume.name,
-                path.display()
+                "{both} {store}: what is below layers is one volume; give each a store of its own"
             )));
+        }
+        if let Place::File(path) = place
+            && !(volume.store.read_only && other.store.read_only)
+        {
+            let path = path.display();
+            return Err(misuse(format!("{both} {path}: give each a place of its own, or make both readonly")));
         }
     }
     Ok(())

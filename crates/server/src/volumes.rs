@@ -20,7 +20,7 @@ use sanwire_store_file::blocking;
 use crate::config::VolumeConfig;
 use crate::derived::DerivedSpec;
 use crate::error::StartError;
-use crate::pools::Pools;
+use crate::pools::{Pools, own_place};
 use crate::programs::Programs;
 use crate::records::Record;
 use crate::reservations::FileKeeper;
@@ -68,6 +68,7 @@ pub(crate) fn open_volume(
     opening: &Opening<'_>,
     slot: u16,
 ) -> Result<OpenVolume, StartError> {
+    opening.pools.check_not_below(&volume.spec)?;
     let room = opening.pools.take_room(&volume.spec)?;
     let record = record(&volume.spec, opening.state);
     let is_first = record.as_ref().is_some_and(|record| matches!(record.load(), Ok(None)));
@@ -192,6 +193,17 @@ fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
     }
 }
 
+/// Who a volume is whose store is below layers, and of which nothing is known: who it was without them.
+fn identity_without_layers(spec: &VolumeSpec, state: Option<&Path>) -> Option<[u8; 16]> {
+    let record = match spec.below_layers()?.backing.place() {
+        Place::Memory | Place::Nowhere | Place::Volume(_) => return None,
+        Place::File(path) => Record::new(&spec.name, path, state),
+        Place::Elsewhere(text) => Record::elsewhere(&spec.name, text, state),
+    };
+    let known = record.load().ok().flatten();
+    Some(known.map_or_else(|| record.fallback(), |known| known.uuid))
+}
+
 /// `fresh` is its identity where it is made, or becomes another volume.
 fn open_unit(
     volume: &VolumeConfig,
@@ -215,7 +227,9 @@ fn open_unit(
         .map_err(|error| StartError::Volume { volume: name.clone(), reason: error.to_string() })?;
     let reservations = keeper(place, opening.state, uuid);
     let VolumeSpec { device_type, removable, patience, .. } = volume.spec;
-    let volatility = match place {
+    // Without layers it is written where its store is.
+    let written = own_place(&volume.spec);
+    let volatility = match if matches!(written, Place::Elsewhere(_)) { written } else { place } {
         _ if volume.spec.store.read_only => None,
         // What is in memory is as lasting as the volume.
         Place::Memory | Place::Nowhere => None,
@@ -291,7 +305,7 @@ fn open_known(
         is_kept: record.has_place(),
         acceptance: opening.acceptance,
         fresh,
-        fallback: record.fallback(),
+        fallback: identity_without_layers(&volume.spec, opening.state).unwrap_or_else(|| record.fallback()),
     };
     let failed = |source| StartError::Store { volume: name.to_owned(), source };
     let (store, known) = open_patiently(&volume.spec, &expected, opening.until).map_err(failed)?;

@@ -177,8 +177,7 @@ impl Backing for FileBacking {
         match (pool, in_pool) {
             (Some(PoolPlace { pool, .. }), None) => Err(OpenError::NoPool { pool: pool.clone() }),
             (_, Some(PoolFile { content: Some(content), .. })) => {
-                let block_bytes = options.block_bytes.unwrap_or(FileOptions::BLOCK_BYTES);
-                let FileOptions { direct, read_only, .. } = *options;
+                let FileOptions { block_bytes, direct, read_only, .. } = *options;
                 let options = ContentOptions { block_bytes, direct, read_only, expected };
                 content.open(&options, &mut |is_locked| self.open_file(is_locked, expected))
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sanwire_core::{DeviceType, Protection};
-use sanwire_store::kind::Place;
+use sanwire_store::kind::{Place, PoolFile};
 use sanwire_store::layer::Which;
 use sanwire_store::{
     CompletionQueue, ErrorKind, OpenError, Patience, Request, SpecError, Started, StoreSpec, VolumeSpec,
@@ -121,11 +121,24 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         (
             "a=ram:1G,speed=3",
             "there is no key 'speed': use size, grow, direct, type, block, readonly, removable, security, \
-             compression, shelf, slot, disk-address, when-full, when-gone, protected, thick, delay, error, seed",
+             compression, shelf, slot, disk-address, when-full, when-gone, protected, layers, thick, delay, error, seed",
         ),
         (
             "a=ram:1G,when-full=wait",
             "invalid when-full 'wait': use error, or wait: and a time of up to an hour, like wait:60s",
+        ),
+        (
+            "a=ram:1G,layers=p",
+            "layers is not for this store: what is in memory is gone at the next start, and the layers over it would not be",
+        ),
+        (
+            "a=pool:q,layers=p",
+            "layers is not for this store: a volume in a pool has its layers there (snapshots = \"layers\" in the pool)",
+        ),
+        ("a=file:x,type=optical,layers=p", "layers is not for this store: nothing is written to a disc"),
+        (
+            "a=file:x,layers=p/q",
+            "invalid layers 'p/q': use the name of a pool: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'",
         ),
         ("a=ram:1G,block=1024", "invalid block '1024': use 512 or 4096"),
         ("a=ram:1G,type=tape", "invalid type 'tape': use disk or optical"),
@@ -270,7 +283,34 @@ fn volumes_that_differ_in_their_size_alone_say_so() {
         ("a=file:/x", "a=file:/x,size=2M,grow", Some(2 << 20)),
         ("a=file:/x,size=1M", "a=file:/y,size=2M", None),
         ("a=file:/x,size=1M", "a=file:/x,size=2M,direct", None),
+        ("a=file:/x,size=1M,layers=p", "a=file:/x,size=2M,layers=p", Some(2 << 20)),
+        ("a=file:/x,size=1M,layers=p", "a=file:/x,size=2M,layers=q", None),
+        ("a=file:/x,size=1M", "a=file:/x,size=2M,layers=p", None),
     ] {
         assert_eq!(volume(one).differs_in_size(&volume(other)), size_bytes, "{one} {other}");
     }
+}
+
+#[test]
+fn a_store_with_layers_is_in_the_pool_that_keeps_them() {
+    let text = "a=file:/srv/a\\,b.img,size=1M,direct,block=4096,security=hash,layers=fast,error=read:0.5";
+    let over = volume(text);
+    assert_eq!(over.pool().and_then(|place| place.pool.as_deref()), Some("fast"));
+    assert_eq!(
+        (over.store.backing.place(), over.size_bytes()),
+        (Place::File(Path::new("/srv/a,b.img")), Some(1 << 20))
+    );
+    let below = over.below_layers().unwrap();
+    let read: StoreSpec = below.written.parse().unwrap();
+    assert_eq!(*read.backing, *volume("a=file:/srv/a\\,b.img,size=1M,direct,block=4096").store.backing);
+    assert!(read.errors.is_empty(), "the rest is over the layers");
+    assert_eq!(volume(&over.to_string()), over);
+    assert!(matches!(over.store.open(), Err(OpenError::NoPool { pool: Some(pool) }) if pool == "fast"));
+    // Its pool says where it is, and not what is written.
+    let file = PoolFile { path: "/pool/a.img".into(), content: None };
+    let placed = over.clone().in_pool("fast", file).with_size(2 << 20);
+    assert_eq!(placed.store.backing.place(), Place::File(Path::new("/pool/a.img")));
+    assert_eq!((placed.store_text(), placed.size_bytes()), ("file:/srv/a,b.img", Some(2 << 20)));
+    let clone = over.cloned_in_pool("b", "fast", 4096).unwrap();
+    assert_eq!(clone, volume("b=pool:fast,size=4096,security=hash,error=read:0.5"));
 }

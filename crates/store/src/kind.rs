@@ -3,6 +3,7 @@
 //! Kinds that need more than memory, like files and clients of other servers, are added by the crates that have them ([`register`]),
 //! before any volume is read.
 
+mod layers;
 mod none;
 mod sized;
 
@@ -12,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
+pub use self::layers::BelowLayers;
+pub(crate) use self::layers::LayersBacking;
 use crate::spec::{SpecError, Written};
 use crate::{Expectation, Known, OpenError, Store};
 
@@ -108,6 +111,11 @@ pub trait Backing: Any + fmt::Debug + Send + Sync {
         None
     }
 
+    /// The store that is below layers which that pool keeps, where it is not in the pool itself.
+    fn below_layers(&self) -> Option<&BelowLayers> {
+        None
+    }
+
     /// The same in this file, which the pool has for it; `None` of what is in no pool.
     fn in_file(&self, _file: PoolFile) -> Option<Arc<dyn Backing>> {
         None
@@ -166,8 +174,8 @@ pub trait PoolContent: fmt::Debug + Send + Sync {
 /// How what a volume holds is opened.
 #[derive(Debug)]
 pub struct ContentOptions<'a> {
-    /// The logical block of the volume.
-    pub block_bytes: u32,
+    /// The logical block of the volume; `None`: that which its content has.
+    pub block_bytes: Option<u32>,
     /// Past the page cache.
     pub direct: bool,
     /// Nothing is written to it.

@@ -40,6 +40,7 @@
 //! | `when-gone=error\|wait:TIME` | volumes only: the same for a store that is gone, and may come back |
 //! | `protected` | volumes only: its content is neither deleted nor rolled back |
 //! | `owner=WHO` | volumes only: who may derive volumes from it, and revoke these; may be given several times (in TOML: an array) |
+//! | `layers=POOL` | volumes only: not in a pool, and kept below layers that this pool has, from its first snapshot on |
 //! | `thick` | no space is given back |
 //! | `direct` | files and devices only: past the page cache |
 //! | `delay=[WHICH:]TIME` | [`DelayRule`]; may be given several times (in TOML: an array) |
@@ -49,6 +50,7 @@
 //! In the one-line form a comma that belongs to a path is written `\,` and a backslash before a comma or a backslash
 //! `\\`; any other backslash stands for itself.
 
+mod layers;
 mod name;
 mod raw;
 mod written;
@@ -64,7 +66,7 @@ pub use name::VolumeName;
 pub use raw::SpecError;
 pub use written::Written;
 
-use crate::kind::{Backing, Likeness, PoolFile, PoolPlace, Rewritten};
+use crate::kind::{Backing, BelowLayers, Likeness, PoolFile, PoolPlace, Rewritten};
 use crate::layer::{DelayLayer, DelayRule, ErrorLayer, ErrorRule, Over, ReadOnlyLayer, SplitLayer, ThickLayer};
 use crate::{Expectation, Known, OpenError, Patience, Store};
 
@@ -239,10 +241,19 @@ impl VolumeSpec {
         self.store.backing.pool()
     }
 
+    /// The store that is below its layers, where that is not in the pool which keeps these.
+    #[must_use]
+    pub fn below_layers(&self) -> Option<&BelowLayers> {
+        self.store.backing.below_layers()
+    }
+
     /// The same volume in the pool of this name, where it has this file.
     #[must_use]
     pub fn in_pool(self, pool: &str, file: PoolFile) -> Self {
         let Some(place) = self.pool() else { return self };
+        if self.below_layers().is_some() {
+            return self.in_file(file);
+        }
         let snapshot = place.snapshot.as_ref().map(|snapshot| format!("/{snapshot}")).unwrap_or_default();
         let store = Some(format!("pool:{pool}{snapshot}"));
         self.rewritten(Some(Rewritten { store, keys: Vec::new() })).in_file(file)
@@ -259,6 +270,17 @@ impl VolumeSpec {
     /// [`SpecError`] when that is no name or no store, or the keys are not for it.
     pub fn with_name_and_store(self, name: &str, store: &str) -> Result<Self, SpecError> {
         self.written.named(name, store).try_into()
+    }
+
+    /// A volume as this one, but for its store, which is in a pool and has this size: what is written about the store here is not said
+    /// of that.
+    ///
+    /// # Errors
+    /// [`SpecError`] when that is no name, or no pool's.
+    pub fn cloned_in_pool(self, name: &str, pool: &str, size_bytes: u64) -> Result<Self, SpecError> {
+        let mut written = self.written.without_store_keys().named(name, &format!("pool:{pool}"));
+        written.set("size", Some(size_bytes.to_string()));
+        written.try_into()
     }
 
     /// The size that this volume is to have as `other`, if they differ in nothing else.

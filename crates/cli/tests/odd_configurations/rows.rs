@@ -230,6 +230,13 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
         "the volumes a and b both are ",
     ),
     (
+        volume!("store = 'nbd:/x'\nlayers = 'p'\n[[volume]]\nname = 'b'\nstore = 'nbd:/x'"),
+        Refused,
+        "the volumes a and b both are nbd:/x: what is below layers is one volume",
+    ),
+    (volume!("store = 'ram:1M'\nlayers = 'p'"), Refused, "layers is not for this store: what is in memory"),
+    (volume!("store = 'file:DIR/disk.img'\nlayers = 'p'"), Missing, "volume a: there is no pool called p"),
+    (
         concat!("wire = ['iscsi:127.0.0.1']\nallow = ['any']\n", volume!("store = 'ram:1M'\ncompression = 'off'")),
         Warned,
         "volume a: compression has no effect",

@@ -30,6 +30,7 @@ mod iscsi;
 mod kept;
 mod killed;
 mod layers;
+mod layers_elsewhere;
 mod links;
 mod manage;
 mod many;

@@ -358,7 +358,12 @@ impl Manager {
         let Some(volume) = self.volumes.get(&id.volume) else {
             return Ok(format!("{name}={store},size={size_bytes}").parse()?);
         };
-        let spec = volume.spec.clone().with_protected(false).with_size(size_bytes);
+        let spec = volume.spec.clone().with_protected(false);
+        if spec.below_layers().is_some() {
+            // What is said of that store is not said of the pool.
+            return Ok(self.target.pools().place(spec.cloned_in_pool(name, pool.name(), size_bytes)?)?);
+        }
+        let spec = spec.with_size(size_bytes);
         Ok(self.target.pools().place(spec.with_name_and_store(name, &store)?)?)
     }
 }

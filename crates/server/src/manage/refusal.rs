@@ -114,7 +114,7 @@ fn of_pool(error: &PoolError) -> &'static str {
         PoolError::Silent(_) | PoolError::Hangs(_) => "store-silent",
         PoolError::Failed { .. } | PoolError::HalfTaken { .. } => "pool-failed",
         PoolError::NotDeleted { source, .. } => of_pool(source),
-        PoolError::Locked(_) => "volume-in-use",
+        PoolError::Locked(_) | PoolError::BelowLayers { .. } | PoolError::StoreServed { .. } => "volume-in-use",
         PoolError::HalfRolledBack { .. } | PoolError::RollingBack { .. } => "rollback-unfinished",
         _ => "pool-unusable",
     }

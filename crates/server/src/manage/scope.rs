@@ -24,9 +24,7 @@ impl Request {
             | Request::IfRevision { request, .. }
             | Request::DryRun { request }
             | Request::InPools { request, .. } => request.names_host_path(),
-            Request::AddVolume { volume, .. } => {
-                !volume.parse::<VolumeSpec>().is_ok_and(|volume| volume.pool().is_some())
-            }
+            Request::AddVolume { volume, .. } => !volume.parse::<VolumeSpec>().is_ok_and(|volume| is_in_pool(&volume)),
             Request::LoadVolume { store, .. } => store.is_some(),
             Request::ReplaceMember { .. } => true,
             _ => false,
@@ -114,8 +112,13 @@ impl Manager {
 }
 
 fn place_of(spec: &VolumeSpec) -> Place {
-    let pool = spec.pool().and_then(|place| place.pool.clone());
+    let pool = spec.pool().filter(|_| is_in_pool(spec)).and_then(|place| place.pool.clone());
     pool.map_or(Place::Elsewhere, Place::Pool)
+}
+
+/// Whether all of a volume is in a pool, and not only layers over something else.
+fn is_in_pool(spec: &VolumeSpec) -> bool {
+    spec.pool().is_some() && spec.below_layers().is_none()
 }
 
 fn check_place(pools: &[String], place: &Place, what: &str) -> Result<(), ManageError> {

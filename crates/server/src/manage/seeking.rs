@@ -15,6 +15,7 @@ use super::{Answer, ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::derived::{DerivedSpec, opening_order};
 use crate::kept;
+use crate::pools::own_place;
 use crate::volumes::OpenVolume;
 
 /// How long after the start, or after a look that was in vain, they are sought; twice as long each time, up to the last.
@@ -28,10 +29,10 @@ impl Manager {
         let mut sought = BTreeSet::new();
         let order = opening_order(missing.iter().copied()).into_iter().map(|at| missing[at]);
         let is_sought = |spec: &&VolumeSpec| {
-            let is_sought = match spec.store.backing.place() {
+            let is_sought = match own_place(spec) {
                 Place::Elsewhere(_) => true,
                 Place::Volume(parent) => sought.contains(parent) || self.volumes.contains_key(parent),
-                Place::Memory | Place::File(_) | Place::Nowhere => false,
+                Place::Memory | Place::File(_) | Place::Nowhere => self.target.pools().is_over_elsewhere(spec),
             };
             // What is over does not come again.
             let is_over = DerivedSpec::of(spec).is_some_and(DerivedSpec::is_over);

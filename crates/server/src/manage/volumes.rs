@@ -20,6 +20,7 @@ use crate::free_number::free_lun;
 use crate::front::iscsi::own_target::OwnTarget;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
+use crate::pools::{check_alone, own_place};
 use crate::records::real_path;
 use crate::removal::Removal;
 use crate::volumes::{Former, OpenVolume};
@@ -77,6 +78,7 @@ impl Manager {
             .pools()
             .place(spec.with_absolute_path().settled(SystemTime::now()))
             .map_err(StartError::from)?;
+        check_alone(&spec, self.volumes.values())?;
         let is_protected = spec.protected || self.target.pools().protects(&spec);
         Ok((hold, spec.with_protected(is_protected)))
     }
@@ -85,7 +87,8 @@ impl Manager {
     fn name_holder(&self, error: StartError) -> StartError {
         let StartError::Store { volume, source: OpenError::Locked { path } } = &error else { return error };
         let locked = real_path(path);
-        let has_it = |held: &&VolumeConfig| matches!(held.spec.store.backing.place(), Place::File(file) if real_path(file) == locked);
+        let is_it = |place: Place<'_>| matches!(place, Place::File(file) if real_path(file) == locked);
+        let has_it = |held: &&VolumeConfig| is_it(own_place(&held.spec)) || is_it(held.spec.store.backing.place());
         let Some(holder) = self.volumes.values().find(has_it) else { return error };
         let (file, holder) = (path.display(), &holder.spec.name);
         let reason = format!("{file} is in use by volume {holder} of this server: name another file");

@@ -1,8 +1,9 @@
-//! The file below the layers of a family, and whether it is what they were written over.
+//! The file or store below the layers of a family, and whether it is what they were written over.
 //!
-//! It holds what the volume does and nothing else, so it cannot say that itself. A small file beside it does, the seal: it is there only
-//! while nothing writes below the layers, and tells how the file was then.
+//! It holds what the volume does and nothing else, so it cannot say that itself. A small file beside the layers does, the seal: it is there
+//! only while nothing writes below the layers, and tells how what is below was then.
 
+use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,12 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_snapshot::Base;
+use sanwire_store::kind::{BelowLayers, Place};
 use sanwire_store::layer::{Layer, Over};
 use sanwire_store::{Access, CompletionQueue, OpenError, Request, Started, Store, StoreError};
 use sanwire_store_file::{FileOptions, FileStore, metadata, synced_metadata};
 use serde::{Deserialize, Serialize};
 
 use super::family::{FamilyError, FamilyOptions};
+use super::sample::sample;
 use crate::persist::{read_file, replace_file};
 
 /// It has this name, beside the layers.
@@ -28,43 +31,89 @@ const SEAL: &str = "base.seal";
 /// What tells it from others: it is where it is.
 const IDENTITY: &str = "base";
 
-/// The file below all layers, which is locked.
+/// What is below all layers, which nobody else has open: a file of the pool, which is locked, or a store that is not in the pool.
 #[derive(Debug)]
 pub(super) struct Below {
-    /// Its device and number.
-    number: (u64, u64),
-    /// Beside the layers, once there are any.
-    directory: PathBuf,
+    /// Of a file of the pool, its device and number.
+    number: Option<(u64, u64)>,
+    elsewhere: Option<Elsewhere>,
+    look: Look,
     seal: Arc<Seal>,
     /// Why it is not what the layers were written over.
     mixture: Option<String>,
 }
 
+/// A store that is not in the pool.
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    /// The volume that is written there when there are no layers, and only that one.
+    pub(super) owner: String,
+    pub(super) store: Arc<dyn Store>,
+}
+
 impl Below {
     /// This one, below a family that is to have this directory.
     pub(super) fn of_file(file: &Path, directory: &Path, options: FamilyOptions) -> Result<(Below, Base), FamilyError> {
-        Ok(Below::new(directory, open(file, options)?, (Seal::none(directory), None)))
+        Ok(Below::of_pool(directory, open(file, options)?, (Seal::none(directory), None)))
     }
 
     /// The same for a family that was kept.
     pub(super) fn kept(directory: &Path, options: FamilyOptions) -> Result<(Below, Base), FamilyError> {
         let file = directory.join(BASE);
-        let seal = Seal::checked(directory, &file)?;
-        Ok(Below::new(directory, open_kept(&file, options)?, seal))
+        let seal = Seal::checked(directory, &Look::File(file.clone()))?;
+        Ok(Below::of_pool(directory, open_kept(&file, options)?, seal))
+    }
+
+    fn of_pool(
+        directory: &Path,
+        (file, number): (Arc<FileStore>, (u64, u64)),
+        seal: (Arc<Seal>, Option<String>),
+    ) -> (Below, Base) {
+        Below::new(file, Look::File(directory.join(BASE)), seal, |below| below.number = Some(number))
+    }
+
+    /// A store that is not in the pool, below a family in this directory. With layers, it is to be what these were written over.
+    pub(super) fn elsewhere(
+        directory: &Path,
+        owner: &str,
+        (store, below): (Arc<dyn Store>, &BelowLayers),
+        has_layers: bool,
+    ) -> Result<(Below, Base), FamilyError> {
+        let look = match below.backing.place() {
+            Place::File(path) if fs::metadata(path)?.is_file() => Look::File(path.to_owned()),
+            _ => Look::Store(Arc::clone(&store), below.written.clone()),
+        };
+        // What stands there from former layers, which are gone, says nothing of what has been written since.
+        let seal = match has_layers {
+            true => Seal::checked(directory, &look)?,
+            false => (Seal::removed(directory)?, None),
+        };
+        let elsewhere = Elsewhere { owner: owner.to_owned(), store: Arc::clone(&store) };
+        let (below, base) = Below::new(store, look, seal, |below| below.elsewhere = Some(elsewhere));
+        Ok((below, Base { may_be_longer: true, ..base }))
     }
 
     fn new(
-        directory: &Path,
-        (file, number): (Arc<FileStore>, (u64, u64)),
+        store: Arc<dyn Store>,
+        look: Look,
         (seal, mixture): (Arc<Seal>, Option<String>),
+        complete: impl FnOnce(&mut Below),
     ) -> (Below, Base) {
-        let base = Base { store: Arc::new(Over::new(Guard(Arc::clone(&seal)), file)), identity: IDENTITY.to_owned(), may_be_longer: false };
-        (Below { number, directory: directory.to_owned(), seal, mixture }, base)
+        let store = Arc::new(Over::new(Guard(Arc::clone(&seal)), store));
+        let base = Base { store, identity: IDENTITY.to_owned(), may_be_longer: false };
+        let mut below = Below { number: None, elsewhere: None, look, seal, mixture };
+        complete(&mut below);
+        (below, base)
+    }
+
+    /// The store, if it is not in the pool.
+    pub(super) fn store_elsewhere(&self) -> Option<&Elsewhere> {
+        self.elsewhere.as_ref()
     }
 
     /// Whether it is this file.
     pub(super) fn is(&self, file: &Path) -> bool {
-        fs::metadata(file).is_ok_and(|file| number_of(&file) == self.number)
+        self.number.is_some() && fs::metadata(file).is_ok_and(|file| Some(number_of(&file)) == self.number)
     }
 
     /// Refuses to have anything served of it, or merged into it, that was written over something else.
@@ -74,7 +123,7 @@ impl Below {
 
     /// Nobody writes it any more for now.
     pub(super) fn seal(&self) -> io::Result<()> {
-        self.seal.put(&self.directory.join(BASE))
+        self.seal.put(&self.look)
     }
 
     /// From now on a volume may be written there.
@@ -90,7 +139,7 @@ fn number_of(file: &Metadata) -> (u64, u64) {
 /// Opens it, and locks it.
 fn open(
     file: &Path,
-    FamilyOptions { block_bytes, direct }: FamilyOptions,
+    FamilyOptions { block_bytes, direct, .. }: FamilyOptions,
 ) -> Result<(Arc<FileStore>, (u64, u64)), FamilyError> {
     let options = FileOptions { block_bytes: Some(block_bytes), direct, ..FileOptions::default() };
     let store = FileStore::open(file, &options)?;
@@ -112,28 +161,84 @@ fn open_kept(file: &Path, options: FamilyOptions) -> Result<(Arc<FileStore>, (u6
     }
 }
 
-/// How a file was when nobody wrote it any more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// How it is seen whether somebody has written to what is below layers.
+#[derive(Debug)]
+enum Look {
+    /// By the time of a file.
+    File(PathBuf),
+    /// By what it holds here and there: it has no such time. It is written so.
+    Store(Arc<dyn Store>, String),
+}
+
+impl Look {
+    fn look(&self) -> io::Result<Written> {
+        match self {
+            Look::File(file) => Ok(Written::of(&metadata(file)?)),
+            Look::Store(store, _) => Written::of_store(&**store, store.geometry().length_bytes),
+        }
+    }
+
+    /// As it was for something that was seen.
+    fn look_again(&self, before: &Written) -> io::Result<Written> {
+        match self {
+            Look::Store(store, _) if store.geometry().length_bytes >= before.length_bytes => {
+                Written::of_store(&**store, before.length_bytes)
+            }
+            _ => self.look(),
+        }
+    }
+
+    /// When it is stable.
+    fn look_synced(&self) -> io::Result<Written> {
+        match self {
+            // With its time, also through a loss of power.
+            Look::File(file) => Ok(Written::of(&synced_metadata(&File::open(file)?)?)),
+            Look::Store(..) => self.look(),
+        }
+    }
+}
+
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Look::File(file) => file.display().fmt(f),
+            Look::Store(_, written) => f.write_str(written),
+        }
+    }
+}
+
+/// How it was when nobody wrote it any more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Written {
     length_bytes: u64,
     seconds: i64,
     nanoseconds: i64,
+    /// What it held, where it is known by that and not by a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sample: Option<String>,
 }
 
 impl Written {
     fn of(file: &Metadata) -> Written {
-        Written { length_bytes: file.len(), seconds: file.mtime(), nanoseconds: file.mtime_nsec() }
+        Written { length_bytes: file.len(), seconds: file.mtime(), nanoseconds: file.mtime_nsec(), sample: None }
     }
 
-    /// Whether a file that is so now may be what it was. One that has grown may: its length is the volume's.
-    fn may_be(self, now: Written) -> bool {
+    fn of_store(store: &dyn Store, length_bytes: u64) -> io::Result<Written> {
+        Ok(Written { length_bytes, seconds: 0, nanoseconds: 0, sample: Some(sample(store, length_bytes)?) })
+    }
+
+    /// Whether what is so now may be what it was. A file that has grown may: its length is the volume's.
+    fn may_be(&self, now: &Written) -> bool {
+        if self.sample.is_some() || now.sample.is_some() {
+            return now == self;
+        }
         // Some programs that copy directories keep whole seconds.
         let is_whole = now.nanoseconds == 0 && now.seconds == self.seconds;
         now.length_bytes != self.length_bytes || is_whole || now == self
     }
 }
 
-/// Says whether the file below the layers is what it was.
+/// Says whether what is below the layers is what it was.
 #[derive(Debug)]
 struct Seal {
     path: PathBuf,
@@ -147,16 +252,24 @@ impl Seal {
         Arc::new(Seal { path: directory.join(SEAL), is_there: AtomicBool::new(false), changing: Mutex::default() })
     }
 
-    /// That of a family that is there; and why this file is not what was below its layers, if it is not.
-    fn checked(directory: &Path, file: &Path) -> io::Result<(Arc<Seal>, Option<String>)> {
+    /// The same where one may stand from layers that are gone.
+    fn removed(directory: &Path) -> io::Result<Arc<Seal>> {
+        let seal = Seal::none(directory);
+        seal.is_there.store(true, Ordering::Release);
+        seal.take_off()?;
+        Ok(seal)
+    }
+
+    /// That of a family that is there; and why this is not what was below its layers, if it is not.
+    fn checked(directory: &Path, below: &Look) -> io::Result<(Arc<Seal>, Option<String>)> {
         let seal = Seal::none(directory);
         let Some(written) = read_file(&seal.path)? else { return Ok((seal, None)) };
         // What cannot be read says nothing.
         let Ok(written) = serde_json::from_slice::<Written>(&written) else { return Ok((seal, None)) };
-        if !written.may_be(Written::of(&metadata(file)?)) {
-            let (file, path) = (file.display(), seal.path.display());
+        if !written.may_be(&below.look_again(&written)?) {
+            let path = seal.path.display();
             let why = format!(
-                "{file}, which is below the layers of its volumes, was written to by somebody else: with these layers it is a mixture. \
+                "{below}, which is below the layers of its volumes, was written to by somebody else: with these layers it is a mixture. \
                  Bring it back as it was, with its time of change; or, if its content is known to be the same, remove {path}"
             );
             return Ok((seal, Some(why)));
@@ -165,15 +278,13 @@ impl Seal {
         Ok((seal, None))
     }
 
-    /// Nobody writes the file any more for now, which is this one.
-    fn put(&self, file: &Path) -> io::Result<()> {
+    /// Nobody writes below the layers any more for now: this is there.
+    fn put(&self, below: &Look) -> io::Result<()> {
         let _changing = self.lock();
         if self.is_there.load(Ordering::Acquire) {
             return Ok(());
         }
-        // With its time, also through a loss of power.
-        let written = Written::of(&synced_metadata(&File::open(file)?)?);
-        replace_file(&self.path, &serde_json::to_vec(&written)?)?;
+        replace_file(&self.path, &serde_json::to_vec(&below.look_synced()?)?)?;
         self.is_there.store(true, Ordering::Release);
         Ok(())
     }

@@ -145,8 +145,34 @@ pub enum PoolError {
         most: usize,
     },
     /// It is in no pool.
-    #[error("volume {0} is in no pool: only content of pools is deleted, and has snapshots")]
+    #[error(
+        "volume {0} is in no pool: only content of pools is deleted, and has snapshots; a volume with any other store has them by layers that \
+         a pool keeps (layers=POOL): remove it, and add it so"
+    )]
     NotInPool(String),
+    /// What is wanted as a store is below layers.
+    #[error(
+        "{store} is below the layers of volume {volume} in pool {pool}, and does not hold what that volume holds: serve it as that volume \
+         (layers={pool}); when that has no snapshots and clones any more, and all is merged back, it can be served by itself"
+    )]
+    BelowLayers {
+        /// As it is written.
+        store: String,
+        /// Which pool has the layers.
+        pool: String,
+        /// Which volume is made of them.
+        volume: String,
+    },
+    /// Another volume that is served has the same store.
+    #[error(
+        "{store} is served as volume {volume}: what is below layers is written by nobody else; remove that volume first"
+    )]
+    StoreServed {
+        /// As it is written.
+        store: String,
+        /// As which volume.
+        volume: String,
+    },
     /// No name of a snapshot.
     #[error(
         "'{0}' is no snapshot: use VOLUME@SNAPSHOT, each 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'"

@@ -2,7 +2,8 @@
 //!
 //! A volume has a file in the pool's directory, whatever it holds: that carries its identity, is locked while it is served, and is as long
 //! as the volume. Before its first snapshot it is all that there is. Then a directory of its own has it by a second name, as what is below
-//! all layers, and the layers over it; what the volume holds is there from now on.
+//! all layers, and the layers over it; what the volume holds is there from now on. Of a volume whose store is not in the pool the file holds
+//! nothing, and the directory is there from the beginning.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,16 +13,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sanwire_snapshot::{Kept, LayerId, Origin, Prepared, Release, Rollback, SnapshotError, SnapshotStore, Tree};
-use sanwire_store::OpenError;
+use sanwire_store::kind::BelowLayers;
+use sanwire_store::{Acceptance, OpenError};
 use sanwire_store_file::FileOptions;
 use sanwire_store_file::blocking::perform;
 
 use super::base::{BASE, Below};
+use super::below::KeptBelow;
 use super::catalogue::SnapshotId;
 use super::files::Files;
 use super::shelf::{FamilyShelf, Inner, lock};
 use crate::random;
 
+mod elsewhere;
 mod taking;
 
 /// How a family is opened.
@@ -29,12 +33,24 @@ mod taking;
 pub(super) struct FamilyOptions {
     pub(super) block_bytes: u32,
     pub(super) direct: bool,
+    /// What is done where its store is not in the pool, and another one than before.
+    pub(super) acceptance: Acceptance,
 }
 
 impl Default for FamilyOptions {
     fn default() -> Self {
-        FamilyOptions { block_bytes: FileOptions::BLOCK_BYTES, direct: false }
+        FamilyOptions { block_bytes: FileOptions::BLOCK_BYTES, direct: false, acceptance: Acceptance::default() }
     }
+}
+
+/// How a family that was kept is opened.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FamilyOpening<'a> {
+    pub(super) direct: bool,
+    /// The store that is below its layers as it is written now, where it is not in the pool.
+    pub(super) below: Option<&'a BelowLayers>,
+    /// What is done where that is another one.
+    pub(super) acceptance: Acceptance,
 }
 
 /// One family that is open.
@@ -43,7 +59,7 @@ pub(super) struct Family {
     pub(super) id: String,
     pub(super) tree: Tree,
     shelf: Arc<FamilyShelf>,
-    /// The file below all layers, which is locked.
+    /// What is below all layers, which nobody else has.
     below: Below,
     /// Snapshots that are about to be taken. Held by whoever makes a new last layer of a volume.
     changing: Mutex<BTreeMap<SnapshotId, Begun>>,
@@ -67,6 +83,11 @@ pub(super) struct Use {
 impl Use {
     pub(super) fn family(&self) -> &Family {
         &self.family
+    }
+
+    /// The volume, or the snapshot as `VOLUME@SNAPSHOT`.
+    pub(super) fn content(&self) -> &str {
+        &self.content
     }
 }
 
@@ -107,18 +128,31 @@ impl Family {
     }
 
     /// One that was kept.
-    pub(super) fn kept(id: &str, directory: &Path, files: &dyn Files, direct: bool) -> Result<Family, FamilyError> {
+    pub(super) fn kept(
+        id: &str,
+        directory: &Path,
+        files: &dyn Files,
+        options: &FamilyOpening<'_>,
+    ) -> Result<Family, FamilyError> {
         let path = directory.join(id);
         if !path.is_dir() {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is not there", path.display())).into());
         }
         // Many a device has longer blocks for direct I/O than layers may have.
         let layers = files.layers(&path, false)?;
-        let Some(Kept { block_bytes, .. }) = Kept::of(&*layers)? else { return Err(SnapshotError::Nothing.into()) };
-        let (below, base) = Below::kept(&path, FamilyOptions { block_bytes, direct })?;
+        let Some(kept) = Kept::of(&*layers)? else { return Err(SnapshotError::Nothing.into()) };
+        let (below, base) = match KeptBelow::load(&path)? {
+            Some(before) => elsewhere::open(&path, &before, &kept, files, options)?,
+            None => {
+                let (block_bytes, direct, acceptance) = (kept.block_bytes, options.direct, options.acceptance);
+                Below::kept(&path, FamilyOptions { block_bytes, direct, acceptance })?
+            }
+        };
         let shelf = Arc::new(FamilyShelf::new(path, Inner::Directory(layers)));
         let tree = Tree::open(Arc::clone(&shelf) as _, Some(base))?;
-        Ok(Family::new(id.to_owned(), tree, shelf, below))
+        let family = Family::new(id.to_owned(), tree, shelf, below);
+        family.fix_base_of_others();
+        Ok(family)
     }
 
     fn new(id: String, tree: Tree, shelf: Arc<FamilyShelf>, below: Below) -> Family {
@@ -228,9 +262,16 @@ impl Family {
         // Nobody opens it for a moment meanwhile.
         let mut changing = self.changing();
         changing.retain(|id, _| id.volume != volume);
+        // What was cloned of it does not take its store.
+        if self.store_elsewhere().is_some_and(|elsewhere| elsewhere.owner == volume) {
+            self.tree.fix_base(true);
+        }
         match self.tree.remove(volume) {
-            Err(SnapshotError::NoVolume) => Ok(()),
-            removed => Ok(removed?),
+            Ok(()) | Err(SnapshotError::NoVolume) => Ok(()),
+            Err(error) => {
+                self.fix_base_of_others();
+                Err(error.into())
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use rustix::fs::{FallocateFlags, copy_file_range, fallocate, ioctl_ficlone};
 use sanwire_snapshot::Shelf;
 use sanwire_store_file::LayerDirectory;
 
+use super::below::KeptBelow;
 use super::catalogue::Catalogue;
 use crate::kept::StateFile;
 
@@ -76,6 +77,11 @@ pub(super) trait Files: Debug + Send + Sync {
     /// Gives a file a second name.
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
         fs::hard_link(file, name)
+    }
+
+    /// Keeps which store is below the layers in a directory, through crashes.
+    fn keep_below(&self, directory: &Path, kept: &KeptBelow) -> io::Result<()> {
+        kept.save(directory)
     }
 
     /// Removes a directory with all that is in it, if it is there.

@@ -1,6 +1,6 @@
 //! Which volumes of a pool are made of layers, and what is done with those.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use super::catalogue::{Catalogue, SnapshotId};
 use super::config::SnapshotWay;
 use super::descriptors::{self, check_layers};
-use super::family::{Family, FamilyError, FamilyOptions, Use, is_marked, mark};
+use super::family::{Family, FamilyError, FamilyOpening, FamilyOptions, Use, is_marked, mark};
 use super::{Pool, PoolError};
 
 /// The families of a pool, below its directory. No volume has a file of this name.
@@ -30,8 +30,23 @@ pub(super) struct OpenFamilies {
     kept: BTreeMap<String, Weak<Family>>,
     /// Of volumes that have no layers yet, by their names.
     new: BTreeMap<String, Weak<Family>>,
+    /// Those that are being opened, by either: what is below layers may take its time, and others are not to wait for that.
+    opening: BTreeSet<String>,
     /// Of snapshots that are being taken: it stays open until they are there.
     taking: BTreeMap<SnapshotId, Arc<Family>>,
+}
+
+/// A family, or the volume that is to have one, is opened by nobody else until this is dropped.
+struct OpeningFamily<'a> {
+    pool: &'a Pool,
+    name: String,
+}
+
+impl Drop for OpeningFamily<'_> {
+    fn drop(&mut self) {
+        self.pool.open_families().opening.remove(&self.name);
+        self.pool.family_opened.notify_all();
+    }
 }
 
 /// As long as this lives, nobody else opens the file of a volume that is not served.
@@ -79,20 +94,19 @@ impl Pool {
 
     /// The family of a volume; one that has no layers yet, if it has none.
     pub(super) fn family(&self, volume: &str, options: FamilyOptions) -> Result<Arc<Family>, FamilyError> {
-        let mut open = self.open_families();
-        let id = self.catalogue().layered.get(volume).cloned();
-        let known = id.as_ref().map_or_else(|| open.new.get(volume), |id| open.kept.get(id));
-        if let Some(family) = known.and_then(Weak::upgrade) {
-            return Ok(family);
-        }
+        let (id, _opening) = match self.begin_opening(volume) {
+            Ok(family) => return Ok(family),
+            Err(opening) => opening,
+        };
         let directory = self.families_directory();
         let family = match &id {
-            Some(id) => self.open_kept(id, options.direct)?,
+            Some(id) => self.open_kept(id, options)?,
             None => {
                 self.check_mark(volume)?;
                 Arc::new(Family::of_file(&self.path_of(volume), volume, &directory, options)?)
             }
         };
+        let mut open = self.open_families();
         open.kept.retain(|_, family| family.strong_count() > 0);
         open.new.retain(|_, family| family.strong_count() > 0);
         match id {
@@ -100,6 +114,23 @@ impl Pool {
             None => open.new.insert(volume.to_owned(), Arc::downgrade(&family)),
         };
         Ok(family)
+    }
+
+    /// The family of a volume, if it is open; else which one it is, and nobody else opens it for now.
+    fn begin_opening(&self, volume: &str) -> Result<Arc<Family>, (Option<String>, OpeningFamily<'_>)> {
+        let mut open = self.open_families();
+        loop {
+            let id = self.catalogue().layered.get(volume).cloned();
+            let known = id.as_ref().map_or_else(|| open.new.get(volume), |id| open.kept.get(id));
+            if let Some(family) = known.and_then(Weak::upgrade) {
+                return Ok(family);
+            }
+            let name = id.clone().unwrap_or_else(|| volume.to_owned());
+            if open.opening.insert(name.clone()) {
+                return Err((id, OpeningFamily { pool: self, name }));
+            }
+            open = self.family_opened.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Refuses a file that does not hold its volume, where nothing is known of what does.
@@ -112,9 +143,22 @@ impl Pool {
         }
     }
 
+    /// A family that was just made is open.
+    pub(super) fn put_family(&self, family: &Arc<Family>) {
+        self.open_families().kept.insert(family.id.clone(), Arc::downgrade(family));
+    }
+
+    /// Whether somebody has a family.
+    pub(super) fn is_open(&self, id: &str) -> bool {
+        self.open_families().kept.get(id).is_some_and(|family| family.strong_count() > 0)
+    }
+
     /// Opens a family, and brings to its end what a crash has left there.
-    fn open_kept(&self, id: &str, direct: bool) -> Result<Arc<Family>, FamilyError> {
-        let family = Arc::new(Family::kept(id, &self.families_directory(), self.files(), direct)?);
+    fn open_kept(&self, id: &str, options: FamilyOptions) -> Result<Arc<Family>, FamilyError> {
+        let below = self.below_of(id);
+        let FamilyOptions { direct, acceptance, .. } = options;
+        let options = FamilyOpening { direct, below: below.as_ref(), acceptance };
+        let family = Arc::new(Family::kept(id, &self.families_directory(), self.files(), &options)?);
         for snapshot in family.tree.snapshots() {
             let snapshot = SnapshotId { volume: snapshot.volume, name: snapshot.name };
             let content = snapshot.to_string();
@@ -321,6 +365,7 @@ impl Pool {
         }
         self.tidier().forget(id);
         self.open_families().kept.remove(id);
+        self.forget_below(id);
         if let Err(error) = self.files().remove_directory(&self.families_directory().join(id)) {
             tracing::warn!("pool {}: the layers {id}, which nobody needs, cannot be removed: {error}", self.name());
         }

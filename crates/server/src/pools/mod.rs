@@ -5,6 +5,7 @@
 //! be moved to another host.
 
 mod base;
+mod below;
 mod catalogue;
 mod config;
 mod contents;
@@ -15,12 +16,14 @@ mod family;
 mod files;
 mod known;
 mod layered;
+mod outside;
 mod overlay;
 mod pool;
 mod recovery;
 mod replacing;
 mod reserve;
 mod room;
+mod sample;
 mod shelf;
 mod taken;
 mod tidying;
@@ -38,6 +41,7 @@ pub use self::contents::SnapshotStatus;
 pub use self::error::PoolError;
 use self::known::Known;
 pub(crate) use self::layered::ContentLock;
+pub(crate) use self::outside::{check_alone, own_place};
 pub(crate) use self::pool::Pool;
 pub use self::pool::PoolStatus;
 pub(crate) use self::room::Room;
@@ -161,8 +165,8 @@ impl Pools {
         }
         Ok(match pool {
             Some(pool) => {
-                let name = pool.name().to_owned();
-                spec.in_pool(&name, pool.file_of(&content))
+                let (name, file) = (pool.name().to_owned(), pool.file_of(&content, spec.below_layers()));
+                spec.in_pool(&name, file)
             }
             None => spec,
         })
@@ -181,7 +185,8 @@ impl Pools {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        let mut over = volumes.iter().filter(|volume| volume.spec.below_layers().is_some());
+        over.try_for_each(|volume| check_alone(&volume.spec, volumes.iter()))
     }
 
     /// Where a volume is that names no pool: in the one that has it, so that another default moves none, else in the default one.

@@ -5,15 +5,18 @@ use std::sync::{Arc, Weak};
 
 use sanwire_buffer::Slices;
 use sanwire_snapshot::{SnapshotError, SnapshotStore};
-use sanwire_store::kind::{ContentOptions, OpenFile, Opened, PoolContent, PoolFile};
+use sanwire_store::kind::{BelowLayers, ContentOptions, OpenFile, Opened, PoolContent, PoolFile};
 use sanwire_store::{
-    Capabilities, CompletionQueue, Expectation, Geometry, Known, OpenError, Request, ResizeError, Space, Started, Store,
+    Acceptance, Capabilities, CompletionQueue, Copies, Expectation, Geometry, Known, OpenError, RemoteCount, Request,
+    ResizeError, Space, Started, Store,
 };
+use sanwire_store_file::FileOptions;
 use sanwire_store_file::blocking::perform;
 
 use super::catalogue::SnapshotId;
 use super::family::{FamilyError, FamilyOptions, Use, is_unmarked, mark};
 use super::layered::Way;
+use super::outside::not_begun;
 use super::{Pool, PoolError};
 use crate::records::fnv1a_128;
 
@@ -23,13 +26,16 @@ struct Content {
     /// Not for longer than the server has it.
     pool: Weak<Pool>,
     content: String,
+    /// The store below its layers, where that is not in the pool.
+    below: Option<BelowLayers>,
 }
 
 impl Pool {
-    /// Where a volume or snapshot is.
-    pub(super) fn file_of(self: &Arc<Self>, content: &str) -> PoolFile {
+    /// Where a volume or snapshot is; `below`: the store below its layers, where that is not in the pool.
+    pub(super) fn file_of(self: &Arc<Self>, content: &str, below: Option<&BelowLayers>) -> PoolFile {
+        below.into_iter().for_each(|below| self.note_below(content, below));
         let path = self.path_of(content);
-        let content = Content { pool: Arc::downgrade(self), content: content.to_owned() };
+        let content = Content { pool: Arc::downgrade(self), content: content.to_owned(), below: below.cloned() };
         PoolFile { path, content: Some(Arc::new(content)) }
     }
 }
@@ -39,8 +45,12 @@ impl PoolContent for Content {
         let pool = self.pool.upgrade().ok_or_else(|| OpenError::NoPool { pool: None })?;
         match self.content.parse::<SnapshotId>() {
             Ok(id) => open_snapshot(&pool, &id, options, file),
-            Err(_) if pool.is_layered(&self.content) || !options.read_only && pool.way() == Some(Way::Layers) => {
-                open_layers(&pool, &self.content, options, file)
+            Err(_)
+                if self.below.is_some()
+                    || pool.is_layered(&self.content)
+                    || !options.read_only && pool.way() == Some(Way::Layers) =>
+            {
+                open_layers(&pool, (&self.content, self.below.as_ref()), options, file)
             }
             Err(_) => {
                 let at = pool.path_of(&self.content);
@@ -78,7 +88,8 @@ fn open_snapshot(
     let use_of = family.begin_view(id);
     let store = family.tree.view(&id.volume, &id.name, &mut perform).map_err(|error| not_opened(&at, error.into()))?;
     // Whatever block the volume has: nobody says that of a snapshot.
-    let block_bytes = options.block_bytes.max(store.geometry().block_bytes);
+    let of_layers = store.geometry().block_bytes;
+    let block_bytes = options.block_bytes.map_or(of_layers, |block_bytes| block_bytes.max(of_layers));
     let volume = LayeredVolume::new(store, None, use_of, block_bytes, &at)?;
     let known = options.expected.map(|expected| Known {
         uuid: identity(expected),
@@ -91,12 +102,15 @@ fn open_snapshot(
 
 fn open_layers(
     pool: &Pool,
-    volume: &str,
+    (volume, below): (&str, Option<&BelowLayers>),
     options: &ContentOptions<'_>,
     file: &mut OpenFile<'_>,
 ) -> Result<Opened, OpenError> {
     let path = pool.path_of(volume);
-    if !path.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+    let acceptance = options.expected.map_or_else(Acceptance::default, |expected| expected.acceptance);
+    let begin = |below| pool.begin_below(volume, below, acceptance).map_err(|error| not_begun(below, error));
+    let _begun = below.map(begin).transpose()?;
+    if below.is_none() && !path.metadata().is_ok_and(|metadata| metadata.len() > 0) {
         // It is made, and is then as any other.
         drop(file(false)?);
         if pool.is_layered(volume) {
@@ -106,6 +120,11 @@ fn open_layers(
     // First of all: the kernel tells of what was lost before those that are open then.
     let family = pool.family(volume, family_options(options)).map_err(|error| not_opened(&path, error))?;
     family.check_below().map_err(|error| not_opened(&path, error))?;
+    let is_read_only = family.store_elsewhere().is_some_and(|elsewhere| elsewhere.store.geometry().read_only);
+    if below.is_some() && is_read_only && !options.read_only && family.tree.layers_count() == 0 {
+        let why = "its store is still open for reading only, as it was written before: try again";
+        return Err(failed(&path.display().to_string(), std::io::Error::other(why)));
+    }
     let use_of = family.begin_use(volume).ok_or_else(|| OpenError::Locked { path: path.clone() })?;
     let has_base = family.has_base(&path);
     if !has_base && pool.is_layered(volume) && is_unmarked(&path) {
@@ -117,13 +136,18 @@ fn open_layers(
     }
     let (file, known) = file(has_base)?;
     let store = family.tree.volume(volume, &mut perform).map_err(|error| not_opened(&path, error.into()))?;
-    let volume = LayeredVolume::new(store, Some(file), use_of, options.block_bytes, &path)?;
-    volume.settle_length(&path)?;
-    Ok((Arc::new(volume), known))
+    let block_bytes = options.block_bytes.unwrap_or(store.geometry().block_bytes);
+    let opened = LayeredVolume::new(store, Some(file), use_of, block_bytes, &path)?;
+    opened.settle_length(&path, below.and_then(|below| below.backing.size_bytes()))?;
+    Ok((Arc::new(opened), known))
 }
 
 fn family_options(options: &ContentOptions<'_>) -> FamilyOptions {
-    FamilyOptions { block_bytes: options.block_bytes, direct: options.direct }
+    FamilyOptions {
+        block_bytes: options.block_bytes.unwrap_or(FileOptions::BLOCK_BYTES),
+        direct: options.direct,
+        acceptance: options.expected.map_or_else(Acceptance::default, |expected| expected.acceptance),
+    }
 }
 
 fn not_opened(path: &Path, error: FamilyError) -> OpenError {
@@ -172,8 +196,8 @@ impl LayeredVolume {
         Ok(LayeredVolume { store, file, use_of, block_bytes })
     }
 
-    /// Volume and file are equally long, whatever a crash has left.
-    fn settle_length(&self, path: &Path) -> Result<(), OpenError> {
+    /// Volume and file are equally long, whatever a crash has left; and as long as is written of a store that is not in the pool.
+    fn settle_length(&self, path: &Path, wanted_bytes: Option<u64>) -> Result<(), OpenError> {
         let Some(file) = &self.file else { return Ok(()) };
         let (has_bytes, file_bytes) = (self.store.geometry().length_bytes, file.geometry().length_bytes);
         let not_settled = |source: ResizeError| failed(&path.display().to_string(), source);
@@ -183,7 +207,10 @@ impl LayeredVolume {
         } else if file_bytes < has_bytes && !file.geometry().read_only {
             file.resize(has_bytes).map_err(not_settled)?;
         }
-        Ok(())
+        match wanted_bytes.filter(|wanted| *wanted > self.store.geometry().length_bytes) {
+            Some(wanted_bytes) if !self.geometry().read_only => self.resize(wanted_bytes).map_err(not_settled),
+            _ => Ok(()),
+        }
     }
 
     fn keep_lengths(&self) -> Result<(), ResizeError> {
@@ -199,7 +226,9 @@ impl Store for LayeredVolume {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { geometry: self.geometry(), ..self.store.capabilities() }
+        let below = self.store.capabilities();
+        let grows = below.grows && self.use_of.family().may_grow(self.use_of.content());
+        Capabilities { geometry: self.geometry(), grows, ..below }
     }
 
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
@@ -217,8 +246,25 @@ impl Store for LayeredVolume {
         self.store.space()
     }
 
+    fn remote(&self) -> Option<RemoteCount> {
+        self.store.remote()
+    }
+
+    fn copies(&self) -> Option<&dyn Copies> {
+        self.use_of.family().store_elsewhere().and_then(|elsewhere| elsewhere.store.copies())
+    }
+
+    fn is_over(&self) -> bool {
+        self.use_of.family().store_elsewhere().is_some_and(|elsewhere| elsewhere.store.is_over())
+    }
+
     /// The file first: what is longer than the layers say is made so when the volume is opened.
     fn resize(&self, length_bytes: u64) -> Result<(), ResizeError> {
+        let (family, content) = (self.use_of.family(), self.use_of.content());
+        if !family.may_grow(content) {
+            return Err(ResizeError::Fixed("its store, which is below its layers, has a fixed size"));
+        }
+        family.make_room_below(content, length_bytes)?;
         if let Some(file) = &self.file {
             file.resize(length_bytes)?;
         }

@@ -6,7 +6,7 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use super::catalogue::{Catalogue, SnapshotId};
 use super::files::{Files, Reflink};
 use super::layered::OpenFamilies;
+use super::outside::Belows;
 use super::reserve::Reserve;
 use super::room::Lengths;
 use super::tidying::Tidier;
@@ -57,6 +58,9 @@ pub(crate) struct Pool {
     reserve: Reserve,
     files: Box<dyn Files>,
     pub(super) families: Mutex<OpenFamilies>,
+    /// A family has been opened, or could not be.
+    pub(super) family_opened: Condvar,
+    pub(super) belows: Mutex<Belows>,
     tidier: Tidier,
     /// Somebody waits for what its file system tells.
     asked: Arc<()>,
@@ -165,12 +169,15 @@ impl Pool {
             reserve,
             files,
             families: Mutex::default(),
+            family_opened: Condvar::new(),
+            belows: Mutex::default(),
             tidier: Tidier::default(),
             asked: Arc::default(),
             place: place_of(&opened),
             _lock: lock,
         };
         pool.recover()?;
+        pool.recover_belows();
         Ok(pool)
     }
 

@@ -25,6 +25,21 @@ impl Lengths {
         self.total_bytes
     }
 
+    /// Whether a volume can have this length.
+    fn check(&self, pool: &Pool, volume: &str, size_bytes: u64) -> Result<(), PoolError> {
+        let others_bytes = self.total_bytes - self.of(volume).unwrap_or(0);
+        match pool.limit_bytes() {
+            Some(limit_bytes) if others_bytes.saturating_add(size_bytes) > limit_bytes => Err(PoolError::Full {
+                pool: pool.name().to_owned(),
+                volume: volume.to_owned(),
+                limit_bytes,
+                others_bytes,
+                largest_bytes: limit_bytes.saturating_sub(others_bytes),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// A volume has this length, or is not there; gives what it had.
     pub(super) fn set(&mut self, volume: &str, length_bytes: Option<u64>) -> Option<u64> {
         let before = match length_bytes {
@@ -46,24 +61,20 @@ pub(crate) struct Room {
     is_settled: bool,
 }
 
+impl Pool {
+    /// Whether a volume that has no room yet can have so much.
+    pub(super) fn check_limit(&self, volume: &str, size_bytes: u64) -> Result<(), PoolError> {
+        self.lengths().check(self, volume, size_bytes)
+    }
+}
+
 impl Room {
     /// Takes it, if there is so much. What a volume has already is not questioned.
     pub(super) fn take(pool: &Arc<Pool>, volume: &str, size_bytes: u64) -> Result<Room, PoolError> {
         let mut lengths = pool.lengths();
         let has_bytes = lengths.of(volume);
-        let others_bytes = lengths.total_bytes() - has_bytes.unwrap_or(0);
-        let is_longer = size_bytes > has_bytes.unwrap_or(0);
-        if let Some(limit_bytes) = pool.limit_bytes()
-            && is_longer
-            && others_bytes.saturating_add(size_bytes) > limit_bytes
-        {
-            return Err(PoolError::Full {
-                pool: pool.name().to_owned(),
-                volume: volume.to_owned(),
-                limit_bytes,
-                others_bytes,
-                largest_bytes: limit_bytes.saturating_sub(others_bytes),
-            });
+        if size_bytes > has_bytes.unwrap_or(0) {
+            lengths.check(pool, volume, size_bytes)?;
         }
         let before = lengths.set(volume, Some(size_bytes.max(has_bytes.unwrap_or(0))));
         drop(lengths);
@@ -80,7 +91,10 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.pool.lengths().set(&self.volume, self.before);
+            // What was made for it and stays is there.
+            let made_bytes = || self.pool.path_of(&self.volume).metadata().ok().map(|file| file.len());
+            let length_bytes = self.before.or_else(made_bytes);
+            self.pool.lengths().set(&self.volume, length_bytes);
         }
     }
 }

@@ -11,6 +11,7 @@ use sanwire_snapshot::{LayerId, Shelf};
 use sanwire_store::Store;
 use sanwire_store_file::LayerDirectory;
 
+use super::below::KeptBelow;
 use super::catalogue::Catalogue;
 use super::files::{Files, layer_directory, zero_behind};
 use super::reserve::RESERVE;
@@ -176,6 +177,11 @@ impl Files for Copied {
     fn link(&self, file: &Path, name: &Path) -> io::Result<()> {
         self.step()?;
         fs::hard_link(file, name)
+    }
+
+    fn keep_below(&self, directory: &Path, kept: &KeptBelow) -> io::Result<()> {
+        self.step()?;
+        kept.save(directory)
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {

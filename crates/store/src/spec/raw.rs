@@ -7,6 +7,7 @@ use std::str::FromStr;
 use sanwire_core::{DeviceType, Size};
 use serde::{Deserialize, Deserializer, de};
 
+use super::layers::refused;
 use super::{ShelfSlot, StoreSpec, VolumeSpec, Written};
 use crate::Patience;
 use crate::kind::{self, Place, Rewritten};
@@ -66,7 +67,7 @@ pub enum SpecError {
 }
 
 /// The keys that volumes of all kinds have.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "type",
     "block",
     "readonly",
@@ -80,6 +81,7 @@ const KEYS: [&str; 17] = [
     "when-gone",
     "protected",
     "owner",
+    "layers",
     "thick",
     "delay",
     "error",
@@ -96,9 +98,9 @@ fn all_keys() -> impl Iterator<Item = &'static str> {
 /// A volume as written, from either form: each value is kept as text, however often it was given.
 #[derive(Clone, Debug)]
 pub(super) struct RawVolume {
-    name: String,
+    pub(super) name: String,
     pub(super) store: String,
-    values: BTreeMap<&'static str, Vec<String>>,
+    pub(super) values: BTreeMap<&'static str, Vec<String>>,
 }
 
 /// One of the keys that there are.
@@ -266,7 +268,7 @@ impl RawVolume {
         Ok(shelf.zip(slot).map(|(shelf, slot)| ShelfSlot { shelf, slot }))
     }
 
-    fn to_store(&self, device_type: DeviceType) -> Result<StoreSpec, SpecError> {
+    pub(super) fn to_store(&self, device_type: DeviceType) -> Result<StoreSpec, SpecError> {
         let block_bytes = self.single("block", "512 or 4096", |text| match text.parse() {
             Ok(block @ (512 | 4096)) => Some(block),
             _ => None,
@@ -282,6 +284,11 @@ impl RawVolume {
         let backing = kind.read(&Written { raw: self, place, block_bytes, read_only })?;
         let is_empty_disk = !is_disc && backing.place() == Place::Nowhere && backing.pool().is_none();
         refuse(is_empty_disk, "type=disk", "only a drive, type=optical, can be empty")?;
+        let backing = match self.pool_of_layers()? {
+            Some(_) if is_disc => return refused("layers", "nothing is written to a disc"),
+            Some(pool) => self.below_layers(backing, kind, &pool)?,
+            None => backing,
+        };
         Ok(StoreSpec {
             read_only,
             thick: self.flag("thick")?,
@@ -366,6 +373,7 @@ impl FromStr for StoreSpec {
         refuse(!raw.values("when-gone").is_empty(), "when-gone", NOT_SERVED)?;
         refuse(raw.flag("protected")?, "protected", NOT_SERVED)?;
         refuse(!raw.values("owner").is_empty(), "owner", NOT_SERVED)?;
+        refuse(!raw.values("layers").is_empty(), "layers", NOT_SERVED)?;
         refuse(!raw.values("type").is_empty(), "type", NOT_SERVED)?;
         raw.to_store(DeviceType::Disk)
     }

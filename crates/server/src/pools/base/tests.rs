@@ -17,13 +17,14 @@ fn what_was_sealed_is_known_again_and_nothing_else_is_taken_for_it() {
     let path = directory.join("base");
     fs::write(&path, [1; 4096]).unwrap();
     let file = File::options().write(true).open(&path).unwrap();
-    let is_known = || match Seal::checked(&directory, &path).unwrap() {
+    let look = Look::File(path.clone());
+    let is_known = || match Seal::checked(&directory, &look).unwrap() {
         (seal, None) => Ok(seal.is_there.load(Ordering::Relaxed)),
         (_, Some(why)) => Err(why),
     };
     assert!(!is_known().unwrap(), "nothing is said of it");
     let seal = Seal::none(&directory);
-    seal.put(&path).unwrap();
+    seal.put(&look).unwrap();
     assert!(is_known().unwrap());
     let written = file.metadata().unwrap().modified().unwrap();
     for (changed, is_it) in [
@@ -40,7 +41,7 @@ fn what_was_sealed_is_known_again_and_nothing_else_is_taken_for_it() {
     assert!(blocking::run(&store, Request::Flush).is_ok() && is_known().unwrap());
     assert!(blocking::run(&store, Request::Discard { offset_bytes: 0, length_bytes: 512 }).is_ok());
     assert!(!is_known().unwrap() && !directory.join(SEAL).exists());
-    seal.put(&path).unwrap();
+    seal.put(&look).unwrap();
     file.set_len(8192).unwrap();
     assert!(is_known().is_ok(), "its volume has grown");
     fs::remove_dir_all(directory).unwrap();

@@ -117,6 +117,7 @@ impl Family {
             // It is about to have a new last layer.
             return Ok(());
         }
+        let _tidying = self.tidying();
         let store = self.tree.volume(volume, &mut perform)?;
         self.tree.flush(volume, &mut perform)?;
         // What is below all layers may hold the volume again.

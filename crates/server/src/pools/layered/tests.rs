@@ -88,16 +88,16 @@ pub(in crate::pools) fn open(
         false => format!("{content}=pool:p{keys}"),
     };
     let spec: VolumeSpec = text.parse().unwrap();
-    spec.in_pool("p", pool.file_of(content)).store.open()
+    spec.in_pool("p", pool.file_of(content, None)).store.open()
 }
 
-fn write(store: &Arc<dyn Store>, block: usize, byte: u8) {
+pub(in crate::pools) fn write(store: &Arc<dyn Store>, block: usize, byte: u8) {
     let write = Request::Write { offset_bytes: (block * BLOCK) as u64, data: vec![byte; BLOCK].into() };
     assert!([write, Request::Flush].into_iter().all(|request| blocking::run(&**store, request).is_ok()));
 }
 
 /// The first byte of each block.
-fn bytes(store: &Arc<dyn Store>) -> Vec<u8> {
+pub(in crate::pools) fn bytes(store: &Arc<dyn Store>) -> Vec<u8> {
     let buffer = vec![9; store.geometry().length_bytes as usize].into();
     let read = blocking::run(&**store, Request::Read { offset_bytes: 0, buffer });
     let Ok(Outcome::Read(frame)) = read else { panic!("{read:?}") };
@@ -324,7 +324,7 @@ fn a_snapshot_of_the_name_of_one_that_is_gone_is_another_one() {
             fallback: [2; 16],
         };
         let spec: VolumeSpec = "x=pool:p/a@first,readonly".parse().unwrap();
-        spec.in_pool("p", pool.file_of("a@first")).store.open_volume(&expected).unwrap().1.unwrap().uuid
+        spec.in_pool("p", pool.file_of("a@first", None)).store.open_volume(&expected).unwrap().1.unwrap().uuid
     };
     let before = identity(&pool);
     assert!(holds(&pool, "a@first", &[1, 1, 1]));

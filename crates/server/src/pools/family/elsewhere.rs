@@ -1,0 +1,113 @@
+//! Families whose volume has its store outside the pool.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use sanwire_snapshot::{Base, Kept, Origin, Tree};
+use sanwire_store::kind::BelowLayers;
+use sanwire_store::{ResizeError, Store};
+use sanwire_store_file::blocking::perform;
+
+use super::{Family, FamilyError, FamilyOpening};
+use crate::pools::base::{Below, Elsewhere};
+use crate::pools::below::KeptBelow;
+use crate::pools::files::Files;
+use crate::pools::shelf::{FamilyShelf, Inner};
+use crate::random;
+
+/// The store that is below the layers of a family, and not in the pool.
+pub(super) fn open(
+    path: &Path,
+    before: &KeptBelow,
+    kept: &Kept,
+    files: &dyn Files,
+    options: &FamilyOpening<'_>,
+) -> Result<(Below, Base), FamilyError> {
+    let below = options.below.map_or_else(|| before.below(), |below| Ok(below.clone()))?;
+    // Without layers any other one can take its place.
+    let known = Some(before).filter(|before| kept.has_layers || before.store == below.written);
+    let (store, now) = KeptBelow::open(&before.volume, &below, known, options.acceptance)?;
+    let (is_bytes, block_bytes) = (store.geometry().block_bytes, kept.block_bytes);
+    if is_bytes != block_bytes {
+        let why = format!(
+            "{} has blocks of {is_bytes} bytes, and its layers have blocks of {block_bytes}: give it block={block_bytes}",
+            below.written
+        );
+        return Err(io::Error::other(why).into());
+    }
+    let opened = Below::elsewhere(path, &before.volume, (store, &below), kept.has_layers)?;
+    if opened.0.check().is_ok() {
+        files.keep_below(path, &now)?;
+    }
+    Ok(opened)
+}
+
+impl Family {
+    /// A volume that has no snapshot yet, in a store that is not in the pool, which nobody else has open.
+    pub(in crate::pools) fn of_store(
+        kept: &KeptBelow,
+        (store, below): (Arc<dyn Store>, &BelowLayers),
+        directory: &Path,
+        files: &dyn Files,
+    ) -> Result<Family, FamilyError> {
+        let id = format!("{:032x}", u128::from_be_bytes(random::bytes::<16>()?));
+        let made = Family::make(&id, kept, (store, below), directory, files);
+        if made.is_err() {
+            // What stays is removed when the pool is opened again.
+            let _ = files.remove_directory(&directory.join(&id));
+        }
+        made
+    }
+
+    fn make(
+        id: &str,
+        kept: &KeptBelow,
+        (store, below): (Arc<dyn Store>, &BelowLayers),
+        directory: &Path,
+        files: &dyn Files,
+    ) -> Result<Family, FamilyError> {
+        let (path, volume) = (directory.join(id), &*kept.volume);
+        files.make_directory(directory)?;
+        let layers = files.layers(&path, false)?;
+        files.keep_below(&path, kept)?;
+        let shelf = Arc::new(FamilyShelf::new(path.clone(), Inner::Directory(layers)));
+        let (below, base) = Below::elsewhere(&path, volume, (store, below), false)?;
+        let tree = Tree::create(Arc::clone(&shelf) as _, volume, Origin::Base(base), &mut perform)?;
+        files.sync(directory)?;
+        Ok(Family::new(id.to_owned(), tree, shelf, below))
+    }
+
+    /// What is below the layers is written only for the volume whose store it is: what was cloned of that stays above it.
+    pub(super) fn fix_base_of_others(&self) {
+        if let Some(Elsewhere { owner, .. }) = self.below.store_elsewhere() {
+            self.tree.fix_base(!self.tree.volumes().contains(owner));
+        }
+    }
+
+    /// The store below the layers, where it is not in the pool.
+    pub(in crate::pools) fn store_elsewhere(&self) -> Option<&Elsewhere> {
+        self.below.store_elsewhere()
+    }
+
+    /// Whether a store that is not in the pool can be made longer for this volume, or need not be.
+    pub(in crate::pools) fn may_grow(&self, volume: &str) -> bool {
+        let store = self.store_elsewhere().filter(|elsewhere| elsewhere.owner == volume);
+        store.is_none_or(|elsewhere| elsewhere.store.capabilities().grows)
+    }
+
+    /// Makes the store below the layers as long as its volume is to be: what is in layers is to have room there in the end. Without layers
+    /// it is the volume's store that is made longer.
+    pub(in crate::pools) fn make_room_below(&self, volume: &str, length_bytes: u64) -> Result<(), ResizeError> {
+        // Nothing that was written there is unstable meanwhile, of which a failure could say something.
+        let _tidying = self.tidying();
+        match self.store_elsewhere() {
+            Some(Elsewhere { owner, store })
+                if owner == volume && self.tree.layers_count() > 0 && store.geometry().length_bytes < length_bytes =>
+            {
+                store.resize(length_bytes)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What is written of layers over a store: `layers=POOL`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sanwire_core::DeviceType;
+
+use super::raw::RawVolume;
+use super::{SpecError, VolumeName};
+use crate::kind::{self, Backing, BelowLayers, LayersBacking, Place, StoreKind};
+
+impl RawVolume {
+    /// The same without the keys that only stores of some kinds have, and those that say how the store is kept.
+    pub(super) fn without_store_keys(mut self) -> RawVolume {
+        let of_store = kind::keys();
+        self.values.retain(|key, _| !of_store.contains(key) && !["layers", "block", "readonly"].contains(key));
+        self
+    }
+
+    /// The pool that keeps layers over the store.
+    pub(super) fn pool_of_layers(&self) -> Result<Option<String>, SpecError> {
+        const EXPECTED: &str = "the name of a pool: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'";
+        self.single("layers", EXPECTED, |text| text.parse::<VolumeName>().ok().map(|name| name.to_string()))
+    }
+
+    /// This store below layers that a pool keeps.
+    pub(super) fn below_layers(
+        &self,
+        backing: Arc<dyn Backing>,
+        kind: &dyn StoreKind,
+        pool: &str,
+    ) -> Result<Arc<dyn Backing>, SpecError> {
+        if backing.pool().is_some() {
+            return refused("layers", "a volume in a pool has its layers there (snapshots = \"layers\" in the pool)");
+        }
+        if let Place::Volume(_) = backing.place() {
+            return refused("layers", "what is derived is part of another volume: take snapshots of that");
+        }
+        if matches!(backing.place(), Place::Memory | Place::Nowhere) {
+            return refused(
+                "layers",
+                "what is in memory is gone at the next start, and the layers over it would not be",
+            );
+        }
+        let only = |is_kept: &dyn Fn(&str) -> bool| {
+            let kept = self.values.iter().filter(|(key, _)| is_kept(key));
+            kept.map(|(key, values)| (*key, values.clone())).collect::<BTreeMap<_, _>>()
+        };
+        let of_both = |key: &str| ["block", "readonly"].contains(&key);
+        let values = only(&|key| of_both(key) || kind.keys().contains(&key));
+        let written = RawVolume { name: String::new(), store: self.store.clone(), values }.to_string();
+        let written = written.trim_start_matches('=').to_owned();
+        let in_pool = RawVolume { name: self.name.clone(), store: format!("pool:{pool}"), values: only(&of_both) };
+        let pool = in_pool.to_store(DeviceType::Disk)?.backing;
+        Ok(Arc::new(LayersBacking { below: BelowLayers { written, backing }, pool }))
+    }
+}
+
+pub(super) fn refused<T>(key: &'static str, reason: &'static str) -> Result<T, SpecError> {
+    Err(SpecError::NotHere { key, reason })
+}

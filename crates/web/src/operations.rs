@@ -1,20 +1,26 @@
 //! What each operation reads of a request, by the API's own description: what it does not read is refused, since it was meant to count.
+//! So are the conditions of a change, which would be made whether they hold or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::{Body, HttpBody};
 use axum::extract::MatchedPath;
-use axum::http::{Method, Request};
+use axum::http::{HeaderName, Method, Request, header};
 use serde_json::Value;
 
 use crate::problem::Problem;
 
-/// What is read beside the path and the headers.
+/// What is read beside the path and the headers that every operation reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Query,
     Body,
+    /// A revision that what is changed must still have.
+    Condition,
 }
+
+/// The other conditions of HTTP, which nothing here reads.
+const UNREAD: [HeaderName; 3] = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE];
 
 /// The parts that are read, by path and method.
 pub(crate) struct Operations(BTreeMap<String, BTreeMap<String, BTreeSet<Part>>>);
@@ -47,14 +53,25 @@ impl Operations {
         if request.body().size_hint().lower() > 0 && !parts.contains(&Part::Body) {
             return Err(Problem::invalid("the body: this takes none"));
         }
-        Ok(())
+        if *method == Method::GET {
+            // Whoever looks is told what is there now, on whatever condition.
+            return Ok(());
+        }
+        if request.headers().contains_key(header::IF_MATCH) && !parts.contains(&Part::Condition) {
+            return Err(Problem::invalid("If-Match: this takes no condition"));
+        }
+        match UNREAD.iter().find(|name| request.headers().contains_key(*name)) {
+            Some(name) => Err(Problem::invalid(format!("{name}: changes take If-Match as a condition, and no other"))),
+            None => Ok(()),
+        }
     }
 }
 
 fn parts(operation: &Value) -> BTreeSet<Part> {
-    let mut parameters = operation["parameters"].as_array().into_iter().flatten();
-    let has_query = parameters.any(|parameter| parameter["in"] == "query");
+    let parameters = || operation["parameters"].as_array().into_iter().flatten();
+    let has_query = parameters().any(|parameter| parameter["in"] == "query");
+    let has_condition = parameters().any(|parameter| parameter["in"] == "header" && parameter["name"] == "If-Match");
     let has_body = !operation["requestBody"].is_null();
-    let parts = [(Part::Query, has_query), (Part::Body, has_body)];
+    let parts = [(Part::Query, has_query), (Part::Body, has_body), (Part::Condition, has_condition)];
     parts.into_iter().filter(|(_, is_there)| *is_there).map(|(part, _)| part).collect()
 }

@@ -1,6 +1,7 @@
 //! Which events somebody wants to be told of.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::happening::Happening;
 
@@ -41,7 +42,7 @@ pub enum EventTopic {
 }
 
 /// How something has ended that an event tells of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventResult {
     /// As it should.

@@ -188,11 +188,12 @@ impl Manager {
         }))
     }
 
-    /// Ends one session; its client may come again.
-    pub(super) fn drop_session(&self, session: &str) -> Result<Step, ManageError> {
+    /// Ends a session; with a `revision`, only if the sessions of its client still have that one.
+    pub(super) fn drop_session(&self, session: &str, revision: Option<u64>) -> Result<Step, ManageError> {
         let (number, session) = (self.session_number(session)?, session.to_owned());
         Ok(self.counting(move |manager, counted| {
             let owner = manager.owner_of(&session, number, &counted)?;
+            manager.check_sessions_of(&owner, revision)?;
             manager.target.drop_nexus(number);
             Ok(Step::Done(Answer::Changed(vec![format!("the session {session} of {owner} is ended")])))
         }))

@@ -91,6 +91,16 @@ impl Subject {
 impl Manager {
     /// Begins with a request if what it changes still has this revision: also then when it is changed, after what takes long.
     pub(super) fn begin_if(&mut self, revision: u64, request: Request) -> Result<Step, ManageError> {
+        match &request {
+            // Whose session it is, and so what the revision is of, the shards have to say first.
+            Request::DropSession { session } => return self.drop_session(session, Some(revision)),
+            Request::DryRun { request } => {
+                if let Request::DropSession { session } = &**request {
+                    return self.rehearse_dropping_session(session, Some(revision));
+                }
+            }
+            _ => {}
+        }
         let condition = Condition { subject: Subject::of(&request)?, revision };
         self.check(&condition)?;
         match request {
@@ -131,6 +141,13 @@ impl Manager {
             return Ok(());
         }
         Err(ManageError::Stale { what: subject.shown(), expected: *revision, present })
+    }
+
+    /// # Errors
+    /// [`ManageError::Stale`] when the sessions of this principal do not have the revision that is expected, if one is.
+    pub(super) fn check_sessions_of(&self, principal: &str, revision: Option<u64>) -> Result<(), ManageError> {
+        let condition = |revision| Condition { subject: Subject::SessionsOf(principal.to_owned()), revision };
+        revision.map_or(Ok(()), |revision| self.check(&condition(revision)))
     }
 
     fn revision_of(&self, subject: &Subject) -> Result<u64, ManageError> {

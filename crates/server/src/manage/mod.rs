@@ -294,7 +294,7 @@ impl Manager {
             }
             Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),
             Request::DropClient { client } => self.drop_client(&client),
-            Request::DropSession { session } => self.drop_session(&session),
+            Request::DropSession { session } => self.drop_session(&session, None),
             Request::PauseClient { client } => self.pause_client(&client, true).map(Step::Done),
             Request::ResumeClient { client } => self.pause_client(&client, false).map(Step::Done),
             Request::SetAccessState { group, state, target } => {

@@ -65,7 +65,7 @@ impl Manager {
                 self.rehearse_access_state(group, state, target.as_deref())
             }
             Request::DropClient { client } => self.rehearse_dropping(&client),
-            Request::DropSession { session } => self.rehearse_dropping_session(&session),
+            Request::DropSession { session } => self.rehearse_dropping_session(&session, None),
             Request::PauseClient { client } => self.rehearse_pause(&client, true),
             Request::ResumeClient { client } => self.rehearse_pause(&client, false),
             other => Err(ManageError::NoRehearsal(other.name())),

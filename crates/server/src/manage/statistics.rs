@@ -120,7 +120,12 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
 /// Adds what a shard has counted, by reasons: they are keys like others.
 fn add(mut sum: BTreeMap<String, u64>, shard: &Counted) -> BTreeMap<String, u64> {
     for (reason, count) in &shard.dropped {
-        *sum.entry(reason.replace(' ', "_")).or_default() += count;
+        *sum.entry(reason_key(reason)).or_default() += count;
     }
     sum
+}
+
+/// A reason for which something was dropped, as programs are told it: the same word in statistics and metrics.
+pub(super) fn reason_key(reason: &str) -> String {
+    reason.replace(' ', "_")
 }

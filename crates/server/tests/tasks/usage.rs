@@ -345,3 +345,25 @@ fn sessions_of_every_wire_have_the_same_counters() {
     let block = BLOCK_BYTES as u64;
     assert_eq!((more(0), more(1)), ([3, block, block, 1], [1, 0, block, 0]));
 }
+
+#[test]
+fn a_session_is_ended_on_the_condition_of_the_revision_that_is_told_with_it() {
+    let mut managed = Managed::new();
+    let mut initiator = managed.login();
+    assert_eq!(initiator.read(0, 0), 0);
+    let [session] = &managed.manager.target().sessions()[..] else { panic!("one session") };
+    let (id, revision) = (session.id.clone(), session.revision);
+    let drop = || Box::new(Request::DropSession { session: id.clone() });
+    for wrong in [revision - 1, revision + 1] {
+        for request in [drop(), Box::new(Request::DryRun { request: drop() })] {
+            let refused = managed.ask(Request::IfRevision { revision: wrong, request }).unwrap_err();
+            assert!(refused.contains(&format!("has revision {revision} now, not {wrong}")), "{refused}");
+        }
+    }
+    assert_eq!(initiator.read(0, 0), 0, "its session goes on");
+    let dry = Box::new(Request::DryRun { request: drop() });
+    let told = managed.ask(Request::IfRevision { revision, request: dry }).unwrap();
+    assert!(told[0].contains("would be ended"), "{told:?}");
+    managed.ask(Request::IfRevision { revision, request: drop() }).unwrap();
+    assert_eq!(initiator.hear(), Said::End);
+}

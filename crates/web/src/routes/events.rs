@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use sanwire_server::{Answer, EventFilter, EventTopic, Events, Request};
+use sanwire_server::{Answer, EventFilter, EventResult, EventTopic, Events, Request};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
@@ -31,6 +31,9 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// The longest cursor, in bytes.
 const CURSOR_MAX_BYTES: usize = 64;
 
+/// The longest part of a client's name, id or address, and the longest name of a volume, by which events are chosen.
+const NAME_MAX_BYTES: usize = 256;
+
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(events))
 }
@@ -44,6 +47,15 @@ struct EventsQuery {
         pattern = "^(volumes|sessions|refusals|links|jobs|configuration)(,(volumes|sessions|refusals|links|jobs|configuration))*$"
     )]
     topics: Option<String>,
+    /// Only events about clients whose id, name or address has this in it.
+    #[param(max_length = 256)]
+    client: Option<String>,
+    /// Only events about the volume of this name.
+    #[param(max_length = 256)]
+    volume: Option<String>,
+    /// Only events that have ended so: as they should, or refused (also what has failed, or is gone).
+    #[param(inline)]
+    result: Option<EventResult>,
     /// What happened after this cursor, where the header Last-Event-ID cannot be given.
     #[param(max_length = 64)]
     since: Option<String>,
@@ -102,13 +114,18 @@ async fn events(
     Query(query): Query<EventsQuery>,
 ) -> Result<Response, Problem> {
     let topics = query.topics.as_deref().map(read_topics).transpose()?.unwrap_or_default();
+    for (name, text) in [("client", &query.client), ("volume", &query.volume)] {
+        if text.as_ref().is_some_and(|text| text.len() > NAME_MAX_BYTES) {
+            return Err(Problem::invalid(format!("{name}: use at most {NAME_MAX_BYTES} bytes")));
+        }
+    }
     let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?").to_owned());
     let cursor = last.or(query.since);
     if cursor.as_ref().is_some_and(|cursor| cursor.len() > CURSOR_MAX_BYTES) {
         return Err(Problem::invalid("that is no cursor: give back what `id` said"));
     }
     caller.check(&Request::Events { since: None, filter: EventFilter::default(), wait: false })?;
-    let filter = EventFilter { topics, ..EventFilter::default() };
+    let filter = EventFilter { topics, client: query.client, volume: query.volume, result: query.result };
     let listener = app.news.listen(&caller.asker)?;
     let (ready, follows) = (VecDeque::new(), query.follow);
     let stream = Stream { app, caller, listener, filter, cursor, ready, has_begun: false, follows };

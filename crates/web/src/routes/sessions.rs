@@ -48,7 +48,11 @@ async fn session(State(app): State<Arc<App>>, caller: Caller, Path(id): Path<Str
 ///
 /// Its client may come again.
 #[utoipa::path(delete, path = "/sessions/{session}", tag = "sessions",
-    params(("session" = String, Path, description = "Its number, in hexadecimal digits."), DryRunQuery),
+    params(
+        ("session" = String, Path, description = "Its number, in hexadecimal digits."),
+        ("If-Match" = Option<String>, Header, description = "Only if the sessions of its client still have this ETag."),
+        DryRunQuery,
+    ),
     responses((status = 200, description = "It is over.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn drop_session(
     State(app): State<Arc<App>>,

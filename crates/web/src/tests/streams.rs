@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use sanwire_server::{Answer, Event, EventFilter, EventTopic, Events, Happening, Request, Response};
+use sanwire_server::{Answer, Event, EventFilter, EventResult, EventTopic, Events, Happening, Request, Response};
 
 use super::{Fixture, fixture, request};
 
@@ -119,4 +119,33 @@ fn a_stream_that_follows_nothing_ends_with_what_has_happened() {
     let rest = web.get("/api/v1/events?follow=false&since=1:2");
     assert!(!rest.body.contains("id:"), "{rest:?}");
     assert_eq!(web.get("/api/v1/events?follow=maybe").code(), (400, "request-invalid".into()));
+}
+
+#[test]
+fn events_are_chosen_by_client_volume_and_result_as_by_topic() {
+    let (web, _log) = with_log();
+    let asked = |query: &str| {
+        let reply = web.get(&format!("/api/v1/events?follow=false&{query}"));
+        assert_eq!(reply.status, 200, "{query}: {reply:?}");
+        match web.asked().pop() {
+            Some(Request::Events { filter, .. }) => filter,
+            other => panic!("{query}: {other:?}"),
+        }
+    };
+    let all = EventFilter::default();
+    assert_eq!(asked("client=host-7"), EventFilter { client: Some("host-7".into()), ..all.clone() });
+    assert_eq!(asked("volume=a%26b"), EventFilter { volume: Some("a&b".into()), ..all.clone() });
+    assert_eq!(asked("result=refused"), EventFilter { result: Some(EventResult::Refused), ..all.clone() });
+    let (topics, result) = (vec![EventTopic::Volumes], Some(EventResult::Done));
+    assert_eq!(
+        asked("topics=volumes&result=done&volume=v"),
+        EventFilter { topics, client: None, volume: Some("v".into()), result }
+    );
+    let count = web.asked().len();
+    let long = "x".repeat(257);
+    for query in ["result=lost".to_owned(), format!("client={long}"), format!("volume={long}"), "clients=a".into()] {
+        let refused = web.get(&format!("/api/v1/events?{query}"));
+        assert_eq!(refused.code(), (400, "request-invalid".into()), "{query}");
+    }
+    assert_eq!(web.asked().len(), count, "nothing of that was asked");
 }

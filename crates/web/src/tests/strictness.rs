@@ -45,6 +45,33 @@ fn what_an_operation_does_not_read_is_refused() {
 }
 
 #[test]
+fn a_condition_that_a_change_does_not_read_is_refused() {
+    let web = fixture(answer);
+    let document = web.get("/api/v1/openapi.json").json();
+    let (mut with, mut without) = (0, 0);
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap().iter().filter(|(method, _)| *method != "get") {
+            let place: Vec<&str> = path.split('/').map(|part| if part.starts_with('{') { "1" } else { part }).collect();
+            let ask = |headers: &str| web.ask(&method.to_ascii_uppercase(), &place.join("/"), headers, "");
+            for unread in ["If-None-Match: *\r\n", "If-Unmodified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n"] {
+                assert_eq!(ask(unread).code(), (400, "request-invalid".into()), "{method} {path}");
+            }
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            if parameters.into_iter().any(|parameter| parameter["name"] == "If-Match") {
+                with += 1;
+                continue;
+            }
+            let refused = ask("If-Match: \"8\"\r\n");
+            assert_eq!(refused.code(), (400, "request-invalid".into()), "{method} {path}");
+            assert!(refused.body.contains("If-Match"), "{refused:?}");
+            without += 1;
+        }
+    }
+    assert!(with > 20 && without > 5 && web.asked().is_empty(), "{with}, {without}: {:?}", web.asked());
+    assert_eq!(web.ask("GET", "/api/v1/volumes/v1", "If-None-Match: \"8\"\r\n", "").status, 200);
+}
+
+#[test]
 fn a_field_that_stands_there_twice_is_refused() {
     let (web, _) = with_administrator();
     let body = format!(r#"{{"name":"x","role":"viewer","role":"administrator","password":"{PASSWORD}"}}"#);

@@ -7,6 +7,7 @@ use sanwire_core::NexusId;
 use super::wires::WireSamples;
 use super::{Family, Labels, Placed, Sample, both};
 use crate::counting::{ConnectionCount, Counted};
+use crate::manage::statistics::reason_key;
 use crate::sessions::page_place;
 
 /// Sessions of every wire, each for itself.
@@ -73,10 +74,10 @@ pub(super) fn of_shards(counted: &[Counted]) -> Vec<Family> {
         let labels = |wire: &str| of_shard.with("protocol", wire);
         sessions.extend(wires.into_iter().map(|(wire, count)| (place, labels(wire), Sample::Gauge(count))));
         // Several wires may have the same reason.
-        let mut reasons = BTreeMap::<&str, u64>::new();
-        shard.dropped.iter().for_each(|(reason, count)| *reasons.entry(reason).or_default() += count);
+        let mut reasons = BTreeMap::<String, u64>::new();
+        shard.dropped.iter().for_each(|(reason, count)| *reasons.entry(reason_key(reason)).or_default() += count);
         let labels = |reason: &str| of_shard.with("reason", reason);
-        dropped.extend(reasons.into_iter().map(|(reason, count)| (place, labels(reason), Sample::Counter(count))));
+        dropped.extend(reasons.into_iter().map(|(reason, count)| (place, labels(&reason), Sample::Counter(count))));
         let (used, free) = shard.memory_bytes;
         for (state, bytes) in [("used", used), ("free", free)] {
             memory.push((place, of_shard.with("state", state), Sample::Gauge(bytes)));

@@ -177,7 +177,7 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         "sanwire_session_bytes_total{session=\"12\",protocol=\"iscsi\",client=\"iqn.x:\\\"host\\\"\",direction=\"in\"} 70",
         "sanwire_session_packets_total{session=\"11\",protocol=\"hyperscsi\",client=\"iqn.x:\\\"host\\\"\",direction=\"out\"} 9",
         "sanwire_session_commands_total{session=\"13\",protocol=\"hyperscsi\",client=\"iqn.x:\\\"host\\\"\"} 5",
-        "sanwire_dropped_total{shard=\"1\",reason=\"too old\"} 4",
+        "sanwire_dropped_total{shard=\"1\",reason=\"too_old\"} 4",
     ] {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}");
     }

@@ -40,10 +40,15 @@ impl Manager {
         }))
     }
 
-    pub(super) fn rehearse_dropping_session(&self, session: &str) -> Result<Step, ManageError> {
+    pub(in crate::manage) fn rehearse_dropping_session(
+        &self,
+        session: &str,
+        revision: Option<u64>,
+    ) -> Result<Step, ManageError> {
         let (number, session) = (self.session_number(session)?, session.to_owned());
         Ok(self.counting(move |manager, counted| {
             let owner = manager.owner_of(&session, number, &counted)?;
+            manager.check_sessions_of(&owner, revision)?;
             Ok(told(format!("the session {session} of {owner} would be ended")))
         }))
     }

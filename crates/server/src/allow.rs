@@ -74,6 +74,11 @@ impl AllowList {
         AllowList(rules)
     }
 
+    /// A list by which no iSCSI initiator is served, not even one of this host.
+    pub(crate) fn of_no_initiator() -> Self {
+        AllowList(vec![AllowRule::Client(ClientId([0; 16]))])
+    }
+
     /// The rules.
     #[must_use]
     pub fn rules(&self) -> &[AllowRule] {

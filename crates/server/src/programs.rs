@@ -98,11 +98,17 @@ impl Programs {
         if let Some(loaded) = self.lock().remove(volume) {
             loaded.end();
         }
-        let state = uuid.and_then(|uuid| self.state_file(uuid));
-        for file in [self.module_file(volume), state].into_iter().flatten() {
-            // One that stays is of a volume that does not come again.
-            let _ = fs::remove_file(file);
-        }
+        let module = self.module_file(volume).into_iter();
+        // One that stays is of a volume that does not come again.
+        module.for_each(|file| drop(fs::remove_file(file)));
+        uuid.into_iter().for_each(|uuid| self.forget_state(uuid));
+    }
+
+    /// Forgets what the program of a volume remembers that nobody has any more.
+    pub(crate) fn forget_state(&self, uuid: [u8; 16]) {
+        let file = self.state_file(uuid).into_iter();
+        // One that stays is of a volume that does not come again.
+        file.for_each(|file| drop(fs::remove_file(file)));
     }
 
     /// What the program of a volume has done, if it has one.

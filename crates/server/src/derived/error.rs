@@ -23,6 +23,15 @@ pub enum DerivedError {
         /// Which.
         parent: String,
     },
+    /// Its parent was replaced by another volume of the same name.
+    #[error(
+        "{parent} is another volume than the one from which it was derived, and its principals would see the content of that: revoke it, and \
+         derive it again if they may"
+    )]
+    OtherParent {
+        /// The parent.
+        parent: String,
+    },
     /// A volume would be derived from itself.
     #[error(
         "volumes would be derived from each other in a circle, {circle}: derive one of them from a volume that has a store of its own"

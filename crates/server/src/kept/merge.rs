@@ -12,7 +12,7 @@ use sanwire_store::{VolumeName, VolumeSpec};
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{Origin, ServerConfig, VolumeConfig};
-use crate::derived::{Lineage, chap_users_of, inherit_levels};
+use crate::derived::{Lineage, chap_users_of, inherit_levels, opening_order};
 use crate::front::iscsi::own_target::OwnTarget;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
@@ -96,7 +96,7 @@ impl Merging<'_> {
     fn of_configured(&mut self, volume: &VolumeConfig, change: &Changed<VolumeDefinition>) -> Option<Wanted> {
         let name = &volume.spec.name;
         match (&change.configured, &change.now) {
-            (Some(before), None) if before.volume == volume.spec => None,
+            (Some(before), None) if is_as_it_was(&before.volume, &volume.spec) => None,
             (_, None) => {
                 self.notes.push(format!(
                     "volume {name} was removed by ctl, and the configuration of it was edited since: it is served again"
@@ -176,17 +176,20 @@ impl Merging<'_> {
         let places: BTreeMap<String, usize> = places.collect();
         let guarded = volumes.iter().map(|volume| &volume.spec).filter(|spec| !chap_users_of(spec).is_empty());
         let guarded: BTreeMap<&str, &VolumeSpec> = guarded.map(|spec| (&*spec.name, spec)).collect();
+        let mut new = Vec::new();
         for (target, changes) in &self.changes.mappings {
             match places.get(target).and_then(|at| exports.get_mut(*at)) {
                 Some(export) => self.change_units(export, changes),
-                None => {
-                    let new = self.new_target(target, &guarded, &exports);
-                    exports.extend(new.map(|mut export| {
-                        self.change_units(&mut export, changes);
-                        export
-                    }))
-                }
+                None => new.push((target, changes)),
             }
+        }
+        self.parents_first(&mut new, volumes);
+        for (target, changes) in new {
+            let new = self.new_target(target, &guarded, &exports);
+            exports.extend(new.map(|mut export| {
+                self.change_units(&mut export, changes);
+                export
+            }));
         }
         let served: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.spec.name).collect();
         let was_removed = |volume: &str| self.changes.volumes.contains_key(volume) && !served.contains(volume);
@@ -196,6 +199,14 @@ impl Merging<'_> {
         self.keep_out_of_the_clear(&mut exports, volumes);
         exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
         exports
+    }
+
+    /// Targets that volumes have for themselves, that of a parent before those of what is derived from it: these ask it for secrets.
+    fn parents_first<T>(&self, targets: &mut [(&String, T)], volumes: &[VolumeConfig]) {
+        let order = opening_order(volumes.iter().map(|volume| &volume.spec)).into_iter();
+        let ranks: BTreeMap<&str, usize> = order.map(|at| &*volumes[at].spec.name).zip(0..).collect();
+        let rank = |target: &str| ranks.get(&**self.changes.targets.get(target)?);
+        targets.sort_by_key(|(target, _)| rank(target));
     }
 
     /// Each unit of the target is looked at once, however many have changed.
@@ -258,14 +269,24 @@ impl Merging<'_> {
         Some(TargetNodeConfig { name, alias: alias.clone(), units: BTreeMap::new(), ..like })
     }
 
-    /// The target that a derived volume has for itself where users of CHAP are its principals: those of its parent know their secrets.
-    fn own_target(&self, spec: &VolumeSpec, others: &[TargetNodeConfig]) -> Option<TargetNodeConfig> {
+    /// The target that a derived volume has for itself where users of CHAP are its principals: those of its parent know their secrets. Where
+    /// none does any more, nobody uses it, until one does again.
+    fn own_target(&mut self, spec: &VolumeSpec, others: &[TargetNodeConfig]) -> Option<TargetNodeConfig> {
         let parent = spec.parent()?;
         let has_parent = |target: &&TargetNodeConfig| target.units.values().any(|unit| unit == parent);
         let others: Vec<TargetNodeConfig> = others.iter().filter(has_parent).cloned().collect();
         match OwnTarget::of(spec, self.configured.allow.clone(), &others) {
             Ok(OwnTarget::Guarded(target)) => Some(target),
-            _ => None,
+            Ok(OwnTarget::UsersUnknown(users)) => {
+                let target = OwnTarget::closed(spec)?;
+                let (target_name, users) = (&target.name, users.join(", "));
+                self.notes.push(format!(
+                    "nobody may use the iSCSI target {target_name}: no target of {parent} knows the secret of {users} any more; give it to one, \
+                     and reload"
+                ));
+                Some(target)
+            }
+            Ok(OwnTarget::Open(_)) | Err(_) => None,
         }
     }
 
@@ -293,6 +314,13 @@ impl Merging<'_> {
             });
         }
     }
+}
+
+/// Whether a volume that was removed is configured as it was then. A derived one may have the level of its parent, which says nothing about it:
+/// it was revoked, and stays so.
+fn is_as_it_was(before: &VolumeSpec, now: &VolumeSpec) -> bool {
+    let level = if before.parent().is_some() { now.security } else { before.security };
+    before.clone().with_security(level) == *now
 }
 
 /// What a volume is besides its size and its protection.

@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
 
 use sanwire_core::Lun;
+use sanwire_iscsi::{ChapSecret, Credential};
 
 use super::*;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::derived;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::manage::testing::config;
 
@@ -210,4 +212,62 @@ fn ten_thousand_numbers_that_were_given_while_the_server_ran_take_one_look_at_ea
         assert_eq!(merged.exports[0].units[&Lun::default()], format!("v{}", MANY - 1));
     });
     assert!(visits <= usize::from(MANY), "{visits}");
+}
+
+/// A configuration in which disk is a unit of a target that knows the secret of these users.
+fn with_users(users: &[&str]) -> ServerConfig {
+    let user = |name: &&str| Credential {
+        name: (*name).into(),
+        secret: ChapSecret::new(format!("the secret of {name}").into_bytes()).unwrap(),
+    };
+    let mut config = configured(&["disk=ram:4M"]);
+    config.exports[0].authentication.users = users.iter().map(user).collect();
+    config
+}
+
+#[test]
+fn targets_of_derived_volumes_know_the_users_of_their_parents_whatever_they_are_called() {
+    derived::register();
+    let target = |name: &str| format!("iqn.2026-11.org.sanwire:{name}");
+    for (parent, child) in [("alpha", "zed"), ("zed", "alpha")] {
+        let before = with_users(&["alice"]);
+        let mut running = Running(before.clone());
+        for (name, of, lun) in [(parent, "disk", 1), (child, parent, 2)] {
+            running = running.add(&format!("{name}=dvd:{of},principal=chap:alice"), lun).map(&target(name), 0, name);
+        }
+        let changes = running.changes(&before);
+        let merged = |configured: &ServerConfig| {
+            let (merged, notes) = merge(configured, &changes);
+            let exports = merged.exports.clone();
+            let of = |name: &str| exports.iter().find(|export| export.name.as_str() == target(name)).cloned().unwrap();
+            assert_eq!(Running(merged).changes(configured).mappings, changes.mappings, "that they are there is kept");
+            ([of(parent), of(child)], notes)
+        };
+        let (targets, notes) = merged(&before);
+        for target in targets {
+            assert_eq!(target.authentication.users.len(), 1, "{target:?}");
+        }
+        assert!(notes.is_empty(), "{notes:?}");
+        // Nobody knows alice any more.
+        let (targets, notes) = merged(&with_users(&["bob"]));
+        let here = "127.0.0.1".parse().unwrap();
+        for target in targets {
+            let initiator = "iqn.1993-08.org.debian:01:0123456789ab".parse().unwrap();
+            assert!(!target.allow.permits_initiator(&initiator, here, true) && !target.is_open(), "{target:?}");
+        }
+        assert!(notes.len() == 2 && notes[0].contains("knows the secret of alice any more"), "{notes:?}");
+    }
+}
+
+#[test]
+fn a_revoked_volume_stays_away_until_more_of_it_is_edited_than_its_level() {
+    derived::register();
+    let before = ["disk=ram:1M", "cam=dvd:disk,principal=any"];
+    let revoked = || Running::of(&before).remove("cam");
+    for edited in [["disk=ram:1M,security=hash", before[1]], ["disk=ram:1M,security=none", before[1]]] {
+        let (volumes, notes) = after(&before, revoked(), &edited);
+        assert_eq!((volumes.len(), notes.len()), (1, 0), "{volumes:?} {notes:?}");
+    }
+    let (volumes, notes) = after(&before, revoked(), &[before[0], "cam=dvd:disk,principal=10.0.0.1"]);
+    assert_eq!((volumes.len(), notes.len()), (2, 1), "{volumes:?}");
 }

@@ -7,6 +7,11 @@ use sanwire_core::Lun;
 
 use super::ManageError;
 
+/// What is done to volumes that go, with all that is derived from them.
+pub(super) const REMOVED: &str = "being removed";
+pub(super) const DELETED: &str = "being deleted";
+pub(super) const REVOKED: &str = "being revoked";
+
 /// Who has taken what.
 #[derive(Clone, Default)]
 pub(super) struct Busy(Arc<Mutex<Taken>>);
@@ -59,6 +64,17 @@ impl Busy {
         let mut hold = self.begin();
         hold.is_reload = true;
         Ok(hold)
+    }
+
+    /// # Errors
+    /// [`ManageError::Busy`] when a volume is about to go, so that nothing is begun with it.
+    pub(super) fn check_stays(&self, volume: &str) -> Result<(), ManageError> {
+        match self.lock().volumes.get(volume) {
+            Some(what) if [REMOVED, DELETED, REVOKED].contains(what) => {
+                Err(ManageError::Busy { name: volume.to_owned(), what })
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn has_lun(&self, lun: Lun) -> bool {

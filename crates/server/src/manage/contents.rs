@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sanwire_store::{Acceptance, VolumeSpec};
 
-use super::busy::Hold;
+use super::adding::Addition;
+use super::busy::{DELETED, Hold};
 use super::capturing::{Content, Rollback, take};
 use super::slow::{FLUSH_TIMEOUT, Step};
 use super::usage::Way;
@@ -124,17 +125,13 @@ impl Manager {
         Ok(Step::slow_awaited(format!("cloning {snapshot}"), work, move |manager, made: Result<(), PoolError>| {
             made?;
             room.into_iter().for_each(|room| room.settle(size_bytes));
-            // From here on it is a volume that is added, under the same lock.
-            drop(hold);
             let (events, made) = (manager.target.events().clone(), name.clone());
             let undo = move || undo_clone(&pool, &name);
             let done = move || {
                 events.note(Happening::Cloned { volume: made, source: id.volume, snapshot: id.name });
             };
-            Ok(match manager.add_volume(spec, target, Acceptance::Renewed, None) {
-                Ok(step) => step.done_or_undone(done, undo),
-                Err(error) => Step::undoing(undo, error),
-            })
+            let addition = Addition { spec, target, acceptance: Acceptance::Renewed, condition: None };
+            Ok(manager.add_made(addition, hold, done, undo))
         }))
     }
 
@@ -215,7 +212,11 @@ impl Manager {
         if force || content.unit.is_none() {
             return self.delete_now(content, snapshots, &derived, hold);
         }
-        Ok(self.when_unused(name, Way::Any, move |manager| manager.delete_now(content, snapshots, &[], hold)))
+        let volume = name.to_owned();
+        Ok(self.when_unused(name, Way::Any, move |manager| {
+            manager.check_has_no_derived(&volume)?;
+            manager.delete_now(content, snapshots, &[], hold)
+        }))
     }
 
     /// What of a deletion is refused whoever uses the volume; gives those that are derived from it, too, which go with it.
@@ -225,7 +226,7 @@ impl Manager {
         force: bool,
         snapshots: bool,
     ) -> Result<(Hold, Content, Vec<String>), ManageError> {
-        let (hold, derived) = self.begin_to_remove(name, "being deleted", force)?;
+        let (hold, derived) = self.begin_to_remove(name, DELETED, force)?;
         if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
             return Err(ManageError::Missing { name: name.to_owned(), reason: missing.reason.clone() });
         }

@@ -119,7 +119,7 @@ impl Manager {
             target,
         };
         manager.await_ends();
-        manager.forget_expired();
+        manager.forget_gone();
         manager.restore_access_states();
         if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
             tracing::warn!("{error}");

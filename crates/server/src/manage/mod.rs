@@ -2,6 +2,7 @@
 //! socket, a connection) hands them to one [`Manager`].
 
 mod access;
+mod adding;
 mod audit;
 mod busy;
 mod capturing;
@@ -60,6 +61,7 @@ use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnit;
 
 pub use self::access::PortState;
+use self::adding::Addition;
 pub(crate) use self::audit::AuditLog;
 use self::audit::Noted;
 pub use self::audit::{Asker, AuditLines, AuditQuery, AuditResult};
@@ -248,7 +250,8 @@ impl Manager {
         let done = |answer| Ok(Step::Done(answer));
         match request {
             Request::AddVolume { volume, target, renew, adopt } => {
-                self.add_volume(volume.parse()?, target, volumes::acceptance(renew, adopt)?, condition)
+                let (spec, acceptance) = (volume.parse()?, volumes::acceptance(renew, adopt)?);
+                self.add_volume(Addition { spec, target, acceptance, condition })
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::CreateDvd(new) => self.create_dvd(&new, condition),

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use sanwire_core::Lun;
 use sanwire_scsi::IscsiName;
+use sanwire_store::VolumeSpec;
 
-use super::busy::Hold;
+use super::busy::{Hold, REMOVED, REVOKED};
 use super::slow::Step;
 use super::usage::Way;
 use super::{Answer, ManageError, Manager};
@@ -16,7 +17,7 @@ use crate::revisions::Collection;
 
 impl Manager {
     pub(super) fn remove_volume(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
-        let (hold, derived) = self.begin_to_remove(name, "being removed", force)?;
+        let (hold, derived) = self.begin_to_remove(name, REMOVED, force)?;
         if self.find(name).is_none() {
             return self.remove_all_missing(name, &derived).map(Step::Done);
         }
@@ -24,7 +25,10 @@ impl Manager {
             return self.remove_now(name, &derived, hold);
         }
         let volume = name.to_owned();
-        Ok(self.when_unused(name, Way::Any, move |manager| manager.remove_now(&volume, &[], hold)))
+        Ok(self.when_unused(name, Way::Any, move |manager| {
+            manager.check_has_no_derived(&volume)?;
+            manager.remove_now(&volume, &[], hold)
+        }))
     }
 
     /// What of a removal is refused whoever uses the volume; gives those that are derived from it, each before its parent: with `force` they
@@ -36,12 +40,22 @@ impl Manager {
         force: bool,
     ) -> Result<(Hold, Vec<String>), ManageError> {
         let mut hold = self.busy.hold(name, what)?;
-        let derived = self.derived_from(name);
-        if !derived.is_empty() && !force {
-            return Err(ManageError::HasDerived { name: name.to_owned(), derived });
+        if !force {
+            self.check_has_no_derived(name)?;
         }
-        derived.iter().try_for_each(|derived| hold.add(derived, "being revoked"))?;
+        let derived = self.derived_from(name);
+        derived.iter().try_for_each(|derived| hold.add(derived, REVOKED))?;
         Ok((hold, derived))
+    }
+
+    /// # Errors
+    /// [`ManageError::HasDerived`] when others would go with a volume. To be asked again after its users were sought: one that was just
+    /// being derived then is there now.
+    pub(super) fn check_has_no_derived(&self, name: &str) -> Result<(), ManageError> {
+        match self.derived_from(name) {
+            derived if derived.is_empty() => Ok(()),
+            derived => Err(ManageError::HasDerived { name: name.to_owned(), derived }),
+        }
     }
 
     fn remove_now(&mut self, name: &str, derived: &[String], hold: Hold) -> Result<Step, ManageError> {
@@ -79,14 +93,17 @@ impl Manager {
             self.keep_served();
             return Err(error);
         }
-        let parent = self.volumes.get(name).and_then(|volume| volume.spec.parent()).map(str::to_owned);
-        let line = match &parent {
+        let spec = self.volumes.get(name).map(|volume| volume.spec.clone());
+        let parent = spec.as_ref().and_then(VolumeSpec::parent);
+        let line = match parent {
             Some(parent) => format!("volume {name}, which was derived from {parent}, is revoked"),
             None => format!("volume {name} is not served any more"),
         };
         let removal = self.begin_to_close(name);
+        spec.iter().for_each(|spec| self.target.forget_derived(spec));
         if let Some(parent) = parent {
-            self.target.events().note(Happening::DvdRevoked { volume: name.to_owned(), parent });
+            let (volume, parent) = (name.to_owned(), parent.to_owned());
+            self.target.events().note(Happening::DvdRevoked { volume, parent });
         }
         Ok((self.changed(line), removal))
     }
@@ -117,7 +134,7 @@ impl Manager {
         self.begin_to_close_all(vec![name.to_owned()]).pop().map(|(_, removal)| removal)
     }
 
-    /// The same for some, as one change; gives those that were there.
+    /// The same for some, as one change; gives those that were there. Who they were is still known: they may come again.
     pub(super) fn begin_to_close_all(&mut self, names: Vec<String>) -> Vec<(String, Removal)> {
         let found: Vec<_> = names.iter().filter_map(|name| Some((name.clone(), self.find(name)?))).collect();
         // With each what is derived from it, also what is just being opened.
@@ -128,7 +145,6 @@ impl Manager {
             if let Some(volume) = self.volumes.remove(&name) {
                 self.derivations.remove(&volume.spec);
                 self.expiry.remove(&name);
-                self.target.forget_derived(&volume.spec);
             }
             self.stores.remove(&name);
             self.kept.pending.remove(&name);

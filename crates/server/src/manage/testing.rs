@@ -10,12 +10,13 @@ use std::{env, fs, process};
 use sanwire_core::{Lun, Protection};
 use sanwire_io::file::EngineKind;
 use sanwire_store::kind::{self, Backing, Likeness, Place, StoreKind};
-use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
+use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, VolumeSpec, Written};
 
 use super::slow::{Next, Step};
 use super::{ManageError, Manager};
 use crate::allow::AllowList;
 use crate::config::{Origin, ServerConfig, VolumeConfig};
+use crate::derived::check_derived;
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::Compression;
 use crate::front::hyperscsi::{Identity, Recovery};
@@ -26,14 +27,11 @@ use crate::wire::Wire;
 /// A server of these volumes, each with a target of its own.
 pub(crate) fn config(volumes: &[&str]) -> ServerConfig {
     sanwire_store_file::register();
-    let volumes: Vec<VolumeConfig> = (0..)
-        .zip(volumes)
-        .map(|(lun, spec)| VolumeConfig {
-            lun: Lun::new(lun).unwrap(),
-            spec: spec.parse().unwrap(),
-            origin: Origin::CommandLine,
-        })
-        .collect();
+    let mut specs: Vec<VolumeSpec> = volumes.iter().map(|spec| spec.parse().unwrap()).collect();
+    // As the command line does, which refuses what is wrong there; so that it can be seen that the server does, too, it goes on here.
+    let _ = check_derived(&mut specs, Protection::Checksum);
+    let volume = |(lun, spec)| VolumeConfig { lun: Lun::new(lun).unwrap(), spec, origin: Origin::CommandLine };
+    let volumes: Vec<VolumeConfig> = (0..).zip(specs).map(volume).collect();
     let exports =
         volumes.iter().map(|volume| TargetNodeConfig::of_volume(&volume.spec.name, AllowList::default()).unwrap());
     ServerConfig {

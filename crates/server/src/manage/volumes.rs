@@ -1,18 +1,15 @@
 //! Volumes that come and go.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
 
 use sanwire_core::{Lun, Protection};
 use sanwire_scsi::IscsiName;
-use sanwire_store::kind::Place;
-use sanwire_store::{Acceptance, OpenError, VolumeSpec, overcommitted};
+use sanwire_store::{Acceptance, VolumeSpec, overcommitted};
 
 use super::busy::Hold;
-use super::conditions::Condition;
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
-use crate::config::{Origin, VolumeConfig};
+use crate::config::VolumeConfig;
 use crate::derived::DerivedError;
 use crate::error::StartError;
 use crate::events::Happening;
@@ -20,117 +17,10 @@ use crate::free_number::free_lun;
 use crate::front::iscsi::own_target::OwnTarget;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
-use crate::pools::{check_alone, own_place};
-use crate::records::real_path;
 use crate::removal::Removal;
 use crate::volumes::{Former, OpenVolume};
 
 impl Manager {
-    pub(super) fn add_volume(
-        &mut self,
-        spec: VolumeSpec,
-        target: Option<String>,
-        acceptance: Acceptance,
-        condition: Option<Condition>,
-    ) -> Result<Step, ManageError> {
-        let name = spec.name.to_string();
-        let (mut hold, spec) = self.begin_to_add(spec, target.as_deref())?;
-        let lun = Lun::default();
-        let new = vec![VolumeConfig { lun, spec, origin: Origin::Management }];
-        let coming = self.coming(new, &mut hold)?.pop().ok_or(ManageError::Full)?;
-        let opener = self.target.volume_opener();
-        let open = move || {
-            let opened = opener.open(&coming.volume, acceptance, coming.slot);
-            (coming, opened)
-        };
-        Ok(Step::slow(format!("opening the store of {name}"), open, move |manager, (coming, opened)| {
-            let _hold = hold;
-            let opened = opened.map_err(|error| manager.name_holder(error))?;
-            manager.put_added(coming.volume, opened, target.as_deref(), condition)
-        }))
-    }
-
-    /// What of an addition is refused before anything is opened.
-    pub(super) fn begin_to_add(
-        &self,
-        spec: VolumeSpec,
-        target: Option<&str>,
-    ) -> Result<(Hold, VolumeSpec), ManageError> {
-        let name = spec.name.to_string();
-        let mut hold = self.busy.hold(&name, "being added")?;
-        if self.find(&name).is_some() {
-            return Err(ManageError::Taken(name));
-        }
-        if let Some(missing) = self.kept.missing.iter().find(|missing| *missing.volume.spec.name == *name) {
-            return Err(ManageError::Missing { name, reason: missing.reason.clone() });
-        }
-        let of_snapshot = spec.pool().and_then(|place| place.snapshot.as_ref()?.split_once('@'));
-        if let Some((volume, _)) = of_snapshot.filter(|(volume, _)| *volume != name) {
-            // It is not deleted while it is being opened.
-            hold.add(volume, "having a snapshot served")?;
-        }
-        let derived = |source| ManageError::Derived { name: name.clone(), source };
-        let spec = self.check_derived(&spec).map_err(derived)?;
-        // Nothing is opened for what is refused then.
-        target.map(|target| self.next_unit_of(target)).transpose()?;
-        let spec = self
-            .target
-            .pools()
-            .place(spec.with_absolute_path().settled(SystemTime::now()))
-            .map_err(StartError::from)?;
-        check_alone(&spec, self.volumes.values())?;
-        let is_protected = spec.protected || self.target.pools().protects(&spec);
-        Ok((hold, spec.with_protected(is_protected)))
-    }
-
-    /// Says which volume of this server has a file that is in use, if one has.
-    fn name_holder(&self, error: StartError) -> StartError {
-        let StartError::Store { volume, source: OpenError::Locked { path } } = &error else { return error };
-        let locked = real_path(path);
-        let is_it = |place: Place<'_>| matches!(place, Place::File(file) if real_path(file) == locked);
-        let has_it = |held: &&VolumeConfig| is_it(own_place(&held.spec)) || is_it(held.spec.store.backing.place());
-        let Some(holder) = self.volumes.values().find(has_it) else { return error };
-        let (file, holder) = (path.display(), &holder.spec.name);
-        let reason = format!("{file} is in use by volume {holder} of this server: name another file");
-        StartError::Volume { volume: volume.clone(), reason }
-    }
-
-    /// Serves a volume that was opened to be added.
-    fn put_added(
-        &mut self,
-        volume: VolumeConfig,
-        opened: OpenVolume,
-        target: Option<&str>,
-        condition: Option<Condition>,
-    ) -> Result<Step, ManageError> {
-        let spec = volume.spec.clone();
-        let holds = condition.map_or(Ok(()), |condition| self.check(&condition));
-        let holds = holds.and_then(|()| check_not_revoked(&spec, &opened));
-        let kept = holds.and_then(|()| self.place_of(&spec, target)).and_then(|(place, targets)| {
-            self.keep_volume(&spec.name, Some(&volume), &targets).map(|()| (place, targets))
-        });
-        let (place, targets) = match kept {
-            Ok(kept) => kept,
-            Err(error) => {
-                self.give_up_opened(&spec, opened);
-                return Err(error);
-            }
-        };
-        let opened = self.put(volume, opened).inspect_err(|_| self.keep_served())?;
-        if let Err(error) = self.serve_targets(targets) {
-            return Ok(self.take_back(opened, error));
-        }
-        let lines = match spec.parent() {
-            None => self.changed(format!("volume {} is served{place}", spec.name)),
-            Some(parent) => {
-                let (volume, parent) = (spec.name.to_string(), parent.to_owned());
-                self.target.events().note(Happening::DvdCreated { volume, parent: parent.clone() });
-                self.changed(format!("volume {} is derived from {parent}, and served{place}", spec.name))
-            }
-        };
-        Ok(Step::Done(self.warned_of_memory(lines, &spec)))
-    }
-
     /// These lines, and what is to be said of memory.
     pub(super) fn warned_of_memory(&self, answer: Answer, volume: &VolumeSpec) -> Answer {
         let Answer::Changed(mut lines) = answer else { return answer };
@@ -161,7 +51,7 @@ impl Manager {
     }
 
     /// A target, and the lowest number that is free there.
-    fn next_unit_of(&self, target: &str) -> Result<(IscsiName, Lun), ManageError> {
+    pub(super) fn next_unit_of(&self, target: &str) -> Result<(IscsiName, Lun), ManageError> {
         let name: Option<IscsiName> = target.parse().ok();
         let is_reserved = |lun| name.as_ref().is_some_and(|name| self.is_missing_at(name, lun));
         let free = |config: &TargetNodeConfig| free_lun(config.units.keys(), is_reserved).ok_or(ManageError::Full);
@@ -267,6 +157,10 @@ impl Manager {
         &mut self,
         volumes: Vec<(VolumeConfig, OpenVolume)>,
     ) -> Result<Vec<Opened>, ManageError> {
+        if let Some(error) = volumes.iter().find_map(|(volume, opened)| check_not_revoked(&volume.spec, opened).err()) {
+            volumes.into_iter().for_each(|(volume, opened)| self.give_up_opened(&volume.spec, opened));
+            return Err(error);
+        }
         let (mut units, mut coming) = (Vec::new(), Vec::new());
         for (volume, OpenVolume { unit, is_first, former }) in volumes {
             units.push(unit);
@@ -320,6 +214,7 @@ impl Manager {
 
     /// The same for some, as one change.
     pub(super) fn close_all_again(&mut self, opened: Vec<Opened>) -> Vec<Removal> {
+        // What was known of them before is known on.
         let removed = self.begin_to_close_all(opened.iter().map(|opened| opened.spec.name.to_string()).collect());
         opened.iter().for_each(|Opened { spec, before }| self.forget_opening(spec, before));
         removed.into_iter().map(|(_, removal)| removal).collect()
@@ -328,7 +223,7 @@ impl Manager {
 
 /// # Errors
 /// When the parent of a volume went while it was being derived from that.
-fn check_not_revoked(spec: &VolumeSpec, opened: &OpenVolume) -> Result<(), ManageError> {
+pub(super) fn check_not_revoked(spec: &VolumeSpec, opened: &OpenVolume) -> Result<(), ManageError> {
     match spec.parent().filter(|_| opened.unit.is_revoked()) {
         None => Ok(()),
         Some(parent) => {

@@ -12,7 +12,7 @@ use sanwire_scsi::Identity;
 use sanwire_store::{Acceptance, Known, VolumeSpec};
 
 use super::{Opening, keeper, remember};
-use crate::config::VolumeConfig;
+use crate::config::{Origin, VolumeConfig};
 use crate::derived::{DerivedError, DerivedSpec, PrincipalRule, PrincipalRules};
 use crate::error::StartError;
 use crate::programs::Programs;
@@ -48,7 +48,7 @@ pub(super) fn open(
     let refused = |source| StartError::Derived { volume: spec.name.to_string(), source };
     let parent = parent.ok_or_else(|| refused(DerivedError::NotServed { parent: derived.parent.to_string() }))?;
     let until = until_unix_ms(derived).map_err(refused)?;
-    let uuid = identity(spec, derived, parent, opening, fresh)?;
+    let uuid = identity(volume, derived, parent, opening, fresh)?;
     let identity = Identity::new(&spec.name, uuid)
         .map_err(|error| StartError::Volume { volume: spec.name.to_string(), reason: error.to_string() })?;
     let operations = derived.operations.as_ref().map_or_else(|| all_of(parent), |operations| operations.allowed());
@@ -118,23 +118,46 @@ fn admission(rules: &[PrincipalRule]) -> Option<Arc<dyn Admission>> {
     (!is_open).then(|| Arc::new(PrincipalRules(rules.to_vec())) as Arc<dyn Admission>)
 }
 
-/// Who it is: the same as long as it shows the same part of the same volume. What was reserved of another one is not reserved of it.
+/// Who it is: the same as long as it shows the same part of the same volume. What was reserved of another one is not reserved of it, and what
+/// the program of that one remembers is not known to its own.
+///
+/// # Errors
+/// Also when it was derived by an administrator or an owner from another volume than that which has the parent's name now: whom they had
+/// in mind with the content of that one is not to see that of this one.
 fn identity(
-    spec: &VolumeSpec,
+    volume: &VolumeConfig,
     derived: &DerivedSpec,
     parent: &LogicalUnit,
     opening: &Opening<'_>,
     fresh: [u8; 16],
 ) -> Result<[u8; 16], StartError> {
+    let spec = &volume.spec;
     let record = record(&spec.name, opening.state);
     let regions: Vec<String> = derived.regions.iter().map(ToString::to_string).collect();
-    let shown = format!("{:032x}:{}", u128::from_be_bytes(parent.identity().uuid()), regions.join(","));
+    let of_parent = format!("{:032x}", u128::from_be_bytes(parent.identity().uuid()));
+    let shown = format!("{of_parent}:{}", regions.join(","));
     let known = record.load().map_err(|source| StartError::Record {
         volume: spec.name.to_string(),
         place: record.place(),
         file: record.of().to_owned(),
         source,
     })?;
+    let other_parent = |known: &Known| {
+        let before = known.device.as_deref().and_then(|shown| shown.split(':').next());
+        // One in memory is another one at each start.
+        parent.is_lasting() && before.is_some_and(|before| before != of_parent)
+    };
+    if opening.acceptance == Acceptance::Known && known.as_ref().is_some_and(other_parent) {
+        if volume.origin == Origin::Management {
+            let source = DerivedError::OtherParent { parent: derived.parent.to_string() };
+            return Err(StartError::Derived { volume: spec.name.to_string(), source });
+        }
+        tracing::warn!(
+            "volume {} is another one now: {} is another volume than before, and its principals see that",
+            spec.name,
+            derived.parent
+        );
+    }
     let is_same = |known: &Known| {
         opening.acceptance == Acceptance::Adopted
             || opening.acceptance == Acceptance::Known && known.device.as_ref() == Some(&shown)
@@ -145,6 +168,7 @@ fn identity(
     };
     if let (Some(former), Some(state)) = (former, opening.state) {
         FileKeeper::new(state, former.uuid).forget();
+        opening.programs.forget_state(former.uuid);
     }
     let uuid = known.map_or(fresh, |known| known.uuid);
     let length_bytes = parent.store().geometry().length_bytes;

@@ -33,6 +33,13 @@ impl OwnTarget {
             None => OwnTarget::UsersUnknown(users.into_iter().map(str::to_owned).collect()),
         })
     }
+
+    /// That of a volume whose users nobody knows: it is there, and nobody may log in.
+    pub(crate) fn closed(spec: &VolumeSpec) -> Option<TargetNodeConfig> {
+        let target = TargetNodeConfig::of_volume(&spec.name, AllowList::of_no_initiator()).ok()?;
+        // Where nobody comes in, nobody need show anything.
+        Some(TargetNodeConfig { is_meant_open: true, ..target })
+    }
 }
 
 /// How they show who they are to a target of their own: as to those targets that know their secrets.

@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::config::Origin;
 use crate::derived::DerivedSpec;
 use crate::events::Happening;
+use crate::kept::Changed;
+use crate::manage::busy::REVOKED;
 use crate::manage::handle::Desk;
 use crate::manage::removing::without_unit;
 use crate::manage::{ManageError, Manager};
@@ -145,7 +147,7 @@ impl Manager {
 
     fn end(&mut self, name: &str, until_unix_ms: u64) -> Result<(), ManageError> {
         let Some(volume) = self.volumes.get(name).cloned() else { return Ok(()) };
-        let _hold = self.busy.hold(name, "being revoked")?;
+        let _hold = self.busy.hold(name, REVOKED)?;
         let parent = volume.spec.parent().unwrap_or_default().to_owned();
         let until = written_unix_millis(until_unix_ms);
         let with_unit = self.target.targets_with(name);
@@ -155,8 +157,11 @@ impl Manager {
         });
         let units = units.collect();
         let targets = with_unit.into_iter().map(|target| without_unit(target, name)).collect();
+        // One that is configured is the same volume when it comes again, with what was reserved of it and what its program remembers.
+        let mut forgotten = None;
         if volume.origin == Origin::Management {
             self.keep_volume(name, None, &targets)?;
+            forgotten = Some(volume.spec);
         } else {
             let reason = format!("its time was over at {until}: give it a later `until`, and reload");
             self.kept.missing.push(MissingVolume { volume, units, reason });
@@ -167,13 +172,16 @@ impl Manager {
         // Also where its targets cannot be changed: it is gone for them too.
         let served = self.serve_targets(targets);
         self.begin_to_close(name);
+        if let Some(forgotten) = forgotten {
+            self.target.forget_derived(&forgotten);
+        }
         self.target.events().note(Happening::DvdExpired { volume: name.to_owned(), parent, until });
         served
     }
 
-    /// Forgets volumes that were derived while an earlier run went on, and are not served: those whose time was over before this one began, and
-    /// those that were derived from them.
-    pub(in crate::manage) fn forget_expired(&mut self) {
+    /// Forgets volumes that were derived while an earlier run went on, and do not come again: those whose time was over before this one
+    /// began, those that were derived from them, and those that were revoked or that stood on what is not configured any more.
+    pub(in crate::manage) fn forget_gone(&mut self) {
         while let Some(at) = self.kept.missing.iter().position(|missing| self.is_forgotten(missing)) {
             let MissingVolume { volume, reason, .. } = self.kept.missing.remove(at);
             tracing::warn!("volume {}, which was derived by ctl, is forgotten: {reason}", volume.spec.name);
@@ -182,6 +190,16 @@ impl Manager {
             let until = DerivedSpec::of(&volume.spec).and_then(|derived| derived.until).map(|until| until.to_string());
             let until = until.unwrap_or_default();
             self.target.events().note(Happening::DvdExpired { volume: volume.spec.name.to_string(), parent, until });
+        }
+        for (name, change) in &self.kept.changes().volumes {
+            let of_ctl = match change {
+                Changed { configured: None, now } => now.as_ref(),
+                // As far as that was not done when it was revoked: the server may have crashed then.
+                Changed { configured, now: None } => configured.as_ref(),
+                Changed { configured: Some(_), now: Some(_) } => None,
+            };
+            let gone = of_ctl.filter(|_| self.spec_of(name).is_none());
+            gone.into_iter().for_each(|gone| self.target.forget_derived(&gone.volume));
         }
     }
 

@@ -14,6 +14,7 @@ use sanwire_store::{Acceptance, VolumeSpec};
 pub(super) use self::expiring::{Expiry, watch};
 pub use self::new::NewDvd;
 pub use self::status::{DerivedStatus, DvdStatus, PrincipalStatus, ProgramStatus, RegionStatus};
+use super::adding::Addition;
 use super::conditions::Condition;
 use super::slow::Step;
 use super::{Answer, Asker, ManageError, Manager, Request, Response};
@@ -24,11 +25,11 @@ impl Manager {
     /// Derives a volume from another one, and serves it.
     pub(super) fn create_dvd(&mut self, new: &NewDvd, condition: Option<Condition>) -> Result<Step, ManageError> {
         let (spec, module) = self.asked_dvd(new)?;
-        let target = new.target.clone();
-        let Some(module) = module else { return self.add_volume(spec, target, Acceptance::Known, condition) };
+        let addition = Addition { spec, target: new.target.clone(), acceptance: Acceptance::Known, condition };
+        let Some(module) = module else { return self.add_volume(addition) };
         // The module of one that is served is not replaced by that of one that is refused.
-        let (hold, _) = self.begin_to_add(spec.clone(), target.as_deref())?;
-        let (programs, name) = (self.target.programs().clone(), spec.name.to_string());
+        let (hold, _) = self.begin_to_add(addition.spec.clone(), addition.target.as_deref())?;
+        let (programs, name) = (self.target.programs().clone(), addition.spec.name.to_string());
         let (keeper, of) = (programs.clone(), name.clone());
         let keep = move || keeper.keep_module(&of, &module);
         Ok(Step::slow_awaited(format!("keeping the program of {name}"), keep, move |manager, kept: io::Result<()>| {
@@ -36,12 +37,7 @@ impl Manager {
                 name: name.clone(),
                 reason: format!("it cannot be kept: {error}"),
             })?;
-            drop(hold);
-            let undo = move || programs.forget(&name, None);
-            Ok(match manager.add_volume(spec, target, Acceptance::Known, condition) {
-                Ok(step) => step.done_or_undone(|| (), undo),
-                Err(error) => Step::undoing(undo, error),
-            })
+            Ok(manager.add_made(addition, hold, || (), move || programs.forget(&name, None)))
         }))
     }
 

@@ -7,10 +7,11 @@ use crate::derived;
 use crate::events::EventFilter;
 use crate::manage::response::{Status, VolumeStatus};
 use crate::manage::testing::{Kept, go_on, work};
-use crate::manage::volumes::acceptance;
 use crate::wall_time::written_seconds;
 
+mod lasting;
 mod owners;
+mod races;
 mod reloads;
 
 /// A server with a disk of 16 MiB in a file, which it knows again.
@@ -338,27 +339,5 @@ fn a_derived_volume_is_guarded_as_its_parent_at_least() {
     }
     lines(manager.execute(secure("cam", "aes-128-gcm")));
     lines(manager.execute(secure("secret", "aes-128-gcm")));
-    manager.into_target().stop().unwrap();
-}
-
-#[test]
-fn a_parent_that_is_removed_while_it_is_derived_from_leaves_nothing_behind() {
-    let kept = kept("dvd-race");
-    let mut manager = kept.start().unwrap();
-    let spec = new("disk", "cam").spec(None).unwrap();
-    let Ok(Step::Slow(opening)) = manager.add_volume(spec, None, acceptance(false, false).unwrap(), None) else {
-        panic!("it is opened")
-    };
-    let opened = opening.run();
-    let mut removing = manager.begin(remove("disk", false)).unwrap();
-    while manager.find("disk").is_some() {
-        removing = go_on(&mut manager, work(removing)).unwrap();
-    }
-    let crate::manage::slow::Next::Then(then) = opened else { panic!("it goes on") };
-    let Err(error) = then(&mut manager) else { panic!("it is served") };
-    assert!(error.to_string().contains("volume disk, from which it is derived, is not served"), "{error}");
-    let crate::manage::slow::Next::Over(removed) = work(removing) else { panic!("it waits for what was opened only") };
-    assert_eq!(lines(*removed), ["volume disk is not served any more"]);
-    assert!(names(&mut manager).is_empty());
     manager.into_target().stop().unwrap();
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sanwire_device::LogicalUnit;
+use sanwire_store::VolumeSpec;
 
 use crate::config::{Origin, VolumeConfig};
 use crate::derived::opening_order;
@@ -77,10 +78,15 @@ impl Manager {
         orphans: &BTreeSet<String>,
     ) -> Vec<(String, Removal)> {
         let names: Vec<String> = orphans.iter().cloned().chain(removed).collect();
-        let parent_of = |name: &String| Some((name.clone(), self.volumes.get(name)?.spec.parent()?.to_owned()));
-        let derived: Vec<(String, String)> = names.iter().filter_map(parent_of).collect();
+        let derived = |name: &String| Some(self.volumes.get(name)?.spec.clone()).filter(|spec| spec.parent().is_some());
+        let derived: Vec<VolumeSpec> = names.iter().filter_map(derived).collect();
         let removals = self.begin_to_close_all(names);
-        for (volume, parent) in derived {
+        for spec in derived {
+            // Those that are configured on come again, as the volumes that they are.
+            if !orphans.contains(&*spec.name) {
+                self.target.forget_derived(&spec);
+            }
+            let (volume, parent) = (spec.name.to_string(), spec.parent().unwrap_or_default().to_owned());
             self.target.events().note(Happening::DvdRevoked { volume, parent });
         }
         removals

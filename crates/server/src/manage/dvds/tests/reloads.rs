@@ -5,7 +5,7 @@ use crate::config::ServerConfig;
 use crate::manage::testing::config;
 
 /// A server that is started so, and has another configuration when that is read again.
-fn reloading(kept: &Kept, after: Vec<String>) -> Manager {
+pub(super) fn reloading(kept: &Kept, after: Vec<String>) -> Manager {
     let state = kept.config().state_directory;
     let again = move || {
         let volumes: Vec<&str> = after.iter().map(String::as_str).collect();

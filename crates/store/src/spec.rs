@@ -50,6 +50,7 @@
 //! In the one-line form a comma that belongs to a path is written `\,` and a backslash before a comma or a backslash
 //! `\\`; any other backslash stands for itself.
 
+mod error;
 mod layers;
 mod name;
 mod raw;
@@ -62,8 +63,8 @@ use std::time::SystemTime;
 use sanwire_core::{DeviceType, Protection};
 use serde::Deserialize;
 
+pub use error::SpecError;
 pub use name::VolumeName;
-pub use raw::SpecError;
 pub use written::Written;
 
 use crate::kind::{Backing, BelowLayers, Likeness, PoolFile, PoolPlace, Rewritten};

@@ -20,7 +20,7 @@ use sanwire_scsi::Status;
 use self::ata::AtaDisk;
 pub use self::discover::{HdspFound, hdsp_servers};
 use self::standing::Standing;
-use self::terms::{Trust, config, deadline, info, packet_max_bytes, tells_of_preemption};
+use self::terms::{Form, Trust, config, deadline, info, packet_max_bytes, tells_of_preemption};
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{ConnectError, Endpoint};
 use crate::options::ClientOptions;
@@ -41,16 +41,6 @@ const COMMANDS_MAX: u16 = 128;
 
 /// The address that is no disk's: the server as a whole, as one SCSI target.
 const SERVER_ADDRESS: u8 = 0xff;
-
-/// How commands are given.
-enum Form {
-    /// As they are.
-    Scsi,
-    /// To the server as a whole: each with the LUN before it.
-    WithLun,
-    /// As commands of an ATA disk.
-    Ata(Box<AtaDisk>),
-}
 
 /// The client's end of the protocol and its ports.
 pub(crate) struct Hdsp {

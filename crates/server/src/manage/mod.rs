@@ -11,6 +11,7 @@ mod conditions;
 mod configuration;
 mod contents;
 mod copies;
+mod deleting;
 mod derivations;
 mod deviations;
 mod difference;

@@ -126,26 +126,7 @@ impl Pool {
         })?;
         remove_unfinished(&directory.join(CATALOGUE));
         let file = StateFile::new(directory.join(CATALOGUE), Keeps::POOL);
-        let catalogue = match (file.load::<Catalogue>()?, known) {
-            (Some(catalogue), known) if known.is_none_or(|known| known == catalogue.id) => catalogue,
-            (None, None) => {
-                let id = random::bytes::<16>().map_err(unusable)?;
-                let id = format!("{:032x}", u128::from_be_bytes(id));
-                let catalogue = Catalogue { id, ..Catalogue::default() };
-                file.save(&catalogue).map_err(unusable)?;
-                catalogue
-            }
-            (None, Some(known)) if scan(&directory).map_err(unusable)?.count() > 0 => {
-                tracing::warn!(
-                    "pool {pool}: {CATALOGUE} is not there: what volumes hold is served, and which snapshots are protected is not \
-                     known any more"
-                );
-                let catalogue = Catalogue { id: known.to_owned(), ..Catalogue::default() };
-                file.save(&catalogue).map_err(unusable)?;
-                catalogue
-            }
-            _ => return Err(PoolError::Replaced { pool, directory }),
-        };
+        let catalogue = catalogue_of(config, known, &file)?;
         let lengths = Mutex::new(scan(&directory).map_err(unusable)?);
         let (id, catalogue, config) = (catalogue.id.clone(), Mutex::new(catalogue), config.clone());
         let reserve = Reserve::of(&config.directory);
@@ -345,6 +326,27 @@ impl Pool {
             reflink: self.can_share,
         })
     }
+}
+
+/// The catalogue of a pool, which is made where there was none; `known`: the identity that the pool had before.
+fn catalogue_of(config: &PoolConfig, known: Option<&str>, file: &StateFile) -> Result<Catalogue, PoolError> {
+    let (pool, directory) = (config.name.clone(), config.directory.clone());
+    let unusable = |source| PoolError::Directory { pool: pool.clone(), directory: directory.clone(), source };
+    let id = match (file.load::<Catalogue>()?, known) {
+        (Some(catalogue), known) if known.is_none_or(|known| known == catalogue.id) => return Ok(catalogue),
+        (None, None) => format!("{:032x}", u128::from_be_bytes(random::bytes::<16>().map_err(unusable)?)),
+        (None, Some(known)) if scan(&directory).map_err(unusable)?.count() > 0 => {
+            tracing::warn!(
+                "pool {pool}: {CATALOGUE} is not there: what volumes hold is served, and which snapshots are protected is not known \
+                 any more"
+            );
+            known.to_owned()
+        }
+        _ => return Err(PoolError::Replaced { pool, directory }),
+    };
+    let catalogue = Catalogue { id, ..Catalogue::default() };
+    file.save(&catalogue).map_err(unusable)?;
+    Ok(catalogue)
 }
 
 fn place_of(directory: &Metadata) -> (u64, u64) {

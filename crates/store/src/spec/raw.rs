@@ -8,63 +8,10 @@ use sanwire_core::{DeviceType, Size};
 use serde::{Deserialize, Deserializer, de};
 
 use super::layers::refused;
-use super::{ShelfSlot, StoreSpec, VolumeSpec, Written};
+use super::{ShelfSlot, SpecError, StoreSpec, VolumeSpec, Written};
 use crate::Patience;
 use crate::kind::{self, Place, Rewritten};
 use crate::layer::parse_time;
-
-/// What is wrong with what the user wrote.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SpecError {
-    /// No `NAME=` in front.
-    #[error("'{text}' has no name: a volume is NAME=STORE[,KEY[=VALUE]]..., like disk0=ram:1G")]
-    NoName {
-        /// What was written.
-        text: String,
-    },
-    /// Not a volume's name.
-    #[error("'{name}' is no volume name: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'")]
-    Name {
-        /// What was written.
-        name: String,
-    },
-    /// Not one of the stores.
-    #[error("'{store}' is no store: use {}", kind::forms())]
-    Store {
-        /// What was written.
-        store: String,
-    },
-    /// No such key.
-    #[error("there is no key '{key}': use {}", all_keys().collect::<Vec<_>>().join(", "))]
-    Key {
-        /// What was written.
-        key: String,
-    },
-    /// Given more than once.
-    #[error("{key} is given twice")]
-    Twice {
-        /// Which key.
-        key: &'static str,
-    },
-    /// Not a value for the key.
-    #[error("invalid {key} '{value}': use {expected}")]
-    Value {
-        /// Which key.
-        key: &'static str,
-        /// What was written.
-        value: String,
-        /// What is allowed.
-        expected: &'static str,
-    },
-    /// The key is not for this store.
-    #[error("{key} is not for this store: {reason}")]
-    NotHere {
-        /// Which key.
-        key: &'static str,
-        /// Why.
-        reason: &'static str,
-    },
-}
 
 /// The keys that volumes of all kinds have.
 const KEYS: [&str; 18] = [
@@ -91,7 +38,7 @@ const KEYS: [&str; 18] = [
 const LEVELS: &str = "none, hash, aes-128-gcm, aes-256-gcm or chacha20-poly1305";
 
 /// All keys that there are, in the order in which they are told and written.
-fn all_keys() -> impl Iterator<Item = &'static str> {
+pub(super) fn all_keys() -> impl Iterator<Item = &'static str> {
     kind::keys().into_iter().chain(KEYS)
 }
 

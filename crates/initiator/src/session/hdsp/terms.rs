@@ -9,6 +9,7 @@ use sanwire_hdsp::{ClientConfig, LinkLimits, ServerInfo as WireServer};
 use sanwire_hyperscsi::Failure as WireFailure;
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey};
 
+use super::ata::AtaDisk;
 use super::{COMMANDS_MAX, SERVER_ADDRESS};
 use crate::endpoint::ConnectError;
 use crate::options::{ClientOptions, no_randomness};
@@ -17,6 +18,16 @@ use crate::random;
 use crate::session::{Failure, NO_PASSWORD, ServerInfo};
 use crate::url::{HdspServer, Station};
 use crate::volume::WireUnit;
+
+/// How commands are given.
+pub(super) enum Form {
+    /// As they are.
+    Scsi,
+    /// To the server as a whole: each with the LUN before it.
+    WithLun,
+    /// As commands of an ATA disk.
+    Ata(Box<AtaDisk>),
+}
 
 /// N: packets of a group, to begin with.
 const GROUP_PACKETS: u16 = 32;

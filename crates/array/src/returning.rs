@@ -21,10 +21,14 @@ impl Array {
     pub fn rejoin(&self, number: usize, candidate: &Candidate, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
         // It is out before it comes in: what was written meanwhile is known then.
         let shared = Arc::clone(self.shared());
-        self.drive(drive, move |completions| shared.settle(completions))?;
+        let settled = self.drive(drive, move |completions| shared.settle(completions));
         let found = candidate.label(drive)?;
         let group = {
             let state = &mut *self.shared().lock();
+            if let Err(error) = settled {
+                // Its label tells all the same whether another host has had it.
+                return own_label(state, number, candidate, found).and(Err(error));
+            }
             let Standing::Out { is_whole, .. } = state.table.members[number].standing else {
                 return refuse(candidate, "it is in already");
             };

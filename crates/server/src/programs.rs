@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use sanwire_program::{Description, Limits, Program, ProgramStatistics, StateKeeper};
+use sanwire_program::{Limits, Program, ProgramStatistics, StateKeeper};
 
 use crate::persist::{read_file, replace_file};
 
@@ -145,8 +145,8 @@ impl Loaded {
 ///
 /// # Errors
 /// Why it is none, for people.
-pub(crate) fn check_module(module: &[u8]) -> Result<Description, String> {
-    Program::describe(module, Limits::default()).map_err(|error| error.to_string())
+pub(crate) fn check_module(module: &[u8]) -> Result<(), String> {
+    Program::describe(module, Limits::default()).map(drop).map_err(|error| error.to_string())
 }
 
 /// The same of a file, which may be anything.
@@ -155,7 +155,7 @@ pub(crate) fn check_module(module: &[u8]) -> Result<Description, String> {
 /// Why it is none, for people.
 pub fn check_module_file(file: &Path) -> Result<(), String> {
     let module = read_module(file, Limits::default().module_bytes).map_err(|error| error.to_string())?;
-    check_module(&module).map(drop)
+    check_module(&module)
 }
 
 /// A module, and no more of a longer file than shows that it is too long.

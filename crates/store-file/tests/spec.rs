@@ -121,7 +121,7 @@ fn refusals_name_the_culprit_and_what_is_allowed() {
         (
             "a=ram:1G,speed=3",
             "there is no key 'speed': use size, grow, direct, type, block, readonly, removable, security, \
-             compression, shelf, slot, disk-address, when-full, when-gone, protected, layers, thick, delay, error, seed",
+             compression, shelf, slot, disk-address, when-full, when-gone, protected, owner, layers, thick, delay, error, seed",
         ),
         (
             "a=ram:1G,when-full=wait",

@@ -85,7 +85,7 @@ const MOMENT: &str =
 fn narrow(path: &str, parameter: &mut Value) {
     let pattern = match (parameter["name"].as_str(), path) {
         // Lists that are in the order of numbers.
-        (Some("after"), "/api/v1/volumes") => Some("^[0-9]{1,9}$"),
+        (Some("after"), "/api/v1/volumes" | "/api/v1/dvds" | "/api/v1/volumes/{volume}/dvds") => Some("^[0-9]{1,9}$"),
         (Some("after"), "/api/v1/jobs") => Some("^[0-9]{1,19}$"),
         (Some("from"), "/api/v1/audit") => Some(MOMENT),
         _ => None,

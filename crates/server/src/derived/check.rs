@@ -11,6 +11,9 @@ use super::lineage::{Lineage, opening_order};
 use super::principal::{self, PrincipalRule};
 use super::until::Until;
 
+/// The most owners that a volume has, as many as principals that a derived one admits: all of them are kept, and asked for.
+const OWNERS_MAX: usize = 256;
+
 /// Checks volumes of the configuration, and gives those that are derived the level of protection of their parents where they name none
 /// themselves: what they show is theirs. `usual` is that of volumes that name none.
 ///
@@ -59,8 +62,11 @@ pub(crate) fn inherit_levels<E>(
 /// Who owns a volume: may derive volumes from it.
 ///
 /// # Errors
-/// [`DerivedError::Owner`] when one of them is nobody.
+/// [`DerivedError::Owner`] when one of them is nobody, [`DerivedError::TooManyOwners`].
 pub(crate) fn owners(volume: &VolumeSpec) -> Result<Vec<PrincipalRule>, DerivedError> {
+    if volume.owners.len() > OWNERS_MAX {
+        return Err(DerivedError::TooManyOwners { count: volume.owners.len(), max: OWNERS_MAX });
+    }
     let read = |owner: &String| {
         let invalid = |_| DerivedError::Owner { owner: owner.clone(), expected: principal::EXPECTED };
         owner.parse().map_err(invalid)
@@ -107,5 +113,12 @@ mod tests {
         assert!(checked(&["a=ram:1M,owner=any,owner=10.0.0.1,owner=claimed:iqn.x"]).is_ok());
         let error = checked(&["a=ram:1M,owner=alice"]).unwrap_err();
         assert!(error.contains("a: invalid owner 'alice': use any, an address"), "{error}");
+        let owned_by = |count: usize| {
+            let owners: String = (0..count).map(|at| format!(",owner=10.0.{}.{}", at / 256, at % 256)).collect();
+            checked(&[&format!("a=ram:1M{owners}")])
+        };
+        assert!(owned_by(OWNERS_MAX).is_ok());
+        let error = owned_by(OWNERS_MAX + 1).unwrap_err();
+        assert!(error.contains("257 owners, 256 are allowed"), "{error}");
     }
 }

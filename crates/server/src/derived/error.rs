@@ -84,6 +84,14 @@ pub enum DerivedError {
         /// What is allowed.
         expected: &'static str,
     },
+    /// Too many may derive volumes from it.
+    #[error("{count} owners, {max} are allowed: an address prefix like 10.0.0.0/24 names several")]
+    TooManyOwners {
+        /// How many are given.
+        count: usize,
+        /// How many may be.
+        max: usize,
+    },
     /// The device refuses it.
     #[error(transparent)]
     Device(#[from] DeriveError),

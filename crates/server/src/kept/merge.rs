@@ -114,7 +114,10 @@ impl Merging<'_> {
             (Some(before), Some(now)) => {
                 let spec = self.spec(&before.volume, &now.volume, &volume.spec);
                 let lun = Some(now.lun).filter(|lun| *lun != before.lun).and_then(Lun::new);
-                Some((VolumeConfig { spec, ..volume.clone() }, lun))
+                // Whom a derived volume admits was said by who derived it, whatever is configured by its name.
+                let is_of_ctl = spec.parent().is_some() && plain(&spec) != plain(&volume.spec);
+                let origin = if is_of_ctl { Origin::Management } else { volume.origin };
+                Some((VolumeConfig { spec, origin, ..volume.clone() }, lun))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use sanwire_core::Lun;
+use sanwire_core::{Lun, Principal};
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, OpenError, VolumeSpec};
 
@@ -12,6 +12,7 @@ use super::slow::Step;
 use super::volumes::check_not_revoked;
 use super::{ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
+use crate::derived::DerivedSpec;
 use crate::error::StartError;
 use crate::events::Happening;
 use crate::pools::{check_alone, own_place};
@@ -19,6 +20,7 @@ use crate::records::real_path;
 use crate::volumes::OpenVolume;
 
 /// A volume that is to be added.
+#[derive(Clone)]
 pub(super) struct Addition {
     pub(super) spec: VolumeSpec,
     /// The iSCSI target that gets it; `None`: one of its own.
@@ -26,6 +28,12 @@ pub(super) struct Addition {
     /// What is done when it is not what is remembered of it.
     pub(super) acceptance: Acceptance,
     pub(super) condition: Option<Condition>,
+    /// Who derives it from a volume of theirs, and may not manage the server.
+    pub(super) by: Option<Principal>,
+}
+
+fn has_program(spec: &VolumeSpec) -> bool {
+    DerivedSpec::of(spec).is_some_and(|derived| derived.program.is_some())
 }
 
 impl Manager {
@@ -60,7 +68,7 @@ impl Manager {
 
     /// Opens and serves a volume that may be added; others are told by `hold` what it takes.
     fn add_held(&mut self, addition: Addition, mut hold: Hold) -> Result<Step, ManageError> {
-        let Addition { spec, target, acceptance, condition } = addition;
+        let Addition { spec, acceptance, .. } = addition.clone();
         let name = spec.name.to_string();
         // What is left of another one of its name, where the server has crashed while that was revoked, is not its own.
         let is_new = spec.parent().is_some() && acceptance == Acceptance::Known;
@@ -75,7 +83,7 @@ impl Manager {
         Ok(Step::slow(format!("opening the store of {name}"), open, move |manager, (coming, opened)| {
             let _hold = hold;
             let opened = opened.map_err(|error| manager.name_holder(error))?;
-            manager.put_added(coming.volume, opened, target.as_deref(), condition)
+            manager.put_added(coming.volume, opened, addition)
         }))
     }
 
@@ -137,17 +145,16 @@ impl Manager {
     }
 
     /// Serves a volume that was opened to be added.
-    fn put_added(
-        &mut self,
-        volume: VolumeConfig,
-        opened: OpenVolume,
-        target: Option<&str>,
-        condition: Option<Condition>,
-    ) -> Result<Step, ManageError> {
+    fn put_added(&mut self, volume: VolumeConfig, opened: OpenVolume, addition: Addition) -> Result<Step, ManageError> {
         let spec = volume.spec.clone();
+        let Addition { target, condition, by, .. } = addition;
         let holds = condition.map_or(Ok(()), |condition| self.check(&condition));
         let holds = holds.and_then(|()| check_not_revoked(&spec, &opened));
-        let kept = holds.and_then(|()| self.place_of(&spec, target)).and_then(|(place, targets)| {
+        let holds = holds.and_then(|()| match by.as_ref().zip(spec.parent()) {
+            Some((by, parent)) => self.check_may_derive(by, parent, has_program(&spec)),
+            None => Ok(()),
+        });
+        let kept = holds.and_then(|()| self.place_of(&spec, target.as_deref())).and_then(|(place, targets)| {
             self.keep_volume(&spec.name, Some(&volume), &targets).map(|()| (place, targets))
         });
         let (place, targets) = match kept {

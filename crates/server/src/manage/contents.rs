@@ -129,7 +129,7 @@ impl Manager {
             let done = move || {
                 events.note(Happening::Cloned { volume: made, source: id.volume, snapshot: id.name });
             };
-            let addition = Addition { spec, target, acceptance: Acceptance::Renewed, condition: None };
+            let addition = Addition { spec, target, acceptance: Acceptance::Renewed, condition: None, by: None };
             Ok(manager.add_made(addition, hold, done, undo))
         }))
     }

@@ -22,6 +22,9 @@ pub(super) struct Difference {
     pub(super) owned: Vec<VolumeSpec>,
     /// Besides that only the size differs: the name, the new description, the new size.
     pub(super) resized: Vec<(String, VolumeSpec, u64)>,
+    /// They are derived and were otherwise, or that from which they are derived was: a grant that was narrowed ends at once. They hold nothing
+    /// of their own, so they can be derived anew.
+    pub(super) derived_anew: Vec<VolumeConfig>,
     /// They differ in what cannot be changed while they are served.
     pub(super) kept: Vec<VolumeSpec>,
 }
@@ -31,15 +34,17 @@ impl Difference {
         let old = before.into_iter().map(|volume| (&*volume.spec.name, &volume.spec));
         let old: BTreeMap<&str, &VolumeSpec> = old.collect();
         let mut difference = Difference::default();
+        let derived_anew = derived_anew(&old, after);
         for volume in after {
             let spec = &volume.spec;
             let name = spec.name.to_string();
             match old.get(&*name) {
                 None => difference.added.push(volume.clone()),
+                Some(_) if derived_anew.contains(&*name) => difference.derived_anew.push(volume.clone()),
                 Some(old) if *old == spec => {}
                 Some(old) => {
+                    let alike = as_changeable(old, spec);
                     let secured = VolumeSpec::clone(old).with_security(spec.security);
-                    let alike = secured.clone().with_protected(spec.protected).with_owners(spec.owners.clone());
                     let size_bytes = alike.differs_in_size(spec);
                     if alike != *spec && size_bytes.is_none() {
                         difference.kept.push(spec.clone());
@@ -66,7 +71,39 @@ impl Difference {
     }
 }
 
+/// A volume as it was, but for what is changed while it is served.
+fn as_changeable(old: &VolumeSpec, new: &VolumeSpec) -> VolumeSpec {
+    old.clone().with_security(new.security).with_protected(new.protected).with_owners(new.owners.clone())
+}
+
+/// The volumes that were derived and are to be otherwise, and those that are derived from them.
+fn derived_anew<'a>(old: &BTreeMap<&str, &VolumeSpec>, after: &'a [VolumeConfig]) -> BTreeSet<&'a str> {
+    let mut anew = BTreeSet::new();
+    if old.values().all(|spec| spec.parent().is_none()) {
+        return anew;
+    }
+    loop {
+        let before = anew.len();
+        for VolumeConfig { spec, .. } in after {
+            let Some(old) = old.get(&*spec.name).filter(|old| old.parent().is_some()) else { continue };
+            let follows = spec.parent().is_some_and(|parent| anew.contains(parent));
+            if follows || as_changeable(old, spec) != *spec {
+                anew.insert(&*spec.name);
+            }
+        }
+        if anew.len() == before {
+            return anew;
+        }
+    }
+}
+
 impl Difference {
+    /// The volumes that are not served any more, or not as they are.
+    pub(super) fn going(&self) -> Vec<String> {
+        let anew = self.derived_anew.iter().map(|volume| volume.spec.name.to_string());
+        self.removed.iter().cloned().chain(anew).collect()
+    }
+
     /// Takes out the volumes that come with the store of one that goes, as when it has another name: the store is closed first.
     pub(super) fn take_renamed<'a>(&mut self, before: impl Iterator<Item = &'a VolumeConfig>) -> Vec<VolumeConfig> {
         let removed: BTreeSet<&str> = self.removed.iter().map(String::as_str).collect();
@@ -93,7 +130,16 @@ impl Difference {
         let protected = self.protected.iter().map(|(name, _)| name.as_str());
         let owned = self.owned.iter().map(|spec| &*spec.name);
         let removed = self.removed.iter().map(String::as_str);
-        added.chain(owned).chain(removed).chain(resized).chain(secured).chain(protected).chain(kept).collect()
+        let anew = self.derived_anew.iter().map(|volume| &*volume.spec.name);
+        added
+            .chain(anew)
+            .chain(owned)
+            .chain(removed)
+            .chain(resized)
+            .chain(secured)
+            .chain(protected)
+            .chain(kept)
+            .collect()
     }
 
     /// What would become of the volumes, one line for each that is not what it was.
@@ -108,7 +154,9 @@ impl Difference {
             format!("volume {name} would{not_any_more} be protected")
         });
         let owned = self.owned.iter().map(|spec| format!("volume {} would have other owners", spec.name));
-        added.chain(removed).chain(owned).chain(secured).chain(protected).chain(resized).chain(kept)
+        let anew = self.derived_anew.iter().map(|volume| &volume.spec.name);
+        let anew = anew.map(|name| format!("volume {name} would be revoked, and derived anew as it is configured now"));
+        added.chain(removed).chain(anew).chain(owned).chain(secured).chain(protected).chain(resized).chain(kept)
     }
 }
 

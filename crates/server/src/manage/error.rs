@@ -126,6 +126,16 @@ pub enum ManageError {
         /// How many.
         count: usize,
     },
+    /// Owners have as many programs as they may.
+    #[error(
+        "{count} volumes derived from {volume} have programs already, and those of its owners may be no more: revoke one first"
+    )]
+    TooManyPrograms {
+        /// From which.
+        volume: String,
+        /// How many.
+        count: usize,
+    },
     /// Nobody is to be dropped.
     #[error("{0} has no session")]
     NoSession(String),
@@ -281,6 +291,17 @@ pub enum ManageError {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
+    },
+    /// A grant ends all the same when that cannot be kept.
+    #[error(
+        "volume {name} is revoked, and would be served again when the server starts: that could not be kept ({source}); the next change \
+         that can be kept keeps it, too"
+    )]
+    RevokedUntilStart {
+        /// The volume.
+        name: String,
+        /// Why.
+        source: Box<ManageError>,
     },
     /// The configuration cannot be read.
     #[error("{0}")]

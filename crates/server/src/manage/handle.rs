@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use self::awaited::{Awaited, AwaitedPart};
-use self::in_band::work;
+use self::in_band::{Workers, work};
 use super::dvds;
 use super::following::Follower;
 use super::jobs::{Job, Jobs, what};
@@ -50,7 +50,7 @@ pub(super) struct Desk {
     audit: Option<AuditLog>,
     awaited: Awaited,
     /// Of these, each thread that works on a request of a client has one.
-    workers: Arc<()>,
+    workers: Workers,
     /// And of these, each that waits for what takes long.
     waiters: Arc<()>,
 }
@@ -80,7 +80,7 @@ impl ManagementHandle {
             audit: manager.audit.clone(),
             manager: Mutex::new(Some(manager)),
             awaited: Awaited::default(),
-            workers: Arc::default(),
+            workers: Workers::default(),
             waiters: Arc::default(),
         }));
         if let Some(letters) = letters {
@@ -199,6 +199,9 @@ impl ManagementHandle {
 
     /// Does what is asked; the end of a change that takes long may be waited for.
     fn serve(&self, by: &Asker, request: Request, wants_to_wait: bool) -> Response {
+        if let Err(refusal) = if request.is_change() { self.0.jobs.check(by) } else { Ok(()) } {
+            return self.refuse(by, refusal);
+        }
         let rest = match self.go_on(by, &request, |manager| manager.begin_by(by, request.clone())) {
             Ok(response) => return response,
             Err(rest) => rest,
@@ -206,9 +209,9 @@ impl ManagementHandle {
         if !request.is_change() {
             return self.finish(by, &request, rest, None);
         }
-        let job = match self.0.jobs.begin(by, &request, &rest.slow.what) {
-            Ok(job) => job,
-            Err(refusal) => return self.refuse(by, refusal),
+        // It is begun with: whoever asks for one too many waits for its end.
+        let Some(job) = self.0.jobs.begin(by, &request, &rest.slow.what) else {
+            return self.finish(by, &request, rest, None);
         };
         let (desk, by, id) = (self.clone(), by.clone(), job.id());
         let what = self.0.jobs.status(id).map(|status| status.what()).unwrap_or_default();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use sanwire_core::ClientId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -14,6 +15,10 @@ use super::{Answer, Asker, Refusal, Request, Response};
 
 /// Jobs that go on at a time, at the most.
 const RUNNING_MAX: usize = 64;
+
+/// Those of owners of volumes, who may not manage the server, and of one of them: the others are left to who may.
+const OF_OWNERS_MAX: usize = RUNNING_MAX / 2;
+const OF_OWNER_MAX: usize = 4;
 
 /// Jobs that are over and still told of.
 const OVER_MAX: usize = 64;
@@ -98,6 +103,8 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     status: JobStatus,
+    /// Who only owns volumes and has asked.
+    owner: Option<ClientId>,
     /// What its asker is answered, when it is over.
     response: Option<Response>,
 }
@@ -109,15 +116,31 @@ pub(super) struct Job {
 }
 
 impl Jobs {
-    /// Begins with one.
+    /// Whether somebody may begin with a change that may become one.
     ///
     /// # Errors
-    /// [`Refusal`] when too many go on.
-    pub(super) fn begin(self: &Arc<Self>, by: &Asker, request: &Request, progress: &str) -> Result<Job, Refusal> {
+    /// [`Refusal`] for an owner who has begun with too many.
+    pub(super) fn check(&self, by: &Asker) -> Result<(), Refusal> {
+        let Some(owner) = by.owning_client() else { return Ok(()) };
+        let table = self.lock();
+        let running = table.jobs.values().filter(|entry| entry.response.is_none());
+        let of_owners: Vec<ClientId> = running.filter_map(|entry| entry.owner).collect();
+        let of_owner = of_owners.iter().filter(|other| **other == owner).count();
+        match of_owner >= OF_OWNER_MAX || of_owners.len() >= OF_OWNERS_MAX {
+            true => Err(Refusal::new(
+                "jobs-too-many",
+                "too many changes of owners are being made: ask again when some are done",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Begins with one; `None` when too many go on.
+    pub(super) fn begin(self: &Arc<Self>, by: &Asker, request: &Request, progress: &str) -> Option<Job> {
         let mut table = self.lock();
         let running = table.jobs.values().filter(|entry| entry.response.is_none()).count();
         if running >= RUNNING_MAX {
-            return Err(Refusal::new("jobs-too-many", "too many changes are being made: see `sanwire ctl jobs`"));
+            return None;
         }
         table.last_id += 1;
         let id = table.last_id;
@@ -133,8 +156,8 @@ impl Jobs {
             refused: None,
             code: None,
         };
-        table.jobs.insert(id, Entry { status, response: None });
-        Ok(Job { jobs: Arc::clone(self), id })
+        table.jobs.insert(id, Entry { status, owner: by.owning_client(), response: None });
+        Some(Job { jobs: Arc::clone(self), id })
     }
 
     /// Those that are known, the oldest first.
@@ -180,7 +203,7 @@ impl Jobs {
 
 impl Table {
     fn end(&mut self, id: u64, response: Response) {
-        let Some(Entry { status, response: place }) = self.jobs.get_mut(&id) else { return };
+        let Some(Entry { status, response: place, .. }) = self.jobs.get_mut(&id) else { return };
         status.progress = None;
         status.ended = Some(now());
         match &response {
@@ -235,6 +258,8 @@ fn now() -> String {
 
 #[cfg(test)]
 mod tests {
+    use sanwire_core::Principal;
+
     use super::*;
 
     const BY: Asker = Asker::Signal { signal: "test" };
@@ -243,9 +268,9 @@ mod tests {
     fn jobs_are_told_of_while_they_go_on_and_for_a_while_after() {
         let jobs = Arc::<Jobs>::default();
         let begin = || jobs.begin(&BY, &Request::Status, "thinking");
-        let running: Vec<Job> = std::iter::from_fn(|| begin().ok()).collect();
+        let running: Vec<Job> = std::iter::from_fn(begin).collect();
         assert_eq!((running.len(), jobs.list().len()), (RUNNING_MAX, RUNNING_MAX));
-        assert_eq!(begin().map(|job| job.id()).unwrap_err().code, "jobs-too-many");
+        assert!(begin().is_none() && jobs.check(&BY).is_ok(), "who asks for one more waits for its end");
         assert_eq!(jobs.wait(1, Duration::ZERO).unwrap().progress.as_deref(), Some("thinking"));
         running.into_iter().for_each(|job| job.end(Response::Done(Answer::Changed(vec!["done".into()]))));
         let first = jobs.status(1).unwrap();
@@ -255,5 +280,27 @@ mod tests {
         assert_eq!(failed.unwrap().code.as_deref(), Some("defect"), "nobody waits for ever for what has panicked");
         assert_eq!((jobs.status(1), jobs.list().len()), (None, OVER_MAX));
         assert_eq!(jobs.wait(1, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn owners_leave_room_for_who_manages_the_server() {
+        let jobs = Arc::<Jobs>::default();
+        let owner = |client: u8| Asker::Client {
+            client: ClientId([client; 16]),
+            address: format!("10.0.0.{client}:1"),
+            as_owner: Some(Principal::default()),
+        };
+        let mut running = Vec::new();
+        for client in 0..8 {
+            for _ in 0..OF_OWNER_MAX {
+                assert!(jobs.check(&owner(client)).is_ok());
+                running.extend(jobs.begin(&owner(client), &Request::Status, "thinking"));
+            }
+            assert_eq!(jobs.check(&owner(client)).unwrap_err().code, "jobs-too-many", "{client}");
+        }
+        assert_eq!(jobs.check(&owner(9)).unwrap_err().code, "jobs-too-many", "of all of them together");
+        assert!(running.len() == OF_OWNERS_MAX && jobs.begin(&BY, &Request::Status, "thinking").is_some());
+        running.pop();
+        assert!(jobs.check(&owner(9)).is_ok());
     }
 }

@@ -252,10 +252,10 @@ impl Manager {
         match request {
             Request::AddVolume { volume, target, renew, adopt } => {
                 let (spec, acceptance) = (volume.parse()?, volumes::acceptance(renew, adopt)?);
-                self.add_volume(Addition { spec, target, acceptance, condition })
+                self.add_volume(Addition { spec, target, acceptance, condition, by: None })
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
-            Request::CreateDvd(new) => self.create_dvd(&new, condition),
+            Request::CreateDvd(new) => self.create_dvd(&new, condition, None),
             Request::RevokeDvd { name } => self.revoke_dvd(&name),
             Request::Dvds { parent } => self.dvds(parent.as_deref(), |_| true).map(Step::Done),
             Request::Dvd { name } => self.dvd(&name).map(Step::Done),

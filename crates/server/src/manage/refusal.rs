@@ -58,7 +58,7 @@ impl ManageError {
             ManageError::Module { .. } => "program-invalid",
             ManageError::Derived { .. } | ManageError::Open(StartError::Derived { .. }) => "derivation-invalid",
             ManageError::NotOwner(_) | ManageError::NotForOwners(_) => "not-permitted",
-            ManageError::TooManyDerived { .. } => "derived-too-many",
+            ManageError::TooManyDerived { .. } | ManageError::TooManyPrograms { .. } => "derived-too-many",
             ManageError::NoSession(_) | ManageError::NoSuchSession(_) => "session-unknown",
             ManageError::OutsidePools(_) => "not-permitted",
             ManageError::NoRehearsal(_) => "request-invalid",
@@ -87,7 +87,7 @@ impl ManageError {
             ManageError::OpenTarget(_) | ManageError::OpenBeside(_) => "target-open",
             ManageError::NotThere { .. } => "mapping-unknown",
             ManageError::Missing { .. } => "volume-missing",
-            ManageError::Keep { .. } => "not-kept",
+            ManageError::Keep { .. } | ManageError::RevokedUntilStart { .. } => "not-kept",
             ManageError::Configuration(_) => "configuration-invalid",
         }
     }

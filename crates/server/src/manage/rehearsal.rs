@@ -9,6 +9,7 @@ mod mapping;
 mod media;
 mod sessions;
 
+use super::busy::REMOVED;
 use super::clients::{ClientChange, check_settings, client_id};
 use super::slow::Step;
 use super::usage::Way;
@@ -24,10 +25,7 @@ impl Manager {
         match request {
             Request::AddVolume { volume, target, .. } => self.rehearse_addition(volume.parse()?, target.as_deref()),
             Request::RemoveVolume { name, force } => self.rehearse_removal(&name, force),
-            Request::CreateDvd(new) => {
-                let (spec, _) = self.asked_dvd(&new)?;
-                self.rehearse_addition(spec, new.target.as_deref())
-            }
+            Request::CreateDvd(new) => self.rehearse_dvd(&new),
             Request::RevokeDvd { name } => {
                 self.check_is_derived(&name)?;
                 self.rehearse_removal(&name, true)
@@ -72,7 +70,7 @@ impl Manager {
         }
     }
 
-    fn rehearse_addition(&mut self, spec: VolumeSpec, target: Option<&str>) -> Result<Step, ManageError> {
+    pub(super) fn rehearse_addition(&mut self, spec: VolumeSpec, target: Option<&str>) -> Result<Step, ManageError> {
         let (_hold, spec) = self.begin_to_add(spec, target)?;
         let new = vec![VolumeConfig { lun: Default::default(), spec, origin: Origin::Management }];
         let coming = self.numbered(new)?.pop().ok_or(ManageError::Full)?;
@@ -86,7 +84,7 @@ impl Manager {
     }
 
     fn rehearse_removal(&mut self, name: &str, force: bool) -> Result<Step, ManageError> {
-        let (hold, derived) = self.begin_to_remove(name, "being removed", force)?;
+        let (hold, derived) = self.begin_to_remove(name, REMOVED, force)?;
         let is_missing = self.kept.missing.iter().any(|missing| *missing.volume.spec.name == *name);
         let mut lines: Vec<String> =
             derived.iter().map(|derived| format!("volume {derived} would be revoked")).collect();

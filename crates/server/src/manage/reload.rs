@@ -102,8 +102,11 @@ impl Manager {
             hold.add(name, "being reloaded")?;
         }
         let renamed = difference.take_renamed(self.volumes.values());
-        let behind = difference.take_derived_from(&renamed);
-        let renamed = in_order(self.coming([renamed, behind].concat(), &mut hold)?);
+        let anew = std::mem::take(&mut difference.derived_anew);
+        let behind = difference.take_derived_from(&[renamed.clone(), anew.clone()].concat());
+        let mut renamed = self.coming([renamed, behind].concat(), &mut hold)?;
+        renamed.extend(self.coming_at(self.as_numbered(anew), &mut hold));
+        let renamed = in_order(renamed);
         let new = in_order(self.coming(difference.added, &mut hold)?);
         let sought = in_order(self.coming_at(missing, &mut hold));
         let opener = self.target.volume_opener();
@@ -185,7 +188,7 @@ impl Manager {
         changed.extend(self.own_as_configured(&difference.owned));
         changed.extend(difference::of_exports(&before, &exports));
         changed.extend(self.configure_clients(terms, holds.resets)?);
-        let removals = self.begin_to_close_derived(difference.removed, &orphans);
+        let removals = self.begin_to_close_derived(&difference, &orphans);
         let mut left = Leftovers { removals, ..Leftovers::default() };
         for (name, spec, size_bytes) in difference.resized {
             match self.target.pools().take_room_of(&spec, size_bytes) {
@@ -199,7 +202,9 @@ impl Manager {
         self.has_password = wanted.has_password();
         self.allow = wanted.allow;
         let still: BTreeMap<_, _> = still_missing.iter().map(|volume| (&volume.spec.name, &volume.spec)).collect();
-        self.kept.missing.retain(|MissingVolume { volume, .. }| still.get(&volume.spec.name) == Some(&&volume.spec));
+        let is_gone = |missing: &mut MissingVolume| still.get(&missing.volume.spec.name) != Some(&&missing.volume.spec);
+        let gone: Vec<MissingVolume> = self.kept.missing.extract_if(.., is_gone).collect();
+        self.forget_dropped(&gone, &wanted.volumes);
         // Where they are configured to be now, which may be another place than before.
         self.kept.missing.iter_mut().for_each(|missing| missing.units.clear());
         note_units(&mut self.kept.missing, &all_exports);
@@ -368,7 +373,7 @@ fn missing_for_now(volumes: &[ComingVolume], exports: &[TargetNodeConfig]) -> Ve
     let missing = volumes.iter().map(|ComingVolume { volume, .. }| MissingVolume {
         volume: volume.clone(),
         units: Vec::new(),
-        reason: "its store is just being closed under its former name".into(),
+        reason: "it is just being closed as what it was before".into(),
     });
     let mut missing: Vec<MissingVolume> = missing.collect();
     note_units(&mut missing, exports);

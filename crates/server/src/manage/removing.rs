@@ -72,23 +72,33 @@ impl Manager {
         name: &str,
         derived: &[String],
     ) -> Result<(Answer, Option<Removal>), ManageError> {
-        let mut lines = Vec::new();
+        let (mut lines, mut not_kept) = (Vec::new(), None);
+        let is_revoked = self.spec_of(name).is_some_and(|spec| spec.parent().is_some());
         for derived in derived {
             // One that could not be opened stands among those that are missing.
             let answer = match self.find(derived) {
-                Some(_) => self.take_out(derived)?.0,
-                None => self.remove_missing(derived)?,
+                Some(_) => self.take_out(derived, is_revoked).map(|(answer, _)| answer),
+                None => self.remove_missing(derived),
             };
-            lines.extend(lines_of(answer));
+            match answer {
+                Ok(answer) => lines.extend(lines_of(answer)),
+                Err(error @ ManageError::RevokedUntilStart { .. }) => not_kept = Some(error),
+                Err(error) => return Err(error),
+            }
         }
-        let (answer, removal) = self.take_out(name)?;
+        let (answer, removal) = self.take_out(name, is_revoked)?;
         lines.extend(lines_of(answer));
-        Ok((Answer::Changed(lines), removal))
+        not_kept.map_or(Ok((Answer::Changed(lines), removal)), Err)
     }
 
-    fn take_out(&mut self, name: &str) -> Result<(Answer, Option<Removal>), ManageError> {
+    /// Takes a volume out of service; with `is_revoked` also if that cannot be kept: whoever may not read it any more must not wait until
+    /// there is room on a disk.
+    fn take_out(&mut self, name: &str, is_revoked: bool) -> Result<(Answer, Option<Removal>), ManageError> {
         let targets = self.target.targets_with(name).into_iter().map(|target| without_unit(target, name)).collect();
-        self.keep_volume(name, None, &targets)?;
+        let not_kept = match self.keep_volume(name, None, &targets) {
+            Err(error) if !is_revoked => return Err(error),
+            kept => kept.err(),
+        };
         if let Err(error) = self.serve_targets(targets) {
             self.keep_served();
             return Err(error);
@@ -105,7 +115,9 @@ impl Manager {
             let (volume, parent) = (name.to_owned(), parent.to_owned());
             self.target.events().note(Happening::DvdRevoked { volume, parent });
         }
-        Ok((self.changed(line), removal))
+        let Some(source) = not_kept else { return Ok((self.changed(line), removal)) };
+        self.note_reloaded();
+        Err(ManageError::RevokedUntilStart { name: name.to_owned(), source: Box::new(source) })
     }
 
     fn remove_all_missing(&mut self, name: &str, derived: &[String]) -> Result<Answer, ManageError> {

@@ -70,14 +70,15 @@ impl Manager {
         after: &[TargetNodeConfig],
     ) -> Vec<String> {
         let mut lines = self.taken_from_all(users, difference, after);
-        lines.extend(self.taken_from_clients(users, prospect, &difference.removed));
+        lines.extend(self.taken_from_clients(users, prospect, &difference.going()));
         lines
     }
 
     /// Volumes that go, or units of targets that do.
     fn taken_from_all(&self, all: &[User], difference: &Difference, after: &[TargetNodeConfig]) -> Vec<String> {
         let before = self.target.exports();
-        let removed: BTreeSet<&str> = difference.removed.iter().map(String::as_str).collect();
+        let going = difference.going();
+        let removed: BTreeSet<&str> = going.iter().map(String::as_str).collect();
         let kept = |volume: &str| !removed.contains(volume);
         let mut taken: Vec<_> = removed.iter().map(|volume| (*volume, Way::Any)).collect();
         let after: BTreeMap<_, _> = after.iter().map(|export| (&export.name, export)).collect();

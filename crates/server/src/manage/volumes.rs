@@ -140,6 +140,14 @@ impl Manager {
         Ok(volumes)
     }
 
+    /// Volumes that are served, to be served otherwise, under the numbers that they have.
+    pub(super) fn as_numbered(&self, mut volumes: Vec<VolumeConfig>) -> Vec<VolumeConfig> {
+        for volume in &mut volumes {
+            volume.lun = self.volumes.get(&*volume.spec.name).map_or(volume.lun, |served| served.lun);
+        }
+        volumes
+    }
+
     /// Volumes that are to have their numbers, which are free.
     pub(super) fn coming_at(&self, volumes: Vec<VolumeConfig>, hold: &mut Hold) -> Vec<ComingVolume> {
         let slots = self.target.take_slots(volumes.len(), |slot| self.busy.has_slot(slot));

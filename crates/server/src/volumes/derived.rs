@@ -118,6 +118,9 @@ fn admission(rules: &[PrincipalRule]) -> Option<Arc<dyn Admission>> {
     (!is_open).then(|| Arc::new(PrincipalRules(rules.to_vec())) as Arc<dyn Admission>)
 }
 
+/// What stands in a record before the parent of a derived volume that has its content in memory: it is another one at each start.
+const IN_MEMORY: &str = "memory-";
+
 /// Who it is: the same as long as it shows the same part of the same volume. What was reserved of another one is not reserved of it, and what
 /// the program of that one remembers is not known to its own.
 ///
@@ -134,18 +137,22 @@ fn identity(
     let spec = &volume.spec;
     let record = record(&spec.name, opening.state);
     let regions: Vec<String> = derived.regions.iter().map(ToString::to_string).collect();
-    let of_parent = format!("{:032x}", u128::from_be_bytes(parent.identity().uuid()));
+    let place = if parent.is_lasting() { "" } else { IN_MEMORY };
+    let of_parent = format!("{place}{:032x}", u128::from_be_bytes(parent.identity().uuid()));
     let shown = format!("{of_parent}:{}", regions.join(","));
-    let known = record.load().map_err(|source| StartError::Record {
-        volume: spec.name.to_string(),
-        place: record.place(),
-        file: record.of().to_owned(),
-        source,
-    })?;
+    let known = match record.load() {
+        // What is to be another one all the same needs nothing of it.
+        Err(_) if opening.acceptance == Acceptance::Renewed => None,
+        known => known.map_err(|source| StartError::Record {
+            volume: spec.name.to_string(),
+            place: record.place(),
+            file: record.of().to_owned(),
+            source,
+        })?,
+    };
     let other_parent = |known: &Known| {
         let before = known.device.as_deref().and_then(|shown| shown.split(':').next());
-        // One in memory is another one at each start.
-        parent.is_lasting() && before.is_some_and(|before| before != of_parent)
+        before.is_some_and(|before| !before.starts_with(IN_MEMORY) && before != of_parent)
     };
     if opening.acceptance == Acceptance::Known && known.as_ref().is_some_and(other_parent) {
         if volume.origin == Origin::Management {

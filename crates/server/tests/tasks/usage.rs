@@ -191,11 +191,11 @@ fn a_host_that_is_idle_after_a_restart_of_the_server_keeps_its_volume() {
 }
 
 #[test]
-fn a_server_beside_with_the_same_state_directory_makes_none_forget_who_uses_its_volumes() {
+fn a_server_that_had_the_state_directory_in_between_makes_none_forget_who_uses_its_volumes() {
     let ((directory, config), (other_directory, other)) = (remembering("beside"), remembering("beside-other"));
     let other = ServerConfig { name: "other".into(), state_directory: config.state_directory.clone(), ..other };
-    let beside = Managed::start(other);
-    for managed in [Managed::start(config.clone()), beside] {
+    for config in [config.clone(), other] {
+        let managed = Managed::start(config);
         let mut initiator = managed.login();
         assert_eq!(initiator.read(0, 0), 0);
         managed.manager.into_target().stop().unwrap();

@@ -145,7 +145,9 @@ impl World {
     /// `sanwire` on the client as another client: one with its own key.
     pub fn sanwire_of(&self, who: &str, arguments: &[&str]) -> Command {
         let mut command = self.on_client(env!("CARGO_BIN_EXE_sanwire"));
-        command.args(arguments).env("XDG_STATE_HOME", self.state(who)).env_remove("SANWIRE_LOG");
+        // What it keeps of servers is its own, not that of this host.
+        command.args(arguments).env("XDG_STATE_HOME", self.state(who)).env("XDG_CONFIG_HOME", self.state(who));
+        command.env_remove("SANWIRE_LOG");
         command
     }
 

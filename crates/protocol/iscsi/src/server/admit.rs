@@ -120,7 +120,7 @@ impl Server {
         let tsih = admitted.request.tsih;
         let session = self.sessions.with_identity(tsih).ok_or(Refusal::NoSession)?;
         let is_same = session.initiator == admitted.initiator
-            && session.owner.is_user_of(admitted)
+            && session.owner.has_shown_the_same(admitted)
             && session.isid == admitted.isid
             && session.kind == admitted.kind
             && session.group_tag == admitted.portal.group_tag;

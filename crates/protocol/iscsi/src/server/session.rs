@@ -64,6 +64,11 @@ impl Owner {
     pub(super) fn is_user_of(&self, admitted: &Admitted) -> bool {
         self.user == admitted.user
     }
+
+    /// Whether a login has shown to be the same: the same CHAP user; where none was shown, all that is known is the address.
+    pub(super) fn has_shown_the_same(&self, admitted: &Admitted) -> bool {
+        self.is_user_of(admitted) && (self.has_shown_user() || self.address == admitted.peer.to_canonical())
+    }
 }
 
 /// A session of an initiator port.

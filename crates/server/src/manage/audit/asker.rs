@@ -76,6 +76,14 @@ impl Asker {
         }
     }
 
+    /// The client that only owns volumes, and may not manage the server.
+    pub(in crate::manage) fn owning_client(&self) -> Option<ClientId> {
+        match self {
+            Asker::Client { client, as_owner: Some(_), .. } => Some(*client),
+            _ => None,
+        }
+    }
+
     /// Whether it may be on another host.
     pub(super) fn comes_from_elsewhere(&self) -> bool {
         matches!(self, Asker::Client { .. } | Asker::User { .. } | Asker::Token { .. })

@@ -6,9 +6,9 @@ mod owner;
 mod owning;
 mod status;
 
-use std::io;
 use std::path::Path;
 
+use sanwire_core::Principal;
 use sanwire_store::{Acceptance, VolumeSpec};
 
 pub(super) use self::expiring::{Expiry, watch};
@@ -22,32 +22,52 @@ use crate::events::Happening;
 use crate::programs::check_module;
 
 impl Manager {
-    /// Derives a volume from another one, and serves it.
-    pub(super) fn create_dvd(&mut self, new: &NewDvd, condition: Option<Condition>) -> Result<Step, ManageError> {
+    /// Derives a volume from another one, and serves it; `by`: for an owner, who may not manage the server.
+    pub(super) fn create_dvd(
+        &mut self,
+        new: &NewDvd,
+        condition: Option<Condition>,
+        by: Option<Principal>,
+    ) -> Result<Step, ManageError> {
         let (spec, module) = self.asked_dvd(new)?;
-        let addition = Addition { spec, target: new.target.clone(), acceptance: Acceptance::Known, condition };
+        let addition = Addition { spec, target: new.target.clone(), acceptance: Acceptance::Known, condition, by };
         let Some(module) = module else { return self.add_volume(addition) };
         // The module of one that is served is not replaced by that of one that is refused.
         let (hold, _) = self.begin_to_add(addition.spec.clone(), addition.target.as_deref())?;
         let (programs, name) = (self.target.programs().clone(), addition.spec.name.to_string());
         let (keeper, of) = (programs.clone(), name.clone());
-        let keep = move || keeper.keep_module(&of, &module);
-        Ok(Step::slow_awaited(format!("keeping the program of {name}"), keep, move |manager, kept: io::Result<()>| {
-            kept.map_err(|error| ManageError::Module {
-                name: name.clone(),
-                reason: format!("it cannot be kept: {error}"),
-            })?;
-            Ok(manager.add_made(addition, hold, || (), move || programs.forget(&name, None)))
+        let keep = move || {
+            check_module(&module)?;
+            keeper.keep_module(&of, &module).map_err(|error| format!("it cannot be kept: {error}"))
+        };
+        Ok(Step::slow_awaited(
+            format!("keeping the program of {name}"),
+            keep,
+            move |manager, kept: Result<(), String>| {
+                kept.map_err(|reason| ManageError::Module { name: name.clone(), reason })?;
+                Ok(manager.add_made(addition, hold, || (), move || programs.forget(&name, None)))
+            },
+        ))
+    }
+
+    /// Tells what would come of that, and does nothing.
+    pub(super) fn rehearse_dvd(&mut self, new: &NewDvd) -> Result<Step, ManageError> {
+        let (spec, module) = self.asked_dvd(new)?;
+        let (name, target) = (new.name.clone(), new.target.clone());
+        let Some(module) = module else { return self.rehearse_addition(spec, target.as_deref()) };
+        let check = move || check_module(&module);
+        Ok(Step::slow(format!("checking the program of {name}"), check, move |manager, checked| {
+            checked.map_err(|reason| ManageError::Module { name, reason })?;
+            manager.rehearse_addition(spec, target.as_deref())
         }))
     }
 
-    /// The volume that is asked for, and the module that comes with it.
-    pub(super) fn asked_dvd(&self, new: &NewDvd) -> Result<(VolumeSpec, Option<Vec<u8>>), ManageError> {
+    /// The volume that is asked for, and the module that comes with it, which is still to be checked: others do not wait for that.
+    fn asked_dvd(&self, new: &NewDvd) -> Result<(VolumeSpec, Option<Vec<u8>>), ManageError> {
         let refused = |reason: String| ManageError::Module { name: new.name.clone(), reason };
         let Some(module) = new.module().map_err(|error| refused(format!("it is not in base64: {error}")))? else {
             return Ok((new.spec(None)?, None));
         };
-        check_module(&module).map_err(refused)?;
         // Its name is that of a file only if it is one of a volume.
         new.spec(None)?;
         let file = self.target.programs().module_file(&new.name);

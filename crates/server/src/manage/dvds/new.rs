@@ -9,8 +9,9 @@ use utoipa::ToSchema;
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewDvd {
-    /// The volume from which it is derived.
+    /// The volume from which it is derived. By HTTP the path says it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(ignore)]
     pub parent: String,
     /// What clients call it.
     pub name: String,

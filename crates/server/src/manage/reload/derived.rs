@@ -51,9 +51,9 @@ impl Difference {
 impl Manager {
     /// The volumes that are configured on, and are served as derived from one that goes: they go with it.
     pub(super) fn orphans(&self, difference: &Difference) -> BTreeSet<String> {
-        let removed: BTreeSet<&str> = difference.removed.iter().map(String::as_str).collect();
-        let derived = removed.iter().flat_map(|name| self.derivations.descendants(name));
-        derived.filter(|name| !removed.contains(&**name)).collect()
+        let going: BTreeSet<String> = difference.going().into_iter().collect();
+        let derived = going.iter().flat_map(|name| self.derivations.descendants(name));
+        derived.filter(|name| !going.contains(&**name)).collect()
     }
 
     /// Volumes that would be revoked because that goes from which they are derived, though nobody has said that they are to go: a line for each.
@@ -71,19 +71,28 @@ impl Manager {
         lines.into_iter().collect()
     }
 
+    /// Forgets what derived volumes were that are not configured any more, and were missing.
+    pub(super) fn forget_dropped(&self, gone: &[MissingVolume], wanted: &[VolumeConfig]) {
+        let wanted: BTreeSet<&str> = wanted.iter().map(|volume| &*volume.spec.name).collect();
+        let is_wanted = |name: &str| wanted.contains(name) || self.volumes.contains_key(name);
+        let dropped = gone.iter().map(|missing| &missing.volume.spec).filter(|spec| !is_wanted(&spec.name));
+        dropped.for_each(|spec| self.target.forget_derived(spec));
+    }
+
     /// Begins to close volumes that go, and those that go with them; tells who watches of those that were derived.
     pub(super) fn begin_to_close_derived(
         &mut self,
-        removed: Vec<String>,
+        difference: &Difference,
         orphans: &BTreeSet<String>,
     ) -> Vec<(String, Removal)> {
-        let names: Vec<String> = orphans.iter().cloned().chain(removed).collect();
+        let names: Vec<String> = orphans.iter().cloned().chain(difference.going()).collect();
+        let removed: BTreeSet<&str> = difference.removed.iter().map(String::as_str).collect();
         let derived = |name: &String| Some(self.volumes.get(name)?.spec.clone()).filter(|spec| spec.parent().is_some());
         let derived: Vec<VolumeSpec> = names.iter().filter_map(derived).collect();
         let removals = self.begin_to_close_all(names);
         for spec in derived {
             // Those that are configured on come again, as the volumes that they are.
-            if !orphans.contains(&*spec.name) {
+            if removed.contains(&*spec.name) {
                 self.target.forget_derived(&spec);
             }
             let (volume, parent) = (spec.name.to_string(), spec.parent().unwrap_or_default().to_owned());

@@ -78,6 +78,30 @@ fn who_shows_another_chap_user_ends_no_session_of_the_same_port_and_joins_none()
     assert!(!world.server.sessions.contains_key(&NexusId(1)) && world.server.sessions.contains_key(&NexusId(4)));
 }
 
+/// What a session may do is decided by the address of its first connection, where there is no CHAP: another one would get that, too.
+#[test]
+fn an_address_that_has_shown_no_user_joins_no_session_of_another_one() {
+    let mut world = two();
+    let from = |peer: &str, user: Option<&str>| {
+        let mut login =
+            Admitted { peer: peer.parse().unwrap(), user: user.map(str::to_owned), ..admitted(parameters()) };
+        (login.request.tsih, login.request.connection) = (1, 0);
+        login
+    };
+    let connections = |world: &World| world.server.sessions[&NexusId(1)].connections.len();
+    world.admit(3, from("192.0.2.66", None), 99);
+    assert_eq!(LoginResponse::read(&world.take_one(3).0).status_detail, 8);
+    assert_eq!(connections(&world), 2, "its connection of the same number stays");
+    let mut world = World::new(4 << 20);
+    world.admit(1, Admitted { user: Some("one".into()), ..admitted(parameters()) }, 1);
+    world.admit(2, from("192.0.2.66", Some("one")), 99);
+    assert_eq!(
+        LoginResponse::read(&world.take(2).pop().unwrap().0).status_class,
+        0,
+        "who shows the secret may have several"
+    );
+}
+
 #[test]
 fn a_connection_that_is_lost_takes_its_commands_along_and_no_others() {
     let mut world = two();

@@ -7,7 +7,7 @@ use crate::config::ServerConfig;
 
 /// Where the program of a volume keeps what it remembers; something is there.
 fn remembered(kept: &Kept, id: &str) -> PathBuf {
-    let directory = kept.directory.join("state/programs");
+    let directory = kept.directory.join("state/programs-test.d");
     fs::create_dir_all(&directory).unwrap();
     let file = directory.join(format!("{}.state", id.replace('-', "")));
     fs::write(&file, b"remembered").unwrap();
@@ -128,6 +128,19 @@ fn a_configured_volume_is_the_same_one_when_its_time_is_made_longer() {
 }
 
 #[test]
+fn a_volume_that_is_not_configured_any_more_while_it_is_missing_is_forgotten() {
+    let kept = kept_with("dvd-dropped", &[&format!("fixed=dvd:disk,principal=any,until={}", soon(2))]);
+    let mut manager = reloads::reloading(&kept, vec![kept.configured[0].clone()]);
+    let state = remembered(&kept, &uuid(&manager, "fixed"));
+    std::thread::sleep(Duration::from_millis(2100));
+    manager.expire();
+    assert!(state.exists() && status(&mut manager).missing.len() == 1);
+    lines(manager.execute(Request::Reload { force: false, dry_run: false, reset: false }));
+    assert!(!state.exists() && status(&mut manager).missing.is_empty());
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
 fn a_configured_volume_whose_parent_goes_for_a_while_is_the_same_one_afterwards() {
     let kept = kept_with("dvd-orphan", &["cam=dvd:disk,principal=any"]);
     let mut manager = reloads::reloading(&kept, vec![kept.configured[1].clone()]);
@@ -135,5 +148,55 @@ fn a_configured_volume_whose_parent_goes_for_a_while_is_the_same_one_afterwards(
     lines(manager.execute(Request::Reload { force: true, dry_run: false, reset: false }));
     assert!(names(&mut manager).is_empty() && status(&mut manager).missing.len() == 1);
     assert!(state.exists());
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn what_was_derived_under_a_configured_name_is_that_of_who_derived_it() {
+    for other in ["file", "memory"] {
+        let mut kept = kept_with("dvd-by-ctl", &["cam=dvd:disk,principal=10.0.0.1"]);
+        let mut manager = kept.start().unwrap();
+        lines(manager.execute(revoke("cam")));
+        lines(create(&mut manager, new("disk", "cam")));
+        manager.into_target().stop().unwrap();
+        kept.configured[0] = match other {
+            "file" => format!("disk=file:{},size=16M", kept.directory.join("other.img").display()),
+            _ => "disk=ram:16M".into(),
+        };
+        let mut manager = kept.start().unwrap();
+        assert_eq!(names(&mut manager), ["disk"], "{other}");
+        let missing = status(&mut manager).missing;
+        assert!(
+            missing[0].reason.contains("disk is another volume than the one from which it was derived"),
+            "{missing:?}"
+        );
+        manager.into_target().stop().unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_is_revoked_all_the_same() {
+    let kept = kept("dvd-not-kept");
+    let mut manager = kept.start().unwrap();
+    lines(create(&mut manager, new("disk", "cam")));
+    lines(create(&mut manager, new("cam", "part")));
+    let units = ["cam", "part"].map(|name| manager.find(name).unwrap().1);
+    kept.fill_disk();
+    let error = manager.execute(remove("disk", true)).unwrap_err();
+    assert_eq!(
+        (error.code(), names(&mut manager).len()),
+        ("not-kept", 3),
+        "what is not revoked stays, with all that stands on it"
+    );
+    let error = manager.execute(revoke("cam")).unwrap_err();
+    assert_eq!(error.code(), "not-kept");
+    assert!(error.to_string().contains("is revoked, and would be served again when the server starts"), "{error}");
+    assert!(units.iter().all(|unit| unit.is_revoked()) && names(&mut manager) == ["disk"]);
+    drop(units);
+    fs::remove_dir(kept.changes().with_extension("json.new")).unwrap();
+    lines(manager.execute(Request::AddVolume { volume: "x=ram:1M".into(), target: None, renew: false, adopt: false }));
+    manager.into_target().stop().unwrap();
+    let mut manager = kept.start().unwrap();
+    assert_eq!(names(&mut manager), ["disk", "x"], "the next change has kept it");
     manager.into_target().stop().unwrap();
 }

@@ -97,3 +97,82 @@ fn a_refused_creation_is_told_to_those_who_watch() {
     assert!(audit.contains(r#""do":"create-dvd""#) && audit.contains(&OWNER.to_string()), "{audit}");
     manager.into_target().stop().unwrap();
 }
+
+/// A server in which OWNER owns mine, by a configuration with these besides.
+fn owned(label: &str, others: &[&str]) -> Kept {
+    let mine = format!("mine=ram:1M,owner=key:{OWNER}");
+    kept_with(label, &[&[&*mine], others].concat())
+}
+
+fn done(manager: &mut Manager, step: Result<Step, ManageError>) -> Result<Answer, ManageError> {
+    let mut step = step?;
+    loop {
+        match step {
+            Step::Done(answer) => return Ok(answer),
+            Step::Slow(slow) => match slow.run() {
+                crate::manage::slow::Next::Then(then) => step = then(manager)?,
+                crate::manage::slow::Next::Over(result) => return *result,
+            },
+        }
+    }
+}
+
+fn derive_as(manager: &mut Manager, client: u8, new: NewDvd) -> Result<Answer, ManageError> {
+    let begun = manager.begin_as_owner(&principal(client), Request::CreateDvd(new));
+    done(manager, begun)
+}
+
+#[test]
+fn owners_share_the_room_below_a_volume_whoever_they_give_parts_of_it_to() {
+    let kept = owned("dvd-owners-room", &[]);
+    let mut manager = kept.start().unwrap();
+    let other = ClientId([8; 16]);
+    lines(derive_as(&mut manager, 7, NewDvd { owners: vec![format!("key:{other}")], ..new("mine", "first") }));
+    // As many as there may be, but for one: nothing looks at more than who stands on whom.
+    for at in 0..1022 {
+        let spec = new("first", &format!("more{at}")).spec(None).unwrap();
+        manager.derivations.put(&spec);
+    }
+    let begun = manager.begin_as_owner(&principal(8), Request::CreateDvd(new("first", "a")));
+    lines(derive_as(&mut manager, 8, new("first", "b")));
+    for (client, parent) in [(7, "mine"), (8, "first")] {
+        assert_eq!(derive_as(&mut manager, client, new(parent, "c")).unwrap_err().code(), "derived-too-many");
+    }
+    assert_eq!(done(&mut manager, begun).unwrap_err().code(), "derived-too-many", "there was room when it began");
+    assert!(manager.find("a").is_none());
+    let owners: Vec<String> = (0..17).map(|at| format!("10.0.0.{at}")).collect();
+    manager.derivations.remove(&new("first", "more0").spec(None).unwrap());
+    let error = derive_as(&mut manager, 7, NewDvd { owners, ..new("mine", "d") }).unwrap_err();
+    assert!(error.to_string().contains("17 owners, 16 are allowed"), "{error}");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn who_is_no_owner_any_more_gets_nothing_that_was_begun() {
+    let kept = owned("dvd-owners-late", &[]);
+    let mut manager = kept.start().unwrap();
+    let begun = manager.begin_as_owner(&principal(7), Request::CreateDvd(new("mine", "cam")));
+    let owners = Some(Vec::new());
+    lines(manager.execute(Request::SetVolume { name: "mine".into(), security: None, protected: None, owners }));
+    assert_eq!(done(&mut manager, begun).unwrap_err().code(), "not-permitted");
+    assert!(manager.find("cam").is_none());
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn an_owner_does_not_take_the_name_of_a_volume_that_is_just_away() {
+    let kept = owned("dvd-owners-names", &["backup=ram:1M", "open=ram:1M"]);
+    let mut config = kept.config();
+    config.exports.iter_mut().for_each(|export| {
+        if export.name.as_str().ends_with(":open") {
+            export.name = "iqn.2026-11.org.sanwire:named".parse().unwrap();
+        }
+    });
+    let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+    lines(manager.execute(remove("backup", false)));
+    for name in ["backup", "open", "named"] {
+        assert_eq!(derive_as(&mut manager, 7, new("mine", name)).unwrap_err().code(), "volume-exists", "{name}");
+    }
+    lines(derive_as(&mut manager, 7, new("mine", "cam")));
+    manager.into_target().stop().unwrap();
+}

@@ -61,10 +61,38 @@ fn a_renamed_parent_takes_its_derived_volumes_along() {
     let error = manager.execute(RELOAD).unwrap_err();
     assert!(error.to_string().contains("volume cam is derived from disk, which goes"), "{error}");
     lines(manager.execute(FORCED));
-    assert_eq!(names(&mut manager), ["store"]);
-    assert_eq!(status(&mut manager).missing[0].name, "cam");
-    lines(manager.execute(RELOAD));
     assert_eq!(names(&mut manager).len(), 2, "{:?}", status(&mut manager).missing);
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_grant_that_is_narrowed_in_the_configuration_ends_with_the_reload() {
+    let fixed = |rest: &str| format!("fixed=dvd:disk,region=1M+1M,{rest}");
+    let below = "below=dvd:fixed,principal=any".to_owned();
+    let kept = kept_with("dvd-narrowed", &[&fixed("principal=10.0.0.9,principal=10.0.0.8"), &below]);
+    let after = |rest: &str| vec![kept.configured[0].clone(), fixed(rest), below.clone()];
+    let mut manager = reloading(&kept, after("principal=10.0.0.8"));
+    let before = ["fixed", "below"].map(|name| manager.find(name).unwrap());
+    assert!(before[0].1.admits(&somebody()));
+    let told = lines(manager.execute(Request::Reload { force: false, dry_run: true, reset: false }));
+    for name in ["fixed", "below"] {
+        let line = format!("volume {name} would be revoked, and derived anew as it is configured now");
+        assert!(told.contains(&line), "{told:?}");
+    }
+    lines(manager.execute(RELOAD));
+    for (name, (lun, old)) in ["fixed", "below"].into_iter().zip(&before) {
+        let (now, unit) = manager.find(name).unwrap_or_else(|| panic!("{:?}", status(&mut manager).missing));
+        assert!(old.is_revoked() && !unit.admits(&somebody()), "{name}");
+        assert_eq!((now, unit.identity().uuid()), (*lun, old.identity().uuid()), "hosts find the disk that they know");
+    }
+    drop(before);
+    manager.into_target().stop().unwrap();
+    // Its time is over by now.
+    let mut manager = reloading(&kept, after("principal=10.0.0.8,until=2026-01-01T00:00:00Z"));
+    let unit = manager.find("fixed").unwrap().1;
+    lines(manager.execute(RELOAD));
+    assert!(unit.is_revoked() && names(&mut manager) == ["disk"]);
+    drop(unit);
     manager.into_target().stop().unwrap();
 }
 

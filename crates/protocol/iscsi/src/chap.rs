@@ -43,6 +43,12 @@ impl ChapSecret {
     pub fn new(bytes: Vec<u8>) -> Result<Self, SecretTooShort> {
         if bytes.len() < SECRET_MIN_BYTES { Err(SecretTooShort) } else { Ok(ChapSecret(bytes)) }
     }
+
+    /// The SHA-256 of its bytes: by it one sees whether a secret is another one than before.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        Sha256::digest(&self.0).into()
+    }
 }
 
 impl fmt::Debug for ChapSecret {
@@ -89,6 +95,17 @@ impl FromStr for ChapAlgorithm {
             "sha3-256" => Ok(ChapAlgorithm::Sha3),
             _ => Err(ChapAlgorithmError(text.to_owned())),
         }
+    }
+}
+
+impl fmt::Display for ChapAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ChapAlgorithm::Md5 => "md5",
+            ChapAlgorithm::Sha1 => "sha1",
+            ChapAlgorithm::Sha256 => "sha256",
+            ChapAlgorithm::Sha3 => "sha3-256",
+        })
     }
 }
 

@@ -66,6 +66,13 @@ fn a_response_is_the_digest_of_identifier_secret_and_challenge() {
 }
 
 #[test]
+fn another_secret_has_another_digest_which_is_not_the_secret() {
+    let digest = |text: &[u8]| ChapSecret::new(text.to_vec()).unwrap().digest();
+    assert_eq!(digest(b"correct horse"), <[u8; 32]>::from(Sha256::digest(b"correct horse")));
+    assert_ne!(digest(b"correct horse"), digest(b"correct horsf"));
+}
+
+#[test]
 fn the_first_of_a_list_that_is_allowed_is_taken() {
     use ChapAlgorithm::{Md5, Sha1, Sha3, Sha256};
     for (list, allowed, taken) in [
@@ -85,7 +92,7 @@ fn the_first_of_a_list_that_is_allowed_is_taken() {
 #[test]
 fn algorithms_have_names() {
     for (name, algorithm) in ["sha3-256", "sha256", "sha1", "md5"].into_iter().zip(ChapAlgorithm::ALL) {
-        assert_eq!(name.parse(), Ok(algorithm));
+        assert_eq!((name.parse(), algorithm.to_string()), (Ok(algorithm), name.to_owned()));
     }
     let error = "SHA256".parse::<ChapAlgorithm>().expect_err("small letters only").to_string();
     assert_eq!(error, "'SHA256' is no algorithm of CHAP: use md5, sha1, sha256 or sha3-256");

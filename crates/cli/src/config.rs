@@ -6,7 +6,6 @@ mod clients;
 mod connection_options;
 mod defaults;
 mod file;
-mod redirection;
 mod secret;
 mod server_name;
 mod targets;

@@ -63,7 +63,9 @@ pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening}
 pub use front::hyperscsi::clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
 };
+pub use front::iscsi::redirection::{NoPortal, Redirection};
 pub use front::iscsi::target_node::{TargetNodeConfig, TargetNodeError};
+pub use front::iscsi::target_settings::{ChapUser, SetSecret, TargetSettings, TargetSettingsError, TargetTerms};
 pub use front::visa::Wishes as VisaWishes;
 pub use kept::{Keeps, StateError};
 pub use manage::{

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sanwire_server::{
     Answer, Collections, Deviation, GroupStatus, JobState, JobStatus, MissingStatus, RunStatus, SCHEMA, Status,
-    TargetStatus,
+    TargetStatus, TargetTerms,
 };
 use serde_json::Value;
 
@@ -62,6 +62,7 @@ fn status() -> Status {
         targets: vec![TargetStatus {
             revision: 1,
             name: "iqn.x:a".into(),
+            terms: TargetTerms::default(),
             units: Vec::new(),
             groups: vec![GroupStatus { group: 1, state: None }],
         }],

@@ -309,7 +309,7 @@ fn show_quotas(quotas: &[QuotaStatistics]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sanwire_server::{Collections, GroupStatus, RunStatus, TargetStatus, VolumeStatus};
+    use sanwire_server::{Collections, GroupStatus, RunStatus, TargetStatus, TargetTerms, VolumeStatus};
 
     use super::super::show;
     use super::*;
@@ -351,6 +351,7 @@ mod tests {
             targets: vec![TargetStatus {
                 revision: 1,
                 name: "iqn.x:disk0".into(),
+                terms: TargetTerms::default(),
                 units: vec![(0, "disk0".into())],
                 groups: groups(None),
             }],

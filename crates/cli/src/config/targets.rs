@@ -7,14 +7,13 @@ use std::path::PathBuf;
 
 use sanwire_core::Lun;
 use sanwire_iscsi::{Authentication, ChapAlgorithm, ChapSecret, Credential, IscsiName};
-use sanwire_server::{AllowList, AllowRule, TargetNodeConfig, TargetNodeError};
+use sanwire_server::{AllowList, AllowRule, Redirection, TargetNodeConfig, TargetNodeError};
 use sanwire_store::VolumeSpec;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::Wire;
 use super::file::{Source, Text};
-use super::redirection::Redirection;
 use super::secret::{check_private, read_password};
 use crate::failure::misuse;
 
@@ -96,6 +95,7 @@ impl WrittenTarget {
             requires_digests: self.require_digests,
             group_tags: self.portal_groups.iter().map(|tag| tag.get()).collect(),
             redirect: self.redirection(source, &span)?,
+            set: None,
         };
         Ok(Spanned::new(span, FileTarget { config, has_rules }))
     }
@@ -116,7 +116,7 @@ impl WrittenTarget {
             return Ok(None);
         };
         let redirection = source.parse::<Redirection>(address)?.into_inner();
-        Ok(Some((redirection.0, self.redirect_for_good.as_ref().is_some_and(|for_good| *for_good.get_ref()))))
+        Ok(Some((redirection.to_string(), self.redirect_for_good.as_ref().is_some_and(|for_good| *for_good.get_ref()))))
     }
 }
 

@@ -37,7 +37,7 @@ pub enum EventTopic {
     Links,
     /// Changes that take long.
     Jobs,
-    /// Reloads.
+    /// Reloads, and iSCSI targets that are made, set and removed.
     Configuration,
 }
 
@@ -81,7 +81,10 @@ impl Happening {
             Happening::Refused { .. } | Happening::DvdRefused { .. } => EventTopic::Refusals,
             Happening::LinkLost { .. } | Happening::LinkBack { .. } => EventTopic::Links,
             Happening::JobBegun { .. } | Happening::JobEnded { .. } => EventTopic::Jobs,
-            Happening::Reloaded { .. } => EventTopic::Configuration,
+            Happening::Reloaded { .. }
+            | Happening::TargetAdded { .. }
+            | Happening::TargetChanged { .. }
+            | Happening::TargetRemoved { .. } => EventTopic::Configuration,
         }
     }
 

@@ -117,6 +117,21 @@ pub enum Happening {
         /// Commands that have failed meanwhile.
         failed: u32,
     },
+    /// An iSCSI target was made by itself.
+    TargetAdded {
+        /// Its name.
+        target: String,
+    },
+    /// An iSCSI target was set otherwise.
+    TargetChanged {
+        /// Its name.
+        target: String,
+    },
+    /// An iSCSI target was removed.
+    TargetRemoved {
+        /// Its name.
+        target: String,
+    },
     /// A session begins.
     SessionOpened {
         /// Its number, in hexadecimal digits.
@@ -228,6 +243,9 @@ impl fmt::Display for Happening {
             Happening::StoreWorking { volume, failed } => {
                 write!(f, "no command waits for the store of {volume} any more; {failed} failed meanwhile")
             }
+            Happening::TargetAdded { target } => write!(f, "target {target} is there"),
+            Happening::TargetChanged { target } => write!(f, "target {target} is set otherwise"),
+            Happening::TargetRemoved { target } => write!(f, "target {target} is gone"),
             Happening::SessionOpened { session, who, target: None } => write!(f, "session {session} of {who} begins"),
             Happening::SessionOpened { session, who, target: Some(target) } => {
                 write!(f, "session {session} of {who} with {target} begins")

@@ -7,6 +7,7 @@ use sanwire_core::Lun;
 use super::{AccessStates, Changed, Changes, Configured, Edit, VolumeDefinition};
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::front::iscsi::target_settings::TargetSettings;
 use crate::front::iscsi::target_table::TargetChanges;
 
 /// The changes that lead from what is configured to these volumes and targets.
@@ -17,7 +18,11 @@ pub(crate) fn difference<'a>(
 ) -> Changes {
     let before = by_name(&configured.exports);
     let new = exports.iter().filter(|export| !before.contains_key(export.name.as_str()));
+    let set = exports.iter().filter_map(|export| {
+        Some((export.name.to_string(), settings(before.get(export.name.as_str()).copied(), export)?))
+    });
     Changes {
+        target_settings: set.collect(),
         volumes: of_volumes(&configured.volumes, volumes),
         mappings: of_mappings(&before, &by_name(exports)),
         targets: new.map(|export| (export.name.to_string(), export.alias.clone())).collect(),
@@ -45,8 +50,61 @@ pub(crate) fn edit_of_volume(
         edit.mappings.insert((target.to_string(), name.to_owned()), mapping);
         let alias = now.as_ref().filter(|_| before.is_none()).map(|now| now.alias.clone());
         edit.targets.insert(target.to_string(), alias);
+        edit.target_settings.insert(target.to_string(), now.as_ref().and_then(|now| settings(before, now)));
     }
     edit
+}
+
+/// What differs when a target is set, or made, by itself.
+pub(crate) fn edit_of_target(configured: &Configured, now: &TargetNodeConfig) -> Edit {
+    let (name, before) = (now.name.to_string(), configured.target(&now.name));
+    let alias = before.is_none().then(|| now.alias.clone());
+    Edit {
+        mappings: edits_of_units(before, Some(now)),
+        targets: BTreeMap::from([(name.clone(), alias)]),
+        target_settings: BTreeMap::from([(name, settings(before, now))]),
+        ..Edit::default()
+    }
+}
+
+/// What differs when a target that is so is there no longer, however it is configured.
+pub(crate) fn edit_of_removal(configured: &Configured, gone: &TargetNodeConfig) -> Edit {
+    let (name, before) = (gone.name.to_string(), configured.target(&gone.name));
+    let none = gone.units.values().map(|volume| ((name.clone(), volume.clone()), None));
+    let mut mappings: BTreeMap<_, _> = none.collect();
+    mappings.extend(edits_of_units(before, None));
+    Edit {
+        mappings,
+        targets: BTreeMap::from([(name.clone(), None)]),
+        target_settings: BTreeMap::from([(name, before.map(removed))]),
+        ..Edit::default()
+    }
+}
+
+/// What is kept of a target that was removed, and is configured so.
+pub(crate) fn removed(before: &TargetNodeConfig) -> Changed<TargetSettings> {
+    Changed { configured: Some(TargetSettings::of(before)), now: None }
+}
+
+/// What was set of a target, beside what is configured of it.
+fn settings(before: Option<&TargetNodeConfig>, now: &TargetNodeConfig) -> Option<Changed<TargetSettings>> {
+    let set = now.set.as_deref()?;
+    Some(Changed { configured: before.map(|before| set.as_in(before)), now: Some(set.clone()) })
+}
+
+/// All numbers in a target, each with what differs of it.
+fn edits_of_units(
+    before: Option<&TargetNodeConfig>,
+    now: Option<&TargetNodeConfig>,
+) -> BTreeMap<(String, String), Option<Changed<u16>>> {
+    let Some(target) = before.or(now).map(|target| target.name.to_string()) else { return BTreeMap::new() };
+    let [old, new] = [before, now].map(|target| target.map(|target| numbers(&target.units)).unwrap_or_default());
+    let volumes = old.keys().chain(new.keys());
+    let edit = |volume: &&str| {
+        let change = change(old.get(*volume), new.get(*volume), |old, new| old == new, |number| *number);
+        ((target.clone(), (*volume).to_owned()), change)
+    };
+    volumes.map(edit).collect()
 }
 
 fn definition(volume: &VolumeConfig) -> VolumeDefinition {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Changed, Changes, VolumeDefinition};
+use crate::front::iscsi::target_settings::TargetSettings;
 
 /// What differs from now on, by the names of [`Changes`]; `None`: as it is configured.
 #[derive(Clone, Default, PartialEq, Debug)]
@@ -11,12 +12,13 @@ pub(crate) struct Edit {
     /// By targets and volumes.
     pub(crate) mappings: BTreeMap<(String, String), Option<Changed<u16>>>,
     pub(crate) targets: BTreeMap<String, Option<String>>,
+    pub(crate) target_settings: BTreeMap<String, Option<Changed<TargetSettings>>>,
 }
 
 impl Changes {
     /// Makes them what they are to be; gives what undoes that. An edit that changes nothing undoes itself.
     pub(crate) fn apply(&mut self, edit: Edit) -> Edit {
-        let Changes { volumes, mappings, targets, access_states: _ } = self;
+        let Changes { volumes, mappings, targets, target_settings, access_states: _ } = self;
         let mapping = |((target, volume), change): ((String, String), Option<Changed<u16>>)| {
             let units = mappings.entry(target.clone()).or_default();
             let before = put(units, &volume, change);
@@ -29,6 +31,11 @@ impl Changes {
             volumes: edit.volumes.into_iter().map(|change| put_named(volumes, change)).collect(),
             mappings: edit.mappings.into_iter().map(mapping).collect(),
             targets: edit.targets.into_iter().map(|change| put_named(targets, change)).collect(),
+            target_settings: edit
+                .target_settings
+                .into_iter()
+                .map(|change| put_named(target_settings, change))
+                .collect(),
         }
     }
 }

@@ -95,7 +95,9 @@ pub struct Keeps {
 
 impl Keeps {
     /// What was changed while the server ran.
-    pub(crate) const CHANGES: Keeps = Keeps {
+    pub(crate) const CHANGES: Keeps = Keeps { version: VERSION + 1, ..Keeps::CLIENTS };
+    /// The same of clients.
+    pub(crate) const CLIENTS: Keeps = Keeps {
         what: "what was changed by ctl",
         without: "the configuration alone holds, and changes by ctl have to be made again",
         version: VERSION,
@@ -321,9 +323,9 @@ mod tests {
     fn a_newer_file_is_refused_whatever_is_in_it() {
         let (directory, file) = file("newer");
         for head in ["\"sum\":\"?\",\"more\":1", "\"seal\":7"] {
-            fs::write(file.path(), format!("{{\"sanwire\":2,{head}}}\nwhatever")).unwrap();
+            fs::write(file.path(), format!("{{\"sanwire\":3,{head}}}\nwhatever")).unwrap();
             let refusal = file.load::<Vec<u32>>().unwrap_err();
-            assert!(matches!(refusal, StateError::Newer { version: 2, .. }), "{refusal}");
+            assert!(matches!(refusal, StateError::Newer { version: 3, .. }), "{refusal}");
             assert!(refusal.to_string().contains("newer version of Sanwire"), "{refusal}");
         }
         fs::remove_dir_all(directory).unwrap();

@@ -2,19 +2,19 @@
 //!
 //! A change holds as long as the configuration says the same of that thing as when it was changed. Where the configuration was
 //! edited since, it holds, and that is said: a volume's size, its protection and the rest of it are one thing each, and so is its
-//! number in an iSCSI target.
+//! number in an iSCSI target, and each thing that is set of a target.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod targets;
+
+use std::collections::BTreeSet;
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{Lun, Protection, Size};
+use sanwire_core::{Lun, Size};
 use sanwire_store::{VolumeName, VolumeSpec};
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{Origin, ServerConfig, VolumeConfig};
-use crate::derived::{Lineage, chap_users_of, inherit_levels, opening_order};
-use crate::front::iscsi::own_target::OwnTarget;
-use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::derived::{Lineage, inherit_levels};
 
 /// The configuration with the changes, and a line for each change that does not hold any more.
 pub(crate) fn merge(configured: &ServerConfig, changes: &Changes) -> (ServerConfig, Vec<String>) {
@@ -171,151 +171,6 @@ impl Merging<'_> {
             }
         }
         volumes
-    }
-
-    fn exports(&mut self, volumes: &[VolumeConfig]) -> Vec<TargetNodeConfig> {
-        let mut exports = self.configured.exports.clone();
-        let places = exports.iter().zip(0..).map(|(export, at)| (export.name.to_string(), at));
-        let places: BTreeMap<String, usize> = places.collect();
-        let guarded = volumes.iter().map(|volume| &volume.spec).filter(|spec| !chap_users_of(spec).is_empty());
-        let guarded: BTreeMap<&str, &VolumeSpec> = guarded.map(|spec| (&*spec.name, spec)).collect();
-        let mut new = Vec::new();
-        for (target, changes) in &self.changes.mappings {
-            match places.get(target).and_then(|at| exports.get_mut(*at)) {
-                Some(export) => self.change_units(export, changes),
-                None => new.push((target, changes)),
-            }
-        }
-        self.parents_first(&mut new, volumes);
-        for (target, changes) in new {
-            let new = self.new_target(target, &guarded, &exports);
-            exports.extend(new.map(|mut export| {
-                self.change_units(&mut export, changes);
-                export
-            }));
-        }
-        let served: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.spec.name).collect();
-        let was_removed = |volume: &str| self.changes.volumes.contains_key(volume) && !served.contains(volume);
-        for export in &mut exports {
-            export.units.retain(|_, volume| !was_removed(volume));
-        }
-        self.keep_out_of_the_clear(&mut exports, volumes);
-        exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
-        exports
-    }
-
-    /// Targets that volumes have for themselves, that of a parent before those of what is derived from it: these ask it for secrets.
-    fn parents_first<T>(&self, targets: &mut [(&String, T)], volumes: &[VolumeConfig]) {
-        let order = opening_order(volumes.iter().map(|volume| &volume.spec)).into_iter();
-        let ranks: BTreeMap<&str, usize> = order.map(|at| &*volumes[at].spec.name).zip(0..).collect();
-        let rank = |target: &str| ranks.get(&**self.changes.targets.get(target)?);
-        targets.sort_by_key(|(target, _)| rank(target));
-    }
-
-    /// Each unit of the target is looked at once, however many have changed.
-    fn change_units(&mut self, export: &mut TargetNodeConfig, changes: &BTreeMap<String, Changed<u16>>) {
-        let TargetNodeConfig { name: target, units, .. } = export;
-        let mut numbers = BTreeMap::<String, Vec<Lun>>::new();
-        for (lun, volume) in units.iter().filter(|(_, volume)| changes.contains_key(*volume)) {
-            #[cfg(test)]
-            crate::visits::count(1);
-            numbers.entry(volume.clone()).or_default().push(*lun);
-        }
-        let mut moved = Vec::new();
-        for (volume, change) in changes {
-            let own = numbers.get(volume).map_or(&[][..], Vec::as_slice);
-            let there = own.first().map(|lun| lun.number());
-            if there == change.configured {
-                own.iter().for_each(|lun| drop(units.remove(lun)));
-                moved.extend(change.now.and_then(Lun::new).map(|lun| (lun, volume)));
-            } else if there != change.now {
-                self.notes.push(format!(
-                    "volume {volume} was mapped by ctl in {target}, and the configuration of that was edited since: that holds"
-                ));
-            }
-        }
-        let mut numbers = (0..).take(LUNS_MAX).filter_map(Lun::new);
-        for (lun, volume) in moved {
-            // They only become more: what was taken once is not asked about again.
-            let mut free = || numbers.find(|lun| !units.contains_key(lun));
-            let Some(place) = Some(lun).filter(|lun| !units.contains_key(lun)).or_else(&mut free) else { continue };
-            if place != lun {
-                self.notes.push(format!(
-                    "the configuration gives logical unit {lun} of {target} to another volume: {volume} is {place} there"
-                ));
-            }
-            units.insert(place, volume.clone());
-        }
-    }
-
-    /// A target that was made while the server ran: as then, for whom `allow` names, and none where that would be too open.
-    fn new_target(
-        &mut self,
-        target: &str,
-        guarded: &BTreeMap<&str, &VolumeSpec>,
-        others: &[TargetNodeConfig],
-    ) -> Option<TargetNodeConfig> {
-        let alias = self.changes.targets.get(target)?;
-        let name = target.parse().ok()?;
-        let own = guarded.get(&**alias).and_then(|spec| self.own_target(spec, others));
-        if let Some(own) = own.filter(|own| own.name == name) {
-            return Some(TargetNodeConfig { units: BTreeMap::new(), ..own });
-        }
-        if self.configured.has_secrets() {
-            self.notes.push(format!(
-                "the iSCSI target {target} was made by ctl, and is not served since there is a password, which would not guard it: put it \
-                 into the configuration, with chap"
-            ));
-            return None;
-        }
-        let like = TargetNodeConfig::of_volume("volume", self.configured.allow.clone()).ok()?;
-        Some(TargetNodeConfig { name, alias: alias.clone(), units: BTreeMap::new(), ..like })
-    }
-
-    /// The target that a derived volume has for itself where users of CHAP are its principals: those of its parent know their secrets. Where
-    /// none does any more, nobody uses it, until one does again.
-    fn own_target(&mut self, spec: &VolumeSpec, others: &[TargetNodeConfig]) -> Option<TargetNodeConfig> {
-        let parent = spec.parent()?;
-        let has_parent = |target: &&TargetNodeConfig| target.units.values().any(|unit| unit == parent);
-        let others: Vec<TargetNodeConfig> = others.iter().filter(has_parent).cloned().collect();
-        match OwnTarget::of(spec, self.configured.allow.clone(), &others) {
-            Ok(OwnTarget::Guarded(target)) => Some(target),
-            Ok(OwnTarget::UsersUnknown(users)) => {
-                let target = OwnTarget::closed(spec)?;
-                let (target_name, users) = (&target.name, users.join(", "));
-                self.notes.push(format!(
-                    "nobody may use the iSCSI target {target_name}: no target of {parent} knows the secret of {users} any more; give it to one, \
-                     and reload"
-                ));
-                Some(target)
-            }
-            Ok(OwnTarget::Open(_)) | Err(_) => None,
-        }
-    }
-
-    /// Takes volumes out of targets that must not pass in the clear, where a change has brought that about.
-    fn keep_out_of_the_clear(&mut self, exports: &mut [TargetNodeConfig], volumes: &[VolumeConfig]) {
-        let usual = self.configured.protection;
-        let specs: BTreeMap<&str, &VolumeSpec> =
-            volumes.iter().map(|volume| (&*volume.spec.name, &volume.spec)).collect();
-        let is_protected =
-            |name: &str| specs.get(name).is_some_and(|spec| spec.security.unwrap_or(usual) > Protection::Checksum);
-        for TargetNodeConfig { name, units, .. } in exports {
-            let mappings = self.changes.mappings.get(name.as_str());
-            let was_changed = |volume: &str| {
-                self.changes.volumes.contains_key(volume) || mappings.is_some_and(|units| units.contains_key(volume))
-            };
-            let (notes, is_gone) = (&mut self.notes, |volume: &str| was_changed(volume) && is_protected(volume));
-            units.retain(|_, volume| {
-                let is_gone = is_gone(volume);
-                if is_gone {
-                    notes.push(format!(
-                        "volume {volume} is no unit of {name}: it is protected, and iSCSI would carry it in the clear"
-                    ));
-                }
-                !is_gone
-            });
-        }
     }
 }
 

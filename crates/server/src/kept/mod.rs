@@ -12,15 +12,17 @@ mod merge;
 pub(crate) mod versioned;
 
 use std::collections::BTreeMap;
+use std::io;
 
 use sanwire_store::VolumeSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::front::hyperscsi::clients::text;
+use crate::front::iscsi::target_settings::TargetSettings;
 use crate::manage::PortState;
 
 pub(crate) use self::configured::Configured;
-pub(crate) use self::difference::{difference, edit_of_volume};
+pub(crate) use self::difference::{difference, edit_of_removal, edit_of_target, edit_of_volume, removed};
 pub(crate) use self::edit::Edit;
 pub(crate) use self::file::StateFile;
 pub use self::file::{Keeps, StateError};
@@ -37,6 +39,9 @@ pub(crate) struct Changes {
     pub(crate) mappings: BTreeMap<String, BTreeMap<String, Changed<u16>>>,
     /// The iSCSI targets that are not configured, with what people call them.
     pub(crate) targets: BTreeMap<String, String>,
+    /// What was set of iSCSI targets, by their names, also of those that are not configured; of what was configured, secrets are digests.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) target_settings: BTreeMap<String, Changed<TargetSettings>>,
     /// The port groups that are not active and optimized: by targets (`hyperscsi` for HyperSCSI's), then by numbers.
     pub(crate) access_states: AccessStates,
 }
@@ -71,9 +76,17 @@ impl Changes {
         *self == Changes::default()
     }
 
+    /// Puts them into a file, which programs of earlier versions read as long as they understand all of it.
+    ///
+    /// # Errors
+    /// What the system says; then what was kept still is.
+    pub(crate) fn save_to(&self, file: &StateFile) -> io::Result<()> {
+        if self.target_settings.is_empty() { file.save(self) } else { file.save_newest(self) }
+    }
+
     /// Whether the other ones are these too, with more perhaps.
     pub(crate) fn are_within(&self, others: &Changes) -> bool {
-        let Changes { volumes, mappings, targets, access_states } = self;
+        let Changes { volumes, mappings, targets, target_settings, access_states } = self;
         let has_all = |target, units: &BTreeMap<String, Changed<u16>>| {
             others.mappings.get(target).is_some_and(|others| is_within(units, others))
         };
@@ -82,6 +95,7 @@ impl Changes {
         };
         is_within(volumes, &others.volumes)
             && is_within(targets, &others.targets)
+            && is_within(target_settings, &others.target_settings)
             && mappings.iter().all(|(target, units)| has_all(target, units))
             && access_states.iter().all(|(place, states)| has_states(place, states))
     }

@@ -1,3 +1,5 @@
+mod targets;
+
 use std::collections::BTreeMap;
 
 use sanwire_core::Lun;

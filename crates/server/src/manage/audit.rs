@@ -315,6 +315,7 @@ fn without_secrets(request: &Request) -> Option<Value> {
         if let Some(secret) = innermost.pointer_mut("/settings/psk").filter(|secret| !secret.is_null()) {
             *secret = SECRET.into();
         }
+        hide_chap_secrets(innermost);
         if let Some(program) = innermost.pointer_mut("/program").filter(|program| !program.is_null()) {
             // It fills the line, and says nothing to people.
             *program = PROGRAM.into();
@@ -323,6 +324,15 @@ fn without_secrets(request: &Request) -> Option<Value> {
             Value::Object(fields) if fields.contains_key("request") => innermost = &mut fields["request"],
             _ => return Some(value),
         }
+    }
+}
+
+/// In the settings of a target.
+fn hide_chap_secrets(request: &mut Value) {
+    let users = request.pointer_mut("/settings/chap").and_then(Value::as_array_mut).into_iter().flatten();
+    users.filter_map(|user| user.get_mut("secret")).for_each(|secret| *secret = SECRET.into());
+    if let Some(secret) = request.pointer_mut("/settings/mutual_chap/secret") {
+        *secret = SECRET.into();
     }
 }
 

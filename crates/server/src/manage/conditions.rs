@@ -1,6 +1,7 @@
 //! Changes on the condition that nobody has changed the resource since the asker looked at it.
 
 use super::slow::{Next, Slow, Step};
+use super::targets::target_name;
 use super::{ManageError, Manager, Request};
 use crate::front::hyperscsi::clients::ClientError;
 use crate::revisions::Collection::{Clients, Targets, Volumes};
@@ -29,6 +30,7 @@ enum Subject {
     /// By its id or name.
     Client(String),
     AllVolumes,
+    AllTargets,
     AllClients,
     /// Those of a client, by its id or name, or of an initiator.
     SessionsOf(String),
@@ -44,9 +46,10 @@ impl Subject {
     fn of(request: &Request) -> Result<Subject, ManageError> {
         use Request as R;
         Ok(match request {
-            R::MapVolume { target: Some(target), .. } | R::UnmapVolume { target, .. } => {
-                Subject::Target(target.clone())
-            }
+            R::MapVolume { target: Some(target), .. }
+            | R::UnmapVolume { target, .. }
+            | R::SetTarget { name: target, .. }
+            | R::RemoveTarget { name: target, .. } => Subject::Target(target.clone()),
             R::Rollback { snapshot, .. } => {
                 Subject::Volume(snapshot.split_once('@').map_or(&**snapshot, |(volume, _)| volume).to_owned())
             }
@@ -65,6 +68,7 @@ impl Subject {
             R::DryRun { request } => Subject::of(request)?,
             R::RevokeDvd { name } => Subject::Volume(name.clone()),
             R::AddVolume { .. } | R::CreateDvd(_) => Subject::AllVolumes,
+            R::AddTarget { .. } => Subject::AllTargets,
             R::AddClient { .. } => Subject::AllClients,
             R::DropClient { client } | R::PauseClient { client } | R::ResumeClient { client } => {
                 Subject::SessionsOf(client.clone())
@@ -81,6 +85,7 @@ impl Subject {
             Subject::Target(name) => format!("iSCSI target {name}"),
             Subject::Client(client) => format!("client {client}"),
             Subject::AllVolumes => "the list of volumes".to_owned(),
+            Subject::AllTargets => "the list of iSCSI targets".to_owned(),
             Subject::AllClients => "the list of clients".to_owned(),
             Subject::SessionsOf(client) => format!("the list of sessions of {client}"),
             Subject::Server => "the server".to_owned(),
@@ -158,7 +163,7 @@ impl Manager {
                 look.of(Volumes, name)
             }
             Subject::Target(name) => {
-                let found = name.parse().ok().filter(|name| self.target.look_at_target(name, |_| ()).is_some());
+                let found = target_name(name).ok().filter(|name| self.target.look_at_target(name, |_| ()).is_some());
                 look.of(Targets, found.ok_or_else(|| ManageError::NoTarget(name.clone()))?.as_str())
             }
             Subject::Client(client) => {
@@ -166,6 +171,7 @@ impl Manager {
                 look.of(Clients, &found?.id.to_string())
             }
             Subject::AllVolumes => look.all(Volumes),
+            Subject::AllTargets => look.all(Targets),
             Subject::AllClients => look.all(Clients),
             Subject::SessionsOf(client) => {
                 let principal = self.principal(client)?;

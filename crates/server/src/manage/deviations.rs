@@ -7,11 +7,14 @@ use super::clients::rights;
 use super::response::Deviation;
 use super::{Manager, MissingStatus};
 use crate::front::hyperscsi::clients::{ClientConfig, Clients};
+use crate::front::iscsi::target_settings::TargetSettings;
 use crate::kept::{Changed, Changes, VolumeDefinition};
 
 /// Each thing that is not as file and command line say.
 pub(super) fn deviations(changes: &Changes, clients: &Clients) -> Vec<Deviation> {
     let volumes = changes.volumes.iter().map(|(name, change)| of("volume", name.clone(), change, definition));
+    let targets = changes.target_settings.iter();
+    let targets = targets.map(|(name, change)| of("target", name.clone(), change, TargetSettings::shown));
     let units = changes.mappings.iter().flat_map(|(target, units)| units.iter().map(move |unit| (target, unit)));
     let mappings = units.map(|(target, (volume, change))| {
         of("mapping", format!("{volume} in {target}"), change, |lun| format!("logical unit {lun}"))
@@ -25,7 +28,7 @@ pub(super) fn deviations(changes: &Changes, clients: &Clients) -> Vec<Deviation>
         let change = Changed { configured: Some(usual), now: Some(*state) };
         of("access-state", format!("group {group} of {place}"), &change, |state| state.name().to_owned())
     });
-    volumes.chain(mappings).chain(clients).chain(states).collect()
+    volumes.chain(targets).chain(mappings).chain(clients).chain(states).collect()
 }
 
 impl Manager {

@@ -9,6 +9,7 @@ use crate::derived::DerivedError;
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::{ChangeError, ClientError};
 use crate::front::iscsi::target_node::TargetNodeError;
+use crate::front::iscsi::target_settings::TargetSettingsError;
 use crate::manage::web_login::WebLinkError;
 use crate::pools::PoolError;
 
@@ -173,6 +174,34 @@ pub enum ManageError {
     /// There is no such group of HyperSCSI ports.
     #[error("over HyperSCSI all volumes are reached through port group 1, not {0}")]
     NoHyperScsiGroup(u16),
+    /// There is a target of that name already.
+    #[error("there is an iSCSI target {0} already: change it with set-target, or choose another name")]
+    TargetTaken(String),
+    /// There are as many as there may be.
+    #[error("there are {LUNS_MAX} iSCSI targets already: remove one first, or start another server")]
+    TooManyTargets,
+    /// Somebody has a session with it.
+    #[error("iSCSI target {target} is in use by {users}: have it detached there first, or add --force")]
+    TargetInUse {
+        /// Which.
+        target: String,
+        /// Who, for people.
+        users: String,
+    },
+    /// A target cannot be set so.
+    #[error("target {target}: {source}")]
+    TargetSettings {
+        /// Which.
+        target: String,
+        /// Why.
+        source: TargetSettingsError,
+    },
+    /// A target would be open that is made or set by itself.
+    #[error(
+        "the iSCSI target {0} would be open to whoever `allow` names, for the password guards HyperSCSI only: give it CHAP users \
+         (--chap-user), or say that it is meant to be open (--no-chap)"
+    )]
+    TargetOpen(String),
     /// All numbers are taken.
     #[error("there are {LUNS_MAX} volumes already: remove one first, or start another server")]
     Full,
@@ -256,8 +285,8 @@ pub enum ManageError {
     TargetName(String),
     /// The target would be open to whoever `allow` names.
     #[error(
-        "there is no iSCSI target {0}, and a new one would be open, for the password guards HyperSCSI only: put it into the \
-         configuration file, with chap, and reload"
+        "there is no iSCSI target {0}, and a new one would be open, for the password guards HyperSCSI only: make it with CHAP users \
+         first (`sanwire ctl add-target`), or put it into the configuration file, with chap, and reload"
     )]
     OpenTarget(String),
     /// A client is to have a secret, and the target is open to whoever `allow` names.

@@ -1,5 +1,7 @@
 //! What differs from the configuration is kept, before it is done: a change that would not survive a restart is none.
 
+mod targets;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -271,12 +273,6 @@ impl Keeping {
         self.revisions.server_changed();
     }
 
-    /// Whether a volume that is missing has a number in one of these targets.
-    fn is_missing_in(&self, targets: &TargetChanges) -> bool {
-        let mut units = self.missing.iter().flat_map(|missing| &missing.units);
-        units.any(|(target, _)| targets.keys().any(|name| name.as_str() == target))
-    }
-
     /// What [`Keeping::changes_to`] says of one volume, and of targets in which none is missing.
     fn edit(&self, name: &str, now: Option<&VolumeConfig>, targets: &TargetChanges) -> Edit {
         let pending = now.zip(self.pending.get(name));
@@ -334,7 +330,7 @@ impl Keeping {
     }
 
     fn save(&self, changes: &Changes) -> Result<(), ManageError> {
-        self.file.as_ref().map_or(Ok(()), |file| file.save(changes).map_err(|source| not_kept(file, source)))
+        self.file.as_ref().map_or(Ok(()), |file| changes.save_to(file).map_err(|source| not_kept(file, source)))
     }
 
     /// What leads from the configuration to these volumes and targets, with what is missing.
@@ -356,29 +352,9 @@ impl Keeping {
         let intended = intended.chain(self.missing.iter().map(|missing| &missing.volume));
         let exports = with_missing.as_deref().unwrap_or(exports);
         let access_states = self.access_states.clone();
-        Changes { access_states, ..kept::difference(&self.configured, intended, exports) }
-    }
-
-    /// The targets, with what is missing in them.
-    fn with_missing(&self, mut exports: Vec<TargetNodeConfig>) -> Vec<TargetNodeConfig> {
-        let mut places: BTreeMap<String, usize> =
-            exports.iter().zip(0..).map(|(export, at)| (export.name.to_string(), at)).collect();
-        for MissingVolume { volume, units, .. } in &self.missing {
-            for (target, lun) in units {
-                let name = volume.spec.name.to_string();
-                match places.get(target).and_then(|at| exports.get_mut(*at)) {
-                    Some(export) => drop(export.units.entry(*lun).or_insert(name)),
-                    None => {
-                        let like = TargetNodeConfig::of_volume(&name, self.configured.allow.clone()).ok();
-                        let units = BTreeMap::from([(*lun, name)]);
-                        let Some((like, name)) = like.zip(target.parse().ok()) else { continue };
-                        places.insert(target.clone(), exports.len());
-                        exports.push(TargetNodeConfig { name, units, ..like });
-                    }
-                }
-            }
-        }
-        exports
+        let mut changes = Changes { access_states, ..kept::difference(&self.configured, intended, exports) };
+        changes.target_settings.extend(self.removed_targets(exports));
+        changes
     }
 }
 

@@ -126,6 +126,7 @@ impl Looker {
         let targets = table.iter().map(|export| TargetStatus {
             revision: look.of(Targets, export.config.name.as_str()),
             name: export.config.name.to_string(),
+            terms: export.config.terms(),
             groups: export.units.target_port_groups().into_iter().map(GroupStatus::from).collect(),
             units: export.config.units.iter().map(|(lun, volume)| (lun.number(), volume.clone())).collect(),
         });

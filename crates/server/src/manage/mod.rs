@@ -46,6 +46,7 @@ mod seeking;
 mod slow;
 mod statistics;
 mod store_texts;
+mod targets;
 mod usage;
 mod volumes;
 mod wanted;
@@ -277,6 +278,9 @@ impl Manager {
             Request::DeleteVolume { name, force, snapshots } => self.delete_volume(&name, force, snapshots),
             Request::MapVolume { name, lun, target, force } => self.map_volume(&name, lun, target.as_deref(), force),
             Request::UnmapVolume { name, target, force } => self.unmap_volume(&name, &target, force),
+            Request::AddTarget { name, settings } => self.add_target(&name, &settings).map(Step::Done),
+            Request::SetTarget { name, settings, force } => self.set_target(&name, &settings, force),
+            Request::RemoveTarget { name, force } => self.remove_target(&name, force),
             Request::AddClient { id, settings, force } => self.add_client(&id, &settings, force),
             Request::SetClient { client, settings, force } => self.set_client(&client, &settings, force),
             Request::RemoveClient { client, force } => self.remove_client(&client, force),
@@ -290,12 +294,7 @@ impl Manager {
             Request::Configuration => done(self.configuration()),
             Request::Reservations { name } => self.reservations(&name).map(Step::Done),
             Request::Status => done(Answer::Status(self.looker().status())),
-            Request::Sessions => {
-                // They are read before what they are of.
-                let revisions = self.target.revisions().sessions_of_all();
-                Ok(self
-                    .count(move |manager, counted| Answer::Sessions(manager.target.sessions_of(&counted, &revisions))))
-            }
+            Request::Sessions => Ok(self.all_sessions()),
             Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),
             Request::DropClient { client } => self.drop_client(&client),
             Request::DropSession { session } => self.drop_session(&session, None),

@@ -8,6 +8,7 @@ mod contents;
 mod mapping;
 mod media;
 mod sessions;
+mod targets;
 
 use super::busy::REMOVED;
 use super::clients::{ClientChange, check_settings, client_id};
@@ -41,6 +42,9 @@ impl Manager {
                 self.rehearse_mapping(&name, lun, target.as_deref(), force)
             }
             Request::UnmapVolume { name, target, force } => self.rehearse_unmapping(&name, &target, force),
+            Request::AddTarget { name, settings } => self.rehearse_new_target(&name, &settings),
+            Request::SetTarget { name, settings, force } => self.rehearse_set_target(&name, &settings, force),
+            Request::RemoveTarget { name, force } => self.rehearse_removed_target(&name, force),
             Request::AddClient { id, settings, force } => {
                 self.rehearse_client(ClientChange::Add(client_id(&id)?, settings), force)
             }

@@ -178,6 +178,6 @@ fn lines_of(answer: Answer) -> Vec<String> {
 /// A target without this volume; one that has nothing left goes.
 pub(super) fn without_unit(mut target: TargetNodeConfig, volume: &str) -> (IscsiName, Option<TargetNodeConfig>) {
     target.units.retain(|_, unit| unit != volume);
-    let stays = !target.units.is_empty() || target.redirect.is_some();
+    let stays = !target.units.is_empty() || target.stays_empty();
     (target.name.clone(), stays.then_some(target))
 }

@@ -8,6 +8,7 @@ use super::audit::AuditQuery;
 use super::dvds::NewDvd;
 use crate::events::EventFilter;
 use crate::front::hyperscsi::clients::ClientSettings;
+use crate::front::iscsi::target_settings::TargetSettings;
 use crate::manage::access::PortState;
 
 /// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
@@ -200,13 +201,39 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
-    /// Take a volume out of an iSCSI target. A target without units goes.
+    /// Take a volume out of an iSCSI target. A target without units goes, unless it was made or set by itself.
     UnmapVolume {
         /// Its name.
         name: String,
         /// The iSCSI target.
         target: String,
         /// Whether that is done also while sessions use it.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Make an iSCSI target without units; also one that is configured, and was removed.
+    AddTarget {
+        /// Its name, or what follows our own authority.
+        name: String,
+        /// How it is set; by default, for whom the server's `allow` names.
+        #[serde(default)]
+        settings: TargetSettings,
+    },
+    /// Set an iSCSI target otherwise. Sessions of those who may not use it any more end.
+    SetTarget {
+        /// Its name.
+        name: String,
+        /// What changes.
+        settings: TargetSettings,
+        /// Whether that is done also when those use it who may not any more.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Take an iSCSI target away; its volumes stay.
+    RemoveTarget {
+        /// Its name.
+        name: String,
+        /// Whether that is done also while there are sessions with it, which end.
         #[serde(default)]
         force: bool,
     },

@@ -19,6 +19,7 @@ use super::run_status::RunStatus;
 use crate::config::Origin;
 use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
+use crate::front::iscsi::target_settings::TargetTerms;
 use crate::pools::{PoolStatus, SnapshotStatus};
 use crate::sessions::SessionStatus;
 
@@ -175,7 +176,7 @@ pub struct Collections {
 /// One thing that is not as file and command line say.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Deviation {
-    /// What it is: `volume`, `mapping` (a volume in an iSCSI target), `client` or `access-state`.
+    /// What it is: `volume`, `target`, `mapping` (a volume in an iSCSI target), `client` or `access-state`.
     pub resource: String,
     /// Which.
     pub name: String,
@@ -257,6 +258,9 @@ pub struct TargetStatus {
     pub revision: u64,
     /// Its name.
     pub name: String,
+    /// How it is set.
+    #[serde(flatten)]
+    pub terms: TargetTerms,
     /// Its volumes, by their numbers there.
     pub units: Vec<(u16, String)>,
     /// The portal groups through which it is reached.

@@ -3,7 +3,9 @@
 use sanwire_store::VolumeSpec;
 
 use super::slow::Step;
+use super::targets::target_name;
 use super::{ManageError, Manager, Request};
+use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::pools::SnapshotId;
 
 /// Where a volume is, or a snapshot.
@@ -70,6 +72,11 @@ impl Manager {
             | R::DeleteSnapshot { snapshot }
             | R::Clone { snapshot, .. }
             | R::Rollback { snapshot, .. } => check(self.place_of_snapshot(snapshot), snapshot),
+            R::AddTarget { name, .. } | R::SetTarget { name, .. } | R::RemoveTarget { name, .. }
+                if pools.is_empty() =>
+            {
+                self.check_units(name)
+            }
             R::SetClient { client, .. } | R::RemoveClient { client, .. } if pools.is_empty() => {
                 self.check_client(client)
             }
@@ -79,6 +86,16 @@ impl Manager {
                 Err(ManageError::OutsidePools(reason))
             }
         }
+    }
+
+    /// Who sets a target gives others its volumes, or takes them away.
+    fn check_units(&self, target: &str) -> Result<(), ManageError> {
+        let name = target_name(target)?;
+        let volumes = |target: &TargetNodeConfig| target.units.values().cloned().collect::<Vec<_>>();
+        // One that was removed has the units with which it is configured when it comes back.
+        let there = self.target.look_at_target(&name, volumes);
+        let units = there.or_else(|| self.kept.configured.target(&name).map(volumes)).unwrap_or_default();
+        units.iter().try_for_each(|volume| check_place(&[], &self.place_of_volume(volume)?, volume))
     }
 
     /// Who manages is an administrator's care: the right is that of one.

@@ -82,11 +82,18 @@ impl Manager {
         let kept = |volume: &str| !removed.contains(volume);
         let mut taken: Vec<_> = removed.iter().map(|volume| (*volume, Way::Any)).collect();
         let after: BTreeMap<_, _> = after.iter().map(|export| (&export.name, export)).collect();
+        let mut lines = Vec::new();
         for export in &before {
             let now = after.get(&export.name);
             // Its sessions are asked to go on elsewhere, and may finish here.
             if now.is_some_and(|now| now.redirect.is_some()) {
                 continue;
+            }
+            let outcasts = now.map(|now| self.target.outcasts_of(now)).unwrap_or_default();
+            let users = users_among(&outcasts.into_iter().collect(), all);
+            if !users.is_empty() {
+                let users = named(&users);
+                lines.push(format!("iSCSI target {} is in use by {users}, who may not use it then", export.name));
             }
             let is_there = |lun, volume| now.is_some_and(|now| now.units.get(lun) == Some(volume));
             let gone = export.units.iter().filter(|(lun, volume)| !is_there(lun, volume) && kept(volume));
@@ -96,7 +103,8 @@ impl Manager {
             let users = self.users_of(all, volume, way);
             (!users.is_empty()).then(|| in_use(volume, &users))
         });
-        used.collect()
+        lines.extend(used);
+        lines
     }
 
     /// Volumes that clients use and would not see any more, or could not write to, but for those that are `removed`, a line for
@@ -198,11 +206,20 @@ impl Manager {
     }
 }
 
+/// Those of these ports that use volumes.
+pub(super) fn users_among(ports: &BTreeSet<String>, users: &[User]) -> Vec<String> {
+    if ports.is_empty() {
+        return Vec::new();
+    }
+    let users = users.iter().filter(|user| !user.uses.is_empty() && ports.contains(&user.host.port));
+    names(users.map(|user| user.host.who.clone()))
+}
+
 fn may_return(host: &Host) -> String {
     format!("{}, which was there when the server ended and may come back", host.who)
 }
 
-fn names(users: impl Iterator<Item = String>) -> Vec<String> {
+pub(super) fn names(users: impl Iterator<Item = String>) -> Vec<String> {
     let mut names: Vec<String> = users.collect();
     names.sort();
     names.dedup();
@@ -214,7 +231,7 @@ pub(super) fn in_use(volume: &str, users: &[String]) -> String {
 }
 
 /// Some of them by name, and how many there are besides.
-fn named(users: &[String]) -> String {
+pub(super) fn named(users: &[String]) -> String {
     let (named, others) = users.split_at(users.len().min(NAMED_MAX));
     let named = named.join(", ");
     if others.is_empty() { named } else { format!("{named} and {} others", others.len()) }

@@ -115,6 +115,6 @@ pub(super) fn without(exports: &[TargetNodeConfig], volumes: &[VolumeConfig]) ->
     let gone: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.spec.name).collect();
     let mut left = exports.to_vec();
     left.iter_mut().for_each(|export| export.units.retain(|_, volume| !gone.contains(volume.as_str())));
-    left.retain(|export| !export.units.is_empty() || export.redirect.is_some());
+    left.retain(|export| !export.units.is_empty() || export.stays_empty());
     left
 }

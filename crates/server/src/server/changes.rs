@@ -32,8 +32,8 @@ use crate::volumes::{OpenVolume, put_among, remember_length};
 const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Server {
-    /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go;
-    /// sessions with others are ended, those with targets that have moved asked to go there.
+    /// Serves these iSCSI targets from now on. Sessions with a target that stays go on, and learn of units that come and go, unless they are
+    /// of somebody who may not use it any more; sessions with others are ended, those with targets that have moved asked to go there.
     ///
     /// # Errors
     /// [`TargetNodeError`]; then nothing has changed.
@@ -77,6 +77,7 @@ impl Server {
         }
         departures.gone.iter().for_each(|target| self.post(|| ShardMessage::Drop(NexusSelection::With(target.0))));
         departures.moved.iter().for_each(|target| self.post(|| ShardMessage::Redirect(target.0)));
+        self.exports.outcasts(&departures.for_others).into_iter().for_each(|nexus| self.drop_nexus(nexus));
         Ok(())
     }
 

@@ -40,6 +40,23 @@ impl Server {
         self.exports.table().by_name(name).map(|export| look(&export.config))
     }
 
+    /// How many iSCSI targets there are.
+    pub(crate) fn target_count(&self) -> usize {
+        self.exports.table().iter().count()
+    }
+
+    /// Who has sessions with an iSCSI target, for people.
+    pub(crate) fn guests_of(&self, name: &IscsiName) -> Vec<String> {
+        let target = self.exports.table().by_name(name).map(|export| export.id);
+        let guests = target.map(|target| self.exports.guests().of_target(target)).unwrap_or_default();
+        guests.into_iter().map(|(_, guest)| guest.shown()).collect()
+    }
+
+    /// The ports of those who have sessions with an iSCSI target and could not have them if it were so.
+    pub(crate) fn outcasts_of(&self, target: &TargetNodeConfig) -> Vec<String> {
+        self.exports.outcasts_of(target)
+    }
+
     /// An iSCSI target that is open to all whom its rules name. All are looked at: only who gives a client a secret asks.
     pub(crate) fn open_target(&self) -> Option<IscsiName> {
         let table = self.exports.table();

@@ -83,7 +83,7 @@ pub(super) fn add_volumes(
         for export in &mut config.exports {
             export.units.retain(|_, volume| !names.contains(volume.as_str()));
         }
-        config.exports.retain(|export| !export.units.is_empty() || export.redirect.is_some());
+        config.exports.retain(|export| !export.units.is_empty() || export.stays_empty());
     }
     Ok(missing)
 }

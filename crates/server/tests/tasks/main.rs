@@ -16,6 +16,7 @@ mod residuals;
 mod stalls;
 mod steering;
 mod store;
+mod targets;
 mod timed;
 mod usage;
 

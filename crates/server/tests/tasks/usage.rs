@@ -15,20 +15,20 @@ use super::hyperscsi::{self, Driver};
 use super::initiator::{BLOCK_BYTES, GOOD, Initiator, Said};
 use super::{PROMPT, config};
 
-const TARGET: &str = "iqn.2026-11.org.sanwire:prompt";
+pub(super) const TARGET: &str = "iqn.2026-11.org.sanwire:prompt";
 
 /// The key of a HyperSCSI client.
 const KEY: [u8; 32] = [3; 32];
 
 /// A server that is managed, with one volume.
-struct Managed {
-    manager: Manager,
+pub(super) struct Managed {
+    pub(super) manager: Manager,
     /// What the configuration says when it is read again.
-    configured: Arc<Mutex<ServerConfig>>,
+    pub(super) configured: Arc<Mutex<ServerConfig>>,
 }
 
 impl Managed {
-    fn new() -> Managed {
+    pub(super) fn new() -> Managed {
         Managed::start(ServerConfig { shards: 1, ..config() })
     }
 
@@ -40,7 +40,7 @@ impl Managed {
     }
 
     /// A session that has only looked around.
-    fn login(&self) -> Initiator {
+    pub(super) fn login(&self) -> Initiator {
         let portal = self.manager.target().wires().iter().find_map(Wire::portal).unwrap().0;
         Initiator::login(portal, TARGET, 1)
     }
@@ -53,7 +53,7 @@ impl Managed {
         (driver, Identity::from_private(KEY).unwrap().client_id().to_string())
     }
 
-    fn ask(&mut self, request: Request) -> Result<Vec<String>, String> {
+    pub(super) fn ask(&mut self, request: Request) -> Result<Vec<String>, String> {
         match self.manager.handle(&Asker::Signal { signal: "test" }, request) {
             Response::Done(Answer::Changed(lines)) => Ok(lines),
             Response::Refused(refusal) => Err(refusal.reason),

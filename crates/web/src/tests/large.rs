@@ -45,7 +45,7 @@ fn large() -> LargeDesk {
     let volumes = numbers().map(super::requests::volume).collect();
     let targets = numbers().map(|number| {
         let name = format!("iqn.2026-11.x:v{number}");
-        TargetStatus { revision: 1, name, units: Vec::new(), groups: Vec::new() }
+        TargetStatus { revision: 1, name, terms: Default::default(), units: Vec::new(), groups: Vec::new() }
     });
     let Answer::Status(status) = super::requests::status() else { panic!("it is none") };
     let status = Status { volumes, targets: targets.collect(), ..status };

@@ -37,6 +37,7 @@ struct Tables {
     by_nexus: BTreeMap<NexusId, Guest>,
     /// Those that an initiator has with a target.
     of_initiator: BTreeMap<(TargetId, IscsiName), BTreeSet<NexusId>>,
+    with_target: BTreeMap<TargetId, BTreeSet<NexusId>>,
 }
 
 impl Guests {
@@ -44,12 +45,19 @@ impl Guests {
         self.left(nexus);
         let mut tables = self.lock();
         tables.of_initiator.entry((guest.target, guest.initiator.clone())).or_default().insert(nexus);
+        tables.with_target.entry(guest.target).or_default().insert(nexus);
         tables.by_nexus.insert(nexus, guest);
     }
 
     pub(crate) fn left(&self, nexus: NexusId) {
         let mut tables = self.lock();
         let Some(guest) = tables.by_nexus.remove(&nexus) else { return };
+        if let Entry::Occupied(mut all) = tables.with_target.entry(guest.target) {
+            all.get_mut().remove(&nexus);
+            if all.get().is_empty() {
+                all.remove();
+            }
+        }
         if let Entry::Occupied(mut own) = tables.of_initiator.entry((guest.target, guest.initiator)) {
             own.get_mut().remove(&nexus);
             if own.get().is_empty() {
@@ -60,6 +68,13 @@ impl Guests {
 
     fn find(&self, nexus: NexusId) -> Option<Guest> {
         self.lock().by_nexus.get(&nexus).cloned()
+    }
+
+    /// Those with a target.
+    pub(crate) fn of_target(&self, target: TargetId) -> Vec<(NexusId, Guest)> {
+        let tables = self.lock();
+        let all = tables.with_target.get(&target).into_iter().flatten();
+        all.filter_map(|nexus| Some((*nexus, tables.by_nexus.get(nexus)?.clone()))).collect()
     }
 
     /// The nexus that the same initiator has with a target, best that of the same port.
@@ -136,6 +151,24 @@ impl Guest {
                 && export.has_portal(self.group_tag)
                 && export.permits(&self.initiator, self.peer)
                 && self.is_authentic(export)
+    }
+
+    /// Whether it may go on with its target when that is so. A user with another secret than before shows it at the next login.
+    pub(crate) fn may_stay(&self, export: &TargetNode) -> bool {
+        let users = &export.config.authentication.users;
+        let name = self.credential.as_ref().map(|credential| &credential.name);
+        let is_user = users.is_empty() || users.iter().any(|user| Some(&user.name) == name);
+        export.has_portal(self.group_tag) && export.permits(&self.initiator, self.peer) && is_user
+    }
+
+    /// The name of its port, as others know it.
+    pub(crate) fn port(&self, target: &IscsiName) -> String {
+        format!("{},{},{target}", self.initiator, self.isid)
+    }
+
+    /// For people.
+    pub(crate) fn shown(&self) -> String {
+        format!("initiator {} at {}", self.initiator, self.peer)
     }
 
     /// Whether a login would have to show nothing, or what this initiator has shown. A user of the same name with another

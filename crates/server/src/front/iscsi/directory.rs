@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use sanwire_core::Principal;
 use sanwire_core::quota::Usage;
+use sanwire_core::{NexusId, Principal};
 use sanwire_device::LogicalUnits;
 use sanwire_io::interface;
 use sanwire_iscsi::{
@@ -101,6 +101,26 @@ impl TargetNodes {
     /// Who uses them.
     pub(crate) fn guests(&self) -> &Guests {
         &self.guests
+    }
+
+    /// The sessions with these targets of those who may not have them any more.
+    pub(crate) fn outcasts(&self, targets: &[TargetId]) -> Vec<NexusId> {
+        let table = self.table.load();
+        let targets = targets.iter().filter_map(|target| table.by_id(*target));
+        let outcasts = targets.flat_map(|export| {
+            let guests = self.guests.of_target(export.id).into_iter();
+            guests.filter(|(_, guest)| !guest.may_stay(export)).map(|(nexus, _)| nexus)
+        });
+        outcasts.collect()
+    }
+
+    /// The ports of those who have sessions with a target and could not have them if it were so.
+    pub(crate) fn outcasts_of(&self, config: &TargetNodeConfig) -> Vec<String> {
+        let table = self.table.load();
+        let changed = table.by_name(&config.name).filter(|export| !export.config.admits_as(config));
+        let Some(export) = changed.map(|export| export.with(config.clone())) else { return Vec::new() };
+        let guests = self.guests.of_target(export.id).into_iter();
+        guests.filter(|(_, guest)| !guest.may_stay(&export)).map(|(_, guest)| guest.port(&config.name)).collect()
     }
 
     /// A target that is served.

@@ -5,8 +5,10 @@ pub(crate) mod directory;
 mod entrance;
 mod login;
 pub(crate) mod own_target;
+pub(crate) mod redirection;
 mod tallies;
 pub(crate) mod target_node;
+pub(crate) mod target_settings;
 pub(crate) mod target_table;
 mod whereabouts;
 
@@ -108,8 +110,8 @@ impl Iscsi {
                 let opened = Opened { nexus, target, initiator, isid, user, peer, group_tag, memory };
                 let event = self.session_opened(opened);
                 if event.is_none() {
-                    // The target went away during the login.
-                    self.server.drop_target(target, now);
+                    // The target went away during the login, or is for others now.
+                    self.server.drop_session(nexus);
                 }
                 event
             }
@@ -129,9 +131,10 @@ impl Iscsi {
         let shown = user.as_ref().map(|user| format!(" (user {user})")).unwrap_or_default();
         let credential = export.credential(user.as_deref());
         let guest = Guest { target, initiator: initiator.clone(), isid, credential, peer, group_tag };
-        self.targets.guests().came(nexus, guest);
-        let name = export.config.name.to_string();
-        let port = format!("{initiator},{isid},{name}");
+        let (name, port) = (export.config.name.to_string(), guest.port(&export.config.name));
+        self.targets.guests().came(nexus, guest.clone());
+        // Who changes the target from now on finds it among those whose sessions end; what was changed before is seen here.
+        self.targets.by_id(target).filter(|export| guest.may_stay(export))?;
         let id = TransportId::iscsi_port(initiator.as_str(), isid.0).ok()?;
         let principal = Principal {
             address: Some(peer.into()),

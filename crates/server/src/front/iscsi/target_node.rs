@@ -11,6 +11,7 @@ use sanwire_io::interface;
 use sanwire_iscsi::{Authentication, Credential, IscsiName, NameError, TargetId};
 use sanwire_scsi::vpd::TargetPort;
 
+use super::target_settings::TargetSettings;
 use crate::allow::AllowList;
 
 /// The authority that names the targets of volumes for which the configuration has none.
@@ -37,27 +38,56 @@ pub struct TargetNodeConfig {
     pub group_tags: Vec<u16>,
     /// Log in there (`ADDRESS[:PORT][,TAG]`) instead; `true`: for good.
     pub redirect: Option<(String, bool)>,
+    /// What administrators have set of it while the server runs, which is in the rest already. Such a target is there without units too.
+    pub set: Option<Arc<TargetSettings>>,
 }
 
 impl TargetNodeConfig {
-    /// The target that a volume has when nothing is configured: logical unit 0 of a target with the volume's name.
-    ///
-    /// # Errors
-    /// [`NameError`] when there is no such name.
-    pub fn of_volume(volume: &str, allow: AllowList) -> Result<Self, NameError> {
-        // RFC 3722 forbids what a volume's name may have besides letters, digits, dots and dashes.
-        let name = format!("{AUTHORITY}:{}", volume.replace('_', "-")).parse()?;
-        Ok(TargetNodeConfig {
+    /// A target without units, of which nothing is said but who may use it.
+    #[must_use]
+    pub fn new(name: IscsiName, allow: AllowList) -> Self {
+        TargetNodeConfig {
             name,
-            alias: volume.to_owned(),
-            units: BTreeMap::from([(Lun::default(), volume.to_owned())]),
+            alias: String::new(),
+            units: BTreeMap::new(),
             allow,
             authentication: Authentication::default(),
             is_meant_open: false,
             requires_digests: false,
             group_tags: Vec::new(),
             redirect: None,
-        })
+            set: None,
+        }
+    }
+
+    /// The target that a volume has when nothing is configured: logical unit 0 of a target with the volume's name.
+    ///
+    /// # Errors
+    /// [`NameError`] when there is no such name.
+    pub fn of_volume(volume: &str, allow: AllowList) -> Result<Self, NameError> {
+        let units = BTreeMap::from([(Lun::default(), volume.to_owned())]);
+        Ok(TargetNodeConfig { alias: volume.to_owned(), units, ..TargetNodeConfig::new(own_name(volume)?, allow) })
+    }
+
+    /// The name that is meant: a whole one, or what follows our own authority, as in the target of a volume.
+    ///
+    /// # Errors
+    /// [`NameError`] when it is neither.
+    pub fn name_of(text: &str) -> Result<IscsiName, NameError> {
+        let is_short = !text.is_empty() && !text.contains([':', '.']);
+        if is_short { own_name(text) } else { text.parse() }
+    }
+
+    /// Whether it is there without units too.
+    #[must_use]
+    pub fn stays_empty(&self) -> bool {
+        self.redirect.is_some() || self.set.is_some()
+    }
+
+    /// Whether the same initiators may use it, by the same portals, as if it were like the other one.
+    pub(crate) fn admits_as(&self, other: &TargetNodeConfig) -> bool {
+        let is_same_user = self.authentication.users == other.authentication.users;
+        self.allow == other.allow && self.group_tags == other.group_tags && is_same_user
     }
 
     /// Whether it is open to whoever `allow` names, and nobody has said that this is meant.
@@ -65,6 +95,11 @@ impl TargetNodeConfig {
     pub fn is_open(&self) -> bool {
         self.authentication.users.is_empty() && !self.is_meant_open && self.redirect.is_none()
     }
+}
+
+/// RFC 3722 forbids what a volume's name may have besides letters, digits, dots and dashes.
+fn own_name(name: &str) -> Result<IscsiName, NameError> {
+    format!("{AUTHORITY}:{}", name.replace('_', "-")).parse()
 }
 
 /// Why the targets cannot be as they are configured. Nothing was changed.
@@ -141,7 +176,7 @@ impl TargetNode {
     }
 
     /// The same target, with its sessions, otherwise configured.
-    pub(super) fn with(&self, config: TargetNodeConfig) -> Self {
+    pub(crate) fn with(&self, config: TargetNodeConfig) -> Self {
         let (units, cold_resets) = (Arc::clone(&self.units), Arc::clone(&self.cold_resets));
         TargetNode { id: self.id, config, units, cold_resets }
     }

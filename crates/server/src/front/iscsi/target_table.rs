@@ -23,6 +23,8 @@ pub(crate) struct Departures {
     pub(crate) gone: Vec<TargetId>,
     /// They are elsewhere now.
     pub(crate) moved: Vec<TargetId>,
+    /// They are for others now, or by other portals.
+    pub(crate) for_others: Vec<TargetId>,
 }
 
 /// Units that targets have no longer, and others that they have now.
@@ -162,6 +164,8 @@ impl TargetNodeTable {
             let redirect = &node.config.redirect;
             let has_moved = redirect.is_some() && old.is_some_and(|old| old.config.redirect != *redirect);
             departures.moved.extend(has_moved.then_some(node.id));
+            let is_for_others = old.is_some_and(|old| !old.config.admits_as(&node.config));
+            departures.for_others.extend(is_for_others.then_some(node.id));
             let gone = units.gone.iter().filter_map(|lun| Some((node.id, node.units.get(*lun)?)));
             moved.gone.extend(gone);
             moved.new.extend(units.new.iter().map(|(_, unit)| (node.id, Arc::clone(unit))));

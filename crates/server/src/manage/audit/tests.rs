@@ -2,6 +2,7 @@ use sanwire_core::ClientId;
 
 use super::*;
 use crate::front::hyperscsi::clients::{ClientSettings, Secret};
+use crate::front::iscsi::target_settings::{ChapUser, SetSecret, TargetSettings};
 use crate::manage::Refusal;
 
 fn log(name: &str) -> AuditLog {
@@ -24,6 +25,25 @@ fn a_secret_is_not_written_down_however_a_request_is_wrapped() {
     for request in [request, on_condition, started, deep] {
         let shown = shown(&request).unwrap().to_string();
         assert!(shown.contains("(secret)") && !shown.contains("abab"), "{shown}");
+    }
+}
+
+#[test]
+fn no_secret_of_a_target_is_written_down() {
+    let user = |user: &str| ChapUser { user: user.into(), secret: SetSecret("correct horse battery".into()) };
+    let settings = TargetSettings {
+        chap: Some(vec![user("host"), user("other")]),
+        mutual_chap: Some(user("storage")),
+        ..TargetSettings::default()
+    };
+    let add = Request::AddTarget { name: "new".into(), settings: settings.clone() };
+    let set = Request::SetTarget { name: "new".into(), settings, force: true };
+    let wrapped =
+        Request::Start { request: Box::new(Request::IfRevision { revision: 7, request: Box::new(set.clone()) }) };
+    for request in [add, set, wrapped] {
+        let shown = shown(&request).unwrap().to_string();
+        assert!(shown.matches("(secret)").count() == 3 && shown.contains("storage"), "{shown}");
+        assert!(!shown.contains("horse"), "{shown}");
     }
 }
 

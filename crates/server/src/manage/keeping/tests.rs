@@ -4,6 +4,7 @@ use super::super::testing::{Kept, any_port, config};
 use super::super::{PortState, Request, Status, TargetStatus};
 use super::*;
 use crate::front::hyperscsi::clients::ClientSettings;
+use crate::front::iscsi::target_settings::TargetSettings;
 
 fn add(volume: &str) -> Request {
     Request::AddVolume { volume: volume.into(), target: None, renew: false, adopt: false }
@@ -189,4 +190,51 @@ fn what_is_kept_of_one_change_is_what_differs_as_a_whole() {
     }
     assert!(done.iter().all(|done| *done > 5), "{done:?}");
     manager.into_target().stop().unwrap();
+}
+
+/// Only what a request names is looked at, and what is kept is the same as if everything had been.
+#[test]
+fn what_is_kept_of_targets_is_what_differs_as_a_whole() {
+    let wires = ["hs-ip:127.0.0.1:1", "iscsi:127.0.0.1:1"].map(|wire| any_port(wire.parse().unwrap())).to_vec();
+    let config = ServerConfig { wires, ..config(&["a=ram:1M", "b=ram:1M"]) };
+    let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+    let settings = |alias: &str| TargetSettings { alias: Some(alias.to_owned()), ..TargetSettings::default() };
+    let nobody = || TargetSettings { allow: Some(Vec::new()), ..TargetSettings::default() };
+    let mut state = 7_u64;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    let mut done = [0; 7];
+    for round in 0..400 {
+        let (name, volume, kind) = (["a", "b", "new"][below(3)], ["a", "b"][below(2)], below(7));
+        let full = TargetNodeConfig::name_of(name).unwrap().to_string();
+        let request = match kind {
+            0 => Request::AddTarget { name: name.into(), settings: nobody() },
+            1 => {
+                let settings = settings(["a", "b", "c"][below(3)]);
+                Request::SetTarget { name: name.into(), settings, force: false }
+            }
+            2 => Request::SetTarget { name: name.into(), settings: nobody(), force: true },
+            3 => Request::RemoveTarget { name: name.into(), force: true },
+            4 => Request::MapVolume { name: volume.into(), lun: None, target: Some(full), force: true },
+            5 => Request::UnmapVolume { name: volume.into(), target: full, force: true },
+            _ => add("c=ram:1M"),
+        };
+        done[kind] += usize::from(manager.execute(request.clone()).is_ok());
+        if round % 40 == 39 {
+            _ = manager.execute(Request::RemoveVolume { name: "c".into(), force: true });
+        }
+        let whole = manager.kept.changes_to(manager.volumes.values(), &manager.target.exports());
+        assert_eq!(*manager.kept.changes(), whole, "{round}: {request:?}");
+        let (merged, notes) = kept::merge(&manager.kept.configured, &whole);
+        assert_eq!(by_name(merged.exports), by_name(manager.target.exports()), "{round}: {request:?} {notes:?}");
+    }
+    assert!(done.iter().all(|done| *done > 5), "{done:?}");
+    manager.into_target().stop().unwrap();
+}
+
+fn by_name(mut exports: Vec<TargetNodeConfig>) -> Vec<TargetNodeConfig> {
+    exports.sort_by(|one, other| one.name.cmp(&other.name));
+    exports
 }

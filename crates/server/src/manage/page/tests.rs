@@ -26,6 +26,7 @@ fn status() -> Status {
     let target = |label: &str, units: u16| TargetStatus {
         revision: 7,
         name: format!("iqn.2026-11.org.sanwire:{label}"),
+        terms: Default::default(),
         units: (0..units).map(|number| (number, format!("v{number}"))).collect(),
         groups: vec![GroupStatus { group: 1, state: Some(PortState::ActiveOptimized) }],
     };

@@ -1,4 +1,5 @@
 use crate::front::hyperscsi::clients::ClientSettings;
+use crate::front::iscsi::target_settings::TargetSettings;
 use crate::manage::Request;
 use crate::manage::pools::tests::{add, ask, protect, start};
 use crate::manage::testing::Kept;
@@ -10,6 +11,11 @@ fn within(pools: &[&str], request: Request) -> Request {
 
 fn remove(name: &str) -> Request {
     Request::RemoveVolume { name: name.into(), force: true }
+}
+
+fn set_target(name: &str) -> Request {
+    let settings = TargetSettings { allow: Some(vec!["any".into()]), ..TargetSettings::default() };
+    Request::SetTarget { name: name.into(), settings, force: true }
 }
 
 #[test]
@@ -28,6 +34,8 @@ fn what_is_in_no_pool_is_not_for_who_may_change_what_is_in_pools() {
         add("b=file:/etc/shadow"),
         add("b=ram:1M"),
         Request::Start { request: Box::new(add("b=/dev/sda")) },
+        set_target("own"),
+        Request::RemoveTarget { name: "own".into(), force: true },
     ] {
         for pools in [&[][..], &["fast"]] {
             assert_eq!(code(within(pools, request.clone())), Err("not-permitted".into()), "{request:?}");
@@ -36,6 +44,12 @@ fn what_is_in_no_pool_is_not_for_who_may_change_what_is_in_pools() {
     for request in [add("b=pool:,size=1M"), protect("a", true), protect("a", false), remove("b")] {
         code(within(&["slow", "fast"], request.clone())).unwrap();
     }
+    code(within(&[], set_target("a"))).unwrap();
+    let remove_own = Request::RemoveTarget { name: "own".into(), force: true };
+    code(remove_own).unwrap();
+    let back = Request::AddTarget { name: "own".into(), settings: TargetSettings::default() };
+    assert_eq!(code(within(&[], back)), Err("not-permitted".into()), "it would have its volume again");
+    assert_eq!(code(within(&["fast"], set_target("a"))), Err("not-permitted".into()), "it belongs to no pool");
     assert_eq!(code(within(&["fast"], remove("none"))), Err("volume-unknown".into()));
 }
 

@@ -65,7 +65,7 @@ pub(super) struct ClientsFile(Option<StateFile>);
 
 impl ClientsFile {
     pub(super) fn new(path: Option<PathBuf>) -> Self {
-        ClientsFile(path.map(|path| StateFile::new(path, Keeps::CHANGES)))
+        ClientsFile(path.map(|path| StateFile::new(path, Keeps::CLIENTS)))
     }
 
     /// What is kept. Of the first versions it is taken to be a change of what is `configured` now.

@@ -105,10 +105,60 @@ fn a_reconfiguration_under_a_login_storm_shows_each_login_one_whole_configuratio
         }
         for round in 0..2000 {
             let label = if round % 2 == 0 { "after" } else { "before" };
-            assert_eq!(exports.replace(with(label), &LogicalUnits::new()).unwrap(), Departures::default());
+            let Departures { gone, moved, for_others } = exports.replace(with(label), &LogicalUnits::new()).unwrap();
+            assert_eq!((gone.len(), moved.len(), for_others.len()), (0, 0, 1));
         }
         is_over.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn only_sessions_of_those_who_may_not_use_a_target_any_more_are_to_end() {
+    use crate::front::iscsi::copy_targets::Guest;
+    use sanwire_iscsi::{Isid, TargetId};
+    const NOBODY: [u64; 0] = [];
+    let guarded = |users: &[&str], rules: &[&str]| {
+        let users = users.iter().map(|name| user(name)).collect();
+        TargetNodeConfig {
+            authentication: Authentication { users, ..Authentication::default() },
+            ..target("disk", rules)
+        }
+    };
+    let exports = exports(&[("0.0.0.0:3260", 1), ("0.0.0.0:3261", 2)], vec![guarded(&["admin", "root"], &["any"])]);
+    let id = exports.table().by_name(&name("disk")).unwrap().id;
+    let guest = |initiator: &str, user_name: &str, group_tag| Guest {
+        target: id,
+        initiator: name(initiator),
+        isid: Isid([0x80, 0, 0, 0, 0, 1]),
+        credential: (!user_name.is_empty()).then(|| user(user_name)),
+        peer: FAR.parse().unwrap(),
+        group_tag,
+    };
+    let guests = [
+        guest("a", "admin", 1),
+        guest("b", "root", 1),
+        guest("b", "root", 2),
+        Guest { target: TargetId(99), ..guest("x", "", 1) },
+    ];
+    guests.into_iter().zip(1..).for_each(|(guest, nexus)| exports.guests().came(NexusId(nexus), guest));
+    let outcasts = |config: TargetNodeConfig| {
+        let ports = exports.outcasts_of(&config);
+        let Departures { for_others, .. } = exports.replace(vec![config], &LogicalUnits::new()).unwrap();
+        let ended: Vec<u64> = exports.outcasts(&for_others).into_iter().map(|nexus| nexus.0).collect();
+        assert_eq!(ports.len(), ended.len(), "it is known before: {ports:?}");
+        ended
+    };
+    let other_secret = Credential { secret: ChapSecret::new(b"another secret".to_vec()).unwrap(), ..user("admin") };
+    let mut rotated = guarded(&["root"], &["any"]);
+    rotated.authentication.users.push(other_secret);
+    assert_eq!(outcasts(rotated), NOBODY, "who was a user is one");
+    assert_eq!(outcasts(TargetNodeConfig { alias: "x".into(), ..guarded(&["admin", "root"], &["any"]) }), NOBODY);
+    assert_eq!(outcasts(guarded(&[], &["any"])), NOBODY, "nobody need show anything");
+    assert_eq!(outcasts(guarded(&["root"], &["any"])), [1]);
+    assert_eq!(outcasts(guarded(&["admin", "root"], &["iqn.2026-11.org.sanwire:a"])), [2, 3]);
+    assert_eq!(outcasts(TargetNodeConfig { group_tags: vec![1], ..guarded(&["admin", "root"], &["any"]) }), [3]);
+    exports.guests().left(NexusId(3));
+    assert_eq!(outcasts(TargetNodeConfig { group_tags: vec![2], ..guarded(&["admin", "root"], &["any"]) }), [1, 2]);
 }
 
 /// SPC-5 6.36: REPORT TARGET PORT GROUPS lists the ports that initiators come through.

@@ -1,19 +1,26 @@
 //! Where a target sends its initiators.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A portal as targets tell it: `ADDR[:PORT][,GROUP]`, with an IPv4 address, an IPv6 address in brackets, or a name (RFC 7143
-/// 13.8).
+/// 13.8). Made from text by `parse`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Redirection(pub(super) String);
+pub struct Redirection(String);
 
 /// The text is no such portal.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "'{0}' is no portal: use an IPv4 address, an IPv6 address in brackets, or a host's name, and perhaps :PORT and ,GROUP"
 )]
-pub(super) struct NoPortal(String);
+pub struct NoPortal(String);
+
+impl fmt::Display for Redirection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 impl FromStr for Redirection {
     type Err = NoPortal;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use sanwire_server::{Answer, GroupStatus, JobStatus, Request, TargetStatus};
+use sanwire_server::{
+    Answer, GroupStatus, JobStatus, Request, TargetNodeConfig, TargetSettings, TargetStatus, TargetTerms,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -21,8 +23,8 @@ use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
-        .routes(routes!(list_targets))
-        .routes(routes!(target))
+        .routes(routes!(list_targets, add_target))
+        .routes(routes!(target, change_target, remove_target))
         .routes(routes!(map_unit, unmap_unit))
         .routes(routes!(set_target_group))
 }
@@ -34,10 +36,39 @@ struct Target {
     revision: u64,
     /// Its name.
     name: String,
+    /// What people call it; may be empty.
+    alias: String,
+    /// Who may use it; nobody named: who is on the server's host, or knows a secret of `chap`.
+    allow: Vec<String>,
+    /// The names of its CHAP users; none: nobody need show who they are.
+    chap: Vec<String>,
+    /// As whom the target answers.
+    mutual_chap: Option<String>,
+    /// The algorithms of CHAP that may be used; none: all.
+    chap_algorithms: Vec<String>,
+    /// The portal groups through which it may be reached; none: all.
+    portal_groups: Vec<u16>,
+    /// Whether initiators must agree to digests.
+    require_digests: bool,
+    /// Where initiators are sent instead.
+    redirect: Option<String>,
+    /// Whether that is for good.
+    redirect_for_good: bool,
     /// Its logical units.
     units: Vec<Unit>,
     /// The portal groups through which it is reached.
     groups: Vec<GroupStatus>,
+}
+
+/// A new target.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewTarget {
+    /// Its name: `iqn.YYYY-MM.domain:name`, or what is to follow `iqn.2026-11.org.sanwire:`.
+    name: String,
+    /// How it is set; by default, for whom the server's `allow` names.
+    #[serde(default)]
+    settings: TargetSettings,
 }
 
 /// A logical unit of a target.
@@ -59,9 +90,26 @@ struct Mapping {
 
 impl From<TargetStatus> for Target {
     fn from(target: TargetStatus) -> Self {
-        let TargetStatus { revision, name, units, groups } = target;
-        let units = units.into_iter().map(|(lun, volume)| Unit { lun, volume });
-        Target { revision, name, units: units.collect(), groups }
+        let TargetStatus { revision, name, terms, units, groups } = target;
+        let units = units.into_iter().map(|(lun, volume)| Unit { lun, volume }).collect();
+        let TargetTerms { alias, allow, chap, mutual_chap, chap_algorithms, portal_groups, .. } = terms;
+        let (require_digests, redirect, redirect_for_good) =
+            (terms.require_digests, terms.redirect, terms.redirect_for_good);
+        Target {
+            revision,
+            name,
+            alias,
+            allow,
+            chap,
+            mutual_chap,
+            chap_algorithms,
+            portal_groups,
+            require_digests,
+            redirect,
+            redirect_for_good,
+            units,
+            groups,
+        }
     }
 }
 
@@ -91,6 +139,69 @@ async fn target(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<St
     app.show(&caller, Request::Status, find).await
 }
 
+/// Make a target
+///
+/// Without units; also one that is configured, and was removed.
+#[utoipa::path(post, path = "/targets", tag = "targets", request_body = NewTarget,
+    params(("If-Match" = Option<String>, Header, description = "Only if `collections.targets` of the server is still this, in quotes."), DryRunQuery),
+    responses((status = 200, description = "It was only told.", body = Changed), (status = 201, description = "It is there.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn add_target(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
+    Json(NewTarget { name, settings }): Json<NewTarget>,
+) -> Result<Made, Problem> {
+    let whole_name = TargetNodeConfig::name_of(&name).map_or_else(|_| name.clone(), |name| name.to_string());
+    let request = Request::AddTarget { name, settings };
+    if dry_run {
+        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
+    }
+    Ok(Made::resource(app.change(&caller, request, terms).await?, "targets", &whole_name))
+}
+
+/// Change who may use a target, and how
+///
+/// What is not said stays as it is. The sessions of those who may not use it any more end.
+#[utoipa::path(patch, path = "/targets/{target}", tag = "targets", request_body = TargetSettings,
+    params(
+        ("target" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the target still has this ETag."),
+        ChangeQuery,
+    ),
+    responses((status = 200, description = "It was changed.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn change_target(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(name): Path<String>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
+    Json(settings): Json<TargetSettings>,
+) -> Result<Made, Problem> {
+    let request = Request::SetTarget { name, settings, force };
+    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+}
+
+/// Remove a target
+///
+/// Its volumes stay. Its sessions end, which takes `force`.
+#[utoipa::path(delete, path = "/targets/{target}", tag = "targets",
+    params(
+        ("target" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the target still has this ETag."),
+        ChangeQuery,
+    ),
+    responses((status = 200, description = "It is gone.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn remove_target(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(name): Path<String>,
+    Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
+) -> Result<Made, Problem> {
+    app.change(&caller, rehearsed(Request::RemoveTarget { name, force }, dry_run), terms).await.map(Made::changed)
+}
+
 /// Make a volume a logical unit of a target
 ///
 /// A target that is not there is made.
@@ -116,7 +227,7 @@ async fn map_unit(
 
 /// Take a logical unit out of a target
 ///
-/// A target without units goes. The volume stays.
+/// A target without units goes, unless it was made or changed by itself. The volume stays.
 #[utoipa::path(delete, path = "/targets/{target}/units/{lun}", tag = "targets",
     params(
         ("target" = String, Path, description = "Its name."),
@@ -164,6 +275,7 @@ async fn set_target_group(
 }
 
 fn find(answer: Answer, name: &str) -> Result<Target, Problem> {
-    let target = status(answer)?.targets.into_iter().find(|target| target.name == name);
+    let whole_name = TargetNodeConfig::name_of(name).map_or_else(|_| name.to_owned(), |name| name.to_string());
+    let target = status(answer)?.targets.into_iter().find(|target| target.name == whole_name);
     target.map(Target::from).ok_or_else(|| Problem::new("target-unknown", "there is no iSCSI target of this name"))
 }

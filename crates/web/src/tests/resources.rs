@@ -1,6 +1,6 @@
 //! Which request each change of content leads to, and what lists of it look like.
 
-use sanwire_server::{Answer, AuditLines, AuditQuery, AuditResult, PortState, Request, Response};
+use sanwire_server::{Answer, AuditLines, AuditQuery, AuditResult, PortState, Request, Response, TargetSettings};
 use serde_json::json;
 
 use super::{Fixture, fixture};
@@ -25,6 +25,34 @@ fn with_pool() -> Fixture {
             request => return super::requests::answer(request),
         })
     })
+}
+
+fn alias(text: &str) -> TargetSettings {
+    TargetSettings { alias: Some(text.into()), ..TargetSettings::default() }
+}
+
+#[test]
+fn targets_are_made_changed_and_removed() {
+    let web = with_pool();
+    let made = web.ask("POST", "/api/v1/targets", "", r#"{"name":"new","settings":{"alias":"x"}}"#);
+    assert_eq!((made.status, made.header("location")), (201, Some("/api/v1/targets/iqn.2026-11.org.sanwire:new")));
+    let changed = web.ask("PATCH", "/api/v1/targets/new", "If-Match: \"8\"\r\n", r#"{"alias":"x"}"#);
+    let removed = web.ask("DELETE", "/api/v1/targets/new?force=true", "", "");
+    assert_eq!((changed.status, removed.status), (200, 200));
+    let set = Request::SetTarget { name: "new".into(), settings: alias("x"), force: false };
+    let wanted = [
+        Request::AddTarget { name: "new".into(), settings: alias("x") },
+        Request::IfRevision { revision: 8, request: Box::new(set) },
+        Request::RemoveTarget { name: "new".into(), force: true },
+    ];
+    assert_eq!(web.asked(), wanted.map(|request| Request::Start { request: Box::new(request) }));
+    for body in [r#"{"alias":7}"#, r#"{"aliass":"x"}"#, r#"{"chap":[{"user":"host","secret":"s","more":1}]}"#, ""] {
+        let refused = web.ask("PATCH", "/api/v1/targets/new", "Content-Type: application/json\r\n", body);
+        assert_eq!(refused.code(), (400, "request-invalid".into()), "{body}");
+    }
+    let secret = r#"{"chap":[{"user":"host","secret":["correct horse"]}]}"#;
+    let refused = web.ask("PATCH", "/api/v1/targets/new", "", secret);
+    assert!(refused.status == 400 && !refused.json().to_string().contains("horse"), "{:?}", refused.json());
 }
 
 #[test]
@@ -99,6 +127,19 @@ fn a_change_of_a_volume_may_be_only_told() {
                 force: false,
             },
         ),
+        (
+            "POST",
+            "/targets?dry-run=true",
+            r#"{"name":"new"}"#,
+            Request::AddTarget { name: "new".into(), settings: Default::default() },
+        ),
+        (
+            "PATCH",
+            "/targets/new?dry-run=true&force=true",
+            r#"{"alias":"x"}"#,
+            Request::SetTarget { name: "new".into(), settings: alias("x"), force: true },
+        ),
+        ("DELETE", "/targets/new?dry-run=true", "", Request::RemoveTarget { name: "new".into(), force: false }),
         (
             "PATCH",
             "/volumes/v0?dry-run=true",

@@ -5,6 +5,7 @@ mod pools;
 mod sessions;
 mod standing;
 mod tables;
+mod targets;
 mod told;
 mod tree;
 
@@ -19,7 +20,7 @@ use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Respo
 use self::tables::table_of;
 use crate::args::{
     self, Asked, AskingArgs, ContentCommand, CopiesCommand, ManageCommand, SetVolumeArgs, SettingsArgs,
-    StandingCommand, Switch, VolumeSetting,
+    StandingCommand, Switch, TargetCommand, VolumeSetting,
 };
 use crate::config::read_password;
 use crate::failure::misuse;
@@ -67,6 +68,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::UnmapVolume { name, target, force } => {
             Request::UnmapVolume { name: name.clone(), target: target.clone(), force: *force }
         }
+        ManageCommand::Target(command) => targets::request(command)?,
         ManageCommand::Clients => Request::Clients,
         ManageCommand::AddClient { id, settings, force } => {
             Request::AddClient { id: id.to_string(), settings: client_settings(settings)?, force: *force }
@@ -162,6 +164,7 @@ pub(crate) fn run(
         ManageCommand::Events(args) if args.follow => return told::follow_events(args, terms.json, ask),
         ManageCommand::Audit(args) => return told::audit(args, terms.json, ask),
         ManageCommand::Tree => return tree(terms.json, ask),
+        ManageCommand::Target(TargetCommand::Targets) => return Ok(output::print(&targets::show(terms.json, ask)?)?),
         ManageCommand::Sessions { rate: Some(period) } if !terms.json => return sessions::show_rates(*period, ask),
         _ => {}
     }

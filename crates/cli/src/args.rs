@@ -19,6 +19,7 @@ mod serve;
 mod setting;
 mod standing;
 mod status;
+mod target;
 mod top;
 mod watching;
 
@@ -52,6 +53,7 @@ pub(crate) use serve::ServeArgs;
 pub(crate) use setting::{SetVolumeArgs, VolumeSetting};
 pub(crate) use standing::StandingCommand;
 pub(crate) use status::StatusArgs;
+pub(crate) use target::{GroupTag, TargetArgs, TargetCommand, UserFile};
 pub(crate) use top::TopArgs;
 pub(crate) use watching::{AuditArgs, EventsArgs, ResultArg, TopicArg};
 

@@ -14,6 +14,7 @@ use crate::config::ServerName;
                         sanwire ctl resize-volume disk1 40G\n  \
                         sanwire ctl remove-volume disk1 --if-revision 3762504530690048\n  \
                         sanwire ctl add-client 0f1e... --name alice --volumes 'vm-*' --read-only\n  \
+                        sanwire ctl add-target vm --chap-user host=/root/host.secret\n  \
                         sanwire ctl reload\n\n\
                         Programs may write requests to the socket themselves: one JSON object on a line, like\n  \
                         {\"do\": \"resize-volume\", \"name\": \"disk1\", \"size\": \"40G\"}"

@@ -10,7 +10,9 @@ use sanwire_server::{Compression, PortState};
 use sanwire_store::{SpecError, VolumeSpec};
 
 use super::client::seconds;
-use super::{AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, SetVolumeArgs, StandingCommand};
+use super::{
+    AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, SetVolumeArgs, StandingCommand, TargetCommand,
+};
 use crate::failure::misuse;
 
 /// `sanwire manage`.
@@ -155,6 +157,9 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         force: bool,
     },
+    /// iSCSI targets.
+    #[command(flatten)]
+    Target(TargetCommand),
     /// Show the HyperSCSI clients that are known by their ids, and what each may do
     Clients,
     /// Allow another client, whatever its address

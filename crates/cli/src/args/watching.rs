@@ -55,7 +55,7 @@ pub(crate) enum TopicArg {
     Links,
     /// Changes that take long
     Jobs,
-    /// Reloads
+    /// Reloads, and iSCSI targets that are made, set and removed
     Configuration,
 }
 

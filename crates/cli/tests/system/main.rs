@@ -49,6 +49,7 @@ mod snapshot_groups;
 mod snapshots;
 mod state_sample;
 mod suspension;
+mod targets;
 mod third_party;
 mod timed;
 mod transfers;

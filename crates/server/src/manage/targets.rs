@@ -87,7 +87,10 @@ impl Manager {
                 configured.units.retain(|_, volume| self.find(volume).is_some());
                 configured
             }
-            None => TargetNodeConfig::new(name, self.allow.clone()),
+            None => {
+                let own = self.own_target_called(&name);
+                own.unwrap_or_else(|| TargetNodeConfig::new(name, self.allow.clone()))
+            }
         };
         self.set_so(target, settings)
     }

@@ -1,10 +1,11 @@
 //! Targets that derived volumes have for themselves: their CHAP users are those of the targets of their parents, and follow these.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_scsi::IscsiName;
 
 use crate::derived::chap_users_of;
+use crate::front::iscsi::own_target::OwnTarget;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
 use crate::kept::{self, Edit};
@@ -23,6 +24,19 @@ impl Manager {
         let mut changes = self.followers(target, || kept::edit_of_removal(&self.kept.configured, target));
         changes.insert(target.name.clone(), None);
         changes
+    }
+
+    /// The target of this name that a derived volume has for itself, without its unit, if there is such a volume with users.
+    pub(super) fn own_target_called(&self, name: &IscsiName) -> Option<TargetNodeConfig> {
+        let is_own = |volume: &&String| self.guarded_target_of(volume).as_ref() == Some(name);
+        let spec = &self.volumes.get(self.volumes.keys().find(is_own)?)?.spec;
+        let others = spec.parent().map(|parent| self.target.targets_with(parent)).unwrap_or_default();
+        let own = match OwnTarget::of(spec, self.allow.clone(), &others).ok()? {
+            OwnTarget::Guarded(own) => own,
+            OwnTarget::UsersUnknown(_) => OwnTarget::closed(spec)?,
+            OwnTarget::Open(_) => return None,
+        };
+        Some(TargetNodeConfig { units: BTreeMap::new(), ..own })
     }
 
     /// Those that are otherwise, as a restart would make them, when a target with a parent's users is what this edit makes of it.

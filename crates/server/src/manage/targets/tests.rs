@@ -289,6 +289,10 @@ fn the_users_of_a_derived_volume_follow_those_of_its_parent() {
     lines(&mut manager, set("disk", users("yet another secret")));
     same_users(&manager);
     assert_eq!(node(&manager, cam).alias, "the camera");
+    lines(&mut manager, remove("cam"));
+    lines(&mut manager, add("cam", json!({})));
+    lines(&mut manager, map("cam", cam));
+    same_users(&manager);
     lines(&mut manager, set("disk", json!({ "chap": [{ "user": "bob", "secret": SECRET }] })));
     let here = "127.0.0.1".parse().unwrap();
     let may_use = |manager: &Manager| {

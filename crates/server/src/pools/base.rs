@@ -18,6 +18,7 @@ use sanwire_store::{Access, CompletionQueue, OpenError, Request, Started, Store,
 use sanwire_store_file::{FileOptions, FileStore, metadata, synced_metadata};
 use serde::{Deserialize, Serialize};
 
+use super::below::KeptBelow;
 use super::family::{FamilyError, FamilyOptions};
 use super::sample::sample;
 use crate::persist::{read_file, replace_file};
@@ -47,8 +48,36 @@ pub(super) struct Below {
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     /// The volume that is written there when there are no layers, and only that one.
-    pub(super) owner: String,
+    volume: String,
+    /// That volume is gone. Another one of its name was cloned.
+    is_orphaned: AtomicBool,
     pub(super) store: Arc<dyn Store>,
+}
+
+impl Elsewhere {
+    /// The volume that is written there when there are no layers.
+    pub(super) fn owner(&self) -> Option<&str> {
+        (!self.is_orphaned()).then_some(&self.volume)
+    }
+
+    /// Whether that is this one.
+    pub(super) fn is_of(&self, volume: &str) -> bool {
+        self.owner() == Some(volume)
+    }
+
+    /// Whether that is this one, or was one of this name.
+    pub(super) fn was_of(&self, volume: &str) -> bool {
+        self.volume == volume
+    }
+
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.is_orphaned.load(Ordering::Acquire)
+    }
+
+    /// From now on nothing is written there.
+    pub(super) fn orphan(&self) {
+        self.is_orphaned.store(true, Ordering::Release);
+    }
 }
 
 impl Below {
@@ -75,7 +104,7 @@ impl Below {
     /// A store that is not in the pool, below a family in this directory. With layers, it is to be what these were written over.
     pub(super) fn elsewhere(
         directory: &Path,
-        owner: &str,
+        kept: &KeptBelow,
         (store, below): (Arc<dyn Store>, &BelowLayers),
         has_layers: bool,
     ) -> Result<(Below, Base), FamilyError> {
@@ -88,7 +117,8 @@ impl Below {
             true => Seal::checked(directory, &look)?,
             false => (Seal::removed(directory)?, None),
         };
-        let elsewhere = Elsewhere { owner: owner.to_owned(), store: Arc::clone(&store) };
+        let (volume, is_orphaned) = (kept.volume.clone(), kept.orphaned.into());
+        let elsewhere = Elsewhere { volume, is_orphaned, store: Arc::clone(&store) };
         let (below, base) = Below::new(store, look, seal, |below| below.elsewhere = Some(elsewhere));
         Ok((below, Base { may_be_longer: true, ..base }))
     }

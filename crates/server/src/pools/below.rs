@@ -25,6 +25,9 @@ const FILE: &str = "below.json";
 pub(super) struct KeptBelow {
     /// The volume that is written there when there are no layers.
     pub(super) volume: String,
+    /// That volume is gone: nothing is written there any more, and another one of its name is one of those above.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) orphaned: bool,
     /// As it is written, with its keys.
     pub(super) store: String,
     pub(super) length_bytes: u64,
@@ -71,6 +74,11 @@ impl KeptBelow {
         replace_file(&directory.join(FILE), &serde_json::to_vec(self)?)
     }
 
+    /// The volume that is written there when there are no layers, if it is there still.
+    pub(super) fn owner(&self) -> Option<&str> {
+        (!self.orphaned).then_some(&self.volume)
+    }
+
     /// As it is written there.
     pub(super) fn below(&self) -> Result<BelowLayers, OpenError> {
         let failed =
@@ -114,7 +122,7 @@ impl KeptBelow {
         }
         let (volume, written) = (volume.to_owned(), below.written.clone());
         let (length_bytes, known) = (store.geometry().length_bytes, known.map(KeptKnown::of));
-        Ok((store, KeptBelow { volume, store: written, length_bytes, known }))
+        Ok((store, KeptBelow { volume, orphaned: false, store: written, length_bytes, known }))
     }
 }
 

@@ -127,7 +127,6 @@ impl Pool {
         removed.map_err(|source| self.failed("delete", content, source))?;
         self.sync_directory()?;
         self.lengths().set(content, None);
-        self.forget_below(content);
         let family = self.edit(|catalogue| {
             catalogue.deleting.remove(content);
             catalogue.protected.remove(content);

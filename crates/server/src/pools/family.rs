@@ -18,7 +18,7 @@ use sanwire_store::{Acceptance, OpenError};
 use sanwire_store_file::FileOptions;
 use sanwire_store_file::blocking::perform;
 
-use super::base::{BASE, Below};
+use super::base::{BASE, Below, Elsewhere};
 use super::below::KeptBelow;
 use super::catalogue::SnapshotId;
 use super::files::Files;
@@ -151,6 +151,7 @@ impl Family {
         let shelf = Arc::new(FamilyShelf::new(path, Inner::Directory(layers)));
         let tree = Tree::open(Arc::clone(&shelf) as _, Some(base))?;
         let family = Family::new(id.to_owned(), tree, shelf, below);
+        family.orphan_if_alone(files);
         family.fix_base_of_others();
         Ok(family)
     }
@@ -252,22 +253,25 @@ impl Family {
         }
     }
 
-    pub(super) fn clone_volume(&self, id: &SnapshotId, volume: &str) -> Result<(), FamilyError> {
+    pub(super) fn clone_volume(&self, id: &SnapshotId, volume: &str, files: &dyn Files) -> Result<(), FamilyError> {
         self.check_below()?;
+        if self.store_elsewhere().is_some_and(Elsewhere::is_orphaned) {
+            self.orphan(volume, files)?;
+        }
         Ok(self.tree.clone_volume((&id.volume, &id.name), volume, new_layer()?, &mut perform)?)
     }
 
     /// Removes a volume, if there is one.
-    pub(super) fn remove(&self, volume: &str) -> Result<(), FamilyError> {
+    pub(super) fn remove(&self, volume: &str, files: &dyn Files) -> Result<(), FamilyError> {
         // Nobody opens it for a moment meanwhile.
         let mut changing = self.changing();
         changing.retain(|id, _| id.volume != volume);
         // What was cloned of it does not take its store.
-        if self.store_elsewhere().is_some_and(|elsewhere| elsewhere.owner == volume) {
+        if self.store_elsewhere().is_some_and(|elsewhere| elsewhere.is_of(volume)) {
             self.tree.fix_base(true);
         }
         match self.tree.remove(volume) {
-            Ok(()) | Err(SnapshotError::NoVolume) => Ok(()),
+            Ok(()) | Err(SnapshotError::NoVolume) => Ok(self.orphan(volume, files)?),
             Err(error) => {
                 self.fix_base_of_others();
                 Err(error.into())

@@ -7,6 +7,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
+use sanwire_store::kind::BelowLayers;
+
 use super::catalogue::{Catalogue, SnapshotId};
 use super::config::SnapshotWay;
 use super::descriptors::{self, check_layers};
@@ -94,13 +96,23 @@ impl Pool {
 
     /// The family of a volume; one that has no layers yet, if it has none.
     pub(super) fn family(&self, volume: &str, options: FamilyOptions) -> Result<Arc<Family>, FamilyError> {
+        self.family_over(volume, None, options)
+    }
+
+    /// The same; `below`: its store as it is written now, where that is not in the pool, and the volume is written there.
+    pub(super) fn family_over(
+        &self,
+        volume: &str,
+        below: Option<&BelowLayers>,
+        options: FamilyOptions,
+    ) -> Result<Arc<Family>, FamilyError> {
         let (id, _opening) = match self.begin_opening(volume) {
             Ok(family) => return Ok(family),
             Err(opening) => opening,
         };
         let directory = self.families_directory();
         let family = match &id {
-            Some(id) => self.open_kept(id, options)?,
+            Some(id) => self.open_kept(id, below, options)?,
             None => {
                 self.check_mark(volume)?;
                 Arc::new(Family::of_file(&self.path_of(volume), volume, &directory, options)?)
@@ -154,11 +166,18 @@ impl Pool {
     }
 
     /// Opens a family, and brings to its end what a crash has left there.
-    fn open_kept(&self, id: &str, options: FamilyOptions) -> Result<Arc<Family>, FamilyError> {
-        let below = self.below_of(id);
+    fn open_kept(
+        &self,
+        id: &str,
+        below: Option<&BelowLayers>,
+        options: FamilyOptions,
+    ) -> Result<Arc<Family>, FamilyError> {
+        let below = below.cloned().or_else(|| self.written_below(id));
         let FamilyOptions { direct, acceptance, .. } = options;
         let options = FamilyOpening { direct, below: below.as_ref(), acceptance };
-        let family = Arc::new(Family::kept(id, &self.families_directory(), self.files(), &options)?);
+        let family = Family::kept(id, &self.families_directory(), self.files(), &options);
+        let family = Arc::new(family.inspect_err(|error| self.note_not_opened(id, error))?);
+        self.note_opened(&family, below);
         for snapshot in family.tree.snapshots() {
             let snapshot = SnapshotId { volume: snapshot.volume, name: snapshot.name };
             let content = snapshot.to_string();
@@ -324,7 +343,7 @@ impl Pool {
             catalogue.layered.insert(volume.to_owned(), family.id.clone());
             Ok(())
         })?;
-        family.clone_volume(id, volume).map_err(|error| self.failed("make", volume, error.into()))
+        family.clone_volume(id, volume, self.files()).map_err(|error| self.failed("make", volume, error.into()))
     }
 
     /// Removes what a volume or snapshot has in layers; gives its family, if it has one.
@@ -343,7 +362,8 @@ impl Pool {
             }
             family => family.map_err(failed)?,
         };
-        let removed = id.as_ref().map_or_else(|| family.remove(volume), |id| family.forget(id));
+        let removed = id.as_ref().map_or_else(|| family.remove(volume, self.files()), |id| family.forget(id));
+        self.note_owner(&family);
         self.tidier().tidy(&family);
         removed.map_err(failed)?;
         Ok(Some(family))

@@ -81,6 +81,9 @@ impl Pools {
     /// # Errors
     /// [`PoolError`].
     pub(crate) fn settle(&self, volumes: &[VolumeConfig], state: Option<&Path>) -> Result<(), PoolError> {
+        for VolumeConfig { spec, .. } in volumes {
+            self.of_own(spec).into_iter().for_each(|pool| pool.note_written(spec));
+        }
         for pool in self.iter() {
             let is_own = |spec: &VolumeSpec| {
                 spec.pool().is_some_and(|place| place.pool.as_deref() == Some(pool.name()) && place.snapshot.is_none())

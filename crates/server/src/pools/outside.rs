@@ -17,13 +17,28 @@ use crate::config::VolumeConfig;
 /// The blocks that layers can have.
 const BLOCKS_BYTES: [u32; 2] = [512, 4096];
 
-/// The stores below the layers of a pool that are not in it.
+/// The stores below the layers of a pool that are not in it, by families.
 #[derive(Default, Debug)]
 pub(super) struct Belows {
-    /// By volumes, as they are written now.
+    /// As each was opened last, in this run or before.
+    opened: BTreeMap<String, OwnStore>,
+    /// As the configuration says with which the server starts, until the family is opened: disks may have got other letters since.
     written: BTreeMap<String, BelowLayers>,
-    /// By families: whose store it is, and as it was written last.
-    kept: BTreeMap<String, (String, BelowLayers)>,
+}
+
+/// A store below layers.
+#[derive(Debug)]
+struct OwnStore {
+    /// The volume that is written there when there are no layers, if it is there still.
+    owner: Option<String>,
+    below: BelowLayers,
+}
+
+impl Belows {
+    /// Where the store of a family is, as far as that is known.
+    fn of(&self, family: &str) -> Option<&BelowLayers> {
+        self.written.get(family).or_else(|| self.opened.get(family).map(|own| &own.below))
+    }
 }
 
 impl Pool {
@@ -32,23 +47,57 @@ impl Pool {
         self.belows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This is the store of a volume from now on, as it is written.
-    pub(super) fn note_below(&self, volume: &str, below: &BelowLayers) {
-        self.belows().written.insert(volume.to_owned(), below.clone());
+    /// The server starts with this volume.
+    pub(super) fn note_written(&self, spec: &VolumeSpec) {
+        if let Some((below, family)) = spec.below_layers().zip(self.owned_family(&spec.name)) {
+            self.belows().written.insert(family, below.clone());
+        }
     }
 
-    /// Nothing is known any more of the store of a volume whose content is gone, or of a family that is.
-    pub(super) fn forget_below(&self, name: &str) {
-        let Belows { written, kept } = &mut *self.belows();
-        written.remove(name);
-        kept.remove(name);
+    /// The family of a volume which is written in a store outside the pool when there are no layers.
+    fn owned_family(&self, volume: &str) -> Option<String> {
+        let family = self.catalogue().layered.get(volume).cloned()?;
+        let is_owner = |own: &OwnStore| own.owner.as_deref() == Some(volume);
+        self.belows().opened.get(&family).is_some_and(is_owner).then_some(family)
     }
 
-    /// The store of a family as it is written now, if that is said.
-    pub(super) fn below_of(&self, family: &str) -> Option<BelowLayers> {
-        let Belows { written, kept } = &*self.belows();
-        let (owner, _) = kept.get(family)?;
-        written.get(owner).cloned()
+    /// Where the store of a family is, as the server was started.
+    pub(super) fn written_below(&self, family: &str) -> Option<BelowLayers> {
+        self.belows().written.get(family).cloned()
+    }
+
+    /// A family was opened over this store, or over that which is kept.
+    pub(super) fn note_opened(&self, family: &Family, below: Option<BelowLayers>) {
+        self.note_owner(family);
+        // Over something else it is a mixture.
+        if let Some(own) = self.belows().opened.get_mut(&family.id)
+            && family.check_below().is_ok()
+        {
+            below.into_iter().for_each(|below| own.below = below);
+        }
+        self.belows().written.remove(&family.id);
+    }
+
+    /// It could not be opened. What is written may be wrong.
+    pub(super) fn note_not_opened(&self, family: &str, error: &FamilyError) {
+        if !matches!(error, FamilyError::Open(OpenError::Elsewhere { is_away: true, .. })) {
+            self.belows().written.remove(family);
+        }
+    }
+
+    /// Whose its store is now.
+    pub(super) fn note_owner(&self, family: &Family) {
+        let owner = family.store_elsewhere().and_then(|elsewhere| elsewhere.owner().map(str::to_owned));
+        if let Some(own) = self.belows().opened.get_mut(&family.id) {
+            own.owner = owner;
+        }
+    }
+
+    /// Nothing is known any more of the store of a family that is gone.
+    pub(super) fn forget_below(&self, family: &str) {
+        let Belows { opened, written } = &mut *self.belows();
+        opened.remove(family);
+        written.remove(family);
     }
 
     /// Makes a volume in this pool that has its store elsewhere, if there is none. What this gives keeps the store open.
@@ -58,11 +107,12 @@ impl Pool {
         below: &BelowLayers,
         acceptance: Acceptance,
     ) -> Result<Option<Arc<Family>>, FamilyError> {
-        if self.is_layered(volume) {
+        if self.owned_family(volume).is_some() {
             return Ok(None);
         }
         let path = self.path_of(volume);
-        if is_there(&path) {
+        // Of its name may also be what was cloned of another one.
+        if self.is_layered(volume) || is_there(&path) {
             return Err(io::Error::other(self.content_exists(volume)).into());
         }
         let (store, kept) = KeptBelow::open(volume, below, None, acceptance)?;
@@ -105,7 +155,8 @@ impl Pool {
             Ok(())
         })?;
         self.put_family(family);
-        self.belows().kept.insert(family.id.clone(), (volume.to_owned(), below.clone()));
+        let own = OwnStore { owner: Some(volume.to_owned()), below: below.clone() };
+        self.belows().opened.insert(family.id.clone(), own);
         self.make_stand_in(volume, length_bytes)
     }
 
@@ -132,14 +183,17 @@ impl Pool {
                     continue;
                 }
             };
-            if kept.volume == volume
+            if kept.owner() == Some(&volume)
                 && !is_there(&self.path_of(&volume))
                 && let Err(error) = self.make_stand_in(&volume, kept.length_bytes)
             {
                 tracing::error!("{error}; it cannot be served before the next start");
             }
             match kept.below() {
-                Ok(below) => _ = self.belows().kept.insert(id, (kept.volume, below)),
+                Ok(below) => {
+                    let own = OwnStore { owner: kept.owner().map(str::to_owned), below };
+                    self.belows().opened.insert(id, own);
+                }
                 Err(error) => tracing::error!("pool {}: volume {volume}: {error}", self.name()),
             }
         }
@@ -149,20 +203,23 @@ impl Pool {
         PoolError::ContentExists { pool: self.name().to_owned(), volume: volume.to_owned() }
     }
 
-    /// The volume of this pool whose layers are over this store, if there are layers, or it is being served with them.
-    fn volume_over(&self, is_meant: impl Fn(&BelowLayers) -> bool) -> Option<String> {
-        let (id, volume) = {
-            let Belows { written, kept } = &*self.belows();
-            let mut kept = kept.iter().map(|(id, (owner, below))| (id, owner, written.get(owner).unwrap_or(below)));
-            let (id, owner, _) = kept.find(|(.., below)| is_meant(below))?;
-            (id.clone(), owner.clone())
+    /// A volume of this pool that is made of layers over this store: one in which there are layers, or that is being served; but for `own`, if
+    /// that is written there when there are no layers.
+    fn volume_over(&self, is_meant: impl Fn(&BelowLayers) -> bool, own: Option<&str>) -> Option<String> {
+        let own = own.and_then(|own| self.owned_family(own));
+        let meant: Vec<(String, Option<String>)> = {
+            let belows = self.belows();
+            let meant = belows.opened.iter().filter(|(id, _)| Some(*id) != own.as_ref());
+            let meant = meant.filter(|(id, _)| belows.of(id).is_some_and(&is_meant));
+            meant.map(|(id, OwnStore { owner, .. })| (id.clone(), owner.clone())).collect()
         };
-        self.has_layers(&id).then_some(volume)
+        let (id, owner) = meant.into_iter().find(|(id, _)| self.has_layers(id))?;
+        let first = || self.catalogue().layered.iter().find(|(_, of)| **of == id).map(|(volume, _)| volume.clone());
+        owner.or_else(first).or(Some(id))
     }
 
     fn is_over_elsewhere(&self, family: &str) -> bool {
-        let Belows { kept, .. } = &*self.belows();
-        kept.get(family).is_some_and(|(_, below)| matches!(below.backing.place(), Place::Elsewhere(_)))
+        self.belows().of(family).is_some_and(|below| matches!(below.backing.place(), Place::Elsewhere(_)))
     }
 
     /// Whether a family is in use, or has layers as it was kept.
@@ -193,12 +250,11 @@ impl Pools {
     /// # Errors
     /// [`PoolError::BelowLayers`].
     pub(crate) fn check_not_below(&self, spec: &VolumeSpec) -> Result<(), PoolError> {
-        let own = self.of(spec).filter(|_| spec.below_layers().is_some());
+        let own = self.of_own(spec);
         let place = own_place(spec);
         for pool in self.iter() {
-            let volume = pool.volume_over(|below| is_same_place(below.backing.place(), place));
-            let is_own = |volume: &String| *volume == *spec.name && own.is_some_and(|own| Arc::ptr_eq(own, pool));
-            if let Some(volume) = volume.filter(|volume| !is_own(volume)) {
+            let own = own.filter(|own| Arc::ptr_eq(own, pool)).map(|_| &*spec.name);
+            if let Some(volume) = pool.volume_over(|below| is_same_place(below.backing.place(), place), own) {
                 return Err(PoolError::BelowLayers {
                     store: spec.store_text().to_owned(),
                     pool: pool.name().to_owned(),

@@ -33,7 +33,6 @@ struct Content {
 impl Pool {
     /// Where a volume or snapshot is; `below`: the store below its layers, where that is not in the pool.
     pub(super) fn file_of(self: &Arc<Self>, content: &str, below: Option<&BelowLayers>) -> PoolFile {
-        below.into_iter().for_each(|below| self.note_below(content, below));
         let path = self.path_of(content);
         let content = Content { pool: Arc::downgrade(self), content: content.to_owned(), below: below.cloned() };
         PoolFile { path, content: Some(Arc::new(content)) }
@@ -118,7 +117,7 @@ fn open_layers(
         }
     }
     // First of all: the kernel tells of what was lost before those that are open then.
-    let family = pool.family(volume, family_options(options)).map_err(|error| not_opened(&path, error))?;
+    let family = pool.family_over(volume, below, family_options(options)).map_err(|error| not_opened(&path, error))?;
     family.check_below().map_err(|error| not_opened(&path, error))?;
     let is_read_only = family.store_elsewhere().is_some_and(|elsewhere| elsewhere.store.geometry().read_only);
     if below.is_some() && is_read_only && !options.read_only && family.tree.layers_count() == 0 {

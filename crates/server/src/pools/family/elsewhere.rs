@@ -36,7 +36,8 @@ pub(super) fn open(
         );
         return Err(io::Error::other(why).into());
     }
-    let opened = Below::elsewhere(path, &before.volume, (store, &below), kept.has_layers)?;
+    let now = KeptBelow { orphaned: before.orphaned, ..now };
+    let opened = Below::elsewhere(path, &now, (store, &below), kept.has_layers)?;
     if opened.0.check().is_ok() {
         files.keep_below(path, &now)?;
     }
@@ -72,7 +73,7 @@ impl Family {
         let layers = files.layers(&path, false)?;
         files.keep_below(&path, kept)?;
         let shelf = Arc::new(FamilyShelf::new(path.clone(), Inner::Directory(layers)));
-        let (below, base) = Below::elsewhere(&path, volume, (store, below), false)?;
+        let (below, base) = Below::elsewhere(&path, kept, (store, below), false)?;
         let tree = Tree::create(Arc::clone(&shelf) as _, volume, Origin::Base(base), &mut perform)?;
         files.sync(directory)?;
         Ok(Family::new(id.to_owned(), tree, shelf, below))
@@ -80,8 +81,32 @@ impl Family {
 
     /// What is below the layers is written only for the volume whose store it is: what was cloned of that stays above it.
     pub(super) fn fix_base_of_others(&self) {
-        if let Some(Elsewhere { owner, .. }) = self.below.store_elsewhere() {
-            self.tree.fix_base(!self.tree.volumes().contains(owner));
+        if let Some(elsewhere) = self.store_elsewhere() {
+            self.tree.fix_base(elsewhere.is_orphaned());
+        }
+    }
+
+    /// What a crash has left: the volume whose store is below the layers is gone.
+    pub(super) fn orphan_if_alone(&self, files: &dyn Files) {
+        let owner = self.store_elsewhere().and_then(Elsewhere::owner);
+        if let Some(owner) = owner.filter(|owner| !self.tree.volumes().contains(*owner))
+            && let Err(error) = self.orphan(owner, files)
+        {
+            tracing::warn!("layers {}: that {owner} is gone cannot be kept yet: {error}", self.id);
+        }
+    }
+
+    /// If the store below the layers was that of a volume of this name, which is gone, it is of nobody from now on. Another volume gets the
+    /// name only when that is kept.
+    pub(super) fn orphan(&self, volume: &str, files: &dyn Files) -> io::Result<()> {
+        let Some(elsewhere) = self.store_elsewhere().filter(|elsewhere| elsewhere.was_of(volume)) else {
+            return Ok(());
+        };
+        elsewhere.orphan();
+        self.tree.fix_base(true);
+        match KeptBelow::load(&self.shelf.path)? {
+            Some(kept) if !kept.orphaned => files.keep_below(&self.shelf.path, &KeptBelow { orphaned: true, ..kept }),
+            _ => Ok(()),
         }
     }
 
@@ -92,7 +117,7 @@ impl Family {
 
     /// Whether a store that is not in the pool can be made longer for this volume, or need not be.
     pub(in crate::pools) fn may_grow(&self, volume: &str) -> bool {
-        let store = self.store_elsewhere().filter(|elsewhere| elsewhere.owner == volume);
+        let store = self.store_elsewhere().filter(|elsewhere| elsewhere.is_of(volume));
         store.is_none_or(|elsewhere| elsewhere.store.capabilities().grows)
     }
 
@@ -102,10 +127,12 @@ impl Family {
         // Nothing that was written there is unstable meanwhile, of which a failure could say something.
         let _tidying = self.tidying();
         match self.store_elsewhere() {
-            Some(Elsewhere { owner, store })
-                if owner == volume && self.tree.layers_count() > 0 && store.geometry().length_bytes < length_bytes =>
+            Some(elsewhere)
+                if elsewhere.is_of(volume)
+                    && self.tree.layers_count() > 0
+                    && elsewhere.store.geometry().length_bytes < length_bytes =>
             {
-                store.resize(length_bytes)
+                elsewhere.store.resize(length_bytes)
             }
             _ => Ok(()),
         }

@@ -193,15 +193,13 @@ fn record(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
     }
 }
 
-/// Who a volume is whose store is below layers, and of which nothing is known: who it was without them.
-fn identity_without_layers(spec: &VolumeSpec, state: Option<&Path>) -> Option<[u8; 16]> {
-    let record = match spec.below_layers()?.backing.place() {
-        Place::Memory | Place::Nowhere | Place::Volume(_) => return None,
-        Place::File(path) => Record::new(&spec.name, path, state),
-        Place::Elsewhere(text) => Record::elsewhere(&spec.name, text, state),
-    };
-    let known = record.load().ok().flatten();
-    Some(known.map_or_else(|| record.fallback(), |known| known.uuid))
+/// What is remembered of a volume whose store is below layers from when it had none: then it was its store.
+fn record_without_layers(spec: &VolumeSpec, state: Option<&Path>) -> Option<Record> {
+    match spec.below_layers()?.backing.place() {
+        Place::Memory | Place::Nowhere | Place::Volume(_) => None,
+        Place::File(path) => Some(Record::new(&spec.name, path, state)),
+        Place::Elsewhere(text) => Some(Record::elsewhere(&spec.name, text, state)),
+    }
 }
 
 /// `fresh` is its identity where it is made, or becomes another volume.
@@ -289,23 +287,30 @@ fn open_known(
     fresh: [u8; 16],
 ) -> Result<(Arc<dyn Store>, [u8; 16]), StartError> {
     let name = &*volume.spec.name;
-    let unreadable = |source| StartError::Record {
-        volume: name.to_owned(),
-        place: record.place(),
-        file: record.of().to_owned(),
-        source,
+    let load = |record: &Record| match record.load() {
+        // Whatever it was: the volume is another one now.
+        Err(_) if opening.acceptance == Acceptance::Renewed => Ok(None),
+        loaded => loaded.map_err(|source| StartError::Record {
+            volume: name.to_owned(),
+            place: record.place(),
+            file: record.of().to_owned(),
+            source,
+        }),
     };
+    let known = load(record)?;
+    let before = record_without_layers(&volume.spec, opening.state);
+    // What was remembered before it had layers matters until there is something newer.
+    let known_below = before.as_ref().filter(|_| known.is_none()).map(load).transpose()?.flatten();
+    // It stays who it was.
+    let without_layers = known_below.as_ref().map(|known| known.uuid).or(before.map(|before| before.fallback()));
     let expected = Expectation {
         name,
-        known: match record.load() {
-            // Whatever it was: the volume is another one now.
-            Err(_) if opening.acceptance == Acceptance::Renewed => None,
-            loaded => loaded.map_err(unreadable)?,
-        },
+        known,
+        known_below,
         is_kept: record.has_place(),
         acceptance: opening.acceptance,
         fresh,
-        fallback: identity_without_layers(&volume.spec, opening.state).unwrap_or_else(|| record.fallback()),
+        fallback: without_layers.unwrap_or_else(|| record.fallback()),
     };
     let failed = |source| StartError::Store { volume: name.to_owned(), source };
     let (store, known) = open_patiently(&volume.spec, &expected, opening.until).map_err(failed)?;

@@ -85,6 +85,7 @@ fn a_file_that_is_marked_when_it_is_opened_still_tells_with_its_first_flush_what
         let expected = Expectation {
             name: "a",
             known: None,
+            known_below: None,
             is_kept: true,
             acceptance: Acceptance::Known,
             fresh: [1; 16],

@@ -304,6 +304,10 @@ fn a_store_with_layers_is_in_the_pool_that_keeps_them() {
     let read: StoreSpec = below.written.parse().unwrap();
     assert_eq!(*read.backing, *volume("a=file:/srv/a\\,b.img,size=1M,direct,block=4096").store.backing);
     assert!(read.errors.is_empty(), "the rest is over the layers");
+    let again = |text| volume(text).below_layers().unwrap().again.clone();
+    assert_eq!(again(text), "file:/srv/a\\,b.img,direct=true,block=4096", "it is neither made nor made longer");
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(again("a=file:a.img,layers=fast"), format!("file:{}/a.img", here.display()));
     assert_eq!(volume(&over.to_string()), over);
     assert!(matches!(over.store.open(), Err(OpenError::NoPool { pool: Some(pool) }) if pool == "fast"));
     // Its pool says where it is, and not what is written.

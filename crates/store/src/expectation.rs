@@ -36,6 +36,8 @@ pub struct Expectation<'a> {
     pub name: &'a str,
     /// What is known of it; `None` when it was never served before.
     pub known: Option<Known>,
+    /// What is known of the store below its layers, from when the volume had none ([`crate::VolumeSpec::below_layers`]).
+    pub known_below: Option<Known>,
     /// Whether what is known from now on will be kept.
     pub is_kept: bool,
     /// Whether something else is taken.

@@ -60,6 +60,11 @@ pub trait Backing: Any + fmt::Debug + Send + Sync {
     /// Where the blocks are.
     fn place(&self) -> Place<'_>;
 
+    /// The same with all other places where a part of it is: what is written at one of them is written to it.
+    fn places(&self) -> Vec<Place<'_>> {
+        vec![self.place()]
+    }
+
     /// How it differs from another one.
     fn compare(&self, other: &dyn Backing) -> Likeness;
 

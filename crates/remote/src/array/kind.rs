@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sanwire_array::ArrayError;
 use sanwire_initiator::Url;
 use sanwire_store::kind::{Backing, Likeness, Place, StoreKind};
-use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
+use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, StoreSpec, Written};
 
 use super::discovery::{Discover, Discovery, Sought};
 use super::keeper::KeptArray;
@@ -27,6 +27,8 @@ struct ArrayBacking {
     /// The same, as it is told.
     place: String,
     members: Vec<String>,
+    /// The same, read.
+    specs: Vec<StoreSpec>,
     /// Whom to ask for others; `None`: nobody.
     places: Option<Vec<Url>>,
     discovery: Discovery,
@@ -66,7 +68,7 @@ impl StoreKind for ArrayKind {
         if written.block_bytes().is_some() {
             return Err(SpecError::NotHere { key: "block", reason: "an array has the blocks that its members have" });
         }
-        members.iter().try_for_each(|member| member_spec(member, true).map(drop))?;
+        let specs = members.iter().map(|member| member_spec(member, true)).collect::<Result<_, _>>()?;
         let places = written.values("discover").iter().map(|text| {
             let expected =
                 "the URL of a server or of an Ethernet, like iscsi://HOST, hs+ip://HOST, hdsp://IF or aoe://IF";
@@ -76,7 +78,7 @@ impl StoreKind for ArrayKind {
         let places: Vec<Url> = places.collect::<Result<_, _>>()?;
         let places = (members.is_empty() || !places.is_empty()).then_some(places);
         let discovery = Discovery { discover: self.discover, options: self.options };
-        Ok(Arc::new(ArrayBacking { place: format!("array:{name}"), name, members, places, discovery }))
+        Ok(Arc::new(ArrayBacking { place: format!("array:{name}"), name, members, specs, places, discovery }))
     }
 }
 
@@ -121,6 +123,10 @@ impl Backing for ArrayBacking {
 
     fn place(&self) -> Place<'_> {
         Place::Elsewhere(&self.place)
+    }
+
+    fn places(&self) -> Vec<Place<'_>> {
+        [self.place()].into_iter().chain(self.specs.iter().flat_map(|spec| spec.backing.places())).collect()
     }
 
     fn compare(&self, other: &dyn Backing) -> Likeness {

@@ -79,19 +79,28 @@ impl KeptBelow {
         (!self.orphaned).then_some(&self.volume)
     }
 
+    pub(super) fn with_orphaned(self, orphaned: bool) -> KeptBelow {
+        KeptBelow { orphaned, ..self }
+    }
+
     /// As it is written there.
     pub(super) fn below(&self) -> Result<BelowLayers, OpenError> {
         let failed =
             |error| OpenError::Elsewhere { store: self.store.clone(), source: Box::new(error), is_away: false };
         let StoreSpec { backing, .. } = self.store.parse().map_err(failed)?;
-        Ok(BelowLayers { written: self.store.clone(), backing })
+        Ok(BelowLayers { written: self.store.clone(), again: self.store.clone(), backing })
     }
 
-    /// Opens the store: this one, which is below the layers of a volume. `before` is what was known of it, as long as there are layers.
+    /// What was known of the store itself.
+    pub(super) fn known(&self) -> Option<Known> {
+        self.known.as_ref().and_then(KeptKnown::known)
+    }
+
+    /// Opens the store: this one, which is below the layers of a volume, only if it is what is known.
     pub(super) fn open(
         volume: &str,
         below: &BelowLayers,
-        before: Option<&KeptBelow>,
+        known: Option<Known>,
         acceptance: Acceptance,
     ) -> Result<(Arc<dyn Store>, KeptBelow), OpenError> {
         let place = below.backing.place();
@@ -108,7 +117,8 @@ impl KeptBelow {
         })?;
         let expected = Expectation {
             name: volume,
-            known: before.and_then(|kept| kept.known.as_ref()?.known()),
+            known,
+            known_below: None,
             is_kept: true,
             // Nothing is renewed below layers.
             acceptance: if acceptance == Acceptance::Known { acceptance } else { Acceptance::Adopted },
@@ -120,9 +130,9 @@ impl KeptBelow {
             // Who served it as a volume by itself sees that others have written there since.
             let _ = records_mark(path).is_none() || mark_records(path, None);
         }
-        let (volume, written) = (volume.to_owned(), below.written.clone());
+        let (volume, store_text) = (volume.to_owned(), below.again.clone());
         let (length_bytes, known) = (store.geometry().length_bytes, known.map(KeptKnown::of));
-        Ok((store, KeptBelow { volume, orphaned: false, store: written, length_bytes, known }))
+        Ok((store, KeptBelow { volume, orphaned: false, store: store_text, length_bytes, known }))
     }
 }
 

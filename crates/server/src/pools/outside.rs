@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use sanwire_snapshot::Kept;
 use sanwire_store::kind::{BelowLayers, Place};
-use sanwire_store::{Acceptance, OpenError, VolumeSpec};
+use sanwire_store::{Acceptance, Expectation, OpenError, VolumeSpec};
 
 use super::below::{KeptBelow, is_same_place};
 use super::contents::is_there;
@@ -105,7 +105,7 @@ impl Pool {
         &self,
         volume: &str,
         below: &BelowLayers,
-        acceptance: Acceptance,
+        expected: Option<&Expectation<'_>>,
     ) -> Result<Option<Arc<Family>>, FamilyError> {
         if self.owned_family(volume).is_some() {
             return Ok(None);
@@ -115,7 +115,11 @@ impl Pool {
         if self.is_layered(volume) || is_there(&path) {
             return Err(io::Error::other(self.content_exists(volume)).into());
         }
-        let (store, kept) = KeptBelow::open(volume, below, None, acceptance)?;
+        let acceptance = expected.map_or_else(Acceptance::default, |expected| expected.acceptance);
+        // It is the same disk as without layers, unless it is to be another one.
+        let known = expected.filter(|_| acceptance != Acceptance::Renewed);
+        let known = known.and_then(|expected| expected.known_below.clone());
+        let (store, kept) = KeptBelow::open(volume, below, known, acceptance)?;
         let geometry = store.geometry();
         if !BLOCKS_BYTES.contains(&geometry.block_bytes) || geometry.length_bytes == 0 {
             let (blocks, written) = (geometry.block_bytes, &below.written);

@@ -106,8 +106,7 @@ fn open_layers(
     file: &mut OpenFile<'_>,
 ) -> Result<Opened, OpenError> {
     let path = pool.path_of(volume);
-    let acceptance = options.expected.map_or_else(Acceptance::default, |expected| expected.acceptance);
-    let begin = |below| pool.begin_below(volume, below, acceptance).map_err(|error| not_begun(below, error));
+    let begin = |below| pool.begin_below(volume, below, options.expected).map_err(|error| not_begun(below, error));
     let _begun = below.map(begin).transpose()?;
     if below.is_none() && !path.metadata().is_ok_and(|metadata| metadata.len() > 0) {
         // It is made, and is then as any other.

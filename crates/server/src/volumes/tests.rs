@@ -10,6 +10,7 @@ use super::*;
 use crate::config::Origin;
 use crate::records::fnv1a_128;
 
+mod layered;
 mod versions;
 
 /// A host: where its volumes are, and what its server remembers.

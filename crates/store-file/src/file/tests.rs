@@ -80,7 +80,8 @@ fn a_file_whose_mark_cannot_be_read_is_not_taken_for_one_without() {
     let scratch = Scratch::new("mark");
     let open = |acceptance| {
         let (fresh, fallback) = ([1; 16], [2; 16]);
-        let expected = Expectation { name: "a", known: None, is_kept: true, acceptance, fresh, fallback };
+        let expected =
+            Expectation { name: "a", known: None, known_below: None, is_kept: true, acceptance, fresh, fallback };
         FileStore::open_volume(&scratch.0, &sized(1 << 20), &expected).map(|(_, known)| known.unwrap())
     };
     if !open(Acceptance::Known).unwrap().is_marked {

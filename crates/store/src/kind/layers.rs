@@ -11,6 +11,9 @@ use crate::{Expectation, OpenError};
 pub struct BelowLayers {
     /// As it is written, with its keys: what is read from that ([`crate::StoreSpec`]) is the same store.
     pub written: String,
+    /// As it is written to be opened again, whoever asks for it then: it means the same in every directory, is not made, nor longer, nor taken
+    /// over from anybody once more.
+    pub again: String,
     /// The same, read.
     pub backing: Arc<dyn Backing>,
 }
@@ -31,6 +34,10 @@ impl Backing for LayersBacking {
     /// Before the server has said where the pool has it, that of the store: it is what a configuration names.
     fn place(&self) -> Place<'_> {
         if self.pool.pool_file().is_some() { self.pool.place() } else { self.below.backing.place() }
+    }
+
+    fn places(&self) -> Vec<Place<'_>> {
+        if self.pool.pool_file().is_some() { self.pool.places() } else { self.below.backing.places() }
     }
 
     fn compare(&self, other: &dyn Backing) -> Likeness {

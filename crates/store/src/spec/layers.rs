@@ -17,6 +17,29 @@ impl RawVolume {
         self
     }
 
+    /// The store with its keys.
+    fn store_text(&self) -> String {
+        self.to_string().trim_start_matches('=').to_owned()
+    }
+
+    /// The same store, and those of which it is made, as [`BelowLayers::again`].
+    fn again(mut self) -> RawVolume {
+        let absolute = self.to_store(DeviceType::Disk).ok().and_then(|spec| spec.backing.absolute());
+        absolute.into_iter().for_each(|absolute| self.rewrite(absolute));
+        self.values.retain(|key, _| !["size", "grow"].contains(key));
+        let is_kept_from_others = self.values.remove("takeover").is_some_and(|values| values != ["false"]);
+        let has_key = |(kind, _): (&dyn StoreKind, _)| kind.keys().contains(&"exclusive");
+        if is_kept_from_others && kind::find(&self.store).is_some_and(has_key) {
+            self.set("exclusive", Some(true.to_string()));
+        }
+        for member in self.values.get_mut("member").into_iter().flatten() {
+            if let Ok(again) = RawVolume::from_text("", member).map(RawVolume::again) {
+                *member = again.store_text();
+            }
+        }
+        self
+    }
+
     /// The pool that keeps layers over the store.
     pub(super) fn pool_of_layers(&self) -> Result<Option<String>, SpecError> {
         const EXPECTED: &str = "the name of a pool: 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'";
@@ -48,11 +71,11 @@ impl RawVolume {
         };
         let of_both = |key: &str| ["block", "readonly"].contains(&key);
         let values = only(&|key| of_both(key) || kind.keys().contains(&key));
-        let written = RawVolume { name: String::new(), store: self.store.clone(), values }.to_string();
-        let written = written.trim_start_matches('=').to_owned();
+        let raw = RawVolume { name: String::new(), store: self.store.clone(), values };
+        let (written, again) = (raw.store_text(), raw.clone().again().store_text());
         let in_pool = RawVolume { name: self.name.clone(), store: format!("pool:{pool}"), values: only(&of_both) };
         let pool = in_pool.to_store(DeviceType::Disk)?.backing;
-        Ok(Arc::new(LayersBacking { below: BelowLayers { written, backing }, pool }))
+        Ok(Arc::new(LayersBacking { below: BelowLayers { written, again, backing }, pool }))
     }
 }
 

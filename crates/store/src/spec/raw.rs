@@ -132,7 +132,7 @@ impl From<Scalar> for Vec<String> {
 
 impl RawVolume {
     /// Reads `STORE[,KEY[=VALUE]]...`.
-    fn from_text(name: &str, text: &str) -> Result<Self, SpecError> {
+    pub(super) fn from_text(name: &str, text: &str) -> Result<Self, SpecError> {
         let mut parts = split_at_commas(text).into_iter();
         let store = parts.next().unwrap_or_default();
         let mut raw = RawVolume { name: name.into(), store, values: BTreeMap::new() };

@@ -26,7 +26,7 @@ pub(super) fn open(
 ) -> Result<(Below, Base), FamilyError> {
     let below = options.below.map_or_else(|| before.below(), |below| Ok(below.clone()))?;
     // Without layers any other one can take its place.
-    let known = Some(before).filter(|before| kept.has_layers || before.store == below.written);
+    let known = before.known().filter(|_| kept.has_layers || before.store == below.again);
     let (store, now) = KeptBelow::open(&before.volume, &below, known, options.acceptance)?;
     let (is_bytes, block_bytes) = (store.geometry().block_bytes, kept.block_bytes);
     if is_bytes != block_bytes {
@@ -36,7 +36,7 @@ pub(super) fn open(
         );
         return Err(io::Error::other(why).into());
     }
-    let now = KeptBelow { orphaned: before.orphaned, ..now };
+    let now = now.with_orphaned(before.orphaned);
     let opened = Below::elsewhere(path, &now, (store, &below), kept.has_layers)?;
     if opened.0.check().is_ok() {
         files.keep_below(path, &now)?;
@@ -89,7 +89,7 @@ impl Family {
     /// What a crash has left: the volume whose store is below the layers is gone.
     pub(super) fn orphan_if_alone(&self, files: &dyn Files) {
         let owner = self.store_elsewhere().and_then(Elsewhere::owner);
-        if let Some(owner) = owner.filter(|owner| !self.tree.volumes().contains(*owner))
+        if let Some(owner) = owner.filter(|owner| !self.tree.volumes().iter().any(|volume| volume == owner))
             && let Err(error) = self.orphan(owner, files)
         {
             tracing::warn!("layers {}: that {owner} is gone cannot be kept yet: {error}", self.id);
@@ -105,7 +105,7 @@ impl Family {
         elsewhere.orphan();
         self.tree.fix_base(true);
         match KeptBelow::load(&self.shelf.path)? {
-            Some(kept) if !kept.orphaned => files.keep_below(&self.shelf.path, &KeptBelow { orphaned: true, ..kept }),
+            Some(kept) if !kept.orphaned => files.keep_below(&self.shelf.path, &kept.with_orphaned(true)),
             _ => Ok(()),
         }
     }

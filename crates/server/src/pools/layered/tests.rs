@@ -318,6 +318,7 @@ fn a_snapshot_of_the_name_of_one_that_is_gone_is_another_one() {
         let expected = sanwire_store::Expectation {
             name: "x",
             known: None,
+            known_below: None,
             is_kept: false,
             acceptance: sanwire_store::Acceptance::Known,
             fresh: [1; 16],

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use sanwire_snapshot::SnapshotError;
+use sanwire_snapshot::{LayerId, SnapshotError};
 
 use super::family::{Family, FamilyError};
 
@@ -13,7 +13,7 @@ use super::family::{Family, FamilyError};
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How soon it is tried again where there was no space, or a write has hung.
-const LATER: Duration = Duration::from_secs(10);
+const LATER: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(10) };
 
 /// How often a volume gets a new last layer, so that the one before is merged, until somebody asks again.
 const FOLDS_MAX: u32 = 64;
@@ -133,6 +133,8 @@ enum Next {
     Go(Duration),
     /// Others first.
     Later(Duration),
+    /// The same as long as somebody else has the family: who opens it again may have the store again, too.
+    LaterIfUsed(Duration),
     Done,
 }
 
@@ -148,6 +150,10 @@ fn run(shared: &Shared) {
                 Next::Later(pause) => {
                     shared.wait(pause);
                     break true;
+                }
+                Next::LaterIfUsed(pause) => {
+                    shared.wait(pause);
+                    break Arc::strong_count(&family) > 1;
                 }
                 Next::Done => break false,
             }
@@ -166,8 +172,7 @@ impl Work<'_> {
     fn step(&mut self) -> Next {
         let id = &self.family.id;
         match self.tidy() {
-            Ok(true) => Next::Go(PAUSE),
-            Ok(false) => Next::Done,
+            Ok(next) => next,
             // Somebody reads layers, or changes them.
             Err(FamilyError::Layers(SnapshotError::Busy)) => Next::Go(PAUSE),
             // A write hangs.
@@ -182,6 +187,12 @@ impl Work<'_> {
                 tracing::warn!("layers {id}: {error}; it is tried again every {} s", LATER.as_secs());
                 Next::Later(LATER)
             }
+            // What is below all layers is away, or full: nothing is wrong with the layers.
+            Err(FamilyError::Layers(error @ SnapshotError::Store { layer: LayerId::BASE, .. })) => {
+                let seconds = LATER.as_secs();
+                tracing::warn!("layers {id}: nothing can be copied to what is below them: {error}; it is tried again every {seconds} s");
+                Next::LaterIfUsed(LATER)
+            }
             Err(error) => {
                 tracing::warn!("layers {id}: space that nobody needs is not given back yet: {error}");
                 // Others of the family are not concerned.
@@ -193,21 +204,26 @@ impl Work<'_> {
         }
     }
 
-    /// Does a part; gives whether something is left.
-    fn tidy(&mut self) -> Result<bool, FamilyError> {
+    /// Does a part; gives what is left to do.
+    fn tidy(&mut self) -> Result<Next, FamilyError> {
         let family = self.family;
         if family.tidy()? {
-            return Ok(true);
+            return Ok(Next::Go(PAUSE));
         }
         let foldable = family.tree.volumes().into_iter().find(|volume| family.tree.is_foldable(volume));
         // A volume that is written faster than it is folded has its last layer for longer.
         let Some(volume) = foldable.filter(|_| self.folds_left > 0) else {
-            family.seal()?;
-            return Ok(false);
+            let Err(error) = family.seal() else { return Ok(Next::Done) };
+            let (id, seconds) = (&family.id, LATER.as_secs());
+            tracing::warn!(
+                "layers {id}: what is below them cannot be looked at, so that nobody would notice if others wrote there: {error}; it is \
+                 tried again every {seconds} s"
+            );
+            return Ok(Next::LaterIfUsed(LATER));
         };
         self.folds_left -= 1;
         family.fold_volume(&volume)?;
-        Ok(true)
+        Ok(Next::Go(PAUSE))
     }
 }
 

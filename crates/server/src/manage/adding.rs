@@ -15,7 +15,7 @@ use crate::config::{Origin, VolumeConfig};
 use crate::derived::DerivedSpec;
 use crate::error::StartError;
 use crate::events::Happening;
-use crate::pools::{check_alone, own_place};
+use crate::pools::own_place;
 use crate::records::real_path;
 use crate::volumes::OpenVolume;
 
@@ -127,7 +127,7 @@ impl Manager {
             .pools()
             .place(spec.with_absolute_path().settled(SystemTime::now()))
             .map_err(StartError::from)?;
-        check_alone(&spec, self.volumes.values())?;
+        self.target.pools().check_alone(&spec, self.volumes.values())?;
         let is_protected = spec.protected || self.target.pools().protects(&spec);
         Ok(spec.with_protected(is_protected))
     }
@@ -153,6 +153,11 @@ impl Manager {
         let holds = holds.and_then(|()| match by.as_ref().zip(spec.parent()) {
             Some((by, parent)) => self.check_may_derive(by, parent, has_program(&spec)),
             None => Ok(()),
+        });
+        // Another one may have been added meanwhile.
+        let holds = holds.and_then(|()| {
+            let is_alone = self.target.pools().check_alone(&spec, self.volumes.values());
+            is_alone.map_err(|error| StartError::from(error).into())
         });
         let kept = holds.and_then(|()| self.place_of(&spec, target.as_deref())).and_then(|(place, targets)| {
             self.keep_volume(&spec.name, Some(&volume), &targets).map(|()| (place, targets))

@@ -31,6 +31,7 @@ impl Manager {
     pub(super) fn replace_member(&self, name: &str, member: usize, store: &str) -> Result<Step, ManageError> {
         let hold = self.busy.hold(name, "getting another member")?;
         let unit = self.array(name)?;
+        self.target.pools().check_part(store)?;
         let (name, store) = (name.to_owned(), store.to_owned());
         let what = format!("replacing member {member} of {name}");
         let line = format!(

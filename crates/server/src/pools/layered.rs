@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
+use sanwire_store::Acceptance;
 use sanwire_store::kind::BelowLayers;
 
 use super::catalogue::{Catalogue, SnapshotId};
@@ -106,6 +107,9 @@ impl Pool {
         below: Option<&BelowLayers>,
         options: FamilyOptions,
     ) -> Result<Arc<Family>, FamilyError> {
+        // What is accepted of a clone is not accepted of the store that is below all.
+        let acceptance = self.owned_family(volume).map_or_else(Acceptance::default, |_| options.acceptance);
+        let options = FamilyOptions { acceptance, ..options };
         let (id, _opening) = match self.begin_opening(volume) {
             Ok(family) => return Ok(family),
             Err(opening) => opening,

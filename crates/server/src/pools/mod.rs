@@ -41,7 +41,7 @@ pub use self::contents::SnapshotStatus;
 pub use self::error::PoolError;
 use self::known::Known;
 pub(crate) use self::layered::ContentLock;
-pub(crate) use self::outside::{check_alone, own_place};
+pub(crate) use self::outside::own_place;
 pub(crate) use self::pool::Pool;
 pub use self::pool::PoolStatus;
 pub(crate) use self::room::Room;
@@ -188,8 +188,8 @@ impl Pools {
                 Err(error) => return Err(error),
             }
         }
-        let mut over = volumes.iter().filter(|volume| volume.spec.below_layers().is_some());
-        over.try_for_each(|volume| check_alone(&volume.spec, volumes.iter()))
+        let mut over = volumes.iter().filter(|volume| self.store_below(&volume.spec).is_some());
+        over.try_for_each(|volume| self.check_alone(&volume.spec, volumes.iter()))
     }
 
     /// Where a volume is that names no pool: in the one that has it, so that another default moves none, else in the default one.

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use sanwire_snapshot::Kept;
-use sanwire_store::kind::{BelowLayers, Place};
-use sanwire_store::{Acceptance, Expectation, OpenError, VolumeSpec};
+use sanwire_store::kind::{Backing, BelowLayers, Place};
+use sanwire_store::{Acceptance, Expectation, OpenError, StoreSpec, VolumeSpec};
 
 use super::below::{KeptBelow, is_same_place};
 use super::contents::is_there;
@@ -55,7 +55,7 @@ impl Pool {
     }
 
     /// The family of a volume which is written in a store outside the pool when there are no layers.
-    fn owned_family(&self, volume: &str) -> Option<String> {
+    pub(super) fn owned_family(&self, volume: &str) -> Option<String> {
         let family = self.catalogue().layered.get(volume).cloned()?;
         let is_owner = |own: &OwnStore| own.owner.as_deref() == Some(volume);
         self.belows().opened.get(&family).is_some_and(is_owner).then_some(family)
@@ -134,17 +134,26 @@ impl Pool {
         let family = Arc::new(family);
         let made = self.adopt_below((volume, below), &family, geometry.length_bytes);
         if let Err(error) = made {
-            // As if it had never been asked for. What stays is a volume that can be added again, or deleted.
             let id = family.id.clone();
             drop(family);
-            let undone = self.edit(|catalogue| Ok(catalogue.layered.remove(volume)));
-            if undone.is_ok() && self.files().remove(&path).is_ok() {
-                self.lengths().set(volume, None);
-                self.remove_family(&id);
-            }
+            self.undo_begin(volume, &id, &error);
             return Err(io::Error::other(error).into());
         }
         Ok(Some(family))
+    }
+
+    /// It is as if a volume that could not be made had never been asked for. What stays can be added again, or deleted.
+    fn undo_begin(&self, volume: &str, family: &str, error: &PoolError) {
+        // What somebody else has put there meanwhile is not ours.
+        let has_file = matches!(error, PoolError::Failed { source, .. } if source.kind() == io::ErrorKind::AlreadyExists);
+        if !matches!(error, PoolError::ContentExists { .. }) {
+            let undone = self.edit(|catalogue| Ok(catalogue.layered.remove(volume)));
+            if undone.is_err() || !has_file && self.files().remove(&self.path_of(volume)).is_err() {
+                return;
+            }
+            self.lengths().set(volume, None);
+        }
+        self.remove_family(family);
     }
 
     /// A family that was just made is that of a volume of the pool, for which a file stands.
@@ -154,9 +163,12 @@ impl Pool {
         family: &Arc<Family>,
         length_bytes: u64,
     ) -> Result<(), PoolError> {
-        self.edit(|catalogue| {
-            catalogue.layered.insert(volume.to_owned(), family.id.clone());
-            Ok(())
+        self.edit(|catalogue| match catalogue.layered.contains_key(volume) {
+            true => Err(self.content_exists(volume)),
+            false => {
+                catalogue.layered.insert(volume.to_owned(), family.id.clone());
+                Ok(())
+            }
         })?;
         self.put_family(family);
         let own = OwnStore { owner: Some(volume.to_owned()), below: below.clone() };
@@ -254,19 +266,64 @@ impl Pools {
     /// # Errors
     /// [`PoolError::BelowLayers`].
     pub(crate) fn check_not_below(&self, spec: &VolumeSpec) -> Result<(), PoolError> {
-        let own = self.of_own(spec);
-        let place = own_place(spec);
+        let own = self.of_own(spec).map(|pool| (pool, &*spec.name));
+        self.check_free(spec.store_text(), &*self.own_backing(spec), own)
+    }
+
+    /// The same for a store that becomes a part of a volume.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check_part(&self, store: &str) -> Result<(), PoolError> {
+        // What cannot be read cannot be opened either.
+        store.parse::<StoreSpec>().map_or(Ok(()), |spec| self.check_free(store, &*spec.backing, None))
+    }
+
+    fn check_free(&self, store: &str, backing: &dyn Backing, own: Option<(&Arc<Pool>, &str)>) -> Result<(), PoolError> {
         for pool in self.iter() {
-            let own = own.filter(|own| Arc::ptr_eq(own, pool)).map(|_| &*spec.name);
-            if let Some(volume) = pool.volume_over(|below| is_same_place(below.backing.place(), place), own) {
-                return Err(PoolError::BelowLayers {
-                    store: spec.store_text().to_owned(),
-                    pool: pool.name().to_owned(),
-                    volume,
-                });
+            let own = own.filter(|(of, _)| Arc::ptr_eq(of, pool)).map(|(_, name)| name);
+            if let Some(volume) = pool.volume_over(|below| is_same_store(&*below.backing, backing), own) {
+                let (store, pool) = (store.to_owned(), pool.name().to_owned());
+                return Err(PoolError::BelowLayers { store, pool, volume });
             }
         }
         Ok(())
+    }
+
+    /// Refuses a volume over a store that one of these has too: what is below layers is written by nobody else.
+    ///
+    /// # Errors
+    /// [`PoolError::StoreServed`].
+    pub(crate) fn check_alone<'a>(
+        &self,
+        spec: &VolumeSpec,
+        mut others: impl Iterator<Item = &'a VolumeConfig>,
+    ) -> Result<(), PoolError> {
+        let (is_below, backing) = (self.store_below(spec).is_some(), self.own_backing(spec));
+        let has_it = |other: &&VolumeConfig| {
+            other.spec.name != spec.name
+                && (is_below || self.store_below(&other.spec).is_some())
+                && is_same_store(&*self.own_backing(&other.spec), &*backing)
+        };
+        others.find(has_it).map_or(Ok(()), |other| {
+            let (store, volume) = (spec.store_text().to_owned(), other.spec.name.to_string());
+            Err(PoolError::StoreServed { store, volume })
+        })
+    }
+
+    /// The store below the layers of a volume which is written there when there are none: as it says itself, or as its pool knows.
+    pub(super) fn store_below(&self, spec: &VolumeSpec) -> Option<BelowLayers> {
+        let known = || {
+            let pool = self.of_own(spec)?;
+            let family = pool.owned_family(&spec.name)?;
+            pool.belows().of(&family).cloned()
+        };
+        spec.below_layers().cloned().or_else(known)
+    }
+
+    /// The store of a volume by itself, whatever lies over it.
+    fn own_backing(&self, spec: &VolumeSpec) -> Arc<dyn Backing> {
+        self.store_below(spec).map_or_else(|| Arc::clone(&spec.store.backing), |below| below.backing)
     }
 }
 
@@ -275,23 +332,10 @@ pub(crate) fn own_place(spec: &VolumeSpec) -> Place<'_> {
     spec.below_layers().map_or_else(|| spec.store.backing.place(), |below| below.backing.place())
 }
 
-/// Refuses a volume over a store that one of these has too: what is below layers is written by nobody else.
-///
-/// # Errors
-/// [`PoolError::StoreServed`].
-pub(crate) fn check_alone<'a>(
-    spec: &VolumeSpec,
-    mut others: impl Iterator<Item = &'a VolumeConfig>,
-) -> Result<(), PoolError> {
-    let has_it = |other: &&VolumeConfig| {
-        (spec.below_layers().is_some() || other.spec.below_layers().is_some())
-            && other.spec.name != spec.name
-            && is_same_place(own_place(&other.spec), own_place(spec))
-    };
-    others.find(has_it).map_or(Ok(()), |other| {
-        let (store, volume) = (spec.store_text().to_owned(), other.spec.name.to_string());
-        Err(PoolError::StoreServed { store, volume })
-    })
+/// Whether something that is written to one of them is written to the other.
+fn is_same_store(one: &dyn Backing, other: &dyn Backing) -> bool {
+    let others = other.places();
+    one.places().into_iter().any(|place| others.iter().any(|other| is_same_place(place, *other)))
 }
 
 /// Why a store cannot be below layers, as opening it says that.

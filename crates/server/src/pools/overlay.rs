@@ -1,5 +1,6 @@
 //! What volumes of a pool hold, as it is opened to be served: in their files, or in layers.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
@@ -82,7 +83,8 @@ fn open_snapshot(
         return Ok((store, known));
     }
     let at = pool.path_of(&id.to_string());
-    let family = pool.family(&id.volume, family_options(options)).map_err(|error| not_opened(&at, error))?;
+    let family_options = FamilyOptions { acceptance: Acceptance::default(), ..family_options(options) };
+    let family = pool.family(&id.volume, family_options).map_err(|error| not_opened(&at, error))?;
     family.check_below().map_err(|error| not_opened(&at, error))?;
     let use_of = family.begin_view(id);
     let store = family.tree.view(&id.volume, &id.name, &mut perform).map_err(|error| not_opened(&at, error.into()))?;
@@ -124,6 +126,11 @@ fn open_layers(
         return Err(failed(&path.display().to_string(), std::io::Error::other(why)));
     }
     let use_of = family.begin_use(volume).ok_or_else(|| OpenError::Locked { path: path.clone() })?;
+    if below.is_some() && !options.read_only && family.tree.layers_count() == 0 {
+        let store = family.store_elsewhere().filter(|elsewhere| elsewhere.is_of(volume));
+        let cut = store.map_or(Ok(()), |store| cut_stand_in(&path, store.store.geometry().length_bytes));
+        cut.map_err(|source| failed(&path.display().to_string(), source))?;
+    }
     let has_base = family.has_base(&path);
     if !has_base && pool.is_layered(volume) && is_unmarked(&path) {
         tracing::warn!(
@@ -138,6 +145,14 @@ fn open_layers(
     let opened = LayeredVolume::new(store, Some(file), use_of, block_bytes, &path)?;
     opened.settle_length(&path, below.and_then(|below| below.backing.size_bytes()))?;
     Ok((Arc::new(opened), known))
+}
+
+/// What stands for a store, and holds nothing, is no longer than that: another one may have taken its place.
+fn cut_stand_in(path: &Path, length_bytes: u64) -> std::io::Result<()> {
+    match path.metadata()?.len() > length_bytes {
+        true => File::options().write(true).open(path)?.set_len(length_bytes),
+        false => Ok(()),
+    }
 }
 
 fn family_options(options: &ContentOptions<'_>) -> FamilyOptions {

@@ -165,6 +165,7 @@ impl Files for Copied {
     }
 
     fn make(&self, path: &Path, length_bytes: u64) -> io::Result<()> {
+        self.hang.pass("make");
         self.step()?;
         File::create_new(path)?.set_len(length_bytes)
     }

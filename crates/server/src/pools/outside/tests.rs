@@ -374,6 +374,6 @@ fn what_is_below_layers_is_no_other_volume() {
         spec: text.parse().unwrap(),
         origin: crate::config::Origin::Management,
     });
-    assert!(check_alone(&one.spec, [&one, &other].into_iter().cloned().collect::<Vec<_>>().iter()).is_err());
-    assert!(check_alone(&one.spec, [one.clone()].iter()).is_ok());
+    assert!(pools.check_alone(&one.spec, [one.clone(), other].iter()).is_err());
+    assert!(pools.check_alone(&one.spec, [one.clone()].iter()).is_ok());
 }

@@ -80,6 +80,12 @@ impl Backing for VatBacking {
         Place::Elsewhere(&self.name)
     }
 
+    /// A vat is made of others, if their names stand with a plus between them.
+    fn places(&self) -> Vec<Place<'_>> {
+        let parts = self.name.split('+').filter(|part| *part != self.name);
+        [self.place()].into_iter().chain(parts.map(Place::Elsewhere)).collect()
+    }
+
     fn compare(&self, other: &dyn Backing) -> Likeness {
         let is_same = (other as &dyn Any).downcast_ref() == Some(self);
         if is_same { Likeness::Same } else { Likeness::Other }

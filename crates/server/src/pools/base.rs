@@ -101,15 +101,18 @@ impl Below {
         Below::new(file, Look::File(directory.join(BASE)), seal, |below| below.number = Some(number))
     }
 
-    /// A store that is not in the pool, below a family in this directory. With layers, it is to be what these were written over.
+    /// A store that is not in the pool, below a family in this directory; `found`: its file, before it was opened. With layers, it is to be
+    /// what these were written over.
     pub(super) fn elsewhere(
         directory: &Path,
         kept: &KeptBelow,
         (store, below): (Arc<dyn Store>, &BelowLayers),
-        has_layers: bool,
+        (has_layers, found): (bool, Option<Metadata>),
     ) -> Result<(Below, Base), FamilyError> {
-        let look = match below.backing.place() {
-            Place::File(path) if fs::metadata(path)?.is_file() => Look::File(path.to_owned()),
+        let look = match (below.backing.place(), found) {
+            (Place::File(path), Some(found)) if found.is_file() => {
+                Look::FileElsewhere(path.to_owned(), Arc::clone(&store), found)
+            }
             _ => Look::Store(Arc::clone(&store), below.written.clone()),
         };
         // What stands there from former layers, which are gone, says nothing of what has been written since.
@@ -194,36 +197,49 @@ fn open_kept(file: &Path, options: FamilyOptions) -> Result<(Arc<FileStore>, (u6
 /// How it is seen whether somebody has written to what is below layers.
 #[derive(Debug)]
 enum Look {
-    /// By the time of a file.
+    /// By the time of a file, whose volume may have grown.
     File(PathBuf),
+    /// By the time of a file outside the pool, as it was before it was opened; and where it is longer now, by what it holds here and there.
+    FileElsewhere(PathBuf, Arc<dyn Store>, Metadata),
     /// By what it holds here and there: it has no such time. It is written so.
     Store(Arc<dyn Store>, String),
 }
 
 impl Look {
-    fn look(&self) -> io::Result<Written> {
+    /// Whether it may be what was seen before.
+    fn may_be(&self, before: &Written) -> io::Result<bool> {
         match self {
-            Look::File(file) => Ok(Written::of(&metadata(file)?)),
-            Look::Store(store, _) => Written::of_store(&**store, store.geometry().length_bytes),
-        }
-    }
-
-    /// As it was for something that was seen.
-    fn look_again(&self, before: &Written) -> io::Result<Written> {
-        match self {
-            Look::Store(store, _) if store.geometry().length_bytes >= before.length_bytes => {
-                Written::of_store(&**store, before.length_bytes)
+            Look::File(file) => {
+                let now = Written::of(&metadata(file)?);
+                Ok(now.length_bytes != before.length_bytes || before.may_be_at(&now))
             }
-            _ => self.look(),
+            Look::FileElsewhere(_, _, found) if found.len() == before.length_bytes => {
+                Ok(before.may_be_at(&Written::of(found)))
+            }
+            Look::FileElsewhere(_, store, _) | Look::Store(store, _) => {
+                let is_whole = store.geometry().length_bytes >= before.length_bytes;
+                Ok(is_whole && before.sample == Some(sample(&**store, before.length_bytes)?))
+            }
         }
     }
 
     /// When it is stable.
-    fn look_synced(&self) -> io::Result<Written> {
+    fn look(&self) -> io::Result<Written> {
+        // With the time of a file, also through a loss of power.
+        let synced = |file: &Path| Ok::<_, io::Error>(Written::of(&synced_metadata(&File::open(file)?)?));
+        let sampled = |store: &dyn Store, length_bytes| Ok::<_, io::Error>(Some(sample(store, length_bytes)?));
         match self {
-            // With its time, also through a loss of power.
-            Look::File(file) => Ok(Written::of(&synced_metadata(&File::open(file)?)?)),
-            Look::Store(..) => self.look(),
+            Look::File(file) => synced(file),
+            Look::FileElsewhere(file, store, _) => {
+                let written = synced(file)?;
+                let length_bytes = store.geometry().length_bytes.min(written.length_bytes);
+                Ok(Written { sample: sampled(&**store, length_bytes)?, ..written })
+            }
+            Look::Store(store, _) => {
+                let length_bytes = store.geometry().length_bytes;
+                let sample = sampled(&**store, length_bytes)?;
+                Ok(Written { length_bytes, seconds: 0, nanoseconds: 0, sample })
+            }
         }
     }
 }
@@ -231,7 +247,7 @@ impl Look {
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Look::File(file) => file.display().fmt(f),
+            Look::File(file) | Look::FileElsewhere(file, ..) => file.display().fmt(f),
             Look::Store(_, written) => f.write_str(written),
         }
     }
@@ -253,18 +269,9 @@ impl Written {
         Written { length_bytes: file.len(), seconds: file.mtime(), nanoseconds: file.mtime_nsec(), sample: None }
     }
 
-    fn of_store(store: &dyn Store, length_bytes: u64) -> io::Result<Written> {
-        Ok(Written { length_bytes, seconds: 0, nanoseconds: 0, sample: Some(sample(store, length_bytes)?) })
-    }
-
-    /// Whether what is so now may be what it was. A file that has grown may: its length is the volume's.
-    fn may_be(&self, now: &Written) -> bool {
-        if self.sample.is_some() || now.sample.is_some() {
-            return now == self;
-        }
-        // Some programs that copy directories keep whole seconds.
-        let is_whole = now.nanoseconds == 0 && now.seconds == self.seconds;
-        now.length_bytes != self.length_bytes || is_whole || now == self
+    /// Whether the time is what it was. Some programs that copy directories keep whole seconds.
+    fn may_be_at(&self, now: &Written) -> bool {
+        now.seconds == self.seconds && (now.nanoseconds == 0 || now.nanoseconds == self.nanoseconds)
     }
 }
 
@@ -296,7 +303,7 @@ impl Seal {
         let Some(written) = read_file(&seal.path)? else { return Ok((seal, None)) };
         // What cannot be read says nothing.
         let Ok(written) = serde_json::from_slice::<Written>(&written) else { return Ok((seal, None)) };
-        if !written.may_be(&below.look_again(&written)?) {
+        if !below.may_be(&written)? {
             let path = seal.path.display();
             let why = format!(
                 "{below}, which is below the layers of its volumes, was written to by somebody else: with these layers it is a mixture. \
@@ -314,7 +321,7 @@ impl Seal {
         if self.is_there.load(Ordering::Acquire) {
             return Ok(());
         }
-        replace_file(&self.path, &serde_json::to_vec(&below.look_synced()?)?)?;
+        replace_file(&self.path, &serde_json::to_vec(&below.look()?)?)?;
         self.is_there.store(true, Ordering::Release);
         Ok(())
     }

@@ -66,6 +66,12 @@ impl KeptBelow {
         read_file(&path)?.map(|bytes| serde_json::from_slice(&bytes).map_err(damaged)).transpose()
     }
 
+    /// That of a volume of whose store nothing is known any more.
+    pub(super) fn lost(volume: &str, below: &BelowLayers) -> KeptBelow {
+        let (volume, store) = (volume.to_owned(), below.again.clone());
+        KeptBelow { volume, orphaned: false, store, length_bytes: 0, known: None }
+    }
+
     /// Keeps it, also through a crash.
     pub(super) fn save(&self, directory: &Path) -> io::Result<()> {
         if KeptBelow::load(directory).is_ok_and(|kept| kept.as_ref() == Some(self)) {

@@ -28,6 +28,8 @@ use crate::random;
 mod elsewhere;
 mod taking;
 
+pub(super) use self::elsewhere::{NEITHER, SAY_IT};
+
 /// How a family is opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FamilyOptions {
@@ -47,8 +49,8 @@ impl Default for FamilyOptions {
 #[derive(Clone, Debug, Default)]
 pub(super) struct FamilyOpening<'a> {
     pub(super) direct: bool,
-    /// The store that is below its layers as it is written now, where it is not in the pool.
-    pub(super) below: Option<&'a BelowLayers>,
+    /// The store that is below its layers as it is written now, where it is not in the pool, and the volume that is written there.
+    pub(super) below: Option<(&'a str, &'a BelowLayers)>,
     /// What is done where that is another one.
     pub(super) acceptance: Acceptance,
 }
@@ -141,7 +143,7 @@ impl Family {
         // Many a device has longer blocks for direct I/O than layers may have.
         let layers = files.layers(&path, false)?;
         let Some(kept) = Kept::of(&*layers)? else { return Err(SnapshotError::Nothing.into()) };
-        let (below, base) = match KeptBelow::load(&path)? {
+        let (below, base) = match elsewhere::kept(&path, options.below)? {
             Some(before) => elsewhere::open(&path, &before, &kept, files, options)?,
             None => {
                 let (block_bytes, direct, acceptance) = (kept.block_bytes, options.direct, options.acceptance);

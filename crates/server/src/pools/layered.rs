@@ -7,13 +7,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use sanwire_store::Acceptance;
-use sanwire_store::kind::BelowLayers;
-
 use super::catalogue::{Catalogue, SnapshotId};
 use super::config::SnapshotWay;
 use super::descriptors::{self, check_layers};
-use super::family::{Family, FamilyError, FamilyOpening, FamilyOptions, Use, is_marked, mark};
+use super::family::{Family, FamilyError, FamilyOptions, Use, is_marked, mark};
 use super::{Pool, PoolError};
 
 /// The families of a pool, below its directory. No volume has a file of this name.
@@ -37,19 +34,6 @@ pub(super) struct OpenFamilies {
     opening: BTreeSet<String>,
     /// Of snapshots that are being taken: it stays open until they are there.
     taking: BTreeMap<SnapshotId, Arc<Family>>,
-}
-
-/// A family, or the volume that is to have one, is opened by nobody else until this is dropped.
-struct OpeningFamily<'a> {
-    pool: &'a Pool,
-    name: String,
-}
-
-impl Drop for OpeningFamily<'_> {
-    fn drop(&mut self) {
-        self.pool.open_families().opening.remove(&self.name);
-        self.pool.family_opened.notify_all();
-    }
 }
 
 /// As long as this lives, nobody else opens the file of a volume that is not served.
@@ -95,60 +79,6 @@ impl Pool {
         self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The family of a volume; one that has no layers yet, if it has none.
-    pub(super) fn family(&self, volume: &str, options: FamilyOptions) -> Result<Arc<Family>, FamilyError> {
-        self.family_over(volume, None, options)
-    }
-
-    /// The same; `below`: its store as it is written now, where that is not in the pool, and the volume is written there.
-    pub(super) fn family_over(
-        &self,
-        volume: &str,
-        below: Option<&BelowLayers>,
-        options: FamilyOptions,
-    ) -> Result<Arc<Family>, FamilyError> {
-        // What is accepted of a clone is not accepted of the store that is below all.
-        let acceptance = self.owned_family(volume).map_or_else(Acceptance::default, |_| options.acceptance);
-        let options = FamilyOptions { acceptance, ..options };
-        let (id, _opening) = match self.begin_opening(volume) {
-            Ok(family) => return Ok(family),
-            Err(opening) => opening,
-        };
-        let directory = self.families_directory();
-        let family = match &id {
-            Some(id) => self.open_kept(id, below, options)?,
-            None => {
-                self.check_mark(volume)?;
-                Arc::new(Family::of_file(&self.path_of(volume), volume, &directory, options)?)
-            }
-        };
-        let mut open = self.open_families();
-        open.kept.retain(|_, family| family.strong_count() > 0);
-        open.new.retain(|_, family| family.strong_count() > 0);
-        match id {
-            Some(id) => open.kept.insert(id, Arc::downgrade(&family)),
-            None => open.new.insert(volume.to_owned(), Arc::downgrade(&family)),
-        };
-        Ok(family)
-    }
-
-    /// The family of a volume, if it is open; else which one it is, and nobody else opens it for now.
-    fn begin_opening(&self, volume: &str) -> Result<Arc<Family>, (Option<String>, OpeningFamily<'_>)> {
-        let mut open = self.open_families();
-        loop {
-            let id = self.catalogue().layered.get(volume).cloned();
-            let known = id.as_ref().map_or_else(|| open.new.get(volume), |id| open.kept.get(id));
-            if let Some(family) = known.and_then(Weak::upgrade) {
-                return Ok(family);
-            }
-            let name = id.clone().unwrap_or_else(|| volume.to_owned());
-            if open.opening.insert(name.clone()) {
-                return Err((id, OpeningFamily { pool: self, name }));
-            }
-            open = self.family_opened.wait(open).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
     /// Refuses a file that does not hold its volume, where nothing is known of what does.
     pub(super) fn check_mark(&self, volume: &str) -> io::Result<()> {
         match is_marked(&self.path_of(volume)) {
@@ -157,41 +87,6 @@ impl Pool {
             )),
             false => Ok(()),
         }
-    }
-
-    /// A family that was just made is open.
-    pub(super) fn put_family(&self, family: &Arc<Family>) {
-        self.open_families().kept.insert(family.id.clone(), Arc::downgrade(family));
-    }
-
-    /// Whether somebody has a family.
-    pub(super) fn is_open(&self, id: &str) -> bool {
-        self.open_families().kept.get(id).is_some_and(|family| family.strong_count() > 0)
-    }
-
-    /// Opens a family, and brings to its end what a crash has left there.
-    fn open_kept(
-        &self,
-        id: &str,
-        below: Option<&BelowLayers>,
-        options: FamilyOptions,
-    ) -> Result<Arc<Family>, FamilyError> {
-        let below = below.cloned().or_else(|| self.written_below(id));
-        let FamilyOptions { direct, acceptance, .. } = options;
-        let options = FamilyOpening { direct, below: below.as_ref(), acceptance };
-        let family = Family::kept(id, &self.families_directory(), self.files(), &options);
-        let family = Arc::new(family.inspect_err(|error| self.note_not_opened(id, error))?);
-        self.note_opened(&family, below);
-        for snapshot in family.tree.snapshots() {
-            let snapshot = SnapshotId { volume: snapshot.volume, name: snapshot.name };
-            let content = snapshot.to_string();
-            // Only what is noted is undone: what is not known may be newer than what is known.
-            if self.says(|catalogue| catalogue.taking.contains(&content) && catalogue.snapshot(&snapshot).is_none()) {
-                family.forget(&snapshot)?;
-            }
-        }
-        self.tidier().tidy(&family);
-        Ok(family)
     }
 
     /// The family of a volume that is to have layers from now on.
@@ -417,5 +312,6 @@ impl Pool {
     }
 }
 
+mod opening;
 #[cfg(test)]
 pub(super) mod tests;

@@ -1,6 +1,6 @@
 //! Volumes whose stores are not in the pool that keeps their layers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -8,9 +8,10 @@ use sanwire_snapshot::Kept;
 use sanwire_store::kind::{Backing, BelowLayers, Place};
 use sanwire_store::{Acceptance, Expectation, OpenError, StoreSpec, VolumeSpec};
 
+use super::base::BASE;
 use super::below::{KeptBelow, is_same_place};
 use super::contents::is_there;
-use super::family::{Family, FamilyError, mark};
+use super::family::{Family, FamilyError, NEITHER, SAY_IT, mark};
 use super::{Pool, PoolError, Pools};
 use crate::config::VolumeConfig;
 
@@ -22,8 +23,11 @@ const BLOCKS_BYTES: [u32; 2] = [512, 4096];
 pub(super) struct Belows {
     /// As each was opened last, in this run or before.
     opened: BTreeMap<String, OwnStore>,
-    /// As the configuration says with which the server starts, until the family is opened: disks may have got other letters since.
-    written: BTreeMap<String, BelowLayers>,
+    /// As the configuration says with which the server starts, with the volume, until the family is opened: disks may have got other letters
+    /// since.
+    written: BTreeMap<String, (String, BelowLayers)>,
+    /// Families of which it is not known any more what is below them.
+    lost: BTreeSet<String>,
 }
 
 /// A store below layers.
@@ -37,7 +41,8 @@ struct OwnStore {
 impl Belows {
     /// Where the store of a family is, as far as that is known.
     fn of(&self, family: &str) -> Option<&BelowLayers> {
-        self.written.get(family).or_else(|| self.opened.get(family).map(|own| &own.below))
+        let written = self.written.get(family).map(|(_, below)| below);
+        written.or_else(|| self.opened.get(family).map(|own| &own.below))
     }
 }
 
@@ -50,32 +55,40 @@ impl Pool {
     /// The server starts with this volume.
     pub(super) fn note_written(&self, spec: &VolumeSpec) {
         if let Some((below, family)) = spec.below_layers().zip(self.owned_family(&spec.name)) {
-            self.belows().written.insert(family, below.clone());
+            self.belows().written.insert(family, (spec.name.to_string(), below.clone()));
         }
     }
 
-    /// The family of a volume which is written in a store outside the pool when there are no layers.
+    /// The family of a volume which is written in a store outside the pool when there are no layers. Where that is not known any more, it is
+    /// whose of it is said.
     pub(super) fn owned_family(&self, volume: &str) -> Option<String> {
         let family = self.catalogue().layered.get(volume).cloned()?;
         let is_owner = |own: &OwnStore| own.owner.as_deref() == Some(volume);
-        self.belows().opened.get(&family).is_some_and(is_owner).then_some(family)
+        let Belows { opened, lost, .. } = &*self.belows();
+        (opened.get(&family).is_some_and(is_owner) || lost.contains(&family)).then_some(family)
     }
 
     /// Where the store of a family is, as the server was started.
-    pub(super) fn written_below(&self, family: &str) -> Option<BelowLayers> {
+    pub(super) fn written_below(&self, family: &str) -> Option<(String, BelowLayers)> {
         self.belows().written.get(family).cloned()
     }
 
     /// A family was opened over this store, or over that which is kept.
     pub(super) fn note_opened(&self, family: &Family, below: Option<BelowLayers>) {
         self.note_owner(family);
+        let Belows { opened, written, lost } = &mut *self.belows();
+        written.remove(&family.id);
         // Over something else it is a mixture.
-        if let Some(own) = self.belows().opened.get_mut(&family.id)
-            && family.check_below().is_ok()
-        {
-            below.into_iter().for_each(|below| own.below = below);
+        if let Some(below) = below.filter(|_| family.check_below().is_ok()) {
+            match opened.get_mut(&family.id) {
+                Some(own) => own.below = below,
+                None if lost.remove(&family.id) => {
+                    let owner = family.store_elsewhere().and_then(|elsewhere| elsewhere.owner().map(str::to_owned));
+                    opened.insert(family.id.clone(), OwnStore { owner, below });
+                }
+                None => {}
+            }
         }
-        self.belows().written.remove(&family.id);
     }
 
     /// It could not be opened. What is written may be wrong.
@@ -95,9 +108,10 @@ impl Pool {
 
     /// Nothing is known any more of the store of a family that is gone.
     pub(super) fn forget_below(&self, family: &str) {
-        let Belows { opened, written } = &mut *self.belows();
+        let Belows { opened, written, lost } = &mut *self.belows();
         opened.remove(family);
         written.remove(family);
+        lost.remove(family);
     }
 
     /// Makes a volume in this pool that has its store elsewhere, if there is none. What this gives keeps the store open.
@@ -191,11 +205,16 @@ impl Pool {
     pub(super) fn recover_belows(&self) {
         let layered = self.catalogue().layered.clone();
         for (volume, id) in layered {
-            let kept = match KeptBelow::load(&self.families_directory().join(&id)) {
+            let directory = self.families_directory().join(&id);
+            let kept = match KeptBelow::load(&directory) {
                 Ok(Some(kept)) => kept,
-                Ok(None) => continue,
-                Err(error) => {
-                    tracing::error!("pool {}: {error}; volume {volume} cannot be served", self.name());
+                // What is below is in the pool.
+                Ok(None) if directory.join(BASE).exists() || !directory.exists() => continue,
+                gone => {
+                    let neither = || format!("{} {NEITHER}", directory.display());
+                    let (pool, why) = (self.name(), gone.err().map_or_else(neither, |error| error.to_string()));
+                    tracing::error!("pool {pool}: volume {volume} cannot be served: {why}: {SAY_IT}");
+                    self.belows().lost.insert(id);
                     continue;
                 }
             };
@@ -225,9 +244,10 @@ impl Pool {
         let own = own.and_then(|own| self.owned_family(own));
         let meant: Vec<(String, Option<String>)> = {
             let belows = self.belows();
-            let meant = belows.opened.iter().filter(|(id, _)| Some(*id) != own.as_ref());
-            let meant = meant.filter(|(id, _)| belows.of(id).is_some_and(&is_meant));
-            meant.map(|(id, OwnStore { owner, .. })| (id.clone(), owner.clone())).collect()
+            let known: BTreeSet<&String> = belows.opened.keys().chain(belows.written.keys()).collect();
+            let meant = known.into_iter().filter(|id| Some(*id) != own.as_ref());
+            let meant = meant.filter(|id| belows.of(id).is_some_and(&is_meant));
+            meant.map(|id| (id.clone(), belows.opened.get(id).and_then(|own| own.owner.clone()))).collect()
         };
         let (id, owner) = meant.into_iter().find(|(id, _)| self.has_layers(id))?;
         let first = || self.catalogue().layered.iter().find(|(_, of)| **of == id).map(|(volume, _)| volume.clone());

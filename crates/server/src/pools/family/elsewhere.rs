@@ -1,20 +1,41 @@
 //! Families whose volume has its store outside the pool.
 
+use std::fs::{self, Metadata};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use sanwire_snapshot::{Base, Kept, Origin, Tree};
-use sanwire_store::kind::BelowLayers;
+use sanwire_store::kind::{BelowLayers, Place};
 use sanwire_store::{ResizeError, Store};
 use sanwire_store_file::blocking::perform;
 
 use super::{Family, FamilyError, FamilyOpening};
-use crate::pools::base::{Below, Elsewhere};
+use crate::pools::base::{BASE, Below, Elsewhere};
 use crate::pools::below::KeptBelow;
 use crate::pools::files::Files;
 use crate::pools::shelf::{FamilyShelf, Inner};
 use crate::random;
+
+/// What is kept of the store of a family; `None`: it is in the pool. What is missing or damaged is what somebody says of it now, if the seal
+/// does not know better.
+pub(super) fn kept(path: &Path, below: Option<(&str, &BelowLayers)>) -> io::Result<Option<KeptBelow>> {
+    match (KeptBelow::load(path), below) {
+        (Ok(None), _) if path.join(BASE).exists() => Ok(None),
+        (Ok(None) | Err(_), Some((volume, below))) => {
+            tracing::warn!("{}: what was kept of the store below these layers is gone: it is {} from now on", path.display(), below.written);
+            Ok(Some(KeptBelow::lost(volume, below)))
+        }
+        (Ok(None), None) => Err(io::Error::other(format!("{} {NEITHER}: {SAY_IT}", path.display()))),
+        (Err(error), None) => Err(io::Error::other(format!("{error}: {SAY_IT}"))),
+        (kept, Some(_)) => kept,
+    }
+}
+
+/// What is wrong where nothing is known of a store, and what helps.
+pub(in crate::pools) const NEITHER: &str = "has neither base, the file below its layers, nor below.json, which tells of a store outside the pool";
+pub(in crate::pools) const SAY_IT: &str =
+    "bring it back; or, if the store is outside the pool, serve the volume to which it belongs as it was written, with layers=";
 
 /// The store that is below the layers of a family, and not in the pool.
 pub(super) fn open(
@@ -24,9 +45,11 @@ pub(super) fn open(
     files: &dyn Files,
     options: &FamilyOpening<'_>,
 ) -> Result<(Below, Base), FamilyError> {
-    let below = options.below.map_or_else(|| before.below(), |below| Ok(below.clone()))?;
+    let below = options.below.map_or_else(|| before.below(), |(_, below)| Ok(below.clone()))?;
     // Without layers any other one can take its place.
     let known = before.known().filter(|_| kept.has_layers || before.store == below.again);
+    // Opening it may make it longer.
+    let found = found(&below);
     let (store, now) = KeptBelow::open(&before.volume, &below, known, options.acceptance)?;
     let (is_bytes, block_bytes) = (store.geometry().block_bytes, kept.block_bytes);
     if is_bytes != block_bytes {
@@ -37,11 +60,19 @@ pub(super) fn open(
         return Err(io::Error::other(why).into());
     }
     let now = now.with_orphaned(before.orphaned);
-    let opened = Below::elsewhere(path, &now, (store, &below), kept.has_layers)?;
+    let opened = Below::elsewhere(path, &now, (store, &below), (kept.has_layers, found))?;
     if opened.0.check().is_ok() {
         files.keep_below(path, &now)?;
     }
     Ok(opened)
+}
+
+/// The file of a store, as it is now.
+fn found(below: &BelowLayers) -> Option<Metadata> {
+    match below.backing.place() {
+        Place::File(path) => fs::metadata(path).ok(),
+        _ => None,
+    }
 }
 
 impl Family {
@@ -73,7 +104,7 @@ impl Family {
         let layers = files.layers(&path, false)?;
         files.keep_below(&path, kept)?;
         let shelf = Arc::new(FamilyShelf::new(path.clone(), Inner::Directory(layers)));
-        let (below, base) = Below::elsewhere(&path, kept, (store, below), false)?;
+        let (below, base) = Below::elsewhere(&path, kept, (store, below), (false, found(below)))?;
         let tree = Tree::create(Arc::clone(&shelf) as _, volume, Origin::Base(base), &mut perform)?;
         files.sync(directory)?;
         Ok(Family::new(id.to_owned(), tree, shelf, below))

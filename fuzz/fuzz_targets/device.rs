@@ -7,7 +7,7 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Region, Slice, Slices};
 use sanwire_core::{ClientId, DeviceType, Instant, Lun, NexusId, Principal};
-use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, UnitOptions};
+use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts, Seat, TokenSeed, UnitOptions};
 use sanwire_engine::{Engine, Meter, Selection, Which};
 use sanwire_fuzz::command::Command;
 use sanwire_scsi::reservation::TransportId;
@@ -56,8 +56,53 @@ fn copy(u: &mut Unstructured<'_>) -> Result<(Cdb, Vec<u8>)> {
     Ok((Cdb::from(cdb), list))
 }
 
-/// Brings a command to its end, and tells when that is.
-fn execute(engine: &mut Engine<Command>, command: Command, seat: Seat<'_>, task: Task, mut now: Instant) -> Instant {
+/// Of the unit: a token is wanted, what has become of that, or the last token is written. Lists are mostly right.
+fn token(u: &mut Unstructured<'_>, last: &[u8]) -> Result<(Cdb, Vec<u8>)> {
+    let (list_id, deed) = (u.int_in_range(0..=2u8)?, u.int_in_range(0..=3u8)?);
+    let mut cdb = [0; 16];
+    if deed == 0 {
+        (cdb[0], cdb[1], cdb[5], cdb[12]) = (0x84, if u.ratio(7, 8)? { 0x07 } else { 0x05 }, list_id, 0x04);
+        return Ok((Cdb::from(cdb), Vec::new()));
+    }
+    if deed == 1 && u.ratio(1, 4)? {
+        (cdb[0], cdb[1], cdb[5]) = (0x83, 0x1c, list_id);
+        return Ok((Cdb::from(cdb), Vec::new()));
+    }
+    let mut ranges = Vec::new();
+    for _ in 0..u.int_in_range(1..=3u8)? {
+        ranges.extend([0, 0, 0, 0, 0, 0, 0, u.int_in_range(0..=64)?, 0, 0, 0, u.int_in_range(0..=24)?, 0, 0, 0, 0]);
+    }
+    let (action, head) = if deed == 1 { (0x10, 16) } else { (0x11, 536) };
+    let mut list = vec![0; head];
+    list[..2].copy_from_slice(&((head - 2 + ranges.len()) as u16).to_be_bytes());
+    list[2] = u.int_in_range(0..=3)?;
+    if action == 0x11 {
+        list[15] = if u.arbitrary()? { 0 } else { u.int_in_range(0..=40)? };
+        list[16..528].copy_from_slice(last);
+    } else {
+        list[2] &= 1;
+    }
+    list[head - 2..].copy_from_slice(&(ranges.len() as u16).to_be_bytes());
+    list.extend(ranges);
+    if u.ratio(1, 4)? {
+        let at = u.choose_index(list.len())?;
+        list[at] = u.arbitrary()?;
+    }
+    (cdb[0], cdb[1], cdb[9]) = (0x83, action, list_id);
+    cdb[10..14].copy_from_slice(&(list.len() as u32).to_be_bytes());
+    Ok((Cdb::from(cdb), list))
+}
+
+/// Brings a command to its end, and tells when that is. Takes the token of an answer.
+fn execute(
+    engine: &mut Engine<Command>,
+    command: Command,
+    seat: Seat<'_>,
+    task: Task,
+    mut now: Instant,
+    last: &mut Vec<u8>,
+) -> Instant {
+    let is_information = task.cdb.operation_code() == 0x84 && task.cdb.get(1) == Some(&0x07);
     let (shown, room_bytes) = (format!("{:?}", task.cdb), task.data_in_max_bytes as usize);
     engine.begin(command, Meter::start(seat.units, &task, now), seat, task, now);
     let mut answers = 0;
@@ -65,7 +110,10 @@ fn execute(engine: &mut Engine<Command>, command: Command, seat: Seat<'_>, task:
         assert!(turn < 20_000, "{shown} never ends");
         while let Some(ended) = engine.poll_ended() {
             let reply = ended.reply.expect("nobody has aborted it");
-            assert!(reply.data_in.map_or(0, |data| data.len()) <= room_bytes, "{shown} answers too much");
+            assert!(reply.data_in.as_ref().map_or(0, |data| data.len()) <= room_bytes, "{shown} answers too much");
+            if let Some(told) = reply.data_in.as_ref().filter(|data| is_information && data.len() == 550) {
+                *last = told.bytes(38..550).to_vec();
+            }
             assert_eq!(reply.sense.is_empty(), reply.status != Status::CheckCondition, "{shown}");
             answers += 1;
         }
@@ -100,11 +148,12 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
     let identity = Identity::new("volume", [9; 16]).unwrap();
     let device_type = if u.ratio(1, 4)? && block_bytes == 512 { DeviceType::Optical } else { DeviceType::Disk };
     let commands = match device_type {
-        DeviceType::Disk => CommandSet::disk(Features { thin: true, atomic: true }),
+        DeviceType::Disk => CommandSet::disk(Features::ALL),
         DeviceType::Optical => CommandSet::optical(),
     };
     let (write_cache, removable) = (u.arbitrary()?, u.arbitrary()?);
-    let options = UnitOptions { device_type, write_cache, removable, ..UnitOptions::default() };
+    let token_seed = Some(TokenSeed::new([5; 32]));
+    let options = UnitOptions { device_type, write_cache, removable, token_seed, ..UnitOptions::default() };
     let unit = LogicalUnit::new(identity, store, options).unwrap();
     let unit = units.add(Lun::default(), unit).unwrap();
     for number in [1, 2] {
@@ -113,6 +162,9 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
         units.nexus_established(NexusId(number.into()), Arc::new(ports));
     }
     let mut engine = Engine::new(memory.clone(), CompletionQueue::new(|| ()));
+    // At first that of zeroes.
+    let mut last = vec![0; 512];
+    last[..8].copy_from_slice(&[0xff, 0xff, 0, 1, 0, 0, 1, 0xf8]);
     let mut now = Instant::ZERO;
     for number in 0..60 {
         if u.is_empty() {
@@ -132,7 +184,11 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
                 u.bytes(length.min(u.len()))?.to_vec()
             }
         };
-        let (cdb, data) = if u.ratio(1, 8)? { copy(&mut u)? } else { (cdb(&mut u, commands)?, data) };
+        let (cdb, data) = match u.int_in_range(0..=7u8)? {
+            0 => copy(&mut u)?,
+            1 | 2 => token(&mut u, &last)?,
+            _ => (cdb(&mut u, commands)?, data),
+        };
         let border = u.int_in_range(0..=data.len())?;
         let data = Slice::from(data);
         let pieces = [data.slice(0..border), data.slice(border..data.len())];
@@ -155,7 +211,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             },
         };
         let command = Command { nexus: NexusId(1 + u64::from(u.arbitrary::<bool>()?)), number };
-        now = execute(&mut engine, command, Seat { units: &units, memory, weight: 1 }, task, now);
+        now = execute(&mut engine, command, Seat { units: &units, memory, weight: 1 }, task, now, &mut last);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub struct AllowedOperations {
 }
 
 /// All of a disk, whatever its store can do.
-pub(crate) const OF_DISK: CommandSet = CommandSet::disk(Features { thin: true, atomic: true });
+pub(crate) const OF_DISK: CommandSet = CommandSet::disk(Features::ALL);
 
 impl AllowedOperations {
     /// All that a disk has, but for what is about its whole target.

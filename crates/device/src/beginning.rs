@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, NexusId};
-use sanwire_scsi::vpd::Designator;
+use sanwire_core::{Instant, NexusId, Principal};
+use sanwire_scsi::vpd::{Designator, TargetPort};
 use sanwire_scsi::{Rest, Task};
 use sanwire_store::Geometry;
 
@@ -36,6 +36,12 @@ pub(crate) trait Surroundings {
     /// The unit that a copy of this nexus may use under this name now.
     fn copy_target(&self, nexus: NexusId, designator: &Designator, now: Instant) -> Option<CopyTargetUnit>;
 
+    /// Who is behind the nexus.
+    fn principal(&self, nexus: NexusId) -> Principal;
+
+    /// The port through which it comes.
+    fn port(&self, nexus: NexusId) -> TargetPort;
+
     /// Whether the nexus may do something now that all others of the unit are told of.
     fn may_disturb(&self, unit: &UnitState, by: NexusId, now: Instant) -> bool;
 }
@@ -62,6 +68,12 @@ impl Beginning<'_> {
     pub(crate) fn check_quiet(&self) -> Result<(), Refusal> {
         let may_disturb = self.target.may_disturb(self.unit, self.nexus, self.now);
         if may_disturb { Ok(()) } else { Err(Refusal::Busy) }
+    }
+
+    /// The unit itself, as a copy uses it.
+    pub(crate) fn own_target(&self) -> CopyTargetUnit {
+        let guest = self.unit.derived().and_then(|derived| derived.users.guest(self.nexus));
+        CopyTargetUnit { guest, ..CopyTargetUnit::new(Arc::clone(self.unit), self.nexus) }
     }
 
     /// Notes what comes after a part of a command, on the medium of its first part.

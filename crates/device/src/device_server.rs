@@ -19,8 +19,8 @@ use crate::unit_state::UnitState;
 /// on when that is done: one of those that all types share, or an [`crate::step::Ongoing`] of the type, which is also
 /// what an abort drops.
 pub(crate) trait DeviceServer: Medium {
-    /// The operations that a unit of the type has on such a medium.
-    fn commands(&self, geometry: &Geometry) -> CommandSet;
+    /// The operations that this unit of the type has on such a medium.
+    fn commands(&self, unit: &UnitState, geometry: &Geometry) -> CommandSet;
 
     /// Standard INQUIRY data. Its first byte is that of all VPD pages too.
     fn standard_inquiry(&self) -> Vec<u8>;

@@ -8,6 +8,7 @@ mod inquiry;
 pub(crate) mod lba_status;
 mod mode;
 pub(crate) mod provisioning_threshold;
+mod rod;
 pub(crate) mod sanitize;
 mod start_stop;
 pub(crate) mod unmap;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use sanwire_core::NexusId;
 use sanwire_scsi::log::ResourceCounts;
 use sanwire_scsi::mode::Thresholds;
+use sanwire_scsi::rod::RodCommand;
 use sanwire_scsi::{BlockCommand, CommandSet, Features, ModeForm, ModeSense, Operation, Sense, Task};
 use sanwire_store::{Geometry, Space, Store};
 
@@ -78,9 +80,9 @@ impl Medium for Disk {
 }
 
 impl DeviceServer for Disk {
-    fn commands(&self, geometry: &Geometry) -> CommandSet {
+    fn commands(&self, unit: &UnitState, geometry: &Geometry) -> CommandSet {
         let atomic = geometry.atomic_write_bytes >= geometry.block_bytes;
-        CommandSet::disk(Features { thin: geometry.discards, atomic })
+        CommandSet::disk(Features { thin: geometry.discards, atomic, tokens: unit.tokens().can_be_made() })
     }
 
     fn standard_inquiry(&self) -> Vec<u8> {
@@ -91,8 +93,8 @@ impl DeviceServer for Disk {
         inquiry::PAGES
     }
 
-    fn vpd_page(&self, page: u8, _unit: &UnitState, geometry: &Geometry, transfer_max_bytes: usize) -> Option<Vec<u8>> {
-        inquiry::page(page, self.watch.counted(), geometry, transfer_max_bytes)
+    fn vpd_page(&self, page: u8, unit: &UnitState, geometry: &Geometry, transfer_max_bytes: usize) -> Option<Vec<u8>> {
+        inquiry::page(page, (self.watch.counted(), unit.tokens().can_be_made()), geometry, transfer_max_bytes)
     }
 
     fn mode_sense(&self, asked: &ModeSense, unit: &UnitState, geometry: &Geometry) -> Result<Vec<u8>, Sense> {
@@ -128,6 +130,9 @@ impl DeviceServer for Disk {
             BlockCommand::ReceiveCopyResults { asked, list_id, allocation_bytes } => {
                 return Ok(copy::receive_copy_results(asked, list_id, allocation_bytes, &self.copies, begun)?);
             }
+            BlockCommand::Rod(
+                asked @ (RodCommand::Abort { .. } | RodCommand::Status { .. } | RodCommand::Information { .. }),
+            ) => return Ok(rod::ask(asked, &self.copies, begun)?),
             BlockCommand::Sanitize(asked) => {
                 return sanitize::sanitize(asked, (&self.sanitize, &self.load), begun, task);
             }
@@ -143,7 +148,7 @@ impl DeviceServer for Disk {
         if unit.is_removal_prevented() && !is_forced {
             return Err(MediumError::Prevented);
         }
-        self.load.eject();
+        start_stop::eject(&self.load, unit);
         Ok(())
     }
 

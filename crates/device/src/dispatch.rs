@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, Lun, NexusId};
+use sanwire_core::{Instant, Lun, NexusId, Principal};
 use sanwire_scsi::port_groups::AccessState;
-use sanwire_scsi::vpd::{Designator, page};
+use sanwire_scsi::vpd::{Designator, TargetPort, page};
 use sanwire_scsi::{
     AdditionalSense, CommandSet, CommandStandard, Operation, PrimaryCommand, Receipt, Reply, Sense, SenseKey, Status,
     Task, inquiry, log, operation_code, report,
@@ -42,6 +42,7 @@ impl LogicalUnits {
         if let Some(cdb) = judged.as_ref().and_then(|judged| judged.cdb) {
             task.cdb = cdb;
         }
+        unit.tokens().look(now);
         let room_bytes = task.data_in_max_bytes as usize;
         let mut geometry = unit.store().geometry();
         geometry.read_only |= self.is_read_only();
@@ -57,7 +58,7 @@ impl LogicalUnits {
             deferred_since,
             now,
         };
-        let commands = unit.server().commands(&begun.geometry);
+        let commands = unit.server().commands(unit, &begun.geometry);
         let dispatch =
             Dispatch { units: self, unit, guest, begun, is_judged: Cell::new(is_judged), receipt: Cell::new(None) };
         let is_bulk_read = commands.is_bulk_read(&task.cdb);
@@ -125,6 +126,14 @@ impl LogicalUnits {
 impl Surroundings for LogicalUnits {
     fn copy_target(&self, nexus: NexusId, designator: &Designator, now: Instant) -> Option<CopyTargetUnit> {
         LogicalUnits::copy_target(self, nexus, designator, now)
+    }
+
+    fn principal(&self, nexus: NexusId) -> Principal {
+        LogicalUnits::principal(self, nexus)
+    }
+
+    fn port(&self, nexus: NexusId) -> TargetPort {
+        LogicalUnits::port(self, nexus)
     }
 
     fn may_disturb(&self, unit: &UnitState, by: NexusId, now: Instant) -> bool {

@@ -157,6 +157,10 @@ impl Hold {
 
     /// Notes that a request of the command is about to begin.
     pub(crate) fn note_moved(&self, request: &Request) {
+        if request.is_write() {
+            let (offset_bytes, length_bytes) = request.range_bytes();
+            self.unit.note_change(Range { offset_bytes, length_bytes });
+        }
         let Some(derived) = self.unit.derived().filter(|_| !self.is_copy) else { return };
         let (_, length_bytes) = request.range_bytes();
         match request {

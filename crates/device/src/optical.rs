@@ -217,7 +217,7 @@ impl Medium for Optical {
 }
 
 impl DeviceServer for Optical {
-    fn commands(&self, _geometry: &Geometry) -> CommandSet {
+    fn commands(&self, _unit: &UnitState, _geometry: &Geometry) -> CommandSet {
         CommandSet::optical()
     }
 

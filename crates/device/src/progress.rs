@@ -78,6 +78,12 @@ impl Progress {
                 hold.judged = given.judged;
                 return reserved(hold, Ok(step), account, memory);
             }
+            Ok(Step::AwaitCopy(end)) => {
+                let mut hold = Hold::new(Arc::clone(unit), None, given.nexus);
+                hold.judged = given.judged;
+                let execution = Execution { hold, state: CommandState::Record, account };
+                return Prepared { execution, next: Next::Copy(end) }.progress(memory);
+            }
             over => {
                 let reply = Reply { is_bulk_read: given.is_bulk_read, ..reply(unit, over, room_bytes) };
                 if given.judged.is_none() {
@@ -180,6 +186,10 @@ impl Prepared {
                 let step = reserving.next(&hold.unit);
                 reserved(hold, step, account, memory)
             }
+            Next::Copy(_) => {
+                let Execution { hold, account, .. } = execution;
+                close(hold, account, Reply::good(None), memory)
+            }
             Next::Settle => execution.go_on(Ok(Outcome::Done), memory),
             Next::Answer(answer) => {
                 let mut answer = *answer;
@@ -237,9 +247,15 @@ fn reply(unit: &UnitState, step: Result<Step, Sense>, room_bytes: usize) -> Repl
         }
         Ok(Step::Data(data)) => Reply::good(Some(data)),
         Ok(Step::ConditionMet) => Reply::bare(Status::ConditionMet),
-        Ok(Step::Good | Step::Store(..) | Step::Detached(..) | Step::Later(..) | Step::Abort(_) | Step::Reserve(_)) => {
-            Reply::good(None)
-        }
+        Ok(
+            Step::Good
+            | Step::Store(..)
+            | Step::Detached(..)
+            | Step::Later(..)
+            | Step::Abort(_)
+            | Step::Reserve(_)
+            | Step::AwaitCopy(_),
+        ) => Reply::good(None),
         Err(sense) => unit.check_condition(&sense),
     }
 }

@@ -7,6 +7,7 @@ use sanwire_scsi::Sense;
 use sanwire_store::{Completion, Request};
 
 use crate::abort_scope::AbortScope;
+use crate::disk::copy::CopyEnd;
 use crate::exclusion::Claim;
 use crate::fault;
 use crate::hold::{Hold, Turn};
@@ -35,6 +36,8 @@ pub(crate) enum Step {
     Abort(AbortScope),
     /// Nothing, until a record of reservations is kept.
     Reserve(Box<Reserving>),
+    /// GOOD, when that copy is over.
+    AwaitCopy(CopyEnd),
 }
 
 /// Where a command stands while the store works for it.

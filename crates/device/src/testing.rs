@@ -14,7 +14,7 @@ use sanwire_store::{
 };
 use sanwire_store_file::blocking;
 
-use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, Submission, UnitOptions, Volatility, Waiting};
+use crate::{LogicalUnit, LogicalUnits, NexusPorts, Progress, Submission, TokenSeed, UnitOptions, Volatility, Waiting};
 
 pub(crate) const UUID: [u8; 16] = [0x5a; 16];
 pub(crate) const NEXUS: NexusId = NexusId(1);
@@ -99,8 +99,12 @@ impl TestStore {
             Request::Discard { .. } | Request::WriteZeroes { .. } => kept.fill(0),
             Request::Flush => {}
             Request::Allocation { .. } => {
-                let is_mapped = kept.first() != Some(&0);
-                let blocks = kept.chunks(512).take_while(|block| (block[0] != 0) == is_mapped).count() as u64;
+                let has_space = |block: &[u8]| block.iter().any(|byte| *byte != 0);
+                let Some(first) = kept.chunks(512).next() else {
+                    return Outcome::Allocated(Allocation { is_mapped: true, length_bytes: length });
+                };
+                let is_mapped = has_space(first);
+                let blocks = kept.chunks(512).take_while(|block| has_space(block) == is_mapped).count() as u64;
                 return Outcome::Allocated(Allocation { is_mapped, length_bytes: (blocks * 512).max(512) });
             }
         }
@@ -254,8 +258,9 @@ pub(crate) fn sense(reply: &Reply) -> Sense {
 }
 
 pub(crate) fn disk(name: &str, store: Arc<TestStore>, write_cache: bool) -> LogicalUnit {
-    LogicalUnit::new(Identity::new(name, UUID).unwrap(), store, UnitOptions { write_cache, ..UnitOptions::default() })
-        .unwrap()
+    let token_seed = Some(TokenSeed::new([7; 32]));
+    let options = UnitOptions { write_cache, token_seed, ..UnitOptions::default() };
+    LogicalUnit::new(Identity::new(name, UUID).unwrap(), store, options).unwrap()
 }
 
 /// The initiator port with this number, at a target port.

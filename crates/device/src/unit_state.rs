@@ -20,9 +20,11 @@ use crate::flushes::UnitFlushes;
 use crate::last_writer::LastWriter;
 use crate::medium::Medium;
 use crate::nexus::NexusPorts;
+use crate::range::Range;
 use crate::reservation::{KeptError, ReservationKeeper, ReservationReport, Reservations};
 use crate::store_retry::StoreRetry;
 use crate::tenure::{Tenures, Volatility};
+use crate::tokens::{TokenSeed, Tokens};
 use crate::unit_attention::{Met, Nexuses, UnitAttention};
 use crate::unit_exclusion::UnitExclusion;
 use crate::viewers::{Viewers, Wanted};
@@ -44,6 +46,8 @@ pub struct UnitOptions {
     pub patience: Patience,
     /// What may become of writes that are complete and not flushed; `None`: they stay for as long as the unit is the same.
     pub volatility: Option<Volatility>,
+    /// From what it makes tokens that stand for its data; `None`: it makes none. A unit that is derived has those of its root.
+    pub token_seed: Option<TokenSeed>,
 }
 
 impl Default for UnitOptions {
@@ -56,6 +60,7 @@ impl Default for UnitOptions {
             slot: 0,
             patience: Patience::default(),
             volatility: None,
+            token_seed: None,
         }
     }
 }
@@ -89,6 +94,8 @@ pub struct UnitState {
     medium: Arc<dyn Medium>,
     /// How often its owner has replaced its content. Of a unit that is derived that of its root counts.
     replaced: AtomicU32,
+    /// Of a unit that is derived those of its root count.
+    tokens: Tokens,
     lineage: Option<Box<Lineage>>,
     /// The units that are derived from it.
     children: Mutex<Children>,
@@ -153,6 +160,7 @@ impl UnitState {
             disturbances: Disturbances::default(),
             medium,
             replaced: AtomicU32::default(),
+            tokens: Tokens::new(options.token_seed),
             lineage,
             children: Mutex::default(),
         })
@@ -283,6 +291,25 @@ impl UnitState {
     /// Another number after each replacement of its content by its owner.
     pub(crate) fn content(&self) -> u32 {
         self.root().replaced.load(Ordering::SeqCst)
+    }
+
+    /// What stands for its data, and for that of all units with which it shares blocks.
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.root().tokens
+    }
+
+    /// A range of it is about to be changed at its store: nothing stands any more for what was there.
+    pub(crate) fn note_change(&self, range: Range) {
+        if self.tokens().are_there() {
+            self.tokens().cancel(&self.places(range));
+        }
+    }
+
+    /// Where a range lies in its root.
+    pub(crate) fn places(&self, range: Range) -> Vec<Range> {
+        let Some(derived) = self.derived() else { return vec![range] };
+        let pieces = derived.in_root.pieces(range.offset_bytes..range.offset_bytes.saturating_add(range.length_bytes));
+        pieces.map(|piece| Range { offset_bytes: piece.start, length_bytes: piece.end - piece.start }).collect()
     }
 
     pub(crate) fn replace_content(&self) {

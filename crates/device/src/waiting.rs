@@ -4,6 +4,7 @@ use sanwire_scsi::Reply;
 use sanwire_store::{CompletionQueue, Request};
 
 use crate::command_program::Keeping;
+use crate::disk::copy::CopyEnd;
 use crate::execution::Execution;
 use crate::hold::Turn;
 use crate::judged::{Judged, Wishes};
@@ -29,6 +30,8 @@ pub(crate) enum Next {
     Record(Box<Reserving>),
     /// It ends. The store has done its flush; whether that is a success depends on others that are under way.
     Settle,
+    /// It ends when that copy has.
+    Copy(CopyEnd),
     /// It is over, and answered when programs have kept what they want to.
     Answer(Box<Answer>),
 }
@@ -54,6 +57,7 @@ impl Prepared {
         let must_wait = match &mut self.next {
             Next::Store { .. } => return self.execution.may_go(),
             Next::Record(reserving) => !reserving.may_go(),
+            Next::Copy(end) => !end.is_there(),
             Next::Settle => self.execution.worker_hold().must_settle(),
             Next::Answer(answer) => !self.execution.hold.unit.is_revoked() && answer.keeping() == Keeping::Pending,
         };

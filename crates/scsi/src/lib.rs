@@ -22,6 +22,7 @@ pub mod port_groups;
 mod receipt;
 pub mod report;
 pub mod reservation;
+pub mod rod;
 mod sense;
 mod task;
 mod unmap;

@@ -62,6 +62,8 @@ enum Need {
     Thin,
     /// Writes can be atomic.
     Atomic,
+    /// Tokens stand for data.
+    Tokens,
 }
 
 /// How long a command may take: the two times of the command timeouts descriptor.
@@ -90,6 +92,13 @@ pub struct Features {
     pub thin: bool,
     /// A write is done wholly or not at all: it has WRITE ATOMIC.
     pub atomic: bool,
+    /// It makes and takes tokens that stand for data: it has POPULATE TOKEN and what belongs to that.
+    pub tokens: bool,
+}
+
+impl Features {
+    /// All that a unit can have.
+    pub const ALL: Features = Features { thin: true, atomic: true, tokens: true };
 }
 
 /// The operations of one device type.
@@ -173,7 +182,7 @@ impl CommandSet {
     /// Those of a CD, DVD or BD drive that only reads.
     #[must_use]
     pub const fn optical() -> CommandSet {
-        CommandSet { table: &OPTICAL, features: Features { thin: false, atomic: false }, withheld: 0 }
+        CommandSet { table: &OPTICAL, features: Features { thin: false, atomic: false, tokens: false }, withheld: 0 }
     }
 
     /// Whether the command is executed also while its initiator must be told of a unit attention condition (SPC-5 table 52, MMC-6
@@ -262,6 +271,7 @@ impl Operation {
             Need::Nothing => true,
             Need::Thin => features.thin,
             Need::Atomic => features.atomic,
+            Need::Tokens => features.tokens,
         }
     }
 
@@ -347,7 +357,7 @@ mod tests {
     #[test]
     fn what_a_code_means_depends_on_the_type() {
         let of = |set: CommandSet, code| set.of_code(code).map(|o| o.standard).collect::<Vec<_>>();
-        let (disk, optical) = (CommandSet::disk(Features { thin: true, atomic: true }), CommandSet::optical());
+        let (disk, optical) = (CommandSet::disk(Features::ALL), CommandSet::optical());
         assert_eq!(of(disk, 0x42), [CommandStandard::Block], "UNMAP");
         assert_eq!(of(optical, 0x42), [], "READ SUB-CHANNEL");
         assert_eq!(of(disk, 0xa3), [CommandStandard::Primary; 3], "MAINTENANCE IN");

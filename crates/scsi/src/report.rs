@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::operation::Features;
 
-    const THIN: CommandSet = CommandSet::disk(Features { thin: true, atomic: false });
+    const THIN: CommandSet = CommandSet::disk(Features { thin: true, atomic: false, tokens: false });
 
     #[test]
     fn lun_lists_survive() {

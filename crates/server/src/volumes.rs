@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_core::{DeviceType, Lun, WallClock};
-use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, UnitOptions, Volatility};
+use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, TokenSeed, UnitOptions, Volatility};
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, Expectation, Known, OpenError, Request, Store, VolumeSpec};
@@ -241,8 +241,17 @@ fn open_unit(
         // That is its parent's.
         Place::Volume(_) => None,
     };
-    let options =
-        UnitOptions { device_type, removable, reservations, slot, patience, volatility, ..UnitOptions::default() };
+    let token_seed = Some(TokenSeed::new(random()?));
+    let options = UnitOptions {
+        device_type,
+        removable,
+        reservations,
+        slot,
+        patience,
+        volatility,
+        token_seed,
+        ..UnitOptions::default()
+    };
     let unit = match store {
         Some(store) => LogicalUnit::new(identity, store, options),
         None => LogicalUnit::empty(identity, options),

@@ -13,7 +13,7 @@ use crate::task_file::{DEVICE_LBA, Registers, TaskFile};
 use crate::trim;
 
 /// All that a disk may be asked.
-const COMMANDS: CommandSet = CommandSet::disk(Features { thin: true, atomic: false });
+const COMMANDS: CommandSet = CommandSet::disk(Features { thin: true, atomic: false, tokens: false });
 
 /// A disk, as it has said that it is.
 #[derive(Clone, PartialEq, Eq, Debug)]

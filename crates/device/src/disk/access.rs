@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use sanwire_scsi::rod::RodCommand;
 use sanwire_scsi::{BlockCommand, ByteCheck, Capacity, Extent, Task, report};
 use sanwire_store::Geometry;
 
 use crate::beginning::Beginning;
 use crate::data::cut;
 use crate::disk::copy::{self, Copies};
-use crate::disk::{compare_and_write, lba_status, unmap, verify, write_same};
+use crate::disk::{compare_and_write, lba_status, rod, unmap, verify, write_same};
 use crate::fault;
 use crate::piece::{self, Part};
 use crate::refusal::Refusal;
@@ -58,6 +59,12 @@ pub(super) fn access(
         }
         BlockCommand::Unmap { parameter_bytes } => Ok(unmap::unmap(parameter_bytes, begun, task)?),
         BlockCommand::ExtendedCopy { parameter_bytes } => copy::extended_copy(parameter_bytes, copies, begun, task),
+        BlockCommand::Rod(RodCommand::Populate { list_id, parameter_bytes }) => {
+            rod::populate((list_id, parameter_bytes), copies, begun, task)
+        }
+        BlockCommand::Rod(RodCommand::Write { list_id, parameter_bytes }) => {
+            rod::write((list_id, parameter_bytes), copies, begun, task)
+        }
         BlockCommand::ReadCapacity10 => Ok(Step::Answer(capacity(geometry).to_ten().to_vec())),
         BlockCommand::ReadCapacity16 { allocation_bytes } => {
             let bytes = capacity(geometry).to_sixteen().to_vec();
@@ -67,6 +74,7 @@ pub(super) fn access(
         BlockCommand::StartStopUnit(_)
         | BlockCommand::PreventAllowMediumRemoval { .. }
         | BlockCommand::ReceiveCopyResults { .. }
+        | BlockCommand::Rod(_)
         | BlockCommand::Sanitize(_) => Err(fault::INTERNAL.into()),
     }
 }

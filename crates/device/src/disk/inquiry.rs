@@ -20,12 +20,12 @@ pub(super) const PAGES: &[u8] = &[
 
 pub(super) fn page(
     page: u8,
-    counted: CountedResources,
+    (counted, has_tokens): (CountedResources, bool),
     geometry: &Geometry,
     transfer_max_bytes: usize,
 ) -> Option<Vec<u8>> {
     Some(match page {
-        vpd::page::THIRD_PARTY_COPY => vpd::third_party_copy(geometry.block_bytes),
+        vpd::page::THIRD_PARTY_COPY => vpd::third_party_copy(geometry.block_bytes, has_tokens),
         vpd::page::BLOCK_LIMITS => block_limits(geometry, transfer_max_bytes).to_page(),
         vpd::page::BLOCK_DEVICE_CHARACTERISTICS => characteristics(geometry).to_page(),
         vpd::page::LOGICAL_BLOCK_PROVISIONING => provisioning(counted, geometry).to_page(),

@@ -9,6 +9,7 @@ use sanwire_scsi::{AdditionalSense, Sense, SenseKey, StartStop};
 use sanwire_store::{Completion, Geometry, Request};
 
 use crate::fault;
+use crate::range::Range;
 use crate::step::{CommandState, Ongoing, Step, flushed};
 use crate::unit_attention::UnitAttention;
 use crate::unit_state::UnitState;
@@ -36,7 +37,7 @@ impl Load {
         self.is_stopped.store(false, Ordering::Release);
     }
 
-    pub(super) fn eject(&self) {
+    fn eject(&self) {
         self.is_ejected.store(true, Ordering::Release);
     }
 
@@ -100,10 +101,16 @@ fn load_eject(asked: StartStop, load: &Arc<Load>, unit: &UnitState, nexus: Nexus
         return Ok(Step::Good);
     }
     if asked.no_flush || load.is_ejected() {
-        load.eject();
+        eject(load, unit);
         return Ok(Step::Good);
     }
     Ok(Step::Store(Unloading::of(load, Unload::Eject), Request::Flush))
+}
+
+/// Takes the medium out. When it is back, nobody knows what is on it.
+pub(super) fn eject(load: &Load, unit: &UnitState) {
+    load.eject();
+    unit.note_change(Range { offset_bytes: 0, length_bytes: u64::MAX });
 }
 
 /// Flushing before the unit is stopped or its medium ejected.
@@ -126,11 +133,11 @@ impl Unloading {
 }
 
 impl Ongoing for Unloading {
-    fn next(self: Box<Self>, _: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
+    fn next(self: Box<Self>, unit: &UnitState, completion: Completion, _: &Region) -> Result<Step, Sense> {
         let step = flushed(completion)?;
         match self.change {
             Unload::Stop => self.load.is_stopped.store(true, Ordering::Release),
-            Unload::Eject => self.load.eject(),
+            Unload::Eject => eject(&self.load, unit),
         }
         Ok(step)
     }

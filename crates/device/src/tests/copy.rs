@@ -10,8 +10,8 @@ use sanwire_store_file::blocking;
 
 use crate::testing::{NEXUS, OTHER, Op, SMALL, TestStore, UUID, World, lun, ports, sense, task};
 use crate::{
-    AbortScope, CopyTargetResolver, CopyTargetUnit, LogicalUnit, LogicalUnits, Progress, Tenure, UnitOptions,
-    Volatility,
+    AbortScope, CopyTargetResolver, CopyTargetUnit, LogicalUnit, LogicalUnits, Progress, Tenure, TokenSeed,
+    UnitOptions, Volatility,
 };
 
 use super::tenure::Slow;
@@ -21,12 +21,12 @@ pub(super) const B: u8 = 1;
 pub(super) const SECOND: [u8; 16] = *b"the second unit.";
 
 fn disk(uuid: [u8; 16], store: &Arc<TestStore>, write_cache: bool) -> LogicalUnit {
-    LogicalUnit::new(
-        Identity::new("vol", uuid).unwrap(),
-        store.clone(),
-        UnitOptions { write_cache, ..UnitOptions::default() },
-    )
-    .unwrap()
+    let options = UnitOptions {
+        write_cache,
+        token_seed: Some(TokenSeed::new(*b"some secret of the unit of tests")),
+        ..UnitOptions::default()
+    };
+    LogicalUnit::new(Identity::new("vol", uuid).unwrap(), store.clone(), options).unwrap()
 }
 
 /// A unit of a number of its own, beside the world's unit zero.
@@ -193,7 +193,7 @@ fn blocks_go_from_one_store_to_another_in_pieces() {
 /// libiscsi's ExtendedCopy.Large, of newer versions than Debian's.
 #[test]
 fn one_segment_copies_as_much_as_the_unit_says_that_it_may() {
-    let large = Geometry { length_bytes: 2 * u64::from(copy::SEGMENT_MAX_BYTES), ..SMALL };
+    let large = Geometry { length_bytes: 2 * u64::from(copy::SEGMENT_MAX_BYTES), discards: false, ..SMALL };
     let world = World::new(large, true);
     let second = TestStore::new(large);
     world.units.add(lun(1), disk(SECOND, &second, true)).unwrap();
@@ -310,6 +310,7 @@ impl CopyTargetResolver for Masked {
 fn a_copy_to_a_unit_that_is_not_mapped_to_the_initiator_fails() {
     let hidden = LogicalUnits::new();
     let (first, second) = (TestStore::new(SMALL), TestStore::new(SMALL));
+    fill(&first, 512);
     hidden.add(lun(0), disk(UUID, &first, true)).unwrap();
     hidden.add(lun(1), disk(SECOND, &second, true)).unwrap();
     let mut world = World::small();
@@ -329,6 +330,7 @@ fn a_copy_to_a_unit_that_is_not_mapped_to_the_initiator_fails() {
 #[test]
 fn an_error_in_the_middle_is_told_with_its_details() {
     let (world, second) = with_second(SMALL, true);
+    fill(&world.store, 512);
     let bytes = list(9, &[segment(A, A, 1, 0, 1), segment(A, B, 1, 0, 0), segment(A, A, 1, 0, 2)]);
     second.fail(Op::Write, ErrorKind::Unwritable);
     assert_eq!(run(&world, &bytes), aborted(AdditionalSense::WRITE_ERROR));
@@ -429,6 +431,7 @@ fn without_memory_nothing_is_noted() {
 #[test]
 fn a_unit_without_write_cache_is_flushed_before_a_segment_counts() {
     let (world, second) = with_second(SMALL, false);
+    fill(&world.store, 512);
     run(&world, &list(1, &[segment(A, B, 1, 0, 0), segment(A, B, 0, 0, 0), segment(A, B, 1, 0, 5)])).unwrap();
     let log = [(Op::Write, 0, 512), (Op::Flush, 0, 0), (Op::Write, 2560, 512), (Op::Flush, 0, 0)];
     assert_eq!(second.take_log(), log);
@@ -456,6 +459,7 @@ fn lists_that_end_early_copy_nothing() {
 #[test]
 fn each_segment_meets_the_units_as_they_are() {
     let (world, second) = with_second(SMALL, true);
+    fill(&world.store, 512);
     let bytes = list(1, &[segment(A, B, 1, 0, 0), segment(A, B, 1, 0, 9)]);
     let mut progress = begin(&world, NEXUS, &bytes);
     second.set_length(4096);
@@ -482,11 +486,16 @@ fn a_copy_waits_for_a_swap_of_its_destination() {
         swap.lun = Some(lun(1));
         world.begin(OTHER, swap)
     };
+    fill(&world.store, 512);
     let Progress::Store(swapping, read) = swap([0; 1024]) else { panic!("the swap reads first") };
     let Progress::Store(copying, request) = begin(&world, NEXUS, &list(1, &[segment(A, B, 1, 0, 0)])) else {
-        panic!("the copy reads first")
+        panic!("the copy asks first")
     };
     let start = |execution: &crate::Execution, request| blocking::run(&**execution.store(), request);
+    let completion = start(&copying, request);
+    let Progress::Store(copying, request) = world.units.resume(copying, completion, &world.memory) else {
+        panic!("its source has data")
+    };
     let completion = start(&copying, request);
     let Progress::Wait(waiting) = world.units.resume(copying, completion, &world.memory) else { panic!("it waits") };
     let completion = start(&swapping, read);

@@ -18,6 +18,7 @@ mod sectors;
 mod shares;
 mod tenure;
 mod thresholds;
+mod tokens;
 mod transfer;
 mod views;
 mod write_hold;

@@ -11,7 +11,7 @@ const TINY: Geometry = Geometry { length_bytes: BLOCKS * 512, ..SMALL };
 
 /// A CDB of a known operation with random fields, or just random bytes.
 fn cdb() -> impl Strategy<Value = Cdb> {
-    let known: Vec<&'static Operation> = CommandSet::disk(Features { thin: true, atomic: true }).operations().collect();
+    let known: Vec<&'static Operation> = CommandSet::disk(Features::ALL).operations().collect();
     let known = (prop::sample::select(known), prop::collection::vec(any::<u8>(), 16), any::<u32>()).prop_map(
         |(operation, noise, keep)| {
             // A quarter of the bits that may be set are, so that many CDBs are legal.

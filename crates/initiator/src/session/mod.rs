@@ -100,7 +100,7 @@ pub(crate) struct Order {
 impl Order {
     /// A command for a disk, or one of SPC for any unit, without data.
     pub(crate) fn of_disk(lun: Lun, cdb: Cdb) -> Order {
-        const DISK: CommandSet = CommandSet::disk(Features { thin: true, atomic: true });
+        const DISK: CommandSet = CommandSet::disk(Features::ALL);
         Order { lun, cdb, is_repeatable: DISK.is_repeatable(&cdb), data_out: None, data_in: None }
     }
 }

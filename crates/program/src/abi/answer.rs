@@ -154,7 +154,7 @@ fn block(bytes: &[u8]) -> Result<Cdb, Nonsense> {
     let length = number(bytes, 24);
     let block = usize::try_from(length).ok().and_then(|length| bytes.get(32..)?.get(..length));
     let cdb = block.and_then(Cdb::new).ok_or(Nonsense::CdbLength(length))?;
-    let disk = CommandSet::disk(Features { thin: true, atomic: true });
+    let disk = CommandSet::disk(Features::ALL);
     if disk.find(&cdb).is_ok() { Ok(cdb) } else { Err(Nonsense::Cdb(cdb.operation_code())) }
 }
 

@@ -33,6 +33,7 @@ impl BlockCommand {
             | BlockCommand::Unmap { .. }
             | BlockCommand::ExtendedCopy { .. }
             | BlockCommand::ReceiveCopyResults { .. }
+            | BlockCommand::Rod(_)
             | BlockCommand::ReadCapacity10
             | BlockCommand::ReadCapacity16 { .. } => None,
         }
@@ -134,13 +135,13 @@ mod tests {
     use crate::{CommandSet, Features, Operation};
 
     fn parse(cdb: &Cdb) -> Option<BlockCommand> {
-        let set = CommandSet::disk(Features { thin: true, atomic: true });
+        let set = CommandSet::disk(Features::ALL);
         BlockCommand::parse(set.find(cdb).ok()?, cdb).ok()
     }
 
     /// The CDBs of all operations of a disk, with zeroes in all fields.
     fn cdbs() -> impl Iterator<Item = (&'static Operation, Cdb)> {
-        let operations = CommandSet::disk(Features { thin: true, atomic: true }).operations();
+        let operations = CommandSet::disk(Features::ALL).operations();
         operations.map(|operation| {
             let mut bytes = vec![0; operation.cdb_bytes()];
             (bytes[0], bytes[1]) = (operation.code, operation.service_action.unwrap_or(0));

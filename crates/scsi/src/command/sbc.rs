@@ -4,6 +4,7 @@ use super::fields::Fields;
 use super::{ByteCheck, Extent, ReadDefectData, Sanitize, SanitizeMethod, StartStop};
 use crate::copy::CopyResults;
 use crate::operation::{Operation, code};
+use crate::rod::RodCommand;
 use crate::sense::Sense;
 use crate::task::Cdb;
 
@@ -31,6 +32,7 @@ pub enum BlockCommand {
     PreventAllowMediumRemoval { prevent: bool },
     ExtendedCopy { parameter_bytes: u32 },
     ReceiveCopyResults { asked: CopyResults, list_id: u8, allocation_bytes: u32 },
+    Rod(RodCommand),
 }
 
 impl BlockCommand {
@@ -59,6 +61,7 @@ impl BlockCommand {
             BlockCommand::Unmap { parameter_bytes } => u64::from(*parameter_bytes),
             BlockCommand::Sanitize(Sanitize { parameter_bytes, .. }) => u64::from(*parameter_bytes),
             BlockCommand::ExtendedCopy { parameter_bytes } => u64::from(*parameter_bytes),
+            BlockCommand::Rod(command) => u64::from(command.data_out_bytes()),
             _ => 0,
         }
     }
@@ -106,7 +109,7 @@ impl Fields<'_> {
 
     fn block_control(&self, code: u8) -> Result<BlockCommand, Sense> {
         Ok(match code {
-            code::EXTENDED_COPY => BlockCommand::ExtendedCopy { parameter_bytes: self.u32(10) },
+            code::EXTENDED_COPY => self.extended_copy(),
             code::RECEIVE_COPY_RESULTS => self.receive_copy_results()?,
             code::READ_CAPACITY_10 => BlockCommand::ReadCapacity10,
             code::SERVICE_ACTION_IN_16 => self.service_action_in(),
@@ -150,15 +153,32 @@ impl Fields<'_> {
         self.bit(1, 3) || self.bit(1, 1)
     }
 
+    fn extended_copy(&self) -> BlockCommand {
+        let (list_id, parameter_bytes) = (self.u32(6), self.u32(10));
+        BlockCommand::Rod(match self.action() {
+            code::POPULATE_TOKEN_ACTION => RodCommand::Populate { list_id, parameter_bytes },
+            code::WRITE_USING_TOKEN_ACTION => RodCommand::Write { list_id, parameter_bytes },
+            code::COPY_OPERATION_ABORT_ACTION => RodCommand::Abort { list_id: self.u32(2) },
+            _ => return BlockCommand::ExtendedCopy { parameter_bytes },
+        })
+    }
+
     fn receive_copy_results(&self) -> Result<BlockCommand, Sense> {
+        let (list_id, allocation_bytes) = (self.u32(2), self.u32(10));
         let asked = match self.action() {
+            code::COPY_STATUS_LID4_ACTION => {
+                return Ok(BlockCommand::Rod(RodCommand::Status { list_id, allocation_bytes }));
+            }
+            code::ROD_TOKEN_INFORMATION_ACTION => {
+                return Ok(BlockCommand::Rod(RodCommand::Information { list_id, allocation_bytes }));
+            }
             code::COPY_STATUS_ACTION => CopyResults::Status,
             code::COPY_HELD_DATA_ACTION => CopyResults::HeldData,
             code::COPY_OPERATING_PARAMETERS_ACTION => CopyResults::OperatingParameters,
             code::COPY_FAILED_SEGMENT_DETAILS_ACTION => CopyResults::FailedSegmentDetails,
             _ => return Err(Sense::invalid_field_in_cdb(1, Some(4))),
         };
-        Ok(BlockCommand::ReceiveCopyResults { asked, list_id: self.byte(2), allocation_bytes: self.u32(10) })
+        Ok(BlockCommand::ReceiveCopyResults { asked, list_id: self.byte(2), allocation_bytes })
     }
 
     fn byte_check(&self) -> Result<ByteCheck, Sense> {

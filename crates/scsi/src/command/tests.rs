@@ -5,7 +5,7 @@ use crate::sense::{AdditionalSense, SenseKey};
 use crate::task::Cdb;
 use proptest::prelude::*;
 
-const THIN: Features = Features { thin: true, atomic: true };
+const THIN: Features = Features::ALL;
 
 /// Of a disk, whichever standard it is of.
 #[derive(PartialEq, Debug)]
@@ -266,10 +266,10 @@ fn what_a_disk_does_not_know_is_no_operation() {
 proptest! {
     /// No CDB makes the parser panic, and what it accepts has no bit outside the usage data.
     #[test]
-    fn any_cdb_is_read(bytes in prop::collection::vec(any::<u8>(), 1..=32), thin: bool, atomic: bool) {
+    fn any_cdb_is_read(bytes in prop::collection::vec(any::<u8>(), 1..=32), thin: bool, atomic: bool, tokens: bool) {
         let cdb = Cdb::new(&bytes).unwrap();
-        if parse_with(&cdb, Features { thin, atomic }).is_ok() {
-            let operation = CommandSet::disk(Features { thin, atomic }).find(&cdb).unwrap();
+        if parse_with(&cdb, Features { thin, atomic, tokens }).is_ok() {
+            let operation = CommandSet::disk(Features { thin, atomic, tokens }).find(&cdb).unwrap();
             let usage = operation.usage_data();
             for (at, byte) in bytes.iter().enumerate() {
                 prop_assert_eq!(byte & !usage.get(at).copied().unwrap_or(0), 0);

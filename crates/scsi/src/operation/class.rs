@@ -196,8 +196,14 @@ pub fn classes_of(cdb: &Cdb) -> Option<OperationClasses> {
         code::START_STOP_UNIT | code::PREVENT_ALLOW_MEDIUM_REMOVAL => Classes::MANAGEMENT,
         code::RESERVE_6 | code::RESERVE_10 | code::RELEASE_6 | code::RELEASE_10 => Classes::RESERVATIONS,
         code::PERSISTENT_RESERVE_IN | code::PERSISTENT_RESERVE_OUT => Classes::RESERVATIONS,
-        // The units that it names are asked for themselves.
-        code::EXTENDED_COPY => Classes::COPY_SOURCE | Classes::COPY_TARGET,
+        code::EXTENDED_COPY => match byte(1) & 0x1f {
+            code::POPULATE_TOKEN_ACTION => Classes::COPY_SOURCE,
+            code::WRITE_USING_TOKEN_ACTION => Classes::COPY_TARGET,
+            // Of a copy of the same initiator.
+            code::COPY_OPERATION_ABORT_ACTION => Classes::INFORMATION,
+            // The units that it names are asked for themselves.
+            _ => Classes::COPY_SOURCE | Classes::COPY_TARGET,
+        },
         _ => Classes::ALL,
     })
 }
@@ -219,7 +225,7 @@ mod tests {
     use super::*;
 
     fn all() -> CommandSet {
-        CommandSet::disk(Features { thin: true, atomic: true })
+        CommandSet::disk(Features::ALL)
     }
 
     #[test]
@@ -241,6 +247,9 @@ mod tests {
         assert_eq!(of(&[code::SERVICE_ACTION_IN_16, 0x10]), Some(OperationClasses::INFORMATION));
         assert_eq!(of(&[code::SERVICE_ACTION_IN_16, 0x12]), Some(OperationClasses::READ));
         assert_eq!(of(&[code::SERVICE_ACTION_IN_16, 0x13]), Some(OperationClasses::ALL), "nobody knows what it is");
+        assert_eq!(of(&[code::EXTENDED_COPY, 0x10]), Some(OperationClasses::COPY_SOURCE), "POPULATE TOKEN");
+        assert_eq!(of(&[code::EXTENDED_COPY, 0x11]), Some(OperationClasses::COPY_TARGET), "WRITE USING TOKEN");
+        assert_eq!(of(&[code::EXTENDED_COPY, 0x1c]), Some(OperationClasses::INFORMATION), "COPY OPERATION ABORT");
         assert_eq!(of(&[code::MAINTENANCE_OUT, 0x0a]), None, "SET TARGET PORT GROUPS");
     }
 

@@ -69,6 +69,12 @@ pub const READ_CAPACITY_16_ACTION: u8 = 0x10;
 pub const GET_LBA_STATUS_ACTION: u8 = 0x12;
 /// Service action of EXTENDED COPY, for lists with an identifier of one byte.
 pub const EXTENDED_COPY_LID1_ACTION: u8 = 0x00;
+/// Service action of EXTENDED COPY, which makes another command of it.
+pub const POPULATE_TOKEN_ACTION: u8 = 0x10;
+/// Service action of EXTENDED COPY, which makes another command of it.
+pub const WRITE_USING_TOKEN_ACTION: u8 = 0x11;
+/// Service action of EXTENDED COPY, which makes another command of it.
+pub const COPY_OPERATION_ABORT_ACTION: u8 = 0x1c;
 /// Service action of RECEIVE COPY RESULTS.
 pub const COPY_STATUS_ACTION: u8 = 0x00;
 /// Service action of RECEIVE COPY RESULTS.
@@ -77,6 +83,10 @@ pub const COPY_HELD_DATA_ACTION: u8 = 0x01;
 pub const COPY_OPERATING_PARAMETERS_ACTION: u8 = 0x03;
 /// Service action of RECEIVE COPY RESULTS.
 pub const COPY_FAILED_SEGMENT_DETAILS_ACTION: u8 = 0x04;
+/// Service action of RECEIVE COPY RESULTS, for list identifiers of four bytes.
+pub const COPY_STATUS_LID4_ACTION: u8 = 0x05;
+/// Service action of RECEIVE COPY RESULTS.
+pub const ROD_TOKEN_INFORMATION_ACTION: u8 = 0x07;
 /// Service action of MAINTENANCE IN and OUT: REPORT and SET.
 pub const TARGET_PORT_GROUPS_ACTION: u8 = 0x0a;
 /// Service action of SANITIZE.

@@ -9,6 +9,12 @@ const SBC: CommandStandard = CommandStandard::Block;
 /// RECEIVE COPY RESULTS: list identifier and allocation length.
 const COPY_RESULTS: &[u8] = &[0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0];
 
+/// The same with list identifiers of four bytes.
+const COPY_RESULTS_LID4: &[u8] = &[0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0];
+
+/// POPULATE TOKEN and WRITE USING TOKEN: list identifier and parameter list length.
+const TOKEN_LIST: &[u8] = &[0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0];
+
 /// Ascending by code, then by service action.
 pub(super) const OPERATIONS: &[Operation] = {
     use Effort::{Control, Medium, Range, Transfer};
@@ -36,10 +42,19 @@ pub(super) const OPERATIONS: &[Operation] = {
         action(SBC, EXTENDED_COPY, EXTENDED_COPY_LID1_ACTION, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0])
             .taking(Range)
             .changing_unit(),
+        action(SBC, EXTENDED_COPY, POPULATE_TOKEN_ACTION, TOKEN_LIST).taking(Range).needing(Need::Tokens),
+        action(SBC, EXTENDED_COPY, WRITE_USING_TOKEN_ACTION, TOKEN_LIST)
+            .taking(Range)
+            .needing(Need::Tokens)
+            .changing_unit(),
+        action(SBC, EXTENDED_COPY, COPY_OPERATION_ABORT_ACTION, &[0, 0, F, F, F, F, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+            .needing(Need::Tokens),
         action(SBC, RECEIVE_COPY_RESULTS, COPY_STATUS_ACTION, COPY_RESULTS),
         action(SBC, RECEIVE_COPY_RESULTS, COPY_HELD_DATA_ACTION, COPY_RESULTS),
         action(SBC, RECEIVE_COPY_RESULTS, COPY_OPERATING_PARAMETERS_ACTION, COPY_RESULTS),
         action(SBC, RECEIVE_COPY_RESULTS, COPY_FAILED_SEGMENT_DETAILS_ACTION, COPY_RESULTS),
+        action(SBC, RECEIVE_COPY_RESULTS, COPY_STATUS_LID4_ACTION, COPY_RESULTS_LID4).needing(Need::Tokens),
+        action(SBC, RECEIVE_COPY_RESULTS, ROD_TOKEN_INFORMATION_ACTION, COPY_RESULTS_LID4).needing(Need::Tokens),
         operation(SBC, READ_16, Transfer, &[0, 0x1a, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),
         operation(SBC, COMPARE_AND_WRITE, Transfer, &[0, 0x18, F, F, F, F, F, F, F, F, 0, 0, 0, F, 0, 0]),
         operation(SBC, WRITE_16, Transfer, &[0, 0x1a, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]),

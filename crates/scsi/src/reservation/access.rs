@@ -45,6 +45,13 @@ impl Access {
             // START with no power condition, and allowing removal, take nothing from anybody.
             code::START_STOP_UNIT if byte(4) & 0xf1 == 0x01 => Access::Free,
             code::PREVENT_ALLOW_MEDIUM_REMOVAL if byte(4) & 0x03 == 0 => Access::Free,
+            code::EXTENDED_COPY => extended_copy(byte(1) & 0x1f),
+            // How a copy stands is its initiator's own matter, and so is what stands for data that was read before.
+            code::RECEIVE_COPY_RESULTS
+                if matches!(byte(1) & 0x1f, code::COPY_STATUS_LID4_ACTION | code::ROD_TOKEN_INFORMATION_ACTION) =>
+            {
+                Access::Free
+            }
             code::MAINTENANCE_IN => maintenance_in(byte(1) & 0x1f),
             code::SERVICE_ACTION_IN_16 if byte(1) & 0x1f == code::READ_CAPACITY_16_ACTION => Access::Free,
             code::SERVICE_ACTION_IN_16 if byte(1) & 0x1f == code::GET_LBA_STATUS_ACTION => Access::Read,
@@ -53,6 +60,14 @@ impl Access {
             other if READS.contains(&other) => Access::Read,
             _ => Access::Write,
         }
+    }
+}
+
+fn extended_copy(action: u8) -> Access {
+    match action {
+        code::POPULATE_TOKEN_ACTION => Access::Read,
+        code::COPY_OPERATION_ABORT_ACTION => Access::Free,
+        _ => Access::Write,
     }
 }
 
@@ -110,6 +125,12 @@ mod tests {
             (&[0x35], Access::Write),
             (&[0x89], Access::Write),
             (&[0x83], Access::Write),
+            (&[0x83, 0x10], Access::Read),
+            (&[0x83, 0x11], Access::Write),
+            (&[0x83, 0x1c], Access::Free),
+            (&[0x84, 0x00], Access::Read),
+            (&[0x84, 0x05], Access::Free),
+            (&[0x84, 0x07], Access::Free),
             (&[0x5f, 0], Access::Reservation),
             (&[0x17], Access::Reservation),
             (&[0xff], Access::Write),

@@ -59,6 +59,15 @@ additional_sense! {
     INVALID_COMMAND_OPERATION_CODE = 0x20 0x00 "Invalid command operation code";
     ACCESS_DENIED_NO_ACCESS_RIGHTS = 0x20 0x02 "Access denied - no access rights";
     LBA_OUT_OF_RANGE = 0x21 0x00 "Logical block address out of range";
+    INVALID_TOKEN_OPERATION = 0x23 0x00 "Invalid token operation, cause not reportable";
+    UNSUPPORTED_TOKEN_TYPE = 0x23 0x01 "Invalid token operation, unsupported token type";
+    REMOTE_TOKEN_USAGE_NOT_SUPPORTED = 0x23 0x02 "Invalid token operation, remote token usage not supported";
+    TOKEN_UNKNOWN = 0x23 0x04 "Invalid token operation, token unknown";
+    TOKEN_CORRUPT = 0x23 0x05 "Invalid token operation, token corrupt";
+    TOKEN_EXPIRED = 0x23 0x07 "Invalid token operation, token expired";
+    TOKEN_CANCELLED = 0x23 0x08 "Invalid token operation, token cancelled";
+    TOKEN_DELETED = 0x23 0x09 "Invalid token operation, token deleted";
+    INVALID_TOKEN_LENGTH = 0x23 0x0a "Invalid token operation, invalid token length";
     INVALID_FIELD_IN_CDB = 0x24 0x00 "Invalid field in CDB";
     LOGICAL_UNIT_NOT_SUPPORTED = 0x25 0x00 "Logical unit not supported";
     INVALID_FIELD_IN_PARAMETER_LIST = 0x26 0x00 "Invalid field in parameter list";
@@ -69,6 +78,8 @@ additional_sense! {
     UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE = 0x26 0x09 "Unsupported segment descriptor type code";
     UNEXPECTED_INEXACT_SEGMENT = 0x26 0x0a "Unexpected inexact segment";
     INLINE_DATA_LENGTH_EXCEEDED = 0x26 0x0b "Inline data length exceeded";
+    INVALID_OPERATION_FOR_COPY_SOURCE_OR_DESTINATION = 0x26 0x0c "Invalid operation for copy source or destination";
+    COPY_SEGMENT_GRANULARITY_VIOLATION = 0x26 0x0d "Copy segment granularity violation";
     WRITE_PROTECTED = 0x27 0x00 "Write protected";
     SOFTWARE_WRITE_PROTECTED = 0x27 0x02 "Logical unit software write protected";
     SPACE_ALLOCATION_FAILED_WRITE_PROTECT = 0x27 0x07 "Space allocation failed write protect";
@@ -82,6 +93,7 @@ additional_sense! {
     REGISTRATIONS_PREEMPTED = 0x2a 0x05 "Registrations preempted";
     ASYMMETRIC_ACCESS_STATE_CHANGED = 0x2a 0x06 "Asymmetric access state changed";
     CAPACITY_DATA_HAS_CHANGED = 0x2a 0x09 "Capacity data has changed";
+    COMMANDS_CLEARED_BY_DEVICE_SERVER = 0x2f 0x02 "Commands cleared by device server";
     INCOMPATIBLE_FORMAT = 0x30 0x02 "Cannot read medium - incompatible format";
     SANITIZE_COMMAND_FAILED = 0x31 0x03 "SANITIZE command failed";
     THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = 0x38 0x07 "Thin provisioning soft threshold reached";
@@ -97,6 +109,7 @@ additional_sense! {
     MEDIUM_REMOVAL_PREVENTED = 0x53 0x02 "Medium removal prevented";
     INSUFFICIENT_RESOURCES = 0x55 0x03 "Insufficient resources";
     INSUFFICIENT_REGISTRATION_RESOURCES = 0x55 0x04 "Insufficient registration resources";
+    INSUFFICIENT_RESOURCES_TO_CREATE_ROD_TOKEN = 0x55 0x0d "Insufficient resources to create ROD token";
     ILLEGAL_MODE_FOR_THIS_TRACK = 0x64 0x00 "Illegal mode for this track";
     SET_TARGET_PORT_GROUPS_COMMAND_FAILED = 0x67 0x0a "Set target port groups command failed";
 }
@@ -164,13 +177,12 @@ static FOREIGN: &[(u8, u8, &str)] = &[
     (0x21, 0x06, "Attempt to read invalid data"),
     (0x21, 0x07, "Read boundary violation"),
     (0x22, 0x00, "Illegal function"),
-    (0x23, 0x00, "Invalid token operation, cause not reportable"),
+    (0x23, 0x03, "Invalid token operation, remote ROD token creation not supported"),
+    (0x23, 0x06, "Invalid token operation, token revoked"),
     (0x24, 0x08, "Invalid XCDB"),
     (0x26, 0x01, "Parameter not supported"),
     (0x26, 0x02, "Parameter value invalid"),
     (0x26, 0x03, "Threshold parameters not supported"),
-    (0x26, 0x0c, "Invalid operation for copy source or destination"),
-    (0x26, 0x0d, "Copy segment granularity violation"),
     (0x27, 0x01, "Hardware write protected"),
     (0x27, 0x03, "Associated write protect"),
     (0x27, 0x04, "Persistent write protect"),
@@ -192,7 +204,6 @@ static FOREIGN: &[(u8, u8, &str)] = &[
     (0x2e, 0x03, "Command timeout during processing due to error recovery"),
     (0x2f, 0x00, "Commands cleared by another initiator"),
     (0x2f, 0x01, "Commands cleared by power loss notification"),
-    (0x2f, 0x02, "Commands cleared by device server"),
     (0x30, 0x00, "Incompatible medium installed"),
     (0x31, 0x00, "Medium format corrupted"),
     (0x31, 0x01, "Format command failed"),

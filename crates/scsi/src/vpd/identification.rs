@@ -90,10 +90,7 @@ impl Identity {
     pub fn to_page(&self, port: &TargetPort) -> Vec<u8> {
         let mut body = Vec::with_capacity(256);
         for (code_set, designator) in self.designators().iter().chain(&port.designators()) {
-            // Ours are far below 256 bytes.
-            let (kind, length) = (designator.kind.code(), designator.bytes.len() as u8);
-            body.extend([*code_set, designator.association << 4 | kind, 0, length]);
-            body.extend(&designator.bytes);
+            body.extend(designation(*code_set, designator));
         }
         build(page::DEVICE_IDENTIFICATION, &body)
     }
@@ -122,6 +119,14 @@ impl Identity {
     }
 }
 
+fn designation(code_set: u8, designator: &Designator) -> Vec<u8> {
+    // Ours are far below 256 bytes.
+    let (kind, length) = (designator.kind.code(), designator.bytes.len() as u8);
+    let mut bytes = vec![code_set, designator.association << 4 | kind, 0, length];
+    bytes.extend(&designator.bytes);
+    bytes
+}
+
 pub(super) fn naa_of(uuid: &[u8; 16]) -> u64 {
     let folded = u64_at(uuid, 0).unwrap_or(0) ^ u64_at(uuid, 8).unwrap_or(0);
     3 << 60 | folded & (u64::MAX >> 4)
@@ -131,6 +136,10 @@ pub(super) fn naa_of(uuid: &[u8; 16]) -> u64 {
 const BINARY: u8 = 1;
 const ASCII: u8 = 2;
 const UTF_8: u8 = 3;
+
+/// What is named (SPC-5 7.7.6.1), other than the logical unit.
+const PORT: u8 = 1;
+const DEVICE: u8 = 2;
 
 /// SPC-5 7.7.6.11: UTF-8, ended by a zero, padded to four bytes.
 fn name_string(name: &str) -> Vec<u8> {
@@ -160,10 +169,14 @@ impl Default for TargetPort {
 }
 
 impl TargetPort {
+    /// The designation descriptor of the target device, if it has a name.
+    pub(crate) fn device_designation(&self) -> Option<Vec<u8>> {
+        let named = self.designators().into_iter().find(|(_, designator)| designator.association == DEVICE);
+        named.map(|(code_set, designator)| designation(code_set, &designator))
+    }
+
     /// The designators of port and device, each after its code set.
     fn designators(&self) -> Vec<(u8, Designator)> {
-        const PORT: u8 = 1;
-        const DEVICE: u8 = 2;
         let number = |kind, id: u16| {
             let bytes = u32::from(id).to_be_bytes().to_vec();
             Some((BINARY, Designator { kind, association: PORT, bytes }))

@@ -43,7 +43,7 @@ impl Unit {
             (0x9e, ..) => Capacity { blocks: SECTORS + self.growth, ..capacity() }.to_sixteen().to_vec(),
             (0x1a, ..) => refused(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE).sense,
             _ => {
-                let set = CommandSet::disk(Features { thin: true, atomic: true });
+                let set = CommandSet::disk(Features::ALL);
                 let operation = set.find(&ask.cdb).expect("a command of a disk");
                 assert_eq!(operation.standard, CommandStandard::Block);
                 let command = BlockCommand::parse(operation, &ask.cdb).unwrap();

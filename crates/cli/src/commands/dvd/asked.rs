@@ -192,7 +192,7 @@ impl Asked {
     fn describe(&mut self, device: Device) -> Result<(), String> {
         let cdb = self.cdb;
         let code = cdb.operation_code();
-        let disk = CommandSet::disk(Features { thin: true, atomic: true });
+        let disk = CommandSet::disk(Features::ALL);
         let operation = disk.find(&cdb).map_err(|sense| format!("a disk refuses this CDB: {sense}"))?;
         self.classes = classes_of(&cdb)
             .ok_or_else(|| format!("operation {code:02x}h is about the whole target: no derived device executes it"))?;

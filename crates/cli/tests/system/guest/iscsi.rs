@@ -189,6 +189,7 @@ fn linux_uses_the_commands_reservations_and_secrets_of_a_target() {
     rig.run("login-chap", &chap);
     rig.log_in(first, "both");
     rig.run("sg-tools", &[&device(first, "both", 0), &device(first, "both", 1)]);
+    rig.run("tokens", &[&device(first, "both", 0), &device(first, "both", 1)]);
     rig.log_in(first, "beside");
     rig.run("copy", &[&device(first, "both", 0), &device(first, "beside", 0)]);
     rig.log_out(first, "beside");

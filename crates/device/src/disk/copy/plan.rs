@@ -1,15 +1,34 @@
 //! What a copy list means for the units there are: each segment as a way between two stores.
 
+use std::fmt::Debug;
+use std::sync::Arc;
+
 use sanwire_scsi::copy::{CopyAmount, CopyList, CopySegment, CopyTarget, SEGMENT_MAX_BYTES};
 use sanwire_scsi::reservation::Access;
-use sanwire_scsi::{AdditionalSense, FailedSegment, OperationClass, Sense};
+use sanwire_scsi::{AdditionalSense, FailedSegment, OperationClass, Sense, SenseKey};
 use sanwire_store::Geometry;
 
 use crate::abort_scope::AbortScope;
 use crate::copy_targets::CopyTargetUnit;
 use crate::range::Range;
 use crate::refusal::Refusal;
+use crate::tokens::Token;
 use crate::unit_state::UnitState;
+
+/// Which ways the data of a copy goes, one after the other.
+pub(crate) trait Route: Debug + Send {
+    /// The way at this place; `None` behind the last. It is checked against what its units are now.
+    fn leg(&self, at: usize) -> Result<Option<Leg>, Sense>;
+
+    /// What the initiator is told when the way at this place cannot be gone; `byte`: the field of its descriptor that is to blame.
+    fn failed(&self, at: usize, byte: Option<u16>, sense: Sense) -> Sense;
+
+    /// Whether what was written on this way must be stable before the next one begins, where there is no write cache.
+    fn ends_stable(&self, at: usize) -> bool;
+
+    /// The copy is over.
+    fn end(&self) {}
+}
 
 /// A copy list whose targets were looked up.
 #[derive(Debug)]
@@ -25,15 +44,18 @@ struct Target {
     unit: Option<CopyTargetUnit>,
 }
 
-/// One segment: what is still to copy of it.
+/// One way: what is still to copy on it.
 #[derive(Debug)]
 pub(crate) struct Leg {
-    pub(crate) source: CopyTargetUnit,
+    /// `None`: zeroes are written.
+    pub(crate) source: Option<CopyTargetUnit>,
     pub(crate) destination: CopyTargetUnit,
-    from: Range,
-    to: Range,
+    pub(crate) from: Range,
+    pub(crate) to: Range,
     /// From the end to the begin, because the destination overlaps the source behind its begin.
-    is_backward: bool,
+    pub(crate) is_backward: bool,
+    /// What must stand for the source still, when that was read.
+    pub(crate) token: Option<Arc<Token>>,
 }
 
 /// Places within a segment descriptor, for the sense data.
@@ -78,7 +100,8 @@ impl Plan {
                 continue;
             }
             let (source, target) = (OperationClass::CopySource, OperationClass::CopyTarget);
-            let from_blocks = judge(&leg.source, source, leg.from).map_err(told(at, place::SOURCE))?;
+            let Some(from) = &leg.source else { continue };
+            let from_blocks = judge(from, source, leg.from).map_err(told(at, place::SOURCE))?;
             let to_blocks = judge(&leg.destination, target, leg.to).map_err(told(at, place::DESTINATION))?;
             let segment = &mut self.segments[at];
             segment.source_lba = segment.source_lba.wrapping_add(from_blocks);
@@ -87,16 +110,10 @@ impl Plan {
         Ok(())
     }
 
-    /// The segment at this place of the list; `None` behind the last. It is checked against what its units are now.
-    pub(crate) fn leg(&self, at: usize) -> Result<Option<Leg>, Sense> {
-        let Some(segment) = self.segments.get(at) else { return Ok(None) };
-        self.leg_of(segment).map(Some).map_err(|(place, additional)| aborted(at, Some(place), additional))
-    }
-
     fn leg_of(&self, segment: &CopySegment) -> Result<Leg, (u16, AdditionalSense)> {
         let source = self.unit(segment.source).map_err(|additional| (place::SOURCE, additional))?;
         let destination = self.unit(segment.destination).map_err(|additional| (place::DESTINATION, additional))?;
-        check_access(source, destination)?;
+        check_access(Some(source), destination)?;
         let (source_geometry, destination_geometry) =
             (source.unit.store().geometry(), destination.unit.store().geometry());
         let cause = |place| move |sense: Sense| (place, sense.additional);
@@ -108,7 +125,8 @@ impl Plan {
             (Some((one, from)), Some((other, to))) if std::ptr::eq(one, other) => from.contains(&to.start),
             _ => false,
         };
-        Ok(Leg { source: source.clone(), destination: destination.clone(), from, to, is_backward: overlaps })
+        let (source, destination) = (Some(source.clone()), destination.clone());
+        Ok(Leg { source, destination, from, to, is_backward: overlaps, token: None })
     }
 
     fn unit(&self, index: u16) -> Result<&CopyTargetUnit, AdditionalSense> {
@@ -124,6 +142,22 @@ impl Plan {
     }
 }
 
+impl Route for Plan {
+    fn leg(&self, at: usize) -> Result<Option<Leg>, Sense> {
+        let Some(segment) = self.segments.get(at) else { return Ok(None) };
+        self.leg_of(segment).map(Some).map_err(|(place, additional)| aborted(at, Some(place), additional))
+    }
+
+    fn failed(&self, at: usize, byte: Option<u16>, sense: Sense) -> Sense {
+        aborted(at, byte, sense.additional)
+    }
+
+    /// Then the segment counts as copied.
+    fn ends_stable(&self, _at: usize) -> bool {
+        true
+    }
+}
+
 /// Where a range lies in the unit on whose store its own stands, if it lies there in one piece.
 fn place_of(unit: &UnitState, range: Range) -> Option<(&UnitState, std::ops::Range<u64>)> {
     let bytes = range.offset_bytes..range.offset_bytes + range.length_bytes;
@@ -135,12 +169,14 @@ fn place_of(unit: &UnitState, range: Range) -> Option<(&UnitState, std::ops::Ran
 }
 
 /// What reservations or derivations forbid. SPC-3 6.3.3: RESERVATION CONFLICT is not GOOD.
-fn check_access(source: &CopyTargetUnit, destination: &CopyTargetUnit) -> Result<(), (u16, AdditionalSense)> {
+fn check_access(source: Option<&CopyTargetUnit>, destination: &CopyTargetUnit) -> Result<(), (u16, AdditionalSense)> {
     let conflict = |place| move |_: Refusal| (place, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE);
     let denied = |place| move |additional: AdditionalSense| (place, additional);
-    source.check_allowed(OperationClass::CopySource).map_err(denied(place::SOURCE))?;
+    if let Some(source) = source {
+        source.check_allowed(OperationClass::CopySource).map_err(denied(place::SOURCE))?;
+        source.check(Access::Read).map_err(conflict(place::SOURCE))?;
+    }
     destination.check_allowed(OperationClass::CopyTarget).map_err(denied(place::DESTINATION))?;
-    source.check(Access::Read).map_err(conflict(place::SOURCE))?;
     destination.check(Access::Write).map_err(conflict(place::DESTINATION))
 }
 
@@ -179,22 +215,37 @@ fn ranges(
 }
 
 /// COPY ABORTED in this segment, at this byte of its descriptor (SPC-3 6.3.3).
-pub(crate) fn aborted(segment: usize, byte: Option<u16>, additional: AdditionalSense) -> Sense {
+fn aborted(segment: usize, byte: Option<u16>, additional: AdditionalSense) -> Sense {
     // A list has few segments.
     Sense::copy_aborted(additional, FailedSegment { number: segment as u16, byte })
 }
 
 impl Leg {
-    /// Asks again whether the copy may go on in this segment, the one at this place of the list: a nexus that was preempted while it
-    /// runs must not write any more.
-    pub(crate) fn check(&self, at: usize) -> Result<(), Sense> {
-        let refused = |(place, additional)| aborted(at, Some(place), additional);
-        check_access(&self.source, &self.destination).map_err(refused)
+    /// Asks again whether the copy may go on: a nexus that was preempted while it runs must not write any more, and what was read must
+    /// be what a token stands for. Tells which field names what is in its way.
+    pub(crate) fn check(&self) -> Result<(), (u16, Sense)> {
+        let denied = |(place, additional)| (place, Sense::new(SenseKey::CopyAborted, additional));
+        check_access(self.source.as_ref(), &self.destination).map_err(denied)?;
+        let (Some(token), Some(source)) = (&self.token, &self.source) else { return Ok(()) };
+        token.check(source.unit.medium()).map_err(|sense| (place::SOURCE, sense))
     }
 
     /// Whether what one of the nexuses, through which it copies, does to its unit is to be ended.
     pub(crate) fn is_covered_by(&self, scope: &AbortScope) -> bool {
-        self.source.is_covered_by(scope) || self.destination.is_covered_by(scope)
+        self.source.iter().any(|source| source.is_covered_by(scope)) || self.destination.is_covered_by(scope)
+    }
+
+    /// How much is left.
+    pub(crate) fn length_bytes(&self) -> u64 {
+        self.to.length_bytes
+    }
+
+    /// Puts back the piece that was cut off last, of a way that is gone forwards.
+    pub(crate) fn put_back(&mut self, length_bytes: u64) {
+        for range in [&mut self.from, &mut self.to] {
+            range.offset_bytes -= length_bytes;
+            range.length_bytes += length_bytes;
+        }
     }
 
     /// Cuts the next piece off: where it is read and where it goes; `None` when all is copied.

@@ -15,7 +15,7 @@ mod documented;
 use std::thread;
 use std::time::Duration;
 
-use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, SCHEMA, Secret};
+use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, SCHEMA, Secret, SupportBundle};
 
 use self::tables::table_of;
 use crate::args::{
@@ -32,13 +32,13 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// What is asked. Passwords are made secrets of here: the server never learns them.
 fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
     Ok(match command {
-        ManageCommand::Status | ManageCommand::Tree => Request::Status,
+        ManageCommand::Status | ManageCommand::Tree | ManageCommand::Standing(StandingCommand::SupportBundle) => {
+            Request::Status
+        }
         ManageCommand::Sessions { .. } => Request::Sessions,
         ManageCommand::Audit(args) => Request::Audit(told::audit_query(args)?),
         ManageCommand::Statistics => Request::Statistics,
-        ManageCommand::Standing(StandingCommand::Links) => Request::Links,
-        ManageCommand::Standing(StandingCommand::Configuration) => Request::Configuration,
-        ManageCommand::Standing(StandingCommand::Reservations { name }) => Request::Reservations { name: name.clone() },
+        ManageCommand::Standing(command) => standing_request(command),
         ManageCommand::Metrics => Request::Metrics,
         ManageCommand::Jobs => Request::Jobs,
         ManageCommand::Events(args) => told::events_request(args, args.since.clone(), false),
@@ -90,6 +90,20 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         }
         ManageCommand::Reload { force, reset } => Request::Reload { force: *force, dry_run: false, reset: *reset },
     })
+}
+
+/// What is asked about how a server stands.
+fn standing_request(command: &StandingCommand) -> Request {
+    match command {
+        StandingCommand::Links => Request::Links,
+        StandingCommand::Configuration => Request::Configuration,
+        StandingCommand::Reservations { name } => Request::Reservations { name: name.clone() },
+        StandingCommand::ClearReservations { name, key, force } => {
+            Request::ClearReservations { name: name.clone(), key: key.clone(), force: *force }
+        }
+        // It begins with this.
+        StandingCommand::SupportBundle => Request::Status,
+    }
 }
 
 /// What is to be otherwise of a volume.
@@ -160,11 +174,16 @@ pub(crate) fn run(
     terms: AskingArgs,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<()> {
+    let gathers = matches!(command, ManageCommand::Tree | ManageCommand::Standing(StandingCommand::SupportBundle));
+    if gathers && (terms.dry_run || terms.if_revision.is_some()) {
+        return Err(misuse("--dry-run and --if-revision go with what changes something"));
+    }
     match command {
         ManageCommand::Events(args) if args.follow => return told::follow_events(args, terms.json, ask),
         ManageCommand::Audit(args) => return told::audit(args, terms.json, ask),
         ManageCommand::Tree => return tree(terms.json, ask),
         ManageCommand::Target(TargetCommand::Targets) => return Ok(output::print(&targets::show(terms.json, ask)?)?),
+        ManageCommand::Standing(StandingCommand::SupportBundle) => return support_bundle(ask),
         ManageCommand::Sessions { rate: Some(period) } if !terms.json => return sessions::show_rates(*period, ask),
         _ => {}
     }
@@ -196,6 +215,12 @@ fn tree(as_json: bool, ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyh
         tree::show_tree(&status, &sessions)
     };
     Ok(output::print(&text)?)
+}
+
+/// Prints what those who help want to know.
+fn support_bundle(ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyhow::Result<()> {
+    let bundle = SupportBundle::gather(|request| ask(&request))?;
+    Ok(output::print(&format!("{:#}\n", serde_json::to_value(bundle)?))?)
 }
 
 /// Asks for a request what it comes to. Whoever wants to wait for a job asks again until it is over.

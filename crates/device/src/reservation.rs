@@ -3,6 +3,7 @@
 //! [`registry`] holds the rules and nothing else; here are the lock, what the hot path reads without it, and the record
 //! that survives the server.
 
+mod clearing;
 pub(crate) mod command;
 mod keeper;
 mod keeping;
@@ -26,6 +27,7 @@ use crate::nexus::NexusPorts;
 use crate::refusal::Refusal;
 use crate::unit_attention::Nexuses;
 
+pub use clearing::{ClearedReservations, NotCleared};
 pub use keeper::{KeptError, ReservationKeeper, Saved};
 pub(crate) use keeping::Reserving;
 use keeping::{Begun, Change};
@@ -199,7 +201,7 @@ impl Reservations {
         let effects = registry.execute(&order, &by)?;
         let ReservationState { room, registry: before, .. } = &mut *state;
         room.check(&order, &by, before, &registry)?;
-        let change = Change { registry, effects, nexus };
+        let change = Change { registry, effects, nexus: Some(nexus) };
         Ok(match self.to_keep(&state.registry, &change.registry) {
             Some((keeper, record)) => {
                 state.is_keeping = true;
@@ -224,11 +226,13 @@ impl Reservations {
         self.publish(state);
         for attention in Effects::ATTENTIONS {
             let told = state.nexuses_of(effects.told(attention));
-            attentions.raise_for(attention, told.into_iter().filter(|told| *told != nexus));
+            attentions.raise_for(attention, told.into_iter().filter(|told| Some(*told) != nexus));
         }
         let mut aborted = state.nexuses_of(&effects.aborted);
-        if state.nexuses.get(&nexus).is_some_and(|by| state.registry.has(by)) {
-            aborted.remove(&nexus);
+        if let Some((nexus, by)) = nexus.and_then(|nexus| state.nexuses.get_key_value(&nexus))
+            && state.registry.has(by)
+        {
+            aborted.remove(nexus);
         }
         // SPC-3 6.13: a nexus that is preempted allows the removal of the medium again.
         aborted.iter().for_each(|nexus| attentions.set_prevent(*nexus, false));

@@ -71,11 +71,11 @@ pub use kept::{Keeps, StateError};
 pub use manage::{
     Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, ConfigurationStatus,
     ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume, ConnectionStatistics, DerivedStatus, Deviation,
-    DvdStatus, GroupStatus, JobState, JobStatus, LinkStatus, ManageError, ManagementHandle, Manager, MetricsText,
-    MissingStatus, NewDvd, PortState, PrincipalStatus, ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES, Refusal,
-    RegionStatus, RegistrantStatus, RemoteStatistics, Request, ReservationKind, ReservationsStatus, Response,
-    RunStatus, SCHEMA, Source, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus, WebLinkError,
-    without_values,
+    DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkStatus, ManageError, ManagementHandle, Manager,
+    MetricsText, MissingStatus, NewDvd, PortState, PrincipalStatus, ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES,
+    Refusal, RegionStatus, RegistrantStatus, RemoteStatistics, Request, ReservationKind, ReservationsStatus, Response,
+    RunStatus, SCHEMA, Source, Statistics, Status, SupportBundle, TargetStatus, VolumeStatistics, VolumeStatus,
+    WebLinkError, without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

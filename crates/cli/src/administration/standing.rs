@@ -57,7 +57,7 @@ pub(super) fn show_configuration(configuration: &ConfigurationStatus) -> String 
 
 pub(super) fn show_reservations(reservations: &ReservationsStatus) -> String {
     let ReservationsStatus { volume, r#type, generation, persistent, reserved_by, registrants } = reservations;
-    let kind = r#type.map_or("no persistent reservation", kind_name);
+    let kind = r#type.map_or("no persistent reservation", ReservationKind::word);
     let kept = if *persistent { ", kept through restarts" } else { "" };
     let mut text = format!("{volume}: {kind}, generation {generation}{kept}\n");
     if let Some(session) = reserved_by {
@@ -70,15 +70,4 @@ pub(super) fn show_reservations(reservations: &ReservationsStatus) -> String {
     });
     text.push_str(&output::table(["REGISTERED", "TARGET PORT", "KEY", ""], &rows.collect::<Vec<_>>()));
     text
-}
-
-fn kind_name(kind: ReservationKind) -> &'static str {
-    match kind {
-        ReservationKind::WriteExclusive => "write exclusive",
-        ReservationKind::ExclusiveAccess => "exclusive access",
-        ReservationKind::WriteExclusiveRegistrantsOnly => "write exclusive, registrants only",
-        ReservationKind::ExclusiveAccessRegistrantsOnly => "exclusive access, registrants only",
-        ReservationKind::WriteExclusiveAllRegistrants => "write exclusive, all registrants",
-        ReservationKind::ExclusiveAccessAllRegistrants => "exclusive access, all registrants",
-    }
 }

@@ -91,7 +91,7 @@ pub(super) fn audit_query(args: &AuditArgs) -> anyhow::Result<AuditQuery> {
         Some(moment) => (None, Some(moment_of(moment)?)),
         None => (None, None),
     };
-    Ok(AuditQuery { since, from, who: args.who.clone(), result, limit: None })
+    Ok(AuditQuery { since, from, who: args.who.clone(), result, ..AuditQuery::default() })
 }
 
 /// A moment, or how long it is past, as the audit log writes moments.

@@ -14,4 +14,17 @@ pub(crate) enum StandingCommand {
         /// The volume's name
         name: String,
     },
+    /// End the reservations of a volume, and what is registered for them: those of a host that does not come again
+    ClearReservations {
+        /// The volume's name
+        name: String,
+        /// Only what is registered with this key, as `reservations` shows it [default: all]
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        /// Do it also while those are connected that have registered
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print what those who help want to know, as one JSON document; no secret is in it: `ctl support-bundle > FILE`
+    SupportBundle,
 }

@@ -48,6 +48,7 @@ mod service;
 mod snapshot_groups;
 mod snapshots;
 mod state_sample;
+mod support;
 mod suspension;
 mod targets;
 mod third_party;

@@ -7,6 +7,7 @@ use sanwire_core::NexusId;
 use sanwire_scsi::Task;
 use sanwire_scsi::reservation::{Order, OrderAction, TransportId, order};
 
+use super::clearing::{ClearedReservations, NotCleared};
 use super::keeper::{ReservationKeeper, Saved};
 use super::keeping::{Begun, Change, Outcome, Reserving, lock};
 use super::registry::Registrant;
@@ -47,6 +48,40 @@ impl Reserving {
 }
 
 impl UnitState {
+    /// Ends all reservations, or those with a key, in the name of the owner, and tells what that was: at once, or when it is kept.
+    pub fn clear_reservations(
+        self: &Arc<Self>,
+        key: Option<u64>,
+        forced: bool,
+        told: impl FnOnce(Result<ClearedReservations, NotCleared>) + Send + 'static,
+    ) {
+        self.acquaint_with_concerned(None);
+        match self.reservations.begin_clearing(key, forced, &self.nexuses) {
+            Err(refused) => told(Err(refused)),
+            Ok((Begun::Keep(keeper, record, change), cleared)) => {
+                let (unit, place) = (Arc::clone(self), keeper.place());
+                let saved = Saved::new(move |is_kept| {
+                    unit.acquaint_with_concerned(None);
+                    let finished = unit.reservations.finish(change, is_kept, &unit.nexuses);
+                    // Orders of initiators come after it.
+                    unit.exclusion.bell().ring();
+                    told(finished.map(|_| cleared).map_err(|_| NotCleared::NotKept(place)));
+                });
+                keeper.save(record, saved);
+            }
+            Ok((Begun::Done(_) | Begun::Later, cleared)) => told(Ok(cleared)),
+        }
+    }
+
+    /// What that would end.
+    ///
+    /// # Errors
+    /// [`NotCleared`].
+    pub fn would_clear_reservations(&self, key: Option<u64>, forced: bool) -> Result<ClearedReservations, NotCleared> {
+        self.acquaint_with_concerned(None);
+        self.reservations.would_clear(key, forced)
+    }
+
     /// Makes the nexuses known to the unit that an order may concern, whether they have used it or not: those of registrants, and those
     /// of the initiator devices that it names.
     fn acquaint_with_concerned(&self, order: Option<&Order>) {

@@ -15,7 +15,8 @@ use crate::refusal::Refusal;
 pub(super) struct Change {
     pub(super) registry: Registry,
     pub(super) effects: Effects,
-    pub(super) nexus: NexusId,
+    /// Who orders it; `None`: the owner of the unit.
+    pub(super) nexus: Option<NexusId>,
 }
 
 /// What became of an order, at first.

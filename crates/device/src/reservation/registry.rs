@@ -1,5 +1,6 @@
 //! The rules of persistent reservations (SPC-5 5.14.7 to 5.14.11): orders change a registry, or are refused.
 
+mod clearing;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};

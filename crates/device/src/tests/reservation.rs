@@ -1,4 +1,5 @@
 mod access;
+mod clearing;
 mod keeping;
 mod model;
 mod room;

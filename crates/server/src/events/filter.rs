@@ -75,6 +75,7 @@ impl Happening {
             | Happening::RolledBack { .. }
             | Happening::Cloned { .. }
             | Happening::ContentDeleted { .. }
+            | Happening::ReservationsCleared { .. }
             | Happening::StoreFailing { .. }
             | Happening::StoreWorking { .. } => EventTopic::Volumes,
             Happening::SessionOpened { .. } | Happening::SessionClosed { .. } => EventTopic::Sessions,
@@ -112,6 +113,7 @@ impl Happening {
             | Happening::RolledBack { volume, .. }
             | Happening::Cloned { volume, .. }
             | Happening::ContentDeleted { volume }
+            | Happening::ReservationsCleared { volume, .. }
             | Happening::StoreFailing { volume, .. }
             | Happening::StoreWorking { volume, .. } => Some(volume),
             _ => None,

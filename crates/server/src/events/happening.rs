@@ -103,6 +103,13 @@ pub enum Happening {
         /// Which.
         volume: String,
     },
+    /// Reservations of a volume were ended that initiators had made.
+    ReservationsCleared {
+        /// Of which.
+        volume: String,
+        /// How many registrations.
+        registrations: u32,
+    },
     /// The store of a volume cannot do its work, and commands wait for it.
     StoreFailing {
         /// Of which volume.
@@ -239,6 +246,9 @@ impl fmt::Display for Happening {
                 write!(f, "volume {volume} is made of the snapshot {source}@{snapshot}")
             }
             Happening::ContentDeleted { volume } => write!(f, "the content of volume {volume} is deleted"),
+            Happening::ReservationsCleared { volume, registrations } => {
+                write!(f, "reservations of volume {volume} are ended, and {registrations} registrations")
+            }
             Happening::StoreFailing { why, .. } => f.write_str(why),
             Happening::StoreWorking { volume, failed } => {
                 write!(f, "no command waits for the store of {volume} any more; {failed} failed meanwhile")

@@ -61,6 +61,7 @@ impl Subject {
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, .. }
             | R::SetVolume { name, .. }
+            | R::ClearReservations { name, .. }
             | R::MapVolume { name, .. } => Subject::Volume(name.clone()),
             R::SetClient { client, .. } | R::RemoveClient { client, .. } | R::ResetClient { client, .. } => {
                 Subject::Client(client.clone())

@@ -165,6 +165,37 @@ pub enum ManageError {
         "it cannot be seen who uses the volumes, since a part of the server does not answer: ask again, or add --force"
     )]
     Silent,
+    /// The text is no reservation key.
+    #[error("'{0}' is no reservation key: use up to 16 hexadecimal digits, as `sanwire ctl reservations` shows them")]
+    ReservationKey(String),
+    /// Nobody has registered it.
+    #[error("nobody is registered with the key {key} for volume {name}: see `sanwire ctl reservations {name}`")]
+    NoRegistration {
+        /// For which volume.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// Who would lose a registration or a reservation is connected.
+    #[error(
+        "nothing was changed: {users} may use volume {name} by what would be ended, and is connected; have it end that itself, or add --force"
+    )]
+    Reserved {
+        /// Which.
+        name: String,
+        /// Who, for people.
+        users: String,
+    },
+    /// The reservations stay, since others could not be kept.
+    #[error(
+        "nothing was changed, since what is reserved of volume {name} could not be kept in {place}: the server's log says why"
+    )]
+    ReservationsNotKept {
+        /// Of which volume.
+        name: String,
+        /// Where.
+        place: String,
+    },
     /// There is no such target.
     #[error("there is no iSCSI target {0}")]
     NoTarget(String),

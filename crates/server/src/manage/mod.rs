@@ -6,6 +6,7 @@ mod adding;
 mod audit;
 mod busy;
 mod capturing;
+mod clearing;
 mod clients;
 mod conditions;
 mod configuration;
@@ -20,6 +21,7 @@ mod error;
 mod following;
 mod handle;
 mod holding;
+mod host;
 mod jobs;
 mod keeping;
 mod links;
@@ -38,6 +40,7 @@ mod request;
 mod reservations;
 mod resetting;
 mod resizing;
+mod responded;
 mod response;
 mod run_status;
 mod scope;
@@ -47,6 +50,7 @@ mod slow;
 mod statistics;
 mod store_texts;
 mod targets;
+mod support_bundle;
 mod usage;
 mod volumes;
 mod wanted;
@@ -58,7 +62,6 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_core::text::shortened;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnit;
 
@@ -79,6 +82,7 @@ pub use self::error::ManageError;
 use self::following::Follower;
 pub use self::handle::ManagementHandle;
 use self::holding::Stuck;
+pub use self::host::HostStatus;
 use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
@@ -90,6 +94,7 @@ pub use self::page::AnswerPage;
 pub use self::refusal::Refusal;
 pub use self::request::Request;
 pub use self::reservations::{RegistrantStatus, ReservationKind, ReservationsStatus};
+use self::responded::{Responded, log_outcome, read_audit, response_of};
 pub use self::response::{
     Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
     RemoteStatistics, Response, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
@@ -98,6 +103,7 @@ use self::run_status::Beginning;
 pub use self::run_status::RunStatus;
 use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;
+pub use self::support_bundle::SupportBundle;
 pub use self::web_login::WebLinkError;
 use self::web_login::WebLinks;
 pub use self::wrong_request::without_values;
@@ -106,9 +112,6 @@ use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::Counted;
 use crate::events::Happening;
 use crate::server::Server;
-
-/// Of a refusal, so much stands in the log.
-const LOGGED_MAX_BYTES: usize = 1024;
 
 /// The longest request, in bytes of JSON: one with a module that judges commands.
 pub const REQUEST_MAX_BYTES: usize = 512 << 10;
@@ -292,6 +295,7 @@ impl Manager {
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
             Request::Links => Ok(self.links()),
             Request::Configuration => done(self.configuration()),
+            Request::ClearReservations { name, key, force } => self.clear_reservations(&name, key.as_deref(), force),
             Request::Reservations { name } => self.reservations(&name).map(Step::Done),
             Request::Status => done(Answer::Status(self.looker().status())),
             Request::Sessions => Ok(self.all_sessions()),
@@ -347,44 +351,6 @@ impl Manager {
 
     fn find(&self, name: &str) -> Option<(Lun, Arc<LogicalUnit>)> {
         self.target.units().find_named(name)
-    }
-}
-
-/// A line of the log: who wanted which change, and what came of it.
-fn log_outcome(by: &Asker, asked: &Request, response: &Response) {
-    let what = jobs::what(asked);
-    match response {
-        Response::Done(_) => tracing::info!("{by}: {what}: done"),
-        Response::Refused(Refusal { reason, .. }) => {
-            tracing::info!("{by}: {what}: refused: {}", shortened(reason, LOGGED_MAX_BYTES));
-        }
-    }
-}
-
-/// A response, and the line of the audit log about it: who asked is answered when that is stable, and keeps nobody else waiting.
-#[must_use]
-struct Responded {
-    response: Response,
-    noted: Option<Noted>,
-}
-
-impl Responded {
-    /// The response. The manager is not to be locked meanwhile.
-    fn when_stable(self) -> Response {
-        self.noted.into_iter().for_each(Noted::wait);
-        self.response
-    }
-}
-
-/// Reads a part of the audit log.
-fn read_audit(log: Option<&AuditLog>, query: &AuditQuery) -> Result<AuditLines, ManageError> {
-    log.ok_or(ManageError::NoAudit)?.read(query).map_err(ManageError::Audit)
-}
-
-fn response_of(result: Result<Answer, ManageError>) -> Response {
-    match result {
-        Ok(answer) => Response::Done(answer),
-        Err(error) => Response::Refused(error.into()),
     }
 }
 

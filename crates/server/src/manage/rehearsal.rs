@@ -58,6 +58,7 @@ impl Manager {
             Request::SetVolume { name, security, protected, owners } => {
                 self.rehearse_setting(&name, security.as_deref(), protected, owners)
             }
+            Request::ClearReservations { name, key, force } => self.rehearse_clearing(&name, key.as_deref(), force),
             Request::EjectVolume { name, force } => self.rehearse_ejection(&name, force),
             Request::LoadVolume { name, store } => self.rehearse_loading(&name, store.as_deref()),
             Request::ScrubVolume { name } => self.rehearse_scrub(&name),

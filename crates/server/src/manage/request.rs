@@ -28,6 +28,17 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// End the reservations of a volume, and what initiators have registered for them: those of a host that does not come again.
+    ClearReservations {
+        /// Its name.
+        name: String,
+        /// Only of those who are registered with this key, in hexadecimal digits; without it, all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        /// Whether that is done also while they are connected.
+        #[serde(default)]
+        force: bool,
+    },
     /// Serve one more volume: `NAME=STORE[,KEY[=VALUE]]...`.
     AddVolume {
         /// The volume.

@@ -55,6 +55,20 @@ pub enum ReservationKind {
     ExclusiveAccessAllRegistrants,
 }
 
+impl ReservationKind {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            ReservationKind::WriteExclusive => "write exclusive",
+            ReservationKind::ExclusiveAccess => "exclusive access",
+            ReservationKind::WriteExclusiveRegistrantsOnly => "write exclusive, registrants only",
+            ReservationKind::ExclusiveAccessRegistrantsOnly => "exclusive access, registrants only",
+            ReservationKind::WriteExclusiveAllRegistrants => "write exclusive, all registrants",
+            ReservationKind::ExclusiveAccessAllRegistrants => "exclusive access, all registrants",
+        }
+    }
+}
+
 impl From<ReservationType> for ReservationKind {
     fn from(kind: ReservationType) -> Self {
         match kind {

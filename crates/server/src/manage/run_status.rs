@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::host::HostStatus;
 use crate::wall_time::written_seconds;
 
 /// What runs, since when, and how.
@@ -19,6 +20,8 @@ pub struct RunStatus {
     pub uptime_seconds: u64,
     /// By raw Ethernet wires: by which socket of the kernel their packets come, and who copies them.
     pub receive_paths: BTreeMap<String, String>,
+    /// What its host gives it.
+    pub host: HostStatus,
 }
 
 /// When a run began: by the wall clock, which may jump, and by the clock that measures how long something takes.
@@ -42,6 +45,7 @@ impl RunStatus {
             started: written_seconds(began.at),
             uptime_seconds: began.since.elapsed().as_secs(),
             receive_paths,
+            host: HostStatus::of_this(),
         }
     }
 }

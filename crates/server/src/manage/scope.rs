@@ -65,6 +65,7 @@ impl Manager {
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, store: None }
             | R::SetVolume { name, .. }
+            | R::ClearReservations { name, .. }
             | R::MapVolume { name, .. }
             | R::UnmapVolume { name, .. } => check(self.place_of_volume(name)?, name),
             R::Snapshot { volumes, .. } => volumes.iter().try_for_each(|name| check(self.place_of_volume(name)?, name)),

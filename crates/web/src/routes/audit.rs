@@ -105,6 +105,6 @@ impl LinesQuery {
             Ended::Done => AuditResult::Done,
             Ended::Refused => AuditResult::Refused,
         });
-        Ok(AuditQuery { since: after, from, who, result, limit })
+        Ok(AuditQuery { since: after, from, who, result, limit, newest: false })
     }
 }

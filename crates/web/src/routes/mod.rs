@@ -19,6 +19,7 @@ mod session;
 mod sessions;
 mod snapshots;
 mod statistics;
+mod support_bundle;
 mod targets;
 mod tokens;
 mod volumes;
@@ -53,6 +54,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .merge(clients::router())
         .merge(sessions::router())
         .merge(statistics::router())
+        .merge(support_bundle::router())
         .merge(jobs::router())
         .merge(events::router())
         .merge(audit::router())

@@ -310,6 +310,7 @@ fn the_audit_log_is_read_by_cursor_and_filters() {
         who: Some("alice".into()),
         result: Some(AuditResult::Refused),
         limit: Some(5),
+        newest: false,
     };
     assert_eq!(web.asked(), [Request::Audit(wanted)]);
     for query in ["limit=0", "limit=513", "result=odd", "from=tomorrow", &format!("who={}", "x".repeat(300))] {
@@ -362,4 +363,43 @@ fn who_replaces_a_member_is_an_administrator() {
     assert_eq!(ask("PUT", "/api/v1/volumes/v0/members/1?dry-run=true", r#"{"store":"ram:1M"}"#), 403);
     assert_eq!(ask("DELETE", "/api/v1/pools/fast?dry-run=true", ""), 403);
     assert_eq!(ask("POST", "/api/v1/volumes/v0/scrub", ""), 200);
+}
+
+#[test]
+fn a_support_bundle_is_for_administrators_and_names_what_is_not_in_it() {
+    let web = with_pool();
+    let bundle = web.get("/api/v1/support-bundle").json();
+    assert_eq!(
+        (&bundle["schema"], &bundle["status"]["name"], &bundle["audit"]["cursor"]),
+        (&json!(1), &json!("box"), &json!("1-2:3")),
+        "{bundle}"
+    );
+    // This desk knows nothing of them.
+    let absent = bundle["absent"]["statistics"].as_str().unwrap_or_default();
+    assert!(absent.contains("Statistics") && bundle.get("statistics").is_none(), "{bundle}");
+    for role in ["viewer", "operator"] {
+        let made = web.ask("POST", "/api/v1/tokens", "", &json!({ "name": role, "role": role }).to_string()).json();
+        let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
+        let refused = web.ask_by_tcp("GET", "/api/v1/support-bundle", &token, "");
+        assert_eq!(refused.code(), (403, "not-permitted".into()), "{role}");
+    }
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/support-bundle", "", "").status, 401);
+}
+
+#[test]
+fn reservations_are_ended_as_a_whole_or_by_their_key() {
+    let web = with_pool();
+    let clear =
+        |key: Option<&str>, force| Request::ClearReservations { name: "v1".into(), key: key.map(str::to_owned), force };
+    let path = "/api/v1/volumes/v1/reservations";
+    assert_eq!(web.ask("DELETE", path, "If-Match: \"8\"\r\n", "").status, 200);
+    assert_eq!(web.ask("DELETE", &format!("{path}/2a?force=true&dry-run=true"), "", "").status, 200);
+    let on_condition = Request::IfRevision { revision: 8, request: Box::new(clear(None, false)) };
+    let rehearsed = Request::DryRun { request: Box::new(clear(Some("2a"), true)) };
+    let started = [on_condition, rehearsed].map(|request| Request::Start { request: Box::new(request) });
+    assert_eq!(web.asked(), started);
+    assert_eq!(web.ask("DELETE", &format!("{path}?dry-rum=true"), "", "").status, 400);
+    let made = web.ask("POST", "/api/v1/tokens", "", r#"{"name":"v","role":"viewer"}"#).json();
+    let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
+    assert_eq!(web.ask_by_tcp("DELETE", path, &token, "").code(), (403, "not-permitted".into()));
 }

@@ -1,6 +1,8 @@
 use super::*;
 use crate::testing::{Driver, SMALL, TestStore, UUID, lun, ports};
-use crate::{KeptError, LogicalUnit, Progress, RecordError, ReservationKeeper, Saved, UnitError, UnitOptions};
+use crate::{
+    KeptError, LogicalUnit, NotCleared, Progress, RecordError, ReservationKeeper, Saved, UnitError, UnitOptions,
+};
 use sanwire_scsi::Identity;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -195,6 +197,36 @@ fn what_is_being_kept_is_done_also_when_its_command_is_aborted() {
     assert_eq!(keys(&world), [1], "memory says what the record says");
     assert_eq!(keys(&restart(&keeper)), [1]);
     assert_eq!(kept(&world, TWO, 2).status, Status::Good, "the next one is not held up");
+}
+
+#[test]
+fn what_the_owner_ends_is_ended_when_that_is_kept() {
+    let keeper: Arc<Keeper> = Arc::default();
+    let world = restart(&keeper);
+    assert_eq!(kept(&world, ONE, 1).status, Status::Good);
+    keeper.fails.store(true, Ordering::Relaxed);
+    assert_eq!(super::clearing::clear(&world, None, true), Err(NotCleared::NotKept("memory".into())));
+    assert_eq!(keys(&world), [1]);
+    keeper.fails.store(false, Ordering::Relaxed);
+    keeper.is_slow.store(true, Ordering::Relaxed);
+    let second = begin(&world, TWO, REGISTER_AND_IGNORE, &list(0, 2, KEEP));
+    assert_eq!(super::clearing::clear(&world, None, true), Err(NotCleared::Ordering));
+    let (record, saved) = keeper.next();
+    keeper.keep(record, saved);
+    assert_eq!(world.finish(second).status, Status::Good);
+    let cleared: Arc<Mutex<Option<Result<_, _>>>> = Arc::default();
+    let told = Arc::clone(&cleared);
+    let unit = world.units.get(lun(0)).unwrap();
+    unit.state().clear_reservations(Some(1), true, move |result| *told.lock().unwrap() = Some(result));
+    assert!(cleared.lock().unwrap().is_none() && keys(&world) == [1, 2], "not before it is kept");
+    let third = begin(&world, THREE, REGISTER_AND_IGNORE, &list(0, 3, 0));
+    let third = waits(&world, third);
+    let (record, saved) = keeper.next();
+    keeper.keep(record, saved);
+    assert!(cleared.lock().unwrap().as_ref().unwrap().is_ok());
+    assert_eq!(keys(&world), [2]);
+    drop(third);
+    assert_eq!(keys(&restart(&keeper)), [2]);
 }
 
 #[test]

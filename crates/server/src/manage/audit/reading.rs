@@ -40,6 +40,9 @@ pub struct AuditQuery {
     /// So many lines at the most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// Whether the newest ones are wanted, as many as there is room for, in place of the oldest.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub newest: bool,
 }
 
 /// What came of what was asked.
@@ -146,6 +149,9 @@ impl AuditLog {
     /// What the system says of the files.
     pub(in crate::manage) fn read(&self, query: &AuditQuery) -> io::Result<AuditLines> {
         let files = self.files()?;
+        if query.newest {
+            return read_newest(files, query);
+        }
         let wanted = query.since.as_ref().map(|text| Cursor::parse(text));
         let at = wanted.flatten().and_then(|cursor| {
             let index = files.iter().position(|file| file.has(&cursor))?;
@@ -187,6 +193,37 @@ impl AuditLog {
         files.reverse();
         Ok(files)
     }
+}
+
+/// The newest lines. Their cursor is behind the last one.
+fn read_newest(files: Vec<LogFile>, query: &AuditQuery) -> io::Result<AuditLines> {
+    let limit = query.limit.unwrap_or(LINES_MAX).clamp(1, LINES_MAX) as usize;
+    let (mut lines, mut cursor, mut room_bytes) = (Vec::new(), None, ANSWER_MAX_BYTES as u64);
+    for mut log in files.into_iter().rev() {
+        if lines.len() >= limit || room_bytes == 0 {
+            break;
+        }
+        let from = first_line_after(&mut log.file, log.length.saturating_sub(room_bytes))?;
+        room_bytes -= (log.length - from.min(log.length)).min(room_bytes);
+        let mut pass = Pass::new(query);
+        // There are no more in what there is room for.
+        pass.limit = usize::MAX;
+        let end = pass.file(log.file, from)?;
+        cursor.get_or_insert(Cursor { offset: end, ..log.place });
+        lines.splice(..0, pass.lines);
+    }
+    let surplus = lines.len().saturating_sub(limit);
+    lines.drain(..surplus);
+    let cursor = cursor.map_or_else(|| EMPTY.to_owned(), |cursor| cursor.to_string());
+    Ok(AuditLines { lines, cursor, more: false, gone: false })
+}
+
+/// Where a line begins, from this offset on.
+fn first_line_after(file: &mut File, offset: u64) -> io::Result<u64> {
+    let Some(before) = offset.checked_sub(1) else { return Ok(0) };
+    file.seek(SeekFrom::Start(before))?;
+    let skipped = BufReader::new(file).read_until(b'\n', &mut Vec::new())?;
+    Ok(before + skipped as u64)
 }
 
 /// The cursor of a log without any line.

@@ -228,3 +228,29 @@ fn the_log_is_searched_by_who_what_came_of_it_and_when() {
     assert_eq!(found(AuditQuery { from: Some("1999-01-01T00:00:00Z".into()), ..AuditQuery::default() }).len(), 3);
     remove(&log);
 }
+
+#[test]
+fn the_newest_lines_are_read_also_of_files_that_were_put_aside() {
+    let log = log("newest");
+    let by = Asker::Process { uid: 1, pid: 1 };
+    let note = |what: String| log.note(&by, None, &Response::Done(Answer::Changed(vec![what]))).wait();
+    let newest = AuditQuery { newest: true, ..AuditQuery::default() };
+    assert_eq!(read(&log, &newest).lines.len(), 0, "there is no file yet");
+    (0..4).for_each(|number| note(number.to_string()));
+    rotate(&log.0.path).unwrap();
+    (4..6).for_each(|number| note(number.to_string()));
+    let found = |query: &AuditQuery| {
+        let told = read(&log, query);
+        assert!(!told.more && !told.gone);
+        told.lines.iter().map(|line| line["details"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&newest), ["0", "1", "2", "3", "4", "5"]);
+    assert_eq!(found(&AuditQuery { limit: Some(3), ..newest.clone() }), ["3", "4", "5"]);
+    // What there is no room for is older, and no line is cut.
+    let long = "x".repeat(TEXT_MAX_BYTES);
+    (0..300).for_each(|number| note(format!("{number} {long}")));
+    let lines = found(&newest);
+    assert!(lines.len() > 100 && lines.len() < 300, "{}", lines.len());
+    assert!(lines.last().unwrap().starts_with("299 ") && lines[0].starts_with(&format!("{} ", 300 - lines.len())));
+    remove(&log);
+}

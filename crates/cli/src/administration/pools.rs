@@ -27,7 +27,7 @@ pub(super) fn show_pools(pools: &[PoolStatus]) -> String {
 
 pub(super) fn show_snapshots(snapshots: &[SnapshotStatus]) -> String {
     let row = |snapshot: &SnapshotStatus| {
-        let SnapshotStatus { volume, name, pool, made, size_bytes, protected } = snapshot;
+        let SnapshotStatus { volume, name, pool, made, size_bytes, protected, .. } = snapshot;
         let protected = if *protected { "protected" } else { "" };
         [format!("{volume}@{name}"), made.clone(), Size(*size_bytes).to_string(), pool.clone(), protected.to_owned()]
     };

@@ -4,6 +4,7 @@ use super::slow::{Next, Slow, Step};
 use super::targets::target_name;
 use super::{ManageError, Manager, Request};
 use crate::front::hyperscsi::clients::ClientError;
+use crate::pools::{PoolError, SnapshotId};
 use crate::revisions::Collection::{Clients, Targets, Volumes};
 
 /// That a resource still has this revision.
@@ -29,6 +30,10 @@ enum Subject {
     Target(String),
     /// By its id or name.
     Client(String),
+    /// `VOLUME@SNAPSHOT`.
+    Snapshot(String),
+    /// By its name.
+    Pool(String),
     AllVolumes,
     AllTargets,
     AllClients,
@@ -68,6 +73,8 @@ impl Subject {
             }
             R::DryRun { request } => Subject::of(request)?,
             R::RevokeDvd { name } => Subject::Volume(name.clone()),
+            R::SetSnapshot { snapshot, .. } | R::DeleteSnapshot { snapshot } => Subject::Snapshot(snapshot.clone()),
+            R::ForgetPool { name } => Subject::Pool(name.clone()),
             R::AddVolume { .. } | R::CreateDvd(_) => Subject::AllVolumes,
             R::AddTarget { .. } => Subject::AllTargets,
             R::AddClient { .. } => Subject::AllClients,
@@ -85,6 +92,8 @@ impl Subject {
             Subject::Volume(name) => format!("volume {name}"),
             Subject::Target(name) => format!("iSCSI target {name}"),
             Subject::Client(client) => format!("client {client}"),
+            Subject::Snapshot(id) => format!("snapshot {id}"),
+            Subject::Pool(name) => format!("pool {name}"),
             Subject::AllVolumes => "the list of volumes".to_owned(),
             Subject::AllTargets => "the list of iSCSI targets".to_owned(),
             Subject::AllClients => "the list of clients".to_owned(),
@@ -114,8 +123,8 @@ impl Manager {
             Request::AddVolume { .. } | Request::CreateDvd(_) | Request::Reload { .. } => {
                 self.begin_with(request, Some(condition))
             }
-            // Nobody else changes a volume that a request holds.
-            request if matches!(condition.subject, Subject::Volume(_)) => self.begin(request),
+            // Nobody else changes a volume that a request holds, nor its snapshots.
+            request if matches!(condition.subject, Subject::Volume(_) | Subject::Snapshot(_)) => self.begin(request),
             request => self.go_on_if(condition, |manager| manager.begin(request)),
         }
     }
@@ -170,6 +179,16 @@ impl Manager {
             Subject::Client(client) => {
                 let found: Result<_, ClientError> = self.target.clients().find(client);
                 look.of(Clients, &found?.id.to_string())
+            }
+            Subject::Snapshot(id) => {
+                let id: SnapshotId = id.parse()?;
+                let revision = self.pool_of_snapshot(&id)?.snapshot_revision(&id);
+                revision.ok_or_else(|| PoolError::NoSnapshot(id.to_string()))?
+            }
+            Subject::Pool(name) => {
+                let pools = self.target.pools();
+                // One that is not there has none that anybody could know.
+                pools.iter().find(|pool| pool.name() == name).map_or(0, |pool| pool.revision(pools.is_default(pool)))
             }
             Subject::AllVolumes => look.all(Volumes),
             Subject::AllTargets => look.all(Targets),

@@ -13,10 +13,14 @@ use utoipa::ToSchema;
 use super::catalogue::{Catalogue, SnapshotId, SnapshotRecord};
 use super::layered::Way;
 use super::{Pool, PoolError};
+use crate::revisions::of_content;
 
 /// A snapshot as it is now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotStatus {
+    /// Another one when it was taken anew under its name, or is protected or not any more.
+    #[serde(default)]
+    pub revision: u64,
     /// The volume of which it is, served or not.
     pub volume: String,
     /// Its name, one of that volume's.
@@ -172,15 +176,27 @@ impl Pool {
         let catalogue = self.catalogue();
         let volumes = catalogue.snapshots.keys().filter(|name| volume.is_none_or(|volume| volume == *name));
         let ids = volumes.flat_map(|volume| catalogue.of_volume(volume));
-        let status = ids.map(|(SnapshotId { volume, name }, record)| SnapshotStatus {
-            volume,
-            name,
+        let status = ids.map(|(id, record)| SnapshotStatus {
+            revision: self.revision_of(&id, record),
+            volume: id.volume,
+            name: id.name,
             pool: self.name().to_owned(),
             made: record.made.clone(),
             size_bytes: record.size_bytes,
             protected: record.protected,
         });
         status.collect()
+    }
+
+    /// That of a snapshot, as it is told; `None` when there is none.
+    pub(crate) fn snapshot_revision(&self, id: &SnapshotId) -> Option<u64> {
+        self.catalogue().snapshot(id).map(|record| self.revision_of(id, record))
+    }
+
+    fn revision_of(&self, id: &SnapshotId, record: &SnapshotRecord) -> u64 {
+        let SnapshotRecord { made, size_bytes, protected, .. } = record;
+        let (id, size) = (id.to_string(), size_bytes.to_string());
+        of_content([self.name(), &id, made, &size, if *protected { "protected" } else { "" }])
     }
 
     /// How long the volume of a snapshot was.

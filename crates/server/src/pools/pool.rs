@@ -24,6 +24,7 @@ use crate::kept::{FileLock, Keeps, LockError, StateFile};
 use crate::persist::remove_unfinished;
 use crate::random;
 use crate::records::Record;
+use crate::revisions::of_content;
 
 /// What a pool keeps of itself, in its directory. No volume has a file of these names.
 const CATALOGUE: &str = ".sanwire-pool.json";
@@ -73,6 +74,9 @@ pub(crate) struct Pool {
 /// A pool as it is now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
+    /// Another one when it is configured otherwise.
+    #[serde(default)]
+    pub revision: u64,
     /// What volumes call it.
     pub name: String,
     /// Where it is.
@@ -299,6 +303,13 @@ impl Pool {
         (Arc::strong_count(&self.asked) <= ASKING_MAX + 1).then_some(asking)
     }
 
+    /// That of how it is configured.
+    pub(crate) fn revision(&self, is_default: bool) -> u64 {
+        let PoolConfig { name, directory, limit_bytes, .. } = &self.config;
+        let (directory, limit) = (directory.to_string_lossy(), limit_bytes.map_or_else(String::new, |limit| limit.to_string()));
+        of_content([name.as_str(), &*directory, &limit, if is_default { "default" } else { "" }])
+    }
+
     /// How it is now. It asks the file system, which may take its time.
     ///
     /// # Errors
@@ -313,6 +324,7 @@ impl Pool {
         let lengths = self.lengths();
         let provisioned_bytes = lengths.total_bytes();
         Ok(PoolStatus {
+            revision: self.revision(is_default),
             name,
             directory,
             default: is_default,

@@ -57,6 +57,12 @@ pub(crate) struct TokenRecord {
     pub(crate) expires: Option<u64>,
 }
 
+/// The revision of a user or a token: another one whenever something of it is another. Of what it is made nobody can find out by it.
+pub(crate) fn revision_of(record: &impl Serialize) -> u64 {
+    // Records can always be written.
+    Digest::of(&serde_json::to_string(record).unwrap_or_default()).revision()
+}
+
 impl TokenRecord {
     /// Whether its time is over.
     pub(crate) fn is_over(&self, now: SystemTime) -> bool {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use sanwire_server::replace_file;
 
 pub use self::file::FileError;
-pub(crate) use self::file::{Contents, TokenRecord, UserRecord};
+pub(crate) use self::file::{Contents, TokenRecord, UserRecord, revision_of};
 pub(crate) use self::password::{Hash, Hashing};
 pub(crate) use self::secret::{Digest, Secret};
 pub(crate) use self::sessions::SESSION_TIME;
@@ -27,6 +27,9 @@ use crate::problem::Problem;
 
 /// So long the code of a first log-in can be used.
 const CODE_TIME: Duration = Duration::from_secs(600);
+
+/// Why nothing can be kept.
+const NO_PLACE: &str = "the server has no state directory";
 
 /// The accounts of a server.
 pub(crate) struct Accounts {
@@ -125,6 +128,15 @@ impl Accounts {
         Arc::clone(&self.lock().contents)
     }
 
+    /// Looks at a change, and makes none.
+    ///
+    /// # Errors
+    /// Why it would be refused, as far as that is known without keeping it.
+    pub(crate) fn rehearse(&self, edit: impl FnOnce(&mut Contents) -> Result<(), Problem>) -> Result<(), Problem> {
+        self.path.as_deref().ok_or_else(|| not_kept(NO_PLACE))?;
+        edited(&self.contents(), edit).map(drop)
+    }
+
     /// Changes what is kept, and then has that noted; when it cannot be kept, nothing has changed. It writes a file.
     pub(crate) fn change(
         &self,
@@ -132,13 +144,8 @@ impl Accounts {
         note: impl FnOnce(),
     ) -> Result<(), Problem> {
         let _changing = self.change.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = self.path.as_deref().ok_or_else(|| not_kept("the server has no state directory"))?;
-        let before = self.contents();
-        let mut contents = Contents::clone(&before);
-        edit(&mut contents)?;
-        if before.has_administrator() && !contents.has_administrator() {
-            return Err(Problem::new("account-last", "this is the last administrator: make another one first"));
-        }
+        let path = self.path.as_deref().ok_or_else(|| not_kept(NO_PLACE))?;
+        let contents = edited(&self.contents(), edit)?;
         let text = file::written(&contents).map_err(|error| not_kept(&error.to_string()))?;
         let kept = replace_file(path, &text);
         let is_there = kept.is_ok() || file::has(path, &contents);
@@ -268,6 +275,16 @@ impl State {
         self.code.take_if(|code| code.user.as_deref().map_or(has_first, is_ended));
         ended.into_iter().for_each(|old| self.sessions.end_of(&old.name));
     }
+}
+
+/// What a change makes of what is kept.
+fn edited(before: &Contents, edit: impl FnOnce(&mut Contents) -> Result<(), Problem>) -> Result<Contents, Problem> {
+    let mut contents = before.clone();
+    edit(&mut contents)?;
+    if before.has_administrator() && !contents.has_administrator() {
+        return Err(Problem::new("account-last", "this is the last administrator: make another one first"));
+    }
+    Ok(contents)
 }
 
 fn not_kept(reason: &str) -> Problem {

@@ -55,6 +55,11 @@ impl Digest {
         Digest(bytes)
     }
 
+    /// A number of which something else has another one. JSON has it exactly.
+    pub(crate) fn revision(&self) -> u64 {
+        self.0[..6].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
     /// Its first digits: enough to tell it from others, and nothing that helps to find the secret.
     pub(crate) fn id(&self) -> String {
         HEXLOWER.encode(&self.0[..6])

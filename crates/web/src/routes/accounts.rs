@@ -5,18 +5,19 @@ use std::sync::Arc;
 use axum::Json as Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use sanwire_server::Asker;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, in_path};
-use crate::accounts::{Contents, Hash, TokenRecord, UserRecord};
+use super::{Changed, DryRunQuery, Tagged, check_revision, in_path};
+use crate::accounts::{Contents, Hash, TokenRecord, UserRecord, revision_of};
 use crate::app::App;
 use crate::caller::{Caller, Role};
 use crate::extract::{Json, Path, Query};
+use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -27,16 +28,24 @@ pub(super) const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 10..=256;
 const RECORDS_MAX: usize = 1000;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(list_users, add_user)).routes(routes!(change_user, remove_user))
+    OpenApiRouter::new().routes(routes!(list_users, add_user)).routes(routes!(user, change_user, remove_user))
 }
 
 /// A user.
 #[derive(Serialize, ToSchema)]
 struct User {
+    /// Another one when its role or its password is another.
+    revision: u64,
     /// Its name.
     name: String,
     /// What it may do.
     role: Role,
+}
+
+impl From<&UserRecord> for User {
+    fn from(user: &UserRecord) -> Self {
+        User { revision: revision_of(user), name: user.name.clone(), role: user.role }
+    }
 }
 
 /// A new user.
@@ -76,36 +85,62 @@ async fn list_users(
 ) -> Result<Body<Page<User>>, Problem> {
     caller.needs(Role::Administrator)?;
     let contents = app.accounts.contents();
-    let users = contents.users.iter().map(|user| User { name: user.name.clone(), role: user.role });
-    query.cut(users.collect(), |user: &User| user.name.clone()).map(Body)
+    query.cut(contents.users.iter().map(User::from).collect(), |user: &User| user.name.clone()).map(Body)
+}
+
+/// A user
+#[utoipa::path(get, path = "/users/{user}", operation_id = "find_user", tag = "accounts", params(("user" = String, Path, description = "Its name.")), responses((status = 200, description = "The user.", body = User)))]
+async fn user(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Tagged<User>, Problem> {
+    caller.needs(Role::Administrator)?;
+    let user = app.accounts.contents().user(&name).map(User::from).ok_or_else(unknown)?;
+    Ok(Tagged(user.revision, user))
 }
 
 /// Make a user
-#[utoipa::path(post, path = "/users", tag = "accounts", request_body = NewUser, responses((status = 201, description = "It is there.", body = Changed)))]
+#[utoipa::path(post, path = "/users", tag = "accounts", request_body = NewUser, params(DryRunQuery), responses(
+    (status = 200, description = "It was only told.", body = Changed),
+    (status = 201, description = "It is there.", body = Changed),
+))]
 async fn add_user(
     State(app): State<Arc<App>>,
     caller: Caller,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewUser { name, role, password }): Json<NewUser>,
-) -> Result<impl IntoResponse, Problem> {
+) -> Result<Response, Problem> {
     caller.needs(Role::Administrator)?;
     check_name(&name)?;
     check_password(&password)?;
+    let edit = Edit { least: Role::Administrator, dry_run };
+    let line = edit.line(&format!("user {name}"), "is", &format!("there, as {}", role.word()));
+    if dry_run {
+        let changed = app.edit(&caller, edit, line, move |contents| check_new_user(contents, &name));
+        return changed.await.map(Body::into_response);
+    }
     let password = app.accounts.hashing.hash(password).await?;
     let location = format!("/api/v1/users/{}", in_path(&name));
-    let line = format!("user {name} is there, as {}", role.word());
     let user = UserRecord { name, role, password };
-    let changed = app.edit(&caller, Role::Administrator, line, move |contents| push_user(contents, user));
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], changed.await?))
+    let changed = app.edit(&caller, edit, line, move |contents| push_user(contents, user)).await?;
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], changed).into_response())
 }
 
 /// Change a user
 ///
 /// Who is no administrator may change their own password. It takes the one until now, also of administrators.
-#[utoipa::path(patch, path = "/users/{user}", tag = "accounts", params(("user" = String, Path, description = "Its name.")), request_body = UserChange, responses((status = 200, description = "It was changed.", body = Changed)))]
+#[utoipa::path(patch, path = "/users/{user}", tag = "accounts", params(
+    ("user" = String, Path, description = "Its name."),
+    ("If-Match" = Option<String>, Header, description = "Only if the user still has this ETag."),
+    DryRunQuery,
+), request_body = UserChange, responses((status = 200, description = "It was changed.", body = Changed)))]
 async fn change_user(
     State(app): State<Arc<App>>,
     caller: Caller,
+    terms: Terms,
     Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(UserChange { role, password, old_password }): Json<UserChange>,
 ) -> Result<Body<Changed>, Problem> {
     let is_own = matches!(&caller.asker, Asker::User { user, .. } if *user == name);
@@ -128,13 +163,15 @@ async fn change_user(
         }
         (false, None) => None,
     };
-    let password = match password {
+    let password = match password.filter(|_| !dry_run) {
         Some(password) => Some(app.accounts.hashing.hash(password).await?),
         None => None,
     };
-    let line = format!("user {name} was changed");
-    let changed = app.edit(&caller, least, line, move |contents| {
+    let edit = Edit { least, dry_run };
+    let line = edit.line(&format!("user {name}"), "was", "changed");
+    let changed = app.edit(&caller, edit, line, move |contents| {
         let user = contents.users.iter_mut().find(|user| user.name == name).ok_or_else(unknown)?;
+        check_revision(&terms, revision_of(user), &format!("user {name}"))?;
         if known.is_some_and(|known| known != user.password) {
             return Err(wrong_password());
         }
@@ -148,16 +185,24 @@ async fn change_user(
 /// Remove a user
 ///
 /// Its sessions end. Tokens that it has made are for programs, and hold on: the answer names them.
-#[utoipa::path(delete, path = "/users/{user}", tag = "accounts", params(("user" = String, Path, description = "Its name.")), responses((status = 200, description = "It is gone.", body = Changed)))]
+#[utoipa::path(delete, path = "/users/{user}", tag = "accounts", params(
+    ("user" = String, Path, description = "Its name."),
+    ("If-Match" = Option<String>, Header, description = "Only if the user still has this ETag."),
+    DryRunQuery,
+), responses((status = 200, description = "It is gone.", body = Changed)))]
 async fn remove_user(
     State(app): State<Arc<App>>,
     caller: Caller,
+    terms: Terms,
     Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Body<Changed>, Problem> {
     caller.needs(Role::Administrator)?;
-    let (line, maker) = (format!("user {name} is gone"), format!("user {name} at "));
-    let changed = app.edit(&caller, Role::Administrator, line, move |contents| {
-        contents.user(&name).ok_or_else(unknown)?;
+    let edit = Edit { least: Role::Administrator, dry_run };
+    let (line, maker) = (edit.line(&format!("user {name}"), "is", "gone"), format!("user {name} at "));
+    let changed = app.edit(&caller, edit, line, move |contents| {
+        let user = contents.user(&name).ok_or_else(unknown)?;
+        check_revision(&terms, revision_of(user), &format!("user {name}"))?;
         contents.users.retain(|user| user.name != name);
         Ok(())
     });
@@ -203,13 +248,33 @@ pub(super) fn check_room(held: usize) -> Result<(), Problem> {
     if held < RECORDS_MAX { Ok(()) } else { Err(problem()) }
 }
 
-pub(super) fn push_user(contents: &mut Contents, user: UserRecord) -> Result<(), Problem> {
-    if contents.user(&user.name).is_some() {
-        return Err(Problem::new("account-exists", format!("there is a user {} already", user.name)));
+fn check_new_user(contents: &Contents, name: &str) -> Result<(), Problem> {
+    if contents.user(name).is_some() {
+        return Err(Problem::new("account-exists", format!("there is a user {name} already")));
     }
-    check_room(contents.users.len())?;
+    check_room(contents.users.len())
+}
+
+pub(super) fn push_user(contents: &mut Contents, user: UserRecord) -> Result<(), Problem> {
+    check_new_user(contents, &user.name)?;
     contents.users.push(user);
     Ok(())
+}
+
+/// How accounts are changed.
+#[derive(Clone, Copy)]
+pub(super) struct Edit {
+    /// The role that this takes.
+    pub(super) least: Role,
+    /// Whether it is only told what would be done.
+    pub(super) dry_run: bool,
+}
+
+impl Edit {
+    /// What is done, or would be, for people.
+    pub(super) fn line(self, subject: &str, done: &str, what: &str) -> String {
+        format!("{subject} {} {what}", if self.dry_run { "would be" } else { done })
+    }
 }
 
 impl App {
@@ -224,7 +289,7 @@ impl App {
     pub(super) async fn edit(
         &self,
         caller: &Caller,
-        least: Role,
+        Edit { least, dry_run }: Edit,
         line: String,
         edit: impl FnOnce(&mut Contents) -> Result<(), Problem> + Send + 'static,
     ) -> Result<Body<Changed>, Problem> {
@@ -233,7 +298,12 @@ impl App {
             again.again(&accounts)?.needs(least)?;
             edit(contents)
         };
-        self.edit_by(&caller.asker, line, edit).await
+        if !dry_run {
+            return self.edit_by(&caller.asker, line, edit).await;
+        }
+        let accounts = Arc::clone(&self.accounts);
+        self.management.work(&caller.asker, move || accounts.rehearse(edit)).await??;
+        Ok(Body(Changed { changed: vec![line] }))
     }
 
     /// Changes accounts, and writes down who has changed what. Once begun, all of that is done, also when nobody waits any more.

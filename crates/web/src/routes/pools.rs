@@ -8,7 +8,7 @@ use sanwire_server::{Answer, JobStatus, PoolStatus, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, DryRunQuery, Made, rehearsed, unexpected};
+use super::{Changed, DryRunQuery, Made, Tagged, rehearsed, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
@@ -38,7 +38,7 @@ async fn list_pools(
 async fn pool(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<String>) -> Result<Response, Problem> {
     let find = move |answer| {
         let pool = pools(answer)?.into_iter().find(|pool| pool.name == name);
-        pool.map(axum::Json).ok_or_else(|| Problem::new("pool-unknown", "there is no pool of this name"))
+        pool.map(|pool| Tagged(pool.revision, pool)).ok_or_else(|| Problem::new("pool-unknown", "there is no pool of this name"))
     };
     app.show(&caller, Request::Pools, find).await
 }
@@ -46,7 +46,12 @@ async fn pool(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<Stri
 /// Forget a pool that the configuration does not name any more
 ///
 /// Its directory stays as it is. As long as a pool of before is known and not configured, no volume that names no pool is made anew.
-#[utoipa::path(delete, path = "/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "Its name."), DryRunQuery),
+#[utoipa::path(delete, path = "/pools/{pool}", tag = "pools", 
+    params(
+        ("pool" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the pool still has this ETag: one that can be forgotten has none any more."),
+        DryRunQuery,
+    ),
     responses((status = 200, description = "It is forgotten.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn forget_pool(
     State(app): State<Arc<App>>,

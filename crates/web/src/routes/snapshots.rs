@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ChangeQuery, Changed, DryRunQuery, Made, in_path, rehearsed, unexpected};
+use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, in_path, rehearsed, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -141,14 +141,15 @@ async fn snapshot(
     let find = move |answer| {
         let snapshot = snapshots(answer)?.into_iter().find(|snapshot| snapshot.name == name);
         let unknown = || Problem::new("snapshot-unknown", "the volume has no snapshot of this name");
-        snapshot.map(axum::Json).ok_or_else(unknown)
+        snapshot.map(|snapshot| Tagged(snapshot.revision, snapshot)).ok_or_else(unknown)
     };
     app.show(&caller, Request::Snapshots { volume: Some(volume) }, find).await
 }
 
 /// Protect a snapshot, or not any more
 #[utoipa::path(patch, path = "/volumes/{volume}/snapshots/{snapshot}", tag = "snapshots", request_body = SnapshotChange,
-    params(("volume" = String, Path, description = "Its volume."), ("snapshot" = String, Path, description = "Its name."), DryRunQuery),
+    params(("volume" = String, Path, description = "Its volume."), ("snapshot" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the snapshot still has this ETag."), DryRunQuery),
     responses((status = 200, description = "It was changed.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn change_snapshot(
     State(app): State<Arc<App>>,
@@ -164,7 +165,8 @@ async fn change_snapshot(
 
 /// Delete a snapshot
 #[utoipa::path(delete, path = "/volumes/{volume}/snapshots/{snapshot}", tag = "snapshots",
-    params(("volume" = String, Path, description = "Its volume."), ("snapshot" = String, Path, description = "Its name."), DryRunQuery),
+    params(("volume" = String, Path, description = "Its volume."), ("snapshot" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the snapshot still has this ETag."), DryRunQuery),
     responses((status = 200, description = "It is deleted.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn delete_snapshot(
     State(app): State<Arc<App>>,

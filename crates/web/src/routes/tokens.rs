@@ -6,19 +6,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::Json as Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use sanwire_server::written_seconds;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Changed;
-use super::accounts::{check_name, check_room, unknown};
-use crate::accounts::{Secret, TokenRecord};
+use super::accounts::{Edit, check_name, check_room, unknown};
+use super::{Changed, DryRunQuery, Tagged, check_revision};
+use crate::accounts::{Secret, TokenRecord, revision_of};
 use crate::app::App;
 use crate::caller::{Caller, Role};
 use crate::extract::{Json, Path, Query};
+use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -29,12 +30,14 @@ const TOKEN_POOLS_MAX: usize = 64;
 const TOKEN_SECONDS: std::ops::RangeInclusive<u64> = 1..=10 * 365 * 24 * 3600;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(list_tokens, add_token)).routes(routes!(remove_token))
+    OpenApiRouter::new().routes(routes!(list_tokens, add_token)).routes(routes!(token, remove_token))
 }
 
 /// A token, without its text.
 #[derive(Serialize, ToSchema)]
 struct Token {
+    /// That of this token alone.
+    revision: u64,
     /// Its number.
     id: String,
     /// What people call it.
@@ -79,7 +82,8 @@ struct MadeToken {
 impl From<&TokenRecord> for Token {
     fn from(token: &TokenRecord) -> Self {
         let TokenRecord { name, role, pools, digest, made, by, expires } = token.clone();
-        Token { id: digest.id(), name, role, pools, made, by, expires: expires.map(written) }
+        let revision = revision_of(token);
+        Token { revision, id: digest.id(), name, role, pools, made, by, expires: expires.map(written) }
     }
 }
 
@@ -97,18 +101,44 @@ async fn list_tokens(
     query.cut(tokens, |token: &Token| token.id.clone()).map(Body)
 }
 
+/// A token
+///
+/// Its text is told to nobody.
+#[utoipa::path(get, path = "/tokens/{token}", operation_id = "find_token", tag = "accounts", params(("token" = String, Path, description = "Its number.")), responses((status = 200, description = "The token.", body = Token)))]
+async fn token(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Tagged<Token>, Problem> {
+    caller.needs(Role::Administrator)?;
+    let contents = app.accounts.contents();
+    let token = contents.tokens.iter().find(|token| token.digest.id() == id).map(Token::from).ok_or_else(unknown)?;
+    Ok(Tagged(token.revision, token))
+}
+
 /// Make a token
 ///
 /// For a program: `Authorization: Bearer swt_...`.
-#[utoipa::path(post, path = "/tokens", tag = "accounts", request_body = NewToken, responses((status = 201, description = "It is there.", body = MadeToken)))]
+#[utoipa::path(post, path = "/tokens", tag = "accounts", request_body = NewToken, params(DryRunQuery), responses(
+    (status = 200, description = "It was only told.", body = Changed),
+    (status = 201, description = "It is there.", body = MadeToken),
+))]
 async fn add_token(
     State(app): State<Arc<App>>,
     caller: Caller,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewToken { name, role, pools, expires_seconds }): Json<NewToken>,
-) -> Result<impl IntoResponse, Problem> {
+) -> Result<Response, Problem> {
     caller.needs(Role::Administrator)?;
     check_name(&name)?;
     check_pools(role, &pools)?;
+    let edit = Edit { least: Role::Administrator, dry_run };
+    if dry_run {
+        expires_seconds.map(|seconds| end_of(SystemTime::now(), seconds)).transpose()?;
+        let line = edit.line(&format!("token {name}"), "is", &format!("there, as {}", role.word()));
+        let changed = app.edit(&caller, edit, line, |contents| check_room(contents.tokens.len()));
+        return changed.await.map(Body::into_response);
+    }
     let secret = Secret::random().map_err(|_| Problem::defect("no token could be drawn"))?;
     let (digest, by) = (secret.digest(), caller.asker.to_string());
     let now = SystemTime::now();
@@ -116,7 +146,7 @@ async fn add_token(
     let until = expires.map(|end| format!(", until {}", written(end)));
     let line = format!("token {name} ({}) is there, as {}{}", digest.id(), role.word(), until.unwrap_or_default());
     let _ = app
-        .edit(&caller, Role::Administrator, line, move |contents| {
+        .edit(&caller, edit, line, move |contents| {
             check_room(contents.tokens.len())?;
             contents.tokens.push(TokenRecord { name, role, pools, digest, made, by, expires });
             Ok(())
@@ -124,22 +154,30 @@ async fn add_token(
         .await?;
     let location = format!("/api/v1/tokens/{}", digest.id());
     let token = MadeToken { id: digest.id(), token: secret.token() };
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Body(token)))
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Body(token)).into_response())
 }
 
 /// Remove a token
-#[utoipa::path(delete, path = "/tokens/{token}", tag = "accounts", params(("token" = String, Path, description = "Its number.")), responses((status = 200, description = "It holds no longer.", body = Changed)))]
+#[utoipa::path(delete, path = "/tokens/{token}", tag = "accounts", params(
+    ("token" = String, Path, description = "Its number."),
+    ("If-Match" = Option<String>, Header, description = "Only if the token still has this ETag."),
+    DryRunQuery,
+), responses((status = 200, description = "It holds no longer.", body = Changed)))]
 async fn remove_token(
     State(app): State<Arc<App>>,
     caller: Caller,
+    terms: Terms,
     Path(id): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Body<Changed>, Problem> {
     caller.needs(Role::Administrator)?;
-    let line = format!("token {id:?} is gone");
-    let changed = app.edit(&caller, Role::Administrator, line, move |contents| {
-        let before = contents.tokens.len();
+    let edit = Edit { least: Role::Administrator, dry_run };
+    let line = edit.line(&format!("token {id:?}"), "is", "gone");
+    let changed = app.edit(&caller, edit, line, move |contents| {
+        let token = contents.tokens.iter().find(|token| token.digest.id() == id).ok_or_else(unknown)?;
+        check_revision(&terms, revision_of(token), &format!("token {id:?}"))?;
         contents.tokens.retain(|token| token.digest.id() != id);
-        if contents.tokens.len() == before { Err(unknown()) } else { Ok(()) }
+        Ok(())
     });
     changed.await
 }

@@ -316,3 +316,55 @@ fn a_one_time_link_leads_a_browser_to_a_form_of_its_own() {
     assert_eq!(web.ask_by_tcp("POST", "/", "", "").code(), (405, "method-unknown".into()));
     assert_eq!(web.ask_by_tcp("GET", "/index.html", "", "").status, 401);
 }
+
+#[test]
+fn accounts_change_on_the_condition_of_their_tags_or_are_only_looked_at() {
+    let (web, root) = with_administrator();
+    let ask = |method: &str, path: &str, headers: &str, body: &str| {
+        web.ask_by_tcp(method, &format!("/api/v1{path}"), &format!("{root}{headers}"), body)
+    };
+    let noted = || web.desk.noted.lock().unwrap().len();
+    let user = json!({ "name": "eve", "role": "viewer", "password": PASSWORD }).to_string();
+    let before = noted();
+    let would = ask("POST", "/users?dry-run=true", "", &user);
+    assert_eq!((would.status, would.json()["changed"].clone()), (200, json!(["user eve would be there, as viewer"])));
+    assert_eq!((ask("GET", "/users/eve", "", "").code(), noted()), ((404, "account-unknown".into()), before));
+    assert_eq!(ask("POST", "/users", "", &user).status, 201);
+    assert_eq!(ask("POST", "/users?dry-run=true", "", &user).code(), (409, "account-exists".into()));
+    let tag = |path: &str| ask("GET", path, "", "").header("etag").unwrap().to_owned();
+    let of = |tag: &str| format!("If-Match: {tag}\r\n");
+    let first = tag("/users/eve");
+    let (operator, viewer) = (r#"{"role":"operator"}"#, r#"{"role":"viewer"}"#);
+    assert_eq!(ask("PATCH", "/users/eve?dry-run=true", &of(&first), operator).status, 200);
+    assert_eq!(tag("/users/eve"), first, "it was only looked at");
+    assert_eq!(ask("PATCH", "/users/eve", &of(&first), operator).status, 200);
+    let second = tag("/users/eve");
+    assert_ne!(first, second);
+    for (method, path, body) in [
+        ("PATCH", "/users/eve", viewer),
+        ("PATCH", "/users/eve?dry-run=true", viewer),
+        ("DELETE", "/users/eve", ""),
+        ("DELETE", "/users/eve?dry-run=true", ""),
+    ] {
+        assert_eq!(ask(method, path, &of(&first), body).code(), (412, "revision-stale".into()), "{method} {path}");
+    }
+    let password = json!({ "password": "another one!" }).to_string();
+    assert_eq!(ask("PATCH", "/users/eve", &of(&second), &password).status, 200);
+    assert_ne!(tag("/users/eve"), second, "a password is a part of it");
+    let last = ask("DELETE", "/users/root?dry-run=true", "", "");
+    assert_eq!(last.code(), (409, "account-last".into()), "a look finds what a change would");
+    let lines = ask("DELETE", "/users/eve?dry-run=true", &of(&tag("/users/eve")), "").json();
+    assert_eq!(lines["changed"][0], "user eve would be gone");
+    assert_eq!(ask("DELETE", "/users/eve", &of(&tag("/users/eve")), "").status, 200);
+
+    let token = r#"{"name":"csi","role":"viewer"}"#;
+    assert_eq!(ask("POST", "/tokens?dry-run=true", "", token).status, 200);
+    assert_eq!(ask("GET", "/tokens", "", "").json()["total"], 0);
+    let made = ask("POST", "/tokens", "", token).json();
+    let path = format!("/tokens/{}", made["id"].as_str().unwrap());
+    assert_eq!(ask("DELETE", &path, &of("\"1\""), "").code(), (412, "revision-stale".into()));
+    let now = tag(&path);
+    assert_eq!(ask("DELETE", &format!("{path}?dry-run=true"), &of(&now), "").status, 200);
+    assert_eq!(ask("DELETE", &path, &of(&now), "").status, 200);
+    assert_eq!(ask("GET", &path, "", "").status, 404);
+}

@@ -9,11 +9,11 @@ use super::{Fixture, fixture};
 fn with_pool() -> Fixture {
     fixture(|request| {
         let pool = json!({
-            "name": "fast", "directory": "/srv/fast", "default": true, "size_bytes": 9, "available_bytes": 8,
+            "revision": 11, "name": "fast", "directory": "/srv/fast", "default": true, "size_bytes": 9, "available_bytes": 8,
             "provisioned_bytes": 7, "limit_bytes": null, "largest_bytes": 6, "volumes": 1, "snapshots": 1, "reflink": true,
         });
         let snapshot = json!({
-            "volume": "v0", "name": "monday", "pool": "fast", "made": "now", "size_bytes": 4096, "protected": true,
+            "revision": 12, "volume": "v0", "name": "monday", "pool": "fast", "made": "now", "size_bytes": 4096, "protected": true,
         });
         Response::Done(match request {
             Request::Pools => serde_json::from_value(json!({ "pools": [pool] })).unwrap(),
@@ -288,11 +288,18 @@ fn each_change_of_content_is_a_request() {
 fn pools_and_snapshots_are_told() {
     let web = with_pool();
     assert_eq!(web.get("/api/v1/pools").json()["items"][0]["largest_bytes"], 6);
-    assert_eq!(web.get("/api/v1/pools/fast").json()["directory"], "/srv/fast");
+    let pool = web.get("/api/v1/pools/fast");
+    assert_eq!((&pool.json()["directory"], pool.header("etag")), (&json!("/srv/fast"), Some("\"11\"")));
     assert_eq!(web.get("/api/v1/pools/slow").code(), (404, "pool-unknown".into()));
     assert_eq!(web.get("/api/v1/snapshots").json()["items"][0]["name"], "monday");
     assert_eq!(web.get("/api/v1/volumes/v0/snapshots").json()["total"], 1);
-    assert_eq!(web.get("/api/v1/volumes/v0/snapshots/monday").json()["protected"], true);
+    let snapshot = web.get("/api/v1/volumes/v0/snapshots/monday");
+    assert_eq!((&snapshot.json()["protected"], snapshot.header("etag")), (&json!(true), Some("\"12\"")));
+    let deleted = web.ask("DELETE", "/api/v1/volumes/v0/snapshots/monday", "If-Match: \"12\"\r\n", "");
+    assert_eq!(deleted.status, 200);
+    let delete = Request::DeleteSnapshot { snapshot: "v0@monday".into() };
+    let wanted = Request::IfRevision { revision: 12, request: Box::new(delete) };
+    assert_eq!(web.asked().last(), Some(&Request::Start { request: Box::new(wanted) }));
     assert_eq!(web.get("/api/v1/volumes/v0/snapshots/none").code(), (404, "snapshot-unknown".into()));
 }
 

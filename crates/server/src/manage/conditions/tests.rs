@@ -1,10 +1,12 @@
 use std::fs;
 
 use super::super::access::PortState;
+use super::super::pools::tests::{ask, pool, start};
 use super::super::testing::{Kept, any_port, config, go_on, work};
 use super::super::{Answer, Status};
 use super::*;
 use crate::config::ServerConfig;
+use crate::pools::testing::copy_files;
 use crate::front::hyperscsi::clients::ClientSettings;
 
 const ALICE: &str = "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1";
@@ -305,5 +307,41 @@ fn a_condition_stands_in_front_of_one_change_alone() {
     manager.execute(on(revision, reload())).unwrap();
     let json = br#"{"do": "if-revision", "revision": 7, "request": {"do": "remove-volume", "name": "a"}}"#;
     assert_eq!(serde_json::from_slice::<Request>(json).unwrap(), on(7, remove("a")));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn snapshots_and_pools_are_changed_on_the_condition_of_what_is_told_of_them() {
+    copy_files();
+    let kept = Kept::new("conditions-snapshots", &["a=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    let take = || Request::Snapshot { volumes: vec!["a".into()], name: "s".into(), protected: false };
+    let protect = |protected| Request::SetSnapshot { snapshot: "a@s".into(), protected };
+    let delete = || Request::DeleteSnapshot { snapshot: "a@s".into() };
+    let now = |manager: &mut Manager| match ask(manager, Request::Snapshots { volume: None }) {
+        Ok(Answer::Snapshots(snapshots)) => snapshots[0].revision,
+        other => panic!("{other:?}"),
+    };
+    let code = |manager: &mut Manager, request| ask(manager, request).unwrap_err().0;
+    ask(&mut manager, take()).unwrap();
+    let first = now(&mut manager);
+    ask(&mut manager, on(first, protect(true))).unwrap();
+    let second = now(&mut manager);
+    assert_ne!(first, second);
+    let rehearsed = |request| Request::DryRun { request: Box::new(request) };
+    for request in [protect(false), delete(), rehearsed(delete())] {
+        assert_eq!(code(&mut manager, on(first, request)), "revision-stale");
+    }
+    ask(&mut manager, on(second, protect(false))).unwrap();
+    ask(&mut manager, on(first, delete())).unwrap();
+    assert_eq!(code(&mut manager, on(first, delete())), "snapshot-unknown");
+    ask(&mut manager, take()).unwrap();
+    assert_eq!(code(&mut manager, on(first, delete())), "revision-stale", "it is another one of that name");
+
+    let of_pool = pool(&mut manager).revision;
+    let forget = |name: &str| Request::ForgetPool { name: name.into() };
+    assert_eq!(code(&mut manager, on(of_pool + 1, forget("fast"))), "revision-stale");
+    assert_eq!(code(&mut manager, on(of_pool, forget("fast"))), "pool-in-use");
+    assert_eq!(code(&mut manager, on(of_pool, forget("gone"))), "revision-stale", "what is not there has none");
     manager.into_target().stop().unwrap();
 }

@@ -35,7 +35,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::Status | ManageCommand::Tree | ManageCommand::Standing(StandingCommand::SupportBundle) => {
             Request::Status
         }
-        ManageCommand::Sessions { .. } => Request::Sessions,
+        ManageCommand::Sessions(args) => sessions::request(args),
         ManageCommand::Audit(args) => Request::Audit(told::audit_query(args)?),
         ManageCommand::Statistics => Request::Statistics,
         ManageCommand::Standing(command) => standing_request(command),
@@ -97,6 +97,7 @@ fn standing_request(command: &StandingCommand) -> Request {
     match command {
         StandingCommand::Links => Request::Links,
         StandingCommand::Configuration => Request::Configuration,
+        StandingCommand::Commands { name } => Request::Commands { name: name.clone() },
         StandingCommand::Reservations { name } => Request::Reservations { name: name.clone() },
         StandingCommand::ClearReservations { name, key, force } => {
             Request::ClearReservations { name: name.clone(), key: key.clone(), force: *force }
@@ -184,7 +185,7 @@ pub(crate) fn run(
         ManageCommand::Tree => return tree(terms.json, ask),
         ManageCommand::Target(TargetCommand::Targets) => return Ok(output::print(&targets::show(terms.json, ask)?)?),
         ManageCommand::Standing(StandingCommand::SupportBundle) => return support_bundle(ask),
-        ManageCommand::Sessions { rate: Some(period) } if !terms.json => return sessions::show_rates(*period, ask),
+        ManageCommand::Sessions(args) if args.rate.is_some() && !terms.json => return sessions::show_rates(args, ask),
         _ => {}
     }
     let is_awaited = matches!(command, ManageCommand::Job { wait: true, .. });

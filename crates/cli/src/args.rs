@@ -51,7 +51,7 @@ pub(crate) use manage::{Asked, AskingArgs, ManageArgs, ManageCommand, SettingsAr
 pub(crate) use reach::{Patience, ReachArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use setting::{SetVolumeArgs, VolumeSetting};
-pub(crate) use standing::StandingCommand;
+pub(crate) use standing::{SessionsArgs, StandingCommand};
 pub(crate) use status::StatusArgs;
 pub(crate) use target::{GroupTag, TargetArgs, TargetCommand, UserFile};
 pub(crate) use top::TopArgs;

@@ -44,7 +44,8 @@ mod starved;
 pub use abort::{Selection, Which};
 pub use barrier::AbortBarrier;
 pub use engine::{Ended, Engine, Handle, Work, task_aborted};
-pub use meter::{FailureKind, Meter, NexusCount, Operation, VolumeCount, VolumeCounters};
+pub use looking::{UnderWay, WaitsFor};
+pub use meter::{FailureKind, Meter, NexusCount, Operation, Place, VolumeCount, VolumeCounters};
 pub use notice::Notice;
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod operation;
 mod outcome;
+mod place;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use sanwire_scsi::{Reply, Task};
 pub use self::operation::Operation;
 pub use self::outcome::FailureKind;
 use self::outcome::Outcome;
+pub use self::place::Place;
 
 /// What is measured of a command, from its begin on.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,7 @@ pub struct Meter {
     /// Which volume; none has the number [`LUNS_MAX`].
     slot: u16,
     operation: Operation,
+    place: Option<Place>,
     written_bytes: u32,
     pub(crate) begun_at: Instant,
 }
@@ -30,13 +33,24 @@ impl Meter {
     pub fn start(units: &LogicalUnits, task: &Task, now: Instant) -> Self {
         let slot = task.lun.and_then(|lun: Lun| units.slot(lun)).unwrap_or(LUNS_MAX as u16);
         let written_bytes = task.data_out.as_ref().map_or(0, |data| data.len() as u32);
-        Meter { slot, operation: Operation::of(&task.cdb), written_bytes, begun_at: now }
+        let operation = Operation::of(&task.cdb);
+        Meter { slot, operation, place: Place::of(operation, &task.cdb), written_bytes, begun_at: now }
     }
 
     /// Which volume it is for: the number of a slot that its owner gave it, or [`LUNS_MAX`] for none.
     #[must_use]
     pub fn slot(&self) -> u16 {
         self.slot
+    }
+
+    /// What it does.
+    pub(crate) fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Where in the volume it works.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.place
     }
 
     /// A further piece of the command's data was received.
@@ -199,7 +213,7 @@ mod tests {
     use super::*;
 
     fn meter(slot: u16, operation: Operation) -> Meter {
-        Meter { slot, operation, written_bytes: 512, begun_at: Instant::ZERO }
+        Meter { slot, operation, place: None, written_bytes: 512, begun_at: Instant::ZERO }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 mod derived;
 mod errors;
+mod looking;
 mod paused;
 mod pending;
 

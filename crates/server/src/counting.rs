@@ -7,11 +7,12 @@ use std::time::Duration;
 use sanwire_core::NexusId;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
-use sanwire_engine::{NexusCount, VolumeCount};
+use sanwire_engine::{NexusCount, UnderWay, VolumeCount};
 use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
 
 use crate::client_counts::ClientLink;
+use crate::command::CommandRef;
 use crate::front::TallyFamily;
 use crate::past_uses::Host;
 use crate::sessions::SessionCount;
@@ -101,6 +102,15 @@ pub(crate) struct User {
     /// Whether it wants to write nothing.
     pub(crate) is_read_only: bool,
     pub(crate) uses: Uses,
+}
+
+/// A command of one shard that has come and is not over.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandUnderWay {
+    pub(crate) nexus: NexusId,
+    pub(crate) host: Host,
+    pub(crate) wire: &'static str,
+    pub(crate) command: UnderWay<CommandRef>,
 }
 
 /// What one shard has counted.

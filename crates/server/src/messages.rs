@@ -8,7 +8,7 @@ use sanwire_engine::AbortBarrier;
 use sanwire_io::Waker;
 
 use crate::command::{CommandRef, Selection};
-use crate::counting::Counted;
+use crate::counting::{CommandUnderWay, Counted};
 use crate::front::NexusSelection;
 use crate::login_listener::Arrival;
 use crate::opener::Reopened;
@@ -35,6 +35,8 @@ pub(crate) enum ShardMessage {
     DemandsMore(Lun, Protection),
     /// Tell what was counted.
     Count(Sender<Counted>),
+    /// Tell which commands for the volume in this slot have been under way for longest, so many at the most.
+    Commands(u16, usize, Sender<Vec<CommandUnderWay>>),
     /// Say that the shard turns.
     Turn(Sender<()>),
     /// This came of a request to manage the server.

@@ -98,6 +98,7 @@ fn every_key_of_the_output_is_documented_and_every_documented_key_is_there() {
         ("A client: each", described("ClientStatus")),
         ("What a client may do: `client`", described("ClientConfig")),
         ("A session: each", described("SessionStatus")),
+        ("A command that is under way: each", described("CommandStatus")),
         ("What was counted: `statistics`", described("Statistics")),
         ("What a volume has done: each", described("VolumeStatistics")),
         ("What a connection has done: each", described("ConnectionStatistics")),

@@ -5,9 +5,35 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_core::Size;
-use sanwire_server::{Answer, Request, SessionStatus};
+use sanwire_server::{Answer, CommandStatus, Request, SessionStatus};
 
+use crate::args::SessionsArgs;
 use crate::output;
+
+/// What is asked of the sessions.
+pub(super) fn request(args: &SessionsArgs) -> Request {
+    args.volume.clone().map_or(Request::Sessions, |name| Request::VolumeSessions { name })
+}
+
+/// The commands that take longest.
+pub(super) fn show_commands(commands: &[CommandStatus]) -> String {
+    let row = |command: &CommandStatus| {
+        let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let age = Duration::from_millis(command.age_ms);
+        [
+            command.operation.clone(),
+            number(command.lba),
+            number(command.blocks.map(u64::from)),
+            format!("{:.3} s", age.as_secs_f64()),
+            command.waits_for.word().to_owned(),
+            command.session.clone(),
+            command.client.clone(),
+            format!("{} {}", command.wire, command.address),
+        ]
+    };
+    let heads = ["OPERATION", "LBA", "BLOCKS", "AGE", "WAITS FOR", "SESSION", "CLIENT", "AT"];
+    output::table(heads, &commands.iter().map(row).collect::<Vec<_>>())
+}
 
 pub(super) fn show_sessions(sessions: &[SessionStatus]) -> String {
     let row = |session: &SessionStatus| {
@@ -44,8 +70,9 @@ pub(super) fn volumes_of(session: &SessionStatus) -> String {
 }
 
 /// Prints what each session has done in a second, measured for so long.
-pub(super) fn show_rates(period: Duration, ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyhow::Result<()> {
-    let look = || match ask(&Request::Sessions)? {
+pub(super) fn show_rates(args: &SessionsArgs, ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyhow::Result<()> {
+    let (period, request) = (args.rate.unwrap_or_default(), request(args));
+    let look = || match ask(&request)? {
         Answer::Sessions(sessions) => Ok((Instant::now(), sessions)),
         _ => anyhow::bail!("the server's answer cannot be read: is it another version?"),
     };

@@ -10,7 +10,7 @@ use sanwire_server::{
 
 use super::dvds::{show_dvd, show_dvds};
 use super::pools::{show_pools, show_snapshots};
-use super::sessions::show_sessions;
+use super::sessions::{show_commands, show_sessions};
 use super::standing::{show_configuration, show_links, show_reservations};
 use super::told::{show_audit, show_events};
 use crate::output;
@@ -20,6 +20,7 @@ pub(super) fn table_of(answer: &Answer) -> String {
     match answer {
         Answer::Status(status) => show_status(status),
         Answer::Sessions(sessions) => show_sessions(sessions),
+        Answer::Commands(commands) => show_commands(commands),
         Answer::Links(links) => show_links(links),
         Answer::Configuration(configuration) => show_configuration(configuration),
         Answer::Reservations(reservations) => show_reservations(reservations),

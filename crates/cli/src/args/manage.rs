@@ -1,7 +1,6 @@
 //! What a running server can be asked, whatever the way to it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use sanwire_core::{ClientId, Size};
@@ -12,6 +11,8 @@ use sanwire_store::{SpecError, VolumeSpec};
 use super::client::seconds;
 use super::{
     AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, SetVolumeArgs, StandingCommand, TargetCommand,
+use super::{
+    AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, SessionsArgs, SetVolumeArgs, StandingCommand,
 };
 use crate::failure::misuse;
 
@@ -69,11 +70,7 @@ pub(crate) enum ManageCommand {
     /// Show the whole server as a tree: volumes, targets, units, port groups, sessions
     Tree,
     /// Show who uses what, over every wire
-    Sessions {
-        /// Measure for so many seconds what each does in one
-        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-        rate: Option<Duration>,
-    },
+    Sessions(SessionsArgs),
     /// Show counters: volumes, connections over all wires, dropped packets, quotas
     Statistics,
     /// How the server stands.

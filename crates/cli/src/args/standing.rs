@@ -1,6 +1,21 @@
 //! What is looked at of a server that runs, beside its volumes and sessions.
 
-use clap::Subcommand;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::client::seconds;
+
+/// Which sessions are shown, and what of them.
+#[derive(Args, Debug)]
+pub(crate) struct SessionsArgs {
+    /// Measure for so many seconds what each does in one
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) rate: Option<Duration>,
+    /// Only those that have used this volume
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume: Option<String>,
+}
 
 /// About how a server stands.
 #[derive(Subcommand, Debug)]
@@ -11,6 +26,11 @@ pub(crate) enum StandingCommand {
     Configuration,
     /// Show who is registered for persistent reservations of a volume, and who has reserved it
     Reservations {
+        /// The volume's name
+        name: String,
+    },
+    /// Show the commands for a volume that take longest now: what each does, for how long, for what it waits, and whose it is
+    Commands {
         /// The volume's name
         name: String,
     },

@@ -56,6 +56,7 @@ mod timed;
 mod transfers;
 mod trunk;
 mod upgrade;
+mod using;
 mod visa;
 mod web;
 mod xdp;

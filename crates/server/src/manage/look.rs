@@ -58,7 +58,7 @@ impl Revisions {
         let look = self.look();
         match request {
             // Pages fit together whatever sessions come and go meanwhile, but not those of two runs, which number sessions anew.
-            Request::Sessions => look.first(),
+            Request::Sessions | Request::VolumeSessions { .. } => look.first(),
             Request::Clients => look.all(Clients),
             Request::Statistics | Request::Metrics => look.all(Volumes),
             Request::Jobs => self.jobs(),

@@ -52,6 +52,7 @@ mod store_texts;
 mod targets;
 mod support_bundle;
 mod usage;
+mod using;
 mod volumes;
 mod wanted;
 mod web_login;
@@ -104,6 +105,7 @@ pub use self::run_status::RunStatus;
 use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;
 pub use self::support_bundle::SupportBundle;
+pub use self::using::{CommandStatus, Waits};
 pub use self::web_login::WebLinkError;
 use self::web_login::WebLinks;
 pub use self::wrong_request::without_values;
@@ -297,6 +299,8 @@ impl Manager {
             Request::Configuration => done(self.configuration()),
             Request::ClearReservations { name, key, force } => self.clear_reservations(&name, key.as_deref(), force),
             Request::Reservations { name } => self.reservations(&name).map(Step::Done),
+            Request::VolumeSessions { name } => self.sessions_of_volume(&name),
+            Request::Commands { name } => self.commands_of_volume(&name),
             Request::Status => done(Answer::Status(self.looker().status())),
             Request::Sessions => Ok(self.all_sessions()),
             Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),

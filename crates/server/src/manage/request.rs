@@ -19,6 +19,16 @@ pub enum Request {
     Status,
     /// Who uses it, over whatever wire.
     Sessions,
+    /// Who has used a volume, of those who are there.
+    VolumeSessions {
+        /// Its name.
+        name: String,
+    },
+    /// Which commands for a volume have been under way for longest.
+    Commands {
+        /// Its name.
+        name: String,
+    },
     /// By which wires clients come, and whether each is there.
     Links,
     /// What file and command line say, and what was changed while it ran.

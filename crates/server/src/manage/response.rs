@@ -16,6 +16,7 @@ use super::page::AnswerPage;
 use super::refusal::Refusal;
 use super::reservations::ReservationsStatus;
 use super::run_status::RunStatus;
+use super::using::CommandStatus;
 use crate::config::Origin;
 use crate::events::Events;
 use crate::front::hyperscsi::clients::ClientConfig;
@@ -81,8 +82,10 @@ impl TryFrom<WrittenResponse> for Response {
 pub enum Answer {
     /// To [`super::Request::Status`].
     Status(Status),
-    /// To [`super::Request::Sessions`].
+    /// To [`super::Request::Sessions`] and [`super::Request::VolumeSessions`].
     Sessions(Vec<SessionStatus>),
+    /// To [`super::Request::Commands`].
+    Commands(Vec<CommandStatus>),
     /// To [`super::Request::Links`].
     Links(Vec<LinkStatus>),
     /// To [`super::Request::Configuration`].

@@ -306,7 +306,8 @@ impl Pool {
     /// That of how it is configured.
     pub(crate) fn revision(&self, is_default: bool) -> u64 {
         let PoolConfig { name, directory, limit_bytes, .. } = &self.config;
-        let (directory, limit) = (directory.to_string_lossy(), limit_bytes.map_or_else(String::new, |limit| limit.to_string()));
+        let (directory, limit) =
+            (directory.to_string_lossy(), limit_bytes.map_or_else(String::new, |limit| limit.to_string()));
         of_content([name.as_str(), &*directory, &limit, if is_default { "default" } else { "" }])
     }
 

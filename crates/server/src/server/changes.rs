@@ -15,7 +15,7 @@ use sanwire_store::{Acceptance, VolumeSpec};
 
 use super::{MissingVolume, Server, VolumeOpener, refuse_in_the_clear};
 use crate::config::VolumeConfig;
-use crate::counting::Counted;
+use crate::counting::{CommandUnderWay, Counted};
 use crate::error::StartError;
 use crate::front::NexusSelection;
 use crate::front::hyperscsi::clients::{Clients, ClientsConfig};
@@ -380,8 +380,17 @@ pub(crate) struct Counter(Arc<[Mailbox]>);
 impl Counter {
     /// What the shards have counted; a shard that does not answer is left out.
     pub(crate) fn count(&self) -> Vec<Counted> {
+        self.ask(ShardMessage::Count)
+    }
+
+    /// The commands for the volume in this slot that have been under way for longest, so many of each shard at the most.
+    pub(crate) fn commands(&self, slot: u16, max: usize) -> Vec<CommandUnderWay> {
+        self.ask(|answer| ShardMessage::Commands(slot, max, answer)).into_iter().flatten().collect()
+    }
+
+    fn ask<T>(&self, question: impl Fn(mpsc::Sender<T>) -> ShardMessage) -> Vec<T> {
         let (sender, counted) = mpsc::channel();
-        self.0.iter().for_each(|shard| shard.send(ShardMessage::Count(sender.clone())));
+        self.0.iter().for_each(|shard| shard.send(question(sender.clone())));
         drop(sender);
         let end = Instant::now() + COUNT_TIMEOUT;
         let next = || counted.recv_timeout(end.saturating_duration_since(Instant::now())).ok();

@@ -14,7 +14,7 @@ use super::nexuses::Nexus;
 use super::system::System;
 use crate::client_counts::{ClientLink, MovedByVolume};
 use crate::command::{CommandRef, Selection};
-use crate::counting::{ConnectionCount, Counted, User, WireCount};
+use crate::counting::{CommandUnderWay, ConnectionCount, Counted, User, WireCount};
 use crate::events::Happening;
 use crate::front::{
     ConnectionStatus, FrontEnd, FrontEvent, LinkState, NewNexus, NexusView, Offence, StreamEnds, Tally, TallyFamily,
@@ -226,6 +226,17 @@ impl<S: System> Shard<S> {
             wires: self.wires(),
             portals: self.streams.portals().into_iter().collect(),
         }
+    }
+
+    /// The commands for a volume that have been under way for longest.
+    pub(super) fn commands(&self, slot: u16, max: usize, now: Instant) -> Vec<CommandUnderWay> {
+        let told = self.engine.oldest_under_way(slot, now, max).into_iter().filter_map(|command| {
+            let nexus = command.handle.nexus;
+            let Nexus { host, front, .. } = self.nexuses.get(nexus)?;
+            let wire = self.fronts.iter().nth(usize::from(*front)).map_or("", |front| front.name());
+            Some(CommandUnderWay { nexus, host: host.clone(), wire, command })
+        });
+        told.collect()
     }
 
     fn tallies(&self) -> Vec<(&'static TallyFamily, String, u64)> {

@@ -34,6 +34,7 @@ impl<S: System> Shard<S> {
                 ShardMessage::DemandsMore(lun, than) => self.each_front(|front| front.demands_more(lun, than, now)),
                 // Who has asked may have lost patience.
                 ShardMessage::Count(answer) => drop(answer.send(self.count())),
+                ShardMessage::Commands(slot, max, answer) => drop(answer.send(self.commands(slot, max, now))),
                 ShardMessage::Turn(answer) => drop(answer.send(())),
                 ShardMessage::Administered(request, answer) => {
                     if let Some(front) = self.fronts.get(request.front) {

@@ -90,11 +90,7 @@ async fn list_users(
 
 /// A user
 #[utoipa::path(get, path = "/users/{user}", operation_id = "find_user", tag = "accounts", params(("user" = String, Path, description = "Its name.")), responses((status = 200, description = "The user.", body = User)))]
-async fn user(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(name): Path<String>,
-) -> Result<Tagged<User>, Problem> {
+async fn user(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<String>) -> Result<Tagged<User>, Problem> {
     caller.needs(Role::Administrator)?;
     let user = app.accounts.contents().user(&name).map(User::from).ok_or_else(unknown)?;
     Ok(Tagged(user.revision, user))

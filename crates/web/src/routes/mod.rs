@@ -22,6 +22,7 @@ mod statistics;
 mod support_bundle;
 mod targets;
 mod tokens;
+mod using;
 mod volumes;
 
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .merge(copies::router())
         .merge(dvds::router())
         .merge(reservations::router())
+        .merge(using::router())
         .merge(snapshots::router())
         .merge(pools::router())
         .merge(targets::router())

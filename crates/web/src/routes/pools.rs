@@ -38,7 +38,8 @@ async fn list_pools(
 async fn pool(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<String>) -> Result<Response, Problem> {
     let find = move |answer| {
         let pool = pools(answer)?.into_iter().find(|pool| pool.name == name);
-        pool.map(|pool| Tagged(pool.revision, pool)).ok_or_else(|| Problem::new("pool-unknown", "there is no pool of this name"))
+        pool.map(|pool| Tagged(pool.revision, pool))
+            .ok_or_else(|| Problem::new("pool-unknown", "there is no pool of this name"))
     };
     app.show(&caller, Request::Pools, find).await
 }

@@ -64,7 +64,7 @@ async fn drop_session(
     app.change(&caller, rehearsed(Request::DropSession { session }, dry_run), terms).await.map(Made::changed)
 }
 
-fn sessions(answer: Answer) -> Result<Vec<SessionStatus>, Problem> {
+pub(super) fn sessions(answer: Answer) -> Result<Vec<SessionStatus>, Problem> {
     match answer {
         Answer::Sessions(sessions) => Ok(sessions),
         _ => Err(unexpected()),

@@ -105,11 +105,7 @@ async fn list_tokens(
 ///
 /// Its text is told to nobody.
 #[utoipa::path(get, path = "/tokens/{token}", operation_id = "find_token", tag = "accounts", params(("token" = String, Path, description = "Its number.")), responses((status = 200, description = "The token.", body = Token)))]
-async fn token(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<Tagged<Token>, Problem> {
+async fn token(State(app): State<Arc<App>>, caller: Caller, Path(id): Path<String>) -> Result<Tagged<Token>, Problem> {
     caller.needs(Role::Administrator)?;
     let contents = app.accounts.contents();
     let token = contents.tokens.iter().find(|token| token.digest.id() == id).map(Token::from).ok_or_else(unknown)?;

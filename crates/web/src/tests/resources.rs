@@ -410,3 +410,22 @@ fn reservations_are_ended_as_a_whole_or_by_their_key() {
     let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
     assert_eq!(web.ask_by_tcp("DELETE", path, &token, "").code(), (403, "not-permitted".into()));
 }
+
+#[test]
+fn who_uses_a_volume_and_what_takes_longest_there_is_told() {
+    let web = fixture(|request| {
+        Response::Done(match request {
+            Request::Commands { name } if name == "v 1" => serde_json::from_value(json!({ "commands": [{
+                "operation": "read", "lba": 8, "blocks": 1, "age_ms": 1500, "waits_for": "store", "session": "1f",
+                "client": "a1", "wire": "hyperscsi", "address": "192.0.2.1:1",
+            }] }))
+            .unwrap(),
+            Request::VolumeSessions { .. } => Answer::Sessions(Vec::new()),
+            request => return super::requests::answer(request),
+        })
+    });
+    let commands = web.get("/api/v1/volumes/v%201/commands").json();
+    assert_eq!((&commands["items"][0]["age_ms"], &commands["items"][0]["session"]), (&json!(1500), &json!("1f")));
+    assert_eq!(web.get("/api/v1/volumes/v1/clients").json(), json!({ "items": [], "next": null, "total": 0 }));
+    assert_eq!(web.asked().last(), Some(&Request::VolumeSessions { name: "v1".into() }));
+}

@@ -6,8 +6,8 @@ use super::super::testing::{Kept, any_port, config, go_on, work};
 use super::super::{Answer, Status};
 use super::*;
 use crate::config::ServerConfig;
-use crate::pools::testing::copy_files;
 use crate::front::hyperscsi::clients::ClientSettings;
+use crate::pools::testing::copy_files;
 
 const ALICE: &str = "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1";
 const TARGET: &str = "iqn.2026-11.org.sanwire:a";

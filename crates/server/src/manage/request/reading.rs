@@ -34,8 +34,8 @@ impl Request {
     #[must_use]
     pub fn is_change(&self) -> bool {
         use Request::{
-            Audit, Clients, Configuration, DryRun, Dvd, Dvds, Events, IfRevision, InPools, Job, Jobs, Links, Metrics,
-            Page, Pools, Reload, Reservations, Sessions, Snapshots, Start, Statistics, Status,
+            Audit, Clients, Commands, Configuration, DryRun, Dvd, Dvds, Events, IfRevision, InPools, Job, Jobs, Links,
+            Metrics, Page, Pools, Reload, Reservations, Sessions, Snapshots, Start, Statistics, Status, VolumeSessions,
         };
         match self {
             Reload { dry_run, .. } => !dry_run,
@@ -46,6 +46,8 @@ impl Request {
                 self,
                 Status
                     | Sessions
+                    | VolumeSessions { .. }
+                    | Commands { .. }
                     | Links
                     | Configuration
                     | Reservations { .. }

@@ -92,10 +92,8 @@ pub use logical_unit::{LogicalUnit, UnitError};
 pub use medium::MediumError;
 pub use nexus::NexusPorts;
 pub use progress::Progress;
-pub use reservation::{
-    ClearedReservations, KeptError, NotCleared, RecordError, RegistrationReport, ReservationKeeper, ReservationReport,
-    Saved,
-};
+pub use reservation::clearing::{ClearedReservations, NotCleared};
+pub use reservation::{KeptError, RecordError, RegistrationReport, ReservationKeeper, ReservationReport, Saved};
 pub use starvation::{Seat, Starvation, Starved};
 pub use store_retry::StoreRetry;
 pub use submission::{Continuation, Submission};

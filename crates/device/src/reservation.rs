@@ -3,7 +3,7 @@
 //! [`registry`] holds the rules and nothing else; here are the lock, what the hot path reads without it, and the record
 //! that survives the server.
 
-mod clearing;
+pub(crate) mod clearing;
 pub(crate) mod command;
 mod keeper;
 mod keeping;
@@ -27,7 +27,6 @@ use crate::nexus::NexusPorts;
 use crate::refusal::Refusal;
 use crate::unit_attention::Nexuses;
 
-pub use clearing::{ClearedReservations, NotCleared};
 pub use keeper::{KeptError, ReservationKeeper, Saved};
 pub(crate) use keeping::Reserving;
 use keeping::{Begun, Change};

@@ -114,6 +114,7 @@ fn every_key_of_the_output_is_documented_and_every_documented_key_is_there() {
         ("A server: `status` in", "groups", keys_of(&status["targets"][0]["groups"][0])),
         ("A server: `status` in", "deviations", keys_of(&status["deviations"][0])),
         ("A server: `status` in", "missing", keys_of(&status["missing"][0])),
+        ("A server: `status` in", "host", keys_of(&status["host"])),
         ("A server: `status` in", "collections", keys_of(&status["collections"])),
         ("What a volume has done: each", "remote", described("RemoteStatistics")),
     ] {

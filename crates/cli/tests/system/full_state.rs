@@ -259,10 +259,17 @@ fn a_reservation_that_cannot_be_kept_is_refused_and_no_other_than_it_was() {
     bed.start_again();
     let mut session = bed.log_in();
     assert_eq!(reserve_in(&mut session), (vec![7], Some(7)));
+    let by_ctl = ["clear-reservations", "file", "--force"];
+    let not_kept = ctl(&bed.socket, &by_ctl);
+    assert!(not_kept.code == Some(1) && not_kept.stderr.contains("could not be kept in"), "{}", not_kept.stderr);
+    assert_eq!(reserve_in(&mut session), (vec![7], Some(7)));
     drop(filler);
     assert_eq!(reserve_out(&mut session, RELEASE, 7, 0), good);
     bed.start_again();
     assert_eq!(reserve_in(&mut bed.log_in()), (vec![7], None));
+    ctl_ok(&bed.socket, &by_ctl);
+    bed.start_again();
+    assert_eq!(reserve_in(&mut bed.log_in()), (vec![], None));
     assert!(bed.server.stop().success(), "{}", bed.server.log());
 }
 

@@ -168,3 +168,70 @@ fn who_is_registered_and_who_holds_a_reservation_is_told_over_http() {
     assert!(ctl_ok(&scratch.path("ctl.sock"), &["configuration"]).contains("ram:8M"));
     assert!(server.stop().success());
 }
+
+#[test]
+fn an_administrator_ends_the_reservations_of_a_host_that_does_not_come_again() {
+    const CONFLICT: u8 = 0x18;
+    const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let scratch = Scratch::new();
+    let (iscsi, socket) = (format!("127.0.0.1:{}", port()), scratch.path("ctl.sock"));
+    let http = format!("unix:{}", scratch.text("http.sock"));
+    let options = ["--http", &http, "--control", &scratch.text("ctl.sock")].map(str::to_owned);
+    let volume = format!("disk=file:{},size=8M", scratch.text("disk.img"));
+    let mut server = Server::start_on(&scratch, &[&format!("iscsi:{iscsi}")], &[&volume], &options);
+    let ask = |method: &str, query: &str| {
+        let stream = UnixStream::connect(scratch.path("http.sock")).expect("the socket");
+        exchange(stream, method, &format!("/api/v1/volumes/disk/reservations{query}"), "", "")
+    };
+    let log_in = |name: &str| {
+        let name = format!("iqn.2026-11.org.example:{name}");
+        Initiator::log_in(&iscsi, &name, &format!("{AUTHORITY}:disk"), 1).expect("a session")
+    };
+    // PERSISTENT RESERVE OUT: REGISTER a key, kept through restarts, and RESERVE as write exclusive.
+    let reserve = |session: &mut Initiator, action: u8, key: u64, new_key: u64| {
+        let mut parameters = [&key.to_be_bytes()[..], &new_key.to_be_bytes(), &[0; 8]].concat();
+        parameters[20] = 1;
+        session.good(&[0x5f, action, 1, 0, 0, 0, 0, 0, 24, 0], &parameters, 0);
+    };
+    let (mut first, mut second) = (log_in("first"), log_in("second"));
+    reserve(&mut first, 0, 0, 0x2a);
+    reserve(&mut second, 0, 0, 0x2b);
+    reserve(&mut first, 1, 0x2a, 0);
+    assert_eq!(second.command(&WRITE, &[1; 512], 0).status, CONFLICT);
+    let refused = ask("DELETE", "");
+    assert_eq!((refused.0, &refused.json()["code"]), (409, &json!("volume-in-use")), "{}", refused.2);
+    assert!(refused.2.contains("iqn.2026-11.org.example:first"), "{}", refused.2);
+    let would = ask("DELETE", "?force=true&dry-run=true").json();
+    assert!(would["changed"].to_string().contains("would have no persistent reservation"), "{would}");
+    assert_eq!(ask("DELETE", "/zz").json()["code"], "reservation-key-invalid");
+    assert_eq!(ask("DELETE", "/2c?force=true").json()["code"], "registration-unknown");
+    assert_eq!(ask("GET", "").json()["registrants"].as_array().map(Vec::len), Some(2), "nothing was ended");
+
+    // The first one does not come again. What it has registered goes, and the other one's stays.
+    drop(first);
+    wait_until("it is gone", TIMEOUT, || !ctl_ok(&socket, &["sessions"]).contains("example:first"));
+    assert_eq!(second.command(&WRITE, &[1; 512], 0).status, CONFLICT);
+    let ended = ctl_ok(&socket, &["clear-reservations", "disk", "--key", "2a"]);
+    assert!(ended.contains("is not registered for volume disk any more"), "{ended}");
+    assert!(ended.contains("it was write exclusive"), "{ended}");
+    assert_eq!(second.command(&WRITE, &[1; 512], 0).status, 0);
+    assert_eq!(ask("GET", "").json()["registrants"][0]["key"], "000000000000002b");
+    server.kill();
+    server.restart();
+    wait_until("it is back", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
+    let told = ask("GET", "").json();
+    assert_eq!((&told["type"], told["registrants"].as_array().map(Vec::len)), (&json!(null), Some(1)), "{told}");
+
+    // All of it goes also while its owner is there, who is told.
+    let mut second = log_in("second");
+    second.good(&[0; 6], &[], 0);
+    assert_eq!(ask("DELETE", "?force=true").0, 200);
+    let attention = second.execute(&[0; 6], &[], 0);
+    assert_eq!(attention.sense, Some((6, 0x2a, 3)), "RESERVATIONS PREEMPTED");
+    assert_eq!(ask("GET", "").json()["registrants"], json!([]));
+    let events = ctl_ok(&socket, &["events", "--volume", "disk"]);
+    assert!(events.contains("reservations of volume disk are ended; registrations: 1"), "{events}");
+    let audit = std::fs::read_to_string(scratch.audit_log()).expect("the audit log");
+    assert!(audit.contains("clear-reservations") && audit.contains("\"key\":\"2a\""), "{audit}");
+    assert!(server.stop().success());
+}

@@ -1,5 +1,7 @@
 //! Where in its volume a command works, as far as its block says.
 
+use std::ops::Range;
+
 use sanwire_scsi::Cdb;
 use sanwire_scsi::operation_code as code;
 
@@ -31,7 +33,8 @@ impl Place {
             (_, 5) => (2..6, 6..10),
             _ => return None,
         };
-        let number = |at| Some(cdb.get(at)?.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte)));
+        let number =
+            |at: Range<usize>| Some(cdb.get(at)?.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte)));
         Some(Place { lba_blocks: number(lba)?, blocks: number(blocks)? as u32 })
     }
 

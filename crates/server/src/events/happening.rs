@@ -247,7 +247,7 @@ impl fmt::Display for Happening {
             }
             Happening::ContentDeleted { volume } => write!(f, "the content of volume {volume} is deleted"),
             Happening::ReservationsCleared { volume, registrations } => {
-                write!(f, "reservations of volume {volume} are ended, and {registrations} registrations")
+                write!(f, "reservations of volume {volume} are ended; registrations: {registrations}")
             }
             Happening::StoreFailing { why, .. } => f.write_str(why),
             Happening::StoreWorking { volume, failed } => {

@@ -303,6 +303,7 @@ impl Manager {
             Request::Commands { name } => self.commands_of_volume(&name),
             Request::Status => done(Answer::Status(self.looker().status())),
             Request::Sessions => Ok(self.all_sessions()),
+            Request::Sessions => Ok(self.sessions()),
             Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),
             Request::DropClient { client } => self.drop_client(&client),
             Request::DropSession { session } => self.drop_session(&session, None),

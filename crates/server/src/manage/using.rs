@@ -8,6 +8,7 @@ use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 use crate::counting::{CommandUnderWay, Counted};
 use crate::front::wire_name;
+use crate::sessions::SessionCount;
 
 /// Commands that are told of, at the most.
 const COMMANDS_MAX: usize = 64;
@@ -104,15 +105,24 @@ impl From<CommandUnderWay> for CommandStatus {
 }
 
 impl Manager {
+    /// The sessions of all wires.
+    pub(super) fn sessions(&self) -> Step {
+        self.sessions_where(|_| true)
+    }
+
     /// The sessions that have used a volume.
     pub(super) fn sessions_of_volume(&self, name: &str) -> Result<Step, ManageError> {
         let slot = self.slot_of(name)?;
+        Ok(self.sessions_where(move |session| session.uses.has(slot)))
+    }
+
+    fn sessions_where(&self, is_wanted: impl Fn(&SessionCount) -> bool + Send + 'static) -> Step {
         // They are read before what they are of.
         let revisions = self.target.revisions().sessions_of_all();
-        Ok(self.count(move |manager, mut counted: Vec<Counted>| {
-            counted.iter_mut().for_each(|shard| shard.sessions.retain(|session| session.uses.has(slot)));
+        self.count(move |manager, mut counted: Vec<Counted>| {
+            counted.iter_mut().for_each(|shard| shard.sessions.retain(&is_wanted));
             Answer::Sessions(manager.target.sessions_of(&counted, &revisions))
-        }))
+        })
     }
 
     /// The commands for a volume that have been under way for longest, the oldest first.

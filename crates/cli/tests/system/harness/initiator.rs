@@ -74,7 +74,8 @@ impl Initiator {
         answer.data
     }
 
-    fn execute(&mut self, cdb: &[u8], data_out: &[u8], read_bytes: u32) -> Answer {
+    /// The same once: an attention is its answer.
+    pub fn execute(&mut self, cdb: &[u8], data_out: &[u8], read_bytes: u32) -> Answer {
         let mut request = vec![0; HEADER_BYTES];
         let (direction, expected) = match (data_out.len() as u32, read_bytes) {
             (0, 0) => (0, 0),

@@ -96,7 +96,8 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
 fn standing_request(command: &StandingCommand) -> Request {
     match command {
         StandingCommand::Links => Request::Links,
-        StandingCommand::Configuration => Request::Configuration,
+        StandingCommand::Configuration { toml: false } => Request::Configuration,
+        StandingCommand::Configuration { toml: true } => Request::ConfigurationFile,
         StandingCommand::Commands { name } => Request::Commands { name: name.clone() },
         StandingCommand::Reservations { name } => Request::Reservations { name: name.clone() },
         StandingCommand::ClearReservations { name, key, force } => {

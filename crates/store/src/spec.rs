@@ -165,6 +165,11 @@ impl VolumeSpec {
         &self.written.store
     }
 
+    /// Its keys with their values, as they are written.
+    pub fn written_keys(&self) -> impl Iterator<Item = (&'static str, &[String])> {
+        raw::all_keys().map(|key| (key, self.written.values(key))).filter(|(_, values)| !values.is_empty())
+    }
+
     /// The same volume with its content protected, or not any more.
     #[must_use]
     pub fn with_protected(mut self, protected: bool) -> Self {

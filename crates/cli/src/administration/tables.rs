@@ -20,6 +20,7 @@ pub(super) fn table_of(answer: &Answer) -> String {
     match answer {
         Answer::Status(status) => show_status(status),
         Answer::Sessions(sessions) => show_sessions(sessions),
+        Answer::ConfigurationFile(tables) => tables.join("\n"),
         Answer::Commands(commands) => show_commands(commands),
         Answer::Links(links) => show_links(links),
         Answer::Configuration(configuration) => show_configuration(configuration),

@@ -10,9 +10,8 @@ use sanwire_store::{SpecError, VolumeSpec};
 
 use super::client::seconds;
 use super::{
-    AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, SetVolumeArgs, StandingCommand, TargetCommand,
-use super::{
     AuditArgs, ContentCommand, CopiesCommand, EventsArgs, ReachArgs, SessionsArgs, SetVolumeArgs, StandingCommand,
+    TargetCommand,
 };
 use crate::failure::misuse;
 

@@ -23,7 +23,11 @@ pub(crate) enum StandingCommand {
     /// Show the wires: whether each is there, and what has passed
     Links,
     /// Show what is configured, and what was changed while the server ran; no secret is shown
-    Configuration,
+    Configuration {
+        /// Print what is served now as the tables of a configuration file, without secrets
+        #[arg(long)]
+        toml: bool,
+    },
     /// Show who is registered for persistent reservations of a volume, and who has reserved it
     Reservations {
         /// The volume's name

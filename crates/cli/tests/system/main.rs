@@ -6,6 +6,7 @@
 mod aoe;
 mod array_wires;
 mod arrays;
+mod as_file;
 mod attachments;
 mod capture;
 mod clocks;

@@ -84,6 +84,17 @@ pub enum ChapAlgorithm {
 #[error("'{0}' is no algorithm of CHAP: use md5, sha1, sha256 or sha3-256")]
 pub struct ChapAlgorithmError(String);
 
+impl fmt::Display for ChapAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ChapAlgorithm::Md5 => "md5",
+            ChapAlgorithm::Sha1 => "sha1",
+            ChapAlgorithm::Sha256 => "sha256",
+            ChapAlgorithm::Sha3 => "sha3-256",
+        })
+    }
+}
+
 impl FromStr for ChapAlgorithm {
     type Err = ChapAlgorithmError;
 

@@ -198,14 +198,6 @@ impl Manager {
             Ok(Step::Done(Answer::Changed(vec![format!("the session {session} of {owner} is ended")])))
         }))
     }
-
-    /// All sessions, as the shards know them.
-    pub(super) fn all_sessions(&self) -> Step {
-        // They are read before what they are of.
-        let revisions = self.target.revisions().sessions_of_all();
-        self.count(move |manager, counted| Answer::Sessions(manager.target.sessions_of(&counted, &revisions)))
-    }
-
     /// What a number of a session means.
     pub(super) fn session_number(&self, session: &str) -> Result<NexusId, ManageError> {
         u64::from_str_radix(session, 16).map(NexusId).map_err(|_| no_such_session(session))

@@ -3,6 +3,7 @@
 
 mod access;
 mod adding;
+mod as_file;
 mod audit;
 mod busy;
 mod capturing;
@@ -297,12 +298,12 @@ impl Manager {
             Request::Clients => Ok(self.count(|manager, counted| Answer::Clients(manager.clients(counted)))),
             Request::Links => Ok(self.links()),
             Request::Configuration => done(self.configuration()),
+            Request::ConfigurationFile => done(self.configuration_file()),
             Request::ClearReservations { name, key, force } => self.clear_reservations(&name, key.as_deref(), force),
             Request::Reservations { name } => self.reservations(&name).map(Step::Done),
             Request::VolumeSessions { name } => self.sessions_of_volume(&name),
             Request::Commands { name } => self.commands_of_volume(&name),
             Request::Status => done(Answer::Status(self.looker().status())),
-            Request::Sessions => Ok(self.all_sessions()),
             Request::Sessions => Ok(self.sessions()),
             Request::EjectVolume { name, force } => self.eject_volume(&name, force).map(Step::Done),
             Request::DropClient { client } => self.drop_client(&client),

@@ -64,6 +64,7 @@ impl Answer {
                 one.connections.extend(other.connections);
             }
             (Answer::Sessions(one), Answer::Sessions(other)) => one.extend(other),
+            (Answer::ConfigurationFile(one), Answer::ConfigurationFile(other)) => one.extend(other),
             (Answer::Commands(one), Answer::Commands(other)) => one.extend(other),
             (Answer::Clients(one), Answer::Clients(other)) => one.extend(other),
             (Answer::Links(one), Answer::Links(other)) => one.extend(other),
@@ -134,6 +135,7 @@ impl Cut {
                 self.numbered(connections, |connection| CONNECTIONS_FIRST + connection.page_place());
             }
             Answer::Sessions(list) => self.numbered(list, SessionStatus::page_place),
+            Answer::ConfigurationFile(list) => self.list(list),
             Answer::Commands(list) => self.list(list),
             Answer::Clients(list) => self.list(list),
             Answer::Links(list) => self.list(list),

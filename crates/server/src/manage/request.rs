@@ -33,6 +33,8 @@ pub enum Request {
     Links,
     /// What file and command line say, and what was changed while it ran.
     Configuration,
+    /// What is served now, as the tables of a configuration file.
+    ConfigurationFile,
     /// Who has reserved a volume, or is registered to.
     Reservations {
         /// Its name.

@@ -90,6 +90,8 @@ pub enum Answer {
     Links(Vec<LinkStatus>),
     /// To [`super::Request::Configuration`].
     Configuration(Box<ConfigurationStatus>),
+    /// To [`super::Request::ConfigurationFile`]: the tables and comments of one, in their order.
+    ConfigurationFile(Vec<String>),
     /// To [`super::Request::Reservations`].
     Reservations(ReservationsStatus),
     /// To [`super::Request::Clients`].

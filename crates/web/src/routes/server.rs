@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::header;
 use axum::response::Response;
 use sanwire_server::{
     Answer, Collections, ConfigurationStatus, Deviation, GroupStatus, JobStatus, MissingStatus, PortState, Request,
@@ -25,6 +26,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(server))
         .routes(routes!(configuration))
+        .routes(routes!(configuration_file))
         .routes(routes!(difference))
         .routes(routes!(reload))
         .routes(routes!(set_group))
@@ -116,6 +118,18 @@ async fn configuration(State(app): State<Arc<App>>, caller: Caller) -> Result<Re
         _ => Err(unexpected()),
     };
     app.show(&caller, Request::Configuration, tell).await
+}
+
+/// What is served now as a configuration file
+///
+/// The tables `[[volume]]`, `[[target]]` and `[[client]]` of one, in TOML. In the place of secrets it says which are to be named.
+#[utoipa::path(get, path = "/server/configuration/file", tag = "server", responses((status = 200, description = "The tables.", body = String, content_type = "application/toml")))]
+async fn configuration_file(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, Problem> {
+    let tell = |answer| match answer {
+        Answer::ConfigurationFile(tables) => Ok(([(header::CONTENT_TYPE, "application/toml")], tables.join("\n"))),
+        _ => Err(unexpected()),
+    };
+    app.show(&caller, Request::ConfigurationFile, tell).await
 }
 
 /// What differs from the configuration

@@ -345,9 +345,12 @@ fn links_reservations_and_the_configuration_are_told() {
                 "volumes": [], "targets": [], "clients": [], "deviations": [],
             } }))
             .unwrap(),
+            Request::ConfigurationFile => Answer::ConfigurationFile(vec!["# a\n".into(), "[[volume]]\n".into()]),
             request => return super::requests::answer(request),
         })
     });
+    let file = web.get("/api/v1/server/configuration/file");
+    assert_eq!((&*file.body, file.header("content-type")), ("# a\n\n[[volume]]\n", Some("application/toml")));
     let links = web.get("/api/v1/links?limit=1").json();
     assert_eq!((&links["items"][0]["link"], &links["total"]), (&json!("iscsi:127.0.0.1:3260"), &json!(1)));
     let reservations = web.get("/api/v1/volumes/a%20b/reservations").json();

@@ -34,8 +34,9 @@ impl Request {
     #[must_use]
     pub fn is_change(&self) -> bool {
         use Request::{
-            Audit, Clients, Commands, Configuration, DryRun, Dvd, Dvds, Events, IfRevision, InPools, Job, Jobs, Links,
-            Metrics, Page, Pools, Reload, Reservations, Sessions, Snapshots, Start, Statistics, Status, VolumeSessions,
+            Audit, Clients, Commands, Configuration, ConfigurationFile, DryRun, Dvd, Dvds, Events, IfRevision, InPools,
+            Job, Jobs, Links, Metrics, Page, Pools, Reload, Reservations, Sessions, Snapshots, Start, Statistics,
+            Status, VolumeSessions,
         };
         match self {
             Reload { dry_run, .. } => !dry_run,
@@ -50,6 +51,7 @@ impl Request {
                     | Commands { .. }
                     | Links
                     | Configuration
+                    | ConfigurationFile
                     | Reservations { .. }
                     | Clients
                     | Statistics

@@ -4,6 +4,7 @@ mod dvds;
 mod pools;
 mod sessions;
 mod standing;
+mod statistics;
 mod tables;
 mod targets;
 mod told;
@@ -19,7 +20,7 @@ use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Respo
 
 use self::tables::table_of;
 use crate::args::{
-    self, Asked, AskingArgs, ContentCommand, CopiesCommand, ManageCommand, SetVolumeArgs, SettingsArgs,
+    self, Asked, AskingArgs, ContentCommand, CopiesCommand, Form, ManageCommand, SetVolumeArgs, SettingsArgs,
     StandingCommand, Switch, TargetCommand, VolumeSetting,
 };
 use crate::config::read_password;
@@ -190,7 +191,7 @@ pub(crate) fn run(
         _ => {}
     }
     let is_awaited = matches!(command, ManageCommand::Job { wait: true, .. });
-    Ok(output::print(&show(&pursue(request(command, server)?, is_awaited, terms, ask)?, terms.json)?)?)
+    Ok(output::print(&show(&pursue(request(command, server)?, is_awaited, terms, ask)?, terms.form())?)?)
 }
 
 /// Asks the server this, and prints what it says.
@@ -202,7 +203,7 @@ pub(crate) fn run_request(
     terms: AskingArgs,
     ask: impl Fn(&Request) -> anyhow::Result<Answer>,
 ) -> anyhow::Result<()> {
-    Ok(output::print(&show(&pursue(request, false, terms, ask)?, terms.json)?)?)
+    Ok(output::print(&show(&pursue(request, false, terms, ask)?, terms.form())?)?)
 }
 
 /// Prints targets, units, groups, sessions and volumes as a tree.
@@ -274,9 +275,9 @@ pub(crate) fn answer_of(response: Response) -> anyhow::Result<Answer> {
 }
 
 /// The answer as tables, or as JSON.
-fn show(answer: &Answer, as_json: bool) -> anyhow::Result<String> {
-    if !as_json {
-        return Ok(table_of(answer));
+fn show(answer: &Answer, form: Form) -> anyhow::Result<String> {
+    if form != Form::Json {
+        return Ok(table_of(answer, form == Form::Wide));
     }
     let mut written = serde_json::to_value(answer)?;
     if let Some(object) = written.as_object_mut() {

@@ -47,7 +47,7 @@ pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use dvd::{DvdArgs, DvdCommand, DvdTestArgs};
 pub(crate) use ipdisk::IpdiskArgs;
 pub(crate) use key::{KeyArgs, KeyCommand};
-pub(crate) use manage::{Asked, AskingArgs, ManageArgs, ManageCommand, SettingsArgs, medium_for, volume_for};
+pub(crate) use manage::{Asked, AskingArgs, Form, ManageArgs, ManageCommand, SettingsArgs, medium_for, volume_for};
 pub(crate) use reach::{Patience, ReachArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use setting::{SetVolumeArgs, VolumeSetting};
@@ -65,9 +65,21 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
+    /// What is logged.
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
+/// What is logged on stderr, and how.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct LogArgs {
     /// How much to log on stderr [default: warn; serve and attach: info]
-    #[arg(long, global = true, value_name = "LEVEL", env = "SANWIRE_LOG", hide_env_values = true)]
-    pub(crate) log: Option<LogLevel>,
+    #[arg(long = "log", global = true, value_name = "LEVEL", env = "SANWIRE_LOG", hide_env_values = true)]
+    pub(crate) level: Option<LogLevel>,
+
+    /// How a line of the log is written [default: journald where stderr is the journal, and else text]
+    #[arg(long = "log-format", global = true, value_name = "FORMAT")]
+    pub(crate) format: Option<LogFormat>,
 }
 
 /// The commands.
@@ -161,6 +173,18 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
+/// How a line of the log is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// With time and level, for people
+    Text,
+    /// With the priority before it, and no time: the journal has its own
+    Journald,
+    /// As a JSON object: time, level, message
+    Json,
+}
+
 /// How VISA recovers from losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -174,7 +198,7 @@ pub(crate) enum VisaMode {
     Classic,
 }
 
-/// Whether VISA packets have a checksum where nothing guards them better.
+/// Whether VISA packets have a checksum where nothing else protects them better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum VisaChecksum {

@@ -28,7 +28,9 @@ use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 use sanwire_web::WebConfig;
 
-use crate::args::{EngineChoice, LogLevel, RecoveryChoice, ServeArgs, VisaChecksum, VisaMode, visa_wishes};
+use crate::args::{
+    EngineChoice, LogArgs, LogFormat, LogLevel, RecoveryChoice, ServeArgs, VisaChecksum, VisaMode, visa_wishes,
+};
 use crate::failure::misuse;
 use file::FileConfig;
 
@@ -103,6 +105,8 @@ pub(crate) struct ServeConfig {
     pub(crate) visa: VisaWishes,
     /// How much it logs.
     pub(crate) log: LogLevel,
+    /// How it writes a line of its log, if that is said.
+    pub(crate) log_format: Option<LogFormat>,
     /// What is hardly meant so, a line for each.
     pub(crate) warnings: Vec<String>,
 }
@@ -112,7 +116,7 @@ impl ServeConfig {
     ///
     /// # Errors
     /// A [`crate::failure::Misuse`] that says where and what to do.
-    pub(crate) fn load(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<Self> {
+    pub(crate) fn load(args: &ServeArgs, log: LogArgs) -> anyhow::Result<Self> {
         let file = match &args.config {
             Some(path) => file::read(path)?,
             None => FileConfig::default(),
@@ -120,7 +124,7 @@ impl ServeConfig {
         Self::combine(file, args.clone(), log)
     }
 
-    fn combine(file: FileConfig, args: ServeArgs, log: Option<LogLevel>) -> anyhow::Result<Self> {
+    fn combine(file: FileConfig, args: ServeArgs, log: LogArgs) -> anyhow::Result<Self> {
         let written = Written::of(&file, &args);
         let security = args.security.or(file.security).unwrap_or_default();
         let Volumes { volumes, origins, make_directory } =
@@ -184,7 +188,8 @@ impl ServeConfig {
             recovery: args.recovery.or(file.recovery).unwrap_or_default(),
             visa: visa(args.visa_mode.or(file.visa_mode), args.visa_checksum.or(file.visa_checksum)),
             name,
-            log: log.or(file.log).unwrap_or(LogLevel::Info),
+            log: log.level.or(file.log).unwrap_or(LogLevel::Info),
+            log_format: log.format.or(file.log_format),
             warnings: Vec::new(),
         };
         config.warnings = warnings::warnings(&config, &written);

@@ -1,5 +1,7 @@
 //! From what the user wrote to an open volume: the one place of this program that makes clients.
 
+mod protocol_options;
+
 use std::cell::RefCell;
 use std::future::Future;
 use std::path::Path;
@@ -8,19 +10,21 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use sanwire_core::{Outages, Protection};
+use sanwire_core::Outages;
 use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{
-    Claims, Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Links, Looker, OptionChanges, Pauser,
-    Server, Url, Volume, VolumeInfo,
+    Claims, Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Looker, OptionChanges, Pauser, Server, Url,
+    Volume, VolumeInfo,
 };
 use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 
-use crate::args::{ClientArgs, IscsiArgs, Patience, ReachArgs, VisaChecksum, VisaMode};
+use crate::args::{ClientArgs, IscsiArgs, Patience, ReachArgs};
 use crate::config::{read_password, state_directory};
 use crate::failure::misuse;
 use crate::keys;
 use crate::known_servers::KnownServers;
+
+pub(crate) use self::protocol_options::check_protocol;
 
 /// How long a server is sought at first: a wrong address should not take a minute to show.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,6 +48,7 @@ impl Connection {
 
     /// Connects to the server of the URL, to ask it nothing but what is asked in band.
     pub(crate) fn open_to_manage(url: &Url, args: &ReachArgs) -> anyhow::Result<Self> {
+        protocol_options::check_reach(args, &url.server)?;
         Connection::open_as(url, &reach_options(args, &url.server)?)
     }
 
@@ -167,6 +172,12 @@ impl Background {
 
 /// What a client is told, with what stands in its files.
 pub(crate) fn options(args: &ClientArgs, server: &Server) -> anyhow::Result<ClientOptions> {
+    check_protocol(args, &[server])?;
+    options_of_one(args, server)
+}
+
+/// The same for one of several servers, of which some have no use for some of the options: [`check_protocol`] has seen them.
+pub(crate) fn options_of_one(args: &ClientArgs, server: &Server) -> anyhow::Result<ClientOptions> {
     let mut options = reach_options(&args.reach, server)?;
     add_iscsi(&mut options.iscsi, &args.iscsi)?;
     options.recovery = args.recovery.into();
@@ -218,48 +229,6 @@ pub(crate) fn patience(args: &ReachArgs) -> Option<Duration> {
         None => Some(OPERATION_TIMEOUT),
         Some(Patience::For(time)) => Some(time),
         Some(Patience::Forever) => None,
-    }
-}
-
-/// Options that the protocol of the server does not have are a mistake: whoever gave them relies on what is not done.
-pub(crate) fn check_protocol(args: &ClientArgs, server: &Server) -> anyhow::Result<()> {
-    let iscsi = &args.iscsi;
-    let of_iscsi = [
-        ("--initiator-name", iscsi.initiator_name.is_some()),
-        ("--target-user", iscsi.target_user.is_some()),
-        ("--digests", iscsi.digests),
-        ("--connections", iscsi.connections != 1),
-        ("--recovery-level", iscsi.recovery_level != 0),
-    ];
-    let of_clients =
-        [("--secret-file", args.reach.secret_file.is_some()), ("--security", args.security.0 != Protection::default())];
-    let of_hyperscsi = [
-        ("--cap", args.cap.is_some()),
-        ("--lock-media", args.lock_media),
-        ("--links", args.reach.links.0 != Links::default()),
-    ];
-    let of_hdsp = [("--disk-type", args.disk_type.is_some())];
-    let of_visa = [
-        ("--visa-mode", args.visa.visa_mode != VisaMode::default()),
-        ("--visa-checksum", args.visa.visa_checksum != VisaChecksum::default()),
-        ("--visa-payload", args.visa.visa_payload.is_some()),
-    ];
-    let (iscsi, hyperscsi, hdsp) = ((&of_iscsi[..], "iSCSI"), (&of_hyperscsi[..], "HyperSCSI"), (&of_hdsp[..], "HDSP"));
-    let (clients, visa) = ((&of_clients[..], "HyperSCSI, HDSP and VISA"), (&of_visa[..], "VISA"));
-    let of_others = match server {
-        Server::HyperScsi(_) => vec![iscsi, hdsp, visa],
-        Server::Hdsp(_) => vec![iscsi, hyperscsi, visa],
-        Server::Visa(_) => vec![iscsi, hyperscsi, hdsp],
-        Server::Iscsi(_) => vec![clients, hyperscsi, hdsp, visa],
-        Server::Aoe(_) => vec![clients, iscsi, hyperscsi, hdsp, visa],
-    };
-    let mut given =
-        of_others.into_iter().flat_map(|(options, other)| options.iter().map(move |option| (option, other)));
-    match given.find(|((_, is_given), _)| *is_given) {
-        Some(((option, _), other)) => {
-            Err(misuse(format!("{option} is for {other}, and {server} speaks something else: leave it out")))
-        }
-        None => Ok(()),
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn misuse(message: impl Into<String>) -> anyhow::Error {
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let text = describe(error);
     let text = printable_lines(&text);
-    eprintln!("{}sanwire: {text}", log::prefix(tracing::Level::ERROR));
+    eprintln!("{}", log::line(tracing::Level::ERROR, &format!("sanwire: {text}")));
     service::status(&text);
     let is_misuse = error.chain().any(|cause| cause.is::<Misuse>());
     ExitCode::from(if is_misuse { MISUSED } else { FAILED })

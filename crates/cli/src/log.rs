@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::fstat;
 use sanwire_core::text::printable;
@@ -20,7 +20,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::args::LogLevel;
+use crate::args::{LogFormat, LogLevel};
 
 /// Lines that wait to be written.
 const LINES_MAX: usize = 1024;
@@ -33,8 +33,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 static WRITER: OnceLock<LogWriter> = OnceLock::new();
 
-/// Sends the log to stderr. A second call changes nothing.
-pub(crate) fn start(level: LogLevel) {
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
+/// Sends the log to stderr, as is said or as fits there. A second call changes nothing.
+pub(crate) fn start(level: LogLevel, format: Option<LogFormat>) {
+    let format = *FORMAT.get_or_init(|| format.unwrap_or_else(usual_format));
     let filter = match level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
@@ -43,14 +46,14 @@ pub(crate) fn start(level: LogLevel) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let is_terminal = io::stderr().is_terminal();
+    let is_terminal = io::stderr().is_terminal() && format == LogFormat::Text;
     let writer = WRITER.get_or_init(|| LogWriter::start(io::stderr(), is_terminal)).clone();
     let lines = tracing_subscriber::fmt::layer().compact().with_target(false).with_writer(writer);
     let lines = lines.with_ansi(is_terminal);
-    let lines = if is_journal() {
-        lines.without_time().with_level(false).map_event_format(Prioritised).boxed()
-    } else {
-        lines.boxed()
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Journald => lines.without_time().with_level(false).map_event_format(Prioritised).boxed(),
+        LogFormat::Json => lines.event_format(Json).boxed(),
     };
     // It fails when a log runs already, which then goes on.
     let _ = tracing_subscriber::registry().with(lines).with(whose(filter)).try_init();
@@ -62,10 +65,18 @@ fn whose(filter: LevelFilter) -> Targets {
     Targets::new().with_default(foreign).with_target("sanwire", filter)
 }
 
-/// What a line of this level begins with: where the journal has time and priority beside it, the priority (sd-daemon(3)).
-pub(crate) fn prefix(level: Level) -> &'static str {
+/// What is said beside the log, as a line of it; in the usual format before that was begun.
+pub(crate) fn line(level: Level, text: &str) -> String {
+    match FORMAT.get().copied().unwrap_or_else(usual_format) {
+        LogFormat::Text => text.to_owned(),
+        LogFormat::Journald => format!("{}{text}", priority(level)),
+        LogFormat::Json => json_line(level, text),
+    }
+}
+
+/// What a line of this level begins with where the journal has the time beside it (sd-daemon(3)).
+fn priority(level: Level) -> &'static str {
     match level {
-        _ if !is_journal() => "",
         Level::ERROR => "<3>",
         Level::WARN => "<4>",
         Level::INFO => "<6>",
@@ -73,13 +84,31 @@ pub(crate) fn prefix(level: Level) -> &'static str {
     }
 }
 
-/// Whether stderr goes to the journal (`$JOURNAL_STREAM` in systemd.exec(5)), and not to what this process was sent on to.
-fn is_journal() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
-        fstat(io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
-    })
+/// That of the journal if stderr goes there (`$JOURNAL_STREAM` in systemd.exec(5)), and not to what this process was sent on to.
+fn usual_format() -> LogFormat {
+    let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
+    let is_journal = fstat(io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino));
+    if is_journal { LogFormat::Journald } else { LogFormat::Text }
+}
+
+fn json_line(level: Level, message: &str) -> String {
+    let time = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+    serde_json::json!({ "time": time, "level": level.as_str().to_lowercase(), "message": message }).to_string()
+}
+
+/// A format with an object for each line.
+struct Json;
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut message = String::new();
+        context.field_format().format_fields(Writer::new(&mut message), event)?;
+        writeln!(line, "{}", json_line(*event.metadata().level(), &message))
+    }
 }
 
 /// A format, with the priority of each line before it.
@@ -92,7 +121,7 @@ where
     F: FormatEvent<S, N>,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        line.write_str(prefix(*event.metadata().level()))?;
+        line.write_str(priority(*event.metadata().level()))?;
         self.0.format_event(context, line, event)
     }
 }
@@ -152,10 +181,9 @@ fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, mut out: impl Write) {
         }
         let count = lost.swap(0, Ordering::Relaxed);
         if count > 0 {
-            let _ = writeln!(
-                out,
-                "sanwire: {count} lines of the log are lost here: they came faster than they could be written"
-            );
+            let what =
+                format!("sanwire: {count} lines of the log are lost here: they came faster than they could be written");
+            let _ = writeln!(out, "{}", line(Level::WARN, &what));
         }
     }
 }

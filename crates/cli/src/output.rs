@@ -29,6 +29,16 @@ pub(crate) fn narrow_table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: &[
     table_of(head, rows, std::array::from_fn(|column| rows.is_empty() || says_something(column)))
 }
 
+/// The text, or its two ends where it is longer than so many characters.
+pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
+    let count = text.chars().count();
+    if count <= characters_max {
+        return text.to_owned();
+    }
+    let (start, end) = (characters_max / 2, characters_max.saturating_sub(characters_max / 2 + 1));
+    text.chars().take(start).chain(std::iter::once('…')).chain(text.chars().skip(count - end)).collect()
+}
+
 fn table_of<const COLUMNS: usize>(
     head: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],
@@ -65,6 +75,13 @@ mod tests {
         let rows = [["a".into(), "-".into(), "1".into()], ["b".into(), String::new(), "-".into()]];
         assert_eq!(narrow_table(["NAME", "CAP", "X"], &rows), "NAME  X\na     1\nb     -\n");
         assert_eq!(narrow_table(["NAME", "CAP"], &[]), "NAME  CAP\n");
+    }
+
+    #[test]
+    fn of_a_long_text_both_ends_are_shown() {
+        assert_eq!(shortened("abcdefg", 7), "abcdefg");
+        assert_eq!(shortened("äbcdefgh", 7), "äbc…fgh");
+        assert_eq!(shortened("abcdefgh", 6), "abc…gh");
     }
 
     #[test]

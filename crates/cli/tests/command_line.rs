@@ -68,6 +68,72 @@ fn a_wrong_command_line_is_exit_code_2() {
     refused(&["--log", "loud", "ls"], 2, "[possible values: off, error, warn, info, debug, trace]");
 }
 
+/// Who gives one relies on what is not done.
+#[test]
+fn an_option_of_another_protocol_is_exit_code_2() {
+    let [hyperscsi, iscsi, aoe, hdsp, visa] = [
+        "hs+ip://127.0.0.1:1/a",
+        "iscsi://127.0.0.1:1/iqn.2026-11.org.sanwire:a/0",
+        "aoe:///1.0",
+        "hdsp:///box/a",
+        "visa://127.0.0.1:1/a",
+    ];
+    let all = [hyperscsi, iscsi, aoe, hdsp, visa];
+    for (option, owner, fitting) in [
+        (&["--initiator-name", "iqn.2026-11.org.example:me"][..], "iSCSI", &[iscsi][..]),
+        (&["--target-user", "us", "--target-password-file", "/none"], "iSCSI", &[iscsi]),
+        (&["--digests"], "iSCSI", &[iscsi]),
+        (&["--connections", "2"], "iSCSI", &[iscsi]),
+        (&["--recovery-level", "2"], "iSCSI", &[iscsi]),
+        (&["--command-timeout", "5"], "iSCSI", &[iscsi]),
+        (&["--security", "aes-256-gcm"], "HyperSCSI, HDSP and VISA", &[hyperscsi, hdsp, visa]),
+        (&["--secret-file", "/none"], "HyperSCSI, HDSP and VISA", &[hyperscsi, hdsp, visa]),
+        (&["--compression", "required"], "HyperSCSI", &[hyperscsi]),
+        (&["--cap", "1M"], "HyperSCSI", &[hyperscsi]),
+        (&["--lock-media"], "HyperSCSI", &[hyperscsi]),
+        (&["--recovery", "window"], "HyperSCSI", &[hyperscsi]),
+        (&["--links", "1"], "HyperSCSI", &[hyperscsi]),
+        (&["--disk-type", "ata"], "HDSP", &[hdsp]),
+        (&["--visa-mode", "classic"], "VISA", &[visa]),
+        (&["--visa-checksum", "either"], "VISA", &[visa]),
+        (&["--visa-payload", "4K"], "VISA", &[visa]),
+    ] {
+        let told = format!("{} is for {owner}, and ", option[0]);
+        for url in all.iter().filter(|url| !fitting.contains(url)) {
+            for command in [&["info", url][..], &["bench", url], &["attach", url], &["cp", url, "/dev/null"]] {
+                refused(&[command, option].concat(), 2, &told);
+            }
+            let server = url.trim_end_matches("/a").trim_end_matches("/0").trim_end_matches("1.0");
+            for command in [&["ls", server][..], &["discover", server]] {
+                refused(&[command, option].concat(), 2, &told);
+            }
+        }
+    }
+    refused(
+        &["cp", hyperscsi, visa, "--digests"],
+        2,
+        "--digests is for iSCSI, and hs+ip://127.0.0.1:1 and visa://127.0.0.1:1 speak something else: leave it out",
+    );
+    // What is for one end is no mistake: it goes on, and finds nobody there.
+    let key = scratch("other-protocol").join("client.key");
+    let key = ["--key-file", key.to_str().expect("UTF-8"), "--wait", "0.1"];
+    refused(&[&["cp", hyperscsi, iscsi, "--digests", "--cap", "1M"][..], &key].concat(), 1, "127.0.0.1:1");
+    refused(&["manage", iscsi, "status", "--links", "1"], 2, "--links is for HyperSCSI, and ");
+}
+
+#[test]
+fn what_goes_wrong_is_told_in_the_format_of_the_log() {
+    let key = scratch("log-format").join("client.key");
+    let ls = ["ls", "hs+ip://127.0.0.1:1", "--wait", "0.1", "--key-file", key.to_str().expect("UTF-8")];
+    let said = |format: &str| stderr(&sanwire(&[&["--log-format", format][..], &ls].concat()));
+    assert!(said("text").starts_with("sanwire: "), "{}", said("text"));
+    assert!(said("journald").starts_with("<3>sanwire: "), "{}", said("journald"));
+    let line: serde_json::Value = serde_json::from_str(said("json").lines().last().expect("a line")).expect("JSON");
+    assert_eq!(line["level"], "error", "{line}");
+    assert!(line["message"].as_str().is_some_and(|text| text.contains("127.0.0.1:1")), "{line}");
+    assert!(line["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
+}
+
 #[test]
 fn a_wrong_configuration_is_exit_code_2_with_file_and_line() {
     let file = scratch("configuration").join("sanwire.toml");

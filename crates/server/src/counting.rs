@@ -13,7 +13,7 @@ use sanwire_scsi::{Task, operation_code};
 
 use crate::client_counts::ClientLink;
 use crate::command::CommandRef;
-use crate::front::TallyFamily;
+use crate::front::{LoginStatus, TallyFamily};
 use crate::past_uses::Host;
 use crate::sessions::SessionCount;
 use crate::streams::{ByteCount, PortalCount};
@@ -176,6 +176,7 @@ pub(crate) struct ConnectionCount {
     pub(crate) links: usize,
     /// How it is guarded, for people.
     pub(crate) security: String,
+    pub(crate) login: Option<LoginStatus>,
     pub(crate) commands: NexusCount,
     /// Of a session over streams, what has passed on all of its connections.
     pub(crate) bytes: ByteCount,

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::client_counts::MovedByVolume;
 use crate::counting::{Counted, Uses};
 use crate::front::hyperscsi::clients::Clients;
-use crate::front::wire_name;
+use crate::front::{LoginStatus, wire_name};
 use crate::past_uses::Host;
 use crate::wall_time::written_seconds;
 
@@ -41,6 +41,12 @@ pub struct SessionStatus {
     /// The iSCSI target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// The iSCSI portal to which it came: ADDR:PORT,GROUP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portal: Option<String>,
+    /// The CHAP user that its iSCSI initiator has shown to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// From where it came last.
     pub address: String,
     /// Its TCP connections, or the links of its HyperSCSI connection; none when it is expected to come again.
@@ -51,7 +57,7 @@ pub struct SessionStatus {
     pub volume_names: Vec<String>,
     /// Since when, as in RFC 3339.
     pub since: String,
-    /// How it is guarded: over HyperSCSI the least of its packets, over iSCSI who has authenticated, and the digests.
+    /// Its protection: over HyperSCSI the least of its packets, over iSCSI who has authenticated, and the digests.
     pub security: String,
     /// Whether its commands wait until it is resumed.
     pub paused: bool,
@@ -95,6 +101,7 @@ pub(crate) struct SessionCount {
     pub(crate) host: Host,
     pub(crate) connections: usize,
     pub(crate) security: String,
+    pub(crate) login: Option<LoginStatus>,
     pub(crate) since: SystemTime,
     pub(crate) uses: Uses,
     /// If each client is counted.
@@ -116,7 +123,7 @@ pub(crate) fn rows(
         counted.iter().flat_map(|shard| shard.sessions.iter().map(|session| (shard.shard, session))).collect();
     sessions.sort_by_key(|(_, session)| session.nexus);
     let row = |(shard, session): (usize, &SessionCount)| {
-        let SessionCount { nexus, host, security, since, uses, .. } = session;
+        let SessionCount { nexus, host, security, login, since, uses, .. } = session;
         let used: Vec<&str> = uses.slots().filter_map(|slot| names.get(&slot).copied()).collect();
         let client = host.owner().to_owned();
         SessionStatus {
@@ -128,6 +135,8 @@ pub(crate) fn rows(
             client,
             port: host.port.clone(),
             target: host.target.clone(),
+            portal: login.as_ref().map(|login| login.portal.clone()),
+            user: login.as_ref().and_then(|login| login.user.clone()),
             address: host.address.clone().unwrap_or_default(),
             connections: session.connections,
             volumes: used.len(),

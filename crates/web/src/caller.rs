@@ -16,6 +16,8 @@ use crate::problem::Problem;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
+    /// Read the metrics, and whether the server is ready.
+    Metrics,
     /// Look at everything but accounts.
     Viewer,
     /// Change volumes and snapshots in pools, targets, clients and sessions, without naming a path of the host.
@@ -42,6 +44,7 @@ impl Role {
     /// As it is written.
     pub(crate) fn word(self) -> &'static str {
         match self {
+            Role::Metrics => "metrics",
             Role::Viewer => "viewer",
             Role::Operator => "operator",
             Role::Administrator => "administrator",
@@ -168,6 +171,7 @@ fn role_for(request: &Request) -> Role {
         // The client may be one that manages: its secret guards the way in.
         R::SetClient { settings, .. } if settings.psk.is_some() || settings.no_password => Role::Administrator,
         request if request.is_change() => Role::Operator,
+        R::Metrics => Role::Metrics,
         _ => Role::Viewer,
     }
 }

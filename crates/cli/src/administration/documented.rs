@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use clap::CommandFactory;
 use sanwire_server::{
-    Answer, Collections, Deviation, GroupStatus, JobState, JobStatus, MissingStatus, RunStatus, SCHEMA, Status,
-    TargetStatus, TargetTerms,
+    Answer, Collections, Deviation, GroupStatus, JobState, JobStatus, MissingStatus, RunStatus, SCHEMA, Statistics,
+    Status, TargetStatus, TargetTerms,
 };
 use serde_json::Value;
 
 use super::show;
+use crate::args::{Cli, Form};
 
 fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -146,7 +148,7 @@ fn every_event_and_every_reason_is_documented() {
 #[test]
 fn json_is_one_object_with_its_schema_in_one_case() {
     for answer in [Answer::Status(status()), Answer::Job(job()), Answer::Changed(vec!["a line".into()])] {
-        let written: Value = serde_json::from_str(&show(&answer, true).unwrap()).unwrap();
+        let written: Value = serde_json::from_str(&show(&answer, Form::Json).unwrap()).unwrap();
         assert_eq!(written["schema"], SCHEMA);
         assert_eq!(written.as_object().unwrap().len(), 2, "{written}");
     }
@@ -154,5 +156,28 @@ fn json_is_one_object_with_its_schema_in_one_case() {
     assert!(output.contains(&format!("version of all that stands here: {SCHEMA}.")));
     for schema in ["ClientConfig", "VolumeStatus", "SessionStatus", "Statistics"] {
         assert!(described(schema).iter().all(|key| !key.contains(['-', ' '])), "{schema}");
+    }
+}
+
+/// People search for "protection", as the documents call it. AoE, which has none, "guards nothing".
+#[test]
+fn protection_is_called_so_in_help_tables_and_the_description_of_http() {
+    let mut program = Cli::command();
+    program.build();
+    let mut texts = vec![("openapi.json".to_owned(), document("openapi.json"))];
+    let mut commands: Vec<clap::Command> = vec![program];
+    while let Some(mut command) = commands.pop() {
+        texts.push((command.get_name().to_owned(), command.render_long_help().to_string()));
+        commands.extend(command.get_subcommands().cloned());
+    }
+    assert!(texts.len() > 80, "{}", texts.len());
+    let dropped = [("guarded_too_little".to_owned(), 1)].into();
+    let statistics = Statistics { volumes: Vec::new(), connections: Vec::new(), dropped, quotas: Vec::new() };
+    texts.push(("ctl statistics".to_owned(), show(&Answer::Statistics(statistics), Form::Narrow).unwrap()));
+    for (name, text) in texts {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace("AoE guards nothing", "");
+        let at = text.to_lowercase().find("guard");
+        let near = at.map(|at| text.chars().skip(at.saturating_sub(40)).take(90).collect::<String>());
+        assert_eq!(near, None, "{name}");
     }
 }

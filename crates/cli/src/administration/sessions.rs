@@ -35,7 +35,15 @@ pub(super) fn show_commands(commands: &[CommandStatus]) -> String {
     output::table(heads, &commands.iter().map(row).collect::<Vec<_>>())
 }
 
-pub(super) fn show_sessions(sessions: &[SessionStatus]) -> String {
+/// Characters of an initiator's name in a narrow table. The id of a client stands there whole: people need it for other commands.
+const NAME_MAX: usize = 24;
+
+/// All that is known of sessions, or what fits on a screen.
+pub(super) fn show_sessions(sessions: &[SessionStatus], is_wide: bool) -> String {
+    if is_wide { wide(sessions) } else { narrow(sessions) }
+}
+
+fn wide(sessions: &[SessionStatus]) -> String {
     let row = |session: &SessionStatus| {
         [
             session.id.clone(),
@@ -43,17 +51,55 @@ pub(super) fn show_sessions(sessions: &[SessionStatus]) -> String {
             format!("{} {}", session.wire, session.address),
             session.connections.to_string(),
             session.target.clone().unwrap_or_default(),
+            session.portal.clone().unwrap_or_default(),
             volumes_of(session),
             Size(session.read_bytes).to_string(),
             Size(session.written_bytes).to_string(),
             session.since.clone(),
-            session.security.clone(),
-            if session.paused { "paused".to_owned() } else { String::new() },
+            security_of(session),
         ]
     };
     let heads =
-        ["SESSION", "CLIENT", "AT", "CONNECTIONS", "TARGET", "USES", "READ", "WRITTEN", "SINCE", "SECURITY", ""];
+        ["SESSION", "CLIENT", "AT", "CONNECTIONS", "TARGET", "PORTAL", "USES", "READ", "WRITTEN", "SINCE", "SECURITY"];
+    output::narrow_table(heads, &sessions.iter().map(row).collect::<Vec<_>>())
+}
+
+fn narrow(sessions: &[SessionStatus]) -> String {
+    let row = |session: &SessionStatus| {
+        [
+            session.id.clone(),
+            named(&client_of(session), false),
+            format!("{} {}", session.wire, session.address),
+            output::shortened(&volumes_of(session), NAME_MAX),
+            day_and_minute(&session.since),
+            security_of(session),
+        ]
+    };
+    let heads = ["SESSION", "CLIENT", "AT", "USES", "SINCE", "SECURITY"];
     output::table(heads, &sessions.iter().map(row).collect::<Vec<_>>())
+}
+
+/// How it is guarded, by CHAP with the user who has logged in; and whether it waits.
+fn security_of(session: &SessionStatus) -> String {
+    let security = match &session.user {
+        Some(user) => session.security.replacen("chap", &format!("chap {user}"), 1),
+        None => session.security.clone(),
+    };
+    if session.paused { format!("{security}, paused") } else { security }
+}
+
+/// `MM-DD HH:MM` of a time as in RFC 3339.
+fn day_and_minute(time: &str) -> String {
+    match (time.get(5..10), time.get(11..16)) {
+        (Some(day), Some(minute)) => format!("{day} {minute}"),
+        _ => time.to_owned(),
+    }
+}
+
+/// A name as tables show it.
+pub(super) fn named(client: &str, is_wide: bool) -> String {
+    let is_id = client.len() == 32 && client.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if is_wide || is_id { client.to_owned() } else { output::shortened(client, NAME_MAX) }
 }
 
 /// What people call the client, or what it is known by.
@@ -110,9 +156,8 @@ fn rates(before: &[SessionStatus], after: &[SessionStatus], period: Duration) ->
 mod tests {
     use super::*;
 
-    #[test]
-    fn rates_are_of_what_was_done_in_between() {
-        let session = |id: &str, commands, read_bytes| SessionStatus {
+    fn session(id: &str, commands: u64, read_bytes: u64) -> SessionStatus {
+        SessionStatus {
             id: id.into(),
             wire: "iscsi".into(),
             client: "iqn.x:host".into(),
@@ -120,6 +165,8 @@ mod tests {
             name: None,
             port: String::new(),
             target: None,
+            portal: None,
+            user: None,
             address: "10.0.0.2:1".into(),
             connections: 1,
             volumes: 18,
@@ -132,7 +179,57 @@ mod tests {
             written_bytes: 0,
             errors: 0,
             shard: 0,
+        }
+    }
+
+    #[test]
+    fn sessions_fit_on_a_screen_and_are_told_whole_where_that_is_wanted() {
+        let of_iscsi = SessionStatus {
+            client: "iqn.2026-11.org.sanwire:client-19b1c0ffee19b1c0ffee19b1c0ffee19".into(),
+            target: Some("iqn.2026-11.org.example:storage.disk-0".into()),
+            portal: Some("192.168.1.1:3260,1".into()),
+            user: Some("alice".into()),
+            address: "192.168.1.10:51234".into(),
+            volumes: 1,
+            volume_names: vec!["disk0".into()],
+            since: "2026-11-23T18:02:03Z".into(),
+            security: "chap".into(),
+            ..session("8000000000000001", 1, 1)
         };
+        let of_hyperscsi = SessionStatus {
+            wire: "hyperscsi".into(),
+            client: "19b1c0ffee19b1c0ffee19b1c0ffee19".into(),
+            address: "02:00:5e:10:00:01".into(),
+            volumes: 1,
+            volume_names: vec!["disk0".into()],
+            since: "2026-11-23T18:02:03Z".into(),
+            security: "hash".into(),
+            ..session("1a", 1, 1)
+        };
+        let all = [of_iscsi, of_hyperscsi];
+        for (session, row) in all.iter().zip([
+            "8000000000000001  iqn.2026-11.…9b1c0ffee19  iscsi 192.168.1.10:51234  disk0  11-23 18:02  chap alice",
+            "1a       19b1c0ffee19b1c0ffee19b1c0ffee19  hyperscsi 02:00:5e:10:00:01  disk0  11-23 18:02  hash",
+        ]) {
+            let shown = show_sessions(std::slice::from_ref(session), false);
+            assert_eq!(shown.lines().nth(1), Some(row), "{shown}");
+            assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        }
+        let [of_iscsi, of_hyperscsi] = all;
+        let shown = show_sessions(&[of_iscsi.clone(), SessionStatus { paused: true, ..of_hyperscsi }], true);
+        for whole in [
+            &*of_iscsi.client,
+            "192.168.1.1:3260,1",
+            "2026-11-23T18:02:03Z",
+            "iqn.2026-11.org.example:storage.disk-0",
+            "hash, paused",
+        ] {
+            assert!(shown.contains(whole), "{whole}: {shown}");
+        }
+    }
+
+    #[test]
+    fn rates_are_of_what_was_done_in_between() {
         let (before, after) = ([session("1", 10, 0)], [session("1", 30, 2 << 20), session("2", 4, 0)]);
         let shown = rates(&before, &after, Duration::from_secs(2));
         let lines: Vec<Vec<&str>> = shown

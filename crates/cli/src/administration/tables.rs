@@ -3,30 +3,28 @@
 use std::time::Duration;
 
 use sanwire_core::Size;
-use sanwire_server::{
-    Answer, ClientStatus, ConnectionStatistics, Deviation, JobState, JobStatus, Origin, PortState, QuotaStatistics,
-    RemoteStatistics, Statistics, Status, VolumeStatistics,
-};
+use sanwire_server::{Answer, ClientStatus, Deviation, JobState, JobStatus, Origin, PortState, Status};
 
 use super::dvds::{show_dvd, show_dvds};
 use super::pools::{show_pools, show_snapshots};
 use super::sessions::{show_commands, show_sessions};
 use super::standing::{show_configuration, show_links, show_reservations};
+use super::statistics::show_statistics;
 use super::told::{show_audit, show_events};
 use crate::output;
 
-/// What people are shown.
-pub(super) fn table_of(answer: &Answer) -> String {
+/// What people are shown; `is_wide`: with all that there is, and not only what fits on a screen.
+pub(super) fn table_of(answer: &Answer, is_wide: bool) -> String {
     match answer {
         Answer::Status(status) => show_status(status),
-        Answer::Sessions(sessions) => show_sessions(sessions),
+        Answer::Sessions(sessions) => show_sessions(sessions, is_wide),
         Answer::ConfigurationFile(tables) => tables.join("\n"),
         Answer::Commands(commands) => show_commands(commands),
         Answer::Links(links) => show_links(links),
         Answer::Configuration(configuration) => show_configuration(configuration),
         Answer::Reservations(reservations) => show_reservations(reservations),
-        Answer::Clients(clients) => show_clients(clients),
-        Answer::Statistics(statistics) => show_statistics(statistics),
+        Answer::Clients(clients) => show_clients(clients, is_wide),
+        Answer::Statistics(statistics) => show_statistics(statistics, is_wide),
         Answer::Metrics(metrics) => metrics.as_str().to_owned(),
         Answer::Jobs(jobs) => show_jobs(jobs),
         Answer::Events(events) => format!("{}cursor {}\n", show_events(events), events.cursor),
@@ -35,7 +33,7 @@ pub(super) fn table_of(answer: &Answer) -> String {
         Answer::Snapshots(snapshots) => show_snapshots(snapshots),
         Answer::Dvds(volumes) => show_dvds(volumes),
         Answer::Dvd(dvd) => show_dvd(dvd),
-        Answer::Page(page) => table_of(&page.answer),
+        Answer::Page(page) => table_of(&page.answer, is_wide),
         Answer::Audit(told) => format!("{}cursor {}\n", show_audit(told), told.cursor),
         Answer::Link(link) => format!("{link}\n"),
         Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
@@ -157,14 +155,14 @@ pub(super) fn state_name(state: Option<PortState>) -> &'static str {
     state.map_or("transitioning", PortState::name)
 }
 
-fn show_clients(clients: &[ClientStatus]) -> String {
+fn show_clients(clients: &[ClientStatus], is_wide: bool) -> String {
     let rows: Vec<_> = clients
         .iter()
         .map(|ClientStatus { client, has_password, addresses, origin, .. }| {
             let mode = if client.read_only { "ro" } else { "rw" };
             let rights = if client.manage { format!("{mode},manage") } else { mode.to_owned() };
             let volumes: Vec<String> = client.volumes.iter().map(ToString::to_string).collect();
-            let limit = |limit: Option<String>| limit.unwrap_or_else(|| "-".into());
+            let limit = |limit: Option<String>| limit.filter(|_| is_wide).unwrap_or_else(|| "-".into());
             [
                 client.id.to_string(),
                 client.name.clone(),
@@ -172,13 +170,13 @@ fn show_clients(clients: &[ClientStatus]) -> String {
                 rights,
                 volumes.join(","),
                 if *has_password { "own" } else { "server's" }.to_owned(),
-                client.weight.to_string(),
+                limit(Some(client.weight.to_string())),
                 limit(client.cap_bytes_per_second.map(|cap| format!("{}/s", Size(cap)))),
                 limit(client.window_packets.map(|packets| packets.to_string())),
                 limit(client.transfer_max_bytes.map(|bytes| Size(bytes.into()).to_string())),
                 limit(client.compression.map(|compression| compression.to_string())),
                 limit(client.priority.map(|priority| priority.to_string())),
-                addresses.join(" "),
+                limit(Some(addresses.join(" "))),
             ]
         })
         .collect();
@@ -200,121 +198,13 @@ fn show_clients(clients: &[ClientStatus]) -> String {
     output::narrow_table(head, &rows)
 }
 
-fn show_statistics(statistics: &Statistics) -> String {
-    let volumes: Vec<_> = statistics
-        .volumes
-        .iter()
-        .map(|volume| {
-            let us = |time_us: u64| format!("{time_us} us");
-            [
-                volume.name.clone(),
-                volume.commands.to_string(),
-                Size(volume.read_bytes).to_string(),
-                Size(volume.written_bytes).to_string(),
-                volume.errors.to_string(),
-                us(volume.latency_mean_us),
-                us(volume.latency_median_us),
-                us(volume.latency_p99_us),
-                us(volume.latency_max_us),
-            ]
-        })
-        .collect();
-    let connections: Vec<_> = statistics.connections.iter().map(connection_row).collect();
-    let packets: Vec<_> = statistics.connections.iter().filter(|it| it.sent_packets > 0).map(packet_row).collect();
-    let volume_head = ["VOLUME", "COMMANDS", "READ", "WRITTEN", "ERRORS", "MEAN", "MEDIAN", "P99", "MAX"];
-    let connection_head = ["CLIENT", "FROM", "OVER", "COMMANDS", "READ", "WRITTEN", "ERRORS"];
-    let packet_head =
-        ["CLIENT", "FROM", "SENT", "RECEIVED", "SENT AGAIN", "TIMEOUTS", "WINDOW OUT", "WINDOW IN", "ROUND TRIP"];
-    let dropped: Vec<_> =
-        statistics.dropped.iter().map(|(reason, count)| [reason.replace('_', " "), count.to_string()]).collect();
-    format!(
-        "{}\n{}{}\n{}\n{}\n{}",
-        output::table(volume_head, &volumes),
-        show_stores(&statistics.volumes),
-        output::table(connection_head, &connections),
-        output::table(packet_head, &packets),
-        output::table(["DROPPED BECAUSE", "PACKETS"], &dropped),
-        show_quotas(&statistics.quotas)
-    )
-}
-
-/// The stores that have failed, and those that are elsewhere; nothing when there is none.
-fn show_stores(volumes: &[VolumeStatistics]) -> String {
-    let row = |volume: &VolumeStatistics| {
-        let VolumeStatistics { name, store_errors, remote, .. } = volume;
-        let errors: Vec<_> = store_errors.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        let errors = if errors.is_empty() { "-".into() } else { errors.join(", ") };
-        let of_remote = |value: fn(&RemoteStatistics) -> String| remote.as_ref().map_or("-".into(), value);
-        let is_worth_a_row = !store_errors.is_empty() || remote.is_some();
-        is_worth_a_row.then(|| {
-            [
-                name.clone(),
-                of_remote(|remote| if remote.reachable { "there" } else { "gone" }.into()),
-                of_remote(|remote| remote.times_gone.to_string()),
-                of_remote(|remote| remote.reconnects.to_string()),
-                of_remote(|remote| remote.requests.to_string()),
-                errors,
-            ]
-        })
-    };
-    let rows: Vec<_> = volumes.iter().filter_map(row).collect();
-    let head = ["STORE OF", "IS", "TIMES GONE", "RECONNECTED", "UNDER WAY", "ERRORS"];
-    if rows.is_empty() { String::new() } else { output::table(head, &rows) + "\n" }
-}
-
-/// What commands of a connection came to, over whichever wire.
-fn connection_row(connection: &ConnectionStatistics) -> [String; 7] {
-    [
-        connection.client.clone(),
-        connection.address.clone(),
-        connection.wire.clone(),
-        connection.commands.to_string(),
-        Size(connection.read_bytes).to_string(),
-        Size(connection.written_bytes).to_string(),
-        connection.errors.to_string(),
-    ]
-}
-
-/// How the packets of a connection are doing.
-fn packet_row(connection: &ConnectionStatistics) -> [String; 9] {
-    [
-        connection.client.clone(),
-        connection.address.clone(),
-        connection.sent_packets.to_string(),
-        connection.received_packets.to_string(),
-        connection.resent_packets.to_string(),
-        connection.timeouts.to_string(),
-        connection.window_out_packets.to_string(),
-        connection.window_in_packets.to_string(),
-        connection.round_trip_us.map_or_else(|| "-".into(), |time_us| format!("{time_us} us")),
-    ]
-}
-
-fn show_quotas(quotas: &[QuotaStatistics]) -> String {
-    let rows: Vec<_> = quotas
-        .iter()
-        .map(|quota| {
-            let amount = |amount: u64| match &quota.unit[..] {
-                "bytes" => Size(amount).to_string(),
-                "per second" => format!("{amount}/s"),
-                "per minute" => format!("{amount}/min"),
-                "per day" => format!("{amount}/day"),
-                "percent" => format!("{amount} %"),
-                _ => amount.to_string(),
-            };
-            let most = quota.most.map_or_else(|| "-".to_owned(), amount);
-            [quota.holder.clone(), quota.name.clone(), amount(quota.limit), most, quota.refused.to_string()]
-        })
-        .collect();
-    output::table(["EACH", "MAY HOLD OR DO", "AT MOST", "MOST SO FAR", "REFUSED"], &rows)
-}
-
 #[cfg(test)]
 mod tests {
     use sanwire_server::{Collections, GroupStatus, RunStatus, TargetStatus, TargetTerms, VolumeStatus};
 
     use super::super::show;
     use super::*;
+    use crate::args::Form;
 
     #[test]
     fn a_status_has_no_table_without_rows() {
@@ -362,18 +252,18 @@ mod tests {
         let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n  on hdsp:lan0 by AF_PACKET\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  ORIGIN\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
                         TARGET       LUN  VOLUME\niqn.x:disk0  0    disk0\n\n\
                         TARGET       PORT GROUP  ALUA STATE\nhyperscsi    1           standby\niqn.x:disk0  1           transitioning\n";
-        assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
+        assert_eq!(show(&Answer::Status(status.clone()), Form::Narrow).unwrap(), expected);
         status.targets.clear();
         let expected = "box, version 0.1.0, up 1h 2m 3s\n  on hs-ip:127.0.0.1:5674\n  on hdsp:lan0 by AF_PACKET\n\nLUN  VOLUME  SIZE   USED   STORE                MODE  SECURITY  WAITING  ORIGIN\n0    disk0   1 GiB  1 MiB  file:/srv/disk0.img  rw    hash      -        command line\n\n\
                         TARGET     PORT GROUP  ALUA STATE\nhyperscsi  1           standby\n";
-        assert_eq!(show(&Answer::Status(status.clone()), false).unwrap(), expected);
+        assert_eq!(show(&Answer::Status(status.clone()), Form::Narrow).unwrap(), expected);
         let (resource, name) = ("volume".to_owned(), "disk1".to_owned());
         status.deviations = vec![Deviation { resource, name, configured: None, now: Some("ram:1M".into()) }];
-        let shown = show(&Answer::Status(status), false).unwrap();
+        let shown = show(&Answer::Status(status), Form::Narrow).unwrap();
         assert!(
             shown.ends_with("CHANGED BY CTL  NAME   CONFIGURED  NOW\nvolume          disk1  -           ram:1M\n"),
             "{shown}"
         );
-        assert_eq!(show(&Answer::Changed(Vec::new()), false).unwrap(), "nothing differs\n");
+        assert_eq!(show(&Answer::Changed(Vec::new()), Form::Narrow).unwrap(), "nothing differs\n");
     }
 }

@@ -115,7 +115,7 @@ pub(crate) struct IscsiArgs {
     #[arg(long, value_name = "FILE", requires = "target_user")]
     pub(crate) target_password_file: Option<PathBuf>,
 
-    /// Guard headers and data by CRC32C digests
+    /// Protect headers and data by CRC32C digests
     #[arg(long)]
     pub(crate) digests: bool,
 
@@ -140,7 +140,7 @@ pub(crate) struct VisaArgs {
     #[arg(long, value_name = "MODE", default_value = "modern")]
     pub(crate) visa_mode: VisaMode,
 
-    /// Whether VISA packets have a checksum where nothing guards them better: on, off (the server must allow it) or either
+    /// Whether VISA packets have a checksum where nothing else protects them better: on, off (the server must allow it) or either
     #[arg(long, value_name = "WHEN", default_value = "on")]
     pub(crate) visa_checksum: VisaChecksum,
 

@@ -56,9 +56,35 @@ pub(crate) struct AskingArgs {
     #[arg(long, global = true)]
     pub(crate) dry_run: bool,
 
+    /// Show all columns of sessions, clients and statistics, and names at their full length
+    #[arg(long, global = true, conflicts_with = "json")]
+    pub(crate) wide: bool,
+
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// As tables for a screen.
+    Narrow,
+    /// As tables with all that there is.
+    Wide,
+    /// For programs.
+    Json,
+}
+
+impl AskingArgs {
+    /// What was asked for.
+    pub(crate) fn form(self) -> Form {
+        match self {
+            AskingArgs { json: true, .. } => Form::Json,
+            AskingArgs { wide: true, .. } => Form::Wide,
+            _ => Form::Narrow,
+        }
+    }
 }
 
 /// What a running server can be asked.

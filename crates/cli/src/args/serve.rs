@@ -164,7 +164,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MODE")]
     pub(crate) visa_mode: Option<VisaMode>,
 
-    /// Whether VISA packets have a checksum where nothing guards them better: on, off or either, as the client wants it [default: on]
+    /// Whether VISA packets have a checksum where nothing else protects them better: on, off or either, as the client wants it [default: on]
     #[arg(long, value_name = "WHEN")]
     pub(crate) visa_checksum: Option<VisaChecksum>,
 }

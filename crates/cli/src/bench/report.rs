@@ -32,7 +32,7 @@ impl Measured {
         format!(
             "{url}: {} {}, {} % reads, depth {}, {:.1} s\n\
              \x20 IOPS           {:.0}\n\
-             \x20 MB/s           {:.1}  ({:.1} MiB/s)\n\
+             \x20 MiB/s          {:.1}\n\
              \x20 latency        mean {}  p50 {}  p99 {}  p99.9 {}  max {}\n\
              \x20 CPU            {:.2} us per operation in this process\n",
             Size(load.block_bytes.into()),
@@ -41,7 +41,6 @@ impl Measured {
             load.depth,
             self.elapsed.as_secs_f64(),
             self.per_second(self.operations() as f64),
-            self.per_second(self.bytes(load)) / 1e6,
             self.per_second(self.bytes(load)) / f64::from(1 << 20),
             micros(latency.mean()),
             micros(latency.quantile(500)),

@@ -210,7 +210,7 @@ fn heed_hangups(args: &AttachOptions, connection: &Connection, options: ClientOp
 
 /// Options of one kind, or protocol, with the other are a mistake.
 pub(super) fn check(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
-    connect::check_protocol(&args.client, &url.server)?;
+    connect::check_protocol(&args.client, &[&url.server])?;
     check_kind(args)
 }
 

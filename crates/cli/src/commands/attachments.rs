@@ -42,8 +42,7 @@ pub(crate) fn check(args: &AttachArgs) -> anyhow::Result<()> {
     for name in names {
         let Entry { url, options } = attachments.entry(name)?;
         check_entry(&url, &options).with_context(|| format!("the entry {name}"))?;
-        let socket = options.socket.as_ref().map(|socket| socket.display().to_string());
-        for place in (!options.again).then(|| url.to_string()).into_iter().chain(socket) {
+        for place in places_of(&url, &options) {
             if let Some(other) = places.insert(place.clone(), name.to_owned()) {
                 return Err(misuse(format!(
                     "the entries {other} and {name} both have {place}: only one of them can be attached"
@@ -54,6 +53,14 @@ pub(crate) fn check(args: &AttachArgs) -> anyhow::Result<()> {
     }
     let _ = writeln!(text, "{} is correct", attachments.path().display());
     Ok(output::print(&text)?)
+}
+
+/// What no other attachment can have at the same time.
+fn places_of(url: &Url, options: &AttachOptions) -> Vec<String> {
+    let volume = (!options.again).then(|| url.to_string());
+    let paths = [&options.socket, &options.mount_point].into_iter().flatten().map(|path| path.display().to_string());
+    let addresses = [options.listen, options.metrics].into_iter().flatten().map(|address| address.to_string());
+    volume.into_iter().chain(paths).chain(addresses).collect()
 }
 
 /// Whether the options go together, and the files that they name are there.

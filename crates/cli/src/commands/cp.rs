@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use sanwire_core::Size;
-use sanwire_initiator::Server;
+use sanwire_initiator::{Server, Url};
 use sanwire_server::written_seconds;
 use serde_json::json;
 
 use crate::args::{CpArgs, CpEnd};
 use crate::config::state_directory;
-use crate::connect::Connection;
+use crate::connect::{Connection, check_protocol, options_of_one};
 use crate::copy::{Copied, CopyOptions, End, Image, Interrupted, Journal, Key, copy, find_data, read_in, write_out};
 use crate::failure::misuse;
 use crate::parking::block_on;
@@ -44,8 +44,10 @@ pub(crate) fn run(args: &CpArgs) -> anyhow::Result<()> {
 
 /// Ends that do not go together are a mistake.
 fn check(args: &CpArgs) -> anyhow::Result<()> {
-    let is_volume = |end: &CpEnd| matches!(end, CpEnd::Volume(_));
-    if !is_volume(&args.from) && !is_volume(&args.to) {
+    let ends = [&args.from, &args.to].into_iter();
+    let servers = ends.filter_map(|end| if let CpEnd::Volume(url) = end { Some(&url.server) } else { None });
+    let servers: Vec<&Server> = servers.collect();
+    if servers.is_empty() {
         return Err(misuse(
             "neither end is a volume: copy files with cp(1), or name a volume like hs+ip://HOST/VOLUME",
         ));
@@ -57,6 +59,7 @@ fn check(args: &CpArgs) -> anyhow::Result<()> {
     if has_pipe && (args.resume || args.verify) {
         return Err(misuse("a pipe cannot be read twice: leave out --resume and --verify"));
     }
+    check_protocol(&args.client, &servers)?;
     if args.to == CpEnd::Pipe && io::stdout().is_terminal() {
         return Err(misuse("stdout is a terminal: send it to a file or another program"));
     }
@@ -68,13 +71,13 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
     let ((CpEnd::Volume(url), _) | (_, CpEnd::Volume(url))) = (&args.from, &args.to) else {
         return Err(misuse("neither end is a volume"));
     };
-    let connection = Connection::open(url, &args.client)?;
+    let connection = connect(url, args)?;
     // A destination on another server has a connection of its own, and by HDSP each volume has.
     let second = match (&args.from, &args.to) {
         (CpEnd::Volume(from), CpEnd::Volume(to))
             if from.server != to.server || matches!(to.server, Server::Hdsp(_)) =>
         {
-            Some(Connection::open(to, &args.client)?)
+            Some(connect(to, args)?)
         }
         _ => None,
     };
@@ -118,6 +121,11 @@ fn is_one_server(from: &CpEnd, to: &CpEnd) -> bool {
     }
 }
 
+/// Connects to the server of one end. What the other end's protocol has is no mistake.
+fn connect(url: &Url, args: &CpArgs) -> anyhow::Result<Connection> {
+    Connection::open_as(url, &options_of_one(&args.client, &url.server)?)
+}
+
 /// From a volume into stdout.
 fn to_stdout(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
     let from = open_alone(&args.from, args, |_, _| Ok(()))?;
@@ -143,7 +151,7 @@ fn open_alone(
     look: impl FnOnce(&End, &Connection) -> anyhow::Result<()>,
 ) -> anyhow::Result<End> {
     let CpEnd::Volume(url) = end else { return Err(misuse("neither end is a volume")) };
-    let connection = Connection::open(url, &args.client)?;
+    let connection = connect(url, args)?;
     let end = open(end, &connection, Image::open_source)?;
     look(&end, &connection)?;
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;

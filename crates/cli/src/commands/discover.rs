@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::info::{packet_max_bytes, to_json};
 use crate::args::DiscoverArgs;
-use crate::connect::options;
+use crate::connect::{check_protocol, options_of_one};
 use crate::failure::misuse;
 use crate::known_servers::KnownServers;
 use crate::output;
@@ -94,6 +94,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> anyhow::Result<()> {
 /// Asks on every link or host that is meant. A place that cannot be asked is told of, unless it is the only one.
 fn ask(args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
     let places = places(args)?;
+    check_protocol(&args.client, &places.iter().collect::<Vec<_>>())?;
     let mut seen = Vec::new();
     for place in &places {
         match ask_at(place, args) {
@@ -106,7 +107,7 @@ fn ask(args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
 }
 
 fn ask_at(place: &Server, args: &DiscoverArgs) -> anyhow::Result<Vec<Seen>> {
-    let mut options = options(&args.client, place)?;
+    let mut options = options_of_one(&args.client, place)?;
     match place {
         Server::HyperScsi(place) => {
             let found = discover(place, &options, args.time)?;

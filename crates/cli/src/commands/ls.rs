@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::info::to_json;
 use super::{device, status};
 use crate::args::{ClientArgs, LsArgs};
-use crate::connect::{Connection, options};
+use crate::connect::{Connection, check_protocol, options};
 use crate::output;
 
 /// Lists a server's volumes, or what is attached here.
@@ -27,6 +27,7 @@ pub(crate) fn run(args: &LsArgs) -> anyhow::Result<()> {
 }
 
 fn volumes(url: &Url, client: &ClientArgs, json: bool) -> anyhow::Result<String> {
+    check_protocol(client, &[&url.server])?;
     let mut volumes = Vec::new();
     let mut failure = None;
     for server in servers(&url.server, client)? {

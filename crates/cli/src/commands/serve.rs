@@ -22,7 +22,7 @@ use sanwire_server::{
 };
 
 use self::web::WebNow;
-use crate::args::{LogLevel, ServeArgs};
+use crate::args::{LogArgs, ServeArgs};
 use crate::config::{FileClient, ServeConfig, Wire};
 use crate::control::ControlSocket;
 use crate::failure::Misuse;
@@ -37,12 +37,12 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Checks everything, then opens, then serves until a signal comes.
-pub(crate) fn run(args: &ServeArgs, log: Option<LogLevel>) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ServeArgs, log: LogArgs) -> anyhow::Result<()> {
     let config = ServeConfig::load(args, log)?;
     if args.check {
         return check(&config);
     }
-    log::start(config.log);
+    log::start(config.log, config.log_format);
     config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let Some(directory) = &config.make_directory {
         fs::create_dir_all(directory)
@@ -125,7 +125,7 @@ fn raise_limit() {
 }
 
 /// Where the configuration comes from when it is read again: where it came from at first.
-fn again(mut args: ServeArgs, log: Option<LogLevel>, http: WebNow) -> Source {
+fn again(mut args: ServeArgs, log: LogArgs, http: WebNow) -> Source {
     // That was for the start.
     args.renewed.clear();
     args.adopted.clear();
@@ -353,7 +353,7 @@ mod tests {
             key_file: Some("/k".into()),
             ..ServeArgs::default()
         };
-        ServeConfig::load(&args, None).unwrap()
+        ServeConfig::load(&args, LogArgs::default()).unwrap()
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::clients::{FileClient, WrittenClient};
 use super::targets::{FileTarget, WrittenDiscovery, WrittenTarget};
 use super::web::FileWeb;
 use super::{ServerName, Wire};
-use crate::args::{EngineChoice, LogLevel, RecoveryChoice, VisaChecksum, VisaMode};
+use crate::args::{EngineChoice, LogFormat, LogLevel, RecoveryChoice, VisaChecksum, VisaMode};
 use crate::failure::misuse;
 
 /// The file's content; a key has the name of the option that says the same.
@@ -48,6 +48,7 @@ pub(super) struct FileConfig {
     pub(super) visa_mode: Option<VisaMode>,
     pub(super) visa_checksum: Option<VisaChecksum>,
     pub(super) log: Option<LogLevel>,
+    pub(super) log_format: Option<LogFormat>,
     pub(super) pools: Vec<PoolConfig>,
     pub(super) volumes: Vec<VolumeSpec>,
     pub(super) clients: Vec<FileClient>,
@@ -91,6 +92,7 @@ struct Written {
     visa_mode: Option<VisaMode>,
     visa_checksum: Option<VisaChecksum>,
     log: Option<LogLevel>,
+    log_format: Option<LogFormat>,
     #[serde(default)]
     pool: Vec<Spanned<WrittenPool>>,
     #[serde(default)]
@@ -191,6 +193,7 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         visa_mode: written.visa_mode,
         visa_checksum: written.visa_checksum,
         log: written.log,
+        log_format: written.log_format,
         pools: pools.collect::<anyhow::Result<_>>()?,
         volumes: written.volume.into_iter().map(Spanned::into_inner).collect(),
         clients: clients.into_iter().map(Spanned::into_inner).collect(),

@@ -189,7 +189,7 @@ pub(super) fn refuse_open(written: &[FileTarget], made: &[TargetNodeConfig], wir
     };
     match open {
         Some(target) => Err(misuse(format!(
-            "the password or secret guards HyperSCSI only, and the iSCSI target {} would be open to whoever `allow` names: give it \
+            "the password or secret protects HyperSCSI only, and the iSCSI target {} would be open to whoever `allow` names: give it \
              chap in a [[target]] of the configuration file (chap = [] if it is meant to be open), or leave the iscsi: wire out",
             target.name
         ))),

@@ -5,6 +5,7 @@ use std::path::Path;
 use sanwire_iscsi::ChapAlgorithm;
 
 use super::*;
+use crate::args::LogArgs;
 use crate::failure::Misuse;
 
 const FILE: &str = r#"
@@ -44,7 +45,9 @@ fn the_command_line_adds_to_the_file_and_overrides_it() {
         key_file: Some("/k".into()),
         ..ServeArgs::default()
     };
-    let config = ServeConfig::combine(file(FILE).unwrap(), args, Some(LogLevel::Error)).unwrap();
+    let config =
+        ServeConfig::combine(file(FILE).unwrap(), args, LogArgs { level: Some(LogLevel::Error), format: None })
+            .unwrap();
     let names: Vec<&str> = config.volumes.iter().map(|volume| &*volume.name).collect();
     assert_eq!(names, ["disk0", "disk1", "disk2"]);
     assert_eq!(config.wires.len(), 3);
@@ -125,7 +128,7 @@ fn without_targets_each_volume_is_unit_zero_of_its_own() {
     let combine = |wires: &[&str]| {
         let wires = wires.iter().map(|wire| wire.parse().unwrap()).collect();
         let args = ServeArgs { wires, key_file: Some("/k".into()), ..ServeArgs::default() };
-        ServeConfig::combine(file(FILE).unwrap(), args, None).unwrap().targets
+        ServeConfig::combine(file(FILE).unwrap(), args, LogArgs::default()).unwrap().targets
     };
     assert_eq!(combine(&[]), []);
     let targets = combine(&["iscsi:0.0.0.0"]);
@@ -180,7 +183,7 @@ fn targets_are_what_the_file_says() {
         key_file: Some("/k".into()),
         ..ServeArgs::default()
     };
-    let targets = ServeConfig::combine(config, args(), None).unwrap().targets;
+    let targets = ServeConfig::combine(config, args(), LogArgs::default()).unwrap().targets;
     let [one, two, moved] = &targets[..] else { panic!("three targets") };
     assert_eq!((one.alias.as_str(), one.group_tags.as_slice()), ("first", &[1, 2][..]));
     let units: Vec<(u16, &str)> = one.units.iter().map(|(lun, volume)| (lun.number(), volume.as_str())).collect();
@@ -199,7 +202,7 @@ fn targets_are_what_the_file_says() {
     let error = ServeConfig::combine(
         read_file("targets-b", TARGETS, 0o600).unwrap(),
         ServeArgs { volumes: vec![], ..args() },
-        None,
+        LogArgs::default(),
     )
     .unwrap_err();
     assert!(error.to_string().contains("logical unit 7 is to be volume b, which is not served"), "{error}");
@@ -230,7 +233,7 @@ fn secrets_that_others_can_read_are_refused() {
 #[test]
 fn the_whole_is_checked() {
     let combine = |args: ServeArgs| {
-        let error = ServeConfig::combine(file(FILE).unwrap(), args, None).expect_err("refused");
+        let error = ServeConfig::combine(file(FILE).unwrap(), args, LogArgs::default()).expect_err("refused");
         assert!(error.is::<Misuse>(), "exit code 2");
         error.to_string()
     };
@@ -307,7 +310,11 @@ fn a_password_beside_an_open_iscsi_target_is_refused() {
             key_file: Some("/k".into()),
             ..ServeArgs::default()
         };
-        ServeConfig::combine(file(&format!("[[volume]]\nname='a'\nstore='ram:1M'\n{text}")).unwrap(), args, None)
+        ServeConfig::combine(
+            file(&format!("[[volume]]\nname='a'\nstore='ram:1M'\n{text}")).unwrap(),
+            args,
+            LogArgs::default(),
+        )
     };
     let target = |keys: &str| format!("[[target]]\nname='iqn.2026-11.org.x'\nlun.0='a'\n{keys}");
     let chap = format!("chap = [{{ user = 'u', secret-file = '{}' }}]", password.display());
@@ -315,14 +322,14 @@ fn a_password_beside_an_open_iscsi_target_is_refused() {
         let error = combine(&text, "iscsi:127.0.0.1", true).expect_err("open");
         assert!(error.is::<Misuse>(), "exit code 2");
         let error = error.to_string();
-        assert!(error.contains("guards HyperSCSI only, and the iSCSI target iqn.2026-11.org"), "{error}");
+        assert!(error.contains("protects HyperSCSI only, and the iSCSI target iqn.2026-11.org"), "{error}");
         assert!(error.contains("chap = [] if it is meant to be open"), "{error}");
-        combine(&text, "iscsi:127.0.0.1", false).expect("nothing was to be guarded");
+        combine(&text, "iscsi:127.0.0.1", false).expect("nothing was to be protected");
         combine(&text, "hs-ip:127.0.0.1", true).expect("no wire of iSCSI");
         for secret in ["password-file", "secret-file"] {
             let client = format!("{text}\n[[client]]\nid='{}'\n{secret}='{}'", "ab".repeat(16), password.display());
             let error = combine(&client, "iscsi:127.0.0.1", false).expect_err("open").to_string();
-            assert!(error.contains("guards HyperSCSI only"), "{error}");
+            assert!(error.contains("protects HyperSCSI only"), "{error}");
         }
     }
     combine(&target(&chap), "iscsi:127.0.0.1", true).expect("it has secrets of its own");
@@ -336,7 +343,7 @@ fn only_a_volume_that_is_there_can_be_renewed_or_adopted() {
         let names = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
         let (renewed, adopted) = (names(renewed), names(adopted));
         let args = ServeArgs { renewed, adopted, key_file: Some("/k".into()), ..ServeArgs::default() };
-        ServeConfig::combine(file(FILE).unwrap(), args, None).map_err(|error| error.to_string())
+        ServeConfig::combine(file(FILE).unwrap(), args, LogArgs::default()).map_err(|error| error.to_string())
     };
     assert_eq!(combine(&["disk1"], &[]).unwrap().accepted.len(), 1);
     assert_eq!(combine(&[], &["disk1"]).unwrap().accepted.len(), 1);
@@ -356,7 +363,7 @@ fn pools_are_read_from_file_and_command_line_and_checked() {
         key_file: Some("/k".into()),
         ..ServeArgs::default()
     };
-    let config = ServeConfig::combine(file, args, None).unwrap();
+    let config = ServeConfig::combine(file, args, LogArgs::default()).unwrap();
     assert_eq!(config.pools.iter().map(|pool| &*pool.name).collect::<Vec<_>>(), ["fast", "other"]);
     assert_eq!(config.pools[0].limit_bytes, Some(1 << 40));
     let obstacles = config.obstacles().join("\n");

@@ -65,6 +65,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("visa-mode = 'old'"), Refused, "unknown variant `old`"),
     (with_volume!("visa-checksum = 'md5'"), Refused, "unknown variant `md5`"),
     (with_volume!("log = 'loud'"), Refused, "unknown variant `loud`"),
+    (with_volume!("log-format = 'xml'"), Refused, "unknown variant `xml`"),
     (with_volume!("control = 'c.sock'"), Warned, "control: c.sock is relative to the directory in which"),
     (with_volume!("audit-log = 'audit'"), Warned, "audit-log: audit is relative"),
     (with_volume!("state-directory = 'state'"), Warned, "state-directory: state is relative"),
@@ -178,7 +179,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (
         with_volume!("wire = ['iscsi:127.0.0.1']\npassword-file = 'DIR/password'"),
         Refused,
-        "the password or secret guards HyperSCSI only",
+        "the password or secret protects HyperSCSI only",
     ),
     // Volumes.
     (volume!("store = 'tape:1'"), Refused, "sanwire.toml:1: 'tape:1' is no store"),

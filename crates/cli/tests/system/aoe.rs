@@ -149,6 +149,8 @@ fn who_is_not_allowed_finds_no_aoe_target() {
         let ran = run(world.sanwire(&["info", &url(&world, "1.0"), "--wait", "1"]), TIMEOUT);
         assert_eq!(ran.code, Some(1));
         assert!(ran.stderr.contains("no AoE target answered"), "{}", ran.stderr);
+        let told = "its MAC is in no rule of `allow`";
+        wait_until("the server tells who asks", TIMEOUT, || server.log().contains(told));
         assert!(server.stop().success(), "{}", server.log());
     }
 }

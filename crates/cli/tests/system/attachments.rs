@@ -50,6 +50,8 @@ fn an_entry_is_attached_once_and_its_device_has_a_name() {
     assert!(Path::new(&name).canonicalize().is_ok_and(|named| named == Path::new(&device)), "the first one keeps it");
     run_ok(world.sanwire(&["detach", &device]), TIMEOUT);
     assert!(first.wait(TIMEOUT).success(), "{}", first.log());
+    let log = first.log();
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "an ordinary end is no reason to warn: {log}");
     let refused = run(world.sanwire(&["attach", "--config", &file, "data"]), TIMEOUT);
     assert!(refused.code == Some(1) && refused.stderr.contains("attached on this host already"), "{}", refused.stderr);
     drop(second);
@@ -116,6 +118,30 @@ fn an_exclusive_attachment_is_refused_to_others_until_it_ends_or_is_preempted() 
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// An iSCSI volume is called by its own name, as over every other wire: its URL ends with a number.
+#[test]
+fn a_mount_point_has_one_attachment_which_is_detached_by_the_name_of_its_volume() {
+    let test = "a_mount_point_has_one_attachment_which_is_detached_by_the_name_of_its_volume";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    // Names of attachments are the whole machine's.
+    let volume = format!("vm-{}", world.scratch.label);
+    let mut server = Server::start_for(&world, Wire::Iscsi, &[&format!("{volume}=ram:8M"), "other=ram:8M"]);
+    let mut attached = Attached::file(&world, &Wire::Iscsi.url(&volume));
+    let place = attached.place.parent().expect("a mount point").display().to_string();
+    let second = ["attach", &Wire::Ip.url("other"), "--no-device", "--mount-point", &place];
+    let refused = run(world.sanwire(&second), TIMEOUT);
+    let reason = format!("{place} is the mount point of another attachment: choose another one");
+    assert!(refused.code == Some(2) && refused.stderr.contains(&reason), "{refused:?}");
+    assert_eq!(fs::read(&attached.place).expect("it is untouched").len(), 8 << 20);
+    run_ok(world.sanwire(&["detach", &volume]), TIMEOUT);
+    attached.expect_end();
+    let free = Process::spawn("attach", world.sanwire(&second), world.scratch.path("free.log"));
+    wait_until("the place is free", TIMEOUT, || free.log().contains("is attached as\n"));
+    run_ok(world.sanwire(&["detach", &place]), TIMEOUT);
+    assert!({ free }.wait(TIMEOUT).success());
+    assert!(server.stop().success(), "{}", server.log());
+}
+
 /// A volume that was made anew has its name, and not its content.
 #[test]
 fn only_the_volume_that_is_meant_is_attached() {
@@ -131,6 +157,16 @@ fn only_the_volume_that_is_meant_is_attached() {
     server.restart();
     let refused = run(world.sanwire(&["attach", &url, "--identity", identity]), TIMEOUT);
     assert!(refused.code == Some(1) && refused.stderr.contains("is another volume than it was"), "{}", refused.stderr);
+
+    // One that is attached when that happens.
+    let attached = Attached::file(&world, &url);
+    assert!(server.stop().success(), "{}", server.log());
+    server.restart();
+    let told =
+        "ERROR volume disk of server box was removed, or made anew: what was written to it is not there any more";
+    wait_until("it is told", TIMEOUT, || attached.log().contains(told));
+    assert_eq!(fs::read(&attached.place).expect_err("it is no more").raw_os_error(), Some(5));
+    attached.detach(&world);
     assert!(server.stop().success(), "{}", server.log());
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Process, World, pattern};
+use crate::harness::{Process, World, pattern, run_ok};
 use crate::state_sample::{Places, SAMPLES, TOOLS, files, kind};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -49,7 +49,7 @@ fn end_of(kind: &str, damage: Damage) -> Option<End> {
         ("server.key", _) => Refused("is no key file"),
         // Lines are added to it, whatever stands there.
         ("audit-box.jsonl", Directory) => Warned("the audit log, cannot be written"),
-        ("audit-box.jsonl" | "changes-box.json.old", _) => Served,
+        ("audit-box.jsonl" | "changes-box.json.old" | "clients-box.json.old", _) => Served,
         ("http-box.pem", Newer) => Served,
         ("http-box.pem", _) => Refused("another one with another fingerprint is made"),
         ("http-box.json", Newer) => Refused("were written by a newer version of Sanwire"),
@@ -65,6 +65,13 @@ fn end_of(kind: &str, damage: Damage) -> Option<End> {
         // A tenure is nothing but numbers.
         ("tenures/*", Newer | Garbage) => Served,
         ("tenures/*", _) => Warned("until it is replaced"),
+        // Without its program nobody may use the volume: it is not served until somebody sees to it.
+        ("programs/*.state", Newer) => Served,
+        ("programs/*.state", Directory) => Warned("cannot be read"),
+        ("programs/*.state", _) => Warned("is no state of a program, or damaged"),
+        (SENT_MODULE, Newer) => Served,
+        (SENT_MODULE, Directory) => Warned("it is no regular file"),
+        (SENT_MODULE, _) => Warned("this is no WebAssembly module"),
         (_, Newer) if is_kept_as_state(kind) => Refused("written by a newer version of Sanwire"),
         (_, Directory) if is_kept_as_state(kind) => Refused("cannot be read"),
         _ if is_kept_as_state(kind) => Refused("is damaged"),
@@ -79,6 +86,9 @@ fn is_kept_as_state(kind: &str) -> bool {
 
 /// What a pool keeps of itself, in its directory.
 const POOL: &str = ".sanwire-pool.json";
+
+/// The module of a volume that was derived by who has sent it.
+const SENT_MODULE: &str = "programs/sent.wasm";
 
 /// Damages a file; gives whether it is another one now.
 fn damage(path: &Path, damage: Damage) -> bool {
@@ -198,4 +208,28 @@ fn a_damaged_file_of_any_kind_is_named_and_not_lost() {
         }
     }
     assert!(failures.is_empty(), "{failures}");
+}
+
+/// It is found by its place, so that no sample has one.
+#[test]
+fn so_is_a_damaged_module_that_was_sent() {
+    let test = "so_is_a_damaged_module_that_was_sent";
+    let Some(world) = World::new(test, 1500, &TOOLS) else { return };
+    let (places, sample) = (Places(&world), Path::new(SAMPLES).join(env!("CARGO_PKG_VERSION")));
+    places.install(&sample);
+    let mut server = places.serve();
+    let module = world.scratch.text("content/one_write.wasm");
+    let mut create = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+    create.args(["dvd", "create", "pooled", "sent", "--region", "0+64K", "--principal", "any", "--program", &module]);
+    create.arg("--socket").arg(places.socket());
+    run_ok(create, TIMEOUT);
+    assert!(server.stop().success(), "{}", server.log());
+    let path = places.state().join(SENT_MODULE);
+    for how in DAMAGES {
+        damage(&path, how);
+        let wrong = judge(&places, &path, end_of(SENT_MODULE, how).expect("a row"));
+        assert_eq!(wrong, None, "{how:?}");
+        let _ = (fs::remove_dir_all(&path), fs::remove_file(&path));
+        fs::copy(&module, &path).expect("it is whole again");
+    }
 }

@@ -42,6 +42,7 @@ fn servers_are_found_and_their_volumes_listed() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// The administrator reads it in the server's log.
 #[test]
 fn who_is_not_allowed_hears_nothing() {
     let Some(world) = World::new("who_is_not_allowed_hears_nothing", 1500, &[]) else { return };
@@ -59,6 +60,11 @@ fn who_is_not_allowed_hears_nothing() {
         for (wire, is_served) in [(Wire::Ethernet, on_ethernet), (Wire::Ip, over_ip)] {
             let ran = run(world.sanwire(&["ls", &wire.server_url(), "--wait", "1.5"]), TIMEOUT);
             expect(&ran, is_served, &format!("{rules:?} {wire:?}"));
+        }
+        if !(on_ethernet && over_ip) {
+            wait_until("the server tells who asks", TIMEOUT, || {
+                server.log().contains(" asks and is not allowed, as client ")
+            });
         }
         let ran = run(world.sanwire(&["discover", "--interface", "lan0"]), TIMEOUT);
         expect(&ran, on_ethernet, &format!("{rules:?} discovery"));

@@ -4,6 +4,8 @@ mod life;
 mod principals;
 mod program;
 
+pub(crate) use program::ONE_WRITE;
+
 use std::fs;
 use std::process::Command;
 use std::time::Duration;

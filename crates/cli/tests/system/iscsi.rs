@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    AUTHORITY, Initiator, SERVER_ADDRESS, SERVER_NAME, Scratch, Server, Wire, World, is_installed, pattern, port, run,
-    run_ok, wait_until,
+    AUTHORITY, Initiator, Process, SERVER_ADDRESS, SERVER_NAME, Scratch, Server, Wire, World, is_installed, pattern,
+    port, run, run_ok, wait_until,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -112,7 +112,9 @@ fn only_initiators_that_are_named_or_know_the_secret_get_in() {
     let mut chmod = Command::new("chmod");
     chmod.arg("600").arg(&secret);
     run_ok(chmod, TIMEOUT);
-    let mut server = serve(&world, &["disk=ram:64M"], &["--config", &config.display().to_string()]);
+    let socket = world.scratch.text("control");
+    let options = ["--config", &config.display().to_string(), "--control", &socket];
+    let mut server = serve(&world, &["disk=ram:64M"], &options);
     let inquire = |initiator: &str, user: &str, target: &str| {
         let mut command = world.on_client("iscsi-inq");
         command.args(["-i", initiator, &format!("iscsi://{user}{SERVER_ADDRESS}/{AUTHORITY}:{target}/0")]);
@@ -126,6 +128,21 @@ fn only_initiators_that_are_named_or_know_the_secret_get_in() {
     let stranger = ["-i", "iqn.2026-11.org.stranger:initiator", &format!("iscsi://{SERVER_ADDRESS}")];
     let found = client(&world, "iscsi-ls", &stranger);
     assert!(!found.contains(":named") && found.contains(":secret"), "{found}");
+
+    let url = format!("iscsi://host@{SERVER_ADDRESS}/{AUTHORITY}:secret/0");
+    let load = world.sanwire(&["bench", &url, "--password-file", &secret.display().to_string(), "--time", "600"]);
+    let _load = Process::spawn("load", load, world.scratch.path("load.log"));
+    let sessions =
+        |more: &[&str]| run_ok(world.sanwire(&[&["ctl", "sessions", "--socket", &socket], more].concat()), TIMEOUT);
+    wait_until("the session is told", TIMEOUT, || sessions(&[]).contains("  chap host\n"));
+    let told: Value = serde_json::from_str(&sessions(&["--json"])).expect("JSON");
+    let portal = format!("{SERVER_ADDRESS}:3260,1");
+    assert_eq!(
+        (&told["sessions"][0]["user"], &told["sessions"][0]["portal"]),
+        (&json!("host"), &json!(portal)),
+        "{told}"
+    );
+    assert!(sessions(&["--wide"]).contains(&portal));
     assert!(server.stop().success(), "{}", server.log());
 }
 

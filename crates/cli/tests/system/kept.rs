@@ -32,6 +32,9 @@ fn what_ctl_changes_survives_a_kill_and_a_damaged_state_directory_is_refused() {
     server.restart();
     wait_until("it serves again", TIMEOUT, || ctl(&socket, &["status"]).code == Some(0));
     assert_eq!(ctl_ok(&socket, &["status"]), before);
+    let log = server.log();
+    let told = log.lines().filter(|line| line.contains("3 things are not as configured, since ctl has changed them"));
+    assert_eq!(told.count(), 1, "at the second start, and not at the first: {log}");
     let serve = |name: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
         command.args(["serve", "--name", name, "--wire", &format!("hs-ip:127.0.0.1:{}", crate::harness::port())]);

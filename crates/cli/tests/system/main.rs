@@ -46,6 +46,7 @@ mod remote;
 mod resources;
 mod security;
 mod service;
+mod session_numbers;
 mod snapshot_groups;
 mod snapshots;
 mod state_sample;

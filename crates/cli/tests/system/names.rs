@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
+use crate::harness::{AUTHORITY, SERVER_NAME, Server, Wire, World, run, run_ok, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const OTHER_MAC: &str = "02:00:5e:77:00:03";
@@ -111,5 +111,30 @@ fn hosts_are_shown_by_the_names_they_were_asked_by() {
     let [head, row] = [0, 1].map(|line| table.lines().nth(line).expect("a line"));
     let at = head.find("PACKET").expect("a column");
     assert_eq!(row[at..].split_whitespace().next(), Some(&*carried), "{table}");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// What discovery prints can be used as it is, whichever portal was asked.
+#[test]
+fn a_target_is_told_at_the_portal_by_which_it_is_reached() {
+    let Some(world) = World::new("a_target_is_told_at_the_portal_by_which_it_is_reached", 1500, &[]) else { return };
+    world.add_path(1, 1500);
+    let text = format!("[[target]]\nname = '{AUTHORITY}:second'\nlun.0 = 'disk'\nportal-groups = [2]\n");
+    fs::write(world.scratch.path("sanwire.toml"), text).expect("a configuration");
+    let wires = ["--wire", "iscsi:10.77.0.1,1", "--wire", "iscsi:10.77.1.1,2", "--allow", "any"];
+    let config = world.scratch.text("sanwire.toml");
+    let mut server = Server::start_alone(&world, &["disk=ram:8M"], &[&wires[..], &["--config", &config]].concat());
+    let [asked, reached] = ["10.77.0.1", "10.77.1.1"].map(|host| format!("iscsi://{host}/{AUTHORITY}:second"));
+    for host in ["10.77.0.1", "10.77.1.1"] {
+        let found = run_ok(world.sanwire(&["discover", &format!("iscsi://{host}"), "--json"]), TIMEOUT);
+        let found: Value = serde_json::from_str(&found).expect("JSON");
+        let second = found.as_array().expect("targets").iter().find(|it| it["name"] == format!("{AUTHORITY}:second"));
+        assert_eq!(second.expect("it is told")["url"], reached, "{found}");
+    }
+    let told = run_ok(world.sanwire(&["info", &format!("{reached}/0")]), TIMEOUT);
+    assert!(told.contains("8 MiB"), "{told}");
+    let refused = run(world.sanwire(&["info", &format!("{asked}/0")]), TIMEOUT);
+    assert!(refused.code == Some(1) && refused.stderr.contains("`sanwire discover iscsi://HOST` lists"), "{refused:?}");
+    assert!(server.log().contains(&reached) && !server.log().contains(&asked), "{}", server.log());
     assert!(server.stop().success(), "{}", server.log());
 }

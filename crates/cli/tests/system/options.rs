@@ -76,7 +76,7 @@ fn a_volumes_security_changes_while_it_is_used_and_no_operation_fails() {
     wait_until("the client is there", TIMEOUT, || operations() > 100);
     for level in ["aes-256-gcm", "none", "hash", "chacha20-poly1305"] {
         let set = ctl(&["set-volume", "disk0", "--security", level]);
-        assert!(set.stdout.contains(&format!("guarded by security {level} now")), "{}{}", set.stdout, set.stderr);
+        assert!(set.stdout.contains(&format!("protected by security {level} now")), "{}{}", set.stdout, set.stderr);
         let before = operations();
         wait_until("the client goes on", TIMEOUT, || operations() > before + 200);
         assert_eq!(json(&bob.run(&["info", "--json", &url]))["security"], level);

@@ -125,7 +125,7 @@ fn a_secret_file_at_both_ends_lets_in_who_has_it_and_no_other() {
         assert!(counted.code == Some(0) && has, "{row}: {counted:?}");
     };
     dropped("not authentic", 3);
-    for of_none in ["too soon after a wrong password", "guarded too little", "not permitted", "conflict of options"] {
+    for of_none in ["too soon after a wrong password", "protected too little", "not permitted", "conflict of options"] {
         dropped(of_none, 0);
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Scratch, port, wait_until};
+use crate::harness::{Process, Scratch, port, run, run_ok, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -74,4 +74,75 @@ fn without_a_home_root_has_the_places_of_the_system_and_others_are_asked() {
     let ran = command.output().expect("it runs");
     let message = String::from_utf8_lossy(&ran.stderr);
     assert!(message.contains("/proc/nowhere/"), "{message}");
+}
+
+#[test]
+fn of_two_servers_on_a_host_each_is_managed_by_its_name() {
+    let scratch = Scratch::new();
+    let sanwire = |arguments: &[&str], state: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+        command
+            .args(arguments)
+            .env("RUNTIME_DIRECTORY", scratch.path("run"))
+            .env("STATE_DIRECTORY", scratch.path(state));
+        command.env_remove("SANWIRE_LOG");
+        command
+    };
+    let serve = |name: &str| {
+        let (wire, volume) = (format!("hs-ip:127.0.0.1:{}", port()), format!("of-{name}=ram:1M"));
+        let command = sanwire(&["serve", "--name", name, "--wire", &wire, "--volume", &volume], name);
+        let mut server = Process::spawn(name, command, scratch.path(&format!("{name}.log")));
+        server.wait_for("\n  on ", TIMEOUT);
+        server
+    };
+    let mut servers = ["storage", "backup"].map(serve);
+    let refused = run(sanwire(&["ctl", "status"], "client"), TIMEOUT);
+    let several = "several servers run here: choose one with --server NAME: backup, storage";
+    assert!(refused.code == Some(2) && refused.stderr.contains(several), "{refused:?}");
+    for name in ["storage", "backup"] {
+        let status = run_ok(sanwire(&["ctl", "--server", name, "status"], "client"), TIMEOUT);
+        assert!(status.starts_with(&format!("{name}, version ")) && status.contains(&format!("of-{name}")), "{status}");
+    }
+    let unknown = run(sanwire(&["ctl", "status", "--server", "box"], "client"), TIMEOUT);
+    let there = "no server called box runs here; there are: backup, storage;";
+    assert!(unknown.code == Some(2) && unknown.stderr.contains(there), "{unknown:?}");
+    for server in &mut servers {
+        server.signal(Signal::TERM);
+        assert!(server.wait(TIMEOUT).success(), "{}", server.log());
+    }
+    let none = run(sanwire(&["ctl", "status", "--server", "box"], "client"), TIMEOUT);
+    assert!(none.code == Some(2) && none.stderr.contains("no server runs here"), "{none:?}");
+}
+
+#[test]
+fn each_line_of_the_log_is_an_object_where_that_is_wanted() {
+    let scratch = Scratch::new();
+    let log = File::create(scratch.path("log")).expect("a file");
+    fs::write(scratch.path("sanwire.toml"), "log-format = 'json'\n").expect("a configuration");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    command.args(["serve", "--name", "box", "--volume", "disk=ram:1M", "--allow", "any", "--config"]);
+    command.arg(scratch.path("sanwire.toml")).args(["--wire", &format!("hs-ip:127.0.0.1:{}", port())]);
+    command.env("RUNTIME_DIRECTORY", scratch.path("run")).env("STATE_DIRECTORY", scratch.path("state"));
+    command.env_remove("SANWIRE_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    let mut server = command.spawn().expect("the server starts");
+    let lines = || -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(scratch.path("log")).expect("the log");
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    };
+    let socket = scratch.path("run/serve-box.sock");
+    wait_until("it serves", TIMEOUT, || socket.exists());
+    let mut change = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    change.args(["ctl", "--socket"]).arg(&socket).args(["resize-volume", "disk", "2M"]);
+    run_ok(change, TIMEOUT);
+    wait_until("the change is logged", TIMEOUT, || {
+        let is_told =
+            |line: &serde_json::Value| line["message"].as_str().is_some_and(|it| it.contains("resize-volume disk"));
+        lines().iter().any(|line| line["level"] == "info" && is_told(line))
+    });
+    kill_process(Pid::from_child(&server), Signal::TERM).expect("a signal");
+    assert!(server.wait().expect("its end").success());
+    for line in lines() {
+        let time = line["time"].as_str().expect("a time");
+        assert!(humantime::parse_rfc3339(time).is_ok() && line.as_object().is_some_and(|it| it.len() == 3), "{line}");
+    }
 }

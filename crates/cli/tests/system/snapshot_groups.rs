@@ -1,19 +1,52 @@
-//! Snapshots of several volumes at once, in pools of either kind, while a host writes both over raw Ethernet.
+//! Snapshots of several volumes at once, in pools of either kind, while a host writes both, over each wire.
 
 use std::fs::{self, OpenOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Attached, Ends, Server, Wire, World, Xfs, can_run, run_ok, stamp, wait_until, write_stamps};
+use crate::harness::{
+    Attached, Ends, SERVER_ADDRESS, Server, Wire, World, Xfs, can_run, run_ok, stamp, wait_until, write_stamps,
+};
 use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const ROUNDS: u64 = 10;
 
+/// How the volumes are written.
+#[derive(Clone, Copy)]
+enum Way {
+    HyperScsi,
+    /// HDSP, whose packets come by AF_PACKET or by AF_XDP.
+    Hdsp(&'static str),
+    Visa,
+    Aoe,
+}
+
+impl Way {
+    /// What the server listens on for that, besides HyperSCSI.
+    fn wire(self, interface: &str) -> Option<String> {
+        match self {
+            Way::HyperScsi => None,
+            Way::Hdsp(path) => Some(format!("hdsp:{interface},path={path}")),
+            Way::Visa => Some(format!("visa:{SERVER_ADDRESS}")),
+            Way::Aoe => Some(format!("aoe:{interface}")),
+        }
+    }
+
+    fn url(self, interface: &str, volume: &str) -> String {
+        match self {
+            Way::HyperScsi => Wire::Ethernet.url(volume),
+            Way::Hdsp(_) => Wire::Hdsp.url(volume),
+            Way::Visa => format!("visa://{SERVER_ADDRESS}/{volume}"),
+            Way::Aoe => format!("aoe://{interface}/{}", if volume == "shared" { "7.1" } else { "7.2" }),
+        }
+    }
+}
+
 /// The volumes, in the order in which each number is written.
-fn take_while_written(order: [&str; 2], test: &str) {
+fn take_while_written(order: [&str; 2], way: Way, test: &str) {
     if !can_run(test, &Xfs::TOOLS) {
         return;
     }
@@ -22,8 +55,10 @@ fn take_while_written(order: [&str; 2], test: &str) {
     fs::create_dir_all(world.scratch.path("layers")).expect("a directory");
     let (socket, control) = (world.scratch.path("ctl.sock"), world.scratch.text("ctl.sock"));
     let pools = [format!("r={}", xfs.0.display()), format!("l={},snapshots=layers", world.scratch.text("layers"))];
-    let options = ["--allow", "any", "--control", &control, "--pool", &pools[0], "--pool", &pools[1]];
-    let volumes = ["shared=pool:r,size=4M", "layered=pool:l,size=4M"];
+    let wire = way.wire(world.interface());
+    let mut options = vec!["--allow", "any", "--control", &control, "--pool", &pools[0], "--pool", &pools[1]];
+    options.extend(wire.iter().flat_map(|wire| ["--wire", wire]));
+    let volumes = ["shared=pool:r,size=4M,shelf=7,slot=1", "layered=pool:l,size=4M,shelf=7,slot=2"];
     let mut server = Server::start_with(&world, &volumes, &options);
     let content = |url: &str| {
         let copy = world.scratch.text("copy.raw");
@@ -32,7 +67,7 @@ fn take_while_written(order: [&str; 2], test: &str) {
         fs::read(&copy).expect("the copy")
     };
 
-    let attached = order.map(|volume| Attached::file(&world, &Wire::Ethernet.url(volume)));
+    let attached = order.map(|volume| Attached::file(&world, &way.url(world.interface(), volume)));
     let files = [&attached[0], &attached[1]]
         .map(|attached| OpenOptions::new().read(true).write(true).open(&attached.place).expect("a file"));
     let (reached, ends) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -71,10 +106,31 @@ fn take_while_written(order: [&str; 2], test: &str) {
 #[test]
 fn snapshots_of_volumes_in_pools_of_both_kinds_are_one_moment_of_what_is_written_over_ethernet() {
     let test = "snapshots_of_volumes_in_pools_of_both_kinds_are_one_moment_of_what_is_written_over_ethernet";
-    take_while_written(["shared", "layered"], test);
+    take_while_written(["shared", "layered"], Way::HyperScsi, test);
 }
 
 #[test]
 fn so_they_are_in_the_other_order() {
-    take_while_written(["layered", "shared"], "so_they_are_in_the_other_order");
+    take_while_written(["layered", "shared"], Way::HyperScsi, "so_they_are_in_the_other_order");
+}
+
+#[test]
+fn so_they_are_of_what_hdsp_writes() {
+    take_while_written(["shared", "layered"], Way::Hdsp("packet"), "so_they_are_of_what_hdsp_writes");
+}
+
+/// What is written is written from the memory into which it was received.
+#[test]
+fn so_they_are_of_what_hdsp_writes_by_af_xdp() {
+    take_while_written(["layered", "shared"], Way::Hdsp("xdp"), "so_they_are_of_what_hdsp_writes_by_af_xdp");
+}
+
+#[test]
+fn so_they_are_of_what_visa_writes() {
+    take_while_written(["layered", "shared"], Way::Visa, "so_they_are_of_what_visa_writes");
+}
+
+#[test]
+fn so_they_are_of_what_aoe_writes() {
+    take_while_written(["shared", "layered"], Way::Aoe, "so_they_are_of_what_aoe_writes");
 }

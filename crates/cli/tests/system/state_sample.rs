@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::dvd::ONE_WRITE;
 use crate::harness::{
-    AUTHORITY, Http, Initiator, SERVER_ADDRESS, Server, Wire, World, expect_pattern, pattern, run_ok, wait_until,
+    AUTHORITY, Http, Initiator, Ran, SERVER_ADDRESS, Server, Wire, World, expect_pattern, pattern, run, run_ok,
+    wait_until,
 };
 use crate::manage::ctl_ok;
 
@@ -30,10 +32,15 @@ pub const TOOLS: [&str; 3] = ["tar", "gzip", "aoecfg"];
 
 const CLIENT: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
 
-/// What stands at the begin of both volumes, by seeds, and what is written to the second one after its snapshot.
+/// What stands at the begin of the volumes, by seeds: of those with snapshots, at that of their snapshot and since then.
 const IN_FILE: u64 = 41;
 const IN_SNAPSHOT: u64 = 42;
 const IN_POOL: u64 = 43;
+const IN_PART: u64 = 44;
+
+/// Where the volume begins that is a part of the one in a file.
+const PART: &str = "512K";
+const PART_BYTES: usize = 64 << 10;
 const CONTENT_BYTES: usize = 8192;
 
 /// The key of the reservation.
@@ -75,10 +82,14 @@ impl Places<'_> {
         options.concat().into_iter().map(str::to_owned).collect()
     }
 
-    /// Its volumes.
-    pub fn volumes(&self) -> [String; 3] {
-        let kept = format!("kept=file:{},size=1M", self.0.scratch.text("content/kept.img"));
-        ["disk0=ram:1M".to_owned(), kept, "pooled=pool:p,size=1M".to_owned()]
+    /// Its volumes: one for each kind of place, and one that is a part of another one.
+    pub fn volumes(&self) -> [String; 5] {
+        let text = |name: &str| self.0.scratch.text(name);
+        let kept = format!("kept=file:{},size=1M", text("content/kept.img"));
+        let layered = format!("layered=file:{},size=1M,layers=p", text("content/base.img"));
+        let program = text("content/one_write.wasm");
+        let part = format!("part=dvd:kept,region={PART}+64K,principal=any,program={program}");
+        ["disk0=ram:1M".to_owned(), kept, "pooled=pool:p,size=1M".to_owned(), layered, part]
     }
 
     /// Serves them.
@@ -96,11 +107,17 @@ impl Places<'_> {
     }
 
     fn write(&self, volume: &str, seed: u64) {
+        let ran = self.try_to_write(volume, seed);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    }
+
+    fn try_to_write(&self, volume: &str, seed: u64) -> Ran {
         let image = self.0.scratch.text("image.raw");
-        let mut content = pattern(seed, CONTENT_BYTES);
-        content.resize(1 << 20, 0);
+        // The whole part at once: its program lets one command through.
+        let mut content = pattern(seed, if volume == "part" { PART_BYTES } else { CONTENT_BYTES });
+        content.resize(if volume == "part" { PART_BYTES } else { 1 << 20 }, 0);
         fs::write(&image, content).expect("an image");
-        run_ok(self.0.sanwire(&["cp", "--overwrite", &image, &Wire::Ip.url(volume)]), TIMEOUT);
+        run(self.0.sanwire(&["cp", "--overwrite", &image, &Wire::Ip.url(volume)]), TIMEOUT)
     }
 
     #[track_caller]
@@ -114,19 +131,25 @@ impl Places<'_> {
     /// Has a server keep everything that it can, and end.
     fn keep_everything(&self) {
         fs::create_dir_all(self.0.scratch.path("content/pool")).expect("a directory");
+        let program = self.0.scratch.path("content/one_write.wasm");
+        fs::write(program, wat::parse_str(ONE_WRITE).expect("a module")).expect("a file");
         let (mut server, socket) = (self.serve(), self.socket());
         // What a reset puts aside.
         ctl_ok(&socket, &["add-volume", "aside=ram:1M"]);
+        ctl_ok(&socket, &["add-client", CLIENT, "--name", "aside"]);
         ctl_ok(&socket, &["reload", "--reset"]);
         ctl_ok(&socket, &["add-volume", "disk1=ram:3M"]);
         ctl_ok(&socket, &["map-volume", "disk1", "--target", "iqn.2026-11.org.example:both", "--lun", "3"]);
-        ctl_ok(&socket, &["set-volume", "disk0", "--security", "none"]);
+        ctl_ok(&socket, &["set-volume", "disk0", "--security", "none", "--owner", &format!("key:{CLIENT}")]);
         ctl_ok(&socket, &["add-client", CLIENT, "--name", "alice", "--volumes", "disk*"]);
         self.http().done("POST", "/tokens", r#"{"name":"program","role":"viewer"}"#);
         self.write("kept", IN_FILE);
-        self.write("pooled", IN_SNAPSHOT);
-        ctl_ok(&socket, &["snapshot", "pooled", "first"]);
-        self.write("pooled", IN_POOL);
+        self.write("part", IN_PART);
+        for volume in ["pooled", "layered"] {
+            self.write(volume, IN_SNAPSHOT);
+            ctl_ok(&socket, &["snapshot", volume, "first"]);
+            self.write(volume, IN_POOL);
+        }
         let mut session = self.log_in();
         let mut parameters = [0, KEY, 0].map(u64::to_be_bytes).concat();
         parameters[20] = 1;
@@ -263,9 +286,15 @@ fn all_that_each_version_has_kept_is_there_again() {
         let mut server = places.serve();
         let socket = places.socket();
         places.expect("kept", IN_FILE);
-        places.expect("pooled", IN_POOL);
-        ctl_ok(&socket, &["clone", "pooled@first", "cloned"]);
-        places.expect("cloned", IN_SNAPSHOT);
+        for volume in ["pooled", "layered"] {
+            places.expect(volume, IN_POOL);
+            let clone = format!("{volume}-clone");
+            ctl_ok(&socket, &["clone", &format!("{volume}@first"), &clone]);
+            places.expect(&clone, IN_SNAPSHOT);
+        }
+        places.expect("part", IN_PART);
+        let second = places.try_to_write("part", IN_PART);
+        assert_eq!(second.code, Some(1), "its program remembers that it was written: {}", second.stderr);
         let mut session = places.log_in();
         let keys = session.good(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64);
         assert_eq!(keys[8..16], KEY.to_be_bytes(), "the reservation's key: {keys:02x?}");

@@ -3,6 +3,7 @@
 mod crowds;
 mod first_page;
 mod foreign;
+mod tools;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpStream};

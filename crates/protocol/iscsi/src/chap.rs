@@ -109,17 +109,6 @@ impl FromStr for ChapAlgorithm {
     }
 }
 
-impl fmt::Display for ChapAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ChapAlgorithm::Md5 => "md5",
-            ChapAlgorithm::Sha1 => "sha1",
-            ChapAlgorithm::Sha256 => "sha256",
-            ChapAlgorithm::Sha3 => "sha3-256",
-        })
-    }
-}
-
 impl ChapAlgorithm {
     const ALL: [ChapAlgorithm; 4] =
         [ChapAlgorithm::Sha3, ChapAlgorithm::Sha256, ChapAlgorithm::Sha1, ChapAlgorithm::Md5];

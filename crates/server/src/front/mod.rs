@@ -222,7 +222,18 @@ pub(crate) struct ConnectionStatus {
     pub(crate) links: usize,
     /// How it is guarded, for people.
     pub(crate) security: String,
+    /// Of an iSCSI session.
+    pub(crate) login: Option<LoginStatus>,
     pub(crate) packets: Option<PacketCount>,
+}
+
+/// How an iSCSI session was begun.
+#[derive(Clone, Debug)]
+pub(crate) struct LoginStatus {
+    /// Where: `ADDR:PORT,GROUP`, as discovery tells portals.
+    pub(crate) portal: String,
+    /// As which CHAP user.
+    pub(crate) user: Option<String>,
 }
 
 /// A link of a connection as it is now.

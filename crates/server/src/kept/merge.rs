@@ -82,8 +82,9 @@ impl Merging<'_> {
         let mut specs: Vec<VolumeSpec> = volumes.iter().map(|volume| volume.spec.clone()).collect();
         let notes = &mut self.notes;
         let raised = inherit_levels(&mut specs, self.configured.protection, |volume, _, parent, level| {
-            notes
-                .push(format!("volume {volume} is guarded by security {level}, as {parent}, from which it is derived"));
+            notes.push(format!(
+                "volume {volume} is protected by security {level}, as {parent}, from which it is derived"
+            ));
             Ok::<(), std::convert::Infallible>(())
         });
         match raised {

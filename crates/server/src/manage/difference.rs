@@ -146,7 +146,8 @@ impl Difference {
     pub(super) fn would(&self) -> impl Iterator<Item = String> {
         let added = self.added.iter().map(|volume| format!("volume {} would be served", volume.spec.name));
         let removed = self.removed.iter().map(|name| format!("volume {name} would not be served any more"));
-        let secured = self.secured.iter().map(|spec| format!("volume {} would be guarded otherwise", spec.name));
+        let secured =
+            self.secured.iter().map(|spec| format!("volume {} would have another protection level", spec.name));
         let resized = self.resized.iter().map(|(name, _, size)| format!("volume {name} would have {}", Size(*size)));
         let kept = self.kept.iter().map(|spec| format!("volume {} would stay as it is: remove and add it", spec.name));
         let protected = self.protected.iter().map(|(name, protected)| {

@@ -316,7 +316,7 @@ pub enum ManageError {
     TargetName(String),
     /// The target would be open to whoever `allow` names.
     #[error(
-        "there is no iSCSI target {0}, and a new one would be open, for the password guards HyperSCSI only: make it with CHAP users \
+        "there is no iSCSI target {0}, and a new one would be open, for the password protects HyperSCSI only: make it with CHAP users \
          first (`sanwire ctl add-target`), or put it into the configuration file, with chap, and reload"
     )]
     OpenTarget(String),

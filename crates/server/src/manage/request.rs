@@ -193,7 +193,7 @@ pub enum Request {
     SetVolume {
         /// Its name.
         name: String,
-        /// How its packets are guarded, as in the key of a volume: `aes-128-gcm`.
+        /// The protection level of its packets, as in the key of a volume: `aes-128-gcm`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         security: Option<String>,
         /// Whether its content is neither deleted nor rolled back.
@@ -291,7 +291,7 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
-    /// Forget what was changed of a client while the server ran: the configuration holds again.
+    /// Discard runtime changes to a client and use its configured settings.
     ResetClient {
         /// Its id or name.
         client: String,
@@ -386,7 +386,7 @@ pub enum Request {
     Statistics,
     /// The same and more, in the text that Prometheus reads.
     Metrics,
-    /// Put the ports of an iSCSI portal group into another state. Initiators of the targets are told.
+    /// Set the ALUA access state of an iSCSI portal group's ports. Initiators of the targets are told.
     SetAccessState {
         /// The portal group's tag.
         group: u16,

@@ -215,7 +215,7 @@ pub struct VolumeStatus {
     /// Its identity, which stays when it gets another number: 32 hexadecimal digits.
     #[serde(default)]
     pub id: String,
-    /// Rises when it changes: its length, its number, its medium, what it is and how it is guarded.
+    /// Rises when it changes: its length, its number, its medium, what it is and its protection level.
     #[serde(default)]
     pub revision: u64,
     /// Its name.
@@ -239,7 +239,7 @@ pub struct VolumeStatus {
     /// Commands that wait until its store, which is full or gone, can do its work.
     #[serde(default)]
     pub waiting: u32,
-    /// How its packets are guarded over HyperSCSI, as in the key of a volume.
+    /// The protection level of its packets over HyperSCSI, as in the key of a volume.
     pub security: String,
     /// Whether its content is neither deleted nor rolled back.
     #[serde(default)]

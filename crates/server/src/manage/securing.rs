@@ -30,7 +30,7 @@ impl Manager {
         let security: Protection = security
             .parse()
             .map_err(|source: ParseProtectionError| ManageError::Security { name: name.to_owned(), source })?;
-        let hold = self.busy.hold(name, "being guarded otherwise")?;
+        let hold = self.busy.hold(name, "getting another protection level")?;
         self.check_level(name, security)?;
         let with_level =
             |volume: VolumeConfig| VolumeConfig { spec: volume.spec.clone().with_security(Some(security)), ..volume };
@@ -116,7 +116,7 @@ impl Manager {
         let [before, after] = [&volume.spec, &wanted].map(level);
         volume.spec = wanted;
         self.revise_volume(name);
-        Ok((before != after).then(|| format!("volume {name} is guarded by security {after} now, {before} before")))
+        Ok((before != after).then(|| format!("volume {name} is protected by security {after} now, {before} before")))
     }
 
     /// A volume as it is to be, and its number.

@@ -106,14 +106,17 @@ fn volumes_are_guarded_otherwise_while_they_are_served_but_not_while_they_pass_i
         &mut manager,
         Request::UnmapVolume { name: "a".into(), target: "iqn.2026-11.org.sanwire:a".into(), force: false },
     );
-    assert_eq!(changed(&mut manager, set("hash")), ["volume a is guarded by security hash now, none before", FOR_NOW]);
+    assert_eq!(
+        changed(&mut manager, set("hash")),
+        ["volume a is protected by security hash now, none before", FOR_NOW]
+    );
     assert_eq!(level(&manager, 0), Protection::Hash);
     assert!(manager.execute(set("rot13")).unwrap_err().to_string().starts_with("volume a: "));
     let unknown = Request::SetVolume { name: "z".into(), security: Some("none".into()), protected: None, owners: None };
     assert!(matches!(manager.execute(unknown), Err(ManageError::NoVolume(_))));
     let lines = changed(&mut manager, RELOAD);
     assert_eq!([0, 1].map(|lun| level(&manager, lun)), [Protection::Aes256Gcm, Protection::Checksum], "{lines:?}");
-    assert!(lines.contains(&"volume a is guarded by security aes-256-gcm now, hash before".into()), "{lines:?}");
+    assert!(lines.contains(&"volume a is protected by security aes-256-gcm now, hash before".into()), "{lines:?}");
     assert!(lines.contains(&"volume b has 2 MiB now, 1 MiB before".into()), "{lines:?}");
     assert_eq!(changed(&mut manager, RELOAD).len(), 0);
     manager.into_target().stop().unwrap();

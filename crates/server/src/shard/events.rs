@@ -262,12 +262,12 @@ impl<S: System> Shard<S> {
     fn connections(&self, front: &dyn FrontEnd) -> Vec<ConnectionCount> {
         let (wire, streams) = (front.name(), self.streams.bytes_by_nexus());
         let count = |of_front: ConnectionStatus| {
-            let ConnectionStatus { nexus, links, security, packets } = of_front;
+            let ConnectionStatus { nexus, links, security, login, packets } = of_front;
             let Nexus { host, count, bytes, .. } = self.nexuses.get(nexus)?;
             let (commands, mut bytes) = (*count, *bytes);
             bytes += streams.get(&nexus).copied().unwrap_or_default();
             let (principal, address) = (host.owner().to_owned(), host.address.clone().unwrap_or_default());
-            Some(ConnectionCount { nexus, wire, principal, address, links, security, commands, bytes, packets })
+            Some(ConnectionCount { nexus, wire, principal, address, links, security, login, commands, bytes, packets })
         };
         front.connections().into_iter().filter_map(count).collect()
     }
@@ -284,6 +284,7 @@ impl<S: System> Shard<S> {
                 host: nexus.host.clone(),
                 connections: connection.map_or(0, |connection| connection.links),
                 security: connection.map(|connection| connection.security.clone()).unwrap_or_default(),
+                login: connection.and_then(|connection| connection.login.clone()),
                 since: nexus.since,
                 uses: nexus.uses.clone(),
                 moved: nexus.moved.clone().unwrap_or_default(),

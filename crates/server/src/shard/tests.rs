@@ -156,6 +156,7 @@ impl FrontEnd for Lines {
             nexus: connection.admission.nexus,
             links: 1,
             security: "none".into(),
+            login: None,
             packets: None,
         };
         self.connections.values().map(count).collect()

@@ -33,6 +33,8 @@ fn session(commands: u64) -> SessionStatus {
         name: Some("alice\u{1b}[2J".into()),
         port: String::new(),
         target: None,
+        portal: None,
+        user: None,
         address: "10.0.0.2:5674".into(),
         connections: 2,
         volumes: 1,

@@ -140,7 +140,7 @@ async fn change_user(
     Json(UserChange { role, password, old_password }): Json<UserChange>,
 ) -> Result<Body<Changed>, Problem> {
     let is_own = matches!(&caller.asker, Asker::User { user, .. } if *user == name);
-    let least = if is_own && role.is_none() { Role::Viewer } else { Role::Administrator };
+    let least = if is_own && role.is_none() { Role::Metrics } else { Role::Administrator };
     caller.needs(least)?;
     if role.is_none() && password.is_none() {
         return Err(Problem::invalid("give a role or a password"));

@@ -127,7 +127,7 @@ async fn remove_client(
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
-/// Forget what was changed of a client while the server ran
+/// Discard runtime changes to a client and use its configured settings
 #[utoipa::path(post, path = "/clients/{client}/reset", tag = "clients",
     params(
         ("client" = String, Path, description = "Its id or name."),

@@ -179,7 +179,7 @@ pub(super) struct AccessState {
     pub(super) state: PortState,
 }
 
-/// Put the ports of a group into another state
+/// Set the ALUA access state of a port group
 ///
 /// Initiators of all targets that are reached through it are told.
 #[utoipa::path(put, path = "/groups/{group}", tag = "targets", params(

@@ -253,7 +253,7 @@ async fn unmap_unit(
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
-/// Put the ports of a group into another state, for one target
+/// Set the ALUA access state of a port group, for one target
 #[utoipa::path(put, path = "/targets/{target}/groups/{group}", tag = "targets", request_body = AccessState,
     params(
         ("target" = String, Path, description = "Its name."),

@@ -82,9 +82,17 @@ fn roles_bound_what_users_and_tokens_may() {
         assert!(text.starts_with("swt_") && text.len() == 68, "{text}");
         (format!("Authorization: Bearer {text}\r\n"), made["id"].as_str().unwrap().to_owned())
     };
-    let (viewer, operator) = (token("viewer"), token("operator"));
+    let [metrics, viewer, operator] = ["metrics", "viewer", "operator"].map(token);
     let ask = |headers: &str, method: &str, path: &str, body: &str| web.ask_by_tcp(method, path, headers, body).status;
     let [resize, add] = [r#"{"size":"1G"}"#, r#"{"name":"n","store":"ram:1M"}"#];
+    for path in ["/metrics", "/healthz", "/readyz"] {
+        assert_eq!(ask(&metrics.0, "GET", path, ""), 200, "{path}");
+    }
+    for path in ["volumes", "sessions", "events", "events?follow=false", "clients", "statistics", "server", "users"] {
+        assert_eq!(ask(&metrics.0, "GET", &format!("/api/v1/{path}"), ""), 403, "{path}");
+    }
+    assert_eq!(ask(&metrics.0, "PATCH", "/api/v1/volumes/v1", resize), 403);
+    assert_eq!(ask(&viewer.0, "GET", "/metrics", ""), 200);
     assert_eq!(ask(&viewer.0, "GET", "/api/v1/volumes", ""), 200);
     assert_eq!(ask(&viewer.0, "PATCH", "/api/v1/volumes/v1", resize), 403);
     assert_eq!(ask(&operator.0, "PATCH", "/api/v1/volumes/v1", resize), 200);
@@ -99,7 +107,7 @@ fn roles_bound_what_users_and_tokens_may() {
     for path in ["/api/v1/users", "/api/v1/tokens"] {
         assert_eq!(ask(&operator.0, "GET", path, ""), 403);
     }
-    assert_eq!(web.ask_by_tcp("GET", "/api/v1/tokens", &root, "").json()["total"], 2);
+    assert_eq!(web.ask_by_tcp("GET", "/api/v1/tokens", &root, "").json()["total"], 3);
     assert_eq!(ask(&root, "DELETE", &format!("/api/v1/tokens/{}", viewer.1), ""), 200);
     assert_eq!(ask(&viewer.0, "GET", "/api/v1/volumes", ""), 401);
     assert_eq!(ask("Authorization: Basic eDp5\r\n", "GET", "/healthz", ""), 401);

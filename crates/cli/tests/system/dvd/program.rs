@@ -7,7 +7,7 @@ use super::{TIMEOUT, dvd, dvd_ok};
 use crate::harness::{Client, Scratch, pattern, port, run, wait_until};
 
 /// Lets one write through, ever: that is its state, which is durable before the write begins. SYNCHRONIZE CACHE writes nothing.
-const ONE_WRITE: &str = r#"(module
+pub(crate) const ONE_WRITE: &str = r#"(module
   (memory (export "memory") 1)
   (global (export "sanwire_abi_1") i32 (i32.const 0))
   (data (i32.const 0)

@@ -1,12 +1,14 @@
 //! The page to which one-time links lead, with its own script run by node in the place of a browser.
 
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::exchange;
-use crate::harness::{Scratch, Server, is_installed, port, run_ok, skip};
+use super::tools::path_to_node;
+use crate::harness::{Scratch, Server, port, run_ok, skip};
 use crate::manage::ctl_ok;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,17 +43,17 @@ if (begins) await elements.form.listeners.submit({ preventDefault() {} });
 console.log(JSON.stringify({ told: elements.told.textContent, begins, open: !elements.form.hidden, place, cookies }));
 "#;
 
-fn browse(link: &str, name: &str, password: &str) -> Value {
+fn browse(path: &OsStr, link: &str, name: &str, password: &str) -> Value {
     let mut node = Command::new("node");
-    node.args(["--input-type=module", "--eval", BROWSER, "--", link, name, password]);
+    node.env("PATH", path).args(["--input-type=module", "--eval", BROWSER, "--", link, name, password]);
     serde_json::from_str(&run_ok(node, TIMEOUT)).expect("what the page has become")
 }
 
 #[test]
 fn a_one_time_link_opens_a_form_that_logs_the_browser_in() {
-    if !is_installed("node") {
-        return skip("a_one_time_link_opens_a_form_that_logs_the_browser_in", "node is not installed");
-    }
+    let test = "a_one_time_link_opens_a_form_that_logs_the_browser_in";
+    let Some(path) = path_to_node() else { return skip(test, "node cannot be had from PyPI") };
+    let browse = |link: &str, name: &str, password: &str| browse(&path, link, name, password);
     let scratch = Scratch::new();
     let (wire, http, control) = (format!("hs-ip:127.0.0.1:{}", port()), port(), scratch.text("ctl.sock"));
     let options = ["--http", &format!("127.0.0.1:{http}"), "--control", &control].map(str::to_owned);

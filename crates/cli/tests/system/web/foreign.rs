@@ -1,15 +1,16 @@
 //! The HTTP API before others' eyes: tools that know it by its own description alone, and curl over TLS.
 
 use std::env;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
+use super::tools::{of_npm, of_python};
 use crate::harness::{Scratch, Server, exchange, is_installed, port, run, run_ok, skip, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -17,47 +18,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Passwords are made slow to guess, and a program that is not optimised, on a busy host, takes seconds for each.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A package is fetched once.
-const INSTALL_TIMEOUT: Duration = Duration::from_secs(240);
-
-const SCHEMATHESIS: &str = "schemathesis==4.32.5";
-
-const VALIDATOR: &str = "openapi-spec-validator==0.9.0";
+const JUDGES: [&str; 2] = ["schemathesis==4.32.5", "openapi-spec-validator==0.9.0"];
 
 const SPECTRAL: &str = "@stoplight/spectral-cli@6.16.3";
-
-/// A directory outside the tree into which this has installed tools, once and whole; `None` when they cannot be had.
-fn tools(name: &str, install: impl Fn(&Path) -> bool) -> Option<PathBuf> {
-    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let directory = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("sanwire-tests").join(name);
-    fs::create_dir_all(&directory).ok()?;
-    let (lock, mark) = (File::create(directory.join("lock")).ok()?, directory.join("complete"));
-    lock.lock().ok()?;
-    if !mark.exists() {
-        if !install(&directory) {
-            return None;
-        }
-        fs::write(mark, "").ok()?;
-    }
-    Some(directory)
-}
-
-fn succeeds(command: Command) -> bool {
-    run(command, INSTALL_TIMEOUT).code == Some(0)
-}
-
-/// The programs of these packages of PyPI.
-fn python_tools() -> Option<PathBuf> {
-    let name = format!("{SCHEMATHESIS}+{VALIDATOR}");
-    let directory = tools(&name, |directory| {
-        let mut make = Command::new("python3");
-        make.args(["-m", "venv", "--clear"]).arg(directory.join("venv"));
-        let mut install = Command::new(directory.join("venv/bin/pip"));
-        install.args(["install", "--quiet", "--no-input", "--disable-pip-version-check", SCHEMATHESIS, VALIDATOR]);
-        succeeds(make) && succeeds(install)
-    });
-    directory.map(|directory| directory.join("venv/bin"))
-}
 
 fn document() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json")
@@ -66,10 +29,7 @@ fn document() -> PathBuf {
 #[test]
 fn the_description_is_valid_openapi() {
     let test = "the_description_is_valid_openapi";
-    if !is_installed("python3") {
-        return skip(test, "python3 is not installed");
-    }
-    let Some(bin) = python_tools() else { return skip(test, "openapi-spec-validator cannot be had from PyPI") };
+    let Some(bin) = of_python(&JUDGES) else { return skip(test, "openapi-spec-validator cannot be had from PyPI") };
     let mut validator = Command::new(bin.join("openapi-spec-validator"));
     validator.arg(document());
     run_ok(validator, TIMEOUT);
@@ -78,18 +38,11 @@ fn the_description_is_valid_openapi() {
 #[test]
 fn spectral_finds_no_error_in_the_description() {
     let test = "spectral_finds_no_error_in_the_description";
-    if !is_installed("npm") {
-        return skip(test, "npm is not installed");
-    }
-    let directory = tools(&SPECTRAL.replace('/', "-"), |directory| {
-        let mut install = Command::new("npm");
-        install.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(directory).arg(SPECTRAL);
-        succeeds(install)
-    });
-    let Some(directory) = directory else { return skip(test, "spectral cannot be had from npm") };
+    let Some((bin, path)) = of_npm(SPECTRAL) else { return skip(test, "spectral cannot be had from npm") };
     let scratch = Scratch::new();
     fs::write(scratch.path("rules.yaml"), "extends: [\"spectral:oas\"]\n").expect("the rules");
-    let mut lint = Command::new(directory.join("node_modules/.bin/spectral"));
+    let mut lint = Command::new(bin.join("spectral"));
+    lint.env("PATH", path);
     lint.args(["lint", "--fail-severity=error", "--ruleset"]).arg(scratch.path("rules.yaml")).arg(document());
     run_ok(lint, TIMEOUT);
 }
@@ -133,13 +86,22 @@ def before_call(context, case, kwargs):
         case.query = {**(case.query or {}), "follow": "false"}
 "#;
 
+/// The seed, how many examples there are of each operation, and how long that may take: in the long form more, and others each time.
+fn judging() -> (u64, &'static str, Duration) {
+    if env::var_os("SANWIRE_TIMES").is_none() {
+        return (1, "4", JUDGE_TIMEOUT);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time");
+    (now.as_secs(), "40", 10 * JUDGE_TIMEOUT)
+}
+
 #[test]
 fn schemathesis_finds_nothing_in_what_the_description_promises() {
     let test = "schemathesis_finds_nothing_in_what_the_description_promises";
-    if !is_installed("python3") || !is_installed("setpriv") {
-        return skip(test, "python3 or setpriv is not installed");
+    if !is_installed("setpriv") {
+        return skip(test, "setpriv is not installed");
     }
-    let Some(bin) = python_tools() else { return skip(test, "schemathesis cannot be had from PyPI") };
+    let Some(bin) = of_python(&JUDGES) else { return skip(test, "schemathesis cannot be had from PyPI") };
     let scratch = Scratch::new();
     fs::create_dir_all(scratch.path("pool")).expect("a directory");
     fs::set_permissions(scratch.path("pool"), Permissions::from_mode(0o777)).expect("a directory for everybody");
@@ -155,9 +117,11 @@ fn schemathesis_finds_nothing_in_what_the_description_promises() {
     let token = made["token"].as_str().expect("a token");
     let mut judge = Command::new(bin.join("st"));
     judge.current_dir(scratch.directory()).arg("--config-file").arg(scratch.path("schemathesis.toml"));
-    judge.args(["run", &format!("http://{url}/openapi.json"), "--seed", "1", "--max-examples", "4", "--no-color"]);
+    let (seed, examples, timeout) = judging();
+    let count = ["--seed", &seed.to_string(), "--max-examples", examples];
+    judge.args(["run", &format!("http://{url}/openapi.json"), "--no-color"]).args(count);
     judge.args(["--request-timeout", "20", "-H", &format!("Authorization: Bearer {token}")]);
-    run_ok(judge, JUDGE_TIMEOUT);
+    run_ok(judge, timeout);
     assert!(server.stop().success());
 }
 

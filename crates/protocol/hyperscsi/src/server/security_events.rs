@@ -54,7 +54,7 @@ impl fmt::Display for SecurityEvent {
             SecurityEvent::Handshake => "a handshake that does not verify",
             SecurityEvent::NotAuthentic => "packets that are forged, repeated or damaged",
             SecurityEvent::Unsealed => "packets in the open that must be sealed",
-            SecurityEvent::Downgrade => "packets that are guarded too little",
+            SecurityEvent::Downgrade => "packets that are protected too little",
             SecurityEvent::Violation => "the rules of the protocol are broken",
             SecurityEvent::Deaf => "changes of options are not answered",
             SecurityEvent::Conflict => "one end enforces an option that the other does not support",

@@ -123,7 +123,7 @@ impl Server {
             && session.owner.has_shown_the_same(admitted)
             && session.isid == admitted.isid
             && session.kind == admitted.kind
-            && session.group_tag == admitted.portal.group_tag;
+            && session.portal.group_tag == admitted.portal.group_tag;
         if !is_same {
             return Err(Refusal::CannotJoin);
         }

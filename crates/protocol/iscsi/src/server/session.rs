@@ -18,7 +18,7 @@ use super::recovery::Suspended;
 use super::shared::{Leaving, Shared, Starved};
 use super::timeouts::Patience;
 use crate::ConnectionId;
-use crate::login::{Admitted, SessionKind, TargetId};
+use crate::login::{Admitted, Portal, SessionKind, TargetId};
 use crate::name::{IscsiName, Isid};
 use crate::parameters::SessionParameters;
 use crate::serial::Serial;
@@ -56,8 +56,9 @@ impl Owner {
         Owner { address: peer.to_canonical(), initiator: initiator.clone(), user: user.clone() }
     }
 
-    pub(super) fn has_shown_user(&self) -> bool {
-        self.user.is_some()
+    /// The CHAP user that its login has shown.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
     }
 
     /// Whether a login has shown the same CHAP user, or both have shown none.
@@ -67,7 +68,7 @@ impl Owner {
 
     /// Whether a login has shown to be the same: the same CHAP user; where none was shown, all that is known is the address.
     pub(super) fn has_shown_the_same(&self, admitted: &Admitted) -> bool {
-        self.is_user_of(admitted) && (self.has_shown_user() || self.address == admitted.peer.to_canonical())
+        self.is_user_of(admitted) && (self.user.is_some() || self.address == admitted.peer.to_canonical())
     }
 }
 
@@ -85,8 +86,8 @@ pub(super) struct Session {
     pub(super) kind: SessionKind,
     pub(super) initiator: IscsiName,
     pub(super) isid: Isid,
-    /// The portal group through which it came.
-    pub(super) group_tag: u16,
+    /// Where its first connection came in.
+    pub(super) portal: Portal,
     pub(super) parameters: SessionParameters,
     pub(super) connections: Vec<Connection>,
     /// How many it may have.
@@ -126,7 +127,7 @@ impl Session {
             kind: admitted.kind.clone(),
             initiator: admitted.initiator.clone(),
             isid: admitted.isid,
-            group_tag: admitted.portal.group_tag,
+            portal: admitted.portal,
             parameters: admitted.session,
             connections: Vec::new(),
             seats: Account::within(&ISCSI_CONNECTIONS_OF_SESSION, admitted.session.max_connections.into()),

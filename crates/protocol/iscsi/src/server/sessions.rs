@@ -23,7 +23,7 @@ impl Port {
     fn of(session: &Session) -> Option<Port> {
         let target = session.target()?;
         let initiator = session.initiator.clone();
-        Some(Port { target, group_tag: session.group_tag, isid: session.isid, initiator })
+        Some(Port { target, group_tag: session.portal.group_tag, isid: session.isid, initiator })
     }
 }
 

@@ -161,7 +161,7 @@ impl fmt::Display for Offence {
             Offence::WrongPassword => "it does not know the password, or is not who it says it is",
             Offence::Handshake => "a handshake that does not verify",
             Offence::NotAuthentic => "packets that are forged, repeated or damaged",
-            Offence::Downgrade => "packets that are guarded too little",
+            Offence::Downgrade => "packets that are protected too little",
             Offence::Violation => "the rules of the protocol are broken",
             Offence::UncheckedViolation => {
                 "the rules of the protocol are broken, where packets have no check: anybody may have sent it"

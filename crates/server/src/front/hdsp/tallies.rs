@@ -32,6 +32,7 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
         nexus,
         links: 1,
         security: protection.to_string(),
+        login: None,
         packets: Some(PacketCount {
             sent: traffic.sent_packets,
             received: traffic.received_packets,

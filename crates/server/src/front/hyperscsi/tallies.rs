@@ -52,6 +52,7 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
         nexus: status.nexus,
         links: status.links,
         security: status.protection.to_string(),
+        login: None,
         packets: Some(PacketCount {
             sent: status.sent_packets,
             received: status.received_packets,

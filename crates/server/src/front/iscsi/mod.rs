@@ -35,8 +35,8 @@ use self::login::Passed;
 pub(crate) use self::login::{LOGIN_RESULTS, Logins};
 use self::target_node::iscsi_port;
 use super::{
-    Admission, ConnectionStatus, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, ManageOutcome, NewNexus,
-    NexusSelection, NexusView, PassedLogin, StreamEnd, StreamId, Tally,
+    Admission, ConnectionStatus, FrontBuilder, FrontEnd, FrontEvent, FrontParts, Function, LoginStatus, ManageOutcome,
+    NewNexus, NexusSelection, NexusView, PassedLogin, StreamEnd, StreamId, Tally,
 };
 use crate::command::CommandRef;
 use crate::error::StartError;
@@ -312,12 +312,14 @@ impl FrontEnd for Iscsi {
     }
 
     fn connections(&self) -> Vec<ConnectionStatus> {
-        let count = |status: SessionStatus| {
-            let SessionStatus { nexus, connections: links, is_authenticated, digests } = status;
-            let shown = [("chap", is_authenticated), ("header digest", digests.header), ("data digest", digests.data)];
+        let count = |status: SessionStatus<'_>| {
+            let SessionStatus { nexus, connections: links, portal, user, digests } = status;
+            let shown = [("chap", user.is_some()), ("header digest", digests.header), ("data digest", digests.data)];
             let shown: Vec<&str> = shown.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
             let security = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
-            ConnectionStatus { nexus, links, security, packets: None }
+            let portal = format!("{},{}", portal.address, portal.group_tag);
+            let login = Some(LoginStatus { portal, user: user.map(str::to_owned) });
+            ConnectionStatus { nexus, links, security, login, packets: None }
         };
         self.server.session_statuses().map(count).collect()
     }

@@ -33,6 +33,7 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
             nexus,
             links: 1,
             security: format!("{}{mode}{check}", terms.protection_min),
+            login: None,
             packets: Some(PacketCount {
                 sent: traffic.sent_packets,
                 received: traffic.received_packets,

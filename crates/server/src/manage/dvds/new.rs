@@ -30,7 +30,7 @@ pub struct NewDvd {
     /// Whether it cannot be written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// How its packets are guarded over HyperSCSI, HDSP and VISA; without it, as those of the parent, which is the least that it may have.
+    /// The protection level of its packets over HyperSCSI, HDSP and VISA; without it, that of the parent, which is the least that it may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<String>,
     /// Who may derive volumes from it, besides the owners of the parent; written as principals are.

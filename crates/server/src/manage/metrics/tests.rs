@@ -145,6 +145,7 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         address: "here".into(),
         links: 1,
         security: "none".into(),
+        login: None,
         commands: NexusCount { commands: 5, ..NexusCount::default() },
         bytes: ByteCount { received: 70, sent: 80 },
         packets,

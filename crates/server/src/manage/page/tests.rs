@@ -170,6 +170,8 @@ fn session(number: u64) -> SessionStatus {
         name: None,
         port: "iqn.2026-11.org.example:host,0".into(),
         target: None,
+        portal: None,
+        user: None,
         address: "192.0.2.1:1".into(),
         connections: 1,
         volumes: 0,

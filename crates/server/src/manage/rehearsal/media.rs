@@ -38,7 +38,7 @@ impl Manager {
         let now = spec.security.unwrap_or(self.protection);
         Ok(match now == wanted {
             true => Step::Done(Answer::Changed(Vec::new())),
-            false => told(format!("volume {name} would be guarded by security {wanted}, and is by {now}")),
+            false => told(format!("volume {name} would be protected by security {wanted}, and is by {now}")),
         })
     }
 

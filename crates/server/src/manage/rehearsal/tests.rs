@@ -212,7 +212,7 @@ fn settings_media_states_and_sessions_are_told_and_not_done() {
     let pause = Request::PauseClient { client: client.clone() };
     let pauses = format!("{client} would wait, until it is resumed or the server ends");
     for (request, expected) in [
-        (secure("aes-128-gcm"), Ok("volume own would be guarded by security aes-128-gcm, and is by none")),
+        (secure("aes-128-gcm"), Ok("volume own would be protected by security aes-128-gcm, and is by none")),
         (secure("much"), Err("security-invalid")),
         (secure_one("r", "aes-128-gcm"), Err("targets-invalid")),
         (protect("a", true), Ok("volume a would be protected: its content neither deleted nor rolled back")),

@@ -113,11 +113,14 @@ impl Tree {
         if base.as_ref().map(|base| &base.identity) != catalogue.base.as_ref() {
             return Err(SnapshotError::OtherBase);
         }
-        let is_cut = base.as_ref().is_some_and(|base| base.may_be_longer) && !catalogue.layers.is_empty();
+        let may_be_longer = base.as_ref().is_some_and(|base| base.may_be_longer);
+        let is_cut = may_be_longer && !catalogue.layers.is_empty();
+        // Without layers any other one may have taken its place.
+        let may_be_shorter = may_be_longer && catalogue.layers.is_empty();
         let base = base.map_or_else(|| empty(u64::from(block_bytes), block_bytes), |base| base.store);
         let known_bytes = catalogue.seals.get(&LayerId::BASE).map_or(0, |seal| seal.length_bytes);
         let has_bytes = base.geometry().length_bytes;
-        if base.geometry().block_bytes != block_bytes || has_bytes < known_bytes {
+        if base.geometry().block_bytes != block_bytes || has_bytes < known_bytes && !may_be_shorter {
             return Err(SnapshotError::OtherBase);
         }
         let mut state = State::new(catalogue, base, if is_cut { known_bytes } else { has_bytes });

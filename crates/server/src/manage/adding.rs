@@ -155,10 +155,8 @@ impl Manager {
             None => Ok(()),
         });
         // Another one may have been added meanwhile.
-        let holds = holds.and_then(|()| {
-            let is_alone = self.target.pools().check_alone(&spec, self.volumes.values());
-            is_alone.map_err(|error| StartError::from(error).into())
-        });
+        let check_alone = || self.target.pools().check_alone(&spec, self.volumes.values());
+        let holds = holds.and_then(|()| check_alone().map_err(ManageError::from));
         let kept = holds.and_then(|()| self.place_of(&spec, target.as_deref())).and_then(|(place, targets)| {
             self.keep_volume(&spec.name, Some(&volume), &targets).map(|()| (place, targets))
         });

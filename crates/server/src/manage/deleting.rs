@@ -39,6 +39,9 @@ impl Manager {
         let of_volume = |served: &str| served.split_once('@').is_some_and(|(volume, _)| volume == name);
         self.check_not_served(&content.pool, of_volume)?;
         content.pool.check_deletion(name, snapshots)?;
+        if !force {
+            content.pool.check_copied_back(name)?;
+        }
         Ok((hold, content, derived))
     }
 

@@ -122,7 +122,10 @@ fn of_pool(error: &PoolError) -> &'static str {
         PoolError::Silent(_) | PoolError::Hangs(_) => "store-silent",
         PoolError::Failed { .. } | PoolError::HalfTaken { .. } => "pool-failed",
         PoolError::NotDeleted { source, .. } => of_pool(source),
-        PoolError::Locked(_) | PoolError::BelowLayers { .. } | PoolError::StoreServed { .. } => "volume-in-use",
+        PoolError::Locked(_)
+        | PoolError::BelowLayers { .. }
+        | PoolError::StoreServed { .. }
+        | PoolError::CopyingBack(_) => "volume-in-use",
         PoolError::HalfRolledBack { .. } | PoolError::RollingBack { .. } => "rollback-unfinished",
         _ => "pool-unusable",
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::below::KeptBelow;
 use super::family::{FamilyError, FamilyOptions};
-use super::sample::sample;
+use super::sample::{Sample, may_be_same, sample};
 use crate::persist::{read_file, replace_file};
 
 /// It has this name, beside the layers.
@@ -159,6 +159,11 @@ impl Below {
         self.seal.put(&self.look)
     }
 
+    /// Whether that is known to last.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.seal.is_there.load(Ordering::Acquire)
+    }
+
     /// From now on a volume may be written there.
     pub(super) fn unseal(&self) -> io::Result<()> {
         self.seal.take_off()
@@ -218,7 +223,12 @@ impl Look {
             }
             Look::FileElsewhere(_, store, _) | Look::Store(store, _) => {
                 let is_whole = store.geometry().length_bytes >= before.length_bytes;
-                Ok(is_whole && before.sample == Some(sample(&**store, before.length_bytes)?))
+                let Some(before_sample) = before.sample.as_ref().filter(|_| is_whole) else { return Ok(false) };
+                let now = sample(&**store, before.length_bytes)?;
+                if now.contains(&None) {
+                    tracing::warn!("{self}, which is below layers, cannot be read everywhere: that is not compared");
+                }
+                Ok(may_be_same(before_sample, &now))
             }
         }
     }
@@ -261,7 +271,7 @@ struct Written {
     nanoseconds: i64,
     /// What it held, where it is known by that and not by a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    sample: Option<String>,
+    sample: Option<Sample>,
 }
 
 impl Written {
@@ -300,11 +310,23 @@ impl Seal {
     /// That of a family that is there; and why this is not what was below its layers, if it is not.
     fn checked(directory: &Path, below: &Look) -> io::Result<(Arc<Seal>, Option<String>)> {
         let seal = Seal::none(directory);
-        let Some(written) = read_file(&seal.path)? else { return Ok((seal, None)) };
-        // What cannot be read says nothing.
-        let Ok(written) = serde_json::from_slice::<Written>(&written) else { return Ok((seal, None)) };
+        let path = seal.path.display();
+        let Some(written) = read_file(&seal.path)? else {
+            if !matches!(below, Look::File(_)) {
+                tracing::warn!(
+                    "{below}, which is below layers: if others have written to it, nobody knows, for {path} is not there"
+                );
+            }
+            return Ok((seal, None));
+        };
+        let Ok(written) = serde_json::from_slice::<Written>(&written) else {
+            let why = format!(
+                "{path}, which tells whether somebody else has written to {below}, below the layers of its volumes, is damaged: if the content \
+                 of that is known to be the same, remove {path}"
+            );
+            return Ok((seal, Some(why)));
+        };
         if !below.may_be(&written)? {
-            let path = seal.path.display();
             let why = format!(
                 "{below}, which is below the layers of its volumes, was written to by somebody else: with these layers it is a mixture. \
                  Bring it back as it was, with its time of change; or, if its content is known to be the same, remove {path}"

@@ -163,6 +163,12 @@ pub enum PoolError {
         /// Which volume is made of them.
         volume: String,
     },
+    /// The store of a volume is not whole yet.
+    #[error(
+        "layers of volume {0} are being copied back to its store, which holds only a part of what the volume does until that is over: wait \
+         (its layers in the pool, .sanwire-layers, are gone then), or, if the store is not needed any more, add --force"
+    )]
+    CopyingBack(String),
     /// Another volume that is served has the same store.
     #[error(
         "{store} is served as volume {volume}: what is below layers is written by nobody else; remove that volume first"

@@ -6,7 +6,9 @@
 //! nothing, and the directory is there from the beginning.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +21,6 @@ use sanwire_store_file::FileOptions;
 use sanwire_store_file::blocking::perform;
 
 use super::base::{BASE, Below, Elsewhere};
-use super::below::KeptBelow;
 use super::catalogue::SnapshotId;
 use super::files::Files;
 use super::shelf::{FamilyShelf, Inner, lock};
@@ -317,6 +318,15 @@ pub(super) fn mark(file: &Path) -> io::Result<()> {
 /// Whether a file says that it does not hold its volume.
 pub(super) fn is_marked(file: &Path) -> bool {
     rustix::fs::getxattr(file, MARK, &mut [0; 8]).is_ok()
+}
+
+/// Whether it says so, is nothing but that, and is of no other name: what stands for a volume whose store is outside the pool.
+pub(super) fn is_stand_in(path: &Path) -> bool {
+    let is_hole = |file: File| {
+        matches!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)), Err(Errno::NXIO))
+            && file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
+    };
+    is_marked(path) && File::open(path).is_ok_and(is_hole)
 }
 
 /// Whether it does not say so, and could.

@@ -11,7 +11,7 @@ use sanwire_store::{Acceptance, Expectation, OpenError, StoreSpec, VolumeSpec};
 use super::base::BASE;
 use super::below::{KeptBelow, is_same_place};
 use super::contents::is_there;
-use super::family::{Family, FamilyError, NEITHER, SAY_IT, mark};
+use super::family::{Family, FamilyError, NEITHER, SAY_IT, is_stand_in, mark};
 use super::{Pool, PoolError, Pools};
 use crate::config::VolumeConfig;
 
@@ -126,7 +126,7 @@ impl Pool {
         }
         let path = self.path_of(volume);
         // Of its name may also be what was cloned of another one.
-        if self.is_layered(volume) || is_there(&path) {
+        if self.is_layered(volume) || is_there(&path) && !is_stand_in(&path) {
             return Err(io::Error::other(self.content_exists(volume)).into());
         }
         let acceptance = expected.map_or_else(Acceptance::default, |expected| expected.acceptance);
@@ -159,7 +159,8 @@ impl Pool {
     /// It is as if a volume that could not be made had never been asked for. What stays can be added again, or deleted.
     fn undo_begin(&self, volume: &str, family: &str, error: &PoolError) {
         // What somebody else has put there meanwhile is not ours.
-        let has_file = matches!(error, PoolError::Failed { source, .. } if source.kind() == io::ErrorKind::AlreadyExists);
+        let has_file =
+            matches!(error, PoolError::Failed { source, .. } if source.kind() == io::ErrorKind::AlreadyExists);
         if !matches!(error, PoolError::ContentExists { .. }) {
             let undone = self.edit(|catalogue| Ok(catalogue.layered.remove(volume)));
             if undone.is_err() || !has_file && self.files().remove(&self.path_of(volume)).is_err() {
@@ -193,7 +194,9 @@ impl Pool {
     /// Makes the file that stands for a volume.
     fn make_stand_in(&self, volume: &str, length_bytes: u64) -> Result<(), PoolError> {
         let path = self.path_of(volume);
-        let made = self.files().make(&path, length_bytes).and_then(|()| mark(&path));
+        // One may stand there from what is not known any more.
+        let made = if is_stand_in(&path) { self.files().remove(&path) } else { Ok(()) };
+        let made = made.and_then(|()| self.files().make(&path, length_bytes)).and_then(|()| mark(&path));
         let made = made.and_then(|()| self.files().sync(&path));
         made.map_err(|source| self.failed("make the file that stands for", volume, source))?;
         self.sync_directory()?;
@@ -326,7 +329,8 @@ impl Pools {
                 && is_same_store(&*self.own_backing(&other.spec), &*backing)
         };
         others.find(has_it).map_or(Ok(()), |other| {
-            let (store, volume) = (spec.store_text().to_owned(), other.spec.name.to_string());
+            let store = self.store_below(spec).map_or_else(|| spec.store_text().to_owned(), |below| below.written);
+            let volume = other.spec.name.to_string();
             Err(PoolError::StoreServed { store, volume })
         })
     }

@@ -8,14 +8,14 @@ use sanwire_buffer::Slices;
 use sanwire_snapshot::{SnapshotError, SnapshotStore};
 use sanwire_store::kind::{BelowLayers, ContentOptions, OpenFile, Opened, PoolContent, PoolFile};
 use sanwire_store::{
-    Acceptance, Capabilities, CompletionQueue, Copies, Expectation, Geometry, Known, OpenError, RemoteCount, Request,
-    ResizeError, Space, Started, Store,
+    Acceptance, Capabilities, CompletionQueue, Copies, ErrorKind, Expectation, Geometry, Known, OpenError, RemoteCount,
+    Request, ResizeError, Space, Started, Store, StoreError,
 };
 use sanwire_store_file::FileOptions;
 use sanwire_store_file::blocking::perform;
 
 use super::catalogue::SnapshotId;
-use super::family::{FamilyError, FamilyOptions, Use, is_unmarked, mark};
+use super::family::{FamilyError, FamilyOptions, Use, is_stand_in, is_unmarked, mark};
 use super::layered::Way;
 use super::outside::not_begun;
 use super::{Pool, PoolError};
@@ -149,7 +149,7 @@ fn open_layers(
 
 /// What stands for a store, and holds nothing, is no longer than that: another one may have taken its place.
 fn cut_stand_in(path: &Path, length_bytes: u64) -> std::io::Result<()> {
-    match path.metadata()?.len() > length_bytes {
+    match is_stand_in(path) && path.metadata()?.len() > length_bytes {
         true => File::options().write(true).open(path)?.set_len(length_bytes),
         false => Ok(()),
     }
@@ -173,8 +173,17 @@ fn not_opened(path: &Path, error: FamilyError) -> OpenError {
         {
             OpenError::Locked { path: path.to_owned() }
         }
+        FamilyError::Io(error) if is_away(&error) => {
+            OpenError::Elsewhere { store: path.display().to_string(), source: Box::new(error), is_away: true }
+        }
         error => failed(&path.display().to_string(), error),
     }
+}
+
+/// Whether a store has gone, perhaps for a while.
+fn is_away(error: &std::io::Error) -> bool {
+    let source = error.get_ref().and_then(|source| source.downcast_ref::<StoreError>());
+    source.is_some_and(|error| error.kind == ErrorKind::Gone)
 }
 
 fn failed(store: &str, error: impl std::error::Error + Send + Sync + 'static) -> OpenError {

@@ -1,8 +1,8 @@
-//! What a store holds here and there, as one number: whether somebody else has written to it since.
+//! What a store holds here and there, as a few numbers: whether somebody else has written to it since.
 
 use std::io;
 
-use sanwire_store::{Outcome, Request, Store};
+use sanwire_store::{ErrorKind, Outcome, Request, Store};
 use sanwire_store_file::blocking;
 
 use crate::records::fnv1a_128;
@@ -19,24 +19,34 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// So much is read at once.
 const READ_MAX_BYTES: u64 = 1 << 20;
 
+/// What stood in pieces of a store; `None`: that piece could not be read.
+pub(super) type Sample = Vec<Option<String>>;
+
 /// What stands in the first so many bytes of a store, at certain places, of which it reads 7 MiB at the most. It may block.
 ///
 /// # Errors
-/// The store's.
-pub(super) fn sample(store: &dyn Store, length_bytes: u64) -> io::Result<String> {
+/// The store's, but for blocks that cannot be read: they need not be those that anybody wants.
+pub(super) fn sample(store: &dyn Store, length_bytes: u64) -> io::Result<Sample> {
     let mut sums = Vec::new();
     for (mut at, end) in places(length_bytes) {
         while at < end {
             let count = (end - at).min(READ_MAX_BYTES);
             let buffer = vec![0; usize::try_from(count).map_err(io::Error::other)?].into();
-            let read = blocking::run(store, Request::Read { offset_bytes: at, buffer }).map_err(io::Error::other)?;
-            if let Outcome::Read(frame) = read {
-                sums.extend(fnv1a_128(&frame).to_be_bytes());
+            match blocking::run(store, Request::Read { offset_bytes: at, buffer }) {
+                Ok(Outcome::Read(frame)) => sums.push(Some(format!("{:032x}", fnv1a_128(&frame)))),
+                Err(error) if error.kind != ErrorKind::Unreadable => return Err(io::Error::other(error)),
+                _ => sums.push(None),
             }
             at += count;
         }
     }
-    Ok(format!("{:032x}", fnv1a_128(&sums)))
+    Ok(sums)
+}
+
+/// Whether a store may hold what it did: all pieces that can be compared are the same, and there is one.
+pub(super) fn may_be_same(before: &Sample, now: &Sample) -> bool {
+    let mut both = before.iter().zip(now).filter_map(|(before, now)| before.as_ref().zip(now.as_ref())).peekable();
+    before.len() == now.len() && both.peek().is_some() && both.all(|(before, now)| before == now)
 }
 
 /// Where that is: in order, each from where to where.

@@ -190,7 +190,9 @@ impl Work<'_> {
             // What is below all layers is away, or full: nothing is wrong with the layers.
             Err(FamilyError::Layers(error @ SnapshotError::Store { layer: LayerId::BASE, .. })) => {
                 let seconds = LATER.as_secs();
-                tracing::warn!("layers {id}: nothing can be copied to what is below them: {error}; it is tried again every {seconds} s");
+                tracing::warn!(
+                    "layers {id}: nothing can be copied to what is below them: {error}; it is tried again every {seconds} s"
+                );
                 Next::LaterIfUsed(LATER)
             }
             Err(error) => {

@@ -23,19 +23,24 @@ pub(super) fn kept(path: &Path, below: Option<(&str, &BelowLayers)>) -> io::Resu
     match (KeptBelow::load(path), below) {
         (Ok(None), _) if path.join(BASE).exists() => Ok(None),
         (Ok(None) | Err(_), Some((volume, below))) => {
-            tracing::warn!("{}: what was kept of the store below these layers is gone: it is {} from now on", path.display(), below.written);
+            tracing::warn!(
+                "{}: what was kept of the store below these layers is gone: it is {} from now on",
+                path.display(),
+                below.written
+            );
             Ok(Some(KeptBelow::lost(volume, below)))
         }
         (Ok(None), None) => Err(io::Error::other(format!("{} {NEITHER}: {SAY_IT}", path.display()))),
         (Err(error), None) => Err(io::Error::other(format!("{error}: {SAY_IT}"))),
-        (kept, Some(_)) => kept,
+        (kept @ Ok(Some(_)), _) => kept,
     }
 }
 
 /// What is wrong where nothing is known of a store, and what helps.
-pub(in crate::pools) const NEITHER: &str = "has neither base, the file below its layers, nor below.json, which tells of a store outside the pool";
-pub(in crate::pools) const SAY_IT: &str =
-    "bring it back; or, if the store is outside the pool, serve the volume to which it belongs as it was written, with layers=";
+pub(in crate::pools) const NEITHER: &str =
+    "has neither base, the file below its layers, nor below.json, which tells of a store outside the pool";
+pub(in crate::pools) const SAY_IT: &str = "bring it back; or, if the store is outside the pool, serve the volume to which it belongs as it \
+                                           was written, with layers=";
 
 /// The store that is below the layers of a family, and not in the pool.
 pub(super) fn open(
@@ -139,6 +144,14 @@ impl Family {
             Some(kept) if !kept.orphaned => files.keep_below(&self.shelf.path, &kept.with_orphaned(true)),
             _ => Ok(()),
         }
+    }
+
+    /// Whether layers are being copied back to the store of this volume: until that is over, it holds a part of what the volume does.
+    pub(in crate::pools) fn is_copying_back(&self, volume: &str) -> bool {
+        self.store_elsewhere().is_some_and(|elsewhere| elsewhere.is_of(volume))
+            && self.tree.layers_count() > 0
+            && !self.below.is_sealed()
+            && (self.tree.is_untidy() || self.tree.is_foldable(volume))
     }
 
     /// The store below the layers, where it is not in the pool.

@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError, Weak};
 use sanwire_store::Acceptance;
 use sanwire_store::kind::BelowLayers;
 
-use crate::pools::Pool;
 use crate::pools::catalogue::SnapshotId;
 use crate::pools::family::{Family, FamilyError, FamilyOpening, FamilyOptions};
+use crate::pools::{Pool, PoolError};
 
 /// A family, or the volume that is to have one, is opened by nobody else until this is dropped.
 struct OpeningFamily<'a> {
@@ -85,6 +85,19 @@ impl Pool {
     /// Whether somebody has a family.
     pub(in crate::pools) fn is_open(&self, id: &str) -> bool {
         self.open_families().kept.get(id).is_some_and(|family| family.strong_count() > 0)
+    }
+
+    /// Refuses to have a volume deleted while its store holds neither what it did at a snapshot nor what it holds now.
+    ///
+    /// # Errors
+    /// [`PoolError::CopyingBack`].
+    pub(crate) fn check_copied_back(&self, volume: &str) -> Result<(), PoolError> {
+        let family = self.owned_family(volume);
+        let family = family.and_then(|family| self.open_families().kept.get(&family).and_then(Weak::upgrade));
+        match family.is_some_and(|family| family.is_copying_back(volume)) {
+            true => Err(PoolError::CopyingBack(volume.to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Opens a family, and brings to its end what a crash has left there.

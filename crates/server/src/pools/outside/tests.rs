@@ -14,6 +14,7 @@ use crate::pools::layered::tests::{BLOCK, Place as Directory, bytes, id, names, 
 use crate::pools::testing::ALL;
 
 mod owner;
+mod trouble;
 #[path = "vat.rs"]
 mod vat;
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use sanwire_store::kind::{self, Backing, Likeness, Opened, Place, StoreKind};
 use sanwire_store::{
-    Capabilities, CompletionQueue, Expectation, Geometry, OpenError, RamStore, Request, ResizeError, SpecError,
-    Started, Store, Written,
+    Capabilities, CompletionQueue, ErrorKind, Expectation, Geometry, OpenError, RamStore, Request, ResizeError,
+    SpecError, Started, Store, StoreError, Written,
 };
 
 use crate::pools::layered::tests::BLOCK;
@@ -25,11 +25,38 @@ struct VatBacking {
 
 /// A disk that gives no space back and cannot be made longer from here.
 #[derive(Debug)]
-struct Vat(Arc<RamStore>, bool);
+struct Vat {
+    store: Arc<RamStore>,
+    read_only: bool,
+    name: String,
+}
+
+/// Vats of which block 0 cannot be read, and why.
+static UNREADABLE: Mutex<BTreeMap<String, ErrorKind>> = Mutex::new(BTreeMap::new());
+
+/// From now on reads of block 0 of a vat fail so; or do not any more.
+pub(super) fn fail_reads(name: &str, kind: Option<ErrorKind>) {
+    let mut unreadable = UNREADABLE.lock().unwrap();
+    unreadable.remove(name);
+    kind.into_iter().for_each(|kind| _ = unreadable.insert(name.to_owned(), kind));
+}
+
+/// How many writes fail that come next, by vats.
+static FAILING: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
+
+/// From now on so many writes of a vat fail.
+pub(super) fn fail_writes(name: &str, count: usize) {
+    FAILING.lock().unwrap().insert(name.to_owned(), count);
+}
+
+/// How many of them are left.
+pub(super) fn failing(name: &str) -> usize {
+    FAILING.lock().unwrap().get(name).copied().unwrap_or(0)
+}
 
 impl Store for Vat {
     fn geometry(&self) -> Geometry {
-        Geometry { discards: false, read_only: self.1, ..self.0.geometry() }
+        Geometry { discards: false, read_only: self.read_only, ..self.store.geometry() }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -37,8 +64,19 @@ impl Store for Vat {
     }
 
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        if request.is_write()
+            && let Some(left @ 1..) = FAILING.lock().unwrap().get_mut(&self.name)
+        {
+            *left -= 1;
+            return Started::Done(Err(StoreError::new(ErrorKind::Gone, 0)));
+        }
+        if let (Request::Read { offset_bytes: 0, .. }, Some(kind)) =
+            (&request, UNREADABLE.lock().unwrap().get(&self.name))
+        {
+            return Started::Done(Err(StoreError::new(*kind, 0)));
+        }
         match self.geometry().check(&request) {
-            Ok(()) => self.0.start(request, completions),
+            Ok(()) => self.store.start(request, completions),
             Err(error) => Started::Done(Err(error)),
         }
     }
@@ -73,7 +111,7 @@ impl Backing for VatBacking {
             is_away: true,
         };
         let vat = VATS.lock().unwrap().get(&self.name).cloned().ok_or_else(away)?;
-        Ok((Arc::new(Vat(vat, self.read_only)), None))
+        Ok((Arc::new(Vat { store: vat, read_only: self.read_only, name: self.name.clone() }), None))
     }
 
     fn place(&self) -> Place<'_> {

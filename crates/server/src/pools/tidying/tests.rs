@@ -31,7 +31,7 @@ fn first_bytes(file: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_volume_whose_snapshots_are_gone_goes_back_to_its_file_and_stays_there() {
-    let place = Place::new("back");
+    let place = Place::new("to-its-file");
     place.fill();
     let file = place.0.join("a.img");
     let pool = place.reopen();

@@ -140,6 +140,18 @@ fn execute(
     now
 }
 
+/// Nothing, whole blocks, or a few bytes.
+fn data_out(u: &mut Unstructured<'_>, block_bytes: u32) -> Result<Vec<u8>> {
+    Ok(match u.int_in_range(0..=3u8)? {
+        0 => Vec::new(),
+        1 => vec![7; block_bytes as usize * u.int_in_range(1..=8usize)?],
+        _ => {
+            let length = u.int_in_range(0..=48usize)?;
+            u.bytes(length.min(u.len()))?.to_vec()
+        }
+    })
+}
+
 fn run(input: &[u8], memory: &Region) -> Result<()> {
     let mut u = Unstructured::new(input);
     let block_bytes = if u.arbitrary()? { 512 } else { 4096 };
@@ -176,14 +188,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             assert!(!is_out || unit.load(Some(Arc::new(disc))).is_ok());
         }
         let room = if u.ratio(7, 8)? { 1 << 20 } else { u32::from(u.arbitrary::<u16>()?) };
-        let data = match u.int_in_range(0..=3u8)? {
-            0 => Vec::new(),
-            1 => vec![7; block_bytes as usize * u.int_in_range(1..=8usize)?],
-            _ => {
-                let length = u.int_in_range(0..=48usize)?;
-                u.bytes(length.min(u.len()))?.to_vec()
-            }
-        };
+        let data = data_out(&mut u, block_bytes)?;
         let (cdb, data) = match u.int_in_range(0..=7u8)? {
             0 => copy(&mut u)?,
             1 | 2 => token(&mut u, &last)?,

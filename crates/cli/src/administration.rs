@@ -16,7 +16,10 @@ mod documented;
 use std::thread;
 use std::time::Duration;
 
-use sanwire_server::{Answer, ClientSettings, JobState, JobStatus, Request, Response, SCHEMA, Secret, SupportBundle};
+use sanwire_server::{
+    Answer, Clearing, ClientSettings, JobState, JobStatus, MemberReplacement, Request, Response, SCHEMA, Secret,
+    SupportBundle,
+};
 
 use self::tables::table_of;
 use crate::args::{
@@ -54,7 +57,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         }
         ManageCommand::Copies(CopiesCommand::ScrubVolume { name }) => Request::ScrubVolume { name: name.clone() },
         ManageCommand::Copies(CopiesCommand::ReplaceMember { name, member, store }) => {
-            Request::ReplaceMember { name: name.clone(), member: *member, store: store.clone() }
+            Request::ReplaceMember(MemberReplacement { name: name.clone(), member: *member, store: store.clone() })
         }
         ManageCommand::EjectVolume { name, force } => Request::EjectVolume { name: name.clone(), force: *force },
         ManageCommand::LoadVolume { name, store } => {
@@ -102,7 +105,7 @@ fn standing_request(command: &StandingCommand) -> Request {
         StandingCommand::Commands { name } => Request::Commands { name: name.clone() },
         StandingCommand::Reservations { name } => Request::Reservations { name: name.clone() },
         StandingCommand::ClearReservations { name, key, force } => {
-            Request::ClearReservations { name: name.clone(), key: key.clone(), force: *force }
+            Request::ClearReservations(Clearing { name: name.clone(), key: key.clone(), force: *force })
         }
         // It begins with this.
         StandingCommand::SupportBundle => Request::Status,

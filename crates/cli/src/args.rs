@@ -1,6 +1,7 @@
 //! The command line as data. Every value that exists is a legal one; files are read later.
 
 mod array;
+mod asked;
 mod attach;
 mod bench;
 mod client;
@@ -34,6 +35,7 @@ use sanwire_io::file::EngineKind;
 use serde::Deserialize;
 
 pub(crate) use array::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
+pub(crate) use asked::{Asked, medium_for, volume_for};
 pub(crate) use attach::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry, EntryName};
 pub(crate) use bench::{BenchArgs, ByteRange, Pattern};
 pub(crate) use client::{
@@ -47,7 +49,7 @@ pub(crate) use device::{DeviceArgs, DeviceJobChoice};
 pub(crate) use dvd::{DvdArgs, DvdCommand, DvdTestArgs};
 pub(crate) use ipdisk::IpdiskArgs;
 pub(crate) use key::{KeyArgs, KeyCommand};
-pub(crate) use manage::{Asked, AskingArgs, Form, ManageArgs, ManageCommand, SettingsArgs, medium_for, volume_for};
+pub(crate) use manage::{AskingArgs, Form, ManageArgs, ManageCommand, SettingsArgs};
 pub(crate) use reach::{Patience, ReachArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use setting::{SetVolumeArgs, VolumeSetting};

@@ -132,12 +132,7 @@ impl ServeConfig {
         let pools = join(file.pools, args.pools);
         PoolConfig::check_all(&pools).map_err(|error| misuse(error.to_string()))?;
         let accepted = accepted(args.renewed, args.adopted, &volumes)?;
-        let mut wires = join(file.wires, args.wires);
-        if wires.is_empty() {
-            wires.push(Wire::default());
-        }
-        check_wires(&wires)?;
-        add_besides(&mut wires);
+        let wires = wires(file.wires, args.wires)?;
         let allow = AllowList::new(join(file.allow, args.allow));
         let in_the_clear = volumes.iter().filter(|volume| volume.security.unwrap_or(security) == Protection::Checksum);
         let made = targets::made(in_the_clear, &wires, &allow)?;
@@ -231,6 +226,17 @@ impl Volumes {
         let volumes = vec![defaults::volume(&directory)?];
         Ok(Volumes { volumes, origins: vec![Origin::Default], make_directory: Some(directory) })
     }
+}
+
+/// Where it is served: over HyperSCSI and IP, if nothing is said.
+fn wires(in_file: Vec<Wire>, given: Vec<Wire>) -> anyhow::Result<Vec<Wire>> {
+    let mut wires = join(in_file, given);
+    if wires.is_empty() {
+        wires.push(Wire::default());
+    }
+    check_wires(&wires)?;
+    add_besides(&mut wires);
+    Ok(wires)
 }
 
 fn join<T>(mut first: Vec<T>, second: Vec<T>) -> Vec<T> {

@@ -1,6 +1,7 @@
 //! Block devices (SBC-4): the device server of a disk.
 
 mod access;
+mod capacity;
 pub(crate) mod compare_and_write;
 pub(crate) mod copy;
 pub(crate) mod growth;
@@ -25,6 +26,7 @@ use sanwire_scsi::{BlockCommand, CommandSet, Features, ModeForm, ModeSense, Oper
 use sanwire_store::{Geometry, Space, Store};
 
 use crate::beginning::Beginning;
+use crate::copies::Copies;
 use crate::device_server::DeviceServer;
 use crate::medium::{Medium, MediumError};
 use crate::refusal::Refusal;
@@ -32,7 +34,6 @@ use crate::step::Step;
 use crate::unit_attention::{Nexuses, UnitAttention};
 use crate::unit_state::UnitState;
 
-use copy::Copies;
 use provisioning_threshold::{ReachedThresholds, Watch};
 use sanitize::SanitizeState;
 use start_stop::Load;

@@ -31,6 +31,7 @@ mod beginning;
 mod bell;
 mod command_program;
 mod control;
+mod copies;
 mod copy_targets;
 mod data;
 mod deferrals;

@@ -7,7 +7,7 @@ use sanwire_scsi::Sense;
 use sanwire_store::{Completion, Request};
 
 use crate::abort_scope::AbortScope;
-use crate::disk::copy::CopyEnd;
+use crate::copies::CopyEnd;
 use crate::exclusion::Claim;
 use crate::fault;
 use crate::hold::{Hold, Turn};

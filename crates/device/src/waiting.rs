@@ -4,7 +4,7 @@ use sanwire_scsi::Reply;
 use sanwire_store::{CompletionQueue, Request};
 
 use crate::command_program::Keeping;
-use crate::disk::copy::CopyEnd;
+use crate::copies::CopyEnd;
 use crate::execution::Execution;
 use crate::hold::Turn;
 use crate::judged::{Judged, Wishes};

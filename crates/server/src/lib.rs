@@ -69,13 +69,13 @@ pub use front::iscsi::target_settings::{ChapUser, SetSecret, TargetSettings, Tar
 pub use front::visa::Wishes as VisaWishes;
 pub use kept::{Keeps, StateError};
 pub use manage::{
-    Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, ClientStatus, Collections, CommandStatus,
+    Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, Clearing, ClientStatus, Collections, CommandStatus,
     ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume, ConnectionStatistics,
     DerivedStatus, Deviation, DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkStatus, ManageError,
-    ManagementHandle, Manager, MetricsText, MissingStatus, NewDvd, PortState, PrincipalStatus, ProgramStatus,
-    QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus, RemoteStatistics, Request,
-    ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status, SupportBundle,
-    TargetStatus, VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
+    ManagementHandle, Manager, MemberReplacement, MetricsText, MissingStatus, NewDvd, PortState, PrincipalStatus,
+    ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus, RemoteStatistics,
+    Request, ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status,
+    SupportBundle, TargetStatus, VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use sanwire_device::{ReservationKeeper, Saved};
+use sanwire_store::kind::Place;
 
 use crate::persist::{read_file, replace_file};
 
@@ -20,6 +21,16 @@ pub(crate) struct FileKeeper {
     name: String,
     /// Whether the last record could not be kept.
     is_failing: Arc<AtomicBool>,
+}
+
+/// What keeps a volume's reservations: nothing for those in memory, which no restart survives either.
+pub(crate) fn keeper(place: Place<'_>, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
+    match place {
+        Place::Memory => None,
+        Place::File(_) | Place::Elsewhere(_) | Place::Volume(_) | Place::Nowhere => {
+            Some(Arc::new(FileKeeper::new(state?, uuid)))
+        }
+    }
 }
 
 impl FileKeeper {

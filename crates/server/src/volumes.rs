@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_core::{DeviceType, Lun, WallClock};
-use sanwire_device::{AddError, LogicalUnit, LogicalUnits, ReservationKeeper, TokenSeed, UnitOptions, Volatility};
+use sanwire_device::{AddError, LogicalUnit, LogicalUnits, TokenSeed, UnitOptions, Volatility};
 use sanwire_scsi::Identity;
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, Expectation, Known, OpenError, Request, Store, VolumeSpec};
@@ -23,7 +23,7 @@ use crate::error::StartError;
 use crate::pools::{Pools, own_place};
 use crate::programs::Programs;
 use crate::records::Record;
-use crate::reservations::FileKeeper;
+use crate::reservations::keeper;
 use crate::server::random;
 use crate::writes::{self, GoneWith, Stop};
 
@@ -375,16 +375,6 @@ pub(crate) fn remember_length(spec: &VolumeSpec, state: Option<&Path>, length_by
     let Some(record) = record(spec, state) else { return };
     if let Ok(Some(known)) = record.load() {
         remember(spec, &record, &Known { length_bytes, ..known });
-    }
-}
-
-/// What keeps a volume's reservations: nothing for those in memory, which no restart survives either.
-fn keeper(place: Place<'_>, state: Option<&Path>, uuid: [u8; 16]) -> Option<Arc<dyn ReservationKeeper>> {
-    match place {
-        Place::Memory => None,
-        Place::File(_) | Place::Elsewhere(_) | Place::Volume(_) | Place::Nowhere => {
-            Some(Arc::new(FileKeeper::new(state?, uuid)))
-        }
     }
 }
 

@@ -6,7 +6,8 @@ device=$1 other=$2
 
 # bytes HEX...: these bytes.
 bytes() {
-    local digits=${*// /}
+    local digits
+    digits=$(tr -d ' ' <<< "$*")
     # shellcheck disable=SC2059
     printf "$(sed 's/../\\x&/g' <<< "$digits")"
 }

@@ -200,7 +200,7 @@ fn show_clients(clients: &[ClientStatus], is_wide: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sanwire_server::{Collections, GroupStatus, RunStatus, TargetStatus, TargetTerms, VolumeStatus};
+    use sanwire_server::{Collections, GroupStatus, HostStatus, RunStatus, TargetStatus, TargetTerms, VolumeStatus};
 
     use super::super::show;
     use super::*;
@@ -216,6 +216,7 @@ mod tests {
                 started: "2026-11-23T18:00:00Z".into(),
                 uptime_seconds: 3723,
                 receive_paths: [("hdsp:lan0".to_owned(), "AF_PACKET".to_owned())].into(),
+                host: HostStatus::default(),
             }),
             wires: vec!["hs-ip:127.0.0.1:5674".into(), "hdsp:lan0".into()],
             revision: 1,

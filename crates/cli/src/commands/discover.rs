@@ -394,9 +394,8 @@ fn describe(found: &[(&Seen, &Volumes)], wide: bool) -> (String, String) {
     if wide {
         return (output::table(head, &rows), problems);
     }
-    let narrow: Vec<_> =
-        rows.into_iter().map(|[server, volume, size, mode, url, ..]| [server, volume, size, mode, url]).collect();
-    (output::table(["SERVER", "VOLUME", "SIZE", "MODE", "URL"], &narrow), problems)
+    let narrow = rows.into_iter().map(|[server, volume, size, mode, url, ..]| [server, volume, size, mode, url]);
+    (output::table(["SERVER", "VOLUME", "SIZE", "MODE", "URL"], &narrow.collect::<Vec<_>>()), problems)
 }
 
 #[cfg(test)]

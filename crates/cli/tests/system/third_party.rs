@@ -1,4 +1,4 @@
-//! EXTENDED COPY from one iSCSI target to another, in its initiator's name.
+//! Copies from one iSCSI target to another, in their initiator's name: EXTENDED COPY, and tokens.
 
 use std::fs;
 use std::process::Command;
@@ -16,6 +16,11 @@ const BLOCKS: u8 = (BYTES / 512) as u8;
 const NOT_REACHABLE: Option<(u8, u8, u8)> = Some((0x0a, 0x0d, 0x02));
 const THIRD_PARTY_FAILURE: Option<(u8, u8, u8)> = Some((0x0a, 0x0d, 0x01));
 const WRITE_PROTECTED: Option<(u8, u8, u8)> = Some((0x0a, 0x27, 0x00));
+
+/// ILLEGAL REQUEST, and why.
+const UNKNOWN_TOKEN: Option<(u8, u8, u8)> = Some((0x05, 0x23, 0x04));
+const CANCELLED_TOKEN: Option<(u8, u8, u8)> = Some((0x05, 0x23, 0x08));
+const TOKEN_FROM_ELSEWHERE: Option<(u8, u8, u8)> = Some((0x05, 0x23, 0x02));
 
 /// A server on this host.
 struct World {
@@ -164,5 +169,57 @@ fn a_copy_meets_reservations_as_its_initiator_would() {
     out(&mut other, 4, 5, [1, 2]);
     assert_eq!(copy(&mut one, &from, &to), THIRD_PARTY_FAILURE, "preempted");
     drop((one, own, other));
+    world.stop();
+}
+
+/// A token of the first blocks of a unit (SBC-4 5.12).
+fn token(session: &mut Initiator) -> Vec<u8> {
+    let list = [&[0, 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16][..], &FIRST_BLOCKS].concat();
+    session.good(&[0x83, 0x10, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, list.len() as u8, 0, 0], &list, 0);
+    let told = session.good(&[0x84, 0x07, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0], &[], 1024);
+    assert_eq!((told.len(), &told[4..6], told[23]), (550, &[0x10, 1][..], BLOCKS));
+    told[38..].to_vec()
+}
+
+const FIRST_BLOCKS: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, BLOCKS, 0, 0, 0, 0];
+
+/// Writes it over the first blocks of another one (SBC-4 5.59).
+fn write_token(session: &mut Initiator, token: &[u8]) -> Option<(u8, u8, u8)> {
+    let mut list = vec![2, 0x26];
+    list.resize(16, 0);
+    list.extend(token);
+    list.extend([0, 0, 0, 0, 0, 0, 0, 16]);
+    list.extend(FIRST_BLOCKS);
+    let cdb = [0x83, 0x11, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 2, 0x28, 0, 0];
+    let answer = session.command(&cdb, &list, 0);
+    assert_eq!(answer.status == 0, answer.sense.is_none(), "{answer:?}");
+    answer.sense
+}
+
+#[test]
+fn a_token_of_one_target_serves_its_initiator_at_another_and_nobody_else() {
+    let target = |volume: &str, allowed: &str| {
+        format!("[[target]]\nname = '{AUTHORITY}:{volume}'\nlun.0 = '{volume}'\nallow = [{allowed}]\n")
+    };
+    let both = format!("'{HOST}', '{OTHER}'");
+    let targets = [target("one", &both), target("two", &both), target("secret", &format!("'{OTHER}'"))].concat();
+    let world = World::new(&["one=ram:8M", "two=ram:8M", "secret=ram:8M"], &targets);
+    let [mut one, mut two] = ["one", "two"].map(|volume| world.session(HOST, volume));
+    let [mut others, mut secret] = ["two", "secret"].map(|volume| world.session(OTHER, volume));
+    write(&mut one, &pattern(1, BYTES));
+    let of_one = token(&mut one);
+    assert_eq!(write_token(&mut two, &of_one), None);
+    assert!(read(&mut two) == pattern(1, BYTES));
+    write(&mut two, &pattern(2, BYTES));
+    assert_eq!(write_token(&mut others, &of_one), UNKNOWN_TOKEN, "it was made for somebody else");
+    write(&mut secret, &pattern(3, BYTES));
+    let of_secret = token(&mut secret);
+    assert_eq!(write_token(&mut two, &of_secret), TOKEN_FROM_ELSEWHERE, "its unit is not there for this host");
+    assert!(read(&mut two) == pattern(2, BYTES), "nothing was written");
+    assert_eq!(write_token(&mut others, &of_secret), None);
+    assert!(read(&mut two) == pattern(3, BYTES));
+    write(&mut one, &pattern(4, BYTES));
+    assert_eq!(write_token(&mut two, &of_one), CANCELLED_TOKEN, "its data has changed");
+    drop((one, two, others, secret));
     world.stop();
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use sanwire_scsi::rod::RodCommand;
-use sanwire_scsi::{BlockCommand, ByteCheck, Capacity, Extent, Task, report};
-use sanwire_store::Geometry;
+use sanwire_scsi::{BlockCommand, ByteCheck, Extent, Task, report};
 
 use crate::beginning::Beginning;
+use crate::copies::Copies;
 use crate::data::cut;
-use crate::disk::copy::{self, Copies};
+use crate::disk::capacity::capacity;
+use crate::disk::copy;
 use crate::disk::{compare_and_write, lba_status, rod, unmap, verify, write_same};
 use crate::fault;
 use crate::piece::{self, Part};
@@ -92,16 +93,4 @@ fn verify_blocks(extent: Extent, check: ByteCheck, begun: &Beginning<'_>, task: 
         ByteCheck::OneBlock => Part::whole(extent),
     });
     verify::verify(part, check, begun, task)
-}
-
-pub(crate) fn capacity(geometry: &Geometry) -> Capacity {
-    let block_bytes = geometry.block_bytes.max(1);
-    let ratio = (geometry.physical_block_bytes / block_bytes).max(1);
-    Capacity {
-        blocks: geometry.length_bytes / u64::from(block_bytes),
-        block_bytes,
-        physical_block_exponent: ratio.ilog2().min(15) as u8,
-        provisioning_management: geometry.discards,
-        reads_zeroes: geometry.discards,
-    }
 }

@@ -3,7 +3,6 @@
 
 mod copying;
 mod plan;
-mod record;
 
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use sanwire_scsi::{OperationClass, Sense, Task};
 use crate::allowed_operations::OF_DISK;
 use crate::beginning::Beginning;
 use crate::command_program::BlockRange;
+use crate::copies::{AskedCopy, Copies, Ticket};
 use crate::copy_targets::CopyTargetUnit;
 use crate::data::{cut, frame, parameter_list};
 use crate::judged::Judged;
@@ -24,7 +24,6 @@ use crate::step::Step;
 pub(crate) use copying::{Copying, PIECE_BYTES};
 use plan::Plan;
 pub(crate) use plan::{Leg, Route};
-pub(crate) use record::{AskedCopy, Copies, CopyEnd, Ticket};
 
 pub(crate) fn extended_copy(
     parameter_bytes: u32,

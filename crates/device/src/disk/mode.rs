@@ -6,7 +6,7 @@ use sanwire_scsi::{ModeForm, ModeSense, Sense};
 use sanwire_store::Geometry;
 
 use crate::beginning::Beginning;
-use crate::disk::access::capacity;
+use crate::disk::capacity::capacity;
 use crate::disk::provisioning_threshold::Watch;
 use crate::refusal::Refusal;
 use crate::step::{Step, finish};

@@ -18,7 +18,7 @@ use crate::{Execution, Progress};
 
 const BLOCK: usize = 512;
 
-type Bytes = [u8; TOKEN_BYTES];
+pub(super) type Bytes = [u8; TOKEN_BYTES];
 
 fn ranges(runs: &[(u64, u32)]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -38,7 +38,7 @@ fn command(action: u8, list_id: u32, unit: u16, list: &[u8]) -> Task {
 }
 
 /// POPULATE TOKEN at a unit.
-fn populate(list_id: u32, unit: u16, runs: &[(u64, u32)]) -> Task {
+pub(super) fn populate(list_id: u32, unit: u16, runs: &[(u64, u32)]) -> Task {
     populate_with(0, list_id, unit, runs)
 }
 
@@ -55,7 +55,12 @@ const IMMEDIATE: u8 = 1;
 const DELETE: u8 = 2;
 
 /// WRITE USING TOKEN at a unit, from a block of the token on.
-fn write_using(token: &Bytes, (flags, list_id): (u8, u32), unit: u16, (offset, runs): (u64, &[(u64, u32)])) -> Task {
+pub(super) fn write_using(
+    token: &Bytes,
+    (flags, list_id): (u8, u32),
+    unit: u16,
+    (offset, runs): (u64, &[(u64, u32)]),
+) -> Task {
     let ranges = ranges(runs);
     let mut list = (534 + ranges.len() as u16).to_be_bytes().to_vec();
     list.extend([flags, 0, 0, 0, 0, 0]);
@@ -68,7 +73,7 @@ fn write_using(token: &Bytes, (flags, list_id): (u8, u32), unit: u16, (offset, r
 }
 
 /// 84h with a list identifier of four bytes.
-fn ask(action: u8, list_id: u32, unit: u16, room: u32) -> Task {
+pub(super) fn ask(action: u8, list_id: u32, unit: u16, room: u32) -> Task {
     let mut cdb = [0x84, action, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     cdb[2..6].copy_from_slice(&list_id.to_be_bytes());
     cdb[10..14].copy_from_slice(&room.to_be_bytes());
@@ -82,7 +87,7 @@ fn abort(list_id: u32, unit: u16) -> Task {
 }
 
 const STATUS: u8 = 0x05;
-const INFORMATION: u8 = 0x07;
+pub(super) const INFORMATION: u8 = 0x07;
 
 /// The answer to a command, or why it failed.
 fn told(reply: Reply) -> Result<Vec<u8>, Sense> {
@@ -139,8 +144,8 @@ fn illegal(additional: AdditionalSense) -> Sense {
     Sense::new(SenseKey::IllegalRequest, additional)
 }
 
-const CANCELLED: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::TOKEN_CANCELLED);
-const UNKNOWN: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::TOKEN_UNKNOWN);
+pub(super) const CANCELLED: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::TOKEN_CANCELLED);
+pub(super) const UNKNOWN: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::TOKEN_UNKNOWN);
 
 /// Lets the store do one request of a command.
 fn step(world: &World, progress: Progress) -> Progress {

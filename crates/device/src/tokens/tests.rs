@@ -132,5 +132,5 @@ fn there_is_room_for_some_of_each_and_for_not_too_many_of_all() {
     world.tokens.cancel(&[Range { offset_bytes: 0, length_bytes: 512 }]);
     assert_eq!(world.end("a", &of_a[20], 20), AdditionalSense::TOKEN_UNKNOWN, "so many others have ended since");
     assert_eq!(world.end("a", &more, 20), AdditionalSense::TOKEN_CANCELLED);
-    assert_eq!(Tokens::new(None).can_be_made(), false);
+    assert!(!Tokens::new(None).can_be_made());
 }

@@ -4,6 +4,7 @@ use sanwire_scsi::port_groups::{AccessState, PortGroup};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::slow::Step;
 use super::{Answer, GroupStatus, ManageError, Manager};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
@@ -69,7 +70,7 @@ impl Manager {
         group: u16,
         state: PortState,
         target: Option<String>,
-    ) -> Result<Answer, ManageError> {
+    ) -> Result<Step, ManageError> {
         let places = self.places_of(group, target.as_deref())?;
         let before = self.kept.access_states.clone();
         for place in &places {
@@ -85,7 +86,7 @@ impl Manager {
             return Err(error);
         }
         let changed_places = places.iter().filter(|place| self.apply_access_state(place, group, state));
-        Ok(Answer::Changed(changed_places.map(|place| changed(place, group)).collect()))
+        Ok(Step::Done(Answer::Changed(changed_places.map(|place| changed(place, group)).collect())))
     }
 
     /// The targets that are reached through a group, or those of HyperSCSI.

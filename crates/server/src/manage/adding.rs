@@ -9,7 +9,7 @@ use sanwire_store::{Acceptance, OpenError, VolumeSpec};
 use super::busy::Hold;
 use super::conditions::Condition;
 use super::slow::Step;
-use super::volumes::check_not_revoked;
+use super::volumes::{acceptance, check_not_revoked};
 use super::{ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
 use crate::derived::DerivedSpec;
@@ -30,6 +30,22 @@ pub(super) struct Addition {
     pub(super) condition: Option<Condition>,
     /// Who derives it from a volume of theirs, and may not manage the server.
     pub(super) by: Option<Principal>,
+}
+
+impl Addition {
+    /// What is asked for: the volume as it is written, the target, and whether the volume is made anew or taken for the one of before.
+    ///
+    /// # Errors
+    /// [`ManageError`] for what is no volume, or both at once.
+    pub(super) fn of_request(
+        volume: &str,
+        target: Option<String>,
+        (renew, adopt): (bool, bool),
+        condition: Option<Condition>,
+    ) -> Result<Self, ManageError> {
+        let (spec, acceptance) = (volume.parse()?, acceptance(renew, adopt)?);
+        Ok(Addition { spec, target, acceptance, condition, by: None })
+    }
 }
 
 fn has_program(spec: &VolumeSpec) -> bool {

@@ -1,5 +1,6 @@
 //! Reservations that are ended for hosts that do not come again.
 
+use serde::{Deserialize, Serialize};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +24,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How soon it is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// Whose reservations end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clearing {
+    /// Its name.
+    pub name: String,
+    /// Only of those who are registered with this key, in hexadecimal digits; without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Whether that is done also while they are connected.
+    #[serde(default)]
+    pub force: bool,
+}
 
 impl Manager {
     /// Ends all reservations of a volume and registrations for them, or those with a key.
@@ -148,10 +163,8 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_and_nothing_reserved_is_nothing_to_do() {
         let mut manager = Manager::start(config(&["a=ram:1M"]), Box::new(|| Ok(config(&[])))).unwrap();
-        let clear = |name: &str, key: Option<&str>| Request::ClearReservations {
-            name: name.into(),
-            key: key.map(str::to_owned),
-            force: false,
+        let clear = |name: &str, key: Option<&str>| {
+            Request::ClearReservations(Clearing { name: name.into(), key: key.map(str::to_owned), force: false })
         };
         assert!(matches!(manager.execute(clear("b", None)), Err(ManageError::NoVolume(_))));
         assert!(matches!(manager.execute(clear("a", Some("x"))), Err(ManageError::ReservationKey(_))));

@@ -2,7 +2,7 @@
 
 use super::slow::{Next, Slow, Step};
 use super::targets::target_name;
-use super::{ManageError, Manager, Request};
+use super::{Clearing, ManageError, Manager, MemberReplacement, Request};
 use crate::front::hyperscsi::clients::ClientError;
 use crate::pools::{PoolError, SnapshotId};
 use crate::revisions::Collection::{Clients, Targets, Volumes};
@@ -62,11 +62,11 @@ impl Subject {
             | R::DeleteVolume { name, .. }
             | R::ResizeVolume { name, .. }
             | R::ScrubVolume { name }
-            | R::ReplaceMember { name, .. }
+            | R::ReplaceMember(MemberReplacement { name, .. })
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, .. }
             | R::SetVolume { name, .. }
-            | R::ClearReservations { name, .. }
+            | R::ClearReservations(Clearing { name, .. })
             | R::MapVolume { name, .. } => Subject::Volume(name.clone()),
             R::SetClient { client, .. } | R::RemoveClient { client, .. } | R::ResetClient { client, .. } => {
                 Subject::Client(client.clone())

@@ -1,5 +1,6 @@
 //! The copies of volumes that have several: arrays.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use sanwire_device::LogicalUnit;
@@ -7,6 +8,18 @@ use sanwire_store::CopiesError;
 
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
+
+/// A store that takes the place of a member of an array.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberReplacement {
+    /// The name of the volume.
+    pub name: String,
+    /// Which member, from 1 on.
+    pub member: usize,
+    /// How the store is written.
+    pub store: String,
+}
 
 impl Manager {
     /// Compares them, beside all that clients do with the volume; it stays as long as that lasts.
@@ -64,12 +77,13 @@ fn failed(name: &str) -> impl Fn(CopiesError) -> ManageError {
 mod tests {
     use super::super::testing::config;
     use super::super::{ManageError, Manager, Request};
+    use super::MemberReplacement;
 
     #[test]
     fn a_volume_without_copies_is_refused_what_is_for_arrays() {
         let mut manager = Manager::start(config(&["a=ram:1M"]), Box::new(|| Ok(config(&[])))).unwrap();
         let name = || "a".to_owned();
-        let replace = Request::ReplaceMember { name: name(), member: 1, store: "ram:1M".to_owned() };
+        let replace = Request::ReplaceMember(MemberReplacement { name: name(), member: 1, store: "ram:1M".to_owned() });
         for request in [Request::ScrubVolume { name: name() }, replace] {
             let refused = manager.execute(request).unwrap_err();
             assert!(refused.to_string().contains("it is no array"), "{refused}");

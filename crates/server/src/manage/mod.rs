@@ -50,8 +50,8 @@ mod seeking;
 mod slow;
 mod statistics;
 mod store_texts;
-mod targets;
 mod support_bundle;
+mod targets;
 mod usage;
 mod using;
 mod volumes;
@@ -73,10 +73,12 @@ pub(crate) use self::audit::AuditLog;
 use self::audit::Noted;
 pub use self::audit::{Asker, AuditLines, AuditQuery, AuditResult};
 use self::busy::Busy;
+pub use self::clearing::Clearing;
 use self::conditions::Condition;
 pub use self::configuration::{
     ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume,
 };
+pub use self::copies::MemberReplacement;
 use self::derivations::Derivations;
 use self::dvds::Expiry;
 pub use self::dvds::{DerivedStatus, DvdStatus, NewDvd, PrincipalStatus, ProgramStatus, RegionStatus};
@@ -113,7 +115,7 @@ pub use self::wrong_request::without_values;
 use crate::allow::AllowList;
 use crate::config::{ServerConfig, VolumeConfig};
 use crate::counting::Counted;
-use crate::events::Happening;
+use crate::events::{EventFilter, Happening};
 use crate::server::Server;
 
 /// The longest request, in bytes of JSON: one with a module that judges commands.
@@ -154,6 +156,10 @@ pub struct Manager {
     paused: BTreeSet<String>,
     /// Volumes whose content is neither the one nor the other, so that nothing is written to them.
     stuck: BTreeMap<String, Stuck>,
+}
+
+fn done(answer: Answer) -> Result<Step, ManageError> {
+    Ok(Step::Done(answer))
 }
 
 impl Manager {
@@ -255,11 +261,9 @@ impl Manager {
 
     /// The same for one that may be done on a condition, if it is one that looks at that by itself.
     fn begin_with(&mut self, request: Request, condition: Option<Condition>) -> Result<Step, ManageError> {
-        let done = |answer| Ok(Step::Done(answer));
         match request {
             Request::AddVolume { volume, target, renew, adopt } => {
-                let (spec, acceptance) = (volume.parse()?, volumes::acceptance(renew, adopt)?);
-                self.add_volume(Addition { spec, target, acceptance, condition, by: None })
+                self.add_volume(Addition::of_request(&volume, target, (renew, adopt), condition)?)
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::CreateDvd(new) => self.create_dvd(&new, condition, None),
@@ -268,7 +272,9 @@ impl Manager {
             Request::Dvd { name } => self.dvd(&name).map(Step::Done),
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
             Request::ScrubVolume { name } => self.scrub_volume(&name),
-            Request::ReplaceMember { name, member, store } => self.replace_member(&name, member, &store),
+            Request::ReplaceMember(MemberReplacement { name, member, store }) => {
+                self.replace_member(&name, member, &store)
+            }
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security, protected, owners } => {
                 self.set_volume(&name, security, protected, owners)
@@ -299,7 +305,9 @@ impl Manager {
             Request::Links => Ok(self.links()),
             Request::Configuration => done(self.configuration()),
             Request::ConfigurationFile => done(self.configuration_file()),
-            Request::ClearReservations { name, key, force } => self.clear_reservations(&name, key.as_deref(), force),
+            Request::ClearReservations(Clearing { name, key, force }) => {
+                self.clear_reservations(&name, key.as_deref(), force)
+            }
             Request::Reservations { name } => self.reservations(&name).map(Step::Done),
             Request::VolumeSessions { name } => self.sessions_of_volume(&name),
             Request::Commands { name } => self.commands_of_volume(&name),
@@ -310,9 +318,7 @@ impl Manager {
             Request::DropSession { session } => self.drop_session(&session, None),
             Request::PauseClient { client } => self.pause_client(&client, true).map(Step::Done),
             Request::ResumeClient { client } => self.pause_client(&client, false).map(Step::Done),
-            Request::SetAccessState { group, state, target } => {
-                self.set_access_state(group, state, target).map(Step::Done)
-            }
+            Request::SetAccessState { group, state, target } => self.set_access_state(group, state, target),
             Request::Audit(query) => done(Answer::Audit(self.read_audit(&query)?)),
             Request::Jobs => done(Answer::Jobs(self.jobs.list())),
             Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
@@ -321,10 +327,12 @@ impl Manager {
             Request::DryRun { request } => self.rehearse(*request),
             Request::WebLogin { name } => self.web_login(name.as_deref()).map(Step::Done),
             Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
-            Request::Events { since, filter, .. } => {
-                done(Answer::Events(self.target.events().read(since.as_deref(), &filter, Duration::ZERO)))
-            }
+            Request::Events { since, filter, .. } => done(self.events_since(since.as_deref(), &filter)),
         }
+    }
+
+    fn events_since(&self, since: Option<&str>, filter: &EventFilter) -> Answer {
+        Answer::Events(self.target.events().read(since, filter, Duration::ZERO))
     }
 
     fn read_audit(&self, query: &AuditQuery) -> Result<AuditLines, ManageError> {

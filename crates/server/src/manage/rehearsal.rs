@@ -14,7 +14,7 @@ use super::busy::REMOVED;
 use super::clients::{ClientChange, check_settings, client_id};
 use super::slow::Step;
 use super::usage::Way;
-use super::{Answer, ManageError, Manager, Request};
+use super::{Answer, Clearing, ManageError, Manager, MemberReplacement, Request};
 use crate::config::{Origin, VolumeConfig};
 
 impl Manager {
@@ -58,11 +58,15 @@ impl Manager {
             Request::SetVolume { name, security, protected, owners } => {
                 self.rehearse_setting(&name, security.as_deref(), protected, owners)
             }
-            Request::ClearReservations { name, key, force } => self.rehearse_clearing(&name, key.as_deref(), force),
+            Request::ClearReservations(Clearing { name, key, force }) => {
+                self.rehearse_clearing(&name, key.as_deref(), force)
+            }
             Request::EjectVolume { name, force } => self.rehearse_ejection(&name, force),
             Request::LoadVolume { name, store } => self.rehearse_loading(&name, store.as_deref()),
             Request::ScrubVolume { name } => self.rehearse_scrub(&name),
-            Request::ReplaceMember { name, member, store } => self.rehearse_replacement(&name, member, &store),
+            Request::ReplaceMember(MemberReplacement { name, member, store }) => {
+                self.rehearse_replacement(&name, member, &store)
+            }
             Request::ForgetPool { name } => self.rehearse_forgetting(&name),
             Request::SetAccessState { group, state, target } => {
                 self.rehearse_access_state(group, state, target.as_deref())

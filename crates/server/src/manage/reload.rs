@@ -2,7 +2,6 @@
 
 mod derived;
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -201,10 +200,7 @@ impl Manager {
         left.notes.extend(difference.kept.iter().map(unchanged).chain(notes));
         self.has_password = wanted.has_password();
         self.allow = wanted.allow;
-        let still: BTreeMap<_, _> = still_missing.iter().map(|volume| (&volume.spec.name, &volume.spec)).collect();
-        let is_gone = |missing: &mut MissingVolume| still.get(&missing.volume.spec.name) != Some(&&missing.volume.spec);
-        let gone: Vec<MissingVolume> = self.kept.missing.extract_if(.., is_gone).collect();
-        self.forget_dropped(&gone, &wanted.volumes);
+        self.drop_missing(&still_missing, &wanted.volumes);
         // Where they are configured to be now, which may be another place than before.
         self.kept.missing.iter_mut().for_each(|missing| missing.units.clear());
         note_units(&mut self.kept.missing, &all_exports);

@@ -5,6 +5,8 @@ mod reading;
 use serde::{Deserialize, Serialize};
 
 use super::audit::AuditQuery;
+use super::clearing::Clearing;
+use super::copies::MemberReplacement;
 use super::dvds::NewDvd;
 use crate::events::EventFilter;
 use crate::front::hyperscsi::clients::ClientSettings;
@@ -41,16 +43,7 @@ pub enum Request {
         name: String,
     },
     /// End the reservations of a volume, and what initiators have registered for them: those of a host that does not come again.
-    ClearReservations {
-        /// Its name.
-        name: String,
-        /// Only of those who are registered with this key, in hexadecimal digits; without it, all.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        key: Option<String>,
-        /// Whether that is done also while they are connected.
-        #[serde(default)]
-        force: bool,
-    },
+    ClearReservations(Clearing),
     /// Serve one more volume: `NAME=STORE[,KEY[=VALUE]]...`.
     AddVolume {
         /// The volume.
@@ -165,14 +158,7 @@ pub enum Request {
         name: String,
     },
     /// Have another store take the place of a member of an array that is gone.
-    ReplaceMember {
-        /// The name of the volume.
-        name: String,
-        /// Which member, from 1 on.
-        member: usize,
-        /// How the store is written.
-        store: String,
-    },
+    ReplaceMember(MemberReplacement),
     /// Take the medium of a drive, or of a removable volume, out.
     EjectVolume {
         /// Its name.

@@ -4,7 +4,7 @@ use sanwire_store::VolumeSpec;
 
 use super::slow::Step;
 use super::targets::target_name;
-use super::{ManageError, Manager, Request};
+use super::{Clearing, ManageError, Manager, MemberReplacement, Request};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::pools::SnapshotId;
 
@@ -28,7 +28,7 @@ impl Request {
             | Request::InPools { request, .. } => request.names_host_path(),
             Request::AddVolume { volume, .. } => !volume.parse::<VolumeSpec>().is_ok_and(|volume| is_in_pool(&volume)),
             Request::LoadVolume { store, .. } => store.is_some(),
-            Request::ReplaceMember { .. } => true,
+            Request::ReplaceMember(_) => true,
             _ => false,
         }
     }
@@ -54,7 +54,9 @@ impl Manager {
                 let spec = self.target.pools().place(spec)?;
                 check(place_of(&spec), &spec.name)
             }
-            R::LoadVolume { name, store: Some(_) } | R::ReplaceMember { name, .. } => check(Place::Elsewhere, name),
+            R::LoadVolume { name, store: Some(_) } | R::ReplaceMember(MemberReplacement { name, .. }) => {
+                check(Place::Elsewhere, name)
+            }
             // What is derived from a volume is where that is.
             R::CreateDvd(new) => check(self.place_of_volume(&new.parent)?, &new.parent),
             R::RevokeDvd { name } => check(self.place_of_volume(name)?, name),
@@ -65,7 +67,7 @@ impl Manager {
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, store: None }
             | R::SetVolume { name, .. }
-            | R::ClearReservations { name, .. }
+            | R::ClearReservations(Clearing { name, .. })
             | R::MapVolume { name, .. }
             | R::UnmapVolume { name, .. } => check(self.place_of_volume(name)?, name),
             R::Snapshot { volumes, .. } => volumes.iter().try_for_each(|name| check(self.place_of_volume(name)?, name)),

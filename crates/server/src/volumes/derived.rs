@@ -11,13 +11,13 @@ use sanwire_device::{
 use sanwire_scsi::Identity;
 use sanwire_store::{Acceptance, Known, VolumeSpec};
 
-use super::{Opening, keeper, remember};
+use super::{Opening, remember};
 use crate::config::{Origin, VolumeConfig};
 use crate::derived::{DerivedError, DerivedSpec, PrincipalRule, PrincipalRules};
 use crate::error::StartError;
 use crate::programs::Programs;
 use crate::records::Record;
-use crate::reservations::FileKeeper;
+use crate::reservations::{FileKeeper, keeper};
 use crate::wall_time::written_seconds;
 
 /// What is remembered of a volume that is derived from another one.

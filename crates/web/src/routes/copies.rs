@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use sanwire_server::{JobStatus, Request};
+use sanwire_server::{JobStatus, MemberReplacement, Request};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -68,6 +68,6 @@ async fn replace_member(
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewMember { store }): Json<NewMember>,
 ) -> Result<Made, Problem> {
-    let request = Request::ReplaceMember { name, member: usize::from(member), store };
+    let request = Request::ReplaceMember(MemberReplacement { name, member: usize::from(member), store });
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use sanwire_server::{Answer, JobStatus, Request, ReservationsStatus};
+use sanwire_server::{Answer, Clearing, JobStatus, Request, ReservationsStatus};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -54,7 +54,7 @@ async fn clear_reservations(
     Path(name): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
-    let request = Request::ClearReservations { name, key: None, force };
+    let request = Request::ClearReservations(Clearing { name, key: None, force });
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 
@@ -76,6 +76,6 @@ async fn clear_registration(
     Path((name, key)): Path<(String, String)>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
-    let request = Request::ClearReservations { name, key: Some(key), force };
+    let request = Request::ClearReservations(Clearing { name, key: Some(key), force });
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }

@@ -1,6 +1,9 @@
 //! Which request each change of content leads to, and what lists of it look like.
 
-use sanwire_server::{Answer, AuditLines, AuditQuery, AuditResult, PortState, Request, Response, TargetSettings};
+use sanwire_server::{
+    Answer, AuditLines, AuditQuery, AuditResult, Clearing, MemberReplacement, PortState, Request, Response,
+    TargetSettings,
+};
 use serde_json::json;
 
 use super::{Fixture, fixture};
@@ -169,7 +172,7 @@ fn a_change_of_a_volume_may_be_only_told() {
             "PUT",
             "/volumes/v0/members/2?dry-run=true",
             r#"{"store":"ram:1M"}"#,
-            Request::ReplaceMember { name: "v0".into(), member: 2, store: "ram:1M".into() },
+            Request::ReplaceMember(MemberReplacement { name: "v0".into(), member: 2, store: "ram:1M".into() }),
         ),
         ("DELETE", "/pools/fast?dry-run=true", "", Request::ForgetPool { name: "fast".into() }),
         ("DELETE", "/sessions/1f?dry-run=true", "", Request::DropSession { session: "1f".into() }),
@@ -255,7 +258,7 @@ fn each_change_of_content_is_a_request() {
             "/volumes/v0/members/2",
             r#"{"store":"file:/b"}"#,
             200,
-            Request::ReplaceMember { name: "v0".into(), member: 2, store: "file:/b".into() },
+            Request::ReplaceMember(MemberReplacement { name: "v0".into(), member: 2, store: "file:/b".into() }),
         ),
         ("DELETE", "/sessions/1f", "", 200, Request::DropSession { session: "1f".into() }),
         ("DELETE", "/volumes/v0", "", 200, Request::RemoveVolume { name: "v0".into(), force: false }),
@@ -399,8 +402,9 @@ fn a_support_bundle_is_for_administrators_and_names_what_is_not_in_it() {
 #[test]
 fn reservations_are_ended_as_a_whole_or_by_their_key() {
     let web = with_pool();
-    let clear =
-        |key: Option<&str>, force| Request::ClearReservations { name: "v1".into(), key: key.map(str::to_owned), force };
+    let clear = |key: Option<&str>, force| {
+        Request::ClearReservations(Clearing { name: "v1".into(), key: key.map(str::to_owned), force })
+    };
     let path = "/api/v1/volumes/v1/reservations";
     assert_eq!(web.ask("DELETE", path, "If-Match: \"8\"\r\n", "").status, 200);
     assert_eq!(web.ask("DELETE", &format!("{path}/2a?force=true&dry-run=true"), "", "").status, 200);

@@ -8,9 +8,9 @@ use sanwire_scsi::Sense;
 use sanwire_store::{Allocation, Completion, ErrorKind, Outcome, Request, StoreError};
 
 use super::plan::{Leg, Route};
-use super::record::Ticket;
 use crate::abort_scope::AbortScope;
 use crate::beginning::Beginning;
+use crate::copies::Ticket;
 use crate::copy_targets::CopyTargetUnit;
 use crate::exclusion::Claim;
 use crate::fault;

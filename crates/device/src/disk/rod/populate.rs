@@ -10,11 +10,11 @@ use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{Capacity, OperationClass, Sense, SenseKey, Task, operation_code as code};
 use sanwire_store::{Completion, Request};
 
-use super::{judge, placed};
+use super::ranges::{judge, placed};
 use crate::beginning::Beginning;
+use crate::copies::{AskedCopy, Copies, Ticket};
 use crate::data::{frame, parameter_list};
-use crate::disk::access::capacity;
-use crate::disk::copy::{AskedCopy, Copies, Ticket};
+use crate::disk::capacity::capacity;
 use crate::exclusion::{Access, Claim, Lane, Permit};
 use crate::fault;
 use crate::hold::Turn;

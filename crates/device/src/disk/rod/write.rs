@@ -6,11 +6,12 @@ use sanwire_scsi::reservation::Access;
 use sanwire_scsi::rod::{PresentedToken, TOKEN_BYTES, WriteUsingToken};
 use sanwire_scsi::{AdditionalSense, OperationClass, Sense, SenseKey, Task, operation_code as code};
 
-use super::{judge, placed};
+use super::ranges::{judge, placed};
 use crate::beginning::Beginning;
+use crate::copies::{AskedCopy, Copies};
 use crate::copy_targets::CopyTargetUnit;
 use crate::data::{frame, parameter_list};
-use crate::disk::copy::{AskedCopy, Copies, Copying, Leg, PIECE_BYTES, Route, note_moved};
+use crate::disk::copy::{Copying, Leg, PIECE_BYTES, Route, note_moved};
 use crate::range::Range;
 use crate::refusal::Refusal;
 use crate::step::Step;

@@ -1,5 +1,5 @@
 //! Units that are derived from each other in any way, compared with a model that knows for each which blocks it has, what may be done with
-//! them, and by whom.
+//! them, and by whom; and what tokens of their blocks stand for.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use sanwire_core::{NexusId, Principal};
 use sanwire_scsi::{AdditionalSense, Extent, OperationClasses, Sense, SenseKey, Status, Task, build, unmap_parameters};
 use sanwire_store::Geometry;
 
+use super::super::tokens::{Bytes, CANCELLED, INFORMATION, UNKNOWN, ask, populate, write_using};
 use super::{DENIED, NOT_THERE, OUT_OF_RANGE, PROTECTED, blocks, of, on, read, write};
 use crate::testing::{SMALL, World, lun, ports, sense};
 use crate::{Admission, AllowedOperations, Derivation, NexusPorts};
@@ -46,6 +47,21 @@ enum Deed {
     Swap(bool, u8),
     Verify,
     Revoke,
+    /// Has a token made of the blocks.
+    Populate,
+    /// Writes one of the tokens from the first of the blocks on, if there is any.
+    Use(usize),
+}
+
+/// A token: for whom it was made, of which unit, and what it stands for.
+#[derive(Debug)]
+struct Token {
+    bytes: Bytes,
+    nexus: u64,
+    unit: usize,
+    map: Vec<u64>,
+    content: Vec<u8>,
+    is_valid: bool,
 }
 
 #[derive(Debug)]
@@ -63,6 +79,7 @@ struct Twins {
     world: World,
     units: Vec<Unit>,
     content: Vec<u8>,
+    tokens: Vec<Token>,
 }
 
 impl Twins {
@@ -76,7 +93,7 @@ impl Twins {
             admitted: u8::MAX,
             is_revoked: false,
         };
-        let mut twins = Twins { world, units: vec![root], content: vec![0; BLOCKS as usize] };
+        let mut twins = Twins { world, units: vec![root], content: vec![0; BLOCKS as usize], tokens: Vec::new() };
         plans.iter().for_each(|plan| twins.derive(plan));
         for nexus in 0..NEXUSES {
             let principal = Principal { chap_user: Some(nexus.to_string().into()), ..Principal::default() };
@@ -105,7 +122,8 @@ impl Twins {
             extents.push((0, most));
         }
         let map = extents.iter().flat_map(|(lba, blocks)| &parent.map[*lba as usize..(lba + blocks) as usize]).copied();
-        let all = OperationClasses::READ | OperationClasses::WRITE | OperationClasses::DISCARD;
+        let copies = OperationClasses::COPY_SOURCE | OperationClasses::COPY_TARGET;
+        let all = OperationClasses::READ | OperationClasses::WRITE | OperationClasses::DISCARD | copies;
         let of_parent = if parent.number == 0 { all } else { parent.classes };
         let classes = OperationClasses::from_bits(plan.classes.bits() & of_parent.bits());
         let derivation = Derivation {
@@ -139,6 +157,9 @@ impl Twins {
     }
 
     fn run(&mut self, at: usize, nexus: u64, deed: &Deed, (lba, count): (u64, u32)) {
+        if let Deed::Use(which) = *deed {
+            return self.use_token(at, nexus, which, lba);
+        }
         let unit = &self.units[at];
         let number = unit.number;
         let extent = Extent { lba, blocks: count };
@@ -157,6 +178,8 @@ impl Twins {
                 on(number, super::swap(lba), &blocks(&[before, seed]))
             }
             Deed::Verify => verify(number, extent),
+            Deed::Populate => populate(TOKEN_ID, number, &[(lba, count)]),
+            Deed::Use(_) => unreachable!("it is done elsewhere"),
             Deed::Revoke => return self.revoke(at),
         };
         let reply = self.world.run_task(NexusId(nexus), task);
@@ -178,9 +201,53 @@ impl Twins {
             }
             Deed::Write(seed) | Deed::Same(seed, _) | Deed::Swap(_, seed) => seed,
             Deed::Unmap => 0,
-            Deed::Verify | Deed::Revoke => return,
+            Deed::Populate => {
+                let told = self.world.run_task(NexusId(nexus), ask(INFORMATION, TOKEN_ID, number, 1024));
+                let told = told.data_in.map_or(Vec::new(), |data| data.to_vec());
+                let bytes = told[38..].try_into().unwrap();
+                let token = Token { bytes, nexus, unit: at, map: touched, content: expected, is_valid: true };
+                return self.tokens.push(token);
+            }
+            Deed::Verify | Deed::Revoke | Deed::Use(_) => return,
         };
-        touched.iter().for_each(|block| self.content[*block as usize] = becomes);
+        self.change(&touched, &vec![becomes; touched.len()]);
+    }
+
+    /// Writes to blocks of the root: what stands for one of them ends.
+    fn change(&mut self, blocks: &[u64], bytes: &[u8]) {
+        blocks.iter().zip(bytes).for_each(|(block, byte)| self.content[*block as usize] = *byte);
+        let is_changed = |token: &Token| token.map.iter().any(|block| blocks.contains(block));
+        self.tokens.iter_mut().filter(|token| is_changed(token)).for_each(|token| token.is_valid = false);
+    }
+
+    fn use_token(&mut self, at: usize, nexus: u64, which: usize, lba: u64) {
+        if self.tokens.is_empty() {
+            return;
+        }
+        let token = &self.tokens[which % self.tokens.len()];
+        let unit = &self.units[at];
+        let count = token.map.len();
+        let touched = unit.map.get(lba as usize..lba as usize + count).map(<[u64]>::to_vec);
+        let creator = &self.units[token.unit];
+        let finds_creator = !creator.is_revoked && creator.admitted & 1 << nexus != 0;
+        let illegal = |additional| Some(Sense::new(SenseKey::IllegalRequest, additional));
+        let refused = self.refused(at, nexus, &Deed::Use(which), touched.is_some()).or_else(|| match () {
+            () if !finds_creator => illegal(AdditionalSense::REMOTE_TOKEN_USAGE_NOT_SUPPORTED),
+            () if token.nexus != nexus => Some(UNKNOWN),
+            () if !token.is_valid => Some(CANCELLED),
+            () if touched.iter().flatten().any(|block| token.map.contains(block)) => {
+                illegal(AdditionalSense::INVALID_OPERATION_FOR_COPY_SOURCE_OR_DESTINATION)
+            }
+            () => None,
+        });
+        let task = write_using(&token.bytes, (0, TOKEN_ID), unit.number, (0, &[(lba, count as u32)]));
+        let reply = self.world.run_task(NexusId(nexus), task);
+        let found = (reply.status != Status::Good).then(|| sense(&reply));
+        assert_eq!(found, refused, "the token of unit {} at unit {at}", token.unit);
+        if refused.is_none() {
+            let content = token.content.clone();
+            self.change(&touched.unwrap(), &content);
+        }
     }
 
     /// How the model refuses a command.
@@ -197,9 +264,12 @@ impl Twins {
             Deed::Swap(..) => read | write,
             Deed::Unmap if !discard.is_subset_of(unit.classes) => return Some(NO_SUCH_OPERATION),
             Deed::Unmap | Deed::Revoke => discard,
+            Deed::Populate => OperationClasses::COPY_SOURCE,
+            Deed::Use(_) => OperationClasses::COPY_TARGET,
         };
         if !needed.is_subset_of(unit.classes) {
-            let is_protected = !unit.classes.intersects(write | discard) && needed.intersects(write | discard);
+            let changes = write | discard | OperationClasses::COPY_TARGET;
+            let is_protected = !unit.classes.intersects(changes) && needed.intersects(write | discard);
             return Some(if is_protected { PROTECTED } else { DENIED });
         }
         (!is_within).then_some(OUT_OF_RANGE)
@@ -210,6 +280,8 @@ impl Twins {
     }
 }
 
+const TOKEN_ID: u32 = 0x0102_0304;
+
 /// VERIFY (16), of what the medium holds.
 fn verify(number: u16, extent: Extent) -> Task {
     let mut cdb = [0; 16];
@@ -218,7 +290,7 @@ fn verify(number: u16, extent: Extent) -> Task {
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
-    let classes = prop::sample::select(vec![0xff_u8, 0xff, 0x02, 0x04, 0x06, 0x08, 0x0e]);
+    let classes = prop::sample::select(vec![0xff_u8, 0xff, 0x02, 0x04, 0x06, 0x08, 0x0e, 0x42, 0x84, 0xc0]);
     (0..8_usize, prop::collection::vec(0..1000_u64, 2..8), classes, 1..8_u8).prop_map(
         |(parent, cuts, classes, admitted)| Plan {
             parent,
@@ -238,6 +310,8 @@ fn deed() -> impl Strategy<Value = Deed> {
         2 => (any::<bool>(), any::<u8>()).prop_map(|(is_right, seed)| Deed::Swap(is_right, seed)),
         1 => Just(Deed::Verify),
         1 => Just(Deed::Revoke),
+        4 => Just(Deed::Populate),
+        6 => any::<usize>().prop_map(Deed::Use),
     ]
 }
 

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::super::access::PortState;
-use super::super::pools::tests::{ask, pool, start};
+use super::super::pools::tests::{ask, pool, start as start_with_pools};
 use super::super::testing::{Kept, any_port, config, go_on, work};
 use super::super::{Answer, Status};
 use super::*;
@@ -314,7 +314,7 @@ fn a_condition_stands_in_front_of_one_change_alone() {
 fn snapshots_and_pools_are_changed_on_the_condition_of_what_is_told_of_them() {
     copy_files();
     let kept = Kept::new("conditions-snapshots", &["a=pool:,size=1M"]);
-    let mut manager = start(&kept).unwrap();
+    let mut manager = start_with_pools(&kept).unwrap();
     let take = || Request::Snapshot { volumes: vec!["a".into()], name: "s".into(), protected: false };
     let protect = |protected| Request::SetSnapshot { snapshot: "a@s".into(), protected };
     let delete = || Request::DeleteSnapshot { snapshot: "a@s".into() };

@@ -1,6 +1,6 @@
 //! What a reload does with volumes that are derived from others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sanwire_device::LogicalUnit;
@@ -71,8 +71,14 @@ impl Manager {
         lines.into_iter().collect()
     }
 
-    /// Forgets what derived volumes were that are not configured any more, and were missing.
-    pub(super) fn forget_dropped(&self, gone: &[MissingVolume], wanted: &[VolumeConfig]) {
+    /// Of those that are missing only these are, from now on; and what derived volumes were is forgotten that are not wanted any more.
+    pub(super) fn drop_missing(&mut self, still_missing: &[VolumeConfig], wanted: &[VolumeConfig]) {
+        let still: BTreeMap<_, _> = still_missing.iter().map(|volume| (&volume.spec.name, &volume.spec)).collect();
+        let is_gone = |missing: &mut MissingVolume| {
+            let spec = &missing.volume.spec;
+            still.get(&spec.name) != Some(&spec)
+        };
+        let gone: Vec<MissingVolume> = self.kept.missing.extract_if(.., is_gone).collect();
         let wanted: BTreeSet<&str> = wanted.iter().map(|volume| &*volume.spec.name).collect();
         let is_wanted = |name: &str| wanted.contains(name) || self.volumes.contains_key(name);
         let dropped = gone.iter().map(|missing| &missing.volume.spec).filter(|spec| !is_wanted(&spec.name));

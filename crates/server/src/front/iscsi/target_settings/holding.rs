@@ -6,8 +6,10 @@ use sanwire_iscsi::Credential;
 use super::{ChapUser, SetSecret, TargetSettings};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 
-/// What is one thing each of a target: these settings alone, and what they are, for people.
-const PARTS: [(&str, fn(TargetSettings) -> TargetSettings); 6] = [
+/// Settings that are one thing of a target: what they are, for people, and these of many settings.
+type Part = (&'static str, fn(TargetSettings) -> TargetSettings);
+
+const PARTS: [Part; 6] = [
     ("the alias", |settings| TargetSettings { alias: settings.alias, ..TargetSettings::default() }),
     ("allow", |settings| TargetSettings { allow: settings.allow, ..TargetSettings::default() }),
     ("CHAP", |TargetSettings { chap, mutual_chap, no_mutual_chap, chap_algorithms, .. }| TargetSettings {

@@ -46,7 +46,7 @@ fn answer(u: &mut Unstructured<'_>, cdb: &Cdb, room_bytes: u32) -> Result<Reply>
 
 /// What reaches the unit is a command that it has, within its bounds.
 fn check(cdb: &Cdb, data: Option<&Slices>) {
-    let operation = CommandSet::disk(Features { thin: true, atomic: true }).find(cdb).expect("a command of a disk");
+    let operation = CommandSet::disk(Features::ALL).find(cdb).expect("a command of a disk");
     if operation.standard != CommandStandard::Block {
         return;
     }

@@ -63,7 +63,7 @@ fn check(program: &Program, command: &JudgedCommand<'_>) {
             true
         }
         Verdict::Rewrite(cdb) => {
-            assert!(CommandSet::disk(Features { thin: true, atomic: true }).find(&cdb).is_ok());
+            assert!(CommandSet::disk(Features::ALL).find(&cdb).is_ok());
             true
         }
         Verdict::Defer { milliseconds } => {

@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
     for length in 1..=input.len().min(Cdb::MAX_BYTES) {
         let Some(cdb) = Cdb::new(&input[..length]) else { continue };
         let disks = [(false, false), (false, true), (true, false), (true, true)]
-            .map(|(thin, atomic)| CommandSet::disk(Features { thin, atomic }));
+            .map(|(thin, atomic)| CommandSet::disk(Features { thin, atomic, tokens: thin == atomic }));
         for commands in disks.into_iter().chain([CommandSet::optical()]) {
             if let Some(sense) = refusal(commands, &cdb) {
                 assert_eq!(Sense::parse(&sense.to_fixed()).map(|read| read.key), Some(sense.key));

@@ -5,7 +5,9 @@ use libfuzzer_sys::fuzz_target;
 use sanwire_scsi::copy::{CopyList, SEGMENTS_MAX, TARGETS_MAX};
 use sanwire_scsi::mode::{CountedResources, ModeState, ModeValues, Settings, select};
 use sanwire_scsi::reservation::{Order, OrderAction, TransportId, order};
-use sanwire_scsi::rod::{BlockRun, INACTIVITY_MAX_S, PopulateToken, PresentedToken, RANGES_MAX, ROD_MAX_BYTES, WriteUsingToken};
+use sanwire_scsi::rod::{
+    BlockRun, INACTIVITY_MAX_S, PopulateToken, PresentedToken, RANGES_MAX, ROD_MAX_BYTES, WriteUsingToken,
+};
 use sanwire_scsi::{ModeForm, UnmapList, port_groups};
 
 fuzz_target!(|input: &[u8]| {

@@ -76,11 +76,11 @@ pub(crate) struct Cli {
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct LogArgs {
     /// How much to log on stderr [default: warn; serve and attach: info]
-    #[arg(long = "log", global = true, value_name = "LEVEL", env = "SANWIRE_LOG", hide_env_values = true)]
+    #[arg(id = "log", long = "log", global = true, value_name = "LEVEL", env = "SANWIRE_LOG", hide_env_values = true)]
     pub(crate) level: Option<LogLevel>,
 
     /// How a line of the log is written [default: journald where stderr is the journal, and else text]
-    #[arg(long = "log-format", global = true, value_name = "FORMAT")]
+    #[arg(id = "log-format", long = "log-format", global = true, value_name = "FORMAT")]
     pub(crate) format: Option<LogFormat>,
 }
 

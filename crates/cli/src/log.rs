@@ -106,7 +106,7 @@ where
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut message = String::new();
-        context.field_format().format_fields(Writer::new(&mut message), event)?;
+        context.format_fields(Writer::new(&mut message), event)?;
         writeln!(line, "{}", json_line(*event.metadata().level(), &message))
     }
 }

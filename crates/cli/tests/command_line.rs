@@ -99,7 +99,7 @@ fn an_option_of_another_protocol_is_exit_code_2() {
         (&["--visa-payload", "4K"], "VISA", &[visa]),
     ] {
         let told = format!("{} is for {owner}, and ", option[0]);
-        for url in all.iter().filter(|url| !fitting.contains(url)) {
+        for url in all.into_iter().filter(|url| !fitting.contains(url)) {
             for command in [&["info", url][..], &["bench", url], &["attach", url], &["cp", url, "/dev/null"]] {
                 refused(&[command, option].concat(), 2, &told);
             }

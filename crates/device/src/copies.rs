@@ -275,7 +275,7 @@ impl Ticket {
     }
 
     /// There is less data than is wanted.
-    pub(crate) fn is_partial(&self) {
+    pub(crate) fn note_partial(&self) {
         self.change(|record| record.is_partial = true);
     }
 

@@ -19,6 +19,7 @@ use sanwire_attach::{
 };
 use sanwire_core::Outages;
 use sanwire_initiator::{ClientOptions, ConnectionLook, Url, Volume};
+use tracing::Level;
 
 use self::metrics::Watched;
 use super::{attachments, device, info, status};
@@ -292,9 +293,10 @@ fn detach_patiently(attachment: &mut Attachment) -> anyhow::Result<()> {
         match attachment.detach() {
             Err(error @ (AttachError::Busy { .. } | AttachError::BlockDevice(_))) => {
                 if !is_told {
-                    eprintln!(
+                    let what = format!(
                         "sanwire: {error}; it is detached as soon as it is free (Ctrl-C gives it up, with what was not written yet)"
                     );
+                    eprintln!("{}", log::line(Level::WARN, &what));
                     is_told = true;
                 }
                 thread::sleep(DETACH_INTERVAL);
@@ -335,9 +337,10 @@ fn nbd(
 fn wait_for_clients(clients: &NbdClients, place: &str) {
     let count = clients.count();
     if count > 0 {
-        eprintln!(
+        let what = format!(
             "sanwire: {place} has {count} NBD clients; it is detached as soon as they have gone (Ctrl-C gives it up)"
         );
+        eprintln!("{}", log::line(Level::WARN, &what));
     }
     while clients.count() > 0 {
         thread::sleep(DETACH_INTERVAL);

@@ -54,7 +54,8 @@ pub(crate) fn run(args: &ServeArgs, log: LogArgs) -> anyhow::Result<()> {
     let (stop, stopped) = mpsc::channel();
     signals::on_stop(move || {
         service::stopping();
-        eprintln!("sanwire: stopping: commands under way are finished and everything is flushed");
+        let stopping = "sanwire: stopping: commands under way are finished and everything is flushed";
+        eprintln!("{}", log::line(tracing::Level::INFO, stopping));
         // Nobody listens any more when the server has ended by itself.
         let _ = stop.send(());
     })

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, CommandFactory, Parser};
 use rustix::fs::{FlockOperation, flock};
 use toml::{Spanned, Value};
@@ -84,9 +84,14 @@ impl Attachments {
             let text = error.to_string();
             let message = text.lines().next().unwrap_or_default();
             let message = message.strip_prefix("error: ").unwrap_or(message);
-            let is_incomplete = !table.contains_key("url");
-            let message = if is_incomplete { "the entry has no url, which says the volume" } else { message };
-            source.refuse(Some(place.unwrap_or(key.span())), message)
+            let message = match culprit(&error) {
+                _ if !table.contains_key("url") => "the entry has no url, which says the volume".to_owned(),
+                Some(missing) if error.kind() == ErrorKind::MissingRequiredArgument => {
+                    format!("the entry has no {missing}, which belongs to what it says")
+                }
+                _ => message.to_owned(),
+            };
+            source.refuse(Some(place.unwrap_or(key.span())), &message)
         })?;
         entry.url.volume().map_err(|error| {
             let place = table.get("url").map_or(key.span(), Spanned::span);

@@ -13,7 +13,7 @@ const AOE: &str = "url = 'aoe:///1.0'\n";
 /// An entry below `[data]`, and what is said of it after the name of the file.
 const ROWS: &[(&str, &str, &str)] = &[
     ("", "url = 'box/data'", ":2: invalid value 'box/data' for '--url"),
-    ("", "url = 'hs+ip://box'", ":2: hs+ip://box names no volume"),
+    ("", "url = 'hs+ip://box'", ":2: 'hs+ip://box' names no volume"),
     ("", "url = ['hs+ip://box/a', 'hs+ip://box/b']", ":2: url is a text or a number"),
     (URL, "speed = 3", ":3: unknown key `speed`: an entry has url, as, "),
     (URL, "as = 'disk'", ":3: invalid value 'disk' for '--as"),
@@ -59,8 +59,8 @@ const ROWS: &[(&str, &str, &str)] = &[
     (URL, "visa-checksum = 'either'", ": --visa-checksum is for VISA, and hs+ip://box"),
     (URL, "visa-payload = '4K'", ": --visa-payload is for VISA, and hs+ip://box"),
     (URL, "initiator-name = 'iqn.2026-11.org.x:me'", ": --initiator-name is for iSCSI, and hs+ip://box"),
-    (ISCSI, "target-user = 'us'", "--target-password-file"),
-    (ISCSI, "target-password-file = '/secret'", "--target-user"),
+    (ISCSI, "target-user = 'us'", ":1: the entry has no target-password-file, which belongs to what it says"),
+    (ISCSI, "target-password-file = '/secret'", ":1: the entry has no target-user, which belongs to what it says"),
     (URL, "digests = true", ": --digests is for iSCSI, and hs+ip://box"),
     (ISCSI, "connections = 9", ":3: invalid value '9' for '--connections"),
     (ISCSI, "recovery-level = 3", ":3: invalid value '3' for '--recovery-level"),

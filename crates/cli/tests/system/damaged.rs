@@ -66,9 +66,9 @@ fn end_of(kind: &str, damage: Damage) -> Option<End> {
         ("tenures/*", Newer | Garbage) => Served,
         ("tenures/*", _) => Warned("until it is replaced"),
         // Without its program nobody may use the volume: it is not served until somebody sees to it.
-        ("programs/*.state", Newer) => Served,
-        ("programs/*.state", Directory) => Warned("cannot be read"),
-        ("programs/*.state", _) => Warned("is no state of a program, or damaged"),
+        ("programs-box.d/*.state", Newer) => Served,
+        ("programs-box.d/*.state", Directory) => Warned("cannot be read"),
+        ("programs-box.d/*.state", _) => Warned("is no state of a program, or damaged"),
         (SENT_MODULE, Newer) => Served,
         (SENT_MODULE, Directory) => Warned("it is no regular file"),
         (SENT_MODULE, _) => Warned("this is no WebAssembly module"),
@@ -88,7 +88,7 @@ fn is_kept_as_state(kind: &str) -> bool {
 const POOL: &str = ".sanwire-pool.json";
 
 /// The module of a volume that was derived by who has sent it.
-const SENT_MODULE: &str = "programs/sent.wasm";
+const SENT_MODULE: &str = "programs-box.d/sent.wasm";
 
 /// Damages a file; gives whether it is another one now.
 fn damage(path: &Path, damage: Damage) -> bool {

@@ -140,7 +140,8 @@ impl Places<'_> {
         ctl_ok(&socket, &["reload", "--reset"]);
         ctl_ok(&socket, &["add-volume", "disk1=ram:3M"]);
         ctl_ok(&socket, &["map-volume", "disk1", "--target", "iqn.2026-11.org.example:both", "--lun", "3"]);
-        ctl_ok(&socket, &["set-volume", "disk0", "--security", "none", "--owner", &format!("key:{CLIENT}")]);
+        ctl_ok(&socket, &["set-volume", "disk0", "--security", "none"]);
+        ctl_ok(&socket, &["set-volume", "disk0", "--owner", &format!("key:{CLIENT}")]);
         ctl_ok(&socket, &["add-client", CLIENT, "--name", "alice", "--volumes", "disk*"]);
         self.http().done("POST", "/tokens", r#"{"name":"program","role":"viewer"}"#);
         self.write("kept", IN_FILE);

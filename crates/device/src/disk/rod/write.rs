@@ -67,7 +67,7 @@ pub(in crate::disk) fn write(
     let asked_copy = AskedCopy { action, block_bytes, is_background: asked.is_immediate };
     let mut ticket = copies.begin(begun.nexus, list_id, asked_copy, begun.unit.exclusion.bell())?;
     if is_partial {
-        ticket.is_partial();
+        ticket.note_partial();
     }
     let route = TokenRoute { source, destination, ways, deletes: asked.deletes };
     match route.leg(0) {

@@ -1,10 +1,13 @@
-//! Derivations that are none.
+//! Derivations that are none, and parents that do not stay what they were.
 
-use sanwire_scsi::OperationClasses;
-use sanwire_store::ExtentError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{identity, of};
-use crate::testing::{SMALL, World, lun};
+use sanwire_scsi::{Capacity, OperationClasses, build};
+use sanwire_store::{CompletionQueue, ExtentError, Geometry, RamStore, Request, Started, Store};
+
+use super::{BLOCK, OUT_OF_RANGE, blocks, good, identity, of, read, write};
+use crate::testing::{NEXUS, SMALL, World, lun, sense};
 use crate::{
     AllowedOperations, DERIVATIONS_MAX, Derivation, DeriveError, DerivedExtent, LogicalUnit, UnitOptions, Volatility,
 };
@@ -84,7 +87,48 @@ fn operations_that_no_disk_has_and_options_that_have_no_sense_are_refused() {
     let device_type = sanwire_core::DeviceType::Optical;
     assert_eq!(derive(UnitOptions { device_type, ..UnitOptions::default() }), DeriveError::DeviceType);
     let drive = UnitOptions { device_type, ..UnitOptions::default() };
-    let drive = std::sync::Arc::new(LogicalUnit::empty(identity(3), drive).unwrap());
+    let drive = Arc::new(LogicalUnit::empty(identity(3), drive).unwrap());
     let from_drive = LogicalUnit::derive(identity(1), &drive, of(&[(0, 8)]), UnitOptions::default());
     assert_eq!(from_drive.unwrap_err(), DeriveError::DeviceType);
+}
+
+/// A store that has become shorter than it was.
+#[derive(Debug)]
+struct Shrinking {
+    store: RamStore,
+    length_bytes: AtomicU64,
+}
+
+impl Store for Shrinking {
+    fn geometry(&self) -> Geometry {
+        Geometry { length_bytes: self.length_bytes.load(Ordering::SeqCst), ..self.store.geometry() }
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        match self.geometry().check(&request) {
+            Ok(()) => self.store.start(request, completions),
+            Err(error) => Started::Done(Err(error)),
+        }
+    }
+}
+
+#[test]
+fn of_a_parent_that_shrinks_what_is_left_goes_on() {
+    let world = World::small();
+    let store = RamStore::new(64 * BLOCK, 512);
+    let store = Arc::new(Shrinking { store, length_bytes: AtomicU64::new(64 * BLOCK) });
+    let parent = LogicalUnit::new(identity(9), store.clone(), UnitOptions::default()).unwrap();
+    let parent = world.units.add(lun(9), parent).unwrap();
+    world.derive_from(&parent, 1, of(&[(60, 4), (0, 4)]));
+    good(world.run_task(NEXUS, write(1, 0, &blocks(&[1, 2, 3, 4, 5, 6, 7, 8]))));
+    store.length_bytes.store(62 * BLOCK, Ordering::SeqCst);
+    for (lba, count) in [(2, 1), (1, 2), (0, 8), (3, 2)] {
+        assert_eq!(sense(&world.run_task(NEXUS, read(1, lba, count))), OUT_OF_RANGE, "{lba} {count}");
+    }
+    assert_eq!(sense(&world.run_task(NEXUS, write(1, 3, &blocks(&[9])))), OUT_OF_RANGE);
+    good(world.run_task(NEXUS, write(1, 5, &blocks(&[9]))));
+    assert_eq!(good(world.run_task(NEXUS, read(1, 4, 4))), blocks(&[5, 9, 7, 8]));
+    assert_eq!(good(world.run_task(NEXUS, read(1, 0, 2))), blocks(&[1, 2]));
+    let capacity = good(world.on(1, build::read_capacity_16(32), &[]));
+    assert_eq!(Capacity::parse_sixteen(&capacity).unwrap().blocks, 8, "hosts find the same device as before");
 }

@@ -140,16 +140,21 @@ fn execute(
     now
 }
 
-/// Nothing, whole blocks, or a few bytes.
-fn data_out(u: &mut Unstructured<'_>, block_bytes: u32) -> Result<Vec<u8>> {
-    Ok(match u.int_in_range(0..=3u8)? {
+/// A command, with what its initiator sends for it.
+fn asked(u: &mut Unstructured<'_>, (commands, block_bytes): (CommandSet, u32), last: &[u8]) -> Result<(Cdb, Vec<u8>)> {
+    let data = match u.int_in_range(0..=3u8)? {
         0 => Vec::new(),
         1 => vec![7; block_bytes as usize * u.int_in_range(1..=8usize)?],
         _ => {
             let length = u.int_in_range(0..=48usize)?;
             u.bytes(length.min(u.len()))?.to_vec()
         }
-    })
+    };
+    match u.int_in_range(0..=7u8)? {
+        0 => copy(u),
+        1 | 2 => token(u, last),
+        _ => Ok((cdb(u, commands)?, data)),
+    }
 }
 
 fn run(input: &[u8], memory: &Region) -> Result<()> {
@@ -188,12 +193,7 @@ fn run(input: &[u8], memory: &Region) -> Result<()> {
             assert!(!is_out || unit.load(Some(Arc::new(disc))).is_ok());
         }
         let room = if u.ratio(7, 8)? { 1 << 20 } else { u32::from(u.arbitrary::<u16>()?) };
-        let data = data_out(&mut u, block_bytes)?;
-        let (cdb, data) = match u.int_in_range(0..=7u8)? {
-            0 => copy(&mut u)?,
-            1 | 2 => token(&mut u, &last)?,
-            _ => (cdb(&mut u, commands)?, data),
-        };
+        let (cdb, data) = asked(&mut u, (commands, block_bytes), &last)?;
         let border = u.int_in_range(0..=data.len())?;
         let data = Slice::from(data);
         let pieces = [data.slice(0..border), data.slice(border..data.len())];

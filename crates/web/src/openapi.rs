@@ -63,6 +63,9 @@ pub(crate) fn document() -> Result<Vec<u8>, serde_json::Error> {
         parameters.map(move |parameter| (path.clone(), parameter))
     });
     parameters.for_each(|(path, parameter)| narrow(&path, parameter));
+    // The type of a list does not say what is in it.
+    let tags = &mut document["components"]["schemas"]["TargetSettings"]["properties"]["portal_groups"]["items"];
+    *tags = json!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 65535 });
     let mut document = serde_json::to_vec_pretty(&document)?;
     document.push(b'\n');
     Ok(document)

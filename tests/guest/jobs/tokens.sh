@@ -51,10 +51,10 @@ write_token() {
 
 expect '[Pp]opulate token' sg_opcodes "$device"
 expect '[Ww]rite using token' sg_opcodes "$device"
-expect '[Rr]ange [Dd]escriptors: 64' sg_vpd -p 3pc "$device"
-expect '[Dd]efault [Ii]nactivity [Tt]imeout: 30 seconds' sg_vpd -p 3pc "$device"
-expect '[Tt]oken [Tt]ransfer [Ss]ize: 2097152' sg_vpd -p 3pc "$device"
-expect '800001|hange [Vv]ulnerable' sg_vpd -p 3pc "$device"
+expect '[Rr]ange [Dd]escriptors: 64' sg_vpd -p 0x8f "$device"
+expect '[Dd]efault [Ii]nactivity [Tt]imeout: 30 seconds' sg_vpd -p 0x8f "$device"
+expect '[Tt]oken [Tt]ransfer [Ss]ize: 2097152' sg_vpd -p 0x8f "$device"
+expect '800001|hange [Vv]ulnerable' sg_vpd -p 0x8f "$device"
 say 'the page is read'
 
 head -c 2M /dev/urandom > "$SCRATCH/data"

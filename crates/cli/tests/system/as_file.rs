@@ -27,7 +27,7 @@ fn what_is_served_is_served_alike_by_the_file_that_is_made_of_it() {
     assert!(
         none.contains("store = \"ram:8M\"")
             && none.contains("has an iSCSI target of its own")
-            && !none.contains("[[target]]"),
+            && !none.contains("\n[[target]]\n"),
         "{none}"
     );
     ctl_ok(&socket, &["add-volume", &escaped("disk1")]);
@@ -51,7 +51,7 @@ fn what_is_served_is_served_alike_by_the_file_that_is_made_of_it() {
         json!({ "volumes": volumes, "targets": targets, "client": clients["clients"][0]["client"] })
     };
     let (before, toml) = (shown(), ctl_ok(&socket, &["configuration", "--toml"]));
-    assert!(toml.contains("[[target]]") && toml.contains("cap = \"104857600\""), "{toml}");
+    assert!(toml.contains("\n[[target]]\n") && toml.contains("cap = \"104857600\""), "{toml}");
     assert!(server.stop().success());
 
     // The same program with that file, and nothing else that it knows.

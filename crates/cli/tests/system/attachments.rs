@@ -166,7 +166,7 @@ fn only_the_volume_that_is_meant_is_attached() {
         "ERROR volume disk of server box was removed, or made anew: what was written to it is not there any more";
     wait_until("it is told", TIMEOUT, || attached.log().contains(told));
     assert!(fs::read(&attached.place).is_err(), "it is not the one that was attached");
-    attached.detach(&world);
+    attached.detach_failed(&world);
     assert!(server.stop().success(), "{}", server.log());
 }
 

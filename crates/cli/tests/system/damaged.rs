@@ -65,13 +65,13 @@ fn end_of(kind: &str, damage: Damage) -> Option<End> {
         // A tenure is nothing but numbers.
         ("tenures/*", Newer | Garbage) => Served,
         ("tenures/*", _) => Warned("until it is replaced"),
-        // Without its program nobody may use the volume: it is not served until somebody sees to it.
+        // Without its program nobody may use the volume.
         ("programs-box.d/*.state", Newer) => Served,
-        ("programs-box.d/*.state", Directory) => Warned("cannot be read"),
-        ("programs-box.d/*.state", _) => Warned("is no state of a program, or damaged"),
+        ("programs-box.d/*.state", Directory) => Refused("cannot be read"),
+        ("programs-box.d/*.state", _) => Refused("is no state of a program, or damaged"),
         (SENT_MODULE, Newer) => Served,
         (SENT_MODULE, Directory) => Warned("it is no regular file"),
-        (SENT_MODULE, _) => Warned("this is no WebAssembly module"),
+        (SENT_MODULE, _) => Warned("is not served"),
         (_, Newer) if is_kept_as_state(kind) => Refused("written by a newer version of Sanwire"),
         (_, Directory) if is_kept_as_state(kind) => Refused("cannot be read"),
         _ if is_kept_as_state(kind) => Refused("is damaged"),

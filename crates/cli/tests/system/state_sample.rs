@@ -190,7 +190,8 @@ fn record_name(name: &str, record: &[u8], content: &Path) -> String {
     }
     let kept: Value = serde_json::from_slice(record).expect("a record");
     let [volume, at] = ["volume", "path"].map(|key| kept[key].as_str().expect("a text"));
-    let (_, at) = at.split_once("/content/").expect("a volume's file");
+    // That of a part of another volume is found by no place.
+    let Some((_, at)) = at.split_once("/content/") else { return name.to_owned() };
     let at = content.join(at);
     format!("volumes/{:032x}.json", fnv1a_128(format!("sanwire volume\0{volume}\0{}", at.display()).as_bytes()))
 }
@@ -269,9 +270,16 @@ fn write_sample(places: &Places<'_>, sample: &Path) {
             fs::write(copy, record).expect("it is copied");
         }
     }
+    let content = places.0.scratch.path("content");
+    // What is below layers is named there as it was written.
+    for path in files(&content).into_values().filter(|path| path.ends_with("below.json")) {
+        let text = fs::read_to_string(&path).expect("JSON");
+        fs::write(&path, text.replace(&places.0.scratch.directory().display().to_string(), SAMPLED_AT))
+            .expect("a file");
+    }
     let mut tar = Command::new("tar");
     tar.args(["--create", "--gzip", "--xattrs", "--sparse", "--numeric-owner", "--owner=0", "--group=0", "--file"]);
-    tar.arg(sample.join(CONTENT)).arg("--directory").arg(places.0.scratch.path("content")).arg(".");
+    tar.arg(sample.join(CONTENT)).arg("--directory").arg(content).arg(".");
     run_ok(tar, TIMEOUT);
 }
 

@@ -105,7 +105,9 @@ fn a_support_bundle_has_everything_but_secrets() {
     let state = |name: &str| fs::read(scratch.path(&format!("server-state/sanwire/{name}"))).expect(name);
     for name in ["clients-box.json", "http-box.json"] {
         let before = secrets.len();
-        kept_secrets(&serde_json::from_slice(&state(name)).expect("JSON"), &mut secrets);
+        // Some files say in a line of their own what they are.
+        let values = serde_json::Deserializer::from_slice(&state(name)).into_iter::<Value>().collect::<Vec<_>>();
+        values.iter().flatten().for_each(|value| kept_secrets(value, &mut secrets));
         assert!(secrets.len() > before, "{name} has none");
     }
     let own_key = state("server.key");

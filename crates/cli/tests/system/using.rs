@@ -32,8 +32,8 @@ fn a_command_that_takes_long_is_told_with_its_session_and_an_age_that_grows() {
     let copy =
         bob.run(&["cp", "--overwrite", &image.display().to_string(), &format!("hs+ip://127.0.0.1:{port}/other")]);
     assert_eq!(copy.code, Some(0), "{}", copy.stderr);
-    let read = alice.command(&["cp", &format!("hs+ip://127.0.0.1:{port}/slow"), &scratch.text("copy")]);
-    let mut read = Process::spawn("cp", read, scratch.path("cp.log"));
+    let read = alice.command(&["bench", &format!("hs+ip://127.0.0.1:{port}/slow"), "--time", "3600"]);
+    let mut read = Process::spawn("bench", read, scratch.path("bench.log"));
 
     // The oldest one: others come meanwhile.
     let oldest = || ask("slow/commands")["items"][0].clone();

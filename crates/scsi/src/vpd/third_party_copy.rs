@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_unit_with_tokens_tells_what_they_can_stand_for() {
         let page = third_party_copy(4096, true);
-        assert_eq!((&page[..4], page.len()), (&[0, 0x8f, 0x01, 0x70][..], 372));
+        assert_eq!((&page[..4], page.len()), (&[0, 0x8f, 0x01, 0x6c][..], 368));
         assert_eq!(page[4..24], [0, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0x0e, 0x10, 0, 0, 0, 30]);
         assert_eq!(page[24..40], [0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0], "1 GiB and 64 MiB");
         let commands = [0, 1, 0, 16, 14, 0x83, 4, 0, 0x10, 0x11, 0x1c, 0x84, 6, 0, 1, 3, 4, 5, 7, 0];

@@ -57,6 +57,7 @@ pub(crate) fn answer(request: &Request) -> Response {
             Answer::Events(Events { events: vec![], cursor: "1:0".into(), gone: None, restarted: false })
         }
         Request::Start { .. } => Answer::Changed(vec!["a line".into()]),
+        Request::Metrics => Answer::Metrics(serde_json::from_value(json!("# EOF\n")).unwrap()),
         request => return Response::Refused(refusal("defect", &format!("{request:?}"))),
     })
 }

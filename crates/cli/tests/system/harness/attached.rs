@@ -86,6 +86,14 @@ impl Attached {
         self.is_detached = true;
     }
 
+    /// The same of one that has lost something, which it says.
+    pub fn detach_failed(mut self, world: &World) {
+        run_ok(world.sanwire(&["detach", &self.place.display().to_string()]), TIMEOUT);
+        let status = self.process.wait(TIMEOUT);
+        assert_eq!(status.code(), Some(1), "{}", self.log());
+        self.is_detached = true;
+    }
+
     /// Asks the process to end (SIGTERM), without waiting for that.
     pub fn ask_to_end(&self) {
         self.process.signal(Signal::TERM);

@@ -55,7 +55,7 @@ impl Drop for Still {
     }
 }
 
-pub(in crate::disk) fn populate(
+pub(crate) fn populate(
     (list_id, parameter_bytes): (u32, u32),
     copies: &Arc<Copies>,
     begun: &Beginning<'_>,

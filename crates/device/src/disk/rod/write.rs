@@ -37,7 +37,7 @@ struct Source {
     token: Arc<Token>,
 }
 
-pub(in crate::disk) fn write(
+pub(crate) fn write(
     (list_id, parameter_bytes): (u32, u32),
     copies: &Arc<Copies>,
     begun: &Beginning<'_>,

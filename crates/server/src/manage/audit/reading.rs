@@ -200,17 +200,18 @@ fn read_newest(files: Vec<LogFile>, query: &AuditQuery) -> io::Result<AuditLines
     let limit = query.limit.unwrap_or(LINES_MAX).clamp(1, LINES_MAX) as usize;
     let (mut lines, mut cursor, mut room_bytes) = (Vec::new(), None, ANSWER_MAX_BYTES as u64);
     for mut log in files.into_iter().rev() {
-        if lines.len() >= limit || room_bytes == 0 {
-            break;
-        }
         let from = first_line_after(&mut log.file, log.length.saturating_sub(room_bytes))?;
-        room_bytes -= (log.length - from.min(log.length)).min(room_bytes);
+        room_bytes -= log.length.saturating_sub(from).min(room_bytes);
         let mut pass = Pass::new(query);
         // There are no more in what there is room for.
         pass.limit = usize::MAX;
         let end = pass.file(log.file, from)?;
         cursor.get_or_insert(Cursor { offset: end, ..log.place });
         lines.splice(..0, pass.lines);
+        // What is older is told only together with all that is newer.
+        if from > 0 || lines.len() >= limit {
+            break;
+        }
     }
     let surplus = lines.len().saturating_sub(limit);
     lines.drain(..surplus);

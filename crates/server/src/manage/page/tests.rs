@@ -69,14 +69,14 @@ fn pages(answer: &Answer, room_bytes: usize) -> Result<Vec<Answer>, Refusal> {
 fn the_pages_of_an_answer_are_the_whole_whatever_the_room() {
     let whole = Answer::Status(status());
     let mut counts = Vec::new();
-    for room_bytes in (900..20_000).step_by(37) {
+    for room_bytes in (1_200..20_000).step_by(37) {
         let mut pages = pages(&whole, room_bytes).unwrap().into_iter();
         counts.push(pages.len());
         let mut joined = pages.next().unwrap();
         assert!(pages.all(|page| joined.append(page)));
         assert_eq!(joined, whole, "{room_bytes}");
     }
-    assert!(counts[0] > 10 && counts.last() == Some(&1), "{counts:?}");
+    assert!(counts[0] > 5 && counts.last() == Some(&1), "{counts:?}");
 }
 
 #[test]

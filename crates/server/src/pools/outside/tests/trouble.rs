@@ -38,7 +38,10 @@ fn a_file_that_somebody_has_written_to_and_made_longer_is_not_what_it_was() {
         drop((store, pool));
         let file = fs::File::options().write(true).open(&path).unwrap();
         at.into_iter().for_each(|block: usize| file.write_all_at(&[6; BLOCK], (block * BLOCK) as u64).unwrap());
-        file.set_len((length * BLOCK) as u64).unwrap();
+        // To set the length that it has would change its time.
+        if length > 3 {
+            file.set_len((length * BLOCK) as u64).unwrap();
+        }
         let (pool, _) = place.open(ALL);
         let opened = open_as(&pool, &own(keys));
         match is_it {

@@ -34,7 +34,7 @@ fi
 # Examples of programs for derived devices are compiled for WebAssembly; without this their tests say that they do not run.
 webassembly=wasm32-unknown-unknown
 if [ "$1" = test ] && [ ! -d "$(rustc --print target-libdir --target $webassembly)" ]; then
-    rustup target add --quiet $webassembly || echo "setup: Rust's target $webassembly is not installed, so some tests are skipped" >&2
+    rustup target add $webassembly || echo "setup: Rust's target $webassembly is not installed, so some tests are skipped" >&2
 fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -86,17 +86,19 @@ impl Children {
     }
 
     /// Those that are derived from a volume, and from these, and so on: each before the one from which it is derived.
-    pub(crate) fn descendants(&self, volume: &str) -> Vec<String> {
+    pub(crate) fn descendants<'a>(&'a self, volume: &'a str) -> Vec<String> {
         let mut found = Vec::new();
-        self.collect(volume, &mut found);
+        self.collect(volume, &mut found, &mut BTreeSet::from([volume]));
         found
     }
 
-    fn collect(&self, volume: &str, found: &mut Vec<String>) {
-        // Circles are refused before anything is put here.
+    fn collect<'a>(&'a self, volume: &str, found: &mut Vec<String>, seen: &mut BTreeSet<&'a str>) {
         for child in self.0.get(volume).into_iter().flatten() {
-            self.collect(child, found);
-            found.push(child.clone());
+            // Those that could not be opened may be written in a circle.
+            if seen.insert(child) {
+                self.collect(child, found, seen);
+                found.push(child.clone());
+            }
         }
     }
 }
@@ -141,6 +143,16 @@ mod tests {
             &["a=dvd:b", "b=dvd:c", "c=dvd:b"],
             "a: volumes would be derived from each other in a circle, b from c from b:",
         );
+    }
+
+    /// As when a volume that was removed by ctl, and from which another one is derived, is configured as derived from that.
+    #[test]
+    fn what_stands_on_one_another_in_a_circle_is_told_and_ends() {
+        let mut children = Children::default();
+        specs(&["b=dvd:a", "a=dvd:b", "c=dvd:b", "x=dvd:x"]).iter().for_each(|spec| children.put(spec));
+        assert_eq!(children.descendants("a"), ["c", "b"]);
+        assert_eq!(children.descendants("b"), ["a", "c"]);
+        assert!(children.descendants("x").is_empty());
     }
 
     #[test]

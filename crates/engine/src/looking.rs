@@ -7,7 +7,7 @@ use sanwire_core::Instant;
 use crate::engine::{Command, Engine, Handle};
 use crate::meter::{Operation, Place};
 
-/// A command that has come and is not over.
+/// A command under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnderWay<H> {
     /// Which.
@@ -16,7 +16,7 @@ pub struct UnderWay<H> {
     pub operation: Operation,
     /// Where; `None` when its block does not say it.
     pub place: Option<Place>,
-    /// How long ago it has come.
+    /// How long ago it arrived.
     pub age: Duration,
     /// For what it waits.
     pub waits_for: WaitsFor,
@@ -42,7 +42,7 @@ pub enum WaitsFor {
 }
 
 impl<H: Handle> Engine<H> {
-    /// Of the commands for the volume in this slot that have come and are not over the oldest ones, so many at the most.
+    /// The oldest commands under way for the volume in this slot, `max` of them at the most.
     #[must_use]
     pub fn oldest_under_way(&self, slot: u16, now: Instant, max: usize) -> Vec<UnderWay<H>> {
         let is_stalled = |tag: usize| self.stalled.iter().any(|(_, stalled)| *stalled as usize == tag);
@@ -73,7 +73,7 @@ impl<H: Handle> Engine<H> {
         told.collect()
     }
 
-    /// Which volumes the commands are for that have come and are not over, by their slots ([`Meter::slot`]), one for each command.
+    /// Which volumes the commands under way are for, by their slots ([`Meter::slot`]), one for each command.
     pub fn slots_under_way(&self) -> impl Iterator<Item = u16> {
         let running = self.running.iter().flatten().filter_map(|running| running.command.as_ref());
         let held = self.held.iter().filter_map(|held| held.command.as_ref());

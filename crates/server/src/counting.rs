@@ -104,7 +104,7 @@ pub(crate) struct User {
     pub(crate) uses: Uses,
 }
 
-/// A command of one shard that has come and is not over.
+/// A command under way in one shard.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandUnderWay {
     pub(crate) nexus: NexusId,

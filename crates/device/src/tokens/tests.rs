@@ -105,7 +105,7 @@ fn a_token_is_kept_while_it_is_used_and_some_time_after() {
     world.tokens.look(at(160));
     assert!(!world.tokens.are_there(), "nobody has asked for it");
     assert_eq!(world.end("a", &token, 160), AdditionalSense::TOKEN_EXPIRED);
-    // Whoever uses it again and again does not have it for ever.
+    // Each use keeps a token from its inactivity timeout, never beyond its longest lifetime.
     let token = world.make("a", 0, 0).unwrap();
     for seconds in (0..u64::from(LIFETIME_S)).step_by(10) {
         drop(world.find("a", &token, seconds).unwrap());

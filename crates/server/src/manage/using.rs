@@ -13,7 +13,7 @@ use crate::sessions::SessionCount;
 /// Commands that are told of, at the most.
 const COMMANDS_MAX: usize = 64;
 
-/// A command that has come and is not over.
+/// A command under way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CommandStatus {
     /// What it does, as in metrics: `read`, `write`, `flush`, `unmap`, `compare`, `copy`, `other`.

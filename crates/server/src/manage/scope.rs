@@ -98,7 +98,11 @@ impl Manager {
         // One that was removed has the units with which it is configured when it comes back.
         let there = self.target.look_at_target(&name, volumes);
         let units = there.or_else(|| self.kept.configured.target(&name).map(volumes)).unwrap_or_default();
-        units.iter().try_for_each(|volume| check_place(&[], &self.place_of_volume(volume)?, volume))
+        // Those that could not be opened come back into it.
+        let missing = self.kept.missing.iter().filter(|it| it.units.iter().any(|(of, _)| of == name.as_str()));
+        let missing = missing.map(|missing| missing.volume.spec.name.to_string());
+        let mut units = units.into_iter().chain(missing);
+        units.try_for_each(|volume| check_place(&[], &self.place_of_volume(&volume)?, &volume))
     }
 
     /// Who manages is an administrator's care: the right is that of one.

@@ -47,19 +47,31 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     idle(&ScaleServer::start(sanwire, files, 1)?, quiet, &mut found)?;
     check_interrupted(&settings.interrupted)?;
     let few = ScaleServer::start(sanwire, files, FEW_VOLUMES)?;
+    let asking = |end| ask(&few, LIST, end);
     let machine = beside(&few, "programs that compute", STORM, &|end| Ok(compute(end)), None, &mut found)?;
-    let storm = beside(&few, "a storm of requests", STORM, &|end| ask(&few, LIST, end), Some(STORM_P99), &mut found)?;
+    let storm = beside(&few, "a storm of requests", STORM, &asking, None, &mut found)?;
     // Whoever asks needs a processor here, which a reader notices whatever is asked.
     found.add("the storm, part of beside programs that compute", storm / machine, "", None);
+    if few.part()? {
+        in_thread(|| beside(&few, "a storm of requests, apart", STORM, &asking, Some(STORM_P99), &mut found))?;
+    }
     drop(few);
     check_interrupted(&settings.interrupted)?;
     let many = ScaleServer::start(sanwire, files, VOLUMES)?;
     scrape(&many, &mut found)?;
     let one = beside(&many, "one program that computes", 1, &|end| Ok(compute(end)), None, &mut found)?;
-    let scrapes =
-        beside(&many, "scrapes of 10,000 volumes", 1, &|end| ask(&many, METRICS, end), Some(SCRAPE_P99), &mut found)?;
+    let scraping = |end| ask(&many, METRICS, end);
+    let scrapes = beside(&many, "scrapes of 10,000 volumes", 1, &scraping, None, &mut found)?;
     found.add("scrapes, part of beside one program that computes", scrapes / one, "", None);
+    if many.part()? {
+        in_thread(|| beside(&many, "scrapes of 10,000 volumes, apart", 1, &scraping, Some(SCRAPE_P99), &mut found))?;
+    }
     Ok(found.outcome("management"))
+}
+
+/// In a thread of its own, so that where it is put holds for nothing that comes after it.
+fn in_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("a thread that measures has panicked"))?
 }
 
 /// With a listener, and nobody who connects.
@@ -103,11 +115,16 @@ fn beside(
     found: &mut Found,
 ) -> Result<f64> {
     let mut reader = IscsiSession::log_in(server.iscsi, TARGET, 1)?;
+    server.join_reader()?;
     while reader.execute(1, &READ_10, READ_BYTES)?.0 != 0 {}
     let (mut alone, mut accompanied) = (Vec::new(), Vec::new());
     let mut done = 0;
     // They are other hosts in fact, so they must not take the processor from the reader here.
-    let work = |end| rustix::process::nice(LEAST).map_err(Into::into).and_then(|_| work(end));
+    let work = |end| {
+        server.join_askers()?;
+        rustix::process::nice(LEAST)?;
+        work(end)
+    };
     for _ in 0..WINDOWS {
         alone.push(read(&mut reader)?);
         let end = Instant::now() + WINDOW;

@@ -24,6 +24,8 @@ const BIG_BYTES: u64 = 1 << 40;
 /// Blocks of it that are written, before and while snapshots are taken. Each makes two more extents of the file, and the kernel shares a
 /// file extent by extent: what that takes is measured beside the snapshots.
 const WRITTEN: usize = 2000;
+/// The same of a second one, of which next to nothing is written: what a snapshot takes that shares few extents.
+const LITTLE_WRITTEN: usize = 64;
 const SNAPSHOTS: usize = 9;
 /// The volumes that are read, and what of one is written between two snapshots of it.
 const READ_VOLUME_BYTES: u64 = 256 << 20;
@@ -39,7 +41,8 @@ const BIG: u16 = 0;
 const PLAIN: u16 = 1;
 const LAYERED: u16 = 2;
 const BUSY: u16 = 3;
-/// Of the places that are written in the big volume.
+const FRESH: u16 = 4;
+/// Of the places that are written in the big volumes.
 const SEED: u64 = 7;
 
 /// The targets.
@@ -49,16 +52,17 @@ const PAUSE_MS: f64 = 50.0;
 const READ_TIME: f64 = 1.0 / 0.9;
 
 /// # Errors
-/// When there is no XFS with 2 TiB to be had in a file of `--disk`, or the server refuses something.
+/// When there is no XFS with 3 TiB to be had in a file of `--disk`, or the server refuses something.
 pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
-    let disk = SparseDisk::new(&settings.args.disk, 2 * BIG_BYTES)?;
+    let disk = SparseDisk::new(&settings.args.disk, 3 * BIG_BYTES)?;
     call("mkfs.xfs", &["-q", "-m", "reflink=1", &disk.path])?;
     let mounted = Mounted::new(Device::over(&disk.path)?, &files.path("xfs"))?;
     let directories = ["shared", "plain", "layers"].map(|name| format!("{}/{name}", mounted.directory));
     for directory in &directories {
         fs::create_dir(directory)?;
     }
-    make_big(&format!("{}/big.img", directories[0]))?;
+    make_big(&format!("{}/big.img", directories[0]), WRITTEN)?;
+    make_big(&format!("{}/fresh.img", directories[0]), LITTLE_WRITTEN)?;
     for (directory, name) in [(1, "plain"), (2, "layered"), (2, "busy")] {
         fill(&format!("{}/{name}.img", directories[directory]), READ_VOLUME_BYTES)?;
     }
@@ -68,13 +72,15 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
             let way = if *name == "layers" { "layers" } else { "auto" };
             write!(text, "[[pool]]\nname = \"{name}\"\ndirectory = \"{directory}\"\nsnapshots = \"{way}\"\n")?;
         }
-        for (name, pool) in [("big", "shared"), ("plain", "plain"), ("layered", "layers"), ("busy", "layers")] {
+        let volumes =
+            [("big", "shared"), ("plain", "plain"), ("layered", "layers"), ("busy", "layers"), ("fresh", "shared")];
+        for (name, pool) in volumes {
             write!(text, "[[volume]]\nname = \"{name}\"\nstore = \"pool:{pool}\"\n")?;
         }
-        write!(
-            text,
-            "[[target]]\nname = \"{TARGET}\"\nlun = {{ 0 = \"big\", 1 = \"plain\", 2 = \"layered\", 3 = \"busy\" }}\n"
-        )?;
+        write!(text, "[[target]]\nname = \"{TARGET}\"\n[target.lun]\n")?;
+        for (lun, (name, _)) in volumes.iter().enumerate() {
+            writeln!(text, "{lun} = \"{name}\"")?;
+        }
         Ok(text)
     })?;
     let mut found = Found::default();
@@ -82,6 +88,7 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let bare = share(&format!("{}/big.img", directories[0]))?;
     found.add("sharing that file, without Sanwire", ms(bare), "ms", None);
     found.add("a snapshot by reflink, part of sharing the file", taken.as_secs_f64() / bare.as_secs_f64(), "", None);
+    take(&server, "fresh", FRESH, "by reflink, 1 TiB, little written", Some(SNAPSHOT_MS), &mut found)?;
     check_interrupted(&settings.interrupted)?;
     take(&server, "busy", BUSY, "by layers", None, &mut found)?;
     check_interrupted(&settings.interrupted)?;
@@ -112,20 +119,20 @@ impl Drop for SparseDisk {
     }
 }
 
-/// The content of the big volume.
-fn make_big(path: &str) -> Result<()> {
+/// The content of a big volume, of which so many blocks are written.
+fn make_big(path: &str, written: usize) -> Result<()> {
     call("fallocate", &["--length", &BIG_BYTES.to_string(), path])?;
     let file = File::options().write(true).open(path)?;
-    for place in places_of_big() {
+    for place in places_of_big(written) {
         file.write_all_at(&[1; WRITE_BYTES], place)?;
     }
     Ok(file.sync_all()?)
 }
 
 /// Where it is written.
-fn places_of_big() -> Vec<u64> {
+fn places_of_big(written: usize) -> Vec<u64> {
     let mut random = Random::new(SEED);
-    (0..WRITTEN).map(|_| random.below(BIG_BYTES / WRITE_BYTES as u64) * WRITE_BYTES as u64).collect()
+    (0..written).map(|_| random.below(BIG_BYTES / WRITE_BYTES as u64) * WRITE_BYTES as u64).collect()
 }
 
 /// How long the kernel takes to make a file that shares all blocks of this one, and to make that stable: the middle of several.
@@ -155,7 +162,8 @@ fn take(
     found: &mut Found,
 ) -> Result<Duration> {
     let places = match lun {
-        BIG => places_of_big(),
+        BIG => places_of_big(WRITTEN),
+        FRESH => places_of_big(LITTLE_WRITTEN),
         _ => (0..READ_VOLUME_BYTES).step_by(WRITE_BYTES).collect(),
     };
     let mut session = ready(server, lun)?;

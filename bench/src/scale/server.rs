@@ -7,10 +7,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::{Value, json};
 
 use crate::process::stat;
@@ -18,6 +22,11 @@ use crate::servers::Files;
 
 /// The target that has all volumes, each under its own number.
 pub(crate) const TARGET: &str = "iqn.2026-01.net.sanwire:scale";
+
+/// What the names of threads that serve volumes begin with.
+const SHARD: &str = "shard";
+const READER_PROCESSOR: usize = 0;
+const ASKERS_PROCESSOR: usize = 1;
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
@@ -35,6 +44,8 @@ pub(crate) struct ScaleServer {
     pub(crate) http: PathBuf,
     /// How long it took until it served.
     pub(crate) start: Duration,
+    /// Whether its shards have a processor of their own.
+    is_parted: AtomicBool,
 }
 
 /// What a server takes at one moment.
@@ -80,7 +91,17 @@ impl ScaleServer {
             .stdout(Stdio::null())
             .spawn()?;
         let (control, http, start) = (control.into(), http.into(), Duration::ZERO);
-        let mut server = ScaleServer { child, control, config, head, iscsi, hyperscsi, http, start };
+        let mut server = ScaleServer {
+            child,
+            control,
+            config,
+            head,
+            iscsi,
+            hyperscsi,
+            http,
+            start,
+            is_parted: AtomicBool::new(false),
+        };
         while TcpStream::connect(iscsi).is_err() || !server.control.exists() || !server.http.exists() {
             if let Some(status) = server.child.try_wait()? {
                 bail!("the server has ended: {status}");
@@ -130,6 +151,43 @@ impl ScaleServer {
         Ok(stat(self.child.id()).context("the server has ended")?.1)
     }
 
+    /// Gives its shards, and who reads from it, one processor, and its other threads, with who asks them, another one: what a reader
+    /// loses then, it loses to the server and not to the lack of processors. `false` on a machine with one.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn part(&self) -> Result<bool> {
+        if thread::available_parallelism()?.get() < 2 {
+            return Ok(false);
+        }
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let thread = thread?;
+            let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            let id = thread.file_name().to_str().and_then(|id| id.parse().ok()).and_then(Pid::from_raw);
+            let pinned = pin(id, if name.starts_with(SHARD) { READER_PROCESSOR } else { ASKERS_PROCESSOR });
+            // One that has just ended need not be anywhere.
+            pinned.or_else(|error| if error == Errno::SRCH { Ok(()) } else { Err(error) })?;
+        }
+        self.is_parted.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Puts the calling thread to where the shards are, once they have a processor of their own.
+    ///
+    /// # Errors
+    /// When this process may not use that processor.
+    pub(crate) fn join_reader(&self) -> Result<()> {
+        if self.is_parted.load(Ordering::Relaxed) { Ok(pin(None, READER_PROCESSOR)?) } else { Ok(()) }
+    }
+
+    /// Puts the calling thread to where the shards are not.
+    ///
+    /// # Errors
+    /// When this process may not use that processor.
+    pub(crate) fn join_askers(&self) -> Result<()> {
+        if self.is_parted.load(Ordering::Relaxed) { Ok(pin(None, ASKERS_PROCESSOR)?) } else { Ok(()) }
+    }
+
     /// Asks to manage it; how long the answer took.
     ///
     /// # Errors
@@ -168,6 +226,13 @@ impl ScaleServer {
     pub(crate) fn url(&self) -> String {
         format!("hs+ip://{}", self.hyperscsi)
     }
+}
+
+/// Has a thread, or the calling one, run on this processor alone.
+fn pin(thread: Option<Pid>, processor: usize) -> Result<(), Errno> {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    sched_setaffinity(thread, &set)
 }
 
 /// With so many volumes, all of them also units of one iSCSI target.

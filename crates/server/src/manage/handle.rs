@@ -14,12 +14,13 @@ use self::awaited::{Awaited, AwaitedPart};
 use self::in_band::{Workers, work};
 use super::dvds;
 use super::following::Follower;
-use super::jobs::{Job, Jobs, what};
+use super::jobs::{Job, Jobs};
 use super::look::Looker;
 use super::metrics::RequestCounts;
 use super::seeking::seek;
 use super::slow::{Next, Slow, Step};
 use super::{
+use super::told;
     Answer, AnswerPage, Asker, AuditLog, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Responded, Response,
     WebLinkError, WebLinks, read_audit, response_of,
 };
@@ -163,7 +164,7 @@ impl ManagementHandle {
 
     fn answer(&self, by: &Asker, request: Request) -> Response {
         if !request.is_change() {
-            tracing::debug!("{by}: {}", what(&request));
+            tracing::debug!("{by}: {}", told::what(&request));
         }
         if by.owner().is_some() && !request.is_for_owners() {
             return self.refuse(by, ManageError::NotForOwners(request.name()).into());

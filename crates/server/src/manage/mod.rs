@@ -53,6 +53,7 @@ mod store_texts;
 mod support_bundle;
 mod targets;
 mod usage;
+mod told;
 mod using;
 mod volumes;
 mod wanted;

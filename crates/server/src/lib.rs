@@ -59,7 +59,7 @@ pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use derived::{DerivedError, chap_users_of, check_derived, program_of, register as register_dvd};
 pub use error::{StartError, listening_advice};
-pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening};
+pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening, PoolBound};
 pub use front::hyperscsi::clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
 };

@@ -14,6 +14,7 @@ mod descriptors;
 mod error;
 mod family;
 mod files;
+mod filling;
 mod known;
 mod layered;
 mod outside;

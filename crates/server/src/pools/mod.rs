@@ -28,6 +28,7 @@ mod sample;
 mod shelf;
 mod taken;
 mod tidying;
+mod side_by_side;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -49,6 +50,7 @@ pub(crate) use self::room::Room;
 pub(crate) use self::taken::SnapshotsTaken;
 use crate::config::VolumeConfig;
 use crate::kept::StateFile;
+pub(crate) use self::side_by_side::side_by_side;
 
 /// The pools of a server, by their names; clones are the same ones.
 #[derive(Clone, Default, Debug)]

@@ -213,8 +213,8 @@ mod tests {
         assert_eq!(tree.tidy(&mut blocking::perform).unwrap(), None);
         // The last one is written, and merged only when it is asked for.
         tree.volume("v", &mut blocking::perform).unwrap();
-        let settling = tree.prepare_settle("v", &mut blocking::perform).unwrap().unwrap();
-        tree.settle(settling, &tree.hold("v").unwrap(), &mut blocking::perform).unwrap();
+        let settling = tree.prepare_settle("v", 16 << 20, &mut blocking::perform).unwrap().unwrap();
+        tree.settle(settling, &tree.hold("v").unwrap(), || Ok(()), &mut blocking::perform).unwrap();
         assert_eq!(byte(&tree.volume("v", &mut blocking::perform).unwrap(), GIB / 2), 2);
         let files = fs::read_dir(&scratch.0).unwrap().count();
         assert_eq!((files, tree.layers().len()), (2, 2), "a layer and the catalogue");

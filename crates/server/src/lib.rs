@@ -79,7 +79,7 @@ pub use manage::{
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;
-pub use pools::{PoolConfig, PoolConfigError, PoolError, PoolStatus, SnapshotStatus};
+pub use pools::{PoolConfig, PoolConfigError, PoolError, PoolStatus, SnapshotStatus, obstacles_of_layers};
 pub use programs::check_module_file;
 pub use pulse::Pulse;
 pub use removal::Removal;

@@ -54,6 +54,18 @@ impl LayerDirectory {
         Ok(LayerDirectory { path, direct, _lock: lock })
     }
 
+    /// What was kept last in a directory, for who only looks: it is not locked.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn kept_in(path: &Path) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(path.join(CATALOGUE)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn file(&self, layer: LayerId) -> PathBuf {
         self.path.join(format!("{layer}.layer"))
     }
@@ -107,11 +119,7 @@ impl Shelf for LayerDirectory {
     }
 
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path.join(CATALOGUE)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        LayerDirectory::kept_in(&self.path)
     }
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {

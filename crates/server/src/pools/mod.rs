@@ -15,6 +15,7 @@ mod error;
 mod family;
 mod files;
 mod filling;
+mod foreseeing;
 mod known;
 mod layered;
 mod outside;
@@ -25,10 +26,11 @@ mod replacing;
 mod reserve;
 mod room;
 mod sample;
+mod seal;
 mod shelf;
+mod side_by_side;
 mod taken;
 mod tidying;
-mod side_by_side;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -41,16 +43,17 @@ pub(crate) use self::catalogue::SnapshotId;
 pub use self::config::{PoolConfig, PoolConfigError};
 pub use self::contents::SnapshotStatus;
 pub use self::error::PoolError;
+pub use self::foreseeing::obstacles_of_layers;
 use self::known::Known;
 pub(crate) use self::layered::ContentLock;
 pub(crate) use self::outside::own_place;
 pub(crate) use self::pool::Pool;
 pub use self::pool::PoolStatus;
 pub(crate) use self::room::Room;
+pub(crate) use self::side_by_side::side_by_side;
 pub(crate) use self::taken::SnapshotsTaken;
 use crate::config::VolumeConfig;
 use crate::kept::StateFile;
-pub(crate) use self::side_by_side::side_by_side;
 
 /// The pools of a server, by their names; clones are the same ones.
 #[derive(Clone, Default, Debug)]

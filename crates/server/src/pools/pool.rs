@@ -28,11 +28,11 @@ use crate::records::Record;
 use crate::revisions::of_content;
 
 /// What a pool keeps of itself, in its directory. No volume has a file of these names.
-const CATALOGUE: &str = ".sanwire-pool.json";
+pub(super) const CATALOGUE: &str = ".sanwire-pool.json";
 const LOCK: &str = ".sanwire-pool.lock";
 
 /// What the files of volumes end with.
-const SUFFIX: &str = ".img";
+pub(super) const SUFFIX: &str = ".img";
 
 /// How long the lock of another server is waited for: the kernel holds that of a process that was killed until all that it had begun
 /// has ended.

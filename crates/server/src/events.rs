@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use self::filter::{EventFilter, EventResult, EventTopic};
-pub use self::happening::Happening;
+pub use self::happening::{Happening, PoolBound};
 use crate::revisions::Revisions;
 use crate::wall_time::written_millis;
 

@@ -59,7 +59,7 @@ pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use derived::{DerivedError, chap_users_of, check_derived, program_of, register as register_dvd};
 pub use error::{StartError, listening_advice};
-pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening};
+pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening, PoolBound};
 pub use front::hyperscsi::clients::{
     ChangeError, ClientConfig, ClientError, ClientSettings, Compression, NoCompression, NoSecret, Secret, WEIGHT_MAX,
 };
@@ -79,7 +79,7 @@ pub use manage::{
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;
-pub use pools::{PoolConfig, PoolConfigError, PoolError, PoolStatus, SnapshotStatus};
+pub use pools::{PoolConfig, PoolConfigError, PoolError, PoolStatus, SnapshotStatus, obstacles_of_layers};
 pub use programs::check_module_file;
 pub use pulse::Pulse;
 pub use removal::Removal;

@@ -22,9 +22,16 @@ impl Kept {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub fn of(shelf: &dyn Shelf) -> Result<Option<Kept>, SnapshotError> {
-        let Some(kept) = shelf.load().map_err(SnapshotError::Load)? else { return Ok(None) };
-        let Catalogue { block_bytes, volumes, snapshots, layers, .. } = Catalogue::decode(&kept)?;
+        shelf.load().map_err(SnapshotError::Load)?.as_deref().map(Kept::decode).transpose()
+    }
+
+    /// That of what a shelf has kept.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn decode(kept: &[u8]) -> Result<Kept, SnapshotError> {
+        let Catalogue { block_bytes, volumes, snapshots, layers, .. } = Catalogue::decode(kept)?;
         let volumes = volumes.into_keys().collect();
-        Ok(Some(Kept { block_bytes, volumes, snapshots, has_layers: !layers.is_empty() }))
+        Ok(Kept { block_bytes, volumes, snapshots, has_layers: !layers.is_empty() })
     }
 }

@@ -79,9 +79,9 @@ fn each_of_a_thousand_snapshots_is_what_the_volume_was() {
         tree.forget("v", &format!("s{round}")).unwrap();
     }
     while tree.tidy(&mut kernel).unwrap().is_some() {}
-    let settling = tree.prepare_settle("v", &mut kernel).unwrap().unwrap();
+    let settling = tree.prepare_settle("v", 16 << 20, &mut kernel).unwrap().unwrap();
     let hold = tree.hold("v").unwrap();
-    tree.settle(settling, &hold, &mut kernel).unwrap();
+    tree.settle(settling, &hold, || Ok(()), &mut kernel).unwrap();
     drop(hold);
     assert_eq!(
         (shelf.layers.lock().unwrap().len(), bytes(&*base)),

@@ -62,9 +62,9 @@ fn administer(tree: &Tree, store: &SnapshotStore) {
             while tree.tidy(&mut kernel).unwrap().is_some() {}
         }
         if round % 9 == 0 {
-            let settling = tree.prepare_settle("v", &mut kernel).unwrap().unwrap();
+            let settling = tree.prepare_settle("v", 16 << 20, &mut kernel).unwrap().unwrap();
             let hold = tree.hold("v").unwrap();
-            tree.settle(settling, &hold, &mut kernel).unwrap();
+            tree.settle(settling, &hold, || Ok(()), &mut kernel).unwrap();
         }
         if round % 20 == 0 {
             store.resize((WRITERS * OWN + round) * BLOCK).unwrap();

@@ -54,6 +54,18 @@ impl LayerDirectory {
         Ok(LayerDirectory { path, direct, _lock: lock })
     }
 
+    /// What was kept last in a directory, for who only looks: it is not locked.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn kept_in(path: &Path) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(path.join(CATALOGUE)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn file(&self, layer: LayerId) -> PathBuf {
         self.path.join(format!("{layer}.layer"))
     }
@@ -107,11 +119,7 @@ impl Shelf for LayerDirectory {
     }
 
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path.join(CATALOGUE)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        LayerDirectory::kept_in(&self.path)
     }
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
@@ -213,8 +221,8 @@ mod tests {
         assert_eq!(tree.tidy(&mut blocking::perform).unwrap(), None);
         // The last one is written, and merged only when it is asked for.
         tree.volume("v", &mut blocking::perform).unwrap();
-        let settling = tree.prepare_settle("v", &mut blocking::perform).unwrap().unwrap();
-        tree.settle(settling, &tree.hold("v").unwrap(), &mut blocking::perform).unwrap();
+        let settling = tree.prepare_settle("v", 16 << 20, &mut blocking::perform).unwrap().unwrap();
+        tree.settle(settling, &tree.hold("v").unwrap(), || Ok(()), &mut blocking::perform).unwrap();
         assert_eq!(byte(&tree.volume("v", &mut blocking::perform).unwrap(), GIB / 2), 2);
         let files = fs::read_dir(&scratch.0).unwrap().count();
         assert_eq!((files, tree.layers().len()), (2, 2), "a layer and the catalogue");

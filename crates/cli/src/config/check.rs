@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 use sanwire_core::DeviceType;
-use sanwire_server::{PoolConfig, check_module_file, program_of};
+use sanwire_server::{PoolConfig, check_module_file, obstacles_of_layers, program_of};
 use sanwire_store::VolumeSpec;
 use sanwire_store::kind::Place;
 use sanwire_web::WebAddress;
@@ -24,6 +24,7 @@ impl ServeConfig {
         lines.extend(self.volumes.iter().filter_map(|volume| self.pool_of(volume)));
         // The directory of the default volume is made when it is missing.
         lines.extend(self.volumes.iter().filter(|_| self.make_directory.is_none()).filter_map(volume));
+        lines.extend(obstacles_of_layers(&self.pools, &self.volumes));
         lines.extend(self.volumes.iter().filter_map(program));
         lines.extend(self.key_file.exists().then(|| key(&self.key_file)).flatten());
         lines.extend(self.secret_file.as_deref().and_then(key));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Process, Scratch, Server, is_installed, port, run, run_ok, skip, wait_until};
+use crate::harness::{Process, Scratch, Server, Tmpfs, is_installed, port, run, run_ok, skip, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -298,4 +298,40 @@ fn top_in_a_terminal(scratch: &Scratch, socket: &str) {
     tmux(&["send-keys", "-t", "top", "q"]);
     sees("ended 0");
     tmux(&["kill-server"]);
+}
+
+#[test]
+fn a_pool_that_fills_up_is_told_of_before_it_is_full() {
+    let scratch = Scratch::new();
+    let (hyperscsi, socket) = (port(), scratch.text("control.sock"));
+    let file_system = Tmpfs::mount(&scratch.path("pool"), "64M");
+    fs::write(file_system.0.join("other"), vec![1; 55 << 20]).expect("a file that is none of a volume");
+    let options = ["--control", &socket, "--pool", &format!("fast={}", scratch.text("pool"))].map(str::to_owned);
+    let wire = format!("hs-ip:127.0.0.1:{hyperscsi}");
+    let mut server = Server::start_on(&scratch, &[&wire], &["a=pool:,size=64M"], &options);
+    let ctl = |arguments: &[&str]| {
+        run_ok(sanwire(&scratch, &[&["ctl"], arguments, &["--socket", &socket]].concat()), TIMEOUT)
+    };
+    let events = || {
+        let told: Value = serde_json::from_str(&ctl(&["events", "--topic", "volumes", "--json"])).expect("JSON");
+        let told = told["events"]["events"].as_array().expect("events").iter();
+        told.filter(|event| event["event"] == "pool-filling").cloned().collect::<Vec<_>>()
+    };
+    // Nobody asks for the pool: it is looked at when the server begins, and from time to time.
+    wait_until("it is told", TIMEOUT, || !events().is_empty());
+    let told = &events()[0];
+    let percent = told["percent"].as_u64().expect("a number");
+    assert!((90..95).contains(&percent) && told["pool"] == "fast" && told["of"] == "file-system", "{told}");
+    fs::write(file_system.0.join("more"), vec![1; 2 << 20]).expect("another one");
+    for _ in 0..2 {
+        ctl(&["pools"]);
+    }
+    let told = events();
+    assert!(told.len() == 2 && told[1]["percent"].as_u64() >= Some(95), "each step once: {told:?}");
+    let left_bytes = told[1]["available_bytes"].as_u64().expect("a number");
+    assert!((1..4 << 20).contains(&left_bytes), "{told:?}");
+    assert!(server.stop().success());
+    let log = server.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("% of its file system is taken")).collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("WARN pool fast has ")), "{log}");
 }

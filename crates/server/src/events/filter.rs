@@ -27,7 +27,7 @@ pub struct EventFilter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventTopic {
-    /// Volumes and their stores.
+    /// Volumes, their stores, and pools.
     Volumes,
     /// Sessions of every wire.
     Sessions,
@@ -77,7 +77,8 @@ impl Happening {
             | Happening::ContentDeleted { .. }
             | Happening::ReservationsCleared { .. }
             | Happening::StoreFailing { .. }
-            | Happening::StoreWorking { .. } => EventTopic::Volumes,
+            | Happening::StoreWorking { .. }
+            | Happening::PoolFilling { .. } => EventTopic::Volumes,
             Happening::SessionOpened { .. } | Happening::SessionClosed { .. } => EventTopic::Sessions,
             Happening::Refused { .. } | Happening::DvdRefused { .. } => EventTopic::Refusals,
             Happening::LinkLost { .. } | Happening::LinkBack { .. } => EventTopic::Links,

@@ -124,6 +124,17 @@ pub enum Happening {
         /// Commands that have failed meanwhile.
         failed: u32,
     },
+    /// A pool has little room left: it has come to 90 or 95 % of one of its bounds.
+    PoolFilling {
+        /// Which.
+        pool: String,
+        /// Of which of them.
+        of: PoolBound,
+        /// What is left until that.
+        available_bytes: u64,
+        /// How much of it is taken, rounded down.
+        percent: u8,
+    },
     /// An iSCSI target was made by itself.
     TargetAdded {
         /// Its name.
@@ -197,6 +208,16 @@ pub enum Happening {
     },
 }
 
+/// What bounds a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolBound {
+    /// What its volumes may have together, written or not.
+    Limit,
+    /// The room of its file system.
+    FileSystem,
+}
+
 impl Happening {
     /// As it is kept: what is long says how long it was.
     pub(super) fn bounded(mut self) -> Happening {
@@ -253,6 +274,9 @@ impl fmt::Display for Happening {
             Happening::StoreWorking { volume, failed } => {
                 write!(f, "no command waits for the store of {volume} any more; {failed} failed meanwhile")
             }
+            Happening::PoolFilling { pool, of, available_bytes, percent } => {
+                write!(f, "pool {pool} has {} left: {percent} % of its {of} is taken", Size(*available_bytes))
+            }
             Happening::TargetAdded { target } => write!(f, "target {target} is there"),
             Happening::TargetChanged { target } => write!(f, "target {target} is set otherwise"),
             Happening::TargetRemoved { target } => write!(f, "target {target} is gone"),
@@ -272,5 +296,14 @@ impl fmt::Display for Happening {
             }
             Happening::Reloaded { changed } => write!(f, "the configuration was reloaded: {}", changed.join("; ")),
         }
+    }
+}
+
+impl fmt::Display for PoolBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PoolBound::Limit => "limit",
+            PoolBound::FileSystem => "file system",
+        })
     }
 }

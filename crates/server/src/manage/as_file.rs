@@ -1,8 +1,9 @@
 //! What is served, as the tables of a configuration file: who puts them there has it served so without what `ctl` has changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanwire_core::text::printable;
+use sanwire_scsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
 use super::{Answer, Manager};
@@ -10,9 +11,16 @@ use crate::allow::AllowList;
 use crate::config::VolumeConfig;
 use crate::front::hyperscsi::clients::ClientConfig;
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::kept;
+use crate::wire::Wire;
 
 /// Stands where a file with a secret is to be named: no server starts with it as it is.
 const SECRET_FILE: &str = "FILE";
+
+/// Stands where no target is served, and volumes are.
+const NO_TARGET: &str = "WARNING: no volume has an iSCSI target now, and no file can say that. Where it has no [[target]], each volume has \
+                         one of its\nown, for whom `allow` names: leave the iscsi: wires out, or write a [[target]] for each volume that is to \
+                         have one.";
 
 /// One table, or a comment.
 #[derive(Default)]
@@ -75,12 +83,7 @@ impl Manager {
             text.0.push_str(&table_of_volume(&missing.volume, missing.volume.lun.number()).0);
             texts.push(text);
         }
-        let exports = self.target.exports();
-        if self.are_made(&exports) {
-            texts.push(Text::comment("Each volume has an iSCSI target of its own, as where the file names none."));
-        } else {
-            texts.extend(exports.iter().map(|target| self.table_of_target(target)));
-        }
+        texts.extend(self.texts_of_targets());
         let clients = self.target.clients();
         texts.extend(clients.list().iter().map(table_of_client));
         let removed = clients.changed().into_iter().filter(|(_, change)| change.now.is_none());
@@ -92,9 +95,39 @@ impl Manager {
         Answer::ConfigurationFile(texts.into_iter().map(|Text(text)| text).collect())
     }
 
+    /// The volumes that are served, and those that should be.
+    fn wanted_volumes(&self) -> impl Iterator<Item = &VolumeConfig> {
+        self.volumes.values().chain(self.kept.missing.iter().map(|missing| &missing.volume))
+    }
+
+    /// The targets with the units of volumes that are not served now, which would be lost by the file otherwise.
+    fn texts_of_targets(&self) -> Vec<Text> {
+        let (merged, _) = kept::merge(&self.kept.configured, &self.kept.changes());
+        let known: BTreeSet<&str> = self.wanted_volumes().map(|volume| &*volume.spec.name).collect();
+        let mut exports = merged.exports;
+        exports.iter_mut().for_each(|target| target.units.retain(|_, volume| known.contains(volume.as_str())));
+        exports.retain(|target| !target.units.is_empty() || target.stays_empty());
+        if exports.is_empty() && (known.is_empty() || !merged.wires.iter().any(Wire::has_targets)) {
+            return Vec::new();
+        }
+        if self.are_made(&exports) {
+            return vec![Text::comment("Each volume has an iSCSI target of its own, as where the file names none.")];
+        }
+        let is_writable = |target: &TargetNodeConfig| !target.units.is_empty() || target.redirect.is_some();
+        let mut texts = Vec::new();
+        if !exports.iter().any(is_writable) {
+            texts.push(Text::comment(NO_TARGET));
+        }
+        texts.extend(exports.iter().map(|target| {
+            let table = self.table_of_target(target);
+            if is_writable(target) { table } else { without_units(&target.name, &table) }
+        }));
+        texts
+    }
+
     /// Whether these are the targets that there are where none are configured.
     fn are_made(&self, exports: &[TargetNodeConfig]) -> bool {
-        let made = self.volumes.values().filter_map(|volume| {
+        let made = self.wanted_volumes().filter_map(|volume| {
             TargetNodeConfig::of_volume(&volume.spec.name, self.allow.clone())
                 .ok()
                 .map(|target| (target.name.clone(), target))
@@ -126,6 +159,15 @@ impl Manager {
         }
         text
     }
+}
+
+/// What a target without volumes would be in the file.
+fn without_units(name: &IscsiName, table: &Text) -> Text {
+    let mut text = Text::comment(format!(
+        "The iSCSI target {name} has no volumes, which no file can say: after the reset, sanwire ctl add-target {name}"
+    ));
+    text.note(&table.0);
+    text
 }
 
 fn rules(allow: &AllowList) -> String {

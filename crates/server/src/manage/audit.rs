@@ -3,7 +3,6 @@
 mod asker;
 mod reading;
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
@@ -23,6 +22,7 @@ pub use self::asker::Asker;
 pub use self::reading::{AuditLines, AuditQuery, AuditResult};
 use super::request::Request;
 use super::response::{Answer, Response};
+use super::told;
 use crate::persist::make_directory_of;
 use crate::wall_time::written_millis;
 
@@ -34,12 +34,6 @@ const TEXT_MAX_BYTES: usize = 1024;
 
 /// The same of what anybody can cause: how long a line is decides how long the log reaches back.
 const REFUSED_TEXT_MAX_BYTES: usize = 384;
-
-/// What stands for a module.
-const PROGRAM: &str = "(module)";
-
-/// What stands for a secret.
-const SECRET: &str = "(secret)";
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -177,7 +171,7 @@ impl AuditLog {
             }
             Response::Refused(refusal) => ("refused", vec![cut(&refusal.reason)]),
         };
-        self.take(queue, Line { request: request.and_then(shown), ..Line::new(by, result, details) })
+        self.take(queue, Line { request: request.and_then(told::beginning), ..Line::new(by, result, details) })
     }
 
     /// Takes a line about what was refused so many times; whether it `is_proven` whose it was.
@@ -297,43 +291,6 @@ fn rotate(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// What was asked for: as it is, or if that is long, the beginning of its text.
-pub(super) fn shown(request: &Request) -> Option<Value> {
-    let value = without_secrets(request)?;
-    match shortened(&value.to_string(), TEXT_MAX_BYTES) {
-        Cow::Borrowed(_) => Some(value),
-        Cow::Owned(text) => Some(Value::String(text)),
-    }
-}
-
-fn without_secrets(request: &Request) -> Option<Value> {
-    let mut value = serde_json::to_value(request).ok()?;
-    let mut innermost = &mut value;
-    loop {
-        if let Some(secret) = innermost.pointer_mut("/settings/psk").filter(|secret| !secret.is_null()) {
-            *secret = SECRET.into();
-        }
-        hide_chap_secrets(innermost);
-        if let Some(program) = innermost.pointer_mut("/program").filter(|program| !program.is_null()) {
-            // It fills the line, and says nothing to people.
-            *program = PROGRAM.into();
-        }
-        match innermost {
-            Value::Object(fields) if fields.contains_key("request") => innermost = &mut fields["request"],
-            _ => return Some(value),
-        }
-    }
-}
-
-/// In the settings of a target.
-fn hide_chap_secrets(request: &mut Value) {
-    let users = request.pointer_mut("/settings/chap").and_then(Value::as_array_mut).into_iter().flatten();
-    users.filter_map(|user| user.get_mut("secret")).for_each(|secret| *secret = SECRET.into());
-    if let Some(secret) = request.pointer_mut("/settings/mutual_chap/secret") {
-        *secret = SECRET.into();
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! What a snapshot or a rollback does while nothing else is done to its volumes: without the manager.
 
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_device::LogicalUnit;
@@ -10,7 +8,7 @@ use sanwire_device::LogicalUnit;
 use super::ManageError;
 use super::busy::Hold;
 use super::holding::{Served, Stuck, hold_writes, within};
-use crate::pools::{ContentLock, Pool, PoolError, SnapshotId};
+use crate::pools::{ContentLock, Pool, PoolError, SnapshotId, side_by_side};
 use crate::volumes::flush_volume;
 
 /// How long what was written may take to become stable before writes are held.
@@ -92,31 +90,6 @@ fn capture(taken: &[(Content, SnapshotId)], hold: &Arc<Hold>) -> Result<(), Pool
     within(CAPTURE_TIMEOUT, work, late).unwrap_or_else(|| {
         taken.iter().for_each(|(content, id)| content.pool.give_up(id));
         Err(PoolError::Silent(silent))
-    })
-}
-
-/// Volumes of which something is taken at a time, at the most.
-const SIDE_BY_SIDE_MAX: usize = 16;
-
-/// Does something of each, several at a time: disks make what some of them need stable together. The first error, once all have ended.
-fn side_by_side<T: Sync>(all: &[T], work: impl Fn(&T) -> Result<(), PoolError> + Sync) -> Result<(), PoolError> {
-    let do_some = &|some: &[T]| some.iter().try_for_each(&work);
-    let mut parts = all.chunks(all.len().div_ceil(SIDE_BY_SIDE_MAX).max(1));
-    let own = parts.next().unwrap_or_default();
-    thread::scope(|scope| {
-        let others: Vec<_> = parts
-            .map(|part| {
-                (part, thread::Builder::new().name("content".into()).spawn_scoped(scope, move || do_some(part)))
-            })
-            .collect();
-        let mut done = do_some(own);
-        for (part, other) in others {
-            // Without a thread it is done here.
-            let ended =
-                other.map_or_else(|_| do_some(part), |other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            done = done.and(ended);
-        }
-        done
     })
 }
 

@@ -13,12 +13,14 @@ use arc_swap::ArcSwap;
 use self::awaited::{Awaited, AwaitedPart};
 use self::in_band::{Workers, work};
 use super::dvds;
+use super::filling;
 use super::following::Follower;
-use super::jobs::{Job, Jobs, what};
+use super::jobs::{Job, Jobs};
 use super::look::Looker;
 use super::metrics::RequestCounts;
 use super::seeking::seek;
 use super::slow::{Next, Slow, Step};
+use super::told;
 use super::{
     Answer, AnswerPage, Asker, AuditLog, ManageError, Manager, NOT_PERMITTED, Refusal, Request, Responded, Response,
     WebLinkError, WebLinks, read_audit, response_of,
@@ -68,7 +70,7 @@ impl ManagementHandle {
     pub fn new(manager: Manager) -> Self {
         let mut manager = manager;
         let (letters, is_complete) = (manager.target().take_letters(), manager.sought().is_empty());
-        let expiry = manager.expiry.take_waiting();
+        let (expiry, has_pools) = (manager.expiry.take_waiting(), manager.target().pools().iter().next().is_some());
         let desk = ManagementHandle(Arc::new(Desk {
             looker: ArcSwap::from_pointee(manager.looker()),
             jobs: Arc::clone(manager.jobs()),
@@ -96,6 +98,12 @@ impl ManagementHandle {
             let watch = move || dvds::watch(&weak, &wake);
             if let Err(error) = thread::Builder::new().name("expiry".into()).spawn(watch) {
                 tracing::error!("derived volumes stay in the list when their time is over: {error}");
+            }
+        }
+        if has_pools {
+            let weak = Arc::downgrade(&desk.0);
+            if let Err(error) = thread::Builder::new().name("pools".into()).spawn(move || filling::watch(&weak)) {
+                tracing::error!("that pools fill up is not told: {error}");
             }
         }
         if !is_complete {
@@ -163,7 +171,7 @@ impl ManagementHandle {
 
     fn answer(&self, by: &Asker, request: Request) -> Response {
         if !request.is_change() {
-            tracing::debug!("{by}: {}", what(&request));
+            tracing::debug!("{by}: {}", told::what(&request));
         }
         if by.owner().is_some() && !request.is_for_owners() {
             return self.refuse(by, ManageError::NotForOwners(request.name()).into());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::audit::shown;
+use super::told;
 use super::{Answer, Asker, Refusal, Request, Response};
 
 /// Jobs that go on at a time, at the most.
@@ -28,7 +28,7 @@ const OVER_MAX: usize = 64;
 pub struct JobStatus {
     /// Its number: a later job has a higher one, until the server ends.
     pub id: u64,
-    /// What was asked, without secrets.
+    /// What was asked, without secrets; long texts and lists in it are cut.
     #[schema(value_type = Object)]
     pub request: Value,
     /// Who has asked.
@@ -58,21 +58,8 @@ impl JobStatus {
     /// What was asked, in short: what is to be done, and to what.
     #[must_use]
     pub fn what(&self) -> String {
-        in_short(&self.request)
+        told::in_short(&self.request)
     }
-}
-
-/// What is asked, in short; without secrets.
-pub(super) fn what(request: &Request) -> String {
-    shown(request).map(|request| in_short(&request)).unwrap_or_default()
-}
-
-fn in_short(request: &Value) -> String {
-    // What is done on a condition stands within that.
-    let request = request.get("request").unwrap_or(request);
-    let word = |key: &str| request.get(key).and_then(Value::as_str);
-    let object = ["name", "volume", "snapshot", "client", "id"].into_iter().find_map(word);
-    [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// How far a job is.
@@ -146,7 +133,7 @@ impl Jobs {
         let id = table.last_id;
         let status = JobStatus {
             id,
-            request: shown(request).unwrap_or_default(),
+            request: told::whole(request).unwrap_or_default(),
             by: by.to_string(),
             state: JobState::Running,
             progress: Some(progress.to_owned()),

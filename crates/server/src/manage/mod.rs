@@ -19,6 +19,7 @@ mod deviations;
 mod difference;
 mod dvds;
 mod error;
+mod filling;
 mod following;
 mod handle;
 mod holding;
@@ -52,6 +53,7 @@ mod statistics;
 mod store_texts;
 mod support_bundle;
 mod targets;
+mod told;
 mod usage;
 mod using;
 mod volumes;
@@ -356,7 +358,8 @@ impl Manager {
     /// Asks the shards and the pools for the metrics.
     fn gather_metrics(&self) -> Step {
         let (counter, pools) = (self.target.counter(), self.target.pools().clone());
-        let gather = move || (counter.count(), PoolsNow::of(&pools));
+        let events = self.target.events().clone();
+        let gather = move || (counter.count(), PoolsNow::of(&pools, &events));
         let tell = |manager: &mut Manager, (counted, pools): (Vec<Counted>, PoolsNow)| {
             Ok(Step::Done(Answer::Metrics(manager.metrics(&counted, &pools))))
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::filling;
 use super::holding::within;
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
@@ -18,8 +19,11 @@ const PROTECT_TIMEOUT: Duration = Duration::from_secs(3);
 impl Manager {
     /// Asks the file systems of the pools, which may take their time.
     pub(super) fn pools(&self) -> Step {
-        let pools = self.target.pools().clone();
-        let ask = move || pools.iter().map(|pool| ask(&pools, pool, Pool::status)).collect::<Result<_, _>>();
+        let (pools, events) = (self.target.pools().clone(), self.target.events().clone());
+        let ask = move || {
+            let status = |pool| ask(&pools, pool, Pool::status).inspect(|status| filling::note(&events, pool, status));
+            pools.iter().map(status).collect::<Result<_, _>>()
+        };
         Step::slow("looking at the pools", ask, |_, statuses| Ok(Step::Done(Answer::Pools(statuses?))))
     }
 

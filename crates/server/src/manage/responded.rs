@@ -3,14 +3,14 @@
 use sanwire_core::text::shortened;
 
 use super::audit::Noted;
-use super::{Answer, Asker, AuditLines, AuditLog, AuditQuery, ManageError, Refusal, Request, Response, jobs};
+use super::{Answer, Asker, AuditLines, AuditLog, AuditQuery, ManageError, Refusal, Request, Response, told};
 
 /// Of a refusal, so much stands in the log.
 const LOGGED_MAX_BYTES: usize = 1024;
 
 /// A line of the log: who wanted which change, and what came of it.
 pub(super) fn log_outcome(by: &Asker, asked: &Request, response: &Response) {
-    let what = jobs::what(asked);
+    let what = told::what(asked);
     match response {
         Response::Done(_) => tracing::info!("{by}: {what}: done"),
         Response::Refused(Refusal { reason, .. }) => {

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::catalogue::{Catalogue, SnapshotId, SnapshotRecord};
 use super::layered::Way;
+use super::side_by_side::side_by_side;
 use super::{Pool, PoolError};
 use crate::revisions::of_content;
 
@@ -112,15 +113,14 @@ impl Pool {
         let made = written_millis(SystemTime::now());
         let mut records = Vec::new();
         let (layered, files): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.is_layered(&id.volume));
+        if !files.is_empty() || layered.is_empty() {
+            self.sync_new(&files)?;
+        }
         for id in &files {
-            let path = self.new_path(id);
-            let length = self.files().sync(&path).and_then(|()| std::fs::metadata(&path));
+            let length = std::fs::metadata(self.new_path(id));
             let size_bytes = length.map_err(|source| self.failed("keep the snapshot", id, source))?.len();
             let record = SnapshotRecord { made: made.clone(), size_bytes, protected, layered: false };
             records.push(((*id).clone(), record));
-        }
-        if !files.is_empty() || layered.is_empty() {
-            self.sync_directory()?;
         }
         for id in &layered {
             let size_bytes = self.layer_bytes(id)?;
@@ -144,7 +144,20 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the files of snapshots their names, where that has failed before.
+    /// Makes what was taken stable, with its names, before the catalogue says that it is there.
+    fn sync_new(&self, ids: &[&SnapshotId]) -> Result<(), PoolError> {
+        let all: Vec<Option<&SnapshotId>> = ids.iter().map(|id| Some(*id)).chain([None]).collect();
+        side_by_side(&all, |id| match id {
+            Some(id) => {
+                let synced = self.files().sync(&self.new_path(id));
+                synced.map_err(|source| self.failed("keep the snapshot", id, source))
+            }
+            None => self.sync_directory(),
+        })
+    }
+
+    /// Gives the files of snapshots their names, where that has failed before. Whether that is stable does not matter: the next change of the
+    /// catalogue, which is in the same directory, makes it so, and after a crash before that they are given their names again (`recovery.rs`).
     pub(crate) fn place_snapshots(&self) -> Result<(), PoolError> {
         let unplaced = self.unplaced().clone();
         for id in &unplaced {
@@ -152,7 +165,7 @@ impl Pool {
             renamed.map_err(|source| self.failed("give its name to the file of the snapshot", id, source))?;
             self.unplaced().remove(id);
         }
-        if unplaced.is_empty() { Ok(()) } else { self.sync_directory() }
+        Ok(())
     }
 
     fn unplaced(&self) -> MutexGuard<'_, BTreeSet<SnapshotId>> {

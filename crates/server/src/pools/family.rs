@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -27,6 +27,7 @@ use super::shelf::{FamilyShelf, Inner, lock};
 use crate::random;
 
 mod elsewhere;
+mod folding;
 mod taking;
 
 pub(super) use self::elsewhere::{NEITHER, SAY_IT};
@@ -66,6 +67,9 @@ pub(super) struct Family {
     below: Below,
     /// Snapshots that are about to be taken. Held by whoever makes a new last layer of a volume.
     changing: Mutex<BTreeMap<SnapshotId, Begun>>,
+    /// The volume of which something is put below its last layer without `changing`.
+    folding: Mutex<Option<String>>,
+    folded: Condvar,
     /// Volumes that somebody uses, each one alone; and snapshots, as `VOLUME@SNAPSHOT`, with how many do.
     used: Mutex<BTreeMap<String, usize>>,
     /// What was read for rollbacks before writes are held.
@@ -166,6 +170,8 @@ impl Family {
             shelf,
             below,
             changing: Mutex::default(),
+            folding: Mutex::default(),
+            folded: Condvar::new(),
             used: Mutex::default(),
             rollbacks: Mutex::default(),
             holds: Mutex::default(),
@@ -208,7 +214,7 @@ impl Family {
     /// Nobody else uses the volume as long as this lives. `None`: somebody does, or has begun what has not ended.
     pub(super) fn begin_use(self: &Arc<Self>, volume: &str) -> Option<Use> {
         // Who makes a new layer has it open for a moment.
-        let _changing = self.changing();
+        let _changing = self.changing_unfolded(volume);
         let mut used = self.used();
         if used.contains_key(volume) {
             return None;
@@ -267,7 +273,7 @@ impl Family {
     /// Removes a volume, if there is one.
     pub(super) fn remove(&self, volume: &str, files: &dyn Files) -> Result<(), FamilyError> {
         // Nobody opens it for a moment meanwhile.
-        let mut changing = self.changing();
+        let mut changing = self.changing_unfolded(volume);
         changing.retain(|id, _| id.volume != volume);
         // What was cloned of it does not take its store.
         if self.store_elsewhere().is_some_and(|elsewhere| elsewhere.is_of(volume)) {

@@ -357,7 +357,7 @@ pub(crate) fn own_place(spec: &VolumeSpec) -> Place<'_> {
 }
 
 /// Whether something that is written to one of them is written to the other.
-fn is_same_store(one: &dyn Backing, other: &dyn Backing) -> bool {
+pub(super) fn is_same_store(one: &dyn Backing, other: &dyn Backing) -> bool {
     let others = other.places();
     one.places().into_iter().any(|place| others.iter().any(|other| is_same_place(place, *other)))
 }

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::catalogue::{Catalogue, SnapshotId};
 use super::files::{Files, Reflink};
+use super::filling::Filling;
 use super::layered::OpenFamilies;
 use super::outside::Belows;
 use super::reserve::Reserve;
@@ -27,11 +28,11 @@ use crate::records::Record;
 use crate::revisions::of_content;
 
 /// What a pool keeps of itself, in its directory. No volume has a file of these names.
-const CATALOGUE: &str = ".sanwire-pool.json";
+pub(super) const CATALOGUE: &str = ".sanwire-pool.json";
 const LOCK: &str = ".sanwire-pool.lock";
 
 /// What the files of volumes end with.
-const SUFFIX: &str = ".img";
+pub(super) const SUFFIX: &str = ".img";
 
 /// How long the lock of another server is waited for: the kernel holds that of a process that was killed until all that it had begun
 /// has ended.
@@ -63,6 +64,7 @@ pub(crate) struct Pool {
     pub(super) family_opened: Condvar,
     pub(super) belows: Mutex<Belows>,
     tidier: Tidier,
+    filling: Filling,
     /// Somebody waits for what its file system tells.
     asked: Arc<()>,
     /// The directory that was opened: its device and number.
@@ -157,6 +159,7 @@ impl Pool {
             family_opened: Condvar::new(),
             belows: Mutex::default(),
             tidier: Tidier::default(),
+            filling: Filling::default(),
             asked: Arc::default(),
             place: place_of(&opened),
             _lock: lock,
@@ -197,6 +200,10 @@ impl Pool {
 
     pub(super) fn tidier(&self) -> &Tidier {
         &self.tidier
+    }
+
+    pub(super) fn filling(&self) -> &Filling {
+        &self.filling
     }
 
     /// Whether its file system shares blocks between files.
@@ -301,6 +308,11 @@ impl Pool {
     pub(crate) fn begin_to_ask(&self) -> Option<Arc<()>> {
         let asking = Arc::clone(&self.asked);
         (Arc::strong_count(&self.asked) <= ASKING_MAX + 1).then_some(asking)
+    }
+
+    /// Whether somebody waits for what its file system tells.
+    pub(crate) fn is_asked(&self) -> bool {
+        Arc::strong_count(&self.asked) > 1
     }
 
     /// That of how it is configured.

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use sanwire_snapshot::{LayerId, Shelf};
 use sanwire_store::Store;
@@ -49,6 +49,18 @@ pub(crate) struct Copied {
     pub(crate) hang: Arc<Hang>,
     /// Whether no file can have a second name.
     pub(crate) has_no_links: Arc<AtomicBool>,
+    unstable: Arc<Mutex<Vec<Unstable>>>,
+}
+
+/// What a failure of the power may take back: nothing has made it stable.
+#[derive(Debug)]
+enum Unstable {
+    /// The file has a name.
+    Made(PathBuf),
+    /// It holds something.
+    Written(PathBuf),
+    /// It has another name than before.
+    Renamed(PathBuf, PathBuf),
 }
 
 /// Steps that wait, as on a disk that does not answer.
@@ -84,8 +96,8 @@ impl Hang {
 
 impl Default for Copied {
     fn default() -> Copied {
-        let (after, has_failed, is_full, hang, has_no_links) = Default::default();
-        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full, hang, has_no_links }
+        let (after, has_failed, is_full, hang, has_no_links, unstable) = Default::default();
+        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full, hang, has_no_links, unstable }
     }
 }
 
@@ -99,6 +111,30 @@ impl Copied {
     /// Whether there was a step that failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// The power fails, and takes back all that is not stable: snapshots and clones that were made, and names.
+    pub(crate) fn lose_unstable(&self) {
+        for change in self.unstable().drain(..).rev() {
+            match change {
+                Unstable::Written(path) if path.exists() => fs::write(path, "").unwrap(),
+                Unstable::Made(path) if path.exists() => fs::remove_file(path).unwrap(),
+                Unstable::Renamed(from, to) if to.exists() => fs::rename(to, from).unwrap(),
+                _ => {}
+            }
+        }
+    }
+
+    fn unstable(&self) -> MutexGuard<'_, Vec<Unstable>> {
+        self.unstable.lock().unwrap()
+    }
+
+    /// A file, or the names in a directory, are stable.
+    fn is_stable(&self, path: &Path) {
+        self.unstable().retain(|change| match change {
+            Unstable::Written(file) => file != path,
+            Unstable::Made(name) | Unstable::Renamed(_, name) => name.parent() != Some(path),
+        });
     }
 
     fn step(&self) -> io::Result<()> {
@@ -128,6 +164,7 @@ impl Files for Copied {
         self.step()?;
         // It is not whole before all of it is.
         let content = fs::read(from)?;
+        self.unstable().extend([Unstable::Made(to.to_owned()), Unstable::Written(to.to_owned())]);
         fs::write(to, &content[..content.len() / 2])?;
         self.step()?;
         fs::write(to, content)
@@ -147,12 +184,23 @@ impl Files for Copied {
     fn sync(&self, path: &Path) -> io::Result<()> {
         self.hang.pass("sync");
         self.step()?;
-        File::open(path)?.sync_all()
+        File::open(path)?.sync_all()?;
+        self.is_stable(path);
+        Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step()?;
-        fs::rename(from, to)
+        fs::rename(from, to)?;
+        let mut unstable = self.unstable();
+        for change in &mut *unstable {
+            match change {
+                Unstable::Written(path) if path == from => *path = to.to_owned(),
+                _ => {}
+            }
+        }
+        unstable.push(Unstable::Renamed(from.to_owned(), to.to_owned()));
+        Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -201,7 +249,11 @@ impl Files for Copied {
         if self.is_full.load(Ordering::Relaxed) && reserved > 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        catalogue.save(file)
+        catalogue.save(file)?;
+        // It may stand there although it is said that it does not, and without what else was done in its directory.
+        self.step()?;
+        file.path().parent().into_iter().for_each(|directory| self.is_stable(directory));
+        Ok(())
     }
 }
 

@@ -160,9 +160,9 @@ impl World {
     /// Whether the last layer of a volume was put into the one below it.
     pub(super) fn try_to_settle(&self, volume: &str) -> Result<bool, SnapshotError> {
         let tree = self.tree();
-        let Some(settling) = tree.prepare_settle(volume, &mut kernel)? else { return Ok(false) };
+        let Some(settling) = tree.prepare_settle(volume, 16 << 20, &mut kernel)? else { return Ok(false) };
         let hold = tree.hold(volume)?;
-        tree.settle(settling, &hold, &mut kernel).map(|()| true)
+        tree.settle(settling, &hold, || Ok(()), &mut kernel).map(|()| true)
     }
 
     pub(super) fn grow(&mut self) -> Outcome<()> {

@@ -1,8 +1,6 @@
 use sanwire_core::ClientId;
 
 use super::*;
-use crate::front::hyperscsi::clients::{ClientSettings, Secret};
-use crate::front::iscsi::target_settings::{ChapUser, SetSecret, TargetSettings};
 use crate::manage::Refusal;
 
 fn log(name: &str) -> AuditLog {
@@ -12,39 +10,6 @@ fn log(name: &str) -> AuditLog {
 
 fn remove(log: &AuditLog) {
     fs::remove_dir_all(log.0.path.parent().unwrap()).unwrap();
-}
-
-#[test]
-fn a_secret_is_not_written_down_however_a_request_is_wrapped() {
-    let settings = ClientSettings { psk: Some(Secret([0xab; 32])), ..Default::default() };
-    let request = Request::AddClient { id: "a1".repeat(16), settings, force: false };
-    let on_condition = Request::IfRevision { revision: 7, request: Box::new(request.clone()) };
-    let started = Request::Start { request: Box::new(on_condition.clone()) };
-    let page = Request::Page { request: Box::new(started.clone()), from: 0 };
-    let deep = Request::IfRevision { revision: 7, request: Box::new(page) };
-    for request in [request, on_condition, started, deep] {
-        let shown = shown(&request).unwrap().to_string();
-        assert!(shown.contains("(secret)") && !shown.contains("abab"), "{shown}");
-    }
-}
-
-#[test]
-fn no_secret_of_a_target_is_written_down() {
-    let user = |user: &str| ChapUser { user: user.into(), secret: SetSecret("correct horse battery".into()) };
-    let settings = TargetSettings {
-        chap: Some(vec![user("host"), user("other")]),
-        mutual_chap: Some(user("storage")),
-        ..TargetSettings::default()
-    };
-    let add = Request::AddTarget { name: "new".into(), settings: settings.clone() };
-    let set = Request::SetTarget { name: "new".into(), settings, force: true };
-    let wrapped =
-        Request::Start { request: Box::new(Request::IfRevision { revision: 7, request: Box::new(set.clone()) }) };
-    for request in [add, set, wrapped] {
-        let shown = shown(&request).unwrap().to_string();
-        assert!(shown.matches("(secret)").count() == 3 && shown.contains("storage"), "{shown}");
-        assert!(!shown.contains("horse"), "{shown}");
-    }
 }
 
 #[test]

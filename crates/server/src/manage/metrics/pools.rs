@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Family, Labels, Placed, Sample};
+use crate::events::EventLog;
+use crate::manage::filling;
 use crate::manage::pools::ask;
 use crate::pools::{Pool, PoolStatus, Pools, SnapshotsTaken};
 
@@ -14,13 +16,14 @@ pub(in crate::manage) struct PoolsNow {
 }
 
 impl PoolsNow {
-    /// Asks their file systems, which may take their time. What does not answer is left out.
-    pub(in crate::manage) fn of(pools: &Pools) -> PoolsNow {
+    /// Asks their file systems, which may take their time, and tells of those that fill up. What does not answer is left out.
+    pub(in crate::manage) fn of(pools: &Pools, events: &EventLog) -> PoolsNow {
         let mut now = PoolsNow::default();
         for pool in pools.iter() {
             let tell = |pool: &Pool, is_default| Ok((pool.status(is_default)?, pool.snapshots_taken()));
             match ask(pools, pool, tell) {
                 Ok((status, taken)) => {
+                    filling::note(events, pool, &status);
                     now.statuses.push(status);
                     now.snapshots.extend(taken);
                 }

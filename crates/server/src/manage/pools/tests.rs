@@ -2,6 +2,7 @@ use std::fs;
 
 use crate::config::ServerConfig;
 use crate::error::StartError;
+use crate::events::{EventFilter, Happening, PoolBound};
 use crate::manage::testing::Kept;
 use crate::manage::{Answer, Asker, Manager, Request, Response, Status};
 use crate::pools::PoolStatus;
@@ -81,6 +82,45 @@ fn a_volume_that_names_a_pool_and_no_path_survives_a_restart_within_the_limit() 
     ask(&mut manager, Request::RemoveVolume { name: "b".into(), force: false }).unwrap();
     assert_eq!(pool(&mut manager).provisioned_bytes, 64 << 20, "its content is there");
     assert!(matches!(start(&kept), Err(StartError::State(_) | StartError::Pool(_))), "one server at a time");
+    manager.into_target().stop().unwrap();
+}
+
+/// What the pool was told of since the cursor, which goes on.
+fn filled(manager: &mut Manager, cursor: &mut Option<String>) -> Vec<(PoolBound, u64, u8)> {
+    let since = cursor.take();
+    let events = Request::Events { since, filter: EventFilter::default(), wait: false };
+    let Ok(Answer::Events(events)) = ask(manager, events) else { panic!("the events") };
+    *cursor = Some(events.cursor);
+    let filled = events.events.into_iter().filter_map(|event| match event.what {
+        Happening::PoolFilling { pool, of, available_bytes, percent } => {
+            assert_eq!(pool, "fast");
+            Some((of, available_bytes, percent))
+        }
+        _ => None,
+    });
+    filled.filter(|(of, ..)| *of == PoolBound::Limit).collect()
+}
+
+#[test]
+fn a_pool_whose_volumes_come_near_to_its_limit_is_told_of_once() {
+    let kept = Kept::new("pool-filling", &["a=pool:,size=16M"]);
+    let (mut manager, mut cursor) = (start(&kept).unwrap(), None);
+    let mut look = |manager: &mut Manager| {
+        pool(manager);
+        filled(manager, &mut cursor)
+    };
+    assert_eq!(look(&mut manager), []);
+    ask(&mut manager, add("b=pool:,size=42M")).unwrap();
+    assert_eq!(look(&mut manager), [(PoolBound::Limit, 6 << 20, 90)]);
+    assert_eq!(look(&mut manager), [], "once");
+    ask(&mut manager, add("c=pool:,size=6M")).unwrap();
+    let Ok(Answer::Metrics(_)) = ask(&mut manager, Request::Metrics) else { panic!("the metrics") };
+    assert_eq!(look(&mut manager), [(PoolBound::Limit, 0, 100)], "seen by who asks for metrics, too");
+    let delete = |name: &str| Request::DeleteVolume { name: name.into(), force: true, snapshots: false };
+    ask(&mut manager, delete("b")).unwrap();
+    assert_eq!(look(&mut manager), []);
+    ask(&mut manager, add("b=pool:,size=42M")).unwrap();
+    assert_eq!(look(&mut manager), [(PoolBound::Limit, 0, 100)], "it was far away");
     manager.into_target().stop().unwrap();
 }
 

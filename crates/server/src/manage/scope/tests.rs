@@ -1,3 +1,5 @@
+use std::fs;
+
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::front::iscsi::target_settings::TargetSettings;
 use crate::manage::Request;
@@ -51,6 +53,33 @@ fn what_is_in_no_pool_is_not_for_who_may_change_what_is_in_pools() {
     assert_eq!(code(within(&[], back)), Err("not-permitted".into()), "it would have its volume again");
     assert_eq!(code(within(&["fast"], set_target("a"))), Err("not-permitted".into()), "it belongs to no pool");
     assert_eq!(code(within(&["fast"], remove("none"))), Err("volume-unknown".into()));
+}
+
+#[test]
+fn the_target_of_a_volume_whose_store_is_away_is_not_for_who_may_change_what_is_in_pools() {
+    let kept = Kept::new("scope-missing", &["a=pool:,size=1M"]);
+    let mut manager = start(&kept).unwrap();
+    let file = kept.directory.join("far.img");
+    let volume = format!("far=file:{},size=1M", file.display());
+    let target = Some("iqn.2026-11.org.sanwire:a".to_owned());
+    ask(&mut manager, Request::AddVolume { volume, target, renew: false, adopt: false }).unwrap();
+    let changes = || [set_target("a"), Request::RemoveTarget { name: "a".into(), force: true }];
+    for request in changes() {
+        let code = ask(&mut manager, within(&[], request)).map_err(|(code, _)| code);
+        assert_eq!(code, Err("not-permitted".into()), "it is there");
+    }
+    manager.into_target().stop().unwrap();
+    fs::rename(&file, kept.directory.join("elsewhere.img")).unwrap();
+    let mut manager = start(&kept).unwrap();
+    assert!(manager.find("a").is_some() && manager.find("far").is_none());
+    for request in changes() {
+        let code = ask(&mut manager, within(&[], request.clone())).map_err(|(code, _)| code);
+        assert_eq!(code, Err("not-permitted".into()), "{request:?}");
+    }
+    for request in changes() {
+        ask(&mut manager, request).unwrap();
+    }
+    manager.into_target().stop().unwrap();
 }
 
 #[test]

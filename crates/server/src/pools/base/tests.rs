@@ -1,11 +1,13 @@
+use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use sanwire_store::RamStore;
+use sanwire_store::{RamStore, Request};
 use sanwire_store_file::blocking;
 
 use super::*;
 use crate::pools::layered::DIRECTORY;
 use crate::pools::layered::tests::{BLOCK, Place, holds, id, names, open, serve, take};
+use crate::pools::seal::SEAL;
 use crate::pools::testing::Copied;
 use crate::pools::{Pool, PoolError};
 
@@ -19,7 +21,7 @@ fn what_was_sealed_is_known_again_and_nothing_else_is_taken_for_it() {
     let file = File::options().write(true).open(&path).unwrap();
     let look = Look::File(path.clone());
     let is_known = || match Seal::checked(&directory, &look).unwrap() {
-        (seal, None) => Ok(seal.is_there.load(Ordering::Relaxed)),
+        (seal, None) => Ok(seal.is_there()),
         (_, Some(why)) => Err(why),
     };
     assert!(!is_known().unwrap(), "nothing is said of it");

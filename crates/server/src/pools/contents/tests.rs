@@ -82,7 +82,7 @@ fn names(pool: &Pool) -> Vec<String> {
     pool.snapshots(None).into_iter().map(|snapshot| format!("{}@{}", snapshot.volume, snapshot.name)).collect()
 }
 
-/// Does something, with the power failing before each of its steps in turn; `check` looks at what is there when the pool was opened again, and
+/// Does something, with the power failing before each of its steps in turn, which leaves what was not made stable, or takes it back; `check` looks at what is there when the pool was opened again, and
 /// is told whether it had ended well. How many crashes there were.
 fn crash_everywhere(
     place: &Place,
@@ -90,17 +90,24 @@ fn crash_everywhere(
     check: impl Fn(&Place, &Pool, bool),
 ) -> usize {
     for steps in 0.. {
-        place.fill();
-        let (pool, files) = place.open(steps).unwrap();
-        let done = deed(&pool).is_ok();
-        drop(pool);
-        let (pool, _) = place.open(ALL).unwrap();
-        pool.settle(|volume| ["a", "b"].contains(&volume));
-        check(place, &pool, done);
-        let left: Vec<String> = place.contents().into_keys().filter(|name| name.ends_with(".new")).collect();
-        assert!(left.is_empty(), "{left:?} after {steps} steps");
-        if !files.has_failed() {
-            assert!(done);
+        let mut is_over = false;
+        for loses_unstable in [false, true] {
+            place.fill();
+            let (pool, files) = place.open(steps).unwrap();
+            let done = deed(&pool).is_ok();
+            drop(pool);
+            if loses_unstable {
+                files.lose_unstable();
+            }
+            let (pool, _) = place.open(ALL).unwrap();
+            pool.settle(|volume| ["a", "b"].contains(&volume));
+            check(place, &pool, done);
+            let left: Vec<String> = place.contents().into_keys().filter(|name| name.ends_with(".new")).collect();
+            assert!(left.is_empty(), "{left:?} after {steps} steps");
+            is_over = !files.has_failed();
+            assert!(done || !is_over);
+        }
+        if is_over {
             return steps;
         }
     }
@@ -195,13 +202,16 @@ fn a_deletion_is_ended_or_did_not_begin_whenever_the_power_fails() {
 #[test]
 fn what_is_made_of_a_snapshot_is_whole_or_not_there_whether_the_power_or_one_step_fails() {
     let place = Place::new("clone");
-    for after in [0, ALL] {
+    for (after, loses_unstable) in [(0, false), (0, true), (ALL, false)] {
         for steps in 0.. {
             place.fill();
             let (pool, files) = place.open(steps).unwrap();
             files.fail_after(steps, after);
             let is_made = pool.make_clone(&id("a@first"), "c").is_ok();
             drop(pool);
+            if loses_unstable {
+                files.lose_unstable();
+            }
             let pool = place.reopen();
             let is_there = place.contents().contains_key("c.img");
             assert!(is_there == place.is("c", &[(1, 4096)]) && (is_there || !is_made), "{steps}");

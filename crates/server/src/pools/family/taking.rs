@@ -17,6 +17,9 @@ const PARTS_AT_ONCE: usize = 8;
 /// How long writes may wait for those before them where nobody has asked for it.
 const QUIET_MAX_MS: u32 = 500;
 
+/// How long writes that are held for something else are waited for.
+const HELD_MAX_MS: u32 = 3000;
+
 impl Family {
     /// Does all for a snapshot that can be done before writes are held.
     pub(in crate::pools) fn prepare(&self, id: &SnapshotId) -> Result<(), FamilyError> {
@@ -68,7 +71,7 @@ impl Family {
         Ok(taken?)
     }
 
-    fn begin_layer(&self, volume: &str, begun: Begun, id: Option<&SnapshotId>) -> Result<(), SnapshotError> {
+    pub(super) fn begin_layer(&self, volume: &str, begun: Begun, id: Option<&SnapshotId>) -> Result<(), SnapshotError> {
         let hold = id.map_or_else(|| self.hold_briefly(volume), |id| self.hold_for(id));
         let taken = hold.and_then(|hold| {
             let made_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
@@ -79,9 +82,20 @@ impl Family {
         taken
     }
 
+    /// Holds the writes of a volume, once what they may be held for just now is over: nobody has asked for that, and it takes not long.
+    fn hold(&self, volume: &str) -> Result<Hold, SnapshotError> {
+        for _ in 0..HELD_MAX_MS {
+            match self.tree.hold(volume) {
+                Err(SnapshotError::Busy) => thread::sleep(Duration::from_millis(1)),
+                hold => return hold,
+            }
+        }
+        Err(SnapshotError::Busy)
+    }
+
     /// Holds writes for something that nobody waits for: those under way are waited for only if they end soon.
-    fn hold_briefly(&self, volume: &str) -> Result<Hold, SnapshotError> {
-        let hold = self.tree.hold(volume)?;
+    pub(super) fn hold_briefly(&self, volume: &str) -> Result<Hold, SnapshotError> {
+        let hold = self.hold(volume)?;
         for _ in 0..QUIET_MAX_MS {
             if hold.is_quiet() {
                 return Ok(hold);
@@ -93,7 +107,7 @@ impl Family {
 
     /// Holds writes for a snapshot, until it is taken or given up.
     fn hold_for(&self, id: &SnapshotId) -> Result<Hold, SnapshotError> {
-        let hold = self.tree.hold(&id.volume)?;
+        let hold = self.hold(&id.volume)?;
         match self.holds().insert(id.clone(), Some(hold.release())) {
             Some(None) => Err(SnapshotError::Late),
             _ => Ok(hold),
@@ -108,36 +122,6 @@ impl Family {
     fn holds(&self) -> MutexGuard<'_, BTreeMap<SnapshotId, Option<Release>>> {
         // It is whole between any two changes.
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts what was written to a volume into the layer below its last one, at once if that is little, and else by a new last layer.
-    pub(in crate::pools) fn fold_volume(&self, volume: &str) -> Result<(), FamilyError> {
-        let changing = self.changing();
-        if changing.keys().any(|id| id.volume == volume) {
-            // It is about to have a new last layer.
-            return Ok(());
-        }
-        let _tidying = self.tidying();
-        let store = self.tree.volume(volume, &mut perform)?;
-        self.tree.flush(volume, &mut perform)?;
-        // What is below all layers may hold the volume again.
-        self.below.unseal()?;
-        let settling = match self.tree.prepare_settle(volume, &mut perform) {
-            Err(SnapshotError::Unsettled) => None,
-            settling => settling?,
-        };
-        let folded = match settling {
-            Some(settling) => {
-                self.hold_briefly(volume).and_then(|hold| self.tree.settle(settling, &hold, &mut perform))
-            }
-            None => {
-                let prepared = self.tree.prepare(volume, new_layer()?, &mut perform)?;
-                return Ok(self.begin_layer(volume, Begun { prepared, store }, None)?);
-            }
-        };
-        drop(store);
-        self.tree.close(volume);
-        Ok(folded?)
     }
 
     /// What was taken, or is about to be, is not wanted any more.
@@ -177,7 +161,7 @@ impl Family {
         if !self.rollbacks().contains_key(id) {
             self.prepare_rollback(id)?;
         }
-        let hold = match self.tree.hold(&id.volume) {
+        let hold = match self.hold(&id.volume) {
             Ok(hold) => hold,
             Err(error) => {
                 self.end_rollback(id);

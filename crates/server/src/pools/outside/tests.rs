@@ -13,6 +13,7 @@ use crate::pools::layered::DIRECTORY;
 use crate::pools::layered::tests::{BLOCK, Place as Directory, bytes, id, names, open, serve, take, write};
 use crate::pools::testing::ALL;
 
+mod foreseen;
 mod owner;
 mod trouble;
 #[path = "vat.rs"]

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use sanwire_store::kind::{self, Backing, Likeness, Opened, Place, StoreKind};
 use sanwire_store::{
-    Capabilities, CompletionQueue, ErrorKind, Expectation, Geometry, OpenError, RamStore, Request, ResizeError,
-    SpecError, Started, Store, StoreError, Written,
+    Capabilities, Completer, CompletionQueue, ErrorKind, Expectation, Geometry, OpenError, RamStore, Request,
+    ResizeError, SpecError, Started, Store, StoreError, Written,
 };
+
+use sanwire_store_file::blocking;
 
 use crate::pools::layered::tests::BLOCK;
 
@@ -54,6 +56,34 @@ pub(super) fn failing(name: &str) -> usize {
     FAILING.lock().unwrap().get(name).copied().unwrap_or(0)
 }
 
+/// What waits in vats that hang.
+static HANGING: Mutex<BTreeMap<String, Vec<(Request, Completer)>>> = Mutex::new(BTreeMap::new());
+
+/// A vat that hangs: what is written to it, and flushes, wait until this is dropped.
+pub(super) struct Hang(String);
+
+impl Hang {
+    pub(super) fn of(name: &str) -> Hang {
+        HANGING.lock().unwrap().insert(name.to_owned(), Vec::new());
+        Hang(name.to_owned())
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        HANGING.lock().unwrap().get(&self.0).map_or(0, Vec::len)
+    }
+}
+
+impl Drop for Hang {
+    fn drop(&mut self) {
+        let waiting = HANGING.lock().unwrap().remove(&self.0).unwrap_or_default();
+        let vat = VATS.lock().unwrap().get(&self.0).cloned().unwrap();
+        for (request, completer) in waiting {
+            completer.complete(sanwire_store::run(&*vat, request, &mut blocking::perform));
+        }
+    }
+}
+
 impl Store for Vat {
     fn geometry(&self) -> Geometry {
         Geometry { discards: false, read_only: self.read_only, ..self.store.geometry() }
@@ -69,6 +99,13 @@ impl Store for Vat {
         {
             *left -= 1;
             return Started::Done(Err(StoreError::new(ErrorKind::Gone, 0)));
+        }
+        if (request.is_write() || matches!(request, Request::Flush))
+            && let Some(waiting) = HANGING.lock().unwrap().get_mut(&self.name)
+        {
+            let (pending, completer) = completions.pend();
+            waiting.push((request, completer));
+            return Started::Pending(pending);
         }
         if let (Request::Read { offset_bytes: 0, .. }, Some(kind)) =
             (&request, UNREADABLE.lock().unwrap().get(&self.name))

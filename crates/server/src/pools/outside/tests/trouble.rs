@@ -1,6 +1,7 @@
 //! Stores that are not what they were, or fail.
 
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc;
 
 use sanwire_store::ErrorKind;
 
@@ -236,4 +237,52 @@ fn a_volume_is_not_deleted_while_its_store_holds_a_part_of_it() {
     vat::fail_writes("halfway", 0);
     wait_until("nothing is merged back", || pool.check_copied_back("a").is_ok());
     assert_eq!(bytes(&below), [1, 3, 1]);
+}
+
+#[test]
+fn a_store_that_hangs_keeps_neither_writes_nor_snapshots_waiting_when_the_last_one_goes() {
+    let (place, below) = empty("hangs");
+    let (pool, _) = place.open(ALL);
+    let store = over(&pool, "hangs");
+    take(&pool, &["a@first"]).unwrap();
+    write(&store, 0, 2);
+    let hang = vat::Hang::of("hangs");
+    pool.delete_snapshot(&id("a@first")).unwrap();
+    wait_until("nothing is copied back", || hang.waiting() > 0);
+    let (tell, told) = mpsc::channel();
+    let (of_store, of_pool) = (Arc::clone(&store), Arc::clone(&pool));
+    let user = thread::spawn(move || {
+        (0..3).for_each(|block| write(&of_store, block, 5));
+        tell.send("written").unwrap();
+        take(&of_pool, &["a@second"]).unwrap();
+        tell.send("taken").unwrap();
+    });
+    for done in ["written", "taken"] {
+        assert_eq!(told.recv_timeout(Duration::from_secs(1)), Ok(done), "it waits for a store that hangs");
+    }
+    user.join().unwrap();
+    assert_eq!((hang.waiting(), bytes(&below)), (1, vec![1, 1, 1]));
+    write(&store, 1, 6);
+    drop(hang);
+    assert_eq!(bytes(&store), [5, 6, 5]);
+    pool.delete_snapshot(&id("a@second")).unwrap();
+    wait_until("nothing is copied back", || bytes(&below) == [5, 6, 5]);
+    drop((store, pool));
+    let (pool, _) = place.open(ALL);
+    assert_eq!(bytes(&over(&pool, "hangs")), [5, 6, 5]);
+}
+
+#[test]
+fn a_store_is_asked_nothing_by_a_volume_that_goes_back_to_it_and_has_written_nothing() {
+    let (place, _) = empty("unasked");
+    let (pool, _) = place.open(ALL);
+    let store = over(&pool, "unasked");
+    take(&pool, &["a@first"]).unwrap();
+    let hang = vat::Hang::of("unasked");
+    pool.delete_snapshot(&id("a@first")).unwrap();
+    let layers = || fs::read_dir(layers_of(&pool)).unwrap().map(|entry| entry.unwrap().path());
+    let is_layer = |path: std::path::PathBuf| path.extension().is_some_and(|end| end == "layer");
+    wait_until("a layer is left", || !layers().any(is_layer));
+    assert_eq!(hang.waiting(), 0);
+    drop((hang, store));
 }

@@ -70,7 +70,7 @@ pub(super) fn measure(settings: &Settings) -> Result<Section> {
     found.add("a READ of all of it as a derived volume, more", plain - disk, "ns", None);
     found.add("a READ that a program judges, more than without", judged - plain, "ns", Some(PROGRAM_NS));
     found.add("of that the call of the program", call, "ns", None);
-    found.add("that goal: a READ that a program judges, more", judged - plain, "ns", Some(GOAL_NS));
+    found.add("the same, beside the goal", judged - plain, "ns", Some(GOAL_NS));
     Ok(found.section(TITLE).0)
 }
 

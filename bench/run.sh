@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures Sanwire, its peers and the bare link; needs root. `bench/run.sh hyperscsi`, `iscsi`, `security`, `links`, `flood`, `frozen`,
-# `scale`, `management`, `snapshots`, `paper` or `raw` measures one part, `bench/run.sh --help` has the options.
+# `scale`, `management`, `snapshots`, `paper`, `visa` or `raw` measures one part, `bench/run.sh --help` has the options.
 set -eu
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}

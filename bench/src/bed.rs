@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::link::{End, Link};
-use crate::load::{ClientCommand, Load, Read, line, loaded, sanwire_bench};
+use crate::load::{ClientCommand, Load, Read, line, loaded, loaded_by, sanwire_bench};
 use crate::process::{Host, Running};
 use crate::run::Settings;
 use crate::sample::{Row, Sample};
@@ -92,6 +92,14 @@ impl<'a> Bed<'a> {
     /// As of [`loaded`].
     pub(crate) fn measure(&self, client: &ClientCommand, read: impl FnOnce(&str) -> Read) -> Result<Sample> {
         loaded(&self.host, &self.server, client, read)
+    }
+
+    /// The same, with the server's processor time to the nanosecond.
+    ///
+    /// # Errors
+    /// As of [`loaded`].
+    pub(crate) fn measure_threads(&self, client: &ClientCommand, read: impl FnOnce(&str) -> Read) -> Result<Sample> {
+        loaded_by(&self.host, || self.server.cpu_of_threads(), client, read)
     }
 }
 

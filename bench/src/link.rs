@@ -12,6 +12,9 @@ pub(crate) const SECOND_INTERFACE: &str = "san1";
 /// The server's address on the link.
 pub(crate) const SERVER_ADDRESS: &str = "10.99.0.2";
 const CLIENT_ADDRESS: &str = "10.99.0.1";
+/// Those of the second link, where it has any.
+pub(crate) const SECOND_SERVER_ADDRESS: &str = "10.99.1.2";
+const SECOND_CLIENT_ADDRESS: &str = "10.99.1.1";
 
 /// Which of the two hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,9 +47,14 @@ impl Link {
             let namespace = link.namespace(end);
             call("ip", &["-n", namespace, "link", "set", "lo", "up"])?;
             link.set_up(end, INTERFACE, mtu_bytes)?;
-            call("ip", &["-n", namespace, "address", "add", &format!("{address}/24"), "dev", INTERFACE])?;
+            link.add_address(end, INTERFACE, address)?;
         }
         Ok(link)
+    }
+
+    fn add_address(&self, end: End, interface: &str, address: &str) -> Result<()> {
+        let address = format!("{address}/24");
+        call("ip", &["-n", self.namespace(end), "address", "add", &address, "dev", interface]).map(drop)
     }
 
     /// Joins the hosts by a second link, without addresses.
@@ -58,6 +66,16 @@ impl Link {
         let ends = ["netns", client, "type", "veth", "peer", "name", SECOND_INTERFACE, "netns", server];
         call("ip", &[&["link", "add", SECOND_INTERFACE][..], &ends].concat())?;
         [End::Client, End::Server].into_iter().try_for_each(|end| self.set_up(end, SECOND_INTERFACE, mtu_bytes))
+    }
+
+    /// Joins the hosts by a second link of another network.
+    ///
+    /// # Errors
+    /// As for [`Link::new`].
+    pub(crate) fn add_second_network(&self, mtu_bytes: u32) -> Result<()> {
+        self.add_second(mtu_bytes)?;
+        self.add_address(End::Client, SECOND_INTERFACE, SECOND_CLIENT_ADDRESS)?;
+        self.add_address(End::Server, SECOND_INTERFACE, SECOND_SERVER_ADDRESS)
     }
 
     fn set_up(&self, end: End, interface: &str, mtu_bytes: u32) -> Result<()> {

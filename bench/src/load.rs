@@ -1,6 +1,6 @@
 //! A load, the client that puts it on a server, and what came of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -119,9 +119,22 @@ pub(crate) fn loaded(
     command: &ClientCommand,
     read: impl FnOnce(&str) -> Read,
 ) -> Result<Sample> {
-    let (before, start) = (server.cpu()?, Instant::now());
+    loaded_by(host, || server.cpu(), command, read)
+}
+
+/// The same of a server whose processor time is told by something else.
+///
+/// # Errors
+/// As of [`loaded`].
+pub(crate) fn loaded_by(
+    host: &Host,
+    server_cpu: impl Fn() -> Result<Duration>,
+    command: &ClientCommand,
+    read: impl FnOnce(&str) -> Read,
+) -> Result<Sample> {
+    let (before, start) = (server_cpu()?, Instant::now());
     let client = run_client(host, command)?;
-    let (cpu, elapsed) = (server.cpu()?.saturating_sub(before), start.elapsed());
+    let (cpu, elapsed) = (server_cpu()?.saturating_sub(before), start.elapsed());
     let (operations, mut sample) =
         read(&client.output).with_context(|| format!("after {elapsed:?}: {}", client.output))?;
     sample.server_cpu_us = Some(cpu.as_secs_f64() * 1e6 / operations.max(1.0));
@@ -169,6 +182,17 @@ pub(crate) fn read_iscsi_perf(text: &str, load: &Load) -> Read {
     Ok((iops * seconds.context("no duration")?, sample))
 }
 
+/// The MiB per second of what fio prints as JSON.
+///
+/// # Errors
+/// When it is none of fio's.
+pub(crate) fn read_fio(output: &str) -> Result<f64> {
+    // Warnings stand before it.
+    let json = output.find('{').and_then(|start| output.get(start..)).context("fio printed no JSON")?;
+    let job = &serde_json::from_str::<Value>(json)?["jobs"][0];
+    Ok((number(&job["read"], "bw_bytes")? + number(&job["write"], "bw_bytes")?) / MIB)
+}
+
 pub(crate) fn number(json: &Value, name: &str) -> Result<f64> {
     json[name].as_f64().with_context(|| format!("no number {name}"))
 }
@@ -185,6 +209,14 @@ mod tests {
         let (operations, sample) = read_iscsi_perf(text, &load).unwrap();
         assert_eq!((operations, sample.iops), (50616.0, Some(25308.0)));
         assert!(read_iscsi_perf("finished", &load).is_err());
+    }
+
+    #[test]
+    fn what_fio_prints_is_read() {
+        let text = r#"note
+            { "jobs": [ { "read": { "bw_bytes": 0 }, "write": { "bw_bytes": 2097152 } } ] }"#;
+        assert_eq!(read_fio(text).unwrap(), 2.0);
+        assert!(read_fio("fio: no such file").is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod aoe;
+mod bars;
 mod bed;
 mod facts;
 mod flood;
@@ -36,6 +37,7 @@ mod sessions;
 mod snapshots;
 mod stream;
 mod svg;
+mod visa;
 
 use std::process::ExitCode;
 

@@ -8,11 +8,11 @@
 mod disk;
 mod load;
 mod nfs;
-mod picture;
 mod shares;
 
 use anyhow::Result;
 
+use crate::bars;
 use crate::link::{End, Link, SERVER_ADDRESS};
 use crate::mounted::{Device, Mounted};
 use crate::process::{Host, Running};
@@ -128,7 +128,7 @@ pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     Ok(Outcome {
         part: PART,
         table: shares::table(&rows),
-        picture: Some(picture::draw(&shares::groups(&rows))),
+        picture: Some(bars::draw("the local disk", &shares::groups(&rows))),
         rows,
         ..Outcome::default()
     })

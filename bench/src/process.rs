@@ -95,6 +95,14 @@ impl Running {
         Ok(stat(self.child.id()).with_context(|| format!("{} has ended", self.name))?.1)
     }
 
+    /// The same to the nanosecond, of the threads that are there.
+    ///
+    /// # Errors
+    /// When the program is gone.
+    pub(crate) fn cpu_of_threads(&self) -> Result<Duration> {
+        cpu_of_threads(self.child.id()).with_context(|| format!("{} has ended", self.name))
+    }
+
     /// Sends the program a signal, by its name without SIG.
     ///
     /// # Errors
@@ -156,6 +164,39 @@ fn cpu_of_ended(id: u32) -> Duration {
     }
 }
 
+/// User and system time of the threads that a program has now.
+///
+/// # Errors
+/// When there is no such program.
+pub(crate) fn cpu_of_threads(id: u32) -> Result<Duration> {
+    let mut cpu_ns = 0;
+    for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+        // One that has just ended is missing.
+        let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        cpu_ns += text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(cpu_ns))
+}
+
+/// User, system and interrupt time of all processors since the machine has started (proc(5)).
+///
+/// # Errors
+/// When the kernel does not tell.
+pub(crate) fn cpu_of_machine() -> Result<Duration> {
+    parse_machine(&fs::read_to_string("/proc/stat")?).context("no times in /proc/stat")
+}
+
+fn parse_machine(text: &str) -> Option<Duration> {
+    let mut fields = text.lines().next()?.split_whitespace();
+    if fields.next() != Some("cpu") {
+        return None;
+    }
+    let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, _waiting, interrupts, soft_interrupts, ..] = ticks[..] else { return None };
+    let busy = user + nice + system + interrupts + soft_interrupts;
+    Some(Duration::from_millis(busy * TICK.as_millis() as u64))
+}
+
 /// State, and user and system time of the thread group (proc(5)).
 pub(crate) fn stat(id: u32) -> Option<(char, Duration)> {
     parse_stat(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
@@ -177,5 +218,12 @@ mod tests {
         let text = "7 (a) b (c)) Z 1 7 7 0 -1 4 500 0 1 0 150 50 3 4 20 0 2 0 100 1000 300";
         assert_eq!(parse_stat(text), Some(('Z', Duration::from_secs(2))));
         assert_eq!(parse_stat("7 (a) R 1"), None);
+    }
+
+    #[test]
+    fn what_waits_is_not_busy() {
+        let text = "cpu  100 20 30 5000 600 7 43 9 0 0\ncpu0 1 2 3 4 5 6 7\n";
+        assert_eq!(parse_machine(text), Some(Duration::from_secs(2)));
+        assert_eq!(parse_machine("intr 1 2 3 4 5 6 7"), None);
     }
 }

@@ -8,18 +8,9 @@ mod sizes;
 
 use anyhow::Result;
 
-use crate::report::{Outcome, Verdict};
+use crate::report::{Outcome, Section};
 use crate::run::Settings;
-use crate::sample::Row;
 use crate::servers::Files;
-
-/// What contenders on one bed gave.
-struct Section {
-    rows: Vec<Row>,
-    verdicts: Vec<Verdict>,
-    /// Each with what it shows.
-    tables: Vec<(&'static str, String)>,
-}
 
 /// All of it, one section after the other.
 ///
@@ -28,15 +19,6 @@ struct Section {
 pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let sizes = sizes::measure(settings, files)?;
     let picture = picture::draw(&sizes::panels(&sizes.rows, settings.args.sequential_depth));
-    let mut outcome = Outcome { part: "raw", picture: Some(picture), ..Outcome::default() };
-    let mut tables = vec![];
-    for section in [sizes, frames::measure(settings, files)?, mirror::measure(settings, files)?] {
-        if !section.rows.is_empty() {
-            tables.extend(section.tables.into_iter().map(|(title, table)| format!("{title}\n{table}")));
-        }
-        outcome.rows.extend(section.rows);
-        outcome.verdicts.extend(section.verdicts);
-    }
-    outcome.table = tables.join("\n");
-    Ok(outcome)
+    let sections = vec![sizes, frames::measure(settings, files)?, mirror::measure(settings, files)?];
+    Ok(Outcome { picture: Some(picture), ..Section::all("raw", sections) })
 }

@@ -39,6 +39,31 @@ impl Outcome {
     }
 }
 
+/// What contenders on one bed gave.
+#[derive(Default)]
+pub(crate) struct Section {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) verdicts: Vec<Verdict>,
+    /// Each with what it shows.
+    pub(crate) tables: Vec<(&'static str, String)>,
+}
+
+impl Section {
+    /// All of a part: the tables below each other.
+    pub(crate) fn all(part: &'static str, sections: Vec<Section>) -> Outcome {
+        let mut outcome = Outcome { part, ..Outcome::default() };
+        let mut tables = vec![];
+        // Of a section of which nothing was wanted there is nothing to tell.
+        for section in sections.into_iter().filter(|it| !it.rows.is_empty() || !it.verdicts.is_empty()) {
+            tables.extend(section.tables.into_iter().map(|(title, table)| format!("{title}\n{table}")));
+            outcome.rows.extend(section.rows);
+            outcome.verdicts.extend(section.verdicts);
+        }
+        outcome.table = tables.join("\n");
+        outcome
+    }
+}
+
 /// A target and what was measured of it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Verdict {
@@ -81,6 +106,12 @@ impl Found {
         self.lines.push([what.to_owned(), format!("{value:.2} {unit}")]);
         self.numbers.insert(what.to_owned(), json!({ "value": value, "unit": unit }));
         self.verdicts.extend(bound.map(|bound| Verdict::at_most(format!("{what}, {unit}"), value, bound)));
+    }
+
+    /// All of it below a title, and the numbers for the results file.
+    pub(crate) fn section(self, title: &'static str) -> (Section, Value) {
+        let Outcome { verdicts, table, idle, .. } = self.outcome("");
+        (Section { rows: vec![], verdicts, tables: vec![(title, table)] }, idle)
     }
 
     /// All of it.

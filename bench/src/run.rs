@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, flood, frozen, hyperscsi, iscsi, links, management, paper, raw, scale, security, snapshots};
+use crate::{facts, flood, frozen, hyperscsi, iscsi, links, management, paper, raw, scale, security, snapshots, visa};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -37,6 +37,8 @@ enum Part {
     Snapshots,
     /// Block reads, file copies and IOzone's accesses as a share of the local disk
     Paper,
+    /// VISA through a file system, beside HyperSCSI over IP, and what derived volumes and their programs cost
+    Visa,
     /// HDSP beside iSCSI and a TCP stream, HyperSCSI beside the bare link, AoE beside vblade, and a mirror beside one member
     Raw,
 }
@@ -50,6 +52,7 @@ impl Part {
             Part::Links | Part::Frozen => (5, 3.0),
             Part::Flood => (5, 2.0),
             Part::Paper => (3, 1.0),
+            Part::Visa => (5, 0.6),
             Part::Scale | Part::Management | Part::Snapshots => (1, 0.0),
         }
     }
@@ -57,7 +60,10 @@ impl Part {
     /// Whether client and server have a processor each. Else they take what there is: threads of the kernel, or of other servers, need
     /// processors too.
     fn is_pinned(self) -> bool {
-        matches!(self, Part::Hyperscsi | Part::Security | Part::Links | Part::Flood | Part::Frozen | Part::Raw)
+        matches!(
+            self,
+            Part::Hyperscsi | Part::Security | Part::Links | Part::Flood | Part::Frozen | Part::Visa | Part::Raw
+        )
     }
 
     fn measure(self, settings: &Settings, files: &Files) -> Result<Outcome> {
@@ -69,6 +75,7 @@ impl Part {
             Part::Flood => flood::measure(settings, files),
             Part::Frozen => frozen::measure(settings, files),
             Part::Paper => paper::measure(settings, files),
+            Part::Visa => visa::measure(settings, files),
             Part::Raw => raw::measure(settings, files),
             Part::Scale => scale::measure(settings, files),
             Part::Management => management::measure(settings, files),
@@ -88,7 +95,7 @@ pub(crate) struct RunArgs {
     /// How often each contender is measured [default: 5, paper: 3, quick: 2]
     #[arg(long)]
     rounds: Option<usize>,
-    /// How long each measurement takes [default: 2, security and raw: 1, links and frozen: 3, quick: 0.5; paper: as long as its bytes take]
+    /// How long each measurement takes [default: 2, security and raw: 1, links and frozen: 3, visa: 0.6, quick: 0.5; paper: as long as its bytes take]
     #[arg(long)]
     seconds: Option<f64>,
     /// The link's MTUs, one after the other (hyperscsi, raw)
@@ -103,7 +110,7 @@ pub(crate) struct RunArgs {
     /// Let the scheduler place client and server, instead of a processor for each (all but iscsi and paper, where it always does)
     #[arg(long)]
     unpinned: bool,
-    /// A directory on the local disk that the paper's table compares with; it must know direct I/O
+    /// A directory on the local disk that the paper's table compares with, and where visa has kept what was derived; it must know direct I/O
     #[arg(long, default_value = "/var/tmp")]
     pub(crate) disk: PathBuf,
     /// Where `sanwire` and `examples/rawlink` are
@@ -142,7 +149,11 @@ impl<'a> Settings<'a> {
 
     /// Whether `--only` lets the row be.
     pub(crate) fn is_wanted(&self, row: &Row) -> bool {
-        let name = format!("{} {}", row.contender, row.load);
+        self.is_named(&format!("{} {}", row.contender, row.load))
+    }
+
+    /// The same of what has no row, by its name.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
         self.args.only.is_empty() || self.args.only.iter().any(|text| name.contains(text))
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Sample {
     pub(crate) share: Option<f64>,
     /// Of the bytes that writes have brought, the part that the server has not copied.
     pub(crate) in_place: Option<f64>,
+    /// Of the time of all processors of the machine, the part that was not idle.
+    pub(crate) busy: Option<f64>,
 }
 
 /// Which number of a sample.
@@ -32,10 +34,12 @@ pub(crate) enum Measure {
     Share,
     InPlace,
     ServerCpuSecondsPerGib,
+    ClientCpuSecondsPerGib,
+    Busy,
 }
 
 impl Measure {
-    pub(crate) const ALL: [(Measure, &str); 11] = [
+    pub(crate) const ALL: [(Measure, &str); 13] = [
         (Measure::Iops, "iops"),
         (Measure::MibPerS, "mib_per_s"),
         (Measure::LatencyP50Us, "latency_p50_us"),
@@ -47,10 +51,16 @@ impl Measure {
         (Measure::Share, "share"),
         (Measure::InPlace, "in_place"),
         (Measure::ServerCpuSecondsPerGib, "server_cpu_seconds_per_gib"),
+        (Measure::ClientCpuSecondsPerGib, "client_cpu_seconds_per_gib"),
+        (Measure::Busy, "busy"),
     ];
 
     fn of(self, sample: &Sample) -> Option<f64> {
         let per_packet = |cpu_us: Option<f64>| Some(cpu_us? / sample.packets_per_io.filter(|count| *count > 0.0)?);
+        let per_gib = |cpu_us: Option<f64>| {
+            let mib_per_io = sample.mib_per_s? / sample.iops.filter(|iops| *iops > 0.0)?;
+            Some(cpu_us? / 1e6 / mib_per_io.max(f64::MIN_POSITIVE) * 1024.0)
+        };
         match self {
             Measure::Iops => sample.iops,
             Measure::MibPerS => sample.mib_per_s,
@@ -59,10 +69,9 @@ impl Measure {
             Measure::ClientCpuUs => sample.client_cpu_us,
             Measure::Share => sample.share,
             Measure::InPlace => sample.in_place,
-            Measure::ServerCpuSecondsPerGib => {
-                let mib_per_io = sample.mib_per_s? / sample.iops.filter(|iops| *iops > 0.0)?;
-                Some(sample.server_cpu_us? / 1e6 / mib_per_io.max(f64::MIN_POSITIVE) * 1024.0)
-            }
+            Measure::ServerCpuSecondsPerGib => per_gib(sample.server_cpu_us),
+            Measure::ClientCpuSecondsPerGib => per_gib(sample.client_cpu_us),
+            Measure::Busy => sample.busy,
             Measure::PacketsPerIo => sample.packets_per_io,
             Measure::ServerCpuUsPerPacket => per_packet(sample.server_cpu_us),
             Measure::ClientCpuUsPerPacket => per_packet(sample.client_cpu_us),

@@ -114,6 +114,12 @@ pub(crate) enum Wire {
     /// Raw Ethernet on this further interface.
     EthernetOn(&'static str),
     Ip,
+    /// HyperSCSI over IP at this further address.
+    IpOn(&'static str),
+    /// VISA over UDP at this address, where the server takes it over TCP as well.
+    Visa(&'static str),
+    /// A client's way to the same by TCP.
+    VisaTcp(&'static str),
     /// iSCSI at this address and port.
     Iscsi(&'static str),
     /// HDSP on this interface; packets come to the server by this path.
@@ -128,7 +134,9 @@ impl Wire {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Wire::Ethernet | Wire::EthernetOn(_) => "HS/eth",
-            Wire::Ip => "HS/IP",
+            Wire::Ip | Wire::IpOn(_) => "HS/IP",
+            Wire::Visa(_) => "VISA",
+            Wire::VisaTcp(_) => "VISA TCP",
             Wire::Iscsi(_) => "iSCSI",
             Wire::Hdsp(..) => "HDSP",
         }
@@ -146,7 +154,10 @@ impl Wire {
         match self {
             Wire::Ethernet => Wire::EthernetOn(INTERFACE).server_url(),
             Wire::EthernetOn(interface) => format!("hs+eth://{interface}/{SERVER_NAME}"),
-            Wire::Ip => format!("hs+ip://{SERVER_ADDRESS}"),
+            Wire::Ip => Wire::IpOn(SERVER_ADDRESS).server_url(),
+            Wire::IpOn(address) => format!("hs+ip://{address}"),
+            Wire::Visa(address) => format!("visa://{address}"),
+            Wire::VisaTcp(address) => format!("visa+tcp://{address}"),
             Wire::Iscsi(portal) => format!("iscsi://{portal}"),
             Wire::Hdsp(interface, _) => format!("hdsp://{interface}/{SERVER_NAME}"),
         }
@@ -156,7 +167,10 @@ impl Wire {
         match self {
             Wire::Ethernet => Wire::EthernetOn(INTERFACE).option(),
             Wire::EthernetOn(interface) => format!("hs-eth:{interface}"),
-            Wire::Ip => format!("hs-ip:{SERVER_ADDRESS}"),
+            Wire::Ip => Wire::IpOn(SERVER_ADDRESS).option(),
+            Wire::IpOn(address) => format!("hs-ip:{address}"),
+            Wire::Visa(address) => format!("visa:{address}"),
+            Wire::VisaTcp(address) => format!("visa-tcp:{address}"),
             Wire::Iscsi(portal) => format!("iscsi:{portal}"),
             Wire::Hdsp(interface, path) => format!("hdsp:{interface},path={path}"),
         }

@@ -3,11 +3,10 @@
 use std::fs;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::Result;
 
 use crate::link::End;
-use crate::load::{MIB, number};
+use crate::load::{MIB, read_fio};
 use crate::process::Host;
 
 use crate::mounted::Mounted;
@@ -112,24 +111,4 @@ pub(super) fn timed(host: &Host, command: &[String]) -> Result<(String, f64)> {
     let start = Instant::now();
     let output = host.run(End::Client, "timeout", &arguments)?.output;
     Ok((output, start.elapsed().as_secs_f64()))
-}
-
-fn read_fio(output: &str) -> Result<f64> {
-    // Warnings stand before it.
-    let json = output.find('{').and_then(|start| output.get(start..)).context("fio printed no JSON")?;
-    let job = &serde_json::from_str::<Value>(json)?["jobs"][0];
-    Ok((number(&job["read"], "bw_bytes")? + number(&job["write"], "bw_bytes")?) / MIB)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_fio_prints_is_read() {
-        let text = r#"note
-            { "jobs": [ { "read": { "bw_bytes": 0 }, "write": { "bw_bytes": 2097152 } } ] }"#;
-        assert_eq!(read_fio(text).unwrap(), 2.0);
-        assert!(read_fio("fio: no such file").is_err());
-    }
 }

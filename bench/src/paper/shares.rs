@@ -1,5 +1,6 @@
 //! The table: how much of the local disk's speed each contender has.
 
+use crate::bars::{Bar, Group};
 use crate::report::align;
 use crate::sample::{Measure, Row, median};
 
@@ -23,24 +24,6 @@ const GROUPS: [(&str, &[Load]); 5] = [
     ("IOzone read", &[Load::Zone(Zone::Read), Load::Zone(Zone::Reread)]),
     ("IOzone random", &[Load::Zone(Zone::RandomRead), Load::Zone(Zone::RandomWrite)]),
 ];
-
-/// The bars of one load.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Group {
-    pub(super) load: &'static str,
-    /// Of each contender but the local disk.
-    pub(super) bars: Vec<Bar>,
-}
-
-/// A contender's share.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Bar {
-    pub(super) contender: &'static str,
-    /// None when it was not measured.
-    pub(super) share: Option<f64>,
-    /// What the paper reports.
-    pub(super) paper: Option<f64>,
-}
 
 /// What the picture shows.
 pub(super) fn groups(rows: &[Row]) -> Vec<Group> {

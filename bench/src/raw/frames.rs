@@ -8,13 +8,11 @@ use crate::link::{INTERFACE, Link, SECOND_INTERFACE};
 use crate::load::{ClientCommand, Load, aoe_client, line, loaded, read_aoe, read_sanwire};
 use crate::process::Running;
 use crate::rawlink::RawLink;
-use crate::report::{Column, Verdict, table};
+use crate::report::{Column, Section, Verdict, table};
 use crate::rounds::take_single_turns;
 use crate::run::Settings;
 use crate::sample::{Measure, Row, Sample, median};
 use crate::servers::{AOE_DISK, Files, VOLUME_BYTES, Wire, fill_volume, start_vblade};
-
-use super::Section;
 
 /// A volume of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

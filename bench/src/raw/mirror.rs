@@ -6,13 +6,11 @@ use crate::bed::{self, Bed, MTU_BYTES};
 use crate::link::{End, Link};
 use crate::load::{Load, read_sanwire};
 use crate::process::Host;
-use crate::report::{Column, table};
+use crate::report::{Column, Section, table};
 use crate::rounds::take_single_turns;
 use crate::run::Settings;
 use crate::sample::{Measure, compare};
 use crate::servers::{Files, Wire};
-
-use super::Section;
 
 const ARRAY: &str = "pair";
 const ONE: &str = "one file";

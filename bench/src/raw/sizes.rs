@@ -9,13 +9,12 @@ use crate::bed::Bed;
 use crate::link::{End, INTERFACE, Link, SECOND_INTERFACE};
 use crate::load::{ClientCommand, Load, line, loaded, read_sanwire, read_stream, words};
 use crate::process::Running;
-use crate::report::{Verdict, align};
+use crate::report::{Section, Verdict, align};
 use crate::rounds::take_single_turns;
 use crate::run::Settings;
 use crate::sample::{Measure, Row, Sample, median};
 use crate::servers::{Files, VOLUME_BYTES, Wire, fill_volume, wait_for};
 
-use super::Section;
 use super::picture::{Curve, Panel};
 
 const VOLUME: &str = "ram";

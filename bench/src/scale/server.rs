@@ -17,7 +17,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::{Value, json};
 
-use crate::process::stat;
+use crate::process::{cpu_of_threads, stat};
 use crate::servers::Files;
 
 /// The target that has all volumes, each under its own number.
@@ -129,17 +129,11 @@ impl ScaleServer {
     /// # Errors
     /// When it has ended.
     pub(crate) fn usage(&self) -> Result<Usage> {
-        let process = PathBuf::from(format!("/proc/{}", self.child.id()));
-        let mut cpu_ns = 0;
-        for thread in fs::read_dir(process.join("task"))? {
-            // One that has just ended is missing.
-            let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
-            cpu_ns += text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
-        }
-        let status = fs::read_to_string(process.join("status"))?;
+        let cpu = cpu_of_threads(self.child.id())?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         let resident_bytes = line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024;
-        Ok(Usage { cpu: Duration::from_nanos(cpu_ns), resident_bytes })
+        Ok(Usage { cpu, resident_bytes })
     }
 
     /// Processor time of all its threads, also of those that have ended, as requests to manage it have threads of their own; to a

@@ -142,6 +142,11 @@ impl Program {
         let (judged, fuel) = self.judge_with(&mut bench, command);
         bench.statistics.call(fuel);
         match judged {
+            // Almost always: so that nothing is moved that there is not.
+            Ok(Judgement { verdict: Verdict::Allow, keep, end }) => {
+                bench.statistics.allowed += 1;
+                Judged { judgement: Judgement { verdict: Verdict::Allow, keep, end }, failure: None, fuel }
+            }
             Ok(judgement) => {
                 bench.statistics.verdict(&judgement.verdict);
                 Judged { judgement, failure: None, fuel }

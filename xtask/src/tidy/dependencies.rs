@@ -102,7 +102,7 @@ const ALLOWED: [(&str, &[&str]); 33] = [
             "rbd",
         ],
     ),
-    ("sanwire-bench", &["core", "buffer", "io", "hyperscsi", "initiator"]),
+    ("sanwire-bench", &["core", "buffer", "scsi", "store", "device", "program", "io", "hyperscsi", "initiator"]),
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.

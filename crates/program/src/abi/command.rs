@@ -3,8 +3,13 @@
 use sanwire_core::Principal;
 use sanwire_device::{BlockRange, JudgedCommand};
 
-use super::{Header, RANGE_BYTES, put};
+use super::{ANSWER_BYTES, Header, RANGE_BYTES, put};
 
+/// Where the CDB begins, and how much there is room for.
+const CDB_AT: usize = 8;
+const CDB_MAX_BYTES: usize = 32;
+/// Where the fields begin that are 0.
+const RESERVED_AT: usize = 104;
 /// Where the name of the principal begins, and how much of it there is room for.
 const NAME_AT: usize = 128;
 const NAME_MAX_BYTES: usize = 256;
@@ -72,29 +77,29 @@ pub(crate) fn write_command(
 ) {
     let ranges_given = write_ranges(header.ranges.of_mut(memory), command.ranges);
     let data_given = write_data(header.data.of_mut(memory), command.data_out);
-    header.answer.of_mut(memory).fill(0);
+    header.answer.of_mut(memory).split_at_mut(ANSWER_BYTES as usize).0.fill(0);
     let hull = hull(command.ranges);
     let (kind, name) = principals.named(command.principal_number, command.principal);
     let name = &name.as_bytes()[..name.len().min(NAME_MAX_BYTES)];
-    // Made here and copied at once: this is done for every command.
-    let mut head = [0; NAME_AT];
-    put(&mut head, 0, u32::from(command.classes.bits()).to_le_bytes());
-    put(&mut head, 4, (command.cdb.len() as u32).to_le_bytes());
-    head[8..][..command.cdb.len()].copy_from_slice(command.cdb);
-    put(&mut head, 40, hull.lba.to_le_bytes());
-    put(&mut head, 48, hull.blocks.to_le_bytes());
-    put(&mut head, 56, command.capacity_blocks.to_le_bytes());
-    put(&mut head, 64, command.block_bytes.to_le_bytes());
-    put(&mut head, 68, (command.ranges.len() as u32).to_le_bytes());
-    put(&mut head, 72, ranges_given.to_le_bytes());
-    put(&mut head, 76, data_given.to_le_bytes());
-    put(&mut head, 80, command.unix_ms.to_le_bytes());
-    put(&mut head, 88, command.waited_ms.to_le_bytes());
-    put(&mut head, 92, command.principal_number.to_le_bytes());
-    put(&mut head, 96, (kind as u32).to_le_bytes());
-    put(&mut head, 100, (name.len() as u32).to_le_bytes());
-    let (head_room, name_room) = header.command.of_mut(memory).split_at_mut(NAME_AT);
-    head_room.copy_from_slice(&head);
+    // This is done for every command: in a head of a known length each field is one store.
+    let (head, name_room) = header.command.of_mut(memory).split_at_mut(NAME_AT);
+    put(head, 0, u32::from(command.classes.bits()).to_le_bytes());
+    put(head, 4, (command.cdb.len() as u32).to_le_bytes());
+    put(head, CDB_AT, [0; CDB_MAX_BYTES]);
+    head[CDB_AT..][..command.cdb.len()].copy_from_slice(command.cdb);
+    put(head, 40, hull.lba.to_le_bytes());
+    put(head, 48, hull.blocks.to_le_bytes());
+    put(head, 56, command.capacity_blocks.to_le_bytes());
+    put(head, 64, command.block_bytes.to_le_bytes());
+    put(head, 68, (command.ranges.len() as u32).to_le_bytes());
+    put(head, 72, ranges_given.to_le_bytes());
+    put(head, 76, data_given.to_le_bytes());
+    put(head, 80, command.unix_ms.to_le_bytes());
+    put(head, 88, command.waited_ms.to_le_bytes());
+    put(head, 92, command.principal_number.to_le_bytes());
+    put(head, 96, (kind as u32).to_le_bytes());
+    put(head, 100, (name.len() as u32).to_le_bytes());
+    put(head, RESERVED_AT, [0; NAME_AT - RESERVED_AT]);
     name_room[..name.len()].copy_from_slice(name);
     // A program that looks for the end of the name by a zero finds it.
     if let Some(behind) = name_room.get_mut(name.len()) {

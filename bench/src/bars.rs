@@ -1,8 +1,24 @@
-//! The table as bars.
+//! Shares as bars.
 
 use crate::svg::Drawing;
 
-use super::shares::{Bar, Group};
+/// The bars of one load.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Group {
+    pub(crate) load: &'static str,
+    /// Of each contender but the one that is the whole, at most five.
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// A contender's share.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Bar {
+    pub(crate) contender: &'static str,
+    /// None when it was not measured.
+    pub(crate) share: Option<f64>,
+    /// What the paper reports.
+    pub(crate) paper: Option<f64>,
+}
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 340.0;
@@ -20,13 +36,13 @@ const SHARE_MAX: f64 = 1.5;
 /// How what the paper reports is drawn.
 const PAPER_MARK: &str = "stroke=\"#c00000\" stroke-width=\"3\"";
 
-/// Draws the groups beside each other; a mark shows what the paper reports.
-pub(super) fn draw(groups: &[Group]) -> String {
+/// Draws the groups beside each other as shares of that; a mark shows what the paper reports.
+pub(crate) fn draw(of: &str, groups: &[Group]) -> String {
     let shares = groups.iter().flat_map(|group| &group.bars).filter_map(|bar| bar.share);
     let top = shares.fold(1.0, f64::max).min(SHARE_MAX);
     let height = |share: f64| (BOTTOM - TOP) * share.min(top) / top;
-    let mut drawing = Drawing::new("Share of the local disk", WIDTH, HEIGHT);
-    draw_scale(&mut drawing, &height);
+    let mut drawing = Drawing::new(&format!("Share of {of}"), WIDTH, HEIGHT);
+    draw_scale(&mut drawing, of, &height);
     let bars: usize = groups.iter().map(|group| group.bars.len()).sum();
     let width = (RIGHT - LEFT) / (bars as f64 + GAP * groups.len() as f64);
     let mut left = LEFT + width * GAP / 2.0;
@@ -45,14 +61,14 @@ pub(super) fn draw(groups: &[Group]) -> String {
     drawing.finish()
 }
 
-fn draw_scale(drawing: &mut Drawing, height: &dyn Fn(f64) -> f64) {
+fn draw_scale(drawing: &mut Drawing, of: &str, height: &dyn Fn(f64) -> f64) {
     for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
         let y = BOTTOM - height(share);
         let colour = if share == 1.0 { "#444" } else { "#ddd" };
         drawing.line((LEFT, RIGHT), y, &format!("stroke=\"{colour}\""));
         drawing.text((LEFT - 6.0, y + 4.0), "end", &format!("{:.0} %", share * 100.0));
     }
-    drawing.text((LEFT, TOP - 14.0), "start", "share of the local disk");
+    drawing.text((LEFT, TOP - 14.0), "start", &format!("share of {of}"));
 }
 
 fn draw_bar(drawing: &mut Drawing, bar: &Bar, colour: &str, (left, width): (f64, f64), height: &dyn Fn(f64) -> f64) {
@@ -91,7 +107,7 @@ mod tests {
     fn bars_are_as_tall_as_their_shares() {
         let bar = |contender, share, paper| Bar { contender, share, paper };
         let bars = vec![bar("HS/eth", Some(0.5), Some(0.96)), bar("NFS", None, None)];
-        let svg = draw(&[Group { load: "file copy", bars }]);
+        let svg = draw("the local disk", &[Group { load: "file copy", bars }]);
         assert!(svg.contains("height=\"120.0\" fill=\"#1f5fa8\""), "{svg}");
         assert!(svg.contains(">file copy<") && svg.contains("in the paper"), "{svg}");
         assert_eq!(svg.matches("<title>HS/eth: 50 %</title>").count(), 1);

@@ -28,9 +28,7 @@ use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
 use sanwire_web::WebConfig;
 
-use crate::args::{
-    EngineChoice, LogArgs, LogFormat, LogLevel, RecoveryChoice, ServeArgs, VisaChecksum, VisaMode, visa_wishes,
-};
+use crate::args::{EngineChoice, LogArgs, LogFormat, LogLevel, RecoveryChoice, ServeArgs, visa_wishes};
 use crate::failure::misuse;
 use file::FileConfig;
 
@@ -181,7 +179,11 @@ impl ServeConfig {
             shards: shards(args.shards.or(file.shards).map(Into::into))?,
             engine: args.engine.or(file.engine).unwrap_or_default(),
             recovery: args.recovery.or(file.recovery).unwrap_or_default(),
-            visa: visa(args.visa_mode.or(file.visa_mode), args.visa_checksum.or(file.visa_checksum)),
+            visa: visa_wishes(
+                args.visa_mode.or(file.visa_mode).unwrap_or_default(),
+                args.visa_checksum.or(file.visa_checksum).unwrap_or_default(),
+                args.visa_payload.or(file.visa_payload),
+            ),
             name,
             log: log.level.or(file.log).unwrap_or(LogLevel::Info),
             log_format: log.format.or(file.log_format),
@@ -353,10 +355,6 @@ fn check_disk_addresses(volumes: &[VolumeSpec]) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-fn visa(mode: Option<VisaMode>, checksum: Option<VisaChecksum>) -> VisaWishes {
-    visa_wishes(mode.unwrap_or_default(), checksum.unwrap_or_default(), None)
 }
 
 /// What is spoken over UDP is spoken over TCP too, at the same address.

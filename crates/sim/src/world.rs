@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::Instant;
-use sanwire_device::Volatility;
+use sanwire_device::{LogicalUnits, Volatility};
 
 pub use self::wire::{Host, PlanOf, Wire};
 use crate::disk::SimDisk;
-use crate::executor::Counts;
+use crate::executor::{Counts, derived_units, logical_units};
 use crate::model::{Model, Range};
 use crate::plan::Fault;
 use crate::power::Records;
@@ -277,6 +277,19 @@ impl<W: Wire> World<W> {
     /// What a server that starts is told of its disk's unflushed writes.
     pub fn open_records(&mut self) -> Option<Volatility> {
         self.plan.is_verified.then(|| self.records.open())
+    }
+
+    /// The units of a server that starts.
+    ///
+    /// # Errors
+    /// What the device refuses.
+    pub fn make_units(&mut self) -> Outcome<Arc<LogicalUnits>> {
+        let (disk, write_cache) = (Arc::clone(&self.disk), self.plan.write_cache);
+        if self.plan.extents > 0 {
+            return derived_units(disk, write_cache, self.plan.extents);
+        }
+        let volatility = self.open_records();
+        logical_units(disk, write_cache, volatility)
     }
 
     /// A number that no operation had before.

@@ -116,6 +116,23 @@ fn iscsi_power_failure() {
     });
 }
 
+/// What is served is a part of the disk, in several places of it.
+#[test]
+fn iscsi_derived() {
+    run_seeds("iscsi_derived", 200, |seed| {
+        let random = &mut plan_random(29, seed);
+        let mut plan = Plan::any(random);
+        plan.extents = random.range(1..=6);
+        bad_disk(&mut plan, random);
+        if random.chance(500_000) {
+            cuts(&mut plan, random);
+        }
+        let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+        kills(&mut plan, random, fault);
+        World::live(plan, seed).map(drop)
+    });
+}
+
 #[test]
 fn iscsi_tiny_memory() {
     run_seeds("iscsi_tiny_memory", 500, |seed| {

@@ -56,6 +56,23 @@ fn loss() {
     });
 }
 
+/// What is served is a part of the disk, in several places of it.
+#[test]
+fn derived() {
+    run_seeds("derived", 200, |seed| {
+        let random = &mut plan_random(13, seed);
+        let mut plan = Plan::any(random);
+        plan.extents = random.range(1..=6);
+        bad_disk(&mut plan, random);
+        if random.chance(300_000) {
+            bad_link(&mut plan, random);
+        }
+        let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+        kills(&mut plan, random, fault);
+        World::live(plan, seed).map(drop)
+    });
+}
+
 #[test]
 fn partition() {
     run_seeds("partition", 1500, |seed| {

@@ -153,6 +153,23 @@ fn power_failure() {
     });
 }
 
+/// What is served is a part of the disk, in several places of it.
+#[test]
+fn derived() {
+    run_seeds("derived", 200, |seed| {
+        let random = &mut plan_random(213, seed);
+        let mut plan = Plan::any_mode(random);
+        plan.extents = random.range(1..=6);
+        bad_disk(&mut plan, random);
+        if random.chance(300_000) {
+            bad_link(&mut plan, random);
+        }
+        let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+        kills(&mut plan, random, fault);
+        live(plan, seed)
+    });
+}
+
 /// Who hears everything, and has no key, gets nothing by it where data is authenticated.
 #[test]
 fn corruption_and_attacker() {

@@ -4,12 +4,12 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 
 use clap::Args;
-use sanwire_core::Protection;
+use sanwire_core::{Protection, Size};
 use sanwire_server::{AllowRule, AnnounceRule, Compression, PoolConfig};
 use sanwire_store::{VolumeName, VolumeSpec};
 use sanwire_web::WebAddress;
 
-use super::{EngineChoice, RecoveryChoice, VisaChecksum, VisaMode};
+use super::{EngineChoice, RecoveryChoice, VisaChecksum, VisaMode, visa_payload};
 use crate::config::{ServerName, Wire};
 
 const EXAMPLES: &str = "\
@@ -167,4 +167,8 @@ pub(crate) struct ServeArgs {
     /// Whether VISA packets have a checksum where nothing else protects them better: on, off or either, as the client wants it [default: on]
     #[arg(long, value_name = "WHEN")]
     pub(crate) visa_checksum: Option<VisaChecksum>,
+
+    /// Payload of a VISA packet in classic mode, from 1K to 60K, or less if the client wants that [default: as the client likes, or 8K]
+    #[arg(long, value_name = "SIZE", value_parser = visa_payload)]
+    pub(crate) visa_payload: Option<Size>,
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use sanwire_core::Protection;
+use sanwire_core::{Protection, Size};
 use sanwire_iscsi::Authentication;
 use sanwire_server::{AllowRule, AnnounceRule, Compression, PoolConfig};
 use sanwire_store::VolumeSpec;
@@ -21,7 +21,7 @@ use super::clients::{FileClient, WrittenClient};
 use super::targets::{FileTarget, WrittenDiscovery, WrittenTarget};
 use super::web::FileWeb;
 use super::{ServerName, Wire};
-use crate::args::{EngineChoice, LogFormat, LogLevel, RecoveryChoice, VisaChecksum, VisaMode};
+use crate::args::{EngineChoice, LogFormat, LogLevel, RecoveryChoice, VisaChecksum, VisaMode, visa_payload};
 use crate::failure::misuse;
 
 /// The file's content; a key has the name of the option that says the same.
@@ -47,6 +47,7 @@ pub(super) struct FileConfig {
     pub(super) recovery: Option<RecoveryChoice>,
     pub(super) visa_mode: Option<VisaMode>,
     pub(super) visa_checksum: Option<VisaChecksum>,
+    pub(super) visa_payload: Option<Size>,
     pub(super) log: Option<LogLevel>,
     pub(super) log_format: Option<LogFormat>,
     pub(super) pools: Vec<PoolConfig>,
@@ -91,6 +92,7 @@ struct Written {
     recovery: Option<RecoveryChoice>,
     visa_mode: Option<VisaMode>,
     visa_checksum: Option<VisaChecksum>,
+    visa_payload: Option<Text>,
     log: Option<LogLevel>,
     log_format: Option<LogFormat>,
     #[serde(default)]
@@ -134,6 +136,10 @@ impl WrittenPool {
 }
 
 pub(super) type Text = Spanned<String>;
+
+fn payload(text: &Text, source: &Source<'_>) -> anyhow::Result<Size> {
+    visa_payload(text.get_ref()).map_err(|error| source.refuse(Some(text.span()), &format!("visa-payload: {error}")))
+}
 
 /// Reads and checks a file.
 ///
@@ -192,6 +198,7 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         recovery: written.recovery,
         visa_mode: written.visa_mode,
         visa_checksum: written.visa_checksum,
+        visa_payload: written.visa_payload.as_ref().map(|text| payload(text, &source)).transpose()?,
         log: written.log,
         log_format: written.log_format,
         pools: pools.collect::<anyhow::Result<_>>()?,

@@ -45,6 +45,7 @@ impl Written {
         let of_visa = [
             ("visa-mode", file.visa_mode.is_some() || args.visa_mode.is_some()),
             ("visa-checksum", file.visa_checksum.is_some() || args.visa_checksum.is_some()),
+            ("visa-payload", file.visa_payload.is_some() || args.visa_payload.is_some()),
         ];
         let of_clients = [
             ("security", file.security.is_some() || args.security.is_some()),

@@ -64,6 +64,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("recovery = 'some'"), Refused, "unknown variant `some`"),
     (with_volume!("visa-mode = 'old'"), Refused, "unknown variant `old`"),
     (with_volume!("visa-checksum = 'md5'"), Refused, "unknown variant `md5`"),
+    (with_volume!("visa-payload = '61K'"), Refused, "sanwire.toml:1: visa-payload: use 1K to 60K"),
     (with_volume!("log = 'loud'"), Refused, "unknown variant `loud`"),
     (with_volume!("log-format = 'xml'"), Refused, "unknown variant `xml`"),
     (with_volume!("control = 'c.sock'"), Warned, "control: c.sock is relative to the directory in which"),
@@ -171,6 +172,7 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (with_volume!("wire = ['iscsi:127.0.0.1']\nrecovery = 'window'"), Warned, "recovery has no effect"),
     (with_volume!("wire = ['iscsi:127.0.0.1']\nvisa-mode = 'classic'"), Warned, "visa-mode has no effect"),
     (with_volume!("wire = ['iscsi:127.0.0.1']\nvisa-checksum = 'off'"), Warned, "visa-checksum has no effect"),
+    (with_volume!("wire = ['iscsi:127.0.0.1']\nvisa-payload = '4K'"), Warned, "visa-payload has no effect"),
     (
         with_volume!("wire = ['iscsi:127.0.0.1']\n[[client]]\nid = 'ID'"),
         Warned,

@@ -204,6 +204,58 @@ fn what_stays_in_one_server_is_copied_by_it_over_no_wire() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// A large volume with few data: what crosses the link is those.
+#[test]
+fn holes_are_sent_in_no_direction() {
+    const LARGE_BYTES: u64 = 3 << 30;
+    const DATA_BYTES: usize = 4 << 20;
+    const MOST_BYTES: u64 = 2 * DATA_BYTES as u64;
+    let Some(world) = World::new("holes_are_sent_in_no_direction", 9000, &["cmp"]) else { return };
+    world.add_path(1, 9000);
+    let image = world.scratch.path("image.raw");
+    let made = File::create(&image).and_then(|file| {
+        file.set_len(LARGE_BYTES)?;
+        file.write_all_at(&pattern(7, DATA_BYTES), 1 << 30)
+    });
+    made.expect("an image");
+    let volume = |name: &str| format!("{name}=file:{},size=3G", world.scratch.text(&format!("{name}.img")));
+    let mut server = Server::start_for(&world, Wire::Iscsi, &[&volume("disk")]);
+    let others = [volume("other"), volume("second")];
+    let wires = ["--wire", "hs-ip:10.77.1.1", "--wire", "iscsi:10.77.1.1:3261", "--allow", "any"];
+    let mut beside = Server::start_beside(&world, "beside", "lan1", &others.each_ref().map(String::as_str), &wires);
+    let (source, back) = (image.display().to_string(), world.scratch.path("back.raw"));
+    let copy = |what: &str, from: &str, to: &str| {
+        let carried = || world.carried_bytes(0) + world.carried_bytes(1);
+        let before = carried();
+        run_ok(world.sanwire(&["cp", "--overwrite", from, to]), TIMEOUT);
+        let bytes = carried() - before;
+        let ways = if from.contains("://") && to.contains("://") { 2 } else { 1 };
+        assert!(bytes >= DATA_BYTES as u64 && bytes < ways * MOST_BYTES, "{what}: {bytes} bytes have crossed");
+    };
+    let same_as_image = |other: &Path| {
+        let mut compare = Command::new("cmp");
+        compare.args([&image, other]);
+        run_ok(compare, TIMEOUT);
+        let used_bytes = fs::metadata(other).expect("a copy").blocks() * 512;
+        assert!(used_bytes < MOST_BYTES, "{}: {used_bytes} bytes are used", other.display());
+    };
+    for wire in [Wire::Ethernet, Wire::Ip, Wire::Iscsi] {
+        copy(&format!("{wire:?}, to the volume"), &source, &wire.url("disk"));
+        same_as_image(&world.scratch.path("disk.img"));
+        copy(&format!("{wire:?}, from the volume"), &wire.url("disk"), &back.display().to_string());
+        same_as_image(&back);
+        fs::remove_file(&back).expect("the copy can be removed");
+    }
+    copy("from server to server", &Wire::Ip.url("disk"), "hs+ip://10.77.1.1/other");
+    same_as_image(&world.scratch.path("other.img"));
+    let second = "iscsi://10.77.1.1:3261/iqn.2026-11.org.sanwire:second/0";
+    copy("from server to server over iSCSI", &Wire::Iscsi.url("disk"), second);
+    same_as_image(&world.scratch.path("second.img"));
+    for server in [&mut server, &mut beside] {
+        assert!(server.stop().success(), "{}", server.log());
+    }
+}
+
 /// Three parts of data in a sparse file.
 fn make_image(path: &Path) {
     let file = File::create(path).expect("an image");

@@ -1,6 +1,7 @@
 //! Derived virtual devices: parts of a volume for others, over every wire, and their end.
 
 mod life;
+mod parts;
 mod principals;
 mod program;
 

@@ -5,6 +5,7 @@
 mod aoe;
 mod ipxe;
 mod iscsi;
+mod isolation;
 mod optical;
 mod package;
 

@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Client, Process, Scratch, Server, can_run, pattern, port, run, run_ok, wait_until};
+use crate::harness::{Client, LoopDevice, Process, Scratch, Server, can_run, pattern, port, wait_until};
 use crate::manage::{ctl, ctl_ok};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -135,26 +135,6 @@ fn a_file_outside_of_pools_has_snapshots() {
     goes_through_all(&format!("file:{},size=24M", file.display()), &|| fs::read(&file).expect("the file"));
 }
 
-/// A block device, until it is dropped.
-struct Loop(String);
-
-impl Loop {
-    fn new(image: &Path) -> Loop {
-        File::create(image).and_then(|file| file.set_len(SIZE as u64)).expect("an image");
-        let mut attach = Command::new("losetup");
-        attach.args(["--find", "--show"]).arg(image);
-        Loop(run_ok(attach, TIMEOUT).trim().to_owned())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let mut detach = Command::new("losetup");
-        detach.args(["--detach", &self.0]);
-        run(detach, TIMEOUT);
-    }
-}
-
 #[test]
 fn a_block_device_has_snapshots_and_is_not_served_by_itself_meanwhile() {
     let name = "a_block_device_has_snapshots_and_is_not_served_by_itself_meanwhile";
@@ -162,7 +142,7 @@ fn a_block_device_has_snapshots_and_is_not_served_by_itself_meanwhile() {
         return;
     }
     let scratch = Scratch::new();
-    let device = Loop::new(&scratch.path("device.img"));
+    let device = LoopDevice::new(&scratch.path("device.img"), SIZE as u64);
     goes_through_all(&device.0, &|| fs::read(&device.0).expect("the device"));
     let mut served = Served::new(&scratch, &[&format!("db={},layers=p", device.0)]);
     served.fill("db", &pattern(7, SIZE));

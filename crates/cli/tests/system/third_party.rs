@@ -1,10 +1,12 @@
 //! Copies from one iSCSI target to another, in their initiator's name: EXTENDED COPY, and tokens.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{AUTHORITY, Initiator, Scratch, Server, pattern, port, run_ok, wait_until};
+use crate::harness::{AUTHORITY, Client, Initiator, Scratch, Server, pattern, port, run_ok, wait_until};
+use crate::manage::ctl_ok;
 
 const HOST: &str = "iqn.2026-11.org.example:host";
 const OTHER: &str = "iqn.2026-11.org.example:other";
@@ -15,6 +17,7 @@ const BLOCKS: u8 = (BYTES / 512) as u8;
 /// COPY ABORTED, and why.
 const NOT_REACHABLE: Option<(u8, u8, u8)> = Some((0x0a, 0x0d, 0x02));
 const THIRD_PARTY_FAILURE: Option<(u8, u8, u8)> = Some((0x0a, 0x0d, 0x01));
+const NO_ACCESS: Option<(u8, u8, u8)> = Some((0x0a, 0x20, 0x02));
 const WRITE_PROTECTED: Option<(u8, u8, u8)> = Some((0x0a, 0x27, 0x00));
 
 /// ILLEGAL REQUEST, and why.
@@ -70,6 +73,10 @@ fn naa(session: &mut Initiator) -> Vec<u8> {
 
 /// Copies the first blocks of one unit over those of another (SPC-3 6.3, segment type 02h).
 fn copy(session: &mut Initiator, from: &[u8], to: &[u8]) -> Option<(u8, u8, u8)> {
+    copy_blocks(session, from, to, BLOCKS.into())
+}
+
+fn copy_blocks(session: &mut Initiator, from: &[u8], to: &[u8], blocks: u16) -> Option<(u8, u8, u8)> {
     let mut list = vec![0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
     for naa in [from, to] {
         list.extend([0xe4, 0, 0, 0, 1, 3, 0, naa.len() as u8]);
@@ -77,7 +84,8 @@ fn copy(session: &mut Initiator, from: &[u8], to: &[u8]) -> Option<(u8, u8, u8)>
         list.resize(list.len().next_multiple_of(16), 0);
         list.resize(if list.len() < 48 { 48 } else { 80 }, 0);
     }
-    list.extend([2, 0, 0, 24, 0, 0, 0, 1, 0, 0, 0, BLOCKS]);
+    list.extend([2, 0, 0, 24, 0, 0, 0, 1, 0, 0]);
+    list.extend(blocks.to_be_bytes());
     list.resize(80 + 28, 0);
     let cdb = [0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, list.len() as u8, 0, 0];
     let answer = session.command(&cdb, &list, 0);
@@ -222,4 +230,88 @@ fn a_token_of_one_target_serves_its_initiator_at_another_and_nobody_else() {
     assert_eq!(write_token(&mut two, &of_one), CANCELLED_TOKEN, "its data has changed");
     drop((one, two, others, secret));
     world.stop();
+}
+
+#[test]
+fn a_copy_goes_to_and_from_a_derived_volume_as_that_allows() {
+    let part = |name: &str, region: &str, more: &str, who: &str| {
+        format!("{name}=dvd:disk,region={region}{more},principal=claimed:{who}")
+    };
+    let volumes = [
+        "disk=ram:8M".to_owned(),
+        part("both", "4M+64K", "", HOST),
+        part("target", "5M+64K", ",allow-ops=read+write+copy-target", HOST),
+        part("source", "6M+64K", ",allow-ops=read+write+copy-source", HOST),
+        part("others", "7M+64K", "", OTHER),
+    ];
+    let world = World::new(&volumes.each_ref().map(String::as_str), "");
+    let mut disk = world.session(HOST, "disk");
+    let [mut both, mut target, mut source] = ["both", "target", "source"].map(|volume| world.session(HOST, volume));
+    let mut others = world.session(OTHER, "others");
+    let [of_disk, of_both, of_target, of_source, of_others] =
+        [&mut disk, &mut both, &mut target, &mut source, &mut others].map(naa);
+    write(&mut disk, &pattern(5, BYTES));
+    assert_eq!(copy(&mut disk, &of_disk, &of_both), None, "from the parent");
+    assert!(read(&mut both) == pattern(5, BYTES));
+    assert_eq!(copy(&mut both, &of_both, &of_target), None, "from one to another");
+    assert!(read(&mut target) == pattern(5, BYTES));
+    write(&mut source, &pattern(6, BYTES));
+    assert_eq!(copy(&mut disk, &of_target, &of_disk), NO_ACCESS, "it is no source");
+    assert_eq!(copy(&mut disk, &of_disk, &of_source), NO_ACCESS, "it is no target");
+    assert!(read(&mut disk) == pattern(5, BYTES) && read(&mut source) == pattern(6, BYTES), "nothing was copied");
+    assert_eq!(copy(&mut disk, &of_source, &of_disk), None, "to the parent");
+    assert!(read(&mut disk) == pattern(6, BYTES));
+    write(&mut others, &pattern(7, BYTES));
+    assert_eq!(copy(&mut disk, &of_others, &of_disk), NOT_REACHABLE, "by who is no principal");
+    assert_eq!(copy(&mut disk, &of_disk, &of_others), NOT_REACHABLE);
+    assert_eq!(copy(&mut both, &of_both, &of_others), NOT_REACHABLE);
+    assert!(read(&mut others) == pattern(7, BYTES) && read(&mut disk) == pattern(6, BYTES), "nothing was copied");
+    drop((disk, both, target, source, others));
+    world.stop();
+}
+
+/// What has passed the wires of a front end, in bytes.
+fn passed(socket: &Path, front: &str) -> u64 {
+    let metrics = ctl_ok(socket, &["metrics"]);
+    let is_of_front = |line: &&str| line.starts_with("sanwire_wire_bytes_total") && line.contains(front);
+    let of_front = metrics.lines().filter(is_of_front);
+    of_front.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+}
+
+#[test]
+fn a_copy_goes_to_a_derived_volume_of_another_server_and_not_through_its_initiator() {
+    let far = Scratch::new();
+    let copier = Client::new(&far, "copier");
+    let port = port();
+    let store = far.path("disk.img");
+    let volumes = [
+        format!("disk=file:{},size=16M", store.display()),
+        format!("part=dvd:disk,region=4M+8M,principal=key:{}", copier.id()),
+    ];
+    let wire = format!("hs-ip:127.0.0.1:{port}");
+    let control = ["--control".to_owned(), far.text("c.sock")];
+    let mut behind = Server::start_on(&far, &[&wire], &volumes.each_ref().map(String::as_str), &control);
+    // The key with which the copier is known there.
+    let key = far.path("copier").join("sanwire/client.key");
+    let away = format!("away=hs+ip://127.0.0.1:{port}/part,key-file={}", key.display());
+    let world = World::new(&["disk=ram:8M", &away], "");
+    let [mut disk, mut away] = ["disk", "away"].map(|volume| world.session(HOST, volume));
+    let (from, to) = (naa(&mut disk), naa(&mut away));
+    const LARGE: usize = 4 << 20;
+    let content = pattern(9, LARGE);
+    for (number, piece) in (0..).zip(content.chunks(64 << 10)) {
+        let lba = (number * (64 << 10) / 512) as u32;
+        let [a, b, c, d] = lba.to_be_bytes();
+        disk.good(&[0x2a, 0, a, b, c, d, 0, 0, 128, 0], piece, 0);
+    }
+    let before = (passed(&world.scratch.path("c.sock"), "iscsi"), passed(&far.path("c.sock"), "hs-ip"));
+    assert_eq!(copy_blocks(&mut disk, &from, &to, (LARGE / 512) as u16), None);
+    let after = (passed(&world.scratch.path("c.sock"), "iscsi"), passed(&far.path("c.sock"), "hs-ip"));
+    let (by_initiator, by_server) = (after.0 - before.0, after.1 - before.1);
+    assert!(by_initiator < 64 << 10, "{by_initiator} bytes have passed the initiator's wire");
+    assert!(by_server >= LARGE as u64, "{by_server} bytes have come to the other server");
+    assert!(fs::read(&store).expect("the store")[4 << 20..][..LARGE] == content, "it is there");
+    drop((disk, away));
+    world.stop();
+    assert!(behind.stop().success(), "{}", behind.log());
 }

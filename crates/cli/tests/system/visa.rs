@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Attached, Filesystem, Process, SERVER_ADDRESS, Server, World, pattern, run, run_ok, wait_until};
+use crate::harness::{
+    Attached, Filesystem, LoopDevice, Process, SERVER_ADDRESS, Server, Tmpfs, World, pattern, run, run_ok, wait_until,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -109,6 +111,14 @@ fn classic_mode_and_no_checksum_are_off_unless_the_server_allows_them() {
     let mut server = serve(&world, &["disk=ram:8M"], &["--visa-mode", "either"]);
     let told = sanwire(&world, &[&["info", &url("visa", "disk")][..], &CLASSIC].concat());
     assert!(told.contains("packets of up to 8232 bytes"), "{told}");
+    assert!(server.stop().success(), "{}", server.log());
+    // The shorter of what both ends want, with a header of 40 bytes.
+    let mut server = serve(&world, &["disk=ram:8M"], &["--visa-mode", "either", "--visa-payload", "4K"]);
+    for (options, packet) in [(&[][..], 4136), (&["--visa-payload", "2K"], 2088), (&["--visa-payload", "60K"], 4136)] {
+        let told = sanwire(&world, &[&["info", &url("visa", "disk")][..], &CLASSIC, options].concat());
+        assert!(told.contains(&format!("packets of up to {packet} bytes")), "{options:?}: {told}");
+        copy_and_compare(&world, &url("visa", "disk"), packet, &[&CLASSIC[..], options].concat());
+    }
     assert!(server.stop().success(), "{}", server.log());
 }
 
@@ -271,6 +281,31 @@ fn an_ipdisk_is_served_by_one_command() {
     ipdisk.signal(Signal::TERM);
     assert!(ipdisk.wait(TIMEOUT).success(), "{}", ipdisk.log());
     assert!(fs::read(&file).expect("the store")[..CONTENT_BYTES] == pattern(7, CONTENT_BYTES));
+}
+
+#[test]
+fn an_ipdisk_serves_a_raw_disk() {
+    let Some(world) = World::new("an_ipdisk_serves_a_raw_disk", 1500, &["mount"]) else { return };
+    let memory = Tmpfs::mount(&world.scratch.path("memory"), "24M");
+    let image = memory.0.join("disk.img");
+    let device = LoopDevice::new(&image, 16 << 20);
+    let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+    command.args(["ipdisk", &device.0, "--address", SERVER_ADDRESS, "--allow", "any"]);
+    command.args(["--control", &world.scratch.text("ipdisk.control")]);
+    command.args(["--state-directory", &world.state("server").display().to_string()]);
+    let mut ipdisk = Process::spawn("ipdisk", command, world.scratch.path("ipdisk.log"));
+    ipdisk.wait_for("\n  on ", TIMEOUT);
+    for (seed, scheme) in (8..).zip(SCHEMES) {
+        let told = sanwire(&world, &["info", &url(scheme, "disk0")]);
+        assert!(told.contains("16 MiB"), "{told}");
+        copy_and_compare(&world, &url(scheme, "disk0"), seed, &CLASSIC);
+        let stored = fs::read(&device.0).expect("the device");
+        assert!(stored[..CONTENT_BYTES] == pattern(seed, CONTENT_BYTES), "{scheme}: it is on the device");
+    }
+    ipdisk.signal(Signal::TERM);
+    assert!(ipdisk.wait(TIMEOUT).success(), "{}", ipdisk.log());
+    drop(device);
+    assert!(fs::read(&image).expect("the file")[..CONTENT_BYTES] == pattern(9, CONTENT_BYTES));
 }
 
 fn capture(world: &World, file: &str) -> Process {

@@ -38,14 +38,21 @@ fn command(action: u8, list_id: u32, unit: u16, list: &[u8]) -> Task {
 }
 
 /// POPULATE TOKEN at a unit.
-pub(super) fn populate(list_id: u32, unit: u16, runs: &[(u64, u32)]) -> Task {
-    populate_with(0, list_id, unit, runs)
+fn populate(list_id: u32, unit: u16, runs: &[(u64, u32)]) -> Task {
+    populate_with((0, 0), list_id, unit, runs)
 }
 
-fn populate_with(flags: u8, list_id: u32, unit: u16, runs: &[(u64, u32)]) -> Task {
+/// The same for a token that ends when it is not used for so many seconds.
+pub(super) fn populate_for(inactivity_s: u32, list_id: u32, unit: u16, runs: &[(u64, u32)]) -> Task {
+    populate_with((0, inactivity_s), list_id, unit, runs)
+}
+
+fn populate_with((flags, inactivity_s): (u8, u32), list_id: u32, unit: u16, runs: &[(u64, u32)]) -> Task {
     let ranges = ranges(runs);
     let mut list = (14 + ranges.len() as u16).to_be_bytes().to_vec();
-    list.extend([flags, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    list.extend([flags, 0]);
+    list.extend(inactivity_s.to_be_bytes());
+    list.extend([0; 6]);
     list.extend((ranges.len() as u16).to_be_bytes());
     list.extend(ranges);
     command(0x10, list_id, unit, &list)

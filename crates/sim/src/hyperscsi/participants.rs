@@ -18,7 +18,6 @@ use super::plan::Medium;
 use super::shard::{Clients, Shard};
 use super::terms::Wanted;
 use super::wire::World;
-use crate::executor::logical_units;
 use crate::world::Outcome;
 
 /// The server's, and that of its clients.
@@ -53,8 +52,7 @@ impl Admission for Door {
 
 impl World {
     pub(super) fn make_server(&mut self) -> Outcome<Host> {
-        let volatility = self.open_records();
-        let units = logical_units(Arc::clone(self.disk()), self.plan.write_cache, volatility)?;
+        let units = self.make_units()?;
         let instance = self.random.u64();
         let numbers = (0..self.plan.clients).map(|client| Ok((identity(client)?.client_id(), client)));
         let numbers: BTreeMap<ClientId, usize> = numbers.collect::<Outcome<_>>()?;

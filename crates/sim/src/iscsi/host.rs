@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Region, Shortage};
 use sanwire_core::{Instant, NexusId, Principal};
-use sanwire_device::{NexusPorts, Volatility};
+use sanwire_device::{LogicalUnits, NexusPorts};
 use sanwire_engine::{Handle, Selection, Which};
 use sanwire_iscsi::{
     Admission, Admitted, CommandHandle, ConnectionId, Function, ManageHandle, ManageOutcome, Server, ServerConfig,
@@ -16,7 +16,7 @@ use sanwire_scsi::reservation::TransportId;
 
 use super::fixed_directory::target_port;
 use crate::disk::SimDisk;
-use crate::executor::{COUNT, Counts, Executor, logical_units};
+use crate::executor::{COUNT, Counts, Executor};
 use crate::memory_watch::MemoryWatch;
 use crate::post::{Post, ShardMessage};
 use crate::random::Random;
@@ -54,20 +54,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a server.
-    ///
-    /// # Errors
-    /// When the disk or its name is refused.
-    pub fn new(
-        config: ServerConfig,
-        disk: Arc<SimDisk>,
-        write_cache: bool,
-        volatility: Option<Volatility>,
-        random: Random,
-    ) -> Result<Self, String> {
+    /// Starts a server of these units, whose stores are of this disk.
+    #[must_use]
+    pub fn new(config: ServerConfig, units: Arc<LogicalUnits>, disk: Arc<SimDisk>, random: Random) -> Self {
         let memory = config.memory.clone();
-        let units = logical_units(Arc::clone(&disk), write_cache, volatility)?;
-        Ok(Host {
+        Host {
             server: Server::new(config),
             executor: Executor::new(memory.clone(), units, disk),
             watch: MemoryWatch::new(&memory),
@@ -77,7 +68,7 @@ impl Host {
             admissions: 0,
             closing: Vec::new(),
             counted: Vec::new(),
-        })
+        }
     }
 
     /// Takes over a connection that has passed its login.

@@ -113,8 +113,8 @@ impl Wire for Streams {
             commands_max: world.plan.wire.commands_max,
             transfer_max_bytes: 1 << 20,
         };
-        let (volatility, random) = (world.open_records(), world.random.fork());
-        Host::new(config, Arc::clone(world.disk()), world.plan.write_cache, volatility, random)
+        let (units, random) = (world.make_units()?, world.random.fork());
+        Ok(Host::new(config, units, Arc::clone(world.disk()), random))
     }
 
     fn make_client(world: &mut World, client: usize) -> Outcome<Client> {

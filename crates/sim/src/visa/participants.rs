@@ -15,7 +15,6 @@ use sanwire_visa::{
 
 use super::host::Host;
 use super::wire::World;
-use crate::executor::logical_units;
 use crate::workload::{Given, Initiator, Told};
 use crate::world::Outcome;
 
@@ -69,8 +68,7 @@ impl World {
     }
 
     pub(super) fn make_server(&mut self) -> Outcome<Host> {
-        let volatility = self.open_records();
-        let units = logical_units(Arc::clone(self.disk()), self.plan.write_cache, volatility)?;
+        let units = self.make_units()?;
         let allowed = (0..self.plan.clients).map(|client| Ok(identity(10 + client as u8)?.client_id()));
         let protection = self.plan.wire.protection;
         let config = ServerConfig {

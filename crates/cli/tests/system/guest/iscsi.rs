@@ -45,17 +45,17 @@ allow = ["any"]
 const GROUPS: [&str; 2] = ["1", "2"];
 
 /// A server with two portals, and a guest.
-struct Rig {
-    guest: Guest,
-    server: Server,
+pub(super) struct Rig {
+    pub(super) guest: Guest,
+    pub(super) server: Server,
     // The last to go: the others use it.
-    world: World,
+    pub(super) world: World,
 }
 
 impl Rig {
     /// Serves volumes of so many MiB in files, with a configuration of targets or else to everybody; `None` when this machine
     /// cannot run the test.
-    fn new(test: &str, volumes: &[(&str, u32)], targets: Option<&str>) -> Option<Rig> {
+    pub(super) fn new(test: &str, volumes: &[(&str, u32)], targets: Option<&str>) -> Option<Rig> {
         let world = World::new(test, 1500, &[])?;
         let guest = Guest::boot(&world, test)?;
         let file = |(name, mib): &(&str, u32)| {

@@ -64,7 +64,7 @@ fn a_copy_in_the_background_is_answered_when_it_begins() {
     // What is wrong with its list is told at once.
     let refused = world.begin(NEXUS, write_using(&token, (IMMEDIATE, 3), 1, (0, &[(0, 8)])));
     assert!(matches!(refused, Progress::Done(reply) if reply.status == Status::CheckCondition));
-    world.tell(NEXUS, populate_with(IMMEDIATE, 4, 0, &[(0, 8)])).unwrap();
+    world.tell(NEXUS, populate_with((IMMEDIATE, 0), 4, 0, &[(0, 8)])).unwrap();
     assert_eq!(world.tell(NEXUS, ask(INFORMATION, 4, 0, 1024)).unwrap().len(), 550);
 }
 

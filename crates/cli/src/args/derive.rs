@@ -30,6 +30,20 @@ pub(crate) enum DeriveCommand {
         #[command(flatten)]
         way: Box<WayArgs>,
     },
+    /// Have one of them end at another time, earlier or later: never after that from which it is derived
+    Set {
+        /// Its name
+        name: String,
+        /// When: a time like 2027-01-31T18:00:00Z, or how long from now on, like 2h
+        #[arg(long, value_name = "TIME", required_unless_present = "no_until", conflicts_with = "no_until")]
+        until: Option<String>,
+        /// It ends when it is revoked, or with that from which it is derived
+        #[arg(long)]
+        no_until: bool,
+        /// Which server.
+        #[command(flatten)]
+        way: Box<WayArgs>,
+    },
     /// Revoke one of them, and those that are derived from it: at once, whoever uses it
     Revoke {
         /// Its name

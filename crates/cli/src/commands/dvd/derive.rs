@@ -1,11 +1,11 @@
-//! `sanwire dvd create`, `ls`, `show` and `revoke`: volumes of a server that are derived from others.
+//! `sanwire dvd create`, `ls`, `show`, `set` and `revoke`: volumes of a server that are derived from others.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
 use data_encoding::BASE64;
-use sanwire_server::{Answer, NewDvd, Request};
+use sanwire_server::{Answer, DvdEnd, NewDvd, Request};
 
 use crate::args::{DeriveCommand, DvdCreateArgs, WayArgs};
 use crate::commands::manage;
@@ -22,6 +22,10 @@ pub(super) fn run(command: &DeriveCommand) -> anyhow::Result<()> {
         DeriveCommand::Create(args) => (Request::CreateDvd(new(args)?), &args.way),
         DeriveCommand::Ls { parent, way } => (Request::Dvds { parent: parent.clone() }, &**way),
         DeriveCommand::Show { name, way } => (Request::Dvd { name: name.clone() }, &**way),
+        // Either of both is given.
+        DeriveCommand::Set { name, until, no_until: _, way } => {
+            (Request::SetDvd(DvdEnd { name: name.clone(), until: until.clone() }), &**way)
+        }
         DeriveCommand::Revoke { name, way } => (Request::RevokeDvd { name: name.clone() }, &**way),
     };
     ask(request, way)

@@ -23,6 +23,9 @@ pub struct Record {
     /// The volume's name at its server, where the URL does not end with it.
     #[serde(default)]
     pub name: Option<String>,
+    /// What its server calls it, and no other volume: `naa.` and 16 hexadecimal digits, where it has such a name.
+    #[serde(default)]
+    pub identity: Option<String>,
     /// What it is attached as.
     pub kind: Kind,
     /// Where its process tells how it is.
@@ -71,7 +74,7 @@ impl Record {
             path: PathBuf::from(format!("/proc/{pid}/stat")),
             source: io::ErrorKind::InvalidData.into(),
         })?;
-        Ok(Record { pid, pid_started, volume, name: None, kind, status: None })
+        Ok(Record { pid, pid_started, volume, name: None, identity: None, kind, status: None })
     }
 
     /// Whether its process still runs.

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM as a request to end in order, SIGHUP as one to read the configuration again, SIGTSTP as one to wait.
+//! SIGINT and SIGTERM as a request to end in order, SIGHUP as one to read the configuration again, SIGTSTP as one to wait, SIGIO as the end of
+//! a lease.
 
 use std::io;
 use std::process;
@@ -6,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use sanwire_initiator::Pauser;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGIO, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -83,6 +84,16 @@ pub(crate) fn on_suspend(pausers: Vec<Pauser>) -> io::Result<()> {
 
 fn next(signals: &mut Signals) -> Option<i32> {
     signals.forever().next()
+}
+
+/// Calls `look` at each SIGIO, on a thread of its own: somebody wants to open a file of which this process has a lease.
+///
+/// # Errors
+/// As for [`on_stop`].
+pub(crate) fn on_lease_break(mut look: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new([SIGIO])?;
+    thread::Builder::new().name("leases".into()).spawn(move || signals.forever().for_each(|_| look()))?;
+    Ok(())
 }
 
 /// Calls `reload` at each SIGHUP, on a thread of its own.

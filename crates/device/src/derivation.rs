@@ -34,7 +34,8 @@ pub struct Derivation {
     pub operations: AllowedOperations,
     /// Who may use it, of those who see it and may use the unit that it is derived from, if that is derived too; `None`: all of these.
     pub admission: Option<Arc<dyn Admission>>,
-    /// Until when, in milliseconds after the beginning of 1970; `None`: as long as the unit that it is derived from.
+    /// Until when, in milliseconds after the beginning of 1970, and in any case no longer than the unit that it is derived from; `None`: as long
+    /// as that one. It can be changed while the unit is there ([`Derived::set_until`](crate::Derived::set_until)).
     pub until_unix_ms: Option<u64>,
     /// What is asked about its commands.
     pub program: Option<Arc<dyn CommandProgram>>,

@@ -50,9 +50,6 @@ pub enum DeriveError {
     /// An operation that its parent does not allow.
     #[error("what it is derived from does not allow {0}, so this cannot either")]
     Operations(String),
-    /// It would be there for longer than its parent.
-    #[error("what it is derived from ends before that time: choose an earlier one, or none")]
-    Until,
     /// Its parent is revoked.
     #[error("what it is derived from was revoked")]
     Revoked,
@@ -86,7 +83,7 @@ impl LogicalUnit {
     pub fn derive(
         identity: Identity,
         parent: &Arc<LogicalUnit>,
-        mut derivation: Derivation,
+        derivation: Derivation,
         options: UnitOptions,
     ) -> Result<LogicalUnit, DeriveError> {
         if options.device_type != DeviceType::Disk || !parent.is_disk() {
@@ -95,7 +92,7 @@ impl LogicalUnit {
         if options.volatility.is_some() {
             return Err(DeriveError::Volatility);
         }
-        derivation.until_unix_ms = checked(&derivation, parent)?;
+        check(&derivation, parent)?;
         let placed = placed(&derivation, parent)?;
         let root = parent.state().shared_root();
         let listener = RecordListener::new(root.exclusion.bell());
@@ -107,29 +104,27 @@ impl LogicalUnit {
         let judges = judges.ok_or(DeriveError::Revoked)?;
         let store = Arc::clone(&placed.store) as Arc<dyn Store>;
         let served = device_types::server(store, &options)?;
-        let derived = Derived::new(derivation, placed, judges);
+        let parents_end = parent.derived().map(|derived| Arc::clone(derived.end()));
+        let derived = Derived::new(derivation, placed, judges, parents_end);
         let lineage = Lineage { parent: Arc::clone(parent.state()), root, derived };
         let unit = LogicalUnit::of(identity, served, options, Some(Box::new(lineage)))?;
         if parent.adopt(unit.state()) { Ok(unit) } else { Err(DeriveError::Revoked) }
     }
 }
 
-/// Whether it is no wider than its parent. Gives when it ends.
-fn checked(derivation: &Derivation, parent: &UnitState) -> Result<Option<u64>, DeriveError> {
+/// Whether it is no wider than its parent. It ends with that in any case.
+fn check(derivation: &Derivation, parent: &UnitState) -> Result<(), DeriveError> {
     if let Some(unknown) = derivation.operations.unknown() {
         return Err(DeriveError::UnknownOperation(unknown));
     }
-    let Some(of_parent) = parent.derived() else { return Ok(derivation.until_unix_ms) };
+    let Some(of_parent) = parent.derived() else { return Ok(()) };
     if parent.ancestors().count() >= DERIVATIONS_MAX {
         return Err(DeriveError::TooDeep);
     }
     if let Some(beyond) = derivation.operations.beyond(of_parent.operations()) {
         return Err(DeriveError::Operations(beyond));
     }
-    match (derivation.until_unix_ms, of_parent.until_unix_ms()) {
-        (Some(own), Some(parents)) if own > parents => Err(DeriveError::Until),
-        (own, parents) => Ok(own.or(parents)),
-    }
+    Ok(())
 }
 
 /// Where its blocks lie.

@@ -1,5 +1,6 @@
 //! What a derived unit keeps of its derivation: where its blocks lie, and who may do what with them.
 
+mod end;
 mod judges;
 mod users;
 
@@ -13,6 +14,7 @@ use crate::allowed_operations::AllowedOperations;
 use crate::command_program::CommandProgram;
 use crate::derivation::{Admission, Derivation, DerivedExtent};
 
+pub(crate) use end::End;
 pub(crate) use judges::Judge;
 pub use users::{DerivedStatistics, PrincipalStatistics, PrincipalUsage};
 pub(crate) use users::{Guest, Refused, Users};
@@ -27,7 +29,7 @@ pub struct Derived {
     pub(crate) store: Arc<ExtentStore>,
     operations: AllowedOperations,
     admission: Option<Arc<dyn Admission>>,
-    until_unix_ms: Option<u64>,
+    end: Arc<End>,
     program: Option<Arc<dyn CommandProgram>>,
     clock: WallClock,
     /// Its own first, then those of what it is derived from.
@@ -45,13 +47,19 @@ pub(crate) struct Placed {
 
 impl Derived {
     /// As its owner wants it, within what its parent allows; `of_parent`: the programs that are asked for the parent, for these blocks.
-    pub(crate) fn new(derivation: Derivation, placed: Placed, of_parent: Vec<Judge>) -> Self {
+    pub(crate) fn new(
+        derivation: Derivation,
+        placed: Placed,
+        of_parent: Vec<Judge>,
+        parents_end: Option<Arc<End>>,
+    ) -> Self {
         let Derivation { extents, operations, admission, until_unix_ms, program, clock } = derivation;
         let Placed { in_root, store, .. } = placed;
         let users = Arc::<Users>::default();
         let own = program.as_ref().map(|program| Judge::new(Arc::clone(program), &users, in_root.length_bytes()));
         let judges = own.into_iter().chain(of_parent).collect();
-        Derived { extents, in_root, store, operations, admission, until_unix_ms, program, clock, judges, users }
+        let end = Arc::new(End::new(until_unix_ms, parents_end));
+        Derived { extents, in_root, store, operations, admission, end, program, clock, judges, users }
     }
 
     /// Where its blocks lie in the unit that it is derived from, in their order.
@@ -69,7 +77,17 @@ impl Derived {
     /// Until when it can be used, in milliseconds after the beginning of 1970: also because what it is derived from ends then.
     #[must_use]
     pub fn until_unix_ms(&self) -> Option<u64> {
-        self.until_unix_ms
+        self.end.unix_ms()
+    }
+
+    /// From now on it ends then, by itself; `None`: with what it is derived from. So does all that is derived from it: at that time, if not
+    /// before. It never ends later than what it is derived from.
+    pub fn set_until(&self, until_unix_ms: Option<u64>) {
+        self.end.set(until_unix_ms);
+    }
+
+    pub(crate) fn end(&self) -> &Arc<End> {
+        &self.end
     }
 
     /// What is asked about its commands, besides what is asked about those of the unit that it is derived from.
@@ -91,7 +109,7 @@ impl Derived {
 
     /// Whether its time is over.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
-        self.until_unix_ms.is_some_and(|until| self.unix_ms(now) >= until)
+        self.end.unix_ms().is_some_and(|until| self.unix_ms(now) >= until)
     }
 
     pub(crate) fn unix_ms(&self, now: Instant) -> u64 {

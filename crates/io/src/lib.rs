@@ -25,6 +25,7 @@ mod batch;
 mod clock;
 pub mod code;
 pub mod descriptors;
+pub mod extents;
 pub mod file;
 pub mod heap;
 pub mod interface;

@@ -71,7 +71,7 @@ pub use kept::{Keeps, StateError};
 pub use manage::{
     Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, Clearing, ClientStatus, Collections, CommandStatus,
     ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume, ConnectionStatistics,
-    DerivedStatus, Deviation, DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkStatus, ManageError,
+    DerivedStatus, Deviation, DvdEnd, DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkStatus, ManageError,
     ManagementHandle, Manager, MemberReplacement, MetricsText, MissingStatus, NewDvd, PortState, PrincipalStatus,
     ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus, RemoteStatistics,
     Request, ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status,

@@ -11,6 +11,7 @@ fn nbd(pid: u32, volume: &str) -> Record {
         pid_started: start_time(pid).unwrap_or(0),
         volume: format!("hyperscsi://server/{volume}"),
         name: None,
+        identity: None,
         kind,
         status: None,
     }

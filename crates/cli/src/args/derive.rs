@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use sanwire_core::Protection;
 use sanwire_initiator::Url;
 
-use super::{AskingArgs, ReachArgs};
+use super::{AskingArgs, ReachArgs, Switch};
 use crate::config::ServerName;
 
 /// What a server can be asked about volumes that are derived from others.
@@ -30,6 +30,20 @@ pub(crate) enum DeriveCommand {
         #[command(flatten)]
         way: Box<WayArgs>,
     },
+    /// Have one of them end at another time, earlier or later: never after that from which it is derived
+    Set {
+        /// Its name
+        name: String,
+        /// When: a time like 2027-01-31T18:00:00Z, or how long from now on, like 2h
+        #[arg(long, value_name = "TIME", required_unless_present = "no_until", conflicts_with = "no_until")]
+        until: Option<String>,
+        /// It ends when it is revoked, or with that from which it is derived
+        #[arg(long)]
+        no_until: bool,
+        /// Which server.
+        #[command(flatten)]
+        way: Box<WayArgs>,
+    },
     /// Revoke one of them, and those that are derived from it: at once, whoever uses it
     Revoke {
         /// Its name
@@ -45,7 +59,8 @@ pub(crate) enum DeriveCommand {
 #[command(after_help = "Examples:\n  \
                         sanwire dvd create disk cam --region 16M+8M --allow-ops write --principal 10.0.0.7\n  \
                         sanwire dvd create disk part --region 0+1G 4G+1G --principal chap:alice --until 30days\n  \
-                        sanwire dvd create disk all --at hs+ip://storage --principal key:$(sanwire id)\n\n\
+                        sanwire dvd create disk all --at hs+ip://storage --principal key:$(sanwire id)\n  \
+                        sanwire dvd create disk movie --file /mnt/disk/movie.mkv --principal 10.0.0.7\n\n\
                         A principal is one of\n  \
                         any                who may reach the server\n  \
                         ADDR, ADDR/BITS    who comes from such an address\n  \
@@ -97,9 +112,35 @@ pub(crate) struct DvdCreateArgs {
     #[arg(long, value_name = "IQN")]
     pub(crate) target: Option<String>,
 
+    /// A file as a device.
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+
     /// Which server.
     #[command(flatten)]
     pub(crate) way: WayArgs,
+}
+
+/// A file that is to be a device.
+#[derive(Args, Debug)]
+pub(crate) struct FileArgs {
+    /// It is this file, which is on a file system of this host whose disk is the parent (ext2, ext3, ext4, XFS), and read-only. It ends when
+    /// this command does, and when the file is truncated, deleted, renamed, or lies elsewhere on its disk
+    #[arg(id = "file", long = "file", value_name = "PATH", conflicts_with_all = ["regions", "until", "read_only"])]
+    pub(crate) path: Option<PathBuf>,
+
+    /// The file can be written, in place; nobody may have it open on this host meanwhile
+    #[arg(long, requires = "file")]
+    pub(crate) writable: bool,
+
+    /// Whether the file is immutable meanwhile, as by `chattr +i`: no program of this host changes or moves it then [default: on with
+    /// --writable, else off]
+    #[arg(long, value_name = "on|off", requires = "file")]
+    pub(crate) pin: Option<Switch>,
+
+    /// Take it on trust that the parent is the disk of the file: on another one, others get blocks of other files
+    #[arg(long, requires = "file")]
+    pub(crate) device_is_parent: bool,
 }
 
 /// Which server is asked, and how.

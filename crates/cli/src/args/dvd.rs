@@ -11,7 +11,7 @@ use super::DeriveCommand;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         sanwire dvd create disk cam --region 16M+8M --allow-ops write --principal 10.0.0.7\n  \
-                        sanwire dvd ls\n  sanwire dvd show cam\n  sanwire dvd revoke cam\n  \
+                        sanwire dvd ls\n  sanwire dvd show cam\n  sanwire dvd set cam --until 2h\n  sanwire dvd revoke cam\n  \
                         sanwire dvd test write_once.wasm --command 'write 0+8'\n\n\
                         docs/dvd.md says what they are, docs/dvd-programs.md how programs are written")]
 pub(crate) struct DvdArgs {

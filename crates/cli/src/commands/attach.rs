@@ -18,7 +18,7 @@ use sanwire_attach::{
     attach_fuse, serve_nbd,
 };
 use sanwire_core::Outages;
-use sanwire_initiator::{ClientOptions, ConnectionLook, Url, Volume};
+use sanwire_initiator::{ClientOptions, ConnectionLook, Url, Volume, VolumeInfo};
 use tracing::Level;
 
 use self::metrics::Watched;
@@ -255,11 +255,11 @@ fn fuse(
         name: name.map(|name| name.path().to_owned()),
     };
     // Before anything else takes time: what is not recorded nobody could remove if this process died meanwhile.
-    let listing = registry.add(&listed(named, &info.name, kind(None), telling)?)?;
+    let listing = registry.add(&listed(named, &info, kind(None), telling)?)?;
     let device = attachment.device.as_deref();
     let device_name = device.and_then(|device| DeviceName::give(&info.server, &info.name, device, &attachment.file));
     if device_name.is_some() {
-        listing.update(&listed(named, &info.name, kind(device_name.as_ref()), telling)?)?;
+        listing.update(&listed(named, &info, kind(device_name.as_ref()), telling)?)?;
     }
     let mut shown = attachment.device.as_ref().unwrap_or(&attachment.file).display().to_string();
     if let Some(name) = &device_name {
@@ -326,7 +326,7 @@ fn nbd(
         NbdAddress::Tcp(_) => None,
     };
     let shown = server.address().to_string();
-    let _listing = registry.add(&listed(named, &info.name, Kind::Nbd { socket, url: shown.clone() }, telling)?)?;
+    let _listing = registry.add(&listed(named, &info, Kind::Nbd { socket, url: shown.clone() }, telling)?)?;
     tell(named, &shown)?;
     stop.wait();
     wait_for_clients(&clients, &shown);
@@ -348,9 +348,10 @@ fn wait_for_clients(clients: &NbdClients, place: &str) {
 }
 
 /// What stands in the list of attachments.
-fn listed(named: &Named, name: &str, kind: Kind, telling: Option<&Telling>) -> anyhow::Result<Record> {
+fn listed(named: &Named, info: &VolumeInfo, kind: Kind, telling: Option<&Telling>) -> anyhow::Result<Record> {
     let record = Record::of_this_process(named.shown.clone(), kind)?;
-    Ok(Record { name: Some(name.to_owned()), status: telling.map(|telling| telling.path().to_owned()), ..record })
+    let (name, identity) = (Some(info.name.to_string()), Some(info::identity(info)));
+    Ok(Record { name, identity, status: telling.map(|telling| telling.path().to_owned()), ..record })
 }
 
 fn tell(named: &Named, place: &str) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 mod asked;
 mod derive;
+mod file;
 mod principal;
 mod test;
 

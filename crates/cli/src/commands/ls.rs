@@ -154,8 +154,15 @@ mod tests {
 
     #[test]
     fn programs_find_every_attachment_by_the_same_keys() {
-        let record =
-            |kind| Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), name: None, kind, status: None };
+        let record = |kind| Record {
+            pid: 7,
+            pid_started: 1,
+            volume: "hs+ip://box/disk".into(),
+            name: None,
+            identity: None,
+            kind,
+            status: None,
+        };
         let fuse = Kind::Fuse {
             mount_point: "/m".into(),
             made_mount_point: true,

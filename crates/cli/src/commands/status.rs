@@ -147,8 +147,15 @@ mod tests {
     #[test]
     fn people_see_for_how_long_a_server_is_away_and_what_is_done_in_a_second() {
         let kind = Kind::Nbd { socket: None, url: "nbd://x".into() };
-        let record =
-            Record { pid: 7, pid_started: 1, volume: "hs+ip://box/disk".into(), name: None, kind, status: None };
+        let record = Record {
+            pid: 7,
+            pid_started: 1,
+            volume: "hs+ip://box/disk".into(),
+            name: None,
+            identity: None,
+            kind,
+            status: None,
+        };
         let told = |operations: u64| {
             json!({
                 "state": "waiting", "away_seconds": 12.3, "links": [{"state": "live"}, {"state": "silent"}],

@@ -1,5 +1,6 @@
 //! Derived virtual devices: parts of a volume for others, over every wire, and their end.
 
+mod file;
 mod life;
 mod parts;
 mod principals;

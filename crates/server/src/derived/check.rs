@@ -1,6 +1,7 @@
 //! What of derived volumes, and of owners, can be checked before anything is opened.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use sanwire_core::Protection;
 use sanwire_store::VolumeSpec;
@@ -9,7 +10,8 @@ use super::error::DerivedError;
 use super::kind::DerivedSpec;
 use super::lineage::{Lineage, opening_order};
 use super::principal::{self, PrincipalRule};
-use super::until::Until;
+use super::until::{Until, unix_millis};
+use crate::wall_time::written_unix_millis;
 
 /// The most owners that a volume has, as many as principals that a derived one admits: all of them are kept, and asked for.
 const OWNERS_MAX: usize = 256;
@@ -28,10 +30,29 @@ pub fn check_derived(volumes: &mut [VolumeSpec], usual: Protection) -> Result<()
         }
     }
     Lineage::of(volumes.iter()).check().map_err(|(volume, error)| (volume.to_owned(), error))?;
+    check_ends(volumes)?;
     inherit_levels(volumes, usual, |volume, level, parent, parent_level| {
         let (parent, parent_level) = (parent.to_owned(), parent_level);
         Err((volume.to_owned(), DerivedError::Level { level, parent, parent_level }))
     })
+}
+
+/// What ends by itself ends before that from which it is derived, or with it. There are no circles.
+fn check_ends(volumes: &[VolumeSpec]) -> Result<(), (String, DerivedError)> {
+    let by_name: BTreeMap<&str, &VolumeSpec> = volumes.iter().map(|volume| (&*volume.name, volume)).collect();
+    let until = |volume: &VolumeSpec| Some(DerivedSpec::of(volume)?.until?.from(SystemTime::now()));
+    for volume in volumes {
+        let Some(own) = until(volume) else { continue };
+        let parent = |volume: &&VolumeSpec| by_name.get(volume.parent()?).copied();
+        let above = std::iter::successors(parent(&volume), parent);
+        let of_parent = above.filter_map(until).min();
+        if let Some(parent_until) = of_parent.filter(|parent_until| own > *parent_until) {
+            let [until, parent_until] = [own, parent_until].map(|time| written_unix_millis(unix_millis(time)));
+            let parent = volume.parent().unwrap_or_default().to_owned();
+            return Err((volume.name.to_string(), DerivedError::Beyond { until, parent, parent_until }));
+        }
+    }
+    Ok(())
 }
 
 /// Gives derived volumes that name no level that of their parents; `lower` is told of each that names a lower one (the volume, its level, the
@@ -106,6 +127,17 @@ mod tests {
         let error = checked(&["a=ram:1M", "b=dvd:a,principal=any,until=2h"]).unwrap_err();
         assert!(error.contains("b: until=2h would begin anew at each start"), "{error}");
         assert!(checked(&["a=ram:1M", "b=dvd:a,principal=any,until=2027-01-31T18:00:00Z"]).is_ok());
+    }
+
+    #[test]
+    fn nothing_that_is_configured_ends_after_what_it_is_derived_from() {
+        let volumes = |until: &str| {
+            let last = format!("c=dvd:b,principal=any,until={until}");
+            checked(&["a=ram:1M", "b=dvd:m,principal=any", "m=dvd:a,principal=any,until=2027-01-31T18:00:00Z", &last])
+        };
+        assert!(volumes("2027-01-31T18:00:00Z").is_ok());
+        let error = volumes("2027-01-31T18:00:01Z").unwrap_err();
+        assert!(error.contains("c: it would end at 2027-01-31T18:00:01.000Z, after b, from which"), "{error}");
     }
 
     #[test]

@@ -56,6 +56,25 @@ pub enum DerivedError {
         /// Then.
         until: String,
     },
+    /// It would end at once.
+    #[error("{until} is over (the server's clock): give it a later time, or revoke it")]
+    Past {
+        /// Then.
+        until: String,
+    },
+    /// It would be there for longer than its parent.
+    #[error(
+        "it would end at {until}, after {parent}, from which it is derived and which ends at {parent_until}: give it an earlier time, or none, \
+         and it ends with that"
+    )]
+    Beyond {
+        /// When it would end.
+        until: String,
+        /// The parent.
+        parent: String,
+        /// When that ends, also with its own parent.
+        parent_until: String,
+    },
     /// A time that counts from now on would begin anew at each start.
     #[error(
         "until={until} would begin anew at each start: write a time, like 2027-01-31T18:00:00Z; or make it by `sanwire dvd create`"

@@ -164,6 +164,18 @@ impl Backing for DerivedSpec {
     }
 }
 
+/// The same volume with another end, where it is derived.
+pub(crate) fn with_until(spec: VolumeSpec, until: Option<Until>) -> VolumeSpec {
+    if DerivedSpec::of(&spec).is_none_or(|derived| derived.until == until) {
+        return spec;
+    }
+    let others = spec.written_keys().filter(|(key, _)| *key != "until");
+    let others = others.flat_map(|(key, values)| values.iter().map(move |value| (key, value.clone())));
+    let keys: Vec<_> = others.chain(until.map(|until| ("until", until.to_string()))).collect();
+    // What was read once is read again.
+    VolumeSpec::of_parts(&spec.name, spec.store_text(), &keys).unwrap_or(spec)
+}
+
 /// The module that judges the commands of a volume, if it names one.
 #[must_use]
 pub fn program_of(spec: &VolumeSpec) -> Option<&Path> {

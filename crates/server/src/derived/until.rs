@@ -1,7 +1,9 @@
 //! How long a derived volume may be used.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sanwire_store::SpecError;
 
 use crate::wall_time::written_seconds;
 
@@ -29,6 +31,21 @@ impl Until {
         parse_time(text).map(Until::At)
     }
 
+    /// As an administrator or an owner has written it.
+    ///
+    /// # Errors
+    /// [`SpecError::Value`] when it is none.
+    pub(crate) fn read(text: &str) -> Result<Until, SpecError> {
+        let invalid = || SpecError::Value { key: "until", value: text.to_owned(), expected: EXPECTED };
+        Until::parse(text).ok_or_else(invalid)
+    }
+
+    /// The same, as a time to the second, by who writes it at this one.
+    pub(crate) fn settled(self, now: SystemTime) -> Until {
+        let seconds = unix_millis(self.from(now)) / 1000;
+        Until::At(UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(now))
+    }
+
     /// The time that is meant by who writes it at this one.
     pub(crate) fn from(self, now: SystemTime) -> SystemTime {
         match self {
@@ -37,6 +54,12 @@ impl Until {
             Until::After(after) => now.checked_add(after).unwrap_or(now),
         }
     }
+}
+
+/// In milliseconds since the beginning of 1970.
+pub(crate) fn unix_millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A time of RFC 3339, to the second; what is less is cut.

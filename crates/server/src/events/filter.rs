@@ -67,6 +67,7 @@ impl Happening {
             Happening::VolumeAdded { .. }
             | Happening::VolumeRemoved { .. }
             | Happening::DvdCreated { .. }
+            | Happening::DvdChanged { .. }
             | Happening::DvdRevoked { .. }
             | Happening::DvdExpired { .. }
             | Happening::VolumeResized { .. }
@@ -105,6 +106,7 @@ impl Happening {
             Happening::VolumeAdded { volume }
             | Happening::VolumeRemoved { volume }
             | Happening::DvdCreated { volume, .. }
+            | Happening::DvdChanged { volume, .. }
             | Happening::DvdRevoked { volume, .. }
             | Happening::DvdExpired { volume, .. }
             | Happening::DvdRefused { volume, .. }

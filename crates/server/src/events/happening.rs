@@ -34,6 +34,16 @@ pub enum Happening {
         /// That from which it is derived.
         parent: String,
     },
+    /// A volume that is derived from another one ends at another time than before. That it lasts some minutes longer is not told.
+    DvdChanged {
+        /// Its name.
+        volume: String,
+        /// That from which it is derived.
+        parent: String,
+        /// When, as in RFC 3339; without it, when it is revoked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<String>,
+    },
     /// A volume that was derived from another one is revoked.
     DvdRevoked {
         /// Its name.
@@ -246,6 +256,12 @@ impl fmt::Display for Happening {
             Happening::VolumeAdded { volume } => write!(f, "volume {volume} is served"),
             Happening::VolumeRemoved { volume } => write!(f, "volume {volume} is not served any more"),
             Happening::DvdCreated { volume, parent } => write!(f, "volume {volume} is derived from {parent}"),
+            Happening::DvdChanged { volume, parent, until: Some(until) } => {
+                write!(f, "volume {volume}, which is derived from {parent}, ends at {until} now")
+            }
+            Happening::DvdChanged { volume, parent, until: None } => {
+                write!(f, "volume {volume}, which is derived from {parent}, ends when it is revoked now")
+            }
             Happening::DvdRevoked { volume, parent } => {
                 write!(f, "volume {volume}, which was derived from {parent}, is revoked")
             }

@@ -1,7 +1,7 @@
 //! What a server is to be: its configuration, with what was changed while it ran.
 //!
 //! A change holds as long as the configuration says the same of that thing as when it was changed. Where the configuration was
-//! edited since, it holds, and that is said: a volume's size, its protection and the rest of it are one thing each, and so is its
+//! edited since, it holds, and that is said: a volume's size, its protection, its end and the rest of it are one thing each, and so is its
 //! number in an iSCSI target, and each thing that is set of a target.
 
 mod targets;
@@ -14,7 +14,7 @@ use sanwire_store::{VolumeName, VolumeSpec};
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{Origin, ServerConfig, VolumeConfig};
-use crate::derived::{Lineage, inherit_levels};
+use crate::derived::{DerivedSpec, Lineage, inherit_levels, with_until};
 
 /// The configuration with the changes, and a line for each change that does not hold any more.
 pub(crate) fn merge(configured: &ServerConfig, changes: &Changes) -> (ServerConfig, Vec<String>) {
@@ -146,7 +146,9 @@ impl Merging<'_> {
         let [old, new, theirs] = [before, now, configured].map(|spec| spec.owners.clone());
         let is_kept = chosen("the owners", old == theirs, new != old, new != theirs);
         let owners = if is_kept { new } else { theirs };
-        let spec = if rest { now } else { configured }.clone();
+        let [old, new, theirs] = [before, now, configured].map(|spec| DerivedSpec::of(spec).and_then(|it| it.until));
+        let until = if chosen("the end", old == theirs, new != old, new != theirs) { new } else { theirs };
+        let spec = with_until(if rest { now } else { configured }.clone(), until);
         let spec = spec.with_security(security).with_protected(protected).with_owners(owners);
         let spec = match size {
             Some(size_bytes) if spec.size_bytes() != size => spec.with_size(size_bytes),
@@ -184,5 +186,6 @@ fn is_as_it_was(before: &VolumeSpec, now: &VolumeSpec) -> bool {
 
 /// What a volume is besides its size and its protection.
 fn plain(spec: &VolumeSpec) -> VolumeSpec {
-    spec.clone().with_security(None).with_protected(false).with_owners(Vec::new()).with_size(Size(1 << 30).0)
+    let spec = with_until(spec.clone(), None);
+    spec.with_security(None).with_protected(false).with_owners(Vec::new()).with_size(Size(1 << 30).0)
 }

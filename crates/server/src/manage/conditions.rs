@@ -2,7 +2,7 @@
 
 use super::slow::{Next, Slow, Step};
 use super::targets::target_name;
-use super::{Clearing, ManageError, Manager, MemberReplacement, Request};
+use super::{Clearing, DvdEnd, ManageError, Manager, MemberReplacement, Request};
 use crate::front::hyperscsi::clients::ClientError;
 use crate::pools::{PoolError, SnapshotId};
 use crate::revisions::Collection::{Clients, Targets, Volumes};
@@ -72,7 +72,7 @@ impl Subject {
                 Subject::Client(client.clone())
             }
             R::DryRun { request } => Subject::of(request)?,
-            R::RevokeDvd { name } => Subject::Volume(name.clone()),
+            R::SetDvd(DvdEnd { name, .. }) | R::RevokeDvd { name } => Subject::Volume(name.clone()),
             R::SetSnapshot { snapshot, .. } | R::DeleteSnapshot { snapshot } => Subject::Snapshot(snapshot.clone()),
             R::ForgetPool { name } => Subject::Pool(name.clone()),
             R::AddVolume { .. } | R::CreateDvd(_) => Subject::AllVolumes,

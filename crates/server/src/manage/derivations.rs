@@ -108,6 +108,7 @@ impl Manager {
         if depth >= DEPTH_MAX {
             return Err(DerivedError::TooDeep { parent: parent.to_owned(), depth });
         }
+        self.check_end(spec)?;
         let least = above.spec.security.unwrap_or(self.protection);
         match spec.security {
             Some(level) if level < least => {

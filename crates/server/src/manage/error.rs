@@ -115,7 +115,7 @@ pub enum ManageError {
     NotOwner(String),
     /// The asker owns volumes, and may not manage the server.
     #[error(
-        "this client may derive volumes from those that it owns, and look at and revoke these, and no more: not {0}; `sanwire ctl set-client \
+        "this client may derive volumes from those that it owns, look at these, change when they end and revoke them, and no more: not {0}; `sanwire ctl set-client \
          CLIENT --manage` on the server's host permits all"
     )]
     NotForOwners(String),

@@ -83,7 +83,7 @@ pub use self::configuration::{
 pub use self::copies::MemberReplacement;
 use self::derivations::Derivations;
 use self::dvds::Expiry;
-pub use self::dvds::{DerivedStatus, DvdStatus, NewDvd, PrincipalStatus, ProgramStatus, RegionStatus};
+pub use self::dvds::{DerivedStatus, DvdEnd, DvdStatus, NewDvd, PrincipalStatus, ProgramStatus, RegionStatus};
 pub use self::error::ManageError;
 use self::following::Follower;
 pub use self::handle::ManagementHandle;
@@ -269,6 +269,7 @@ impl Manager {
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::CreateDvd(new) => self.create_dvd(&new, condition, None),
+            Request::SetDvd(end) => self.set_dvd(&end).map(Step::Done),
             Request::RevokeDvd { name } => self.revoke_dvd(&name),
             Request::Dvds { parent } => self.dvds(parent.as_deref(), |_| true).map(Step::Done),
             Request::Dvd { name } => self.dvd(&name).map(Step::Done),
@@ -307,9 +308,7 @@ impl Manager {
             Request::Links => Ok(self.links()),
             Request::Configuration => done(self.configuration()),
             Request::ConfigurationFile => done(self.configuration_file()),
-            Request::ClearReservations(Clearing { name, key, force }) => {
-                self.clear_reservations(&name, key.as_deref(), force)
-            }
+            Request::ClearReservations(it) => self.clear_reservations(&it.name, it.key.as_deref(), it.force),
             Request::Reservations { name } => self.reservations(&name).map(Step::Done),
             Request::VolumeSessions { name } => self.sessions_of_volume(&name),
             Request::Commands { name } => self.commands_of_volume(&name),

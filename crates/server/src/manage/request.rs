@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::audit::AuditQuery;
 use super::clearing::Clearing;
 use super::copies::MemberReplacement;
-use super::dvds::NewDvd;
+use super::dvds::{DvdEnd, NewDvd};
 use crate::events::EventFilter;
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::front::iscsi::target_settings::TargetSettings;
@@ -145,6 +145,8 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// Have a derived volume end at another time.
+    SetDvd(DvdEnd),
     /// Make a volume longer.
     ResizeVolume {
         /// Its name.

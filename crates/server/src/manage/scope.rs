@@ -4,7 +4,7 @@ use sanwire_store::VolumeSpec;
 
 use super::slow::Step;
 use super::targets::target_name;
-use super::{Clearing, ManageError, Manager, MemberReplacement, Request};
+use super::{Clearing, DvdEnd, ManageError, Manager, MemberReplacement, Request};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::pools::SnapshotId;
 
@@ -59,7 +59,7 @@ impl Manager {
             }
             // What is derived from a volume is where that is.
             R::CreateDvd(new) => check(self.place_of_volume(&new.parent)?, &new.parent),
-            R::RevokeDvd { name } => check(self.place_of_volume(name)?, name),
+            R::SetDvd(DvdEnd { name, .. }) | R::RevokeDvd { name } => check(self.place_of_volume(name)?, name),
             R::RemoveVolume { name, .. }
             | R::DeleteVolume { name, .. }
             | R::ResizeVolume { name, .. }

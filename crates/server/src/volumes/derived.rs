@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use sanwire_device::{
     Admission, AllowedOperations, CommandProgram, Derivation, DerivedExtent, LogicalUnit, ReservationKeeper,
@@ -13,7 +13,7 @@ use sanwire_store::{Acceptance, Known, VolumeSpec};
 
 use super::{Opening, remember};
 use crate::config::{Origin, VolumeConfig};
-use crate::derived::{DerivedError, DerivedSpec, PrincipalRule, PrincipalRules};
+use crate::derived::{DerivedError, DerivedSpec, PrincipalRule, PrincipalRules, unix_millis};
 use crate::error::StartError;
 use crate::programs::Programs;
 use crate::records::Record;
@@ -97,8 +97,7 @@ fn until_unix_ms(derived: &DerivedSpec) -> Result<Option<u64>, DerivedError> {
     if until <= now {
         return Err(DerivedError::Expired { until: written_seconds(until) });
     }
-    let since = until.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+    Ok(Some(unix_millis(until)))
 }
 
 /// The regions, or all that the parent has.

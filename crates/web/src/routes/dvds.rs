@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use sanwire_server::{Answer, DvdStatus, JobStatus, NewDvd, Request, VolumeStatus};
+use sanwire_server::{Answer, DvdEnd, DvdStatus, JobStatus, NewDvd, Request, VolumeStatus};
+use serde::Deserialize;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -19,8 +21,19 @@ use crate::problem::Problem;
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(list_dvds))
-        .routes(routes!(dvd, revoke_dvd))
+        .routes(routes!(dvd, set_dvd, revoke_dvd))
         .routes(routes!(list_dvds_of_volume, create_dvd))
+}
+
+/// A change of a derived volume.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct DvdChange {
+    /// When it ends: a time as in RFC 3339, or how long from now on, like `2h`, and never after that from which it is derived; null: when it is
+    /// revoked, or with that.
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required = true)]
+    until: Option<String>,
 }
 
 /// The volumes that are derived from others
@@ -95,6 +108,30 @@ async fn dvd(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<Strin
         _ => Err(unexpected()),
     };
     app.show(&caller, Request::Dvd { name }, tell).await
+}
+
+/// Have a derived volume end at another time
+///
+/// Earlier or later, while it is used. What is derived from it keeps its own end, and ends with it if not before.
+#[utoipa::path(patch, path = "/dvds/{dvd}", tag = "volumes", request_body = DvdChange,
+    params(
+        ("dvd" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
+        DryRunQuery,
+    ),
+    responses(
+        (status = 200, description = "It ends then.", body = Changed),
+        (status = 202, description = "It goes on as a job.", body = JobStatus),
+    ))]
+async fn set_dvd(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
+    Json(DvdChange { until }): Json<DvdChange>,
+) -> Result<Made, Problem> {
+    app.change(&caller, rehearsed(Request::SetDvd(DvdEnd { name, until }), dry_run), terms).await.map(Made::changed)
 }
 
 /// Revoke a derived volume

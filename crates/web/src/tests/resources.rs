@@ -1,7 +1,7 @@
 //! Which request each change of content leads to, and what lists of it look like.
 
 use sanwire_server::{
-    Answer, AuditLines, AuditQuery, AuditResult, Clearing, MemberReplacement, PortState, Request, Response,
+    Answer, AuditLines, AuditQuery, AuditResult, Clearing, DvdEnd, MemberReplacement, PortState, Request, Response,
     TargetSettings,
 };
 use serde_json::json;
@@ -169,6 +169,12 @@ fn a_change_of_a_volume_may_be_only_told() {
         ),
         ("POST", "/volumes/v0/scrub?dry-run=true", "", Request::ScrubVolume { name: "v0".into() }),
         (
+            "PATCH",
+            "/dvds/cam?dry-run=true",
+            r#"{"until":"2h"}"#,
+            Request::SetDvd(DvdEnd { name: "cam".into(), until: Some("2h".into()) }),
+        ),
+        (
             "PUT",
             "/volumes/v0/members/2?dry-run=true",
             r#"{"store":"ram:1M"}"#,
@@ -253,6 +259,7 @@ fn each_change_of_content_is_a_request() {
             },
         ),
         ("POST", "/volumes/v0/scrub", "", 200, Request::ScrubVolume { name: "v0".into() }),
+        ("PATCH", "/dvds/cam", r#"{"until":null}"#, 200, Request::SetDvd(DvdEnd { name: "cam".into(), until: None })),
         (
             "PUT",
             "/volumes/v0/members/2",
@@ -281,6 +288,13 @@ fn each_change_of_content_is_a_request() {
         assert_eq!(reply.status, status, "{method} {path}: {reply:?}");
         assert_eq!(web.asked().last(), Some(&Request::Start { request: Box::new(wanted) }), "{method} {path}");
     }
+    let wanted = Request::SetDvd(DvdEnd { name: "cam".into(), until: Some("2h".into()) });
+    let wanted = Request::IfRevision { revision: 7, request: Box::new(wanted) };
+    assert_eq!(web.ask("PATCH", "/api/v1/dvds/cam", "If-Match: \"7\"\r\n", r#"{"until":"2h"}"#).status, 200);
+    assert_eq!(web.asked().last(), Some(&Request::Start { request: Box::new(wanted) }));
+    // What is not said is no wish that it lasts for ever.
+    let refused = web.ask("PATCH", "/api/v1/dvds/cam", "", "{}");
+    assert_eq!(refused.code(), (400, "request-invalid".into()));
     let refused = web.ask("DELETE", "/api/v1/volumes/v0?snapshots=true", "", "");
     assert_eq!(refused.code(), (400, "request-invalid".into()));
     let other = web.ask("PUT", "/api/v1/volumes/v0", "", r#"{"pool":"fast","size":"1M"}"#);

@@ -1,12 +1,13 @@
-//! `sanwire dvd create`, `ls`, `show` and `revoke`: volumes of a server that are derived from others.
+//! `sanwire dvd create`, `ls`, `show`, `set` and `revoke`: volumes of a server that are derived from others.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
 use data_encoding::BASE64;
-use sanwire_server::{Answer, NewDvd, Request};
+use sanwire_server::{Answer, DvdEnd, NewDvd, Request};
 
+use super::file::{self, Ask};
 use crate::args::{DeriveCommand, DvdCreateArgs, WayArgs};
 use crate::commands::manage;
 use crate::connect::Connection;
@@ -19,9 +20,16 @@ const MODULE_MAX_BYTES: u64 = 256 << 10;
 /// Asks the server, and prints its answer.
 pub(super) fn run(command: &DeriveCommand) -> anyhow::Result<()> {
     let (request, way) = match command {
-        DeriveCommand::Create(args) => (Request::CreateDvd(new(args)?), &args.way),
+        DeriveCommand::Create(args) => match &args.file.path {
+            Some(path) => return file::run(args, path, new(args)?, &*asker(&args.way)?),
+            None => (Request::CreateDvd(new(args)?), &args.way),
+        },
         DeriveCommand::Ls { parent, way } => (Request::Dvds { parent: parent.clone() }, &**way),
         DeriveCommand::Show { name, way } => (Request::Dvd { name: name.clone() }, &**way),
+        // Either of both is given.
+        DeriveCommand::Set { name, until, no_until: _, way } => {
+            (Request::SetDvd(DvdEnd { name: name.clone(), until: until.clone() }), &**way)
+        }
         DeriveCommand::Revoke { name, way } => (Request::RevokeDvd { name: name.clone() }, &**way),
     };
     ask(request, way)
@@ -39,6 +47,17 @@ fn ask(request: Request, way: &WayArgs) -> anyhow::Result<()> {
             administration::run_request(request, way.terms, ask)
         }
     }
+}
+
+/// Asks the server again and again: a connection that is idle for long does not stay.
+fn asker(way: &WayArgs) -> anyhow::Result<Box<Ask<'_>>> {
+    if let Some(url) = &way.at {
+        return Ok(Box::new(move |request: &Request| {
+            manage::ask(&Connection::open_to_manage(url, &way.reach)?, request)
+        }));
+    }
+    let socket = way.socket.clone().map_or_else(|| control::find_socket(way.server.as_ref()), Ok)?;
+    Ok(Box::new(move |request: &Request| control::ask(&socket, request)))
 }
 
 fn new(args: &DvdCreateArgs) -> anyhow::Result<NewDvd> {

@@ -101,3 +101,35 @@ fn a_unit_whose_time_is_over_is_as_if_it_were_not_there() {
     assert_eq!(unit.derived().unwrap().statistics().principals[0].usage.refused_expired, 2);
     assert!(!unit.is_revoked());
 }
+
+#[test]
+fn an_end_is_moved_while_the_unit_is_used_and_nothing_outlasts_what_it_is_derived_from() {
+    let world = World::small();
+    let derivation = of(&[(0, 8)]);
+    derivation.clock.set(Instant::ZERO, 1_000_000);
+    let clock = derivation.clock.clone();
+    let until = |until_unix_ms| Derivation { until_unix_ms, clock: clock.clone(), ..of(&[(0, 8)]) };
+    let unit = world.derive(1, until(Some(1_002_000)));
+    let later = world.derive_from(&unit, 2, until(Some(1_005_000)));
+    let with = world.derive_from(&later, 3, until(None));
+    let ends = || [&unit, &later, &with].map(|unit| unit.derived().unwrap().until_unix_ms());
+    let there = |ms| {
+        let at = Instant::ZERO + Duration::from_millis(ms);
+        let ready = |number| world.begin_at(NEXUS, on(number, build::test_unit_ready(), &[]), at);
+        [1, 2, 3].map(|number| match ready(number) {
+            Progress::Done(reply) => reply.status == Status::Good,
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(ends(), [Some(1_002_000); 3]);
+    assert_eq!((there(1_999), there(2_000)), ([true; 3], [false; 3]));
+    unit.derived().unwrap().set_until(Some(1_008_000));
+    assert_eq!(ends(), [Some(1_008_000), Some(1_005_000), Some(1_005_000)]);
+    assert_eq!((there(4_999), there(5_000)), ([true; 3], [true, false, false]));
+    later.derived().unwrap().set_until(None);
+    assert_eq!((there(7_999), there(8_000)), ([true; 3], [false; 3]));
+    unit.derived().unwrap().set_until(None);
+    assert_eq!((ends(), there(1 << 40)), ([None; 3], [true; 3]));
+    with.derived().unwrap().set_until(Some(1_001_000));
+    assert_eq!((ends()[2], there(1_000)), (Some(1_001_000), [true, true, false]), "earlier than it was");
+}

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::config::Origin;
-use crate::derived::DerivedSpec;
+use crate::derived::{DerivedSpec, unix_millis};
 use crate::events::Happening;
 use crate::kept::Changed;
 use crate::manage::busy::REVOKED;
@@ -111,8 +111,7 @@ pub(in crate::manage) fn watch(desk: &Weak<Desk>, wake: &Receiver<()>) {
 }
 
 fn now_unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    unix_millis(SystemTime::now())
 }
 
 impl Manager {

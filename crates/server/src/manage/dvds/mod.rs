@@ -1,6 +1,7 @@
 //! Volumes that are derived from others: how they are made, looked at and revoked.
 
 mod expiring;
+mod lasting;
 mod new;
 mod owner;
 mod owning;
@@ -12,6 +13,7 @@ use sanwire_core::Principal;
 use sanwire_store::{Acceptance, VolumeSpec};
 
 pub(super) use self::expiring::{Expiry, watch};
+pub use self::lasting::DvdEnd;
 pub use self::new::NewDvd;
 pub use self::status::{DerivedStatus, DvdStatus, PrincipalStatus, ProgramStatus, RegionStatus};
 use super::adding::Addition;

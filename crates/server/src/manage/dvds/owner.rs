@@ -1,10 +1,11 @@
-//! What owners of volumes may ask who may not manage the server: to derive volumes from theirs, and to look at these and revoke them.
+//! What owners of volumes may ask who may not manage the server: to derive volumes from theirs, and to look at these, change when they end, and revoke them.
 
 use sanwire_core::Principal;
 
 use crate::allow::AllowList;
 use crate::derived::{DerivedError, DerivedSpec};
 use crate::front::iscsi::target_node::TargetNodeConfig;
+use crate::manage::dvds::DvdEnd;
 use crate::manage::slow::Step;
 use crate::manage::{ManageError, Manager, Request};
 
@@ -22,7 +23,11 @@ impl Request {
     pub(in crate::manage) fn is_for_owners(&self) -> bool {
         match self {
             Request::DryRun { request } | Request::Page { request, .. } => request.is_for_owners(),
-            Request::CreateDvd(_) | Request::Dvds { .. } | Request::Dvd { .. } | Request::RevokeDvd { .. } => true,
+            Request::CreateDvd(_)
+            | Request::Dvds { .. }
+            | Request::Dvd { .. }
+            | Request::SetDvd(_)
+            | Request::RevokeDvd { .. } => true,
             _ => false,
         }
     }
@@ -63,7 +68,9 @@ impl Manager {
                 }
                 self.check_name_of_owner(&new.name)
             }
-            Request::Dvd { name } | Request::RevokeDvd { name } => own(self.owns_ancestor_of(by, name), name),
+            Request::Dvd { name } | Request::SetDvd(DvdEnd { name, .. }) | Request::RevokeDvd { name } => {
+                own(self.owns_ancestor_of(by, name), name)
+            }
             Request::Dvds { parent: Some(parent) } => own(self.owns(by, parent), parent),
             Request::Dvds { parent: None } => Ok(()),
             other => Err(ManageError::NotForOwners(other.name())),

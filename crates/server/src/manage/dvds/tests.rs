@@ -9,6 +9,7 @@ use crate::manage::response::{Status, VolumeStatus};
 use crate::manage::testing::{Kept, go_on, work};
 use crate::wall_time::written_seconds;
 
+mod ends;
 mod lasting;
 mod owners;
 mod races;
@@ -82,6 +83,7 @@ fn events(manager: &Manager) -> Vec<String> {
         matches!(
             what,
             Happening::DvdCreated { .. }
+                | Happening::DvdChanged { .. }
                 | Happening::DvdRevoked { .. }
                 | Happening::DvdExpired { .. }
                 | Happening::DvdRefused { .. }

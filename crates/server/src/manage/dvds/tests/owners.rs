@@ -2,6 +2,7 @@
 
 use sanwire_core::{ClientId, HostAddress, Principal};
 
+use super::ends::end;
 use super::*;
 
 const OWNER: ClientId = ClientId([7; 16]);
@@ -41,6 +42,8 @@ fn an_owner_derives_lists_and_revokes_what_is_its_own_and_nothing_else() {
         Request::CreateDvd(NewDvd { target: Some("iqn.2026-11.org.sanwire:other".into()), ..new("mine", "x") }),
         Request::Dvds { parent: Some("other".into()) },
         Request::Dvd { name: "other".into() },
+        end("mine", None),
+        end("other", None),
         revoke("mine"),
         revoke("other"),
         remove("cam", true),
@@ -55,6 +58,10 @@ fn an_owner_derives_lists_and_revokes_what_is_its_own_and_nothing_else() {
     let Ok(Answer::Dvds(seen)) = ask(Request::Dvds { parent: None }) else { panic!("a list") };
     assert_eq!(seen.iter().map(|dvd| &*dvd.name).collect::<Vec<_>>(), ["cam", "part"]);
     assert!(matches!(ask(Request::Dvd { name: "part".into() }), Ok(Answer::Dvd(_))));
+    for request in [end("part", Some("1h")), Request::DryRun { request: end("part", Some("2h")).into() }] {
+        let told = lines(ask(request));
+        assert!(told.len() == 1 && told[0].contains("end"), "{told:?}");
+    }
     lines(ask(Request::DryRun { request: Request::CreateDvd(new("part", "x")).into() }));
     assert_eq!(lines(ask(revoke("cam"))).len(), 2, "what is derived from it goes with it");
     manager.into_target().stop().unwrap();

@@ -238,6 +238,14 @@ impl Client {
         self.driver.make_exclusive(&volume.info(), &self.claimant, rival)
     }
 
+    /// Makes sure that nobody has the volume for itself now, neither another client nor another program of this one on this host.
+    ///
+    /// # Errors
+    /// [`ConnectError::Held`], [`ConnectError::InUse`]; or as for [`Client::volumes`]. A server that knows no reservations has none.
+    pub fn check_unheld(&mut self, volume: &Volume) -> Result<(), ConnectError> {
+        self.driver.check_unheld(&volume.info(), &self.claimant)
+    }
+
     /// Another client that has written to the volume and is connected still, in words for people; `None` also where the server does
     /// not tell.
     ///

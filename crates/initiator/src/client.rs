@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::Outages;
-use sanwire_io::{Clock, Waker};
+use sanwire_io::{Clock, ReceivePath, Waker};
 use sanwire_scsi::reservation::TransportId;
 
 use crate::driver::{Claimant, ConnectionState, Driver, OptionChanges};
@@ -131,6 +131,12 @@ impl Client {
     /// The links of the connection, once it is known which there are; none over iSCSI.
     pub fn links(&mut self) -> Vec<LinkStatus> {
         self.driver.links(LINKS_TIMEOUT)
+    }
+
+    /// How packets come to this host, on raw Ethernet; `None` over other wires.
+    #[must_use]
+    pub fn receive_path(&self) -> Option<ReceivePath> {
+        self.driver.receive_path()
     }
 
     /// Lets the server send no answers from now on, or lets it go on: for a host that cannot take them for a while. Operations wait, and

@@ -24,10 +24,12 @@ pub(crate) fn run(args: &InfoArgs) -> anyhow::Result<()> {
     if args.json {
         let mut value = to_json(&info, url);
         value["links"] = links.iter().map(link_to_json).collect();
+        value["receive_path"] = connection.receive_path().into();
         return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?);
     }
     let links: String = links.iter().map(describe_link).collect();
-    Ok(output::print(&format!("{}{links}", describe(&info)))?)
+    let path = connection.receive_path().map(|path| format!("{:<18}by {path}\n", "packets come"));
+    Ok(output::print(&format!("{}{}{links}", describe(&info), path.unwrap_or_default()))?)
 }
 
 /// A link for programs: times in microseconds.

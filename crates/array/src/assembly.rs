@@ -176,17 +176,7 @@ pub fn assemble(
     run: u64,
     drive: &mut Drive<'_>,
 ) -> Result<Array, ArrayError> {
-    let mut labels = Vec::new();
-    let mut labelled = Vec::new();
-    for candidate in candidates {
-        // One that cannot be read, or is not what it was, is not there.
-        if let Ok(Some(label)) = candidate.label(drive)
-            && label.is_fit(candidate)
-        {
-            labels.push((candidate.place.clone(), label));
-            labelled.push(candidate);
-        }
-    }
+    let (labels, labelled) = labelled(candidates, drive);
     let found = find(name, &labels)?;
     if force {
         found.check_parts()?
@@ -224,6 +214,18 @@ pub fn assemble(
         }
     }
     Ok(array)
+}
+
+/// The labels of those candidates that have one, and these candidates. One that cannot be read, or is not what it was, is not there.
+pub(crate) fn labelled<'a>(
+    candidates: &'a [Candidate],
+    drive: &mut Drive<'_>,
+) -> (Vec<(String, Label)>, Vec<&'a Candidate>) {
+    let label = |candidate: &'a Candidate| {
+        let label = candidate.label(drive).ok().flatten().filter(|label| label.is_fit(candidate))?;
+        Some(((candidate.place.clone(), label), candidate))
+    };
+    candidates.iter().filter_map(label).unzip()
 }
 
 /// The members of a group that are in, and the regions in which they may differ: the first of them is the truth.

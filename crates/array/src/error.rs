@@ -70,6 +70,15 @@ pub enum ArrayError {
         /// Where the member is that says so.
         place: String,
     },
+    /// Somebody has used the array while it was looked at.
+    #[error(
+        "array {name} was used by somebody while it was read, so what was read may be older than what it holds, or a mixture: stop what uses \
+         it, and read it again"
+    )]
+    Used {
+        /// The array's name.
+        name: String,
+    },
     /// Two parts of the array have been used apart from each other.
     #[error(
         "{one} and {other} were used apart from each other, and each has what the other has not: leave one of them out, and take it \

@@ -30,6 +30,7 @@ mod resync;
 mod returning;
 mod state;
 mod table_change;
+mod view;
 
 pub use array::{Array, MemberStatus};
 pub use assembly::{Found, assemble, find};
@@ -39,3 +40,4 @@ pub use growing::grow;
 pub use label::{Label, MEMBERS_MAX, MemberRecord, NAME_MAX_BYTES, PLACE_MAX_BYTES, Run, Standing, Table};
 pub use layout::{Arrangement, Layout};
 pub use making::{Plan, create};
+pub use view::View;

@@ -91,6 +91,28 @@ impl Array {
         self.note(group, drive)
     }
 
+    /// Looks at the label of a member whether another host has begun to use the array since: for members that nothing keeps from that.
+    ///
+    /// # Errors
+    /// [`ArrayError::TakenOver`]. What cannot be read now says nothing.
+    pub fn check_owned(&self, number: usize, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
+        let candidate = {
+            let state = &*self.shared().lock();
+            // The label of one that is coming in is not written yet.
+            let store = state.members[number].store.clone().filter(|_| state.is_settled() && state.table.is_in(number));
+            let Some(store) = store else { return Ok(()) };
+            Candidate { place: state.table.members[number].place.clone(), store }
+        };
+        let found = candidate.label(drive).ok().flatten();
+        let state = &*self.shared().lock();
+        let table = &state.table;
+        let is_others = |label: &Label| label.table.array == table.array && label.table.run != table.run;
+        match found.filter(is_others) {
+            Some(_) => Err(ArrayError::TakenOver { place: candidate.place }),
+            None => Ok(()),
+        }
+    }
+
     fn note(&self, group: usize, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
         let shared = Arc::clone(self.shared());
         self.drive(drive, move |completions| shared.note_all(group, completions))

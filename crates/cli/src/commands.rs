@@ -1,6 +1,7 @@
 //! One file for each command: from its arguments to what it prints.
 
 pub(crate) mod array;
+mod assembled;
 pub(crate) mod attach;
 mod attachments;
 pub(crate) mod bench;

@@ -117,6 +117,11 @@ impl Connection {
         self.0.borrow_mut().links()
     }
 
+    /// How packets come to this host, on raw Ethernet, in words for people.
+    pub(crate) fn receive_path(&self) -> Option<String> {
+        self.0.borrow().receive_path().map(|path| path.to_string())
+    }
+
     /// What the server has for this client.
     pub(crate) fn list(&self) -> anyhow::Result<Vec<VolumeInfo>> {
         Ok(self.0.borrow_mut().volumes()?)

@@ -32,6 +32,26 @@ pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
+/// Calls `give_back` at the first SIGINT or SIGTERM, which then ends the process; the second one ends it at once.
+///
+/// # Errors
+/// As for [`on_stop`].
+pub(crate) fn on_end(give_back: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut arrived = signals.forever();
+        let Some(first) = arrived.next() else { return };
+        let giving = thread::Builder::new().name("end".into()).spawn(move || {
+            give_back();
+            process::exit(128 + first);
+        });
+        if giving.is_err() || arrived.next().is_some() {
+            process::exit(128 + first);
+        }
+    })?;
+    Ok(())
+}
+
 /// Calls `stop` at the first SIGINT or SIGTERM. After that only a SIGINT ends the process, after `give_up`: it comes from somebody at a
 /// terminal, who was told what that means. Another SIGTERM is that of a program, which asks for the same again.
 ///

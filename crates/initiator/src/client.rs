@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sanwire_buffer::Region;
 use sanwire_core::Outages;
-use sanwire_io::{Clock, Waker};
+use sanwire_io::{Clock, ReceivePath, Waker};
 use sanwire_scsi::reservation::TransportId;
 
 use crate::driver::{Claimant, ConnectionState, Driver, OptionChanges};
@@ -133,6 +133,12 @@ impl Client {
         self.driver.links(LINKS_TIMEOUT)
     }
 
+    /// How packets come to this host, on raw Ethernet; `None` over other wires.
+    #[must_use]
+    pub fn receive_path(&self) -> Option<ReceivePath> {
+        self.driver.receive_path()
+    }
+
     /// Lets the server send no answers from now on, or lets it go on: for a host that cannot take them for a while. Operations wait, and
     /// the connection stays; a new one is paused too. `false` over iSCSI, which cannot pause.
     pub fn pause(&mut self, is_paused: bool) -> bool {
@@ -236,6 +242,14 @@ impl Client {
     pub fn make_exclusive(&mut self, volume: &Volume, preempt: bool) -> Result<(), ConnectError> {
         let rival = if preempt { Rival::Preempted } else { Rival::Respected };
         self.driver.make_exclusive(&volume.info(), &self.claimant, rival)
+    }
+
+    /// Makes sure that nobody has the volume for itself now, neither another client nor another program of this one on this host.
+    ///
+    /// # Errors
+    /// [`ConnectError::Held`], [`ConnectError::InUse`]; or as for [`Client::volumes`]. A server that knows no reservations has none.
+    pub fn check_unheld(&mut self, volume: &Volume) -> Result<(), ConnectError> {
+        self.driver.check_unheld(&volume.info(), &self.claimant)
     }
 
     /// Another client that has written to the volume and is connected still, in words for people; `None` also where the server does

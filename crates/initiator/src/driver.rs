@@ -17,7 +17,7 @@ use std::time::{Duration, Instant as StdInstant};
 
 use sanwire_buffer::Frame;
 use sanwire_core::{Instant, Lun, Outages, Protection};
-use sanwire_io::Waker;
+use sanwire_io::{ReceivePath, Waker};
 
 pub(crate) use self::exclusive::Claimant;
 use self::exclusive::Exclusive;
@@ -248,6 +248,10 @@ impl Driver {
             std::thread::sleep(LINKS_PAUSE);
         }
         self.session.links().0
+    }
+
+    pub(crate) fn receive_path(&self) -> Option<ReceivePath> {
+        self.session.receive_path()
     }
 
     pub(crate) fn pause(&mut self, is_paused: bool) -> bool {

@@ -19,7 +19,7 @@ use self::asker::{ANSWER_BYTES, Asker, Refusal};
 pub(crate) use self::find::{Sought, find, find_marked};
 pub(crate) use self::lists::volumes;
 use self::lists::{UNITS_AT_ONCE, report_luns};
-pub(crate) use self::reserving::{NewClaim, Owner, Rival, release, reserve, stays_reserved};
+pub(crate) use self::reserving::{NewClaim, Owner, Rival, holder, release, reserve, stays_reserved};
 use crate::driver::Driver;
 use crate::endpoint::ConnectError;
 use crate::keeper::Word;

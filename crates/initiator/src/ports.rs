@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sanwire_buffer::Packet;
 use sanwire_core::{Instant, LinkId, MacAddress, Path, Peer};
 use sanwire_io::interface::Interface;
-use sanwire_io::{Clock, LocalAddress, PacketPort, Poller, Port, UdpPort, Waker, interface};
+use sanwire_io::{Clock, LocalAddress, PacketPort, Poller, Port, ReceivePath, UdpPort, Waker, interface};
 
 use crate::session::LinkLimits;
 
@@ -149,6 +149,13 @@ impl Ports {
             Door::Ethernet { interface, .. } => Some(interface),
             Door::Udp { .. } => None,
         }
+    }
+
+    /// How the packets of raw Ethernet come; `None` of other links.
+    pub(crate) fn receive_path(&self) -> Option<ReceivePath> {
+        let is_ethernet = |opened: &Opened| matches!(opened.door, Door::Ethernet { .. });
+        let place = self.doors.iter().position(is_ethernet)?;
+        Some(self.ports[place].receive_path())
     }
 
     /// Where a link begins.
@@ -301,6 +308,7 @@ mod tests {
         ports.keep_only(&[links[2], links[3]]);
         assert_eq!((ports.ports.len(), ports.local_address(links[2])), (2, local));
         assert_eq!((ports.local_address(links[0]), ports.end(links[1]).packet_max_bytes), (None, 0));
+        assert_eq!(ports.receive_path(), None, "there is no Ethernet");
         let again = ports.add(door(1)).unwrap();
         assert!(!links.contains(&again), "what still goes to the old one is not taken for the new one's");
         for _ in 0..300 {

@@ -5,7 +5,11 @@ mod keeper;
 mod kind;
 mod looking;
 mod members;
+mod opening;
+mod purpose;
 
 pub use discovery::{Discover, Discovered, FoundVolume};
 pub use kind::ArrayKind;
 pub use members::{Members, drive, fresh, step};
+pub use opening::{Assembled, Looked, assemble, look};
+pub use purpose::Purpose;

@@ -18,6 +18,7 @@ use sanwire_store::{
     Store, StoreError,
 };
 
+pub(crate) use kind::unreserved;
 pub use kind::{Access, MakeOptions, VolumeKind};
 use operation::perform;
 
@@ -61,6 +62,8 @@ impl RemoteError {
 pub enum Exclusive {
     /// They may.
     No,
+    /// They may, but none may have it for itself when it is opened.
+    Unheld,
     /// They may not, unless one has it for itself already.
     Yes,
     /// They may not, whoever has it.
@@ -194,7 +197,8 @@ impl RemoteStore {
     /// [`RemoteError`].
     pub fn open(url: &Url, options: ClientOptions, exclusive: Exclusive) -> Result<RemoteStore, RemoteError> {
         let mailbox = Arc::<Mailbox>::default();
-        let ownership = (exclusive != Exclusive::No).then(|| Ownership::new(url, &mailbox)).transpose()?;
+        let is_owned = matches!(exclusive, Exclusive::Yes | Exclusive::Taken);
+        let ownership = is_owned.then(|| Ownership::new(url, &mailbox)).transpose()?;
         let (tell, told) = mpsc::sync_channel(1);
         let (url, mail) = (url.clone(), Reader(Arc::clone(&mailbox)));
         // The thread that connects drives the connection: its sockets never change hands.
@@ -228,8 +232,10 @@ fn connect(url: &Url, options: &ClientOptions, exclusive: Exclusive) -> Result<(
             512 | 4096 => {}
             other => return Err(RemoteError::Block(other)),
         }
-        if exclusive != Exclusive::No {
-            client.make_exclusive(&volume, exclusive == Exclusive::Taken)?;
+        match exclusive {
+            Exclusive::No => {}
+            Exclusive::Unheld => client.check_unheld(&volume)?,
+            Exclusive::Yes | Exclusive::Taken => client.make_exclusive(&volume, exclusive == Exclusive::Taken)?,
         }
         Ok(volume)
     })?;

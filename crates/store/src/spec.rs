@@ -345,7 +345,13 @@ impl StoreSpec {
     }
 
     fn open_backing(&self, expected: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
-        let (mut store, known) = self.backing.open(expected)?;
+        let (store, known) = self.backing.open(expected)?;
+        Ok((self.over(store), known))
+    }
+
+    /// The layers, over what was opened at the bottom.
+    #[must_use]
+    pub fn over(&self, mut store: Arc<dyn Store>) -> Arc<dyn Store> {
         if store.capabilities().range_max_bytes.is_some() {
             store = Arc::new(Over::new(SplitLayer, store));
         }
@@ -361,6 +367,6 @@ impl StoreSpec {
         if self.read_only {
             store = Arc::new(Over::new(ReadOnlyLayer, store));
         }
-        Ok((store, known))
+        store
     }
 }

@@ -43,6 +43,9 @@ pub(crate) enum ArrayCommand {
         /// A member that is there; may be given several times
         #[arg(long = "member", value_name = "STORE", required = true)]
         members: Vec<String>,
+        /// What keeps other hosts away
+        #[command(flatten)]
+        guard: GuardArgs,
     },
     /// Take all that the members have room for, after they have become longer, and other volumes behind them
     Grow {
@@ -101,6 +104,18 @@ pub(crate) struct CreateArgs {
     /// Take volumes that hold something, too
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// What keeps other hosts away
+    #[command(flatten)]
+    pub(crate) guard: GuardArgs,
+}
+
+/// Whether all members can be kept from other hosts.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct GuardArgs {
+    /// Take members, too, that cannot be reserved for one host: AoE targets and NBD exports. See to it yourself that only one host uses them
+    #[arg(long)]
+    pub(crate) unguarded: bool,
 }
 
 /// An array that is worked on.
@@ -111,4 +126,8 @@ pub(crate) struct UseArgs {
     /// Its members; those that the labels of these name are found by themselves
     #[arg(required = true, value_name = "STORE")]
     pub(crate) stores: Vec<String>,
+
+    /// What keeps other hosts away
+    #[command(flatten)]
+    pub(crate) guard: GuardArgs,
 }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, ValueEnum};
-use sanwire_initiator::{Url, UrlError};
+use sanwire_initiator::Url;
 
 use super::ClientArgs;
+use super::place::{ArrayPlace, PlaceError, VolumePlace};
 
 /// `sanwire attach`.
 #[derive(Args, Debug)]
@@ -18,11 +19,13 @@ use super::ClientArgs;
   sanwire attach hs+ip://127.0.0.1/disk0 --as nbd --listen 127.0.0.1:10809
   sudo sanwire attach array:data
   sudo sanwire attach --save data hs+ip://storage/disk0 --password-file /etc/sanwire/password
+  sudo sanwire attach --save pair array:data
   sudo sanwire attach data")]
 pub(crate) struct AttachArgs {
     /// The volume, or the name of an entry of the file of attachments, which says the volume and the options
     ///
-    /// An array is written as for `serve --volume`: array:NAME, with member=URL for what its labels do not lead to, or discover=URL for whom to ask.
+    /// An array is written as for `serve --volume`: array:NAME, with member=URL for what its labels do not lead to, discover=URL for whom to
+    /// ask, or unguarded for members that nothing keeps from other hosts.
     #[arg(value_name = "URL|NAME", required_unless_present = "check")]
     pub(crate) what: Option<Attachable>,
 
@@ -107,13 +110,23 @@ pub(crate) struct AttachOptions {
     pub(crate) client: ClientArgs,
 }
 
+impl AttachOptions {
+    /// Those that mean something for an array: what a member needs is said with the member.
+    const OF_ARRAYS: [&str; 8] = ["as", "mount-point", "no-device", "socket", "listen", "metrics", "read-only", "wait"];
+
+    /// Why an option does not go with an array.
+    pub(crate) fn refusal_for_array(option: &str) -> Option<String> {
+        ArrayPlace::refusal(option, &Self::OF_ARRAYS)
+    }
+}
+
 /// An entry of the file of attachments, read like a command line.
 #[derive(Parser, Debug)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 pub(crate) struct Entry {
-    /// The volume.
+    /// The volume, or an array.
     #[arg(long)]
-    pub(crate) url: Url,
+    pub(crate) url: VolumePlace,
 
     /// How it is attached.
     #[command(flatten)]
@@ -134,8 +147,8 @@ pub(crate) enum AttachKind {
 pub(crate) enum Attachable {
     /// A volume.
     Volume(Url),
-    /// An array, as it is written as a store.
-    Array(String),
+    /// An array.
+    Array(ArrayPlace),
     /// An entry.
     Entry(EntryName),
 }
@@ -144,22 +157,22 @@ impl FromStr for Attachable {
     type Err = AttachableError;
 
     fn from_str(text: &str) -> Result<Self, AttachableError> {
-        if text.starts_with("array:") {
-            Ok(Attachable::Array(text.to_owned()))
-        } else if Url::is_meant_by(text) {
-            Ok(Attachable::Volume(text.parse()?))
-        } else {
-            Ok(Attachable::Entry(text.parse()?))
+        if !ArrayPlace::is_meant_by(text) && !Url::is_meant_by(text) {
+            return Ok(Attachable::Entry(text.parse()?));
         }
+        Ok(match text.parse::<VolumePlace>()? {
+            VolumePlace::Volume(url) => Attachable::Volume(url),
+            VolumePlace::Array(array) => Attachable::Array(array),
+        })
     }
 }
 
 /// Text that is neither a URL nor a name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttachableError {
-    /// It is meant as a URL.
+    /// It is meant as a URL, or as an array.
     #[error(transparent)]
-    Url(#[from] UrlError),
+    Place(#[from] PlaceError),
     /// It is not.
     #[error(transparent)]
     Name(#[from] NameError),

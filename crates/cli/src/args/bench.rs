@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use sanwire_core::Size;
-use sanwire_initiator::Url;
 
 use super::client::{ClientArgs, seconds};
+use super::place::VolumePlace;
 
 /// In which order `bench` goes through the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -45,8 +45,8 @@ impl FromStr for ByteRange {
   sanwire bench hs+eth://eth0/storage/disk0 --block 4K --depth 32 --time 10
   sanwire bench hs+ip://127.0.0.1/scratch --block 512K --pattern sequential --reads 0 --overwrite")]
 pub(crate) struct BenchArgs {
-    /// The volume
-    pub(crate) url: Url,
+    /// The volume, or array:NAME, which this host assembles (for reading it is only looked at)
+    pub(crate) url: VolumePlace,
 
     /// Bytes of one operation, a multiple of the volume's block
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = block)]

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use sanwire_core::{ParseProtectionError, Protection, Size};
-use sanwire_initiator::{DiskType, Url, UrlError, VisaWishes};
+use sanwire_initiator::{DiskType, Url, VisaWishes};
 use sanwire_iscsi::IscsiName;
 use sanwire_server::Compression;
 
+use super::place::{ArrayPlace, PlaceError, VolumePlace};
 use super::reach::ReachArgs;
 use super::{RecoveryChoice, VisaChecksum, VisaMode, visa_payload, visa_wishes};
 
@@ -211,10 +212,10 @@ pub(crate) struct LsArgs {
 
 /// `sanwire info`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  sanwire info hs+ip://127.0.0.1/disk0")]
+#[command(after_help = "Examples:\n  sanwire info hs+ip://127.0.0.1/disk0\n  sanwire info array:data")]
 pub(crate) struct InfoArgs {
-    /// The volume
-    pub(crate) url: Url,
+    /// The volume, or array:NAME, of which the labels are read
+    pub(crate) url: VolumePlace,
 
     /// Print JSON
     #[arg(long)]
@@ -239,11 +240,13 @@ pub(crate) struct DetachArgs {
     pub(crate) wait: Duration,
 }
 
-/// One end of a copy: text with `://` in it is a URL, a hyphen stdin or stdout, other text a path.
+/// One end of a copy: text that begins with `array:` is an array, text with `://` in it a URL, a hyphen stdin or stdout, other text a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum CpEnd {
     /// A volume.
     Volume(Url),
+    /// An array.
+    Array(ArrayPlace),
     /// An image file or a block device.
     File(PathBuf),
     /// Stdin or stdout.
@@ -251,11 +254,13 @@ pub(crate) enum CpEnd {
 }
 
 impl FromStr for CpEnd {
-    type Err = UrlError;
+    type Err = PlaceError;
 
-    fn from_str(text: &str) -> Result<Self, UrlError> {
-        if Url::is_meant_by(text) {
-            let url: Url = text.parse()?;
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        if ArrayPlace::is_meant_by(text) {
+            Ok(CpEnd::Array(text.parse()?))
+        } else if Url::is_meant_by(text) {
+            let url: Url = text.parse().map_err(PlaceError::Url)?;
             url.volume()?;
             Ok(CpEnd::Volume(url))
         } else if text == "-" {
@@ -270,6 +275,7 @@ impl std::fmt::Display for CpEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             CpEnd::Volume(url) => url.fmt(f),
+            CpEnd::Array(array) => array.fmt(f),
             CpEnd::File(path) => path.display().fmt(f),
             CpEnd::Pipe => f.write_str("-"),
         }
@@ -281,18 +287,19 @@ impl std::fmt::Display for CpEnd {
 #[command(
     after_help = "Holes and blocks of zeroes are not sent. Between two volumes of one server (over iSCSI: of one portal) the server \
                   copies by itself, unless --cap is given, and no data crosses the wire. A volume that is written while it is copied gives a mixture of its states: \
-                  stop what uses it first.\n\nExamples:
+                  stop what uses it first. An array as the destination is assembled for this host alone, and one that is read is only looked at.\n\nExamples:
   sanwire cp debian.img hs+ip://127.0.0.1/disk0
   sanwire cp hs+eth://eth0/storage/disk0 backup.img --verify
   sanwire cp hs+ip://old/disk0 hs+ip://new/disk0 --overwrite
+  sanwire cp array:data backup.img
   sanwire cp hs+ip://127.0.0.1/disk0 - | zstd > backup.zst
   zstdcat backup.zst | sanwire cp - hs+ip://127.0.0.1/disk0 --overwrite"
 )]
 pub(crate) struct CpArgs {
-    /// An image file, a block device, a volume's URL, or - for stdin
+    /// An image file, a block device, a volume's URL, array:NAME, or - for stdin
     pub(crate) from: CpEnd,
 
-    /// An image file (made when absent), a block device, a volume's URL, or - for stdout
+    /// An image file (made when absent), a block device, a volume's URL, array:NAME, or - for stdout
     pub(crate) to: CpEnd,
 
     /// Allow a volume or block device as the destination that is not all zeroes: what it holds is lost

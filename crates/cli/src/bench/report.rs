@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use sanwire_core::Size;
-use sanwire_initiator::Url;
 use serde_json::{Value, json};
 
 use super::{Load, Measured};
-use crate::args::Pattern;
+use crate::args::{Pattern, VolumePlace};
 
 impl Measured {
     fn operations(&self) -> u64 {
@@ -27,7 +26,7 @@ impl Measured {
     }
 
     /// A few lines for people.
-    pub(crate) fn describe(&self, url: &Url, load: &Load) -> String {
+    pub(crate) fn describe(&self, url: &VolumePlace, load: &Load) -> String {
         let latency = &self.latency;
         format!(
             "{url}: {} {}, {} % reads, depth {}, {:.1} s\n\
@@ -52,7 +51,7 @@ impl Measured {
     }
 
     /// The same for programs, with units in the names.
-    pub(crate) fn to_json(&self, url: &Url, load: &Load) -> Value {
+    pub(crate) fn to_json(&self, url: &VolumePlace, load: &Load) -> Value {
         let latency = &self.latency;
         let us = |duration: Duration| duration.as_secs_f64() * 1e6;
         json!({

@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use sanwire_array::{Arrangement, Array, ArrayError, Plan, Standing, Table, create, grow};
 use sanwire_attach::{Registry, RegistryError};
 use sanwire_core::Size;
-use sanwire_remote::array::{Members, drive, fresh, step};
+use sanwire_remote::array::{Members, Purpose, drive, fresh, step};
 use sanwire_remote::volume::release_all;
 use sanwire_store::{CompletionQueue, Request, Started, Store};
 
 use super::device;
-use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, UseArgs};
+use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, GuardArgs, UseArgs};
 use crate::failure::misuse;
 use crate::output;
 
@@ -45,7 +45,9 @@ fn work(args: &ArrayArgs) -> anyhow::Result<String> {
         ArrayCommand::Create(args) => make(args),
         ArrayCommand::Show { stores } => show(stores),
         ArrayCommand::Scrub(args) => scrub(args),
-        ArrayCommand::Replace { name, number, store, members } => replace(name, *number, store, members),
+        ArrayCommand::Replace { name, number, store, members, guard } => {
+            replace(name, *number, store, (members.as_slice(), purpose(*guard)))
+        }
         ArrayCommand::Grow { array, added } => grow_by(array, added),
         ArrayCommand::Force(args) => force(args),
     }
@@ -63,7 +65,8 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
     let chunk_bytes = u32::try_from(args.chunk.0).map_err(|_| misuse("a chunk has 4K to 1M"))?;
     let arrangement = if args.stripe { Arrangement::Stripe { chunk_bytes } } else { Arrangement::Concat };
     let plan = Plan { name: args.name.clone(), arrangement, copies, force: args.force };
-    let members = open_all(&args.stores)?;
+    let members = open_all(&args.stores, purpose(args.guard))?;
+    members.warn_of_unguarded(&args.name);
     let table = with_ids(|id| create(&plan, &members.candidates, id, &mut drive))?;
     Ok(format!(
         "array {} is made, of {}\n{}",
@@ -73,9 +76,14 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
     ))
 }
 
+/// For what members are opened that are written.
+fn purpose(guard: GuardArgs) -> Purpose {
+    if guard.unguarded { Purpose::UseUnguarded } else { Purpose::Use }
+}
+
 /// All of these, or none.
-fn open_all(stores: &[String]) -> anyhow::Result<Members> {
-    let members = Members::open_only(stores, true);
+fn open_all(stores: &[String], purpose: Purpose) -> anyhow::Result<Members> {
+    let members = Members::open_only(stores, purpose);
     match members.failures.first() {
         Some((text, why)) => anyhow::bail!("{text} cannot be opened: {why}"),
         None => Ok(members),
@@ -97,7 +105,7 @@ fn with_ids(work: impl FnOnce(&mut dyn FnMut() -> [u8; 16]) -> Result<Table, Arr
 }
 
 fn show(stores: &[String]) -> anyhow::Result<String> {
-    let members = Members::open_only(stores, false);
+    let members = Members::open_only(stores, Purpose::Look);
     let labels = members.labels();
     let mut text = String::new();
     let mut names: Vec<&str> = labels.iter().map(|(_, label)| label.table.name.as_str()).collect();
@@ -124,7 +132,7 @@ fn show(stores: &[String]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn shape(table: &Table) -> String {
+pub(super) fn shape(table: &Table) -> String {
     let groups = table.members.len() / table.copies;
     let copies = if table.copies > 1 { format!("{} copies", table.copies) } else { "no copies".to_owned() };
     match table.arrangement {
@@ -137,7 +145,7 @@ fn shape(table: &Table) -> String {
 }
 
 /// The members, and where they were found among what was looked at.
-fn describe(table: &Table, here: &BTreeMap<usize, String>) -> String {
+pub(super) fn describe(table: &Table, here: &BTreeMap<usize, String>) -> String {
     let rows: Vec<_> = table
         .members
         .iter()
@@ -155,8 +163,8 @@ fn describe(table: &Table, here: &BTreeMap<usize, String>) -> String {
     output::table(["MEMBER", "STANDING", "SIZE", "STORE"], &rows)
 }
 
-fn scrub(UseArgs { name, stores }: &UseArgs) -> anyhow::Result<String> {
-    let array = assemble(name, stores, false)?;
+fn scrub(UseArgs { name, stores, guard }: &UseArgs) -> anyhow::Result<String> {
+    let array = assemble(name, stores, purpose(*guard), false)?;
     bring_up_to_date(&array)?;
     let different = array.scrub(&mut drive)?;
     bring_up_to_date(&array)?;
@@ -170,12 +178,12 @@ fn scrub(UseArgs { name, stores }: &UseArgs) -> anyhow::Result<String> {
     })
 }
 
-fn replace(name: &str, number: usize, store: &str, members: &[String]) -> anyhow::Result<String> {
-    let array = assemble(name, members, false)?;
+fn replace(name: &str, number: usize, store: &str, (members, purpose): (&[String], Purpose)) -> anyhow::Result<String> {
+    let array = assemble(name, members, purpose, false)?;
     let count = array.members().len();
     let at = number.checked_sub(1).filter(|at| *at < count);
     let at = at.ok_or_else(|| misuse(format!("array {name} has members 1 to {count}, and no member {number}")))?;
-    let new = Members::open_only(&[store.to_owned()], true);
+    let new = Members::open_only(&[store.to_owned()], purpose);
     let candidate = match (&new.candidates[..], &new.failures[..]) {
         ([candidate], _) => candidate,
         (_, [(text, why), ..]) => anyhow::bail!("{text} cannot be opened: {why}"),
@@ -187,8 +195,8 @@ fn replace(name: &str, number: usize, store: &str, members: &[String]) -> anyhow
     Ok(format!("member {number} of array {name} is {store} now, and has all\n{}", state(&array)))
 }
 
-fn grow_by(UseArgs { name, stores }: &UseArgs, added: &[String]) -> anyhow::Result<String> {
-    let members = Members::open(name, stores);
+fn grow_by(UseArgs { name, stores, guard }: &UseArgs, added: &[String]) -> anyhow::Result<String> {
+    let members = opened(name, stores, purpose(*guard))?;
     let array = members.assemble(name, false)?;
     bring_up_to_date(&array)?;
     // Only then it is known that nothing differs.
@@ -197,7 +205,7 @@ fn grow_by(UseArgs { name, stores }: &UseArgs, added: &[String]) -> anyhow::Resu
     tidy(&array)?;
     let before_bytes = array.table().layout().length_bytes();
     drop(array);
-    let others = open_all(added)?;
+    let others = open_all(added, purpose(*guard))?;
     let table = with_ids(|id| grow(name, &members.candidates, &others.candidates, id, &mut drive))?;
     let after_bytes = table.layout().length_bytes();
     Ok(format!(
@@ -208,15 +216,30 @@ fn grow_by(UseArgs { name, stores }: &UseArgs, added: &[String]) -> anyhow::Resu
     ))
 }
 
-fn force(UseArgs { name, stores }: &UseArgs) -> anyhow::Result<String> {
-    let array = assemble(name, stores, true)?;
+fn force(UseArgs { name, stores, guard }: &UseArgs) -> anyhow::Result<String> {
+    let array = assemble(name, stores, purpose(*guard), true)?;
     tidy(&array)?;
     Ok(format!("array {name} is what is there now\n{}", state(&array)))
 }
 
-fn assemble(name: &str, stores: &[String], force: bool) -> anyhow::Result<Array> {
-    let members = if force { Members::open_only(stores, true) } else { Members::open(name, stores) };
+fn assemble(name: &str, stores: &[String], purpose: Purpose, force: bool) -> anyhow::Result<Array> {
+    let members = match force {
+        true => guarded(name, Members::open_only(stores, purpose), purpose)?,
+        false => opened(name, stores, purpose)?,
+    };
     Ok(members.assemble(name, force)?)
+}
+
+/// The members that are written, and those that their labels name.
+fn opened(name: &str, stores: &[String], purpose: Purpose) -> anyhow::Result<Members> {
+    guarded(name, Members::open(name, stores, purpose), purpose)
+}
+
+/// What nothing keeps from other hosts is refused, or told.
+fn guarded(name: &str, members: Members, purpose: Purpose) -> anyhow::Result<Members> {
+    members.check_guarded(purpose).map_err(|why| anyhow::anyhow!("array {name}: {why}"))?;
+    members.warn_of_unguarded(name);
+    Ok(members)
 }
 
 fn state(array: &Array) -> String {

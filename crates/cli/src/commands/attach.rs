@@ -1,6 +1,6 @@
 //! `sanwire attach`.
 
-mod array;
+pub(super) mod array;
 mod metrics;
 
 use std::fmt::Write;
@@ -23,7 +23,7 @@ use tracing::Level;
 
 use self::metrics::Watched;
 use super::{attachments, device, info, status};
-use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry};
+use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Entry, VolumePlace};
 use crate::config::{ConnectionOptions, runtime_directory};
 use crate::connect::{self, Connection};
 use crate::failure::misuse;
@@ -45,11 +45,14 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
             Err(misuse("--config is the file of entries: give the name of one, in place of a URL"))
         }
         Some(Attachable::Volume(url)) => attach(url, &args.options, args.preempt),
-        Some(Attachable::Array(text)) => array::attach(text, &args.options, args.preempt),
-        Some(Attachable::Entry(name)) => {
-            let Entry { url, options } = attachments::entry(args, name)?;
-            attach(&url, &options, args.preempt)
+        Some(Attachable::Array(place)) => {
+            array::check_given()?;
+            array::attach(place, &args.options, args.preempt)
         }
+        Some(Attachable::Entry(name)) => match attachments::entry(args, name)? {
+            Entry { url: VolumePlace::Volume(url), options } => attach(&url, &options, args.preempt),
+            Entry { url: VolumePlace::Array(place), options } => array::attach(&place, &options, args.preempt),
+        },
         None => Err(misuse("give the URL of a volume, or the name of an entry")),
     }
 }
@@ -210,12 +213,13 @@ fn heed_hangups(args: &AttachOptions, connection: &Connection, options: ClientOp
 }
 
 /// Options of one kind, or protocol, with the other are a mistake.
-pub(super) fn check(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
+fn check(url: &Url, args: &AttachOptions) -> anyhow::Result<()> {
     connect::check_protocol(&args.client, &[&url.server])?;
     check_kind(args)
 }
 
-fn check_kind(args: &AttachOptions) -> anyhow::Result<()> {
+/// The same whatever is attached.
+pub(super) fn check_kind(args: &AttachOptions) -> anyhow::Result<()> {
     match args.kind {
         AttachKind::Fuse if args.socket.is_some() || args.listen.is_some() => {
             Err(misuse("--socket and --listen are for --as nbd: add that, or leave them out"))

@@ -6,11 +6,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory};
-use sanwire_initiator::Url;
 
-use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Cli, Entry, EntryName};
+use super::assembled::is_said;
+use crate::args::{AttachArgs, AttachKind, AttachOptions, Attachable, Cli, Entry, EntryName, VolumePlace};
 use crate::config::{Attachments, ConnectionOptions, Given, save_attachment};
 use crate::failure::misuse;
 use crate::{connect, output};
@@ -56,7 +55,7 @@ pub(crate) fn check(args: &AttachArgs) -> anyhow::Result<()> {
 }
 
 /// What no other attachment can have at the same time.
-fn places_of(url: &Url, options: &AttachOptions) -> Vec<String> {
+fn places_of(url: &VolumePlace, options: &AttachOptions) -> Vec<String> {
     let volume = (!options.again).then(|| url.to_string());
     let paths = [&options.socket, &options.mount_point].into_iter().flatten().map(|path| path.display().to_string());
     let addresses = [options.listen, options.metrics].into_iter().flatten().map(|address| address.to_string());
@@ -64,20 +63,32 @@ fn places_of(url: &Url, options: &AttachOptions) -> Vec<String> {
 }
 
 /// Whether the options go together, and the files that they name are there.
-fn check_entry(url: &Url, options: &AttachOptions) -> anyhow::Result<()> {
-    super::attach::check(url, options)?;
+fn check_entry(url: &VolumePlace, options: &AttachOptions) -> anyhow::Result<()> {
+    super::attach::check_kind(options)?;
+    let VolumePlace::Volume(url) = url else { return Ok(()) };
+    connect::check_protocol(&options.client, &[&url.server])?;
     options.terms.as_deref().map(ConnectionOptions::read).transpose()?;
     connect::options(&options.client, &url.server).map(drop)
 }
 
 /// Writes an entry, and says what makes it start with the host.
 pub(crate) fn save(args: &AttachArgs, name: &EntryName) -> anyhow::Result<()> {
-    let Some(Attachable::Volume(url)) = &args.what else {
-        return Err(misuse("--save needs the URL of a volume"));
+    let (place, written) = match &args.what {
+        Some(Attachable::Volume(url)) => (VolumePlace::Volume(url.clone()), url.to_string()),
+        Some(Attachable::Array(array)) => {
+            super::attach::array::check_given()?;
+            (VolumePlace::Array(array.clone()), array.written().to_owned())
+        }
+        _ => return Err(misuse("--save needs the URL of a volume, or array:NAME")),
     };
-    let volume = url.volume().map_err(|error| misuse(error.to_string()))?;
-    check_entry(url, &args.options)?;
-    let mut options: Vec<Given> = vec![("url".into(), vec![url.to_string()])];
+    let device = match &place {
+        VolumePlace::Volume(url) => {
+            format!("SERVER/{}", url.volume().map_err(|error| misuse(error.to_string()))?)
+        }
+        VolumePlace::Array(array) => format!("array/{}", array.name()),
+    };
+    check_entry(&place, &args.options)?;
+    let mut options: Vec<Given> = vec![("url".into(), vec![written])];
     options.extend(given());
     if args.options.client.reach.wait.is_none() {
         // A file system that is in use does not survive anything else.
@@ -85,21 +96,21 @@ pub(crate) fn save(args: &AttachArgs, name: &EntryName) -> anyhow::Result<()> {
     }
     let path = save_attachment(args.config.as_deref(), name, &options)?;
     let has_device = args.options.kind == AttachKind::Fuse && !args.options.no_device;
-    Ok(output::print(&saved(&path, name, url, volume, has_device))?)
+    Ok(output::print(&saved(&path, name, &place, has_device.then_some(&device)))?)
 }
 
 /// What to type next. Of the file system's name only its server can say the first half.
-fn saved(path: &Path, name: &EntryName, url: &Url, volume: &str, has_device: bool) -> String {
+fn saved(path: &Path, name: &EntryName, url: &VolumePlace, device: Option<&String>) -> String {
     let (path, name) = (path.display(), name.as_str());
     let unit = format!("sanwire-attach@{name}.service");
     let mut text = format!(
         "{path} has the entry {name} now: {url}\n\nattach it now and at each start of the host:\n  systemctl enable --now {unit}\n"
     );
-    if has_device {
+    if let Some(device) = device {
         let _ = write!(
             text,
             "\nwhen it has a file system, the line for /etc/fstab (`sanwire ls` shows the name of the device):\n  \
-             /dev/sanwire/SERVER/{volume}  /mnt/{name}  auto  _netdev,nofail,x-systemd.requires={unit},x-systemd.device-timeout=0  0  2\n"
+             /dev/sanwire/{device}  /mnt/{name}  auto  _netdev,nofail,x-systemd.requires={unit},x-systemd.device-timeout=0  0  2\n"
         );
     }
     text
@@ -122,8 +133,6 @@ pub(super) fn given() -> Vec<Given> {
 
 fn said(matches: &ArgMatches, id: &str) -> Option<Vec<String>> {
     // Not every option of an entry is one of the command.
-    let is_said =
-        matches!(matches.try_contains_id(id), Ok(true)) && matches.value_source(id) == Some(ValueSource::CommandLine);
-    let values = is_said.then(|| matches.get_raw(id)).flatten()?;
+    let values = is_said(matches, id).then(|| matches.get_raw(id)).flatten()?;
     Some(values.map(|value| value.to_string_lossy().into_owned()).collect())
 }

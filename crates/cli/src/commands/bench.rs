@@ -1,22 +1,31 @@
 //! `sanwire bench`.
 
 use anyhow::Context;
-use sanwire_initiator::{LinkStatus, VolumeInfo};
+use sanwire_initiator::{LinkStatus, Url, VolumeInfo};
 
+use super::assembled::{ArrayVolume, check_options};
 use super::info::link_to_json;
-use crate::args::{BenchArgs, ByteRange};
-use crate::bench::{Load, measure};
+use crate::args::{ArrayPlace, BenchArgs, ByteRange, VolumePlace};
+use crate::bench::{Load, Measured, measure};
 use crate::connect::Connection;
 use crate::failure::misuse;
+use crate::parking::block_on;
 use crate::{output, signals};
 
 /// Measures and prints.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
-    let name = args.url.volume().map_err(|error| misuse(error.to_string()))?;
     if args.reads < 100 && !args.overwrite {
         return Err(misuse("writing destroys what the volume holds: add --overwrite if that is meant"));
     }
-    let connection = Connection::open(&args.url, &args.client)?;
+    match &args.url {
+        VolumePlace::Volume(url) => of_volume(args, url),
+        VolumePlace::Array(place) => of_array(args, place),
+    }
+}
+
+fn of_volume(args: &BenchArgs, url: &Url) -> anyhow::Result<()> {
+    let name = url.volume().map_err(|error| misuse(error.to_string()))?;
+    let connection = Connection::open(url, &args.client)?;
     let volume = connection.volume(name)?;
     let load = load(args, &volume.info())?;
     if args.reads < 100 {
@@ -24,14 +33,33 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     }
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let measured = connection.block_on(measure(&volume, &load))?;
-    let links = connection.links();
+    tell(args, &load, &measured, &connection.links())
+}
+
+fn of_array(args: &BenchArgs, place: &ArrayPlace) -> anyhow::Result<()> {
+    check_options("bench")?;
+    let reach = &args.client.reach;
+    let array = match args.reads {
+        100 => ArrayVolume::look(place, reach)?,
+        _ => ArrayVolume::assemble_for_now(place, reach)?,
+    };
+    let volume = array.volume()?;
+    let load = load(args, &volume.info())?;
+    let measured = block_on(measure(&volume, &load))?;
+    drop(volume);
+    array.check()?;
+    drop(array);
+    tell(args, &load, &measured, &[])
+}
+
+fn tell(args: &BenchArgs, load: &Load, measured: &Measured, links: &[LinkStatus]) -> anyhow::Result<()> {
     Ok(output::print(&if args.json {
-        let mut value = measured.to_json(&args.url, &load);
+        let mut value = measured.to_json(&args.url, load);
         value["links"] = links.iter().map(link_to_json).collect();
         format!("{}\n", serde_json::to_string_pretty(&value)?)
     } else {
         let links: String = links.iter().map(describe_sent).collect();
-        format!("{}{links}", measured.describe(&args.url, &load))
+        format!("{}{links}", measured.describe(&args.url, load))
     })?)
 }
 

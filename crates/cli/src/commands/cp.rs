@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use sanwire_core::Size;
-use sanwire_initiator::{Server, Url};
+use sanwire_initiator::{Pauser, Server, Url};
 use sanwire_server::written_seconds;
 use serde_json::json;
 
+use super::assembled::{ArrayVolume, check_options};
 use crate::args::{CpArgs, CpEnd};
 use crate::config::state_directory;
 use crate::connect::{Connection, check_protocol, options_of_one};
@@ -44,50 +45,49 @@ pub(crate) fn run(args: &CpArgs) -> anyhow::Result<()> {
 
 /// Ends that do not go together are a mistake.
 fn check(args: &CpArgs) -> anyhow::Result<()> {
-    let ends = [&args.from, &args.to].into_iter();
-    let servers = ends.filter_map(|end| if let CpEnd::Volume(url) = end { Some(&url.server) } else { None });
+    let ends = [&args.from, &args.to];
+    let servers = ends.iter().filter_map(|end| if let CpEnd::Volume(url) = end { Some(&url.server) } else { None });
     let servers: Vec<&Server> = servers.collect();
-    if servers.is_empty() {
+    let has_array = ends.iter().any(|end| matches!(end, CpEnd::Array(_)));
+    if servers.is_empty() && !has_array {
         return Err(misuse(
-            "neither end is a volume: copy files with cp(1), or name a volume like hs+ip://HOST/VOLUME",
+            "neither end is a volume: copy files with cp(1), or name a volume like hs+ip://HOST/VOLUME, or array:NAME",
         ));
     }
-    if args.from == args.to {
+    // An array is the same one however it is found.
+    if args.from.to_string() == args.to.to_string() {
         return Err(misuse(format!("{} is both ends of the copy: name two", args.from)));
     }
     let has_pipe = args.from == CpEnd::Pipe || args.to == CpEnd::Pipe;
     if has_pipe && (args.resume || args.verify) {
         return Err(misuse("a pipe cannot be read twice: leave out --resume and --verify"));
     }
-    check_protocol(&args.client, &servers)?;
+    if servers.is_empty() {
+        check_options("cp")?;
+    } else {
+        check_protocol(&args.client, &servers)?;
+    }
     if args.to == CpEnd::Pipe && io::stdout().is_terminal() {
         return Err(misuse("stdout is a terminal: send it to a file or another program"));
     }
     Ok(())
 }
 
+/// An end, and what it needs meanwhile. The end is to be dropped first: the array waits for that.
+struct Opened {
+    end: End,
+    array: Option<ArrayVolume>,
+}
+
 /// Between two things that can be read anywhere, in any order.
 fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
-    let ((CpEnd::Volume(url), _) | (_, CpEnd::Volume(url))) = (&args.from, &args.to) else {
-        return Err(misuse("neither end is a volume"));
-    };
-    let connection = connect(url, args)?;
-    // A destination on another server has a connection of its own, and by HDSP each volume has.
-    let second = match (&args.from, &args.to) {
-        (CpEnd::Volume(from), CpEnd::Volume(to))
-            if from.server != to.server || matches!(to.server, Server::Hdsp(_)) =>
-        {
-            Some(connect(to, args)?)
-        }
-        _ => None,
-    };
-    let from = open(&args.from, &connection, Image::open_source)?;
-    let of_destination = second.as_ref().unwrap_or(&connection);
-    let mut to = open(&args.to, of_destination, Image::open_destination)?;
-    warn_of_writer(&to, of_destination)?;
-    let pausers = [Some(&connection), second.as_ref()].into_iter().flatten().map(Connection::pauser).collect();
-    signals::on_suspend(pausers).context("cannot catch signals")?;
-    second.map(Connection::run_in_background).transpose()?;
+    let connections = Connections::open(args)?;
+    let Opened { array: source, end: from } = open(&args.from, args, connections.of_source(), Image::open_source)?;
+    let destination = open(&args.to, args, connections.of_destination(), Image::open_destination)?;
+    let Opened { array: destination, end: mut to } = destination;
+    warn_of_writer(&to, connections.of_destination())?;
+    signals::on_suspend(connections.pausers()).context("cannot catch signals")?;
+    let connection = connections.run()?;
     let journal = Journal::new(&state_directory()?.join("cp"), key(args, &from, &to)?)?;
     let done_bytes = begin(args, journal.load(), journal.must_compare())?;
     // What the server does by itself goes over no wire, so that nothing would hold it to a cap.
@@ -100,12 +100,66 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
         bar.tick();
         bar.reset_eta();
     }
-    connection.block_on(async {
+    let copying = async {
         if done_bytes.is_none() {
             check_empty(args, &to, from.size_bytes()).await?;
         }
         copy(&from, &mut to, &journal, options, |done_bytes| bar.set_position(done_bytes)).await
-    })
+    };
+    let copied = match &connection {
+        Some(connection) => connection.block_on(copying),
+        None => block_on(copying),
+    }?;
+    drop((from, to));
+    source.iter().chain(&destination).try_for_each(ArrayVolume::check)?;
+    Ok(copied)
+}
+
+/// The connections of a copy: one for both ends where one server has them.
+struct Connections<'a> {
+    args: &'a CpArgs,
+    first: Option<Connection>,
+    second: Option<Connection>,
+}
+
+impl<'a> Connections<'a> {
+    fn open(args: &'a CpArgs) -> anyhow::Result<Self> {
+        let connect = |end: &CpEnd| if let CpEnd::Volume(url) = end { connect(url, args).map(Some) } else { Ok(None) };
+        let is_shared = match (&args.from, &args.to) {
+            // By HDSP each volume has a connection of its own.
+            (CpEnd::Volume(from), CpEnd::Volume(to)) => {
+                from.server == to.server && !matches!(to.server, Server::Hdsp(_))
+            }
+            _ => false,
+        };
+        let first = connect(&args.from)?;
+        let second = if is_shared { None } else { connect(&args.to)? };
+        Ok(Connections { args, first, second })
+    }
+
+    fn of_source(&self) -> Option<&Connection> {
+        self.first.as_ref()
+    }
+
+    fn of_destination(&self) -> Option<&Connection> {
+        let is_volume = matches!(self.args.to, CpEnd::Volume(_));
+        self.second.as_ref().or(self.first.as_ref()).filter(|_| is_volume)
+    }
+
+    fn pausers(&self) -> Vec<Pauser> {
+        [&self.first, &self.second].into_iter().flatten().map(Connection::pauser).collect()
+    }
+
+    /// One works on this thread, if there is one, and the other one on a thread of its own.
+    fn run(self) -> anyhow::Result<Option<Connection>> {
+        match (self.first, self.second) {
+            (Some(first), second) => {
+                second.map(Connection::run_in_background).transpose()?;
+                Ok(Some(first))
+            }
+            (None, second) => Ok(second),
+        }
+    }
 }
 
 /// Whether both are volumes that one server is reached for: by iSCSI it may have them in several targets.
@@ -128,58 +182,78 @@ fn connect(url: &Url, args: &CpArgs) -> anyhow::Result<Connection> {
 
 /// From a volume into stdout.
 fn to_stdout(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
-    let from = open_alone(&args.from, args, |_, _| Ok(()))?;
+    let Opened { array, end: from } = open_alone(&args.from, args, Image::open_source)?;
     bar.set_length(from.size_bytes());
-    block_on(write_out(&from, &mut io::stdout().lock(), args.depth, |done_bytes| bar.set_position(done_bytes)))
+    let mut output = io::stdout().lock();
+    let copied = block_on(write_out(&from, &mut output, args.depth, |done_bytes| bar.set_position(done_bytes)))?;
+    drop(from);
+    array.iter().try_for_each(ArrayVolume::check)?;
+    Ok(copied)
 }
 
 /// From stdin into a volume.
 fn from_stdin(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
-    let to = open_alone(&args.to, args, warn_of_writer)?;
+    let Opened { array, end: to } = open_alone(&args.to, args, Image::open_destination)?;
     to.check_writable()?;
     bar.set_length(to.size_bytes());
-    block_on(async {
+    let copied = block_on(async {
         check_empty(args, &to, to.size_bytes()).await?;
         read_in(&mut io::stdin().lock(), &to, args.depth, |done_bytes| bar.set_position(done_bytes)).await
-    })
+    });
+    drop(to);
+    drop(array);
+    copied
 }
 
 /// Opens the one volume of a copy, and looks at it; then its connection works on another thread.
-fn open_alone(
-    end: &CpEnd,
-    args: &CpArgs,
-    look: impl FnOnce(&End, &Connection) -> anyhow::Result<()>,
-) -> anyhow::Result<End> {
-    let CpEnd::Volume(url) = end else { return Err(misuse("neither end is a volume")) };
-    let connection = connect(url, args)?;
-    let end = open(end, &connection, Image::open_source)?;
-    look(&end, &connection)?;
-    signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
-    connection.run_in_background()?;
-    Ok(end)
+fn open_alone(end: &CpEnd, args: &CpArgs, open_image: OpenImage) -> anyhow::Result<Opened> {
+    let connection = match end {
+        CpEnd::Volume(url) => Some(connect(url, args)?),
+        _ => None,
+    };
+    let opened = open(end, args, connection.as_ref(), open_image)?;
+    if *end == args.to {
+        warn_of_writer(&opened.end, connection.as_ref())?;
+    }
+    let pausers = connection.iter().map(Connection::pauser).collect();
+    signals::on_suspend(pausers).context("cannot catch signals")?;
+    connection.map(Connection::run_in_background).transpose()?;
+    Ok(opened)
 }
 
-/// Says who else writes to the destination, if that is a volume.
-fn warn_of_writer(to: &End, connection: &Connection) -> anyhow::Result<()> {
-    match to {
-        End::Volume(volume, _) => connection.warn_of_overwriting(volume),
-        End::Image(_) => Ok(()),
+/// Says who else writes to the destination, if that is a volume of a server.
+fn warn_of_writer(to: &End, connection: Option<&Connection>) -> anyhow::Result<()> {
+    match (to, connection) {
+        (End::Volume(volume, _), Some(connection)) => connection.warn_of_overwriting(volume),
+        _ => Ok(()),
     }
 }
 
-fn open(
-    end: &CpEnd,
-    connection: &Connection,
-    open_image: impl FnOnce(&Path) -> anyhow::Result<Image>,
-) -> anyhow::Result<End> {
-    match end {
-        CpEnd::Pipe => Err(misuse("a pipe cannot be opened as a file")),
-        CpEnd::File(path) => open_image(path).map(End::Image),
+type OpenImage = fn(&Path) -> anyhow::Result<Image>;
+
+/// Opens an end. An array is assembled to be written, and looked at to be read.
+fn open(end: &CpEnd, args: &CpArgs, connection: Option<&Connection>, open_image: OpenImage) -> anyhow::Result<Opened> {
+    let mut array = None;
+    let end = match end {
+        CpEnd::Pipe => return Err(misuse("a pipe cannot be opened as a file")),
+        CpEnd::File(path) => open_image(path).map(End::Image)?,
         CpEnd::Volume(url) => {
             let name = url.volume().map_err(|error| misuse(error.to_string()))?;
-            Ok(End::Volume(connection.volume(name)?, url.to_string()))
+            let connection = connection.context("there is no connection for it")?;
+            End::Volume(connection.volume(name)?, url.to_string())
         }
-    }
+        CpEnd::Array(place) => {
+            let reach = &args.client.reach;
+            let opened = match *end == args.to {
+                true => ArrayVolume::assemble_for_now(place, reach)?,
+                false => ArrayVolume::look(place, reach)?,
+            };
+            let volume = opened.volume()?;
+            array = Some(opened);
+            End::Volume(volume, place.to_string())
+        }
+    };
+    Ok(Opened { end, array })
 }
 
 fn key(args: &CpArgs, from: &End, to: &End) -> anyhow::Result<Key> {

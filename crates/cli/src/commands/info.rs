@@ -1,27 +1,35 @@
 //! `sanwire info`.
 
+mod array;
+
 use sanwire_core::Size;
 use sanwire_initiator::{LinkStatus, Url, VolumeInfo, WireUnit};
 use serde_json::{Value, json};
 
-use crate::args::InfoArgs;
+use crate::args::{InfoArgs, VolumePlace};
 use crate::connect::Connection;
 use crate::failure::misuse;
 use crate::output;
 
 /// Prints what is known of one volume.
 pub(crate) fn run(args: &InfoArgs) -> anyhow::Result<()> {
-    let name = args.url.volume().map_err(|error| misuse(error.to_string()))?;
-    let connection = Connection::open(&args.url, &args.client)?;
+    let url = match &args.url {
+        VolumePlace::Volume(url) => url,
+        VolumePlace::Array(place) => return array::print(place, args.json),
+    };
+    let name = url.volume().map_err(|error| misuse(error.to_string()))?;
+    let connection = Connection::open(url, &args.client)?;
     let info = connection.volume(name)?.info();
     let links = connection.links();
     if args.json {
-        let mut value = to_json(&info, &args.url);
+        let mut value = to_json(&info, url);
         value["links"] = links.iter().map(link_to_json).collect();
+        value["receive_path"] = connection.receive_path().into();
         return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?);
     }
     let links: String = links.iter().map(describe_link).collect();
-    Ok(output::print(&format!("{}{links}", describe(&info)))?)
+    let path = connection.receive_path().map(|path| format!("{:<18}by {path}\n", "packets come"));
+    Ok(output::print(&format!("{}{}{links}", describe(&info), path.unwrap_or_default()))?)
 }
 
 /// A link for programs: times in microseconds.

@@ -12,10 +12,11 @@ use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, CommandFactory, Parser};
 use rustix::fs::{FlockOperation, flock};
+use sanwire_store::kind::Place;
 use toml::{Spanned, Value};
 
 use super::file::Source;
-use crate::args::{Entry, EntryName};
+use crate::args::{ArrayPlace, AttachOptions, Entry, EntryName, VolumePlace};
 use crate::failure::misuse;
 
 /// Where the file is when nobody says so.
@@ -93,11 +94,37 @@ impl Attachments {
             };
             source.refuse(Some(place.unwrap_or(key.span())), &message)
         })?;
-        entry.url.volume().map_err(|error| {
+        let refuse_url = |message: &str| {
             let place = table.get("url").map_or(key.span(), Spanned::span);
-            source.refuse(Some(place), &error.to_string())
-        })?;
+            source.refuse(Some(place), message)
+        };
+        match &entry.url {
+            VolumePlace::Volume(url) => url.volume().map(drop).map_err(|error| refuse_url(&error.to_string()))?,
+            VolumePlace::Array(array) => {
+                check_array(array).map_err(|message| refuse_url(&message))?;
+                let refusal = |key: &Spanned<String>| {
+                    let refused = AttachOptions::refusal_for_array(key.get_ref()).filter(|_| key.get_ref() != "url");
+                    refused.map(|message| (key.span(), message))
+                };
+                if let Some((span, message)) = table.keys().find_map(refusal) {
+                    return Err(source.refuse(Some(span), message.trim_start_matches("--")));
+                }
+            }
+        }
         Ok(entry)
+    }
+}
+
+/// This file is read in other directories too.
+fn check_array(array: &ArrayPlace) -> Result<(), String> {
+    let spec = array.spec().map_err(|error| error.to_string())?;
+    let is_relative = |place: &Place<'_>| matches!(place, Place::File(path) if path.is_relative());
+    match spec.backing.places().into_iter().find(is_relative) {
+        Some(Place::File(path)) => Err(format!(
+            "the member {} is no absolute path: this file is read in other directories too",
+            path.display()
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -256,6 +283,31 @@ mod tests {
         assert_eq!((options.again, options.client.reach.name_server.len()), (false, 2));
         assert_eq!(entry(text, "more").unwrap().options.kind, AttachKind::Fuse);
         assert!(entry(text, "other").unwrap_err().to_string().ends_with("no entry other: it has data, more"));
+    }
+
+    #[test]
+    fn an_array_takes_the_options_that_mean_something_for_it() {
+        crate::stores::register();
+        let url = "[data]\nurl = 'array:data,member=hs+ip://box/disk'\n";
+        let Entry { url: place, options } =
+            entry(&format!("{url}wait = 'forever'\nread-only = true\n"), "data").unwrap();
+        assert_eq!((place.to_string().as_str(), options.read_only), ("array:data", true));
+        for (text, part) in [
+            (
+                format!("{url}exclusive = true\n"),
+                "attach.toml:3: exclusive is not for arrays: leave it out, or give what",
+            ),
+            (format!("{url}wait = 3\npassword-file = '/p'\n"), "attach.toml:4: password-file is not for arrays"),
+            ("[data]\nurl = 'array:data,size=1M'\n".to_owned(), "attach.toml:2: invalid value 'array:data,size=1M'"),
+            (
+                "[data]\nurl = 'array:data,member=file:x.img'\n".to_owned(),
+                "attach.toml:2: the member x.img is no absolute",
+            ),
+            ("[data]\nurl = 'array:'\n".to_owned(), "attach.toml:2: invalid value 'array:'"),
+        ] {
+            let message = entry(&text, "data").unwrap_err().to_string();
+            assert!(message.starts_with(part), "{text}: {message}");
+        }
     }
 
     #[test]

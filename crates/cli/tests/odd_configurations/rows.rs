@@ -201,6 +201,8 @@ pub(crate) const ROWS: &[(&str, End, &str)] = &[
     (volume!("store = 'array:data'\ndiscover = ['nonsense']"), Refused, "the URL of a server or of an Ethernet"),
     (volume!("store = 'ram:1M'\ndiscover = ['hdsp://lan0']"), Refused, "discover is not for this store"),
     (volume!("store = 'array:data'\nmember = ['nonsense']"), Refused, "nonsense"),
+    (volume!("store = 'array:data'\nunguarded = 'perhaps'"), Refused, "unguarded"),
+    (volume!("store = 'ram:1M'\nunguarded = true"), Refused, "unguarded is not for this store"),
     (volume!("store = 'array:data'\nmember = ['file:DIR/one.img']\nsize = '1M'"), Refused, "size"),
     (volume!("store = 'ram:1M'\nceph-config = '/c'"), Refused, "ceph-config is not for this store"),
     (volume!("store = 'ram:1M'\nceph-user = 'c'"), Refused, "ceph-user is not for this store"),

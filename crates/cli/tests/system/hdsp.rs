@@ -63,6 +63,7 @@ fn hdsp_volumes_are_found_copied_to_and_read() {
         let found = sanwire(&world, &["discover", &everywhere, "--wide", "--time", "10"]);
         assert!(found.contains("HDSP") && found.contains("16 MiB"), "{found}");
         let told = sanwire(&world, &["info", "hdsp:///box/@7"]);
+        assert!(told.contains("packets come      by AF_PACKET"), "{told}");
         assert!(told.contains(&format!("packets of up to {packet} bytes")) && told.contains("16 MiB"), "{told}");
         copy_and_compare(&world, "disk", 1, &[]);
         let stored = fs::read(&store).expect("the store");

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod aoe;
+mod array_commands;
 mod array_wires;
 mod arrays;
 mod as_file;

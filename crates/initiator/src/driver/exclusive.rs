@@ -48,10 +48,15 @@ impl Claimant {
 
     /// A key that nobody has had: the beginning of the client's id, by which people know whose it is, and what is drawn for it.
     fn new_key(&self) -> Result<u64, ConnectError> {
-        let [a, b, c, d, ..] = self.client.0;
         let drawn = u32::from_be_bytes(random::bytes().map_err(no_randomness)?);
         // Zero stands for none.
-        Ok(u64::from(u32::from_be_bytes([a, b, c, d])) << 32 | u64::from(drawn.max(1)))
+        Ok(u64::from(self.key_head()) << 32 | u64::from(drawn.max(1)))
+    }
+
+    /// What all keys of this client begin with.
+    fn key_head(&self) -> u32 {
+        let [a, b, c, d, ..] = self.client.0;
+        u32::from_be_bytes([a, b, c, d])
     }
 }
 
@@ -88,6 +93,22 @@ impl Driver {
             Owner::Nobody => return Err(ConnectError::NoReservations { server, volume }),
         };
         Err(ConnectError::Held { server, volume, holder })
+    }
+
+    /// Makes sure that nobody has the volume for itself now: no other client, and no other program of this one on this host.
+    pub(crate) fn check_unheld(&mut self, info: &VolumeInfo, claimant: &Claimant) -> Result<(), ConnectError> {
+        let (server, volume) = (info.server.to_string(), info.name.to_string());
+        let Some((key, holder)) = inventory::holder(self, info.lun)? else { return Ok(()) };
+        if key >> 32 != u64::from(claimant.key_head()) {
+            return Err(ConnectError::Held { server, volume, holder });
+        }
+        let served = self.volumes.iter().flatten().find(|served| served.lun == info.lun);
+        // What was left by a program that has ended is nobody's.
+        match served.map(|served| claimant.claim(&served.mark)).transpose() {
+            Ok(_) => Ok(()),
+            Err(Unclaimed::Held(process)) => Err(ConnectError::InUse { server, volume, process }),
+            Err(Unclaimed::Io(path, source)) => Err(ConnectError::Claim { path, source }),
+        }
     }
 
     /// Whether the volume is reserved for this client.

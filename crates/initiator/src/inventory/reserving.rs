@@ -121,6 +121,13 @@ pub(crate) fn stays_reserved(driver: &mut Driver, lun: Lun, key: u64) -> Result<
     Unit { asker: Asker::new(driver, THE_SERVER), lun, key }.stays()
 }
 
+/// The key with which a unit is reserved, and who has it so, in words for people; `None`: nobody, as far as it knows of reservations.
+pub(crate) fn holder(driver: &mut Driver, lun: Lun) -> Result<Option<(u64, String)>, ConnectError> {
+    let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key: 0 };
+    let Some(held) = unit.held()?.flatten() else { return Ok(None) };
+    Ok(Some((held.key, unit.holder()?)))
+}
+
 /// Releases what was reserved with this key, and registers no longer; whether it was still there.
 pub(crate) fn release(driver: &mut Driver, lun: Lun, key: u64) -> Result<bool, ConnectError> {
     let mut unit = Unit { asker: Asker::new(driver, THE_SERVER), lun, key };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sanwire_aoe::{Client, ClientConfig, ClientEvent, Failure as WireFailure, Order as WireOrder, Place, question};
 use sanwire_core::{Instant, LinkId, Lun, Protection};
-use sanwire_io::{Clock, Waker};
+use sanwire_io::{Clock, ReceivePath, Waker};
 
 use super::{Answer, Event, Failure, Order, OrderId, ServerInfo, Session};
 use crate::endpoint::{ConnectError, Endpoint};
@@ -90,6 +90,10 @@ fn first_tag() -> Result<u32, ConnectError> {
 }
 
 impl Session for Aoe {
+    fn receive_path(&self) -> Option<ReceivePath> {
+        self.ports.receive_path()
+    }
+
     fn receive(&mut self, now: Instant) -> usize {
         if now >= self.tend_at {
             self.tend_at = now + TEND_EVERY;

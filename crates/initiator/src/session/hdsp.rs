@@ -14,7 +14,7 @@ use sanwire_buffer::{Frame, Slices};
 use sanwire_core::{Instant, LinkId, Lun, Protection};
 use sanwire_hdsp::wire::{DiskType, ErrorCode};
 use sanwire_hdsp::{Client, ClientEvent, Command, CommandId, Order as WireOrder, Outcome, ServerInfo as WireServer};
-use sanwire_io::{Clock, Waker};
+use sanwire_io::{Clock, ReceivePath, Waker};
 use sanwire_scsi::Status;
 
 use self::ata::AtaDisk;
@@ -251,6 +251,10 @@ impl Hdsp {
 }
 
 impl Session for Hdsp {
+    fn receive_path(&self) -> Option<ReceivePath> {
+        self.ports.receive_path()
+    }
+
     fn receive(&mut self, now: Instant) -> usize {
         // Also while there is a connection: it outlives a link that is away for some seconds.
         if now >= self.tend_at {

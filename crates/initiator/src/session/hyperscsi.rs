@@ -10,7 +10,7 @@ use sanwire_hyperscsi::wire::command::{Answer as WireAnswer, Ask};
 use sanwire_hyperscsi::{
     Agreed, Client, ClientConfig, ClientEvent, Failure as WireFailure, LinkStatus, Order as WireOrder,
 };
-use sanwire_io::{Clock, Waker};
+use sanwire_io::{Clock, ReceivePath, Waker};
 use sanwire_scsi::Status;
 
 use super::link_watch::{LinkWatch, News};
@@ -156,6 +156,10 @@ impl HyperScsi {
 }
 
 impl Session for HyperScsi {
+    fn receive_path(&self) -> Option<ReceivePath> {
+        self.ports.receive_path()
+    }
+
     fn receive(&mut self, now: Instant) -> usize {
         if self.is_seeking {
             let is_due = now >= self.tend_at;

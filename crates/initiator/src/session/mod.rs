@@ -60,7 +60,7 @@ use sanwire_core::{Instant, Lun, Protection};
 use sanwire_hyperscsi::Failure as WireFailure;
 pub(crate) use sanwire_hyperscsi::wire::links::LINKS_MAX;
 pub use sanwire_hyperscsi::{DesiredOptions, Identity, LinkLimits, LinkStatus, NO_PASSWORD, Psk, Recovery, TooMany};
-use sanwire_io::{Clock, Waker};
+use sanwire_io::{Clock, ReceivePath, Waker};
 pub use sanwire_iscsi::{ChapSecret, Credential, DesiredParameters};
 use sanwire_scsi::{Cdb, CommandSet, Features, Status};
 pub use sanwire_visa::Wishes as VisaWishes;
@@ -287,6 +287,11 @@ pub(crate) trait Session: Send {
     /// The links of the connection, and whether more may come soon.
     fn links(&self) -> (Vec<LinkStatus>, bool) {
         (Vec::new(), false)
+    }
+
+    /// How the packets of raw Ethernet come; `None` of other wires.
+    fn receive_path(&self) -> Option<ReceivePath> {
+        None
     }
 
     fn disconnect(&mut self, now: Instant);

@@ -8,6 +8,7 @@ use sanwire_initiator::{HyperScsiServer, Server, Url};
 
 use super::looking::{LOOK_MAX, side_by_side};
 use super::members::{Members, parts};
+use super::purpose::Purpose;
 use crate::volume::{Access, MakeOptions, naa_of};
 
 /// Volumes whose labels are looked at.
@@ -64,7 +65,7 @@ impl Discovery {
         volumes.truncate(VOLUMES_MAX);
         let text = |volume: &FoundVolume| volume.url.to_string().replace(',', r"\,");
         let texts: Vec<String> = volumes.iter().map(text).collect();
-        let (looked, not_begun) = Members::look(&texts, false, Some(Instant::now() + LOOKING_MAX));
+        let (looked, not_begun) = Members::look(&texts, Purpose::Look, Some(Instant::now() + LOOKING_MAX));
         left += not_begun;
         let (mut seen, mut sought, mut problems) = (Seen::default(), Sought::default(), problems);
         for (place, label) in looked.labels().into_iter().filter(|(_, label)| label.table.name == name) {

@@ -12,6 +12,7 @@ use sanwire_array::{Array, MemberStatus, Standing};
 use sanwire_store::{Capabilities, CompletionQueue, Copies, CopiesError, Geometry, Request, Started, Store};
 
 use super::members::{Obstacle, again, drive, fresh, open_member, parts, put_back, step};
+use super::purpose::{Purpose, is_unguarded};
 
 /// How often is looked for what is to be done.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -27,6 +28,7 @@ type Texts = Arc<Mutex<Vec<(usize, String)>>>;
 #[derive(Debug)]
 pub(super) struct KeptArray {
     array: Array,
+    purpose: Purpose,
     texts: Texts,
     is_abandoned: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
@@ -34,12 +36,14 @@ pub(super) struct KeptArray {
 }
 
 impl KeptArray {
-    pub(super) fn new(array: Array, texts: Vec<(usize, String)>) -> std::io::Result<KeptArray> {
+    /// `purpose`: for what members are opened that come back, or take the place of others.
+    pub(super) fn new(array: Array, texts: Vec<(usize, String)>, purpose: Purpose) -> std::io::Result<KeptArray> {
         let (stop, stopped) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let (is_abandoned, texts): (Arc<AtomicBool>, Texts) = (Arc::default(), Arc::new(Mutex::new(texts)));
         let mut keeper = Keeper {
             array: array.clone(),
+            purpose,
             is_abandoned: Arc::clone(&is_abandoned),
             texts: Arc::clone(&texts),
             known: array.members(),
@@ -52,7 +56,7 @@ impl KeptArray {
             keeper.run(&stopped);
             drop((keeper, end));
         })?;
-        Ok(KeptArray { array, texts, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
+        Ok(KeptArray { array, purpose, texts, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
     }
 }
 
@@ -104,7 +108,7 @@ impl Copies for KeptArray {
         let count = self.array.members().len();
         let number = member.checked_sub(1).filter(|number| *number < count);
         let number = number.ok_or_else(|| CopiesError(format!("it has members 1 to {count}").into()))?;
-        let candidate = open_member(store).map_err(|error| CopiesError(error.into()))?;
+        let candidate = open_member(store, self.purpose).map_err(|error| CopiesError(error.into()))?;
         let id = fresh().map_err(|error| CopiesError(error.into()))?;
         let replaced = self.array.replace(number, &candidate, id, &mut drive);
         // Also where the labels say so, and it could not be taken yet: it is looked for from now on.
@@ -119,6 +123,7 @@ impl Copies for KeptArray {
 
 struct Keeper {
     array: Array,
+    purpose: Purpose,
     /// Nothing more is to be done on the members.
     is_abandoned: Arc<AtomicBool>,
     texts: Texts,
@@ -152,6 +157,7 @@ impl Keeper {
             // Before their places are opened again: nobody has them twice.
             self.let_go();
             if self.searched.elapsed() >= SEARCH_PERIOD {
+                self.look_at_owner();
                 self.search();
                 self.searched = Instant::now();
             }
@@ -170,6 +176,23 @@ impl Keeper {
         }
     }
 
+    /// What nothing keeps from other hosts shows by its label when one has come. Then nothing more is done to the array here.
+    fn look_at_owner(&mut self) {
+        if self.purpose != Purpose::UseUnguarded || self.is_abandoned.load(Ordering::Relaxed) {
+            return;
+        }
+        for (number, member) in self.array.members().into_iter().enumerate() {
+            if !is_unguarded(&self.text(number, &member.place)) {
+                continue;
+            }
+            if let Err(error) = self.array.check_owned(number, &mut drive) {
+                tracing::error!("array {}: all its I/O fails from now on: {error}", self.name());
+                self.is_abandoned.store(true, Ordering::Relaxed);
+                return self.array.abandon();
+            }
+        }
+    }
+
     /// Looks for members that are away, or kept and over, and puts back those that are there again.
     fn search(&mut self) {
         let table = self.array.table();
@@ -182,7 +205,7 @@ impl Keeper {
         if self.is_abandoned.load(Ordering::Relaxed) {
             return;
         }
-        for (number, obstacle) in put_back(&self.array, &away) {
+        for (number, obstacle) in put_back(&self.array, &away, self.purpose) {
             let (name, member) = (self.name(), number + 1);
             let error = match obstacle {
                 Obstacle::TakenOver(error) => {
@@ -287,6 +310,11 @@ impl Keeper {
 }
 
 impl KeptArray {
+    /// What tells it from all other arrays, also of its name.
+    pub(super) fn id(&self) -> [u8; 16] {
+        self.array.table().array
+    }
+
     /// The same as a store of a volume.
     pub(super) fn into_store(self) -> Arc<dyn Store> {
         Arc::new(self)

@@ -1,10 +1,12 @@
-//! How an array is written as a store: `array:NAME`, with a `member=STORE` for what is not found, and `discover=URL` for whom to ask.
+//! How an array is written as a store: `array:NAME`, with a `member=STORE` for what is not found, `discover=URL` for whom to ask, and
+//! `unguarded` for who takes members that nothing keeps from other hosts.
 
 use std::any::Any;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use sanwire_array::ArrayError;
+use sanwire_array::{ArrayError, View};
 use sanwire_initiator::Url;
 use sanwire_store::kind::{Backing, Likeness, Place, StoreKind};
 use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, StoreSpec, Written};
@@ -12,6 +14,7 @@ use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, StoreSpec, 
 use super::discovery::{Discover, Discovery, Sought};
 use super::keeper::KeptArray;
 use super::members::{AssembleError, Members, member_spec};
+use super::purpose::Purpose;
 use crate::volume::MakeOptions;
 
 /// Arrays of volumes wherever they are.
@@ -22,8 +25,8 @@ pub struct ArrayKind {
     pub options: MakeOptions,
 }
 
-struct ArrayBacking {
-    name: String,
+pub(super) struct ArrayBacking {
+    pub(super) name: String,
     /// The same, as it is told.
     place: String,
     members: Vec<String>,
@@ -32,6 +35,8 @@ struct ArrayBacking {
     /// Whom to ask for others; `None`: nobody.
     places: Option<Vec<Url>>,
     discovery: Discovery,
+    /// Whether members are taken, too, that nothing keeps from other hosts.
+    unguarded: bool,
 }
 
 impl fmt::Debug for ArrayBacking {
@@ -50,7 +55,7 @@ impl StoreKind for ArrayKind {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["member", "discover"]
+        &["member", "discover", "unguarded"]
     }
 
     fn lacks(&self, key: &str) -> &'static str {
@@ -68,7 +73,7 @@ impl StoreKind for ArrayKind {
         if written.block_bytes().is_some() {
             return Err(SpecError::NotHere { key: "block", reason: "an array has the blocks that its members have" });
         }
-        let specs = members.iter().map(|member| member_spec(member, true)).collect::<Result<_, _>>()?;
+        let specs = members.iter().map(|member| member_spec(member, Purpose::Use)).collect::<Result<_, _>>()?;
         let places = written.values("discover").iter().map(|text| {
             let expected =
                 "the URL of a server or of an Ethernet, like iscsi://HOST, hs+ip://HOST, hdsp://IF or aoe://IF";
@@ -78,47 +83,72 @@ impl StoreKind for ArrayKind {
         let places: Vec<Url> = places.collect::<Result<_, _>>()?;
         let places = (members.is_empty() || !places.is_empty()).then_some(places);
         let discovery = Discovery { discover: self.discover, options: self.options };
-        Ok(Arc::new(ArrayBacking { place: format!("array:{name}"), name, members, specs, places, discovery }))
+        let (place, unguarded) = (format!("array:{name}"), written.flag("unguarded")?);
+        Ok(Arc::new(ArrayBacking { place, name, members, specs, places, discovery, unguarded }))
+    }
+}
+
+impl ArrayBacking {
+    /// Assembles it for this host, which keeps its members the same from now on.
+    pub(super) fn assemble(&self) -> Result<KeptArray, OpenError> {
+        let purpose = if self.unguarded { Purpose::UseUnguarded } else { Purpose::Use };
+        let (members, found) = self.open_members(purpose)?;
+        // A member that was there a moment ago and cannot be had now is somebody else's: without it copies of members could be taken for them.
+        if let Some((text, why)) = members.failures.iter().find(|(text, _)| found.contains(text)) {
+            let why = format!("{text} is a member of it, and cannot be had for this host alone: {why}");
+            return Err(self.failed(why.into(), true));
+        }
+        let texts = members.texts(&self.name);
+        let array = members.assemble(&self.name, false).map_err(|error| self.not_assembled(&members, error))?;
+        members.warn_of_failures(&self.name);
+        members.warn_of_unguarded(&self.name);
+        KeptArray::new(array, texts, purpose).map_err(|error| self.failed(Box::new(error), false))
+    }
+
+    /// Looks at it, without reserving anything.
+    pub(super) fn look(&self, purpose: Purpose) -> Result<View, OpenError> {
+        let (members, _) = self.open_members(purpose)?;
+        let view = members.view(&self.name).map_err(|error| self.not_assembled(&members, error))?;
+        members.warn_of_failures(&self.name);
+        if purpose == Purpose::Read {
+            members.warn_of_unguarded(&self.name);
+        }
+        Ok(view)
+    }
+
+    /// Opens what is written, and what is found; how the latter is written is given, too.
+    fn open_members(&self, purpose: Purpose) -> Result<(Members, Vec<String>), OpenError> {
+        let seek = |places: &Vec<Url>| self.discovery.seek(&self.name, &self.members, places);
+        let Sought { texts: found, told } = self.places.as_ref().map(seek).unwrap_or_default();
+        let texts: Vec<String> = self.members.iter().cloned().chain(found.iter().cloned()).collect();
+        let mut members = Members::open(&self.name, &texts, purpose);
+        members.check_guarded(purpose).map_err(|why| self.failed(why.into(), false))?;
+        if !told.is_empty() {
+            members.tell(&told);
+        }
+        Ok((members, found))
+    }
+
+    fn not_assembled(&self, members: &Members, error: AssembleError) -> OpenError {
+        // Members that are not there may come, and who has offered what is none may go.
+        let is_lacking = matches!(
+            &error,
+            AssembleError::Array {
+                source: ArrayError::Unknown { .. } | ArrayError::NoQuorum { .. } | ArrayError::Incomplete { .. },
+                ..
+            }
+        );
+        self.failed(Box::new(error), self.places.is_some() || is_lacking && !members.failures.is_empty())
+    }
+
+    fn failed(&self, source: Box<dyn Error + Send + Sync>, is_away: bool) -> OpenError {
+        OpenError::Elsewhere { store: self.place.clone(), source, is_away }
     }
 }
 
 impl Backing for ArrayBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
-        let seek = |places: &Vec<Url>| self.discovery.seek(&self.name, &self.members, places);
-        let Sought { texts: found, told } = self.places.as_ref().map(seek).unwrap_or_default();
-        let texts: Vec<String> = self.members.iter().cloned().chain(found.iter().cloned()).collect();
-        let mut members = Members::open(&self.name, &texts);
-        if !told.is_empty() {
-            members.tell(&told);
-        }
-        let texts = members.texts(&self.name);
-        let failed = |source: Box<dyn std::error::Error + Send + Sync>, is_away| OpenError::Elsewhere {
-            store: self.place.clone(),
-            source,
-            is_away,
-        };
-        // A member that was there a moment ago and cannot be had now is somebody else's: without it copies of members could be taken for them.
-        if let Some((text, why)) = members.failures.iter().find(|(text, _)| found.contains(text)) {
-            return Err(failed(
-                format!("{text} is a member of it, and cannot be had for this host alone: {why}").into(),
-                true,
-            ));
-        }
-        let array = members.assemble(&self.name, false).map_err(|error| {
-            // Members that are not there may come, and who has offered what is none may go.
-            let is_lacking = matches!(
-                &error,
-                AssembleError::Array {
-                    source: ArrayError::Unknown { .. } | ArrayError::NoQuorum { .. } | ArrayError::Incomplete { .. },
-                    ..
-                }
-            );
-            failed(Box::new(error), self.places.is_some() || is_lacking && !members.failures.is_empty())
-        })?;
-        members.warn_of_failures(&self.name);
-        members.warn_of_unguarded(&self.name);
-        let kept = KeptArray::new(array, texts).map_err(|error| failed(Box::new(error), false))?;
-        Ok((kept.into_store(), None))
+        Ok((self.assemble()?.into_store(), None))
     }
 
     fn place(&self) -> Place<'_> {
@@ -132,7 +162,8 @@ impl Backing for ArrayBacking {
     fn compare(&self, other: &dyn Backing) -> Likeness {
         match (other as &dyn Any).downcast_ref::<Self>() {
             Some(other)
-                if (&other.name, &other.members, &other.places) == (&self.name, &self.members, &self.places) =>
+                if (&other.name, &other.members, &other.places) == (&self.name, &self.members, &self.places)
+                    && other.unguarded == self.unguarded =>
             {
                 Likeness::Same
             }

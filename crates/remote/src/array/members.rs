@@ -3,17 +3,16 @@
 use std::io;
 use std::time::Instant;
 
-use sanwire_array::{Array, ArrayError, Begin, Candidate, Found, Label, find};
+use sanwire_array::{Array, ArrayError, Begin, Candidate, Found, Label, View, find};
 use sanwire_store::{Completion, CompletionQueue, Outcome, SpecError, Started, StoreSpec};
 use sanwire_store_file::blocking;
 
 use super::looking::{Look, look_at};
+use super::purpose::{Purpose, is_unguarded};
+use crate::volume::unreserved;
 
 /// How long the requests to a member wait for its server, where nothing else is said: the others have what it has.
 const PATIENCE: &str = "5s";
-
-/// Kinds of stores that no host can have for itself alone.
-const UNGUARDED: [&str; 2] = ["aoe:", "nbd:"];
 
 /// Drives what was begun with ordinary blocking calls, and waits for its end.
 ///
@@ -78,13 +77,13 @@ fn key_of(part: &str) -> &str {
     part.split('=').next().unwrap_or(part)
 }
 
-/// A store as it is to be written for a member: given up soon where its server is away; `is_used`: for this host alone to write to.
-pub(super) fn member_spec(text: &str, is_used: bool) -> Result<StoreSpec, SpecError> {
+/// A store as it is to be written for a member: given up soon where its server is away.
+pub(super) fn member_spec(text: &str, purpose: Purpose) -> Result<StoreSpec, SpecError> {
     if !text.contains("://") {
         return text.parse();
     }
     let mut written = text.to_owned();
-    let exclusive = is_used.then(|| "exclusive".to_owned());
+    let exclusive = purpose.reserves().then(|| "exclusive".to_owned());
     for key in exclusive.into_iter().chain([format!("reconnect={PATIENCE}")]) {
         let longer = format!("{written},{key}");
         // Other kinds of stores elsewhere, like nbd, have no such key.
@@ -92,7 +91,8 @@ pub(super) fn member_spec(text: &str, is_used: bool) -> Result<StoreSpec, SpecEr
             written = longer;
         }
     }
-    written.parse()
+    let spec = written.parse()?;
+    Ok(if purpose.reserves() { spec } else { unreserved(spec, purpose == Purpose::Read) })
 }
 
 /// How a store is written to be opened again: what it was taken over from once, it is not again.
@@ -109,34 +109,34 @@ pub(super) fn place(text: &str, spec: &StoreSpec) -> String {
 }
 
 impl Members {
-    /// Opens these stores, and all others that the newest label among them names, for this host alone. What cannot be opened is left out.
+    /// Opens these stores, and all others that the newest label among them names. What cannot be opened is left out.
     #[must_use]
-    pub fn open(name: &str, texts: &[String]) -> Members {
-        let mut members = Members::open_only(texts, true);
+    pub fn open(name: &str, texts: &[String], purpose: Purpose) -> Members {
+        let mut members = Members::open_only(texts, purpose);
         let Ok(found) = members.find(name) else { return members };
         let failed = |place: &str| members.failures.iter().any(|(text, _)| parts(text).next() == Some(place));
         // Nothing but the store: a label is written by who can write one member.
         let others = found.missing().filter_map(|place| parts(place).next()).filter(|place| !failed(place));
         let others: Vec<_> = others.map(str::to_owned).collect();
-        members.add(&others, true, None);
+        members.add(&others, purpose, None);
         members
     }
 
-    /// Opens these stores and no others; `is_used`: for this host alone.
+    /// Opens these stores and no others.
     #[must_use]
-    pub fn open_only(texts: &[String], is_used: bool) -> Members {
-        Members::look(texts, is_used, None).0
+    pub fn open_only(texts: &[String], purpose: Purpose) -> Members {
+        Members::look(texts, purpose, None).0
     }
 
     /// Opens these stores and no others, side by side. So many were not looked at, because the time was over.
-    pub(super) fn look(texts: &[String], is_used: bool, end: Option<Instant>) -> (Members, usize) {
+    pub(super) fn look(texts: &[String], purpose: Purpose, end: Option<Instant>) -> (Members, usize) {
         let mut members = Members::default();
-        let left = members.add(texts, is_used, end);
+        let left = members.add(texts, purpose, end);
         (members, left)
     }
 
-    fn add(&mut self, texts: &[String], is_used: bool, end: Option<Instant>) -> usize {
-        let looks = look_at(texts, is_used, end);
+    fn add(&mut self, texts: &[String], purpose: Purpose, end: Option<Instant>) -> usize {
+        let looks = look_at(texts, purpose, end);
         let left = looks.iter().filter(|look| look.is_none()).count();
         for (text, look) in texts.iter().zip(looks) {
             match look {
@@ -159,10 +159,19 @@ impl Members {
         }
     }
 
+    /// Refuses those that cannot be opened for this purpose whatever becomes of them: without one of them the array would begin on a part of
+    /// its members.
+    ///
+    /// # Errors
+    /// The first of them, and why.
+    pub fn check_guarded(&self, purpose: Purpose) -> Result<(), String> {
+        let refused = self.failures.iter().find_map(|(text, _)| Some(format!("{text}: {}", purpose.refusal(text)?)));
+        refused.map_or(Ok(()), Err)
+    }
+
     /// Says of each that cannot be reserved for this host that somebody else may use it, too.
-    pub(super) fn warn_of_unguarded(&self, name: &str) {
-        let is_unguarded = |text: &&String| UNGUARDED.iter().any(|word| text.starts_with(word));
-        for text in self.texts.iter().filter(is_unguarded) {
+    pub fn warn_of_unguarded(&self, name: &str) {
+        for text in self.texts.iter().filter(|text| is_unguarded(text)) {
             tracing::warn!(
                 "array {name}: {text} cannot be reserved for this host: nothing keeps another host from using the array at the same time, \
                  which destroys what it holds; see to it that none does"
@@ -203,22 +212,33 @@ impl Members {
         found.members.iter().enumerate().filter_map(text).collect()
     }
 
+    /// Looks at an array of them.
+    ///
+    /// # Errors
+    /// As for [`View::new`], with what kept members from being opened.
+    pub(super) fn view(&self, name: &str) -> Result<View, AssembleError> {
+        View::new(name, &self.candidates, &mut drive).map_err(|source| self.not_assembled(source))
+    }
+
     /// Assembles an array of them.
     ///
     /// # Errors
     /// As for [`sanwire_array::assemble`], with what kept members from being opened.
     pub fn assemble(&self, name: &str, force: bool) -> Result<Array, AssembleError> {
         let run = u128::from_be_bytes(fresh()?) as u64;
-        sanwire_array::assemble(name, &self.candidates, force, run, &mut drive).map_err(|source| {
-            let failures = self.failures.iter().map(|(text, why)| format!("; {text} cannot be opened: {why}"));
-            AssembleError::Array { source, failures: failures.collect::<String>() + &self.told }
-        })
+        let made = sanwire_array::assemble(name, &self.candidates, force, run, &mut drive);
+        made.map_err(|source| self.not_assembled(source))
+    }
+
+    fn not_assembled(&self, source: ArrayError) -> AssembleError {
+        let failures = self.failures.iter().map(|(text, why)| format!("; {text} cannot be opened: {why}"));
+        AssembleError::Array { source, failures: failures.collect::<String>() + &self.told }
     }
 }
 
-/// Opens a store that is to become a member, for this host alone.
-pub(super) fn open_member(text: &str) -> Result<Candidate, String> {
-    let mut members = Members::open_only(&[text.to_owned()], true);
+/// Opens a store that is to become a member.
+pub(super) fn open_member(text: &str, purpose: Purpose) -> Result<Candidate, String> {
+    let mut members = Members::open_only(&[text.to_owned()], purpose);
     match (members.candidates.pop(), members.failures.pop()) {
         (Some(candidate), _) => Ok(candidate),
         (None, Some((_, why))) => Err(why),
@@ -237,7 +257,7 @@ pub(super) enum Obstacle {
 
 /// Opens members again that were away, or are kept and over, side by side, each as it is written, and puts them back. Gives what keeps
 /// which from that.
-pub(super) fn put_back(array: &Array, away: &[(usize, String)]) -> Vec<(usize, Obstacle)> {
+pub(super) fn put_back(array: &Array, away: &[(usize, String)], purpose: Purpose) -> Vec<(usize, Obstacle)> {
     let texts: Vec<String> = away.iter().map(|(_, text)| text.clone()).collect();
     let back = |(number, look): (usize, Option<Result<Look, String>>)| match look? {
         Ok(Look { candidate, .. }) => {
@@ -251,7 +271,7 @@ pub(super) fn put_back(array: &Array, away: &[(usize, String)]) -> Vec<(usize, O
         }
         Err(error) => Some((number, Obstacle::Other(error))),
     };
-    away.iter().map(|(number, _)| *number).zip(look_at(&texts, true, None)).filter_map(back).collect()
+    away.iter().map(|(number, _)| *number).zip(look_at(&texts, purpose, None)).filter_map(back).collect()
 }
 
 /// Why an array is not assembled.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sanwire_initiator::{ClientOptions, Server, Url};
 use sanwire_store::kind::{Backing, Likeness, Place, StoreKind};
-use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, Written};
+use sanwire_store::{Expectation, Known, OpenError, SpecError, Store, StoreSpec, Written};
 
 use super::{Exclusive, RemoteStore};
 
@@ -34,7 +34,7 @@ pub struct VolumeKind {
     pub options: MakeOptions,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct VolumeBacking {
     url: Url,
     /// The same, as it is told.
@@ -92,6 +92,17 @@ impl StoreKind for VolumeKind {
             });
         }
         Ok(Arc::new(VolumeBacking { url, place, access, patience, exclusive, options: self.options }))
+    }
+}
+
+/// The same store, of which nothing is reserved, whatever is written; `unless_held`: only where no other client has it for itself. Other
+/// kinds of stores stay what they are.
+pub(crate) fn unreserved(spec: StoreSpec, unless_held: bool) -> StoreSpec {
+    let exclusive = if unless_held { Exclusive::Unheld } else { Exclusive::No };
+    let volume = (&*spec.backing as &dyn Any).downcast_ref::<VolumeBacking>();
+    match volume.map(|volume| VolumeBacking { exclusive, ..volume.clone() }) {
+        Some(volume) => StoreSpec { backing: Arc::new(volume), ..spec },
+        None => spec,
     }
 }
 

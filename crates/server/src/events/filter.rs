@@ -79,7 +79,9 @@ impl Happening {
             | Happening::StoreFailing { .. }
             | Happening::StoreWorking { .. } => EventTopic::Volumes,
             Happening::SessionOpened { .. } | Happening::SessionClosed { .. } => EventTopic::Sessions,
-            Happening::Refused { .. } | Happening::DvdRefused { .. } => EventTopic::Refusals,
+            Happening::Refused { .. } | Happening::DvdRefused { .. } | Happening::DvdUseRefused { .. } => {
+                EventTopic::Refusals
+            }
             Happening::LinkLost { .. } | Happening::LinkBack { .. } => EventTopic::Links,
             Happening::JobBegun { .. } | Happening::JobEnded { .. } => EventTopic::Jobs,
             Happening::Reloaded { .. }
@@ -94,7 +96,8 @@ impl Happening {
             Happening::SessionOpened { who, .. }
             | Happening::SessionClosed { who, .. }
             | Happening::Refused { who, .. }
-            | Happening::DvdRefused { who, .. } => Some(who),
+            | Happening::DvdRefused { who, .. }
+            | Happening::DvdUseRefused { who, .. } => Some(who),
             _ => None,
         }
     }
@@ -107,6 +110,7 @@ impl Happening {
             | Happening::DvdRevoked { volume, .. }
             | Happening::DvdExpired { volume, .. }
             | Happening::DvdRefused { volume, .. }
+            | Happening::DvdUseRefused { volume, .. }
             | Happening::VolumeResized { volume, .. }
             | Happening::SnapshotTaken { volume, .. }
             | Happening::SnapshotDeleted { volume, .. }
@@ -124,6 +128,7 @@ impl Happening {
         match self {
             Happening::Refused { .. }
             | Happening::DvdRefused { .. }
+            | Happening::DvdUseRefused { .. }
             | Happening::StoreFailing { .. }
             | Happening::LinkLost { .. }
             | Happening::JobEnded { refused: Some(_), .. } => EventResult::Refused,

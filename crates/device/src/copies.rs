@@ -1,11 +1,12 @@
 //! What a logical unit remembers of the copies that it was asked for, until the initiator has read it (SPC-3 6.17; SPC-4 6.24 and 6.26).
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_core::NexusId;
-use sanwire_scsi::copy::{COPIES_MAX, CopyState, CopyStatus};
+use sanwire_scsi::copy::{COPIES_MAX, COPIES_OF_NEXUS_MAX, CopyState, CopyStatus};
 use sanwire_scsi::rod::{RodAnswer, RodState, TOKEN_BYTES};
 use sanwire_scsi::{AdditionalSense, Sense, SenseKey, Status, operation_code as code};
 
@@ -75,7 +76,7 @@ impl Copies {
     ///
     /// # Errors
     /// OPERATION IN PROGRESS while another copy of the nexus has this identifier; INSUFFICIENT RESOURCES when too many
-    /// are under way.
+    /// are under way, or all room is that of others.
     pub(crate) fn begin(
         self: &Arc<Self>,
         nexus: NexusId,
@@ -89,11 +90,8 @@ impl Copies {
         let old = match records.list.iter().position(is_same) {
             Some(at) if !records.list[at].is_over() => return Err(illegal(AdditionalSense::OPERATION_IN_PROGRESS)),
             Some(at) => Some(at),
-            None if records.list.len() < usize::from(COPIES_MAX) => None,
-            None => {
-                let oldest = records.list.iter().position(Record::is_over);
-                Some(oldest.ok_or(illegal(AdditionalSense::INSUFFICIENT_RESOURCES))?)
-            }
+            None if records.has_room(nexus) => None,
+            None => Some(records.superseded(nexus).ok_or(illegal(AdditionalSense::INSUFFICIENT_RESOURCES))?),
         };
         old.map(|at| records.list.remove(at));
         let number = records.next;
@@ -168,14 +166,21 @@ impl Copies {
         Some(CopyEnd { copies: Arc::clone(self), number: record.number })
     }
 
-    /// The initiator is gone, and what it could ask for.
+    /// The initiator is gone, with what it could ask for, and what goes on in the background for it ends: that must not write over what
+    /// another one, or it itself when it comes again, has written since.
     pub(crate) fn forget(&self, nexus: NexusId) {
-        self.lock().list.retain(|record| record.nexus != nexus);
+        self.lock().list.retain(|record| {
+            let is_own = record.nexus == nexus;
+            if is_own {
+                record.cancel();
+            }
+            !is_own
+        });
     }
 
     /// A reset forgets all, and ends what is under way (SPC-4 table 109).
     pub(crate) fn clear(&self) {
-        self.lock().list.drain(..).for_each(|record| record.is_cancelled.store(true, Ordering::SeqCst));
+        self.lock().list.drain(..).for_each(|record| record.cancel());
     }
 
     fn change(&self, number: u64, change: impl FnOnce(&mut Record)) {
@@ -195,6 +200,28 @@ impl Copies {
 }
 
 impl Records {
+    /// Whether there is room for one more of a nexus.
+    fn has_room(&self, nexus: NexusId) -> bool {
+        self.list.len() < usize::from(COPIES_MAX) && self.count(nexus) < usize::from(COPIES_OF_NEXUS_MAX)
+    }
+
+    fn count(&self, nexus: NexusId) -> usize {
+        self.list.iter().filter(|record| record.nexus == nexus).count()
+    }
+
+    /// The place of the record in whose place one more of a nexus comes: its own oldest one that is over; where it has none, and not all room
+    /// that it may have, that of the nexus that has most, and more than it.
+    fn superseded(&self, nexus: NexusId) -> Option<usize> {
+        let own = self.list.iter().position(|record| record.nexus == nexus && record.is_over());
+        let count = self.count(nexus);
+        if own.is_some() || count >= usize::from(COPIES_OF_NEXUS_MAX) {
+            return own;
+        }
+        let over = self.list.iter().enumerate().filter(|(_, record)| record.is_over());
+        let others = over.map(|(at, record)| (self.count(record.nexus), at)).filter(|(others, _)| *others > count);
+        others.max_by_key(|(others, at)| (*others, Reverse(*at))).map(|(_, at)| at)
+    }
+
     fn find(&mut self, nexus: NexusId, list_id: u32) -> Option<&mut Record> {
         self.list.iter_mut().find(|record| (record.nexus, record.list_id) == (nexus, list_id))
     }
@@ -203,6 +230,10 @@ impl Records {
 impl Record {
     fn is_over(&self) -> bool {
         self.state != CopyState::InProgress
+    }
+
+    fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::SeqCst);
     }
 
     fn is_done_with(&self) -> bool {
@@ -329,3 +360,6 @@ impl Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,6 +102,12 @@ impl Derived {
         self.users.statistics()
     }
 
+    /// What all have done with it together, and how many commands came from those who may not use it.
+    #[must_use]
+    pub fn sum(&self) -> (PrincipalUsage, u64) {
+        self.users.sum()
+    }
+
     /// Whether its own rules admit this one.
     pub(crate) fn admits(&self, principal: &Principal) -> bool {
         self.admission.as_ref().is_none_or(|admission| admission.admits(principal))

@@ -5,6 +5,8 @@
 //! the store, every token of these blocks is cancelled, also when they are changed through another unit that has them. So whoever finds
 //! a token valid after he has read has read what was there when it was made. Changes look at one word as long as there is no token.
 
+mod coverage;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +20,7 @@ use sanwire_scsi::rod::{LIFETIME_S, NewToken, SECRET_BYTES, TOKEN_BYTES};
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_scsi::{AdditionalSense, Capacity, Sense, SenseKey};
 
+use self::coverage::Coverage;
 use crate::abort_scope::UnitId;
 use crate::range::Range;
 
@@ -66,6 +69,8 @@ pub(crate) struct Tokens {
 struct Table {
     random: Option<ChaCha20Rng>,
     valid: Vec<Valid>,
+    /// Where they stand for what is there.
+    coverage: Coverage,
     /// The latest last.
     gone: VecDeque<Gone>,
 }
@@ -165,8 +170,8 @@ impl Token {
         self.origin.principal.is_same_as(principal)
     }
 
-    fn stands_for_any_of(&self, places: &[Range]) -> bool {
-        places.iter().any(|place| self.origin.places.iter().any(|own| own.overlaps(*place)))
+    fn stands_for_any_of(&self, changed: &Coverage) -> bool {
+        self.origin.places.iter().any(|own| changed.covers(*own))
     }
 }
 
@@ -178,7 +183,12 @@ impl Tokens {
             count: AtomicUsize::new(0),
             deadline: AtomicU64::new(NEVER),
             has_seed: random.is_some(),
-            table: Mutex::new(Table { random, valid: Vec::new(), gone: VecDeque::new() }),
+            table: Mutex::new(Table {
+                random,
+                valid: Vec::new(),
+                coverage: Coverage::default(),
+                gone: VecDeque::new(),
+            }),
         }
     }
 
@@ -211,6 +221,7 @@ impl Tokens {
         let length_bytes = origin.length_bytes();
         let bytes = NewToken { id, creator_naa, capacity, length_bytes, port, secret: &secret }.to_bytes();
         let token = Arc::new(Token { id, bytes: bytes.into(), origin, ends: now + LIFETIME, end: AtomicU8::new(0) });
+        table.coverage.add(&token.origin.places);
         table.valid.push(Valid { token: Arc::clone(&token), idle_since: Some(now) });
         self.note(table, now);
         Ok(token)
@@ -242,12 +253,19 @@ impl Tokens {
 
     /// These blocks are about to be changed.
     pub(crate) fn cancel(&self, places: &[Range]) {
-        self.end_those(End::Cancelled, |token| token.stands_for_any_of(places));
+        let table = &mut *self.lock();
+        // Nearly all changes are of blocks for which no token stands.
+        if !places.iter().any(|place| table.coverage.covers(*place)) {
+            return;
+        }
+        let mut changed = Coverage::default();
+        changed.add(places);
+        self.end_those(table, End::Cancelled, |token| token.stands_for_any_of(&changed));
     }
 
     /// Its initiator does not want it any more.
     pub(crate) fn delete(&self, token: &Arc<Token>) {
-        self.end_those(End::Deleted, |other| std::ptr::eq(other, &**token));
+        self.end_those(&mut self.lock(), End::Deleted, |other| std::ptr::eq(other, &**token));
     }
 
     /// Ends those whose time is over.
@@ -268,8 +286,7 @@ impl Tokens {
         self.note(table, now);
     }
 
-    fn end_those(&self, end: End, is_meant: impl Fn(&Token) -> bool) {
-        let table = &mut *self.lock();
+    fn end_those(&self, table: &mut Table, end: End, is_meant: impl Fn(&Token) -> bool) {
         table.end(end, |valid| is_meant(&valid.token));
         self.count.store(table.valid.len(), Ordering::SeqCst);
         if table.valid.is_empty() {
@@ -317,7 +334,9 @@ impl Table {
     }
 
     fn end(&mut self, end: End, is_meant: impl Fn(&Valid) -> bool) {
-        for valid in self.valid.extract_if(.., |valid| is_meant(valid)) {
+        let ended: Vec<Valid> = self.valid.extract_if(.., |valid| is_meant(valid)).collect();
+        self.coverage.remove(ended.iter().flat_map(|valid| &valid.token.origin.places));
+        for valid in ended {
             valid.token.end.store(end as u8, Ordering::SeqCst);
             if self.gone.len() == GONE_MAX {
                 self.gone.pop_front();

@@ -20,6 +20,8 @@ pub const DESCRIPTORS_MAX_BYTES: usize = 2048;
 pub const SEGMENT_MAX_BYTES: u32 = 64 << 20;
 /// Copies with a list identifier that one logical unit remembers, under way or done.
 pub const COPIES_MAX: u8 = 64;
+/// The most of them of one nexus, so that there is room for those of others.
+pub const COPIES_OF_NEXUS_MAX: u8 = 32;
 
 /// Descriptor type codes that are understood, ascending (SPC-3 6.3.5).
 pub(crate) const DESCRIPTOR_TYPES: [u8; 3] = [BLOCK_TO_BLOCK, BLOCK_TO_BLOCK_WITH_OFFSET, IDENTIFICATION];

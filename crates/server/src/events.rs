@@ -164,7 +164,9 @@ impl Rings {
     fn put(&mut self, time: String, what: Happening) {
         self.last += 1;
         let (ring, max) = match what {
-            Happening::Refused { .. } | Happening::DvdRefused { .. } => (&mut self.refusals, REFUSALS_MAX),
+            Happening::Refused { .. } | Happening::DvdRefused { .. } | Happening::DvdUseRefused { .. } => {
+                (&mut self.refusals, REFUSALS_MAX)
+            }
             _ => (&mut self.others, KEPT_MAX),
         };
         if ring.events.len() == max {

@@ -19,6 +19,7 @@ mod flushing;
 mod free_number;
 mod front;
 mod kept;
+mod latest_time;
 mod link;
 mod logging;
 mod login_listener;

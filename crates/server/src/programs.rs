@@ -1,6 +1,6 @@
 //! The programs that judge the commands of derived volumes: their modules, and what they remember.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -109,6 +109,30 @@ impl Programs {
         let file = self.state_file(uuid).into_iter();
         // One that stays is of a volume that does not come again.
         file.for_each(|file| drop(fs::remove_file(file)));
+    }
+
+    /// Removes what a crash has left here of volumes that were not made after all: modules of those that are not known, and what programs
+    /// remember of none of these identities. Other files stay.
+    pub(crate) fn remove_litter(&self, is_known: impl Fn(&str) -> bool, identities: &BTreeSet<[u8; 16]>) {
+        let Some(entries) = self.0.directory.as_ref().and_then(|directory| fs::read_dir(directory).ok()) else {
+            return;
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            let is_litter = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("wasm") => !is_known(name),
+                Some("state") => {
+                    let uuid = u128::from_str_radix(name, 16).ok().filter(|_| name.len() == 32);
+                    uuid.is_some_and(|uuid| !identities.contains(&uuid.to_be_bytes()))
+                }
+                _ => false,
+            };
+            if is_litter {
+                tracing::info!("{} is removed: it is of no volume", path.display());
+                // One that stays is met at the next start.
+                let _ = fs::remove_file(&path);
+            }
+        }
     }
 
     /// What the program of a volume has done, if it has one.

@@ -1,5 +1,6 @@
 //! What is remembered of the volumes in files and on devices that were served: a file for each in the state directory.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -115,6 +116,27 @@ impl Record {
             }
         }
         Ok(())
+    }
+
+    /// The identities of all volumes that are remembered below `state`.
+    ///
+    /// # Errors
+    /// When there is a record that cannot be read.
+    pub(crate) fn all_identities(state: &Path) -> io::Result<BTreeSet<[u8; 16]>> {
+        let entries = match std::fs::read_dir(state.join(DIRECTORY)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            entries => entries?,
+        };
+        let mut found = BTreeSet::new();
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json")
+                && let Some(bytes) = read_file(&path)?
+            {
+                found.insert(from_json::<Kept>(&bytes)?.known()?.uuid);
+            }
+        }
+        Ok(found)
     }
 
     /// Forgets a volume that was never served.

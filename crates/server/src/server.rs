@@ -43,6 +43,7 @@ use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::{self, FrontParts, LoginService};
 use crate::kept::StateLock;
+use crate::latest_time::LatestTime;
 use crate::link::LinkPort;
 use crate::login_listener::{self, FrontDeskParts, LoginAccounts, Portal};
 use crate::management_queue::{InboxUsage, Letters, ManagementQueue};
@@ -77,6 +78,7 @@ pub struct Server {
     pools: Pools,
     /// For volumes that are not there for ever.
     clock: WallClock,
+    latest_time: Arc<LatestTime>,
     programs: Programs,
     registry: Arc<Registry>,
     past_uses: Arc<PastUses>,
@@ -160,7 +162,9 @@ impl Server {
     ) -> Result<Prepared<P>, StartError> {
         let (units, levels) = (Arc::new(LogicalUnits::new()), Arc::new(ProtectionTable::new(config.protection)));
         let (clock, programs) = (set_clock(WallClock::default()), config.programs());
-        let missing = add_volumes((&units, &levels), &mut config, (&pools, &clock, &programs), may_be_missing)?;
+        let latest_time = Arc::new(LatestTime::load(config.state_file("time", "txt")));
+        let grounds = (&pools, &clock, &programs, latest_time.at_start());
+        let missing = add_volumes((&units, &levels), &mut config, grounds, may_be_missing)?;
         let addresses = Addresses::open(&config, &units, &levels)?;
         let disks = Disks::open(&config, &units)?;
         let clients = Clients::open(config.terms(), config.state_file("clients", "json"), Arc::clone(&units))?;
@@ -187,6 +191,7 @@ impl Server {
             counts_clients: config.metrics_of_clients,
             pools,
             clock,
+            latest_time,
             programs,
             registry: Arc::new(Registry::new(places.len(), &budget)),
             past_uses: Arc::new(PastUses::open(config.state_file("uses", "json"))?),

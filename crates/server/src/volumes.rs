@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_core::{DeviceType, Lun, WallClock};
 use sanwire_device::{AddError, LogicalUnit, LogicalUnits, TokenSeed, UnitOptions, Volatility};
@@ -27,7 +27,7 @@ use crate::reservations::keeper;
 use crate::server::random;
 use crate::writes::{self, GoneWith, Stop};
 
-pub(crate) use self::derived::forget as forget_derived;
+pub(crate) use self::derived::{forget as forget_derived, is_remembered};
 pub(crate) use self::former::Former;
 
 /// How volumes are opened at one server.
@@ -40,6 +40,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) clock: &'a WallClock,
     /// For volumes whose commands are judged.
     pub(crate) programs: &'a Programs,
+    /// It is not earlier than this, whatever the clock of the host says.
+    pub(crate) seen: SystemTime,
     /// What is done when there is something else than what is remembered.
     pub(crate) acceptance: Acceptance,
     /// Until when a file that somebody else has is waited for.

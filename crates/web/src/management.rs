@@ -129,7 +129,7 @@ impl Management {
     /// A place for what this one wants done, when it is its turn.
     async fn place(&self, by: &Asker) -> Result<OwnedSemaphorePermit, Problem> {
         let places = match by {
-            Asker::Stranger { .. } | Asker::Signal { .. } => &self.of_strangers,
+            Asker::Stranger { .. } | Asker::Principal { .. } | Asker::Signal { .. } => &self.of_strangers,
             Asker::Process { .. } if self.places.available_permits() == 0 => &self.of_socket,
             _ => &self.places,
         };

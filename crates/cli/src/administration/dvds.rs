@@ -14,11 +14,13 @@ pub(super) fn show_dvds(volumes: &[VolumeStatus]) -> String {
         .iter()
         .filter_map(|volume| {
             let derived = volume.derived.as_ref()?;
+            let mode = if volume.read_only { "ro" } else { "rw" };
+            let has_size = volume.missing.is_none() || volume.size_bytes > 0;
             Some([
                 volume.name.clone(),
                 derived.parent.clone(),
-                Size(volume.size_bytes).to_string(),
-                if volume.read_only { "ro" } else { "rw" }.to_owned(),
+                if has_size { Size(volume.size_bytes).to_string() } else { "-".to_owned() },
+                if volume.missing.is_none() { mode } else { "missing" }.to_owned(),
                 shortened(&derived.regions),
                 derived.operations.join(","),
                 derived.principals.join(","),
@@ -27,7 +29,11 @@ pub(super) fn show_dvds(volumes: &[VolumeStatus]) -> String {
         })
         .collect();
     let head = ["VOLUME", "DERIVED FROM", "SIZE", "MODE", "REGIONS", "OPERATIONS", "PRINCIPALS", "TIME LEFT"];
-    output::table(head, &rows)
+    let missing = volumes.iter().filter_map(|volume| Some((&volume.name, volume.missing.as_ref()?)));
+    let missing: Vec<String> =
+        missing.map(|(name, reason)| format!("volume {name} is not served: {reason}\n")).collect();
+    let gap = if missing.is_empty() { "" } else { "\n" };
+    format!("{}{gap}{}", output::table(head, &rows), missing.concat())
 }
 
 /// One of them, with what was counted.
@@ -37,6 +43,7 @@ pub(super) fn show_dvd(dvd: &DvdStatus) -> String {
     let mode = if volume.read_only { ", read-only" } else { "" };
     let mut text = format!("{}, derived from {}: {}{mode}\n", volume.name, derived.parent, Size(volume.size_bytes));
     let mut line = |what: &str, value: String| text.push_str(&format!("  {what:<12}{value}\n"));
+    volume.missing.iter().for_each(|reason| line("not served", reason.clone()));
     line("regions", derived.regions.iter().map(region).collect::<Vec<_>>().join(" "));
     line("operations", derived.operations.join(", "));
     line("principals", derived.principals.join(", "));

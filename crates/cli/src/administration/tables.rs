@@ -240,6 +240,7 @@ mod tests {
                 pool: None,
                 owners: Vec::new(),
                 derived: None,
+                missing: None,
             }],
             targets: vec![TargetStatus {
                 revision: 1,

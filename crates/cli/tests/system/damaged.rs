@@ -65,10 +65,10 @@ fn end_of(kind: &str, damage: Damage) -> Option<End> {
         // A tenure is nothing but numbers.
         ("tenures/*", Newer | Garbage) => Served,
         ("tenures/*", _) => Warned("until it is replaced"),
-        // Without its program nobody may use the volume.
+        // Without its program nobody may use the volume: it is not served, and all others are.
         ("programs-box.d/*.state", Newer) => Served,
-        ("programs-box.d/*.state", Directory) => Refused("cannot be read"),
-        ("programs-box.d/*.state", _) => Refused("is no state of a program, or damaged"),
+        ("programs-box.d/*.state", Directory) => Warned("cannot be read"),
+        ("programs-box.d/*.state", _) => Warned("is no state of a program, or damaged"),
         (SENT_MODULE, Newer) => Served,
         (SENT_MODULE, Directory) => Warned("it is no regular file"),
         (SENT_MODULE, _) => Warned("is not served"),

@@ -171,6 +171,12 @@ pub const MANAGEMENT_WAITING: Quota = Quota::held(Holder::Server, "requests to m
 /// Those of one client: who asks without waiting for its answers leaves others room to ask.
 pub const MANAGEMENT_OF_CLIENT: Quota = Quota::held(Holder::Client, "requests to manage the server that wait", 8);
 
+/// Changes of a client that owns volumes and may not manage the server: each is told by events, and stands in the audit log.
+pub const CHANGES_OF_OWNER: Quota = Quota::per_minute(Holder::Client, "changes of an owner of volumes", 30, 256);
+
+/// Those of all of them.
+pub const CHANGES_OF_OWNERS: Quota = Quota::per_minute(Holder::Server, "changes of owners of volumes", 120, 1024);
+
 /// Refused ones that wait to be written down.
 pub const ATTEMPTS_WAITING: Quota = Quota::held(Holder::Server, "refused management that waits to be noted", 16);
 
@@ -251,6 +257,7 @@ pub const ALL: &[&Quota] = &[
     &SLOTS_OF_CLIENT,
     &TCP_CONNECTIONS_OF_CLIENT,
     &MANAGEMENT_OF_CLIENT,
+    &CHANGES_OF_OWNER,
     &DISTURBANCES_OF_CLIENT,
     &COMMANDS_OF_SESSION,
     &COMMAND_NUMBERS_OF_SESSION,
@@ -288,6 +295,7 @@ pub const ALL: &[&Quota] = &[
     &LOGINS,
     &TCP_CONNECTIONS,
     &MANAGEMENT_WAITING,
+    &CHANGES_OF_OWNERS,
     &ATTEMPTS_WAITING,
     &REFUSALS_WAITING,
     &AUDITED_REFUSALS,

@@ -87,6 +87,11 @@ const TESTS: &[(&Quota, &str, &str)] = &[
     (&SLOTS_OF_CLIENT, SESSION_PLACES, "what_is_remembered_for_a_client_that_is_away_is_bounded"),
     (&TCP_CONNECTIONS_OF_CLIENT, SHARES, "who_is_alone_may_have_as_many_as_the_quotas_say"),
     (&MANAGEMENT_OF_CLIENT, INBOX, "a_client_that_asks_without_waiting_leaves_others_room_to_ask"),
+    (
+        &CHANGES_OF_OWNER,
+        "server/src/manage/jobs/paces.rs",
+        "an_owner_that_changes_without_end_is_slowed_down_and_no_other_one",
+    ),
     (&COMMANDS_OF_SESSION, MEMORY, "who_has_all_its_commands_under_way_may_have_them_ended"),
     (
         &COMMAND_NUMBERS_OF_SESSION,
@@ -157,6 +162,7 @@ const TESTS: &[(&Quota, &str, &str)] = &[
     (&LOGINS, PLACES, "half_open_logins_of_few_hosts_push_out_one_another_and_nobody_else"),
     (&TCP_CONNECTIONS, SHARES, "however_many_take_what_they_can_somebody_else_gets_in"),
     (&MANAGEMENT_WAITING, INBOX, "requests_that_wait_are_bounded"),
+    (&CHANGES_OF_OWNERS, "server/src/manage/jobs/paces.rs", "all_owners_together_are_slowed_down_too"),
     (&ATTEMPTS_WAITING, INBOX, "no_more_wait_than_there_is_room_for"),
     (&REFUSALS_WAITING, INBOX, "what_strangers_do_leaves_room_for_what_clients_are_refused"),
     (&AUDITED_REFUSALS, AUDIT, "strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out"),

@@ -50,6 +50,22 @@ pub struct PrincipalUsage {
     pub refused_expired: u64,
 }
 
+impl PrincipalUsage {
+    /// What both have done together.
+    #[must_use]
+    pub fn plus(self, other: PrincipalUsage) -> PrincipalUsage {
+        PrincipalUsage {
+            commands: self.commands.wrapping_add(other.commands),
+            read_bytes: self.read_bytes.wrapping_add(other.read_bytes),
+            written_bytes: self.written_bytes.wrapping_add(other.written_bytes),
+            refused_region: self.refused_region.wrapping_add(other.refused_region),
+            refused_operation: self.refused_operation.wrapping_add(other.refused_operation),
+            refused_program: self.refused_program.wrapping_add(other.refused_program),
+            refused_expired: self.refused_expired.wrapping_add(other.refused_expired),
+        }
+    }
+}
+
 /// Why a command was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
@@ -222,6 +238,13 @@ impl Users {
         self.not_admitted.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// What all have done together, and how many commands came from those who may not use the unit.
+    pub(crate) fn sum(&self) -> (PrincipalUsage, u64) {
+        let counts = self.lock();
+        let all = counts.iter().chain([&self.others]).map(|count| count.usage());
+        (all.fold(PrincipalUsage::default(), PrincipalUsage::plus), self.not_admitted.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn statistics(&self) -> DerivedStatistics {
         let of = |count: &Arc<Count>| PrincipalStatistics {
             principal: count.principal.clone(),
@@ -274,6 +297,10 @@ mod tests {
         }
         let DerivedStatistics { principals, others, .. } = users.statistics();
         assert_eq!((principals.len(), others.read_bytes), (PRINCIPALS_MAX, 10 * 512));
+        users.guest(NexusId(0)).unwrap().note_refused(Refused::Region);
+        users.note_not_admitted();
+        let (sum, not_admitted) = users.sum();
+        assert_eq!((sum.read_bytes, sum.refused_region, not_admitted), ((PRINCIPALS_MAX as u64 + 10) * 512, 1, 1));
         assert_eq!(users.number_of(&named(3)), 3);
         assert_eq!(users.number_of(&named(PRINCIPALS_MAX as u64 + 3)), PRINCIPALS_MAX as u32);
     }

@@ -404,12 +404,12 @@ fn a_list_identifier_in_use_is_refused_and_an_aborted_copy_frees_it() {
 #[test]
 fn what_is_remembered_is_bounded() {
     let (world, _) = with_second(SMALL, true);
-    for id in 0..=copy::COPIES_MAX {
+    for id in 0..=copy::COPIES_OF_NEXUS_MAX {
         run(&world, &list(id, &[])).unwrap();
     }
     assert_eq!(world.bad(results(0, 0), &[]), Sense::invalid_field_in_cdb(2, None), "the oldest is forgotten");
     let running: Vec<_> =
-        (0..copy::COPIES_MAX).map(|id| begin(&world, NEXUS, &list(id, &[segment(A, B, 1, 0, 0)]))).collect();
+        (0..copy::COPIES_OF_NEXUS_MAX).map(|id| begin(&world, NEXUS, &list(id, &[segment(A, B, 1, 0, 0)]))).collect();
     let full = sense(&done(begin(&world, NEXUS, &list(200, &[segment(A, B, 1, 0, 0)]))));
     assert_eq!(full, Sense::new(SenseKey::IllegalRequest, AdditionalSense::INSUFFICIENT_RESOURCES));
     drop(running);

@@ -134,3 +134,34 @@ fn there_is_room_for_some_of_each_and_for_not_too_many_of_all() {
     assert_eq!(world.end("a", &more, 20), AdditionalSense::TOKEN_CANCELLED);
     assert!(!Tokens::new(None).can_be_made());
 }
+
+/// By what both take here, whatever else this machine does.
+#[test]
+fn a_change_elsewhere_takes_about_as_long_whatever_tokens_there_are() {
+    let places = |from: u64| (0..64).map(move |at| Range { offset_bytes: (from + 4 * at) * 512, length_bytes: 512 });
+    let world = |count: u64| {
+        let world = World::new();
+        for number in 0..count {
+            let places: Vec<Range> = places(1000 * number).collect();
+            let principal = named(&(number / TOKENS_OF_PRINCIPAL_MAX as u64).to_string());
+            let inactivity = Duration::from_secs(30);
+            let ranges = places.clone();
+            let origin = Origin { unit: world.unit, medium: 0, principal, ranges, places, inactivity };
+            world.tokens.make(origin, (1, &CAPACITY, &TargetPort::default()), at(0)).unwrap();
+        }
+        world
+    };
+    let took = |world: &World| {
+        let begun = std::time::Instant::now();
+        // Between the places of tokens.
+        (0..2000)
+            .for_each(|write| world.tokens.cancel(&[Range { offset_bytes: (4 * write + 1) * 512, length_bytes: 512 }]));
+        begun.elapsed()
+    };
+    let (few, many) = (world(1), world(TOKENS_MAX as u64));
+    let best = |world: &World| (0..5).map(|_| took(world)).min().unwrap();
+    let (few_took, many_took) = (best(&few), best(&many));
+    assert!(many_took < 50 * few_took, "{few_took:?} with one, {many_took:?} with all that there may be");
+    let count = many.tokens.lock().valid.len();
+    assert_eq!(count, TOKENS_MAX, "none has ended");
+}

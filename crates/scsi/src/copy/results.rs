@@ -1,6 +1,9 @@
 //! The data of RECEIVE COPY RESULTS (SPC-3 6.17; in SPC-4 each service action is a command of its own).
 
-use super::{COPIES_MAX, DESCRIPTOR_TYPES, DESCRIPTORS_MAX_BYTES, SEGMENT_MAX_BYTES, SEGMENTS_MAX, TARGETS_MAX};
+use super::{
+    COPIES_MAX, COPIES_OF_NEXUS_MAX, DESCRIPTOR_TYPES, DESCRIPTORS_MAX_BYTES, SEGMENT_MAX_BYTES, SEGMENTS_MAX,
+    TARGETS_MAX,
+};
 use crate::bytes::put;
 use crate::task::Status;
 
@@ -84,7 +87,7 @@ pub fn operating_parameters(block_bytes: u32) -> Vec<u8> {
     put(&mut bytes, 12, (DESCRIPTORS_MAX_BYTES as u32).to_be_bytes());
     put(&mut bytes, 16, SEGMENT_MAX_BYTES.to_be_bytes());
     put(&mut bytes, 34, u16::from(COPIES_MAX).to_be_bytes());
-    bytes[36] = COPIES_MAX;
+    bytes[36] = COPIES_OF_NEXUS_MAX;
     bytes[37] = granularity(block_bytes);
     bytes[43] = DESCRIPTOR_TYPES.len() as u8;
     bytes.extend(DESCRIPTOR_TYPES);
@@ -113,6 +116,6 @@ mod tests {
         let parameters = operating_parameters(4096);
         assert_eq!(parameters[..5], [0, 0, 0, 43, 1]);
         assert_eq!(parameters[8..20], [0, 16, 0, 16, 0, 0, 8, 0, 4, 0, 0, 0]);
-        assert_eq!(parameters[34..], [0, 64, 64, 12, 0, 0, 0, 0, 0, 3, 0x02, 0x0a, 0xe4]);
+        assert_eq!(parameters[34..], [0, 64, 32, 12, 0, 0, 0, 0, 0, 3, 0x02, 0x0a, 0xe4]);
     }
 }

@@ -4,7 +4,10 @@
 use super::{build, page};
 use crate::bytes::put;
 use crate::copy::results::granularity;
-use crate::copy::{COPIES_MAX, DESCRIPTOR_TYPES, DESCRIPTORS_MAX_BYTES, SEGMENT_MAX_BYTES, SEGMENTS_MAX, TARGETS_MAX};
+use crate::copy::{
+    COPIES_MAX, COPIES_OF_NEXUS_MAX, DESCRIPTOR_TYPES, DESCRIPTORS_MAX_BYTES, SEGMENT_MAX_BYTES, SEGMENTS_MAX,
+    TARGETS_MAX,
+};
 use crate::operation::code::{EXTENDED_COPY, RECEIVE_COPY_RESULTS};
 use crate::rod::{
     INACTIVITY_DEFAULT_S, INACTIVITY_MAX_S, LIFETIME_S, RANGES_MAX, ROD_MAX_BYTES, ROD_OPTIMAL_BYTES, rod_type,
@@ -44,7 +47,7 @@ pub fn third_party_copy(block_bytes: u32, has_tokens: bool) -> Vec<u8> {
     }
     let mut general = Vec::with_capacity(0x20);
     general.extend(u32::from(COPIES_MAX).to_be_bytes());
-    general.extend(u32::from(COPIES_MAX).to_be_bytes());
+    general.extend(u32::from(COPIES_OF_NEXUS_MAX).to_be_bytes());
     general.extend(SEGMENT_MAX_BYTES.to_be_bytes());
     general.push(granularity(block_bytes));
     general.resize(0x20, 0);
@@ -120,7 +123,7 @@ mod tests {
         assert_eq!(page[4..20], [0, 1, 0, 12, 9, 0x83, 1, 0, 0x84, 4, 0, 1, 3, 4, 0, 0]);
         assert_eq!(page[20..36], [0, 4, 0, 28, 0, 0, 0, 0, 0, 16, 0, 16, 0, 0, 8, 0]);
         assert_eq!(page[52..60], [0, 8, 0, 4, 3, 0x02, 0x0a, 0xe4]);
-        assert_eq!(page[60..80], [0x80, 1, 0, 32, 0, 0, 0, 64, 0, 0, 0, 64, 4, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!(page[60..80], [0x80, 1, 0, 32, 0, 0, 0, 64, 0, 0, 0, 32, 4, 0, 0, 0, 9, 0, 0, 0]);
         assert_eq!(page.len(), 96);
     }
 

@@ -75,6 +75,16 @@ pub enum DerivedError {
         /// When that ends, also with its own parent.
         parent_until: String,
     },
+    /// Its time is over, though the clock says otherwise.
+    #[error(
+        "its time was over at {until}: the server's clock is earlier, but this server has seen {seen} already; set the clock, and reload"
+    )]
+    ExpiredBefore {
+        /// Then.
+        until: String,
+        /// The latest time that the server has seen.
+        seen: String,
+    },
     /// A time that counts from now on would begin anew at each start.
     #[error(
         "until={until} would begin anew at each start: write a time, like 2027-01-31T18:00:00Z; or make it by `sanwire dvd create`"

@@ -51,7 +51,11 @@ impl DerivedSpec {
 
     /// Whether its time is over, by the clock of this host.
     pub(crate) fn is_over(&self) -> bool {
-        let now = SystemTime::now();
+        self.is_over_at(SystemTime::now())
+    }
+
+    /// Whether its time is over then.
+    pub(crate) fn is_over_at(&self, now: SystemTime) -> bool {
         self.until.is_some_and(|until| until.from(now) <= now)
     }
 }

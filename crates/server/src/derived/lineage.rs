@@ -63,7 +63,7 @@ pub(crate) fn opening_order<'a>(specs: impl IntoIterator<Item = &'a VolumeSpec>)
 }
 
 /// Which volumes are derived from which, as they come and go.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Children(BTreeMap<String, BTreeSet<String>>);
 
 impl Children {

@@ -81,7 +81,9 @@ impl Happening {
             | Happening::StoreWorking { .. }
             | Happening::PoolFilling { .. } => EventTopic::Volumes,
             Happening::SessionOpened { .. } | Happening::SessionClosed { .. } => EventTopic::Sessions,
-            Happening::Refused { .. } | Happening::DvdRefused { .. } => EventTopic::Refusals,
+            Happening::Refused { .. } | Happening::DvdRefused { .. } | Happening::DvdUseRefused { .. } => {
+                EventTopic::Refusals
+            }
             Happening::LinkLost { .. } | Happening::LinkBack { .. } => EventTopic::Links,
             Happening::JobBegun { .. } | Happening::JobEnded { .. } => EventTopic::Jobs,
             Happening::Reloaded { .. }
@@ -96,7 +98,8 @@ impl Happening {
             Happening::SessionOpened { who, .. }
             | Happening::SessionClosed { who, .. }
             | Happening::Refused { who, .. }
-            | Happening::DvdRefused { who, .. } => Some(who),
+            | Happening::DvdRefused { who, .. }
+            | Happening::DvdUseRefused { who, .. } => Some(who),
             _ => None,
         }
     }
@@ -110,6 +113,7 @@ impl Happening {
             | Happening::DvdRevoked { volume, .. }
             | Happening::DvdExpired { volume, .. }
             | Happening::DvdRefused { volume, .. }
+            | Happening::DvdUseRefused { volume, .. }
             | Happening::VolumeResized { volume, .. }
             | Happening::SnapshotTaken { volume, .. }
             | Happening::SnapshotDeleted { volume, .. }
@@ -127,6 +131,7 @@ impl Happening {
         match self {
             Happening::Refused { .. }
             | Happening::DvdRefused { .. }
+            | Happening::DvdUseRefused { .. }
             | Happening::StoreFailing { .. }
             | Happening::LinkLost { .. }
             | Happening::JobEnded { refused: Some(_), .. } => EventResult::Refused,

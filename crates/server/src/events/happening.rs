@@ -71,6 +71,17 @@ pub enum Happening {
         /// Why, for people.
         why: String,
     },
+    /// A derived volume has refused commands since that was told last.
+    DvdUseRefused {
+        /// Its name.
+        volume: String,
+        /// Who has given most of them.
+        who: String,
+        /// What has refused them: `operation`, `region`, `program`; or `not-admitted`: who is no principal of it.
+        why: String,
+        /// How many.
+        count: u64,
+    },
     /// A volume is longer.
     VolumeResized {
         /// Its name.
@@ -233,6 +244,7 @@ impl Happening {
     pub(super) fn bounded(mut self) -> Happening {
         let shorten = |text: &mut String| *text = shortened(text, TEXT_MAX_BYTES).into_owned();
         match &mut self {
+            Happening::DvdUseRefused { who: text, .. } => shorten(text),
             Happening::DvdRefused { volume, parent, why, .. } => [volume, parent, why].into_iter().for_each(shorten),
             Happening::StoreFailing { why: text, .. }
             | Happening::Refused { what: text, .. }
@@ -270,6 +282,9 @@ impl fmt::Display for Happening {
             }
             Happening::DvdRefused { volume, parent, who, why } => {
                 write!(f, "{who} was refused to derive volume {volume} from {parent}: {why}")
+            }
+            Happening::DvdUseRefused { volume, who, why, count } => {
+                write!(f, "volume {volume} has refused commands ({why}), {count} in the last time: {who}")
             }
             Happening::VolumeResized { volume, size_bytes } => {
                 write!(f, "volume {volume} has {} now", Size(*size_bytes))

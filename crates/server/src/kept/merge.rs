@@ -10,17 +10,17 @@ use std::collections::BTreeSet;
 
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::{Lun, Size};
-use sanwire_store::{VolumeName, VolumeSpec};
+use sanwire_store::VolumeSpec;
 
 use super::{Changed, Changes, VolumeDefinition};
 use crate::config::{Origin, ServerConfig, VolumeConfig};
-use crate::derived::{DerivedSpec, Lineage, inherit_levels, with_until};
+use crate::derived::{DerivedSpec, inherit_levels, with_until};
 
 /// The configuration with the changes, and a line for each change that does not hold any more.
 pub(crate) fn merge(configured: &ServerConfig, changes: &Changes) -> (ServerConfig, Vec<String>) {
     let mut merging = Merging { configured, changes, notes: Vec::new() };
     let volumes = merging.volumes();
-    let volumes = merging.with_parents(volumes);
+    let volumes = merging.guarded(volumes);
     let exports = merging.exports(&volumes);
     (ServerConfig { volumes, exports, ..configured.clone() }, merging.notes)
 }
@@ -64,21 +64,11 @@ impl Merging<'_> {
         self.numbered(wanted)
     }
 
-    /// Without those that were derived while the server ran from volumes that the configuration does not name any more. Each is guarded as its
-    /// parent at least.
-    fn with_parents(&mut self, mut volumes: Vec<VolumeConfig>) -> Vec<VolumeConfig> {
+    /// Each that is derived is guarded as its parent at least. Its parent need not be configured any more.
+    fn guarded(&mut self, mut volumes: Vec<VolumeConfig>) -> Vec<VolumeConfig> {
         if volumes.iter().all(|volume| volume.spec.parent().is_none()) {
             return volumes;
         }
-        let lineage = Lineage::of(volumes.iter().map(|volume| &volume.spec));
-        let is_lost =
-            |volume: &VolumeConfig| volume.origin == Origin::Management && lineage.depth(&volume.spec.name).is_err();
-        let lost: BTreeSet<VolumeName> =
-            volumes.iter().filter(|it| is_lost(it)).map(|it| it.spec.name.clone()).collect();
-        self.notes.extend(lost.iter().map(|name| {
-            format!("volume {name}, which was derived by ctl, is not served: that from which it was derived is not configured any more")
-        }));
-        volumes.retain(|volume| !lost.contains(&volume.spec.name));
         let mut specs: Vec<VolumeSpec> = volumes.iter().map(|volume| volume.spec.clone()).collect();
         let notes = &mut self.notes;
         let raised = inherit_levels(&mut specs, self.configured.protection, |volume, _, parent, level| {
@@ -98,6 +88,8 @@ impl Merging<'_> {
         let name = &volume.spec.name;
         match (&change.configured, &change.now) {
             (Some(before), None) if is_as_it_was(&before.volume, &volume.spec) => None,
+            // The last that is known of one that was derived by ctl and revoked: no word about what is configured since.
+            (None, None) => Some((volume.clone(), None)),
             (_, None) => {
                 self.notes.push(format!(
                     "volume {name} was removed by ctl, and the configuration of it was edited since: it is served again"

@@ -49,7 +49,8 @@ pub(crate) struct Changes {
 /// States of port groups: by targets, then by numbers.
 pub(crate) type AccessStates = BTreeMap<String, BTreeMap<u16, PortState>>;
 
-/// One thing that is not as it is configured.
+/// One thing that is not as it is configured. Neither configured nor there is a volume that was derived while the server ran, and revoked, as
+/// long as something of it may be left.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Changed<T> {
@@ -68,6 +69,11 @@ pub(crate) struct VolumeDefinition {
     pub(crate) volume: VolumeSpec,
     /// Its HyperSCSI number. One of the configuration has it by its place there, which is no word of the configuration about it.
     pub(crate) lun: u16,
+}
+
+impl<T> Changed<T> {
+    /// What is kept of one that is to be forgotten.
+    pub(crate) const FORGOTTEN: Changed<T> = Changed { configured: None, now: None };
 }
 
 impl Changes {

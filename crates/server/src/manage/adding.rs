@@ -130,7 +130,7 @@ impl Manager {
             return Err(ManageError::Missing { name, reason: missing.reason.clone() });
         }
         let of_snapshot = spec.pool().and_then(|place| place.snapshot.as_ref()?.split_once('@'));
-        if let Some((volume, _)) = of_snapshot.filter(|(volume, _)| *volume != name) {
+        if let Some((volume, _)) = of_snapshot.filter(|(volume, _)| *volume != name && !hold.has(volume)) {
             // It is not deleted while it is being opened.
             hold.add(volume, "having a snapshot served")?;
         }
@@ -196,5 +196,31 @@ impl Manager {
             }
         };
         Ok(Step::Done(self.warned_of_memory(lines, &spec)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manage::pools::tests::{ask, start, status};
+    use crate::manage::testing::{Kept, go_on, work};
+    use crate::manage::{Answer, Request};
+    use crate::pools::testing::copy_files;
+
+    #[test]
+    fn who_has_taken_a_name_and_a_snapshot_goes_on_with_both() {
+        copy_files();
+        let kept = Kept::new("adding-snapshot", &["a=pool:,size=1M"]);
+        let mut manager = start(&kept).unwrap();
+        ask(&mut manager, Request::Snapshot { volumes: vec!["a".into()], name: "one".into(), protected: false })
+            .unwrap();
+        let spec: VolumeSpec = "old=pool:fast/a@one,readonly".parse().unwrap();
+        let (hold, _) = manager.begin_to_add(spec.clone(), None).unwrap();
+        let acceptance = Acceptance::Known;
+        let addition = Addition { spec, target: None, acceptance, condition: None, by: None };
+        let step = manager.add_made(addition, hold, || (), || ());
+        let Ok(Step::Done(Answer::Changed(lines))) = go_on(&mut manager, work(step)) else { panic!("it is served") };
+        assert_eq!((lines, status(&mut manager).volumes.len()), (vec!["volume old is served".to_owned()], 2));
+        manager.into_target().stop().unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! What the manager knows of all volumes together: which are derived from which, and who may derive such.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -72,13 +73,15 @@ impl Derivations {
 impl Manager {
     /// The volumes that are derived from one, served or not, each before its parent.
     pub(super) fn derived_from(&self, volume: &str) -> Vec<String> {
+        self.children().descendants(volume)
+    }
+
+    /// Which volumes are derived from which, served or not.
+    pub(super) fn children(&self) -> Cow<'_, Children> {
+        let mut children = Cow::Borrowed(&self.derivations.children);
         let missing = self.kept.missing.iter().map(|missing| &missing.volume.spec);
-        if missing.clone().all(|spec| spec.parent().is_none()) {
-            return self.derivations.descendants(volume);
-        }
-        let mut children = Children::default();
-        self.volumes.values().map(|volume| &volume.spec).chain(missing).for_each(|spec| children.put(spec));
-        children.descendants(volume)
+        missing.filter(|spec| spec.parent().is_some()).for_each(|spec| children.to_mut().put(spec));
+        children
     }
 
     /// On which volumes one stands, the nearest first; a volume that is not served ends the list.

@@ -12,7 +12,8 @@ use crate::kept::{Changed, Changes, VolumeDefinition};
 
 /// Each thing that is not as file and command line say.
 pub(super) fn deviations(changes: &Changes, clients: &Clients) -> Vec<Deviation> {
-    let volumes = changes.volumes.iter().map(|(name, change)| of("volume", name.clone(), change, definition));
+    let volumes = changes.volumes.iter().filter(|(_, change)| **change != Changed::FORGOTTEN);
+    let volumes = volumes.map(|(name, change)| of("volume", name.clone(), change, definition));
     let targets = changes.target_settings.iter();
     let targets = targets.map(|(name, change)| of("target", name.clone(), change, TargetSettings::shown));
     let units = changes.mappings.iter().flat_map(|(target, units)| units.iter().map(move |unit| (target, unit)));

@@ -69,7 +69,8 @@ impl ManagementHandle {
     #[must_use]
     pub fn new(manager: Manager) -> Self {
         let mut manager = manager;
-        let (letters, is_complete) = (manager.target().take_letters(), manager.sought().is_empty());
+        let (letters, is_complete) =
+            (manager.target().take_letters(), manager.sought().is_empty() && !manager.may_turn_back());
         let (expiry, has_pools) = (manager.expiry.take_waiting(), manager.target().pools().iter().next().is_some());
         let desk = ManagementHandle(Arc::new(Desk {
             looker: ArcSwap::from_pointee(manager.looker()),

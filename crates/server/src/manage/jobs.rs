@@ -1,17 +1,22 @@
 //! Changes that take long: each is a job, which others may look at and wait for while it goes on, and for a while after.
 
-use crate::wall_time::written_millis;
+mod paces;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_core::ClientId;
+use sanwire_core::quota::Usage;
+use sanwire_io::Clock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use self::paces::OwnerPaces;
 use super::told;
 use super::{Answer, Asker, Refusal, Request, Response};
+use crate::wall_time::written_millis;
 
 /// Jobs that go on at a time, at the most.
 const RUNNING_MAX: usize = 64;
@@ -78,6 +83,7 @@ pub enum JobState {
 #[derive(Default, Debug)]
 pub(super) struct Jobs {
     table: Mutex<Table>,
+    paces: Mutex<OwnerPaces>,
     changed: Condvar,
 }
 
@@ -113,13 +119,26 @@ impl Jobs {
         let running = table.jobs.values().filter(|entry| entry.response.is_none());
         let of_owners: Vec<ClientId> = running.filter_map(|entry| entry.owner).collect();
         let of_owner = of_owners.iter().filter(|other| **other == owner).count();
-        match of_owner >= OF_OWNER_MAX || of_owners.len() >= OF_OWNERS_MAX {
-            true => Err(Refusal::new(
-                "jobs-too-many",
-                "too many changes of owners are being made: ask again when some are done",
-            )),
-            false => Ok(()),
+        if of_owner >= OF_OWNER_MAX || of_owners.len() >= OF_OWNERS_MAX {
+            let reason = "too many changes of owners are being made: ask again when some are done";
+            return Err(Refusal::new("jobs-too-many", reason));
         }
+        drop(table);
+        if !self.paces().take(owner, Clock::new().now()) {
+            let reason = "owners have made too many changes in the last minutes: ask again in a minute";
+            return Err(Refusal::new("jobs-too-many", reason));
+        }
+        Ok(())
+    }
+
+    /// How the quotas of owners are used.
+    pub(super) fn usages(&self) -> [Usage; 2] {
+        self.paces().usages()
+    }
+
+    fn paces(&self) -> MutexGuard<'_, OwnerPaces> {
+        // It is whole between any two changes.
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins with one; `None` when too many go on.

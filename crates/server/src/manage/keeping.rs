@@ -1,5 +1,6 @@
 //! What differs from the configuration is kept, before it is done: a change that would not survive a restart is none.
 
+mod revoked;
 mod targets;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,7 @@ use sanwire_core::Lun;
 use sanwire_scsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
+use self::revoked::forget_revoked;
 use super::busy::Busy;
 use super::derivations::Derivations;
 use super::deviations::deviations;
@@ -35,6 +37,9 @@ pub(super) struct Keeping {
     record: SharedRecord,
     /// Whether the file still says something else than the record, which holds.
     is_behind: bool,
+    /// Volumes that were derived while the server ran, and are being revoked: it is kept that they are to be forgotten until that is done, so
+    /// that no volume of their names takes what a crash has left of them for its own.
+    revoked: BTreeSet<String>,
     /// What should be served and is not.
     pub(super) missing: Vec<MissingVolume>,
     /// The port groups that are not active and optimized.
@@ -73,6 +78,7 @@ impl Manager {
         let kept = kept.unwrap_or_default();
         let (mut wanted, notes) = kept::merge(&configured, &kept);
         grounds.pools.place_all(&mut wanted.volumes)?;
+        forget_revoked(&configured, &kept, &wanted.volumes);
         grounds.pools.settle(&wanted.volumes, configured.state_directory.as_deref())?;
         let specs = configured.volumes.iter().map(|volume| (&volume.spec.name, unguarded(&volume.spec)));
         let specs: BTreeMap<_, _> = specs.collect();
@@ -95,8 +101,17 @@ impl Manager {
         let (configured, record) = (Arc::new(Configured::new(configured)), SharedRecord::default());
         *record.write() = kept;
         let revisions = target.revisions().clone();
-        let (pending, is_behind) = (BTreeMap::new(), false);
-        let kept = Keeping { configured, file, record, is_behind, missing, access_states, revisions, pending };
+        let kept = Keeping {
+            configured,
+            file,
+            record,
+            is_behind: false,
+            revoked: BTreeSet::new(),
+            missing,
+            access_states,
+            revisions,
+            pending: BTreeMap::new(),
+        };
         let source = Arc::new(Mutex::new(source));
         let mut manager = Manager {
             name,
@@ -120,19 +135,25 @@ impl Manager {
             stuck: BTreeMap::new(),
             target,
         };
-        manager.await_ends();
-        manager.forget_gone();
-        manager.restore_access_states();
-        if let Err(error) = manager.drop_overridden(!notes.is_empty()) {
+        manager.begin_to_keep(!notes.is_empty());
+        Ok(manager)
+    }
+
+    /// Keeps what is served by a server that has just started, and says whether that is what is configured.
+    fn begin_to_keep(&mut self, is_overridden: bool) {
+        self.await_ends();
+        self.await_forgetting();
+        self.remove_litter_of_programs();
+        self.restore_access_states();
+        if let Err(error) = self.drop_overridden(is_overridden) {
             tracing::warn!("{error}");
         }
-        let differs = deviations(&manager.kept.changes(), manager.target.clients()).len();
+        let differs = deviations(&self.kept.changes(), self.target.clients()).len();
         if differs > 0 {
             tracing::info!(
                 "{differs} things are not as configured, since ctl has changed them: `sanwire ctl status` shows which"
             );
         }
-        Ok(manager)
     }
 
     /// Keeps no longer what the configuration has overridden: an older change does not come back when the configuration does.
@@ -161,10 +182,7 @@ impl Manager {
             Some(now) => drop(volumes.insert(name.to_owned(), now.clone())),
             None => drop(volumes.remove(name)),
         }
-        let exports = self.target.exports().into_iter().map(|export| (export.name.clone(), Some(export)));
-        let mut exports: TargetChanges = exports.collect();
-        exports.extend(targets.clone());
-        let exports: Vec<_> = exports.into_values().flatten().collect();
+        let exports = self.exports_with(targets);
         self.kept.keep_all(self.kept.changes_to(volumes.values(), &exports))
     }
 
@@ -277,7 +295,8 @@ impl Keeping {
     fn edit(&self, name: &str, now: Option<&VolumeConfig>, targets: &TargetChanges) -> Edit {
         let pending = now.zip(self.pending.get(name));
         let pending = pending.map(|(now, spec)| VolumeConfig { spec: spec.clone(), ..now.clone() });
-        kept::edit_of_volume(&self.configured, name, pending.as_ref().or(now), targets)
+        let edit = kept::edit_of_volume(&self.configured, name, pending.as_ref().or(now), targets);
+        self.with_revoked(name, edit)
     }
 
     /// Keeps these changes in place of those that are kept.
@@ -330,6 +349,9 @@ impl Keeping {
     }
 
     fn save(&self, changes: &Changes) -> Result<(), ManageError> {
+        // All that differs is written each time.
+        #[cfg(test)]
+        crate::visits::count(1024);
         self.file.as_ref().map_or(Ok(()), |file| changes.save_to(file).map_err(|source| not_kept(file, source)))
     }
 
@@ -354,6 +376,7 @@ impl Keeping {
         let access_states = self.access_states.clone();
         let mut changes = Changes { access_states, ..kept::difference(&self.configured, intended, exports) };
         changes.target_settings.extend(self.removed_targets(exports));
+        self.revoked.iter().for_each(|name| self.note_revoked(name, &mut changes));
         changes
     }
 }

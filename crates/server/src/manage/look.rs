@@ -103,6 +103,7 @@ impl Looker {
             pool: spec.and_then(VolumeSpec::pool).and_then(|place| place.pool.clone()),
             owners: spec.map(|spec| spec.owners.clone()).unwrap_or_default(),
             derived: spec.zip(unit.derived()).and_then(|(spec, derived)| DerivedStatus::of(spec, derived)),
+            missing: None,
         }
     }
 

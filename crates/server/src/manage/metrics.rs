@@ -4,6 +4,7 @@
 //! `sanwire_`; seconds and bytes are the units; what is counted only grows, until the server ends.
 
 mod clients;
+mod dvds;
 mod pools;
 mod process;
 mod protocols;
@@ -17,6 +18,7 @@ mod wires;
 use sanwire_core::{Lun, quota};
 use sanwire_device::LogicalUnit;
 
+use self::dvds::of_dvds;
 pub(super) use self::pools::PoolsNow;
 use self::process::of_process;
 use self::protocols::{of_logins, of_protocols, of_targets};
@@ -48,7 +50,9 @@ impl Manager {
     fn families(&self, counted: &[Counted], pools: &PoolsNow) -> Vec<Family> {
         let mut families = self.of_server();
         families.extend(self.of_volumes(counted));
-        families.extend(of_stores(&self.target.units().iter()));
+        let units = self.target.units().iter();
+        families.extend(of_stores(&units));
+        families.extend(of_dvds(&units));
         families.extend(pools.families());
         families.extend(of_wires(counted, self.target.wires()));
         families.extend(of_protocols(counted));

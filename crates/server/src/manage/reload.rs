@@ -68,7 +68,7 @@ impl Manager {
         let hold = self.busy.hold_reload()?;
         Ok(self.read_configuration(resets, move |manager, configured| {
             if force {
-                return manager.open_wanted(configured, hold, condition);
+                return manager.open_wanted(configured, hold, condition, true);
             }
             let wanted = configured.clone();
             manager.wanted(configured.clone()).config.terms().check()?;
@@ -77,7 +77,7 @@ impl Manager {
                 if !taken.is_empty() {
                     return Err(ManageError::TakesAway(taken.join(", ")));
                 }
-                manager.open_wanted(configured, hold, condition)
+                manager.open_wanted(configured, hold, condition, false)
             }))
         }))
     }
@@ -88,6 +88,7 @@ impl Manager {
         configured: Configuration,
         reload: Hold,
         condition: Option<Condition>,
+        force: bool,
     ) -> Result<Step, ManageError> {
         let Wanted { config: wanted, missing, .. } = self.wanted(configured.clone());
         wanted.terms().check()?;
@@ -110,20 +111,21 @@ impl Manager {
         let sought = in_order(self.coming_at(missing, &mut hold));
         let opener = self.target.volume_opener();
         let open = move || {
-            let open = |coming: ComingVolume, before: &[Attempt]| {
-                let parent = parent_among(before, &coming.volume).or_else(|| opener.parent_of(&coming.volume.spec));
+            let open = |coming: ComingVolume, before: [&[Attempt]; 2]| {
+                let parent = before.into_iter().find_map(|before| parent_among(before, &coming.volume));
+                let parent = parent.or_else(|| opener.parent_of(&coming.volume.spec));
                 let opened = opener.open_from(parent.as_ref(), &coming.volume, Acceptance::Known, coming.slot);
                 (coming, opened)
             };
             let (mut attempts, mut again): (Vec<Attempt>, Vec<Attempt>) = Default::default();
             for coming in new {
-                attempts.push(open(coming, &attempts));
+                attempts.push(open(coming, [&attempts, &[]]));
                 if attempts.last().is_some_and(|(_, opened)| opened.is_err()) {
                     return (attempts, Vec::new());
                 }
             }
             for coming in sought {
-                again.push(open(coming, &again));
+                again.push(open(coming, [&again, &attempts]));
             }
             (attempts, again)
         };
@@ -133,6 +135,8 @@ impl Manager {
         let holds = Holds { reload, volumes: hold, resets: configured.resets };
         Ok(Step::slow("opening volumes", open, move |manager, (new, sought): (Vec<Attempt>, Vec<Attempt>)| {
             let holds_good = condition.map_or(Ok(()), |condition| manager.check(&condition));
+            let holds_good =
+                holds_good.and_then(|()| if force { Ok(()) } else { manager.check_revokes_none(&configured) });
             if let Err(error) = holds_good {
                 manager.give_up_all(new.into_iter().chain(sought));
                 return Err(error);

@@ -95,15 +95,20 @@ impl Manager {
     /// there is room on a disk.
     fn take_out(&mut self, name: &str, is_revoked: bool) -> Result<(Answer, Option<Removal>), ManageError> {
         let targets = self.target.targets_with(name).into_iter().map(|target| without_unit(target, name)).collect();
+        let spec = self.volumes.get(name).map(|volume| volume.spec.clone());
+        spec.iter().for_each(|spec| self.kept.begin_to_forget(spec));
         let not_kept = match self.keep_volume(name, None, &targets) {
-            Err(error) if !is_revoked => return Err(error),
+            Err(error) if !is_revoked => {
+                self.kept.end_forgetting(name);
+                return Err(error);
+            }
             kept => kept.err(),
         };
         if let Err(error) = self.serve_targets(targets) {
+            self.kept.end_forgetting(name);
             self.keep_served();
             return Err(error);
         }
-        let spec = self.volumes.get(name).map(|volume| volume.spec.clone());
         let parent = spec.as_ref().and_then(VolumeSpec::parent);
         let line = match parent {
             Some(parent) => format!("volume {name}, which was derived from {parent}, is revoked"),
@@ -111,6 +116,7 @@ impl Manager {
         };
         let removal = self.begin_to_close(name);
         spec.iter().for_each(|spec| self.target.forget_derived(spec));
+        self.kept.end_forgetting(name);
         if let Some(parent) = parent {
             let (volume, parent) = (name.to_owned(), parent.to_owned());
             self.target.events().note(Happening::DvdRevoked { volume, parent });
@@ -133,11 +139,14 @@ impl Manager {
         let missing = &mut self.kept.missing;
         let at = missing.iter().position(|missing| *missing.volume.spec.name == *name);
         let gone = missing.remove(at.ok_or_else(|| ManageError::NoVolume(name.to_owned()))?);
+        self.kept.begin_to_forget(&gone.volume.spec);
         if let Err(error) = self.keep_targets(&self.target.exports()) {
+            self.kept.end_forgetting(name);
             self.kept.missing.push(gone);
             return Err(error);
         }
         self.target.forget_derived(&gone.volume.spec);
+        self.kept.end_forgetting(name);
         Ok(self.changed(format!("volume {name}, which could not be opened, is not to be served any more")))
     }
 

@@ -253,6 +253,9 @@ pub struct VolumeStatus {
     /// What it is of another volume, if it is derived from one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derived: Option<DerivedStatus>,
+    /// Why it is not served, of a derived volume that should be: then nothing is known of it but what is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
 }
 
 /// An iSCSI target as it is now.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeSpec};
@@ -26,7 +26,7 @@ impl Manager {
     /// What is missing and is not on this machine, with what is derived from that, each after its parent.
     pub(super) fn sought(&self) -> Vec<VolumeSpec> {
         let missing: Vec<&VolumeSpec> = self.kept.missing.iter().map(|missing| &missing.volume.spec).collect();
-        let mut sought = BTreeSet::new();
+        let (mut sought, is_over) = (BTreeSet::new(), self.sense_of_over());
         let order = opening_order(missing.iter().copied()).into_iter().map(|at| missing[at]);
         let is_sought = |spec: &&VolumeSpec| {
             let is_sought = match own_place(spec) {
@@ -34,11 +34,21 @@ impl Manager {
                 Place::Volume(parent) => sought.contains(parent) || self.volumes.contains_key(parent),
                 Place::Memory | Place::File(_) | Place::Nowhere => self.target.pools().is_over_elsewhere(spec),
             };
-            // What is over does not come again.
-            let is_over = DerivedSpec::of(spec).is_some_and(DerivedSpec::is_over);
-            is_sought && !is_over && sought.insert(spec.name.to_string())
+            is_sought && !is_over(spec) && sought.insert(spec.name.to_string())
         };
         order.filter(is_sought).cloned().collect()
+    }
+
+    /// Whether any is missing because its time is over: the clock of a host that was just switched on may say so, and be set then.
+    pub(super) fn may_turn_back(&self) -> bool {
+        let is_over = self.sense_of_over();
+        self.kept.missing.iter().any(|missing| is_over(&missing.volume.spec))
+    }
+
+    /// Whether the time of a volume is over, and it does not come again: also by what an earlier run has seen, whatever the clock says.
+    fn sense_of_over(&self) -> impl Fn(&VolumeSpec) -> bool + use<> {
+        let now = SystemTime::now().max(self.target.latest_time().at_start());
+        move |spec| DerivedSpec::of(spec).is_some_and(|derived| derived.is_over_at(now))
     }
 
     /// Opens a volume that is missing, and serves it as if it had been there from the start.
@@ -107,8 +117,9 @@ pub(super) fn seek(desk: &Weak<Desk>) {
     loop {
         thread::sleep(pause);
         pause = (2 * pause).min(PAUSE_MAX);
-        let sought = desk.upgrade().and_then(|desk| desk.with(|manager| manager.sought())).unwrap_or_default();
-        if sought.is_empty() {
+        let look = |manager: &mut Manager| (manager.sought(), manager.may_turn_back());
+        let Some((sought, may_turn_back)) = desk.upgrade().and_then(|desk| desk.peek(look)) else { return };
+        if sought.is_empty() && !may_turn_back {
             return;
         }
         for spec in sought {

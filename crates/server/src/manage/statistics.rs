@@ -30,7 +30,8 @@ impl Manager {
         let audited = self.audit.iter().flat_map(AuditLog::usages);
         let disks = self.target.units().iter();
         let of_volumes = disks.iter().flat_map(|(_, disk)| disk.quotas());
-        let of_server: Vec<Usage> = audited.chain(self.target.usages()).chain(of_volumes).collect();
+        let of_server: Vec<Usage> =
+            audited.chain(self.jobs.usages()).chain(self.target.usages()).chain(of_volumes).collect();
         quotas(counted.iter().flat_map(|shard| &shard.quotas).chain(&of_server))
     }
 

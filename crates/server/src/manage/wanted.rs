@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-use sanwire_store::VolumeSpec;
+use sanwire_store::{VolumeName, VolumeSpec};
 
 use super::difference::Difference;
 use super::slow::Step;
 use super::{ManageError, Manager};
-use crate::config::{ServerConfig, VolumeConfig};
+use crate::config::{Origin, ServerConfig, VolumeConfig};
 use crate::counting::User;
+use crate::derived::Lineage;
 use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::kept::{self, Configured};
@@ -58,6 +59,7 @@ impl Manager {
             false => kept::merge(&configured, &self.kept.changes()),
             true => (configured.clone(), Vec::new()),
         };
+        notes.extend(self.take_lost(&mut config));
         notes.extend(self.target.pools().place_all(&mut config.volumes).err().map(|error| error.to_string()));
         if configured.pools != self.kept.configured.pools {
             notes.push("not changed: pools are as they are configured from the next start on".to_owned());
@@ -73,6 +75,34 @@ impl Manager {
         config.volumes.retain(|volume| !is_missing(&volume));
         config.exports = without(&exports, &missing);
         Wanted { configured, config, missing, exports, notes }
+    }
+
+    /// Takes out those that were derived while the server ran from volumes that are not configured any more: they go with these. What could
+    /// not be opened before stays as it is, and comes again when its parent does.
+    fn take_lost(&self, config: &mut ServerConfig) -> Vec<String> {
+        let lineage = Lineage::of(config.volumes.iter().map(|volume| &volume.spec));
+        let is_lost =
+            |volume: &VolumeConfig| volume.origin == Origin::Management && lineage.depth(&volume.spec.name).is_err();
+        let lost: BTreeSet<_> = config.volumes.iter().filter(|it| is_lost(it)).map(|it| it.spec.name.clone()).collect();
+        let missing = |name: &VolumeName| self.kept.missing.iter().find(|missing| missing.volume.spec.name == *name);
+        let (mut going, mut notes) = (Vec::new(), Vec::new());
+        config.volumes.retain_mut(|volume| {
+            if !lost.contains(&volume.spec.name) {
+                return true;
+            }
+            if let Some(missing) = missing(&volume.spec.name) {
+                volume.spec = missing.volume.spec.clone();
+                return true;
+            }
+            notes.push(format!(
+                "volume {}, which was derived by ctl, is not served: that from which it was derived is not configured any more",
+                volume.spec.name
+            ));
+            going.push(volume.clone());
+            false
+        });
+        config.exports = without(&config.exports, &going);
+        notes
     }
 
     /// What this configuration would take away from its users, a line for each.

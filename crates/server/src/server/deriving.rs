@@ -6,6 +6,7 @@ use sanwire_store::VolumeSpec;
 
 use super::Server;
 use crate::derived::Owners;
+use crate::latest_time::LatestTime;
 use crate::programs::Programs;
 use crate::volumes::forget_derived;
 use crate::wall_time::set_clock;
@@ -21,6 +22,11 @@ impl Server {
         if spec.parent().is_some() {
             forget_derived(&spec.name, self.state_directory.as_deref(), &self.programs);
         }
+    }
+
+    /// The latest time that it has seen.
+    pub(crate) fn latest_time(&self) -> &Arc<LatestTime> {
+        &self.latest_time
     }
 
     /// The programs that judge commands.

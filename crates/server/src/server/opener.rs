@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_core::WallClock;
 use sanwire_device::{LogicalUnit, LogicalUnits};
@@ -60,7 +60,8 @@ impl VolumeOpener {
 
     fn opening(&self, acceptance: Acceptance, until: Option<Instant>) -> Opening<'_> {
         let VolumeOpener { pools, clock, programs, .. } = self;
-        Opening { state: self.state.as_deref(), pools, clock, programs, acceptance, until }
+        let seen = SystemTime::UNIX_EPOCH;
+        Opening { state: self.state.as_deref(), pools, clock, programs, seen, acceptance, until }
     }
 
     /// The same for one whose file is just being closed elsewhere, for which it waits for so long at the most. `parent` is that from which it is

@@ -1,7 +1,7 @@
 //! The volumes of a server that starts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use sanwire_core::{Lun, Protection, WallClock};
 use sanwire_device::LogicalUnits;
@@ -40,30 +40,36 @@ fn is_awaited(volume: &VolumeConfig, error: &StartError) -> bool {
 
 /// Whether the time of a volume is over.
 fn is_expired(error: &StartError) -> bool {
-    matches!(error, StartError::Derived { source: DerivedError::Expired { .. }, .. })
+    let is_it =
+        |source: &DerivedError| matches!(source, DerivedError::Expired { .. } | DerivedError::ExpiredBefore { .. });
+    matches!(error, StartError::Derived { source, .. } if is_it(source))
 }
 
 /// Opens all volumes, each after the one from which it is derived, and puts them in as one change. Those that `may_be_missing`, wait for
-/// their stores or stand on such, and cannot be opened, and those whose time is over, are left out, also of the targets, and told.
+/// their stores, and cannot be opened, are left out, also of the targets, and told; so are all that are derived from others, and cannot be:
+/// these hold nothing of their own, and one that is wrong keeps no other one from being served.
 pub(super) fn add_volumes(
     (units, levels): (&LogicalUnits, &ProtectionTable),
     config: &mut ServerConfig,
-    (pools, clock, programs): (&Pools, &WallClock, &Programs),
+    (pools, clock, programs, seen): (&Pools, &WallClock, &Programs, SystemTime),
     may_be_missing: impl Fn(&VolumeConfig) -> bool,
 ) -> Result<Vec<MissingVolume>, StartError> {
     let until = Some(Instant::now() + LOCK_TIMEOUT);
     let (mut missing, mut batch) = (Vec::<MissingVolume>::new(), Batch::default());
     let order = opening_order(config.volumes.iter().map(|volume| &volume.spec));
+    let names: BTreeSet<&str> = config.volumes.iter().map(|volume| &*volume.spec.name).collect();
     for (volume, slot) in order.iter().map(|at| &config.volumes[*at]).zip(0..) {
         levels.set(volume.lun, &volume.spec);
         let acceptance = config.accepted.get(&volume.spec.name).copied().unwrap_or_default();
-        let opening = Opening { state: config.state_directory.as_deref(), pools, clock, programs, acceptance, until };
+        let opening =
+            Opening { state: config.state_directory.as_deref(), pools, clock, programs, seen, acceptance, until };
         let Err(error) = batch.open(units, volume, &opening, slot) else { continue };
-        let (name, reason) = (&volume.spec.name, error.to_string());
-        let is_missing = |name: &str| missing.iter().any(|missing| *missing.volume.spec.name == *name);
+        let (name, mut reason) = (&volume.spec.name, error.to_string());
         if is_expired(&error) {
             tracing::warn!("volume {name} is not served: {reason}");
-        } else if volume.spec.parent().is_some_and(is_missing) {
+        } else if let StartError::Derived { .. } = &error {
+            let lost = volume.spec.parent().filter(|parent| !names.contains(parent));
+            reason = lost.map_or(reason, not_configured);
             tracing::error!("volume {name} is not served: {reason}");
         } else if is_awaited(volume, &error) {
             tracing::error!("volume {name} is not served yet: {reason}; its store is sought on");
@@ -86,6 +92,13 @@ pub(super) fn add_volumes(
         config.exports.retain(|export| !export.units.is_empty() || export.stays_empty());
     }
     Ok(missing)
+}
+
+/// Why a volume is missing that was derived from this one while an earlier run went on.
+fn not_configured(parent: &str) -> String {
+    format!(
+        "{parent}, from which it is derived, is not configured any more: it is served again when that is, and forgotten when it is revoked"
+    )
 }
 
 /// Notes of volumes that are missing which numbers these targets have for them: all targets are looked at once.

@@ -25,6 +25,11 @@ pub(super) fn record(name: &str, state: Option<&Path>) -> Record {
     Record::elsewhere(name, "derived", state)
 }
 
+/// Whether anything is known of a derived volume of this name.
+pub(crate) fn is_remembered(name: &str, state: &Path) -> bool {
+    !matches!(record(name, Some(state)).load(), Ok(None))
+}
+
 /// Forgets who a volume was, with what was reserved of it, its program, and what that remembers.
 pub(crate) fn forget(name: &str, state: Option<&Path>, programs: &Programs) {
     let record = record(name, state);
@@ -47,8 +52,10 @@ pub(super) fn open(
     let spec = &volume.spec;
     let refused = |source| StartError::Derived { volume: spec.name.to_string(), source };
     let parent = parent.ok_or_else(|| refused(DerivedError::NotServed { parent: derived.parent.to_string() }))?;
-    let until = until_unix_ms(derived).map_err(refused)?;
-    let uuid = identity(volume, derived, parent, opening, fresh)?;
+    let until = until_unix_ms(derived, opening.seen).map_err(refused)?;
+    let record = record(&spec.name, opening.state);
+    let known = identity(volume, (derived, parent.as_ref()), opening, &record, fresh)?;
+    let uuid = known.now.uuid;
     let identity = Identity::new(&spec.name, uuid)
         .map_err(|error| StartError::Volume { volume: spec.name.to_string(), reason: error.to_string() })?;
     let operations = derived.operations.as_ref().map_or_else(|| all_of(parent), |operations| operations.allowed());
@@ -69,7 +76,14 @@ pub(super) fn open(
         patience: spec.patience,
         ..UnitOptions::default()
     };
-    LogicalUnit::derive(identity, parent, derivation, options).map_err(|error| refused(error.into()))
+    let unit = LogicalUnit::derive(identity, parent, derivation, options).map_err(|error| refused(error.into()))?;
+    // Not before: one that cannot be derived so may come again as it was.
+    if let (Some(former), Some(state)) = (known.former, opening.state) {
+        FileKeeper::new(state, former).forget();
+        opening.programs.forget_state(former);
+    }
+    remember(spec, &record, &known.now);
+    Ok(unit)
 }
 
 /// What may be done with the parent.
@@ -91,11 +105,15 @@ fn program(
 }
 
 /// When it ends, in milliseconds since the beginning of 1970.
-fn until_unix_ms(derived: &DerivedSpec) -> Result<Option<u64>, DerivedError> {
+fn until_unix_ms(derived: &DerivedSpec, seen: SystemTime) -> Result<Option<u64>, DerivedError> {
     let now = SystemTime::now();
     let Some(until) = derived.until.map(|until| until.from(now)) else { return Ok(None) };
     if until <= now {
         return Err(DerivedError::Expired { until: written_seconds(until) });
+    }
+    if until <= seen {
+        let [until, seen] = [until, seen].map(written_seconds);
+        return Err(DerivedError::ExpiredBefore { until, seen });
     }
     Ok(Some(unix_millis(until)))
 }
@@ -120,6 +138,13 @@ fn admission(rules: &[PrincipalRule]) -> Option<Arc<dyn Admission>> {
 /// What stands in a record before the parent of a derived volume that has its content in memory: it is another one at each start.
 const IN_MEMORY: &str = "memory-";
 
+/// Who a volume is.
+struct Identified {
+    now: Known,
+    /// Whom it was before, if that was another one.
+    former: Option<[u8; 16]>,
+}
+
 /// Who it is: the same as long as it shows the same part of the same volume. What was reserved of another one is not reserved of it, and what
 /// the program of that one remembers is not known to its own.
 ///
@@ -128,13 +153,12 @@ const IN_MEMORY: &str = "memory-";
 /// in mind with the content of that one is not to see that of this one.
 fn identity(
     volume: &VolumeConfig,
-    derived: &DerivedSpec,
-    parent: &LogicalUnit,
+    (derived, parent): (&DerivedSpec, &LogicalUnit),
     opening: &Opening<'_>,
+    record: &Record,
     fresh: [u8; 16],
-) -> Result<[u8; 16], StartError> {
+) -> Result<Identified, StartError> {
     let spec = &volume.spec;
-    let record = record(&spec.name, opening.state);
     let regions: Vec<String> = derived.regions.iter().map(ToString::to_string).collect();
     let place = if parent.is_lasting() { "" } else { IN_MEMORY };
     let of_parent = format!("{place}{:032x}", u128::from_be_bytes(parent.identity().uuid()));
@@ -172,12 +196,8 @@ fn identity(
         Some(known) if is_same(&known) => (None, Some(known)),
         former => (former, None),
     };
-    if let (Some(former), Some(state)) = (former, opening.state) {
-        FileKeeper::new(state, former.uuid).forget();
-        opening.programs.forget_state(former.uuid);
-    }
     let uuid = known.map_or(fresh, |known| known.uuid);
     let length_bytes = parent.store().geometry().length_bytes;
-    remember(spec, &record, &Known { uuid, is_marked: false, length_bytes, device: Some(shown) });
-    Ok(uuid)
+    let now = Known { uuid, is_marked: false, length_bytes, device: Some(shown) };
+    Ok(Identified { now, former: former.map(|former| former.uuid) })
 }

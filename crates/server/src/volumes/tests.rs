@@ -32,7 +32,7 @@ fn add_volume(
 fn opening(state: Option<&Path>, acceptance: Acceptance, until: Option<Instant>) -> Opening<'_> {
     static GROUND: LazyLock<(Pools, WallClock, Programs)> = LazyLock::new(Default::default);
     let (pools, clock, programs) = &*GROUND;
-    Opening { state, pools, clock, programs, acceptance, until }
+    Opening { state, pools, clock, programs, seen: SystemTime::UNIX_EPOCH, acceptance, until }
 }
 
 impl Host {

@@ -132,6 +132,18 @@ fn a_reset_ends_copies_and_forgets_what_was_asked() {
     assert_eq!(world.tell(NEXUS, ask(STATUS, 3, 1, 64)), Err(UNKNOWN_ID));
 }
 
+/// What it would write might come after what the same initiator writes when it is there again.
+#[test]
+fn a_copy_in_the_background_ends_with_its_nexus() {
+    let (world, second) = world();
+    let token = world.token(NEXUS, 0, &[(0, 8)]);
+    let copying = world.begin(NEXUS, write_using(&token, (IMMEDIATE, 3), 1, (0, &[(0, 8)])));
+    assert!(matches!(copying, Progress::Answered(..)));
+    world.units.nexus_lost(NEXUS);
+    assert!(matches!(step(&world, copying), Progress::Done(_)), "it does not go on");
+    assert!(second.take_log().iter().all(|(op, ..)| *op == Op::Read));
+}
+
 #[test]
 fn without_memory_nothing_is_noted() {
     let (mut world, _) = world();

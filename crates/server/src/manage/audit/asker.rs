@@ -48,6 +48,11 @@ pub enum Asker {
         /// From where.
         address: String,
     },
+    /// Who uses a derived volume, as far as that is known; nobody who asks for anything.
+    Principal {
+        /// Who.
+        principal: String,
+    },
     /// Whoever has sent a signal.
     Signal {
         /// Its name.
@@ -64,6 +69,7 @@ impl Asker {
             Asker::Stranger { .. } => "stranger",
             Asker::User { .. } => "user",
             Asker::Token { .. } => "token",
+            Asker::Principal { .. } => "principal",
             Asker::Signal { .. } => "signal",
         }
     }
@@ -98,6 +104,7 @@ impl fmt::Display for Asker {
             Asker::Stranger { address } => f.write_str(address),
             Asker::User { user, address } => write!(f, "user {user} at {address}"),
             Asker::Token { token, address } => write!(f, "token {token} at {address}"),
+            Asker::Principal { principal } => f.write_str(principal),
             Asker::Signal { signal } => f.write_str(signal),
         }
     }

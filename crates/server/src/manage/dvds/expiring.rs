@@ -1,34 +1,45 @@
-//! Derived volumes whose time is over: the device refuses them from then on by itself, and here they are taken out of service.
+//! When derived volumes end, and who waits for that: the device refuses them from then on by itself, and here they are taken out of service.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Weak;
+use std::ops::Bound;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::Origin;
-use crate::derived::{DerivedSpec, unix_millis};
-use crate::events::Happening;
-use crate::kept::Changed;
-use crate::manage::busy::REVOKED;
+use super::refusals::{LOOK, Told};
+use crate::derived::unix_millis;
+use crate::manage::Manager;
 use crate::manage::handle::Desk;
-use crate::manage::removing::without_unit;
-use crate::manage::{ManageError, Manager};
-use crate::server::MissingVolume;
-use crate::wall_time::written_unix_millis;
 
 /// How often the device is told what time it is, while that matters: clocks of hosts are set.
 const TICK: Duration = Duration::from_secs(5);
 
-/// How soon a volume is tried again that could not be taken out of service, because it is just being changed or that cannot be kept.
+/// How soon a volume is tried again that could not be taken out of service, because it is just being changed ...
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// ... or because that cannot be kept: twice as long each time, up to this.
+const AGAIN_MAX: Duration = Duration::from_secs(60);
+
+/// How long after the start volumes are forgotten whose time was over before. The clock of a host that was just switched on may be wrong until
+/// it is set.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
 
 /// When volumes end, and the way to who waits for that.
 pub(in crate::manage) struct Expiry {
     /// In milliseconds since the beginning of 1970.
     ends: BTreeSet<(u64, String)>,
     by_name: BTreeMap<String, u64>,
-    /// Volumes whose programs ask what time it is.
+    /// Volumes that are derived.
+    derived: BTreeSet<String>,
+    /// Those of them whose programs ask what time it is.
     timed: BTreeSet<String>,
+    /// How long it takes until what could not be kept is tried again, and when that is.
+    pause: Duration,
+    try_at: Option<Instant>,
+    /// Whom they have refused, as far as that was told.
+    pub(super) told: Told,
+    /// When volumes are forgotten that had ended before the server began, if there are such.
+    pub(super) forget_at: Option<Instant>,
     wake: Sender<()>,
     waiting: Option<Receiver<()>>,
 }
@@ -36,15 +47,17 @@ pub(in crate::manage) struct Expiry {
 impl Default for Expiry {
     fn default() -> Self {
         let (wake, waiting) = mpsc::channel();
-        let (ends, by_name, timed) = Default::default();
-        Expiry { ends, by_name, timed, wake, waiting: Some(waiting) }
+        let (ends, by_name, derived, timed) = Default::default();
+        let (try_at, forget_at, told, waiting) = (None, None, Told::default(), Some(waiting));
+        Expiry { ends, by_name, derived, timed, pause: AGAIN, try_at, told, forget_at, wake, waiting }
     }
 }
 
 impl Expiry {
-    /// A volume is there that ends then, if it ends, and whether a program judges its commands.
+    /// A derived volume is there that ends then, if it ends, and whether a program judges its commands.
     pub(in crate::manage) fn put(&mut self, name: &str, until_unix_ms: Option<u64>, has_program: bool) {
-        self.remove(name);
+        self.clear(name);
+        self.derived.insert(name.to_owned());
         if let Some(until) = until_unix_ms {
             self.ends.insert((until, name.to_owned()));
             self.by_name.insert(name.to_owned(), until);
@@ -52,17 +65,21 @@ impl Expiry {
         if has_program {
             self.timed.insert(name.to_owned());
         }
-        if until_unix_ms.is_some() || has_program {
-            // Nobody waits any more when the server ends.
-            let _ = self.wake.send(());
-        }
+        // Nobody waits any more when the server ends.
+        let _ = self.wake.send(());
     }
 
     /// A volume is gone.
     pub(in crate::manage) fn remove(&mut self, name: &str) {
+        self.clear(name);
+        self.told.remove(name);
+    }
+
+    fn clear(&mut self, name: &str) {
         if let Some(until) = self.by_name.remove(name) {
             self.ends.remove(&(until, name.to_owned()));
         }
+        self.derived.remove(name);
         self.timed.remove(name);
     }
 
@@ -71,26 +88,56 @@ impl Expiry {
         self.waiting.take()
     }
 
+    /// Volumes are to be forgotten that had ended before the server began, unless it finds that they have not.
+    pub(super) fn await_forgetting(&mut self) {
+        self.forget_at = Some(Instant::now() + FORGET_AFTER);
+        let _ = self.wake.send(());
+    }
+
+    /// So many of the derived volumes, from the one after this on, and from the first one on after the last.
+    pub(super) fn next_derived(&self, after: &str, count: usize) -> Vec<String> {
+        let after = (Bound::Excluded(after), Bound::Unbounded);
+        let rest = self.derived.range::<str, _>(after);
+        rest.chain(&self.derived).take(count.min(self.derived.len())).cloned().collect()
+    }
+
     /// Those whose time is over, with when that was.
-    fn over(&self, now_unix_ms: u64) -> Vec<(u64, String)> {
+    pub(super) fn over(&self, now_unix_ms: u64) -> Vec<(u64, String)> {
         self.ends.iter().take_while(|(until, _)| *until <= now_unix_ms).cloned().collect()
     }
 
+    /// Notes whether what was over could be taken out of service.
+    pub(super) fn note_kept(&mut self, is_kept: bool, now: Instant) {
+        self.pause = if is_kept { AGAIN } else { AGAIN_MAX.min(2 * self.pause) };
+        self.try_at = (!is_kept).then(|| now + self.pause);
+    }
+
     /// How long nothing is to be done; `None`: until there is something.
-    fn patience(&self, now_unix_ms: u64) -> Option<Duration> {
+    fn patience(&self, now_unix_ms: u64, now: Instant) -> Option<Duration> {
         let next = self.ends.first().map(|(until, _)| match until.saturating_sub(now_unix_ms) {
             // It was tried just now.
-            0 => AGAIN,
+            0 => self.try_at.map_or(AGAIN, |at| at.saturating_duration_since(now)),
             left => TICK.min(Duration::from_millis(left)),
         });
-        next.or_else(|| (!self.timed.is_empty()).then_some(TICK))
+        let forgets = self.forget_at.map(|at| at.saturating_duration_since(now));
+        let ticks = (!self.timed.is_empty()).then_some(TICK);
+        let looks = (!self.derived.is_empty()).then_some(LOOK);
+        [next, forgets, ticks, looks].into_iter().flatten().min()
+    }
+
+    /// Whether any are to be taken out of service now.
+    fn is_due(&self, now_unix_ms: u64, now: Instant) -> bool {
+        let is_over = self.ends.first().is_some_and(|(until, _)| *until <= now_unix_ms);
+        is_over && self.try_at.is_none_or(|at| at <= now)
     }
 }
 
-/// Takes volumes out of service when their time is over, until the server ends.
+/// Takes volumes out of service when their time is over, and looks whom they refuse, until the server ends.
 pub(in crate::manage) fn watch(desk: &Weak<Desk>, wake: &Receiver<()>) {
+    let mut looked = Instant::now();
     loop {
-        let patience = desk.upgrade().and_then(|desk| desk.peek(|manager| manager.expiry.patience(now_unix_ms())));
+        let patience =
+            desk.upgrade().and_then(|desk| desk.peek(|manager| manager.expiry.patience(now_unix_ms(), Instant::now())));
         let Some(patience) = patience else { return };
         let woken = match patience {
             Some(patience) => wake.recv_timeout(patience),
@@ -99,113 +146,50 @@ pub(in crate::manage) fn watch(desk: &Weak<Desk>, wake: &Receiver<()>) {
         if woken == Err(RecvTimeoutError::Disconnected) {
             return;
         }
+        // One who is told of many volumes at once does not look at all for each.
+        wake.try_iter().for_each(drop);
         let Some(desk) = desk.upgrade() else { return };
-        let has_ended = desk.peek(|manager| {
-            manager.target.set_clock();
-            !manager.expiry.over(now_unix_ms()).is_empty()
-        });
-        if has_ended == Some(true) {
-            desk.with(Manager::expire);
+        let is_time_to_look = looked.elapsed() >= LOOK;
+        if is_time_to_look {
+            looked = Instant::now();
+        }
+        if work(&desk, is_time_to_look).is_none() {
+            return;
         }
     }
 }
 
-fn now_unix_ms() -> u64 {
+/// What is to be done just now; `None` when the server ends.
+fn work(desk: &Desk, is_time_to_look: bool) -> Option<()> {
+    let (latest, ends, is_over, forgets) = desk.peek(|manager| {
+        manager.target.set_clock();
+        if is_time_to_look {
+            manager.look_for_refusals();
+        }
+        let expiry = &manager.expiry;
+        let forgets = expiry.forget_at.is_some_and(|at| at <= Instant::now());
+        (
+            Arc::clone(manager.target.latest_time()),
+            !expiry.ends.is_empty(),
+            expiry.is_due(now_unix_ms(), Instant::now()),
+            forgets,
+        )
+    })?;
+    if is_over {
+        // Before it is out of service: what has ended by this clock does not begin again by another one.
+        latest.keep(SystemTime::now());
+        desk.with(Manager::expire)?;
+    } else if ends {
+        latest.note(SystemTime::now());
+    }
+    if forgets {
+        desk.with(Manager::forget_over)?;
+    }
+    Some(())
+}
+
+pub(super) fn now_unix_ms() -> u64 {
     unix_millis(SystemTime::now())
-}
-
-impl Manager {
-    /// Takes all volumes out of service whose time is over. What is just being changed is tried again soon.
-    pub(in crate::manage) fn expire(&mut self) {
-        for (until, name) in self.expiry.over(now_unix_ms()) {
-            // One that is derived from it has ended, too, if not before: it may be gone already.
-            for name in self.derived_from(&name).into_iter().chain([name]) {
-                match self.end(&name, until) {
-                    Ok(()) | Err(ManageError::Busy { .. }) => {}
-                    Err(error) => tracing::error!("volume {name}, whose time is over, stands in the list on: {error}"),
-                }
-            }
-        }
-    }
-
-    /// Notes when a volume ends that is served, if it does.
-    pub(in crate::manage) fn await_end(&mut self, name: &str) {
-        if let Some((_, unit)) = self.find(name)
-            && let Some(derived) = unit.derived()
-        {
-            self.expiry.put(name, derived.until_unix_ms(), derived.program().is_some());
-        }
-    }
-
-    /// The same of all.
-    pub(in crate::manage) fn await_ends(&mut self) {
-        let derived = self.volumes.values().filter(|volume| volume.spec.parent().is_some());
-        let names: Vec<String> = derived.map(|volume| volume.spec.name.to_string()).collect();
-        names.iter().for_each(|name| self.await_end(name));
-    }
-
-    fn end(&mut self, name: &str, until_unix_ms: u64) -> Result<(), ManageError> {
-        let Some(volume) = self.volumes.get(name).cloned() else { return Ok(()) };
-        let _hold = self.busy.hold(name, REVOKED)?;
-        let parent = volume.spec.parent().unwrap_or_default().to_owned();
-        let until = written_unix_millis(until_unix_ms);
-        let with_unit = self.target.targets_with(name);
-        let units = with_unit.iter().flat_map(|target| {
-            let own = target.units.iter().filter(|(_, unit)| *unit == name);
-            own.map(|(lun, _)| (target.name.to_string(), *lun))
-        });
-        let units = units.collect();
-        let targets = with_unit.into_iter().map(|target| without_unit(target, name)).collect();
-        // One that is configured is the same volume when it comes again, with what was reserved of it and what its program remembers.
-        let mut forgotten = None;
-        if volume.origin == Origin::Management {
-            self.keep_volume(name, None, &targets)?;
-            forgotten = Some(volume.spec);
-        } else {
-            let reason = format!("its time was over at {until}: give it a later `until`, and reload");
-            self.kept.missing.push(MissingVolume { volume, units, reason });
-        }
-        tracing::warn!(
-            "volume {name}, which is derived from {parent}, is not served any more: its time was over at {until}"
-        );
-        // Also where its targets cannot be changed: it is gone for them too.
-        let served = self.serve_targets(targets);
-        self.begin_to_close(name);
-        if let Some(forgotten) = forgotten {
-            self.target.forget_derived(&forgotten);
-        }
-        self.target.events().note(Happening::DvdExpired { volume: name.to_owned(), parent, until });
-        served
-    }
-
-    /// Forgets volumes that were derived while an earlier run went on, and do not come again: those whose time was over before this one
-    /// began, those that were derived from them, and those that were revoked or that stood on what is not configured any more.
-    pub(in crate::manage) fn forget_gone(&mut self) {
-        while let Some(at) = self.kept.missing.iter().position(|missing| self.is_forgotten(missing)) {
-            let MissingVolume { volume, reason, .. } = self.kept.missing.remove(at);
-            tracing::warn!("volume {}, which was derived by ctl, is forgotten: {reason}", volume.spec.name);
-            self.target.forget_derived(&volume.spec);
-            let parent = volume.spec.parent().unwrap_or_default().to_owned();
-            let until = DerivedSpec::of(&volume.spec).and_then(|derived| derived.until).map(|until| until.to_string());
-            let until = until.unwrap_or_default();
-            self.target.events().note(Happening::DvdExpired { volume: volume.spec.name.to_string(), parent, until });
-        }
-        for (name, change) in &self.kept.changes().volumes {
-            let of_ctl = match change {
-                Changed { configured: None, now } => now.as_ref(),
-                // As far as that was not done when it was revoked: the server may have crashed then.
-                Changed { configured, now: None } => configured.as_ref(),
-                Changed { configured: Some(_), now: Some(_) } => None,
-            };
-            let gone = of_ctl.filter(|_| self.spec_of(name).is_none());
-            gone.into_iter().for_each(|gone| self.target.forget_derived(&gone.volume));
-        }
-    }
-
-    fn is_forgotten(&self, MissingVolume { volume, .. }: &MissingVolume) -> bool {
-        let derived = DerivedSpec::of(&volume.spec).filter(|_| volume.origin == Origin::Management);
-        derived.is_some_and(|derived| derived.is_over() || self.spec_of(&derived.parent).is_none())
-    }
 }
 
 #[cfg(test)]
@@ -214,20 +198,40 @@ mod tests {
 
     #[test]
     fn the_next_end_is_awaited_and_the_clock_looked_at_in_between() {
-        let mut expiry = Expiry::default();
-        assert_eq!(expiry.patience(0), None, "nobody is woken for nothing");
+        let (mut expiry, now) = (Expiry::default(), Instant::now());
+        assert_eq!(expiry.patience(0, now), None, "nobody is woken for nothing");
         expiry.put("later", Some(20_000), false);
         expiry.put("soon", Some(12_000), false);
-        assert_eq!(expiry.patience(0), Some(TICK));
-        assert_eq!(expiry.patience(11_000), Some(Duration::from_secs(1)));
+        assert_eq!(expiry.patience(0, now), Some(TICK));
+        assert_eq!(expiry.patience(11_000, now), Some(Duration::from_secs(1)));
         assert_eq!(expiry.over(11_999), []);
         assert_eq!(expiry.over(12_000), [(12_000, "soon".to_owned())]);
-        assert_eq!(expiry.patience(12_000), Some(AGAIN));
+        assert_eq!(expiry.patience(12_000, now), Some(AGAIN));
         expiry.remove("soon");
         expiry.put("later", None, false);
-        assert_eq!(expiry.patience(0), None);
+        assert_eq!(expiry.patience(0, now), Some(LOOK), "whom it refuses");
         expiry.put("later", None, true);
-        assert_eq!(expiry.patience(0), Some(TICK), "a program asks for the time");
-        assert_eq!(expiry.take_waiting().unwrap().try_iter().count(), 3);
+        assert_eq!(expiry.patience(0, now), Some(TICK), "a program asks for the time");
+        expiry.remove("later");
+        assert_eq!(expiry.patience(0, now), None);
+        expiry.await_forgetting();
+        assert!(expiry.patience(0, now).is_some_and(|patience| patience >= FORGET_AFTER));
+        assert_eq!(expiry.take_waiting().unwrap().try_iter().count(), 5);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_tried_less_and_less() {
+        let (mut expiry, now) = (Expiry::default(), Instant::now());
+        expiry.put("cam", Some(1), false);
+        assert!(expiry.is_due(1, now));
+        let mut failed = || {
+            expiry.note_kept(false, now);
+            expiry.patience(1, now).unwrap().as_secs()
+        };
+        let pauses: Vec<u64> = (0..7).map(|_| failed()).collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
+        assert!(!expiry.is_due(1, now + AGAIN_MAX / 2) && expiry.is_due(1, now + AGAIN_MAX), "whoever wakes it");
+        expiry.note_kept(true, now);
+        assert_eq!((expiry.patience(1, now), expiry.is_due(1, now)), (Some(AGAIN), true));
     }
 }

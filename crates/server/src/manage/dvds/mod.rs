@@ -1,12 +1,15 @@
 //! Volumes that are derived from others: how they are made, looked at and revoked.
 
+mod ending;
 mod expiring;
 mod lasting;
 mod new;
 mod owner;
 mod owning;
+mod refusals;
 mod status;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use sanwire_core::Principal;
@@ -15,9 +18,11 @@ use sanwire_store::{Acceptance, VolumeSpec};
 pub(super) use self::expiring::{Expiry, watch};
 pub use self::lasting::DvdEnd;
 pub use self::new::NewDvd;
+use self::status::missing_status;
 pub use self::status::{DerivedStatus, DvdStatus, PrincipalStatus, ProgramStatus, RegionStatus};
 use super::adding::Addition;
 use super::conditions::Condition;
+use super::response::VolumeStatus;
 use super::slow::Step;
 use super::{Answer, Asker, ManageError, Manager, Request, Response};
 use crate::events::Happening;
@@ -95,28 +100,38 @@ impl Manager {
         }
     }
 
-    /// The volumes that are derived from one, or from any, of which somebody may be told.
+    /// The volumes that are derived from one, or from any, of which somebody may be told, served or not.
     pub(super) fn dvds(&self, parent: Option<&str>, is_shown: impl Fn(&str) -> bool) -> Result<Answer, ManageError> {
         let names = match parent {
             Some(parent) if self.spec_of(parent).is_none() => return Err(ManageError::NoVolume(parent.to_owned())),
             Some(parent) => self.derived_from(parent),
-            None => self
-                .volumes
-                .values()
-                .filter(|volume| volume.spec.parent().is_some())
-                .map(|it| it.spec.name.to_string())
-                .collect(),
+            None => {
+                let missing = self.kept.missing.iter().map(|missing| &missing.volume);
+                let derived = self.volumes.values().chain(missing).filter(|volume| volume.spec.parent().is_some());
+                derived.map(|volume| volume.spec.name.to_string()).collect()
+            }
         };
         let looker = self.looker();
-        let mut told: Vec<_> =
-            names.iter().filter(|name| is_shown(name)).filter_map(|name| looker.volume(name)).collect();
+        let missing = self.missing_dvds();
+        let told = |name: &String| looker.volume(name).or_else(|| missing.get(&**name).cloned());
+        let mut told: Vec<_> = names.iter().filter(|name| is_shown(name)).filter_map(told).collect();
         told.sort_by_key(|volume| volume.lun);
         Ok(Answer::Dvds(told))
+    }
+
+    /// Those that should be served and are not, by their names.
+    fn missing_dvds(&self) -> BTreeMap<&str, VolumeStatus> {
+        let missing = self.kept.missing.iter();
+        let status = |missing| missing_status(missing, self.protection);
+        missing.filter_map(|missing| Some((&*missing.volume.spec.name, status(missing)?))).collect()
     }
 
     /// A derived volume, with what was counted of those who use it.
     pub(super) fn dvd(&self, name: &str) -> Result<Answer, ManageError> {
         self.check_is_derived(name)?;
+        if let Some(missing) = self.missing_dvds().remove(name) {
+            return Ok(Answer::Dvd(Box::new(DvdStatus::of_missing(missing))));
+        }
         let missing = || ManageError::NoVolume(name.to_owned());
         let (_, unit) = self.find(name).ok_or_else(missing)?;
         let volume = self.looker().volume(name).ok_or_else(missing)?;

@@ -2,14 +2,17 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use sanwire_core::Protection;
 use sanwire_device::{Derived, PrincipalUsage};
 use sanwire_program::ProgramStatistics;
 use sanwire_store::VolumeSpec;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::derived::{DerivedSpec, words};
+use crate::config::VolumeConfig;
+use crate::derived::{DerivedSpec, Region, words};
 use crate::manage::response::VolumeStatus;
+use crate::server::MissingVolume;
 use crate::wall_time::written_unix_millis;
 
 /// What a volume is of another one.
@@ -131,6 +134,45 @@ impl DerivedStatus {
     }
 }
 
+/// A derived volume that should be served and is not, as it is written.
+pub(super) fn missing_status(missing: &MissingVolume, usual: Protection) -> Option<VolumeStatus> {
+    let MissingVolume { volume: VolumeConfig { lun, spec, origin }, reason, .. } = missing;
+    let written = DerivedSpec::of(spec)?;
+    let region =
+        |region: &Region| RegionStatus { offset_bytes: region.offset_bytes(), length_bytes: region.length_bytes() };
+    let until = written.until.map(|until| until.from(SystemTime::now()));
+    let since = until.map(|until| until.duration_since(UNIX_EPOCH).unwrap_or_default());
+    let until = since.map(|since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    let derived = DerivedStatus {
+        parent: written.parent.to_string(),
+        regions: written.regions.iter().map(region).collect(),
+        operations: written.operations.as_ref().map(|operations| words(&operations.allowed())).unwrap_or_default(),
+        principals: written.principals.iter().map(ToString::to_string).collect(),
+        until: until.map(written_unix_millis),
+        seconds_left: until.map(|until| left(until, SystemTime::now()).as_secs()),
+        program: written.program.as_ref().map(|path| path.display().to_string()),
+    };
+    Some(VolumeStatus {
+        id: String::new(),
+        revision: 0,
+        name: spec.name.to_string(),
+        origin: *origin,
+        lun: lun.number(),
+        size_bytes: derived.regions.iter().map(|region| region.length_bytes).sum(),
+        store: spec.store_text().to_owned(),
+        used_bytes: None,
+        block_bytes: 0,
+        read_only: spec.store.read_only,
+        waiting: 0,
+        security: spec.security.unwrap_or(usual).to_string(),
+        protected: spec.protected,
+        pool: None,
+        owners: spec.owners.clone(),
+        derived: Some(derived),
+        missing: Some(reason.clone()),
+    })
+}
+
 /// How long it is from now on to a time.
 pub(super) fn left(until_unix_ms: u64, now: SystemTime) -> Duration {
     let until = UNIX_EPOCH.checked_add(Duration::from_millis(until_unix_ms));
@@ -139,6 +181,11 @@ pub(super) fn left(until_unix_ms: u64, now: SystemTime) -> Duration {
 }
 
 impl DvdStatus {
+    /// That of one that is not served: nobody uses it.
+    pub(in crate::manage) fn of_missing(volume: VolumeStatus) -> DvdStatus {
+        DvdStatus { volume, used_by: Vec::new(), program: None, not_admitted: 0 }
+    }
+
     pub(in crate::manage) fn of(volume: VolumeStatus, unit: &Derived, program: Option<ProgramStatistics>) -> DvdStatus {
         let counted = unit.statistics();
         let principals =

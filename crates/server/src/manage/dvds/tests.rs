@@ -10,6 +10,7 @@ use crate::manage::testing::{Kept, go_on, work};
 use crate::wall_time::written_seconds;
 
 mod ends;
+mod ending;
 mod lasting;
 mod owners;
 mod races;
@@ -262,7 +263,7 @@ fn a_restart_keeps_a_derived_volume_and_one_that_is_made_again_is_another_one() 
 }
 
 #[test]
-fn parents_are_opened_first_and_what_stands_on_nothing_stops_the_start() {
+fn parents_are_opened_first_and_what_stands_on_nothing_is_missing() {
     let mut kept = kept("dvd-order");
     kept.configured.splice(
         0..0,
@@ -272,55 +273,16 @@ fn parents_are_opened_first_and_what_stands_on_nothing_stops_the_start() {
     assert_eq!(names(&mut manager), ["part", "cam", "disk"], "numbers are those of the configuration");
     manager.into_target().stop().unwrap();
     kept.configured.pop();
-    let error = kept.start().err().unwrap().to_string();
-    assert!(error.contains("volume cam: volume disk, from which it is derived, is not served"), "{error}");
+    let mut manager = kept.start().unwrap();
+    let missing = status(&mut manager).missing;
+    let cam = missing.iter().find(|missing| missing.name == "cam").unwrap();
+    assert!(cam.reason.contains("disk, from which it is derived, is not configured"), "{missing:?}");
+    manager.into_target().stop().unwrap();
 }
 
 /// A time so many seconds from now on.
 fn soon(seconds: u64) -> String {
     written_seconds(SystemTime::now() + Duration::from_secs(seconds))
-}
-
-#[test]
-fn a_volume_whose_time_is_over_goes_with_what_is_derived_from_it() {
-    let until = soon(2);
-    let kept = kept_with("dvd-expiry", &[&format!("fixed=dvd:disk,principal=any,until={until}")]);
-    let mut manager = kept.start().unwrap();
-    lines(create(&mut manager, NewDvd { until: Some(until), ..new("disk", "cam") }));
-    lines(create(&mut manager, new("cam", "part")));
-    manager.expire();
-    assert_eq!(names(&mut manager).len(), 4, "not before");
-    std::thread::sleep(Duration::from_millis(2100));
-    manager.expire();
-    assert_eq!(names(&mut manager), ["disk"]);
-    let missing = status(&mut manager).missing;
-    assert!(missing.len() == 1 && missing[0].name == "fixed", "{missing:?}");
-    assert!(missing[0].reason.contains("its time was over"), "{missing:?}");
-    let told = events(&manager);
-    assert_eq!(told.iter().filter(|line| line.contains("was over at")).count(), 3, "{told:?}");
-    assert!(manager.sought().is_empty(), "what is over does not come again");
-    assert!(status(&mut manager).deviations.is_empty());
-    manager.into_target().stop().unwrap();
-    let mut manager = kept.start().unwrap();
-    assert_eq!((names(&mut manager), status(&mut manager).missing.len()), (vec!["disk".to_owned()], 1));
-    manager.into_target().stop().unwrap();
-}
-
-#[test]
-fn what_was_over_while_the_server_was_off_is_forgotten_and_said() {
-    let kept = kept("dvd-over");
-    let mut manager = kept.start().unwrap();
-    lines(create(&mut manager, NewDvd { until: Some(soon(2)), ..new("disk", "cam") }));
-    lines(create(&mut manager, new("cam", "part")));
-    manager.into_target().stop().unwrap();
-    std::thread::sleep(Duration::from_millis(2100));
-    let mut manager = kept.start().unwrap();
-    assert_eq!(names(&mut manager), ["disk"]);
-    assert!(status(&mut manager).missing.is_empty());
-    let told = events(&manager);
-    assert!(told.len() == 2 && told[0].contains("cam") && told[1].contains("part"), "{told:?}");
-    manager.into_target().stop().unwrap();
-    assert!(!fs::read_to_string(kept.changes()).unwrap().contains("cam"));
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn status() -> Status {
         pool: None,
         owners: Vec::new(),
         derived: None,
+        missing: None,
     };
     let target = |label: &str, units: u16| TargetStatus {
         revision: 7,

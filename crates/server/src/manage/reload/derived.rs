@@ -10,9 +10,10 @@ use crate::config::{Origin, VolumeConfig};
 use crate::derived::opening_order;
 use crate::events::Happening;
 use crate::front::iscsi::target_node::TargetNodeConfig;
-use crate::manage::Manager;
 use crate::manage::difference::Difference;
 use crate::manage::volumes::{Attempt, ComingVolume};
+use crate::manage::wanted::Configuration;
+use crate::manage::{ManageError, Manager};
 use crate::removal::Removal;
 use crate::server::{MissingVolume, note_units};
 
@@ -69,6 +70,16 @@ impl Manager {
             }
         }
         lines.into_iter().collect()
+    }
+
+    /// # Errors
+    /// [`ManageError::TakesAway`] when volumes would be revoked that have come since that was asked first.
+    pub(super) fn check_revokes_none(&self, configured: &Configuration) -> Result<(), ManageError> {
+        let wanted = self.wanted(configured.clone()).config;
+        match self.revoked_by(&Difference::between(self.volumes.values(), &wanted.volumes)) {
+            revoked if revoked.is_empty() => Ok(()),
+            revoked => Err(ManageError::TakesAway(revoked.join(", "))),
+        }
     }
 
     /// Of those that are missing only these are, from now on; and what derived volumes were is forgotten that are not wanted any more.

@@ -11,8 +11,15 @@ fn start_with_layers(host: &Host, acceptance: Acceptance) -> Result<[u8; 16], St
     let pools = Pools::open(std::slice::from_ref(&config), None).unwrap();
     let state = host.state();
     let (clock, programs) = Default::default();
-    let opening =
-        Opening { state: Some(&state), pools: &pools, clock: &clock, programs: &programs, acceptance, until: None };
+    let opening = Opening {
+        state: Some(&state),
+        pools: &pools,
+        clock: &clock,
+        programs: &programs,
+        seen: SystemTime::UNIX_EPOCH,
+        acceptance,
+        until: None,
+    };
     let VolumeConfig { lun, spec, origin } = host.volume(",size=1M,layers=p");
     let volume = VolumeConfig { lun, spec: pools.place(spec).unwrap(), origin };
     let units = LogicalUnits::new();

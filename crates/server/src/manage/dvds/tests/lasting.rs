@@ -69,24 +69,184 @@ fn what_was_derived_from_another_volume_of_that_name_is_not_served() {
     manager.into_target().stop().unwrap();
 }
 
+const RELOAD: Request = Request::Reload { force: false, dry_run: false, reset: false };
+const FORCED: Request = Request::Reload { force: true, dry_run: false, reset: false };
+
 #[test]
-fn what_stood_on_a_volume_that_is_not_configured_any_more_is_forgotten() {
+fn what_stood_on_a_volume_that_is_not_configured_any_more_comes_again_with_it() {
     let mut kept = kept("dvd-lost");
     let wanted = NewDvd { regions: vec!["1M+1M".into()], ..new("disk", "cam") };
     let mut manager = kept.start().unwrap();
     lines(create(&mut manager, wanted.clone()));
+    lines(create(&mut manager, new("cam", "part")));
+    let [cam, part] = ["cam", "part"].map(|name| uuid(&manager, name));
+    let state = remembered(&kept, &cam);
+    manager.into_target().stop().unwrap();
+    let configured = std::mem::replace(&mut kept.configured, vec!["other=ram:1M".into()]);
+    for request in [RELOAD, FORCED] {
+        let mut manager = kept.start().unwrap();
+        assert_eq!(names(&mut manager), ["other"]);
+        let missing = status(&mut manager).missing;
+        let reason = |name: &str| missing.iter().find(|missing| missing.name == name).unwrap().reason.clone();
+        assert!(reason("cam").contains("disk, from which it is derived, is not configured any more"), "{missing:?}");
+        assert!(reason("part").contains("cam, from which it is derived, is not served"), "{missing:?}");
+        lines(manager.execute(request));
+        assert_eq!(status(&mut manager).missing.len(), 2, "nobody has said that they are to go");
+        manager.into_target().stop().unwrap();
+    }
+    assert!(state.exists());
+    kept.configured = configured.clone();
+    let mut manager = kept.start().unwrap();
+    assert_eq!((uuid(&manager, "cam"), uuid(&manager, "part")), (cam.clone(), part));
+    assert!(state.exists() && status(&mut manager).missing.is_empty());
+    manager.into_target().stop().unwrap();
+    // Also when its parent comes again while the server runs.
+    kept.configured = vec!["other=ram:1M".into()];
+    let mut manager = reloads::reloading(&kept, configured);
+    lines(manager.execute(RELOAD));
+    assert_eq!((names(&mut manager).len(), uuid(&manager, "cam")), (3, cam), "{:?}", status(&mut manager).missing);
+    manager.into_target().stop().unwrap();
+    // Who revokes it has it forgotten.
+    let mut manager = kept.start().unwrap();
+    lines(manager.execute(revoke("cam")));
+    assert!(!state.exists() && status(&mut manager).missing.is_empty());
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn what_stood_on_a_volume_that_goes_with_force_is_forgotten() {
+    let kept = kept_with("dvd-forced", &["other=ram:1M"]);
+    let mut manager = reloads::reloading(&kept, vec!["other=ram:1M".into()]);
+    lines(create(&mut manager, new("disk", "cam")));
+    let state = remembered(&kept, &uuid(&manager, "cam"));
+    lines(manager.execute(FORCED));
+    assert!(!state.exists() && status(&mut manager).missing.is_empty());
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn one_that_is_configured_is_another_one_than_what_a_crash_has_left_of_a_revoked_one() {
+    let mut kept = kept("dvd-crashed");
+    let mut manager = kept.start().unwrap();
+    lines(create(&mut manager, new("disk", "cam")));
+    let first = uuid(&manager, "cam");
+    let state = remembered(&kept, &first);
+    let directory = kept.directory.join("state");
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        let copied = std::process::Command::new("cp").args(["-a", "--"]).arg(from).arg(to).status().unwrap();
+        assert!(copied.success());
+    };
+    // As the server leaves it that crashes when the end of the volume is kept, and nothing is forgotten yet.
+    let before = kept.directory.join("before");
+    copy(&directory, &before);
+    lines(manager.execute(revoke("cam")));
+    let changes = fs::read(kept.changes()).unwrap();
+    manager.into_target().stop().unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+    copy(&before, &directory);
+    fs::write(kept.changes(), changes).unwrap();
+    assert!(state.exists());
+    kept.configured.push("cam=dvd:disk,principal=any".into());
+    let mut manager = kept.start().unwrap();
+    let second = uuid(&manager, "cam");
+    assert!(second != first && !state.exists());
+    assert!(status(&mut manager).deviations.is_empty());
+    manager.into_target().stop().unwrap();
+    let manager = kept.start().unwrap();
+    assert_eq!(uuid(&manager, "cam"), second, "it is forgotten once");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_derived_volume_that_is_wrong_keeps_no_other_one_from_being_served() {
+    let mut kept = kept_with("dvd-wrong", &["good=dvd:disk,region=0+1M,principal=any"]);
+    let module = kept.directory.join("none.wasm");
+    kept.configured.extend([
+        "far=dvd:disk,region=99G+1M,principal=any".to_owned(),
+        format!("judged=dvd:disk,principal=any,program={}", module.display()),
+        "below=dvd:far,principal=any".to_owned(),
+    ]);
+    let mut manager = kept.start().unwrap();
+    assert_eq!(names(&mut manager), ["disk", "good"]);
+    let missing = status(&mut manager).missing;
+    assert_eq!(missing.len(), 3, "{missing:?}");
+    let Ok(Answer::Dvds(told)) = manager.execute(Request::Dvds { parent: None }) else { panic!("a list") };
+    let told: Vec<_> = told.iter().map(|dvd| (&*dvd.name, dvd.missing.is_some(), dvd.size_bytes)).collect();
+    assert_eq!(told, [("good", false, 1 << 20), ("far", true, 1 << 20), ("judged", true, 0), ("below", true, 0)]);
+    let Ok(Answer::Dvd(far)) = manager.execute(Request::Dvd { name: "far".into() }) else { panic!("one") };
+    assert!(far.volume.missing.is_some_and(|reason| reason.contains("volume far")), "{:?}", far.volume.derived);
+    let derived = far.volume.derived.unwrap();
+    assert_eq!((derived.regions[0].offset_bytes, &derived.principals[..]), (99 << 30, &["any".to_owned()][..]));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn what_could_not_be_derived_otherwise_is_what_it_was_when_it_comes_again() {
+    let mut kept = kept_with("dvd-undone", &["cam=dvd:disk,region=0+1M,principal=any"]);
+    let manager = kept.start().unwrap();
     let first = uuid(&manager, "cam");
     let state = remembered(&kept, &first);
     manager.into_target().stop().unwrap();
-    let configured = std::mem::replace(&mut kept.configured, vec!["other=ram:1M".into()]);
-    let mut manager = kept.start().unwrap();
-    assert_eq!(names(&mut manager), ["other"]);
-    assert!(!state.exists());
-    manager.into_target().stop().unwrap();
-    kept.configured = configured;
-    kept.configured.push("cam=dvd:disk,region=1M+1M,principal=any".into());
+    let good = std::mem::replace(&mut kept.configured[1], "cam=dvd:disk,region=99G+1M,principal=any".into());
     let manager = kept.start().unwrap();
-    assert_ne!(uuid(&manager, "cam"), first);
+    assert!(manager.find("cam").is_none() && state.exists(), "somebody has mistyped");
+    manager.into_target().stop().unwrap();
+    kept.configured[1] = good;
+    let manager = kept.start().unwrap();
+    assert_eq!(uuid(&manager, "cam"), first);
+    assert!(state.exists());
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn what_nobody_has_any_more_of_programs_is_removed_at_the_start() {
+    let kept = kept("dvd-litter");
+    let mut manager = kept.start().unwrap();
+    lines(create(&mut manager, new("disk", "cam")));
+    let state = remembered(&kept, &uuid(&manager, "cam"));
+    let litter = remembered(&kept, &"7".repeat(32));
+    let directory = kept.directory.join("state/programs-test.d");
+    let files = ["gone.wasm", "cam.wasm", "notes.txt"].map(|name| directory.join(name));
+    files.iter().for_each(|file| fs::write(file, b"x").unwrap());
+    manager.into_target().stop().unwrap();
+    let manager = kept.start().unwrap();
+    assert!(state.exists() && !litter.exists());
+    assert_eq!(files.map(|file| file.exists()), [false, true, true], "what is not its own stays");
+    manager.into_target().stop().unwrap();
+    fs::write(kept.directory.join("state/volumes/damaged.json"), b"{").unwrap();
+    let litter = remembered(&kept, &"7".repeat(32));
+    kept.start().unwrap().into_target().stop().unwrap();
+    assert!(litter.exists(), "it may be that of what cannot be read");
+}
+
+#[test]
+fn a_damaged_record_of_a_former_one_does_not_block_a_name() {
+    let kept = kept("dvd-damaged");
+    let mut manager = kept.start().unwrap();
+    lines(create(&mut manager, new("disk", "cam")));
+    let records = kept.directory.join("state/volumes");
+    let written = |file: &PathBuf| fs::read_to_string(file).unwrap().contains("\"cam\"");
+    let file = fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().path()).find(written).unwrap();
+    lines(manager.execute(revoke("cam")));
+    fs::write(file, b"{").unwrap();
+    lines(create(&mut manager, new("disk", "cam")));
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn what_has_ended_does_not_begin_again_by_an_earlier_clock() {
+    let until = soon(3600);
+    let kept = kept_with("dvd-clock", &[&format!("fixed=dvd:disk,principal=any,until={until}")]);
+    kept.start().unwrap().into_target().stop().unwrap();
+    // The server has seen a later time; its host was switched on with an earlier one.
+    fs::write(kept.directory.join("state/time-test.txt"), format!("{}\n", soon(7200))).unwrap();
+    let mut manager = kept.start().unwrap();
+    assert_eq!(names(&mut manager), ["disk"]);
+    let missing = status(&mut manager).missing;
+    assert!(missing[0].reason.contains("clock is earlier, but this server has seen"), "{missing:?}");
+    assert!(manager.sought().is_empty() && manager.may_turn_back());
+    lines(manager.execute(RELOAD));
+    assert_eq!(names(&mut manager), ["disk", "fixed"], "who reloads says that the clock is right");
     manager.into_target().stop().unwrap();
 }
 

@@ -92,6 +92,26 @@ fn a_reload_serves_nothing_whose_parent_has_gone_while_it_was_opened() {
     manager.into_target().stop().unwrap();
 }
 
+#[test]
+fn a_reload_without_force_revokes_nothing_that_was_derived_while_it_opened_volumes() {
+    let kept = kept("dvd-reload-late");
+    let mut manager = reloads::reloading(&kept, vec!["other=ram:1M".into()]);
+    let step = manager.begin(Request::Reload { force: false, dry_run: false, reset: false }).unwrap();
+    let opened = work_until(&mut manager, step, "opening volumes");
+    // That of a parent that is itself being reloaded is refused; this one is not.
+    let made = create(&mut manager, new("disk", "cam"));
+    let result = go_on(&mut manager, opened).map(drop);
+    match made {
+        Ok(_) => {
+            let error = result.unwrap_err();
+            assert!(error.to_string().contains("volume cam is derived from disk, which goes"), "{error}");
+            assert_eq!(names(&mut manager), ["disk", "cam"]);
+        }
+        Err(error) => panic!("{error}"),
+    }
+    manager.into_target().stop().unwrap();
+}
+
 /// Lets everything through.
 const PROGRAM: &str = r#"(module
   (memory (export "memory") 1)

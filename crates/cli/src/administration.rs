@@ -17,8 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use sanwire_server::{
-    Answer, Clearing, ClientSettings, JobState, JobStatus, MemberReplacement, Request, Response, SCHEMA, Secret,
-    SupportBundle,
+    AccessChange, Answer, Clearing, ClientSettings, JobState, JobStatus, MemberReplacement, Request, Response, SCHEMA,
+    Secret, SupportBundle,
 };
 
 use self::tables::table_of;
@@ -47,6 +47,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::Jobs => Request::Jobs,
         ManageCommand::Events(args) => told::events_request(args, args.since.clone(), false),
         ManageCommand::Job { id, wait } => Request::Job { id: *id, wait: *wait },
+        ManageCommand::CancelJob { id } => Request::CancelJob { id: *id },
         ManageCommand::AddVolume { volume, target, renew, adopt } => {
             let volume = args::volume_for(server, volume)?;
             Request::AddVolume { volume, target: target.clone(), renew: *renew, adopt: *adopt }
@@ -90,7 +91,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::DropSession { session } => Request::DropSession { session: session.clone() },
         ManageCommand::WebLogin { name } => Request::WebLogin { name: name.clone() },
         ManageCommand::SetAccessState { group, state, target } => {
-            Request::SetAccessState { group: *group, state: (*state).into(), target: target.clone() }
+            Request::SetAccessState(AccessChange { group: *group, state: (*state).into(), target: target.clone() })
         }
         ManageCommand::Reload { force, reset } => Request::Reload { force: *force, dry_run: false, reset: *reset },
     })

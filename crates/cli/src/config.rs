@@ -21,8 +21,8 @@ use sanwire_core::Protection;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_iscsi::Authentication;
 use sanwire_server::{
-    AllowList, Announced, Compression, DerivedError, Origin, PoolConfig, ServerConfig, TargetNodeConfig, VisaWishes,
-    check_derived,
+    AllowList, Announced, Compression, DerivedError, DirectCopies, Origin, PoolConfig, ServerConfig, TargetNodeConfig,
+    VisaWishes, check_derived,
 };
 use sanwire_store::kind::Place;
 use sanwire_store::{Acceptance, VolumeName, VolumeSpec};
@@ -91,6 +91,8 @@ pub(crate) struct ServeConfig {
     pub(crate) audit_log: Option<PathBuf>,
     /// Whether the metrics tell of each client.
     pub(crate) metrics_of_clients: bool,
+    /// Which copies go straight to other servers.
+    pub(crate) direct_copies: DirectCopies,
     /// The HTTP API, if it has any place.
     pub(crate) web: WebConfig,
     /// Threads that serve.
@@ -175,6 +177,7 @@ impl ServeConfig {
             control: args.control.or(file.control),
             audit_log: args.audit_log.or(file.audit_log),
             metrics_of_clients: file.metrics_of_clients,
+            direct_copies: file.direct_copies,
             web,
             shards: shards(args.shards.or(file.shards).map(Into::into))?,
             engine: args.engine.or(file.engine).unwrap_or_default(),

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::sync::{Mutex, PoisonError};
 
 use clap::Parser;
+use sanwire_core::ClientId;
 use sanwire_initiator::{ClientOptions, Server};
 use sanwire_rbd::RbdKind;
 use sanwire_remote::array::ArrayKind;
@@ -45,5 +46,13 @@ fn options(server: &Server, access: &Access) -> Result<ClientOptions, Box<dyn Er
         arguments.extend(file.iter().flat_map(|file| [OsString::from(name), file.clone().into_os_string()]));
     }
     let usual = Usual::try_parse_from(arguments)?;
-    Ok(connect::options(&usual.client, server)?)
+    let mut options = connect::options(&usual.client, server)?;
+    options.server_key = access.server_key.or(options.server_key);
+    Ok(options)
+}
+
+/// Which client this host's servers are to others.
+pub(crate) fn client_id() -> Result<ClientId, String> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    connect::identity(None).map(|identity| identity.client_id()).map_err(|error| format!("{error:#}"))
 }

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::allow::AllowList;
 use crate::announce::Announced;
+use crate::direct::DirectCopies;
 use crate::front::hyperscsi::clients::{ClientConfig, ClientsConfig, Compression, Secret};
 use crate::front::hyperscsi::{Identity, Psk, Recovery};
 use crate::front::iscsi::Authentication;
@@ -100,6 +101,8 @@ pub struct ServerConfig {
     pub audit_log: Option<PathBuf>,
     /// Whether the metrics tell of each client and its links.
     pub metrics_of_clients: bool,
+    /// Which copies from its volumes straight to other servers are made.
+    pub direct_copies: DirectCopies,
 }
 
 impl ServerConfig {

@@ -13,6 +13,7 @@ mod command;
 mod config;
 mod counting;
 mod derived;
+mod direct;
 mod error;
 mod events;
 mod flushing;
@@ -59,6 +60,7 @@ pub use announce::{AnnounceRule, AnnounceRuleError, Announced};
 pub use budget::DESCRIPTORS_WANTED;
 pub use config::{Origin, ServerConfig, VolumeConfig};
 pub use derived::{DerivedError, chap_users_of, check_derived, program_of, register as register_dvd};
+pub use direct::{CopyOrderers, CopyOrderersError, CopyPlace, CopyPlaceError, DirectCopies, ReadClientId};
 pub use error::{StartError, listening_advice};
 pub use events::{Event, EventFilter, EventResult, EventTopic, Events, Happening, PoolBound};
 pub use front::hyperscsi::clients::{
@@ -70,13 +72,14 @@ pub use front::iscsi::target_settings::{ChapUser, SetSecret, TargetSettings, Tar
 pub use front::visa::Wishes as VisaWishes;
 pub use kept::{Keeps, StateError};
 pub use manage::{
-    Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, Clearing, ClientStatus, Collections, CommandStatus,
-    ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume, ConnectionStatistics,
-    DerivedStatus, Deviation, DvdEnd, DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkStatus, ManageError,
-    ManagementHandle, Manager, MemberReplacement, MetricsText, MissingStatus, NewDvd, PortState, PrincipalStatus,
-    ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus, RemoteStatistics,
-    Request, ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status,
-    SupportBundle, TargetStatus, VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
+    AccessChange, Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, Clearing, ClientStatus, Collections,
+    CommandStatus, ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume,
+    ConnectionStatistics, CopyError, CopyOrder, CopyProgress, CopyTerms, DerivedStatus, Deviation, DvdEnd, DvdStatus,
+    GroupStatus, HostStatus, JobState, JobStatus, LinkStatus, ManageError, ManagementHandle, Manager,
+    MemberReplacement, MetricsText, MissingStatus, NewDvd, PortState, PrincipalStatus, ProgramStatus, QuotaStatistics,
+    REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus, RemoteStatistics, Request, ReservationKind,
+    ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status, SupportBundle, TargetStatus,
+    VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

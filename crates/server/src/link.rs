@@ -36,13 +36,7 @@ pub(crate) fn addresses(ports: impl IntoIterator<Item = PortTerms>, interfaces: 
     for port in ports {
         let peers: Vec<Peer> = match port.address {
             LocalAddress::Ethernet(mac) => vec![Peer::Ethernet(mac)],
-            LocalAddress::Udp(local) if !local.ip().is_unspecified() => vec![Peer::Udp(local)],
-            LocalAddress::Udp(any) => {
-                let reachable = interfaces.iter().filter(|interface| interface.is_up && !interface.is_loopback);
-                let ips = reachable.flat_map(|interface| &interface.addresses);
-                let fitting = ips.filter(|ip| ip.is_ipv4() == any.is_ipv4() && !is_link_local(**ip));
-                fitting.map(|ip| Peer::Udp(SocketAddr::new(*ip, any.port()))).collect()
-            }
+            LocalAddress::Udp(local) => places_of(local, interfaces).into_iter().map(Peer::Udp).collect(),
         };
         let packet_max_bytes = port.packet_max_bytes;
         let speed_mbit =
@@ -55,6 +49,22 @@ pub(crate) fn addresses(ports: impl IntoIterator<Item = PortTerms>, interfaces: 
         }));
     }
     addresses
+}
+
+/// Where others reach what listens at an address of IP: at all of this host's that they can name, if it is the wildcard.
+pub(crate) fn addresses_of(local: SocketAddr, interfaces: &[Interface]) -> Vec<LinkAddress> {
+    let places = places_of(local, interfaces).into_iter();
+    places.map(|place| LinkAddress { peer: Peer::Udp(place), packet_max_bytes: 0, speed_mbit: 0 }).collect()
+}
+
+fn places_of(local: SocketAddr, interfaces: &[Interface]) -> Vec<SocketAddr> {
+    if !local.ip().is_unspecified() {
+        return vec![local];
+    }
+    let reachable = interfaces.iter().filter(|interface| interface.is_up && !interface.is_loopback);
+    let ips = reachable.flat_map(|interface| &interface.addresses);
+    let fitting = ips.filter(|ip| ip.is_ipv4() == local.is_ipv4() && !is_link_local(**ip));
+    fitting.map(|ip| SocketAddr::new(*ip, local.port())).collect()
 }
 
 fn is_at(interface: &Interface, peer: Peer) -> bool {

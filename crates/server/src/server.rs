@@ -37,6 +37,7 @@ use crate::error::StartError;
 use crate::events::EventLog;
 use crate::flushing::flush_all;
 use crate::front::aoe::addresses::Addresses;
+use crate::front::copies::Copiers;
 use crate::front::hdsp::disks::Disks;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
@@ -71,6 +72,7 @@ pub struct Server {
     disks: Arc<Disks>,
     slots: Slots,
     exports: Arc<TargetNodes>,
+    copiers: Arc<Copiers>,
     /// Held while the targets change.
     changing: Mutex<()>,
     state_directory: Option<PathBuf>,
@@ -186,6 +188,7 @@ impl Server {
             disks: Arc::new(disks),
             slots,
             exports,
+            copiers: Arc::new(Copiers::new(&mailboxes)),
             changing: Mutex::default(),
             state_directory: config.state_directory.clone(),
             counts_clients: config.metrics_of_clients,
@@ -264,6 +267,7 @@ impl Server {
             addresses: &self.addresses,
             disks: &self.disks,
             units: &self.units,
+            copiers: &self.copiers,
             instance: self.instance,
             inbox: &start.inbox,
             home: &self.shards[index as usize],

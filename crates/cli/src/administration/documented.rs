@@ -79,6 +79,7 @@ fn job() -> JobStatus {
         by: "uid 0".into(),
         state: JobState::Refused,
         progress: Some("half".into()),
+        copy: Some(Box::default()),
         begun: "then".into(),
         ended: Some("now".into()),
         changed: vec!["a line".into()],

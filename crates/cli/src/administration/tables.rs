@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use sanwire_core::Size;
-use sanwire_server::{Answer, ClientStatus, Deviation, JobState, JobStatus, Origin, PortState, Status};
+use sanwire_server::{
+    Answer, ClientStatus, CopyProgress, CopyTerms, Deviation, JobState, JobStatus, Origin, PortState, Status,
+};
 
 use super::dvds::{show_dvd, show_dvds};
 use super::pools::{show_pools, show_snapshots};
@@ -35,10 +37,18 @@ pub(super) fn table_of(answer: &Answer, is_wide: bool) -> String {
         Answer::Dvd(dvd) => show_dvd(dvd),
         Answer::Page(page) => table_of(&page.answer, is_wide),
         Answer::Audit(told) => format!("{}cursor {}\n", show_audit(told), told.cursor),
+        Answer::CopyTerms(terms) => show_copy_terms(terms),
         Answer::Link(link) => format!("{link}\n"),
         Answer::Changed(lines) if lines.is_empty() => "nothing differs\n".into(),
         Answer::Changed(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
     }
+}
+
+fn show_copy_terms(terms: &CopyTerms) -> String {
+    let CopyTerms { client, refused, urls } = terms;
+    let may = refused.as_deref().unwrap_or("allowed");
+    let client = client.as_deref().unwrap_or("none");
+    format!("direct copies  {may}\nclient id      {client}\nreached by     {}\n", urls.join(" "))
 }
 
 fn show_jobs(jobs: &[JobStatus]) -> String {
@@ -71,6 +81,9 @@ fn job_state(job: &JobStatus) -> &'static str {
 
 /// What it does, has changed, or why it was refused.
 fn job_news(job: &JobStatus) -> String {
+    if let (Some(CopyProgress { done_bytes, total_bytes, .. }), Some(what)) = (job.copy.as_deref(), &job.progress) {
+        return format!("{what}: {} of {}", Size(*done_bytes), Size(*total_bytes));
+    }
     let said = job.progress.as_ref().or(job.refused.as_ref());
     said.cloned().unwrap_or_else(|| job.changed.join("; "))
 }

@@ -270,6 +270,11 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// End a job before it is done, if it can be: a copy to another server
+    CancelJob {
+        /// Its number
+        id: u64,
+    },
     /// Reload the configuration file, unless that takes away volumes that clients use
     Reload {
         /// Do it also when it takes away volumes that clients use

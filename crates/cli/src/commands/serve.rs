@@ -17,8 +17,8 @@ use sanwire_hyperscsi::Psk;
 use sanwire_io::{code, descriptors, heap, interface};
 use sanwire_remote::volume::release_all;
 use sanwire_server::{
-    Answer, Asker, DESCRIPTORS_WANTED, ManagementHandle, Manager, Request, Response, Server, ServerConfig, Source,
-    TargetNodeConfig, VolumeConfig,
+    Answer, Asker, DESCRIPTORS_WANTED, DirectCopies, ManagementHandle, Manager, Request, Response, Server,
+    ServerConfig, Source, TargetNodeConfig, VolumeConfig,
 };
 
 use self::web::WebNow;
@@ -26,6 +26,7 @@ use crate::args::{LogArgs, ServeArgs};
 use crate::config::{FileClient, ServeConfig, Wire};
 use crate::control::ControlSocket;
 use crate::failure::Misuse;
+use crate::stores::client_id;
 use crate::{control, keys, log, output, service, signals};
 
 /// Volumes, and units of targets, that are named when the server starts: people read that.
@@ -201,6 +202,7 @@ fn target_config(config: &ServeConfig) -> anyhow::Result<ServerConfig> {
         audit_log: config.audit_log.clone(),
         announced: config.announced.clone(),
         metrics_of_clients: config.metrics_of_clients,
+        direct_copies: DirectCopies { client_id: Some(client_id), ..config.direct_copies.clone() },
     })
 }
 

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use sanwire_core::{Protection, Size};
 use sanwire_iscsi::Authentication;
-use sanwire_server::{AllowRule, AnnounceRule, Compression, PoolConfig};
+use sanwire_server::{AllowRule, AnnounceRule, Compression, CopyOrderers, CopyPlace, DirectCopies, PoolConfig};
 use sanwire_store::VolumeSpec;
 use sanwire_web::WebAddress;
 use serde::Deserialize;
@@ -41,6 +41,7 @@ pub(super) struct FileConfig {
     pub(super) control: Option<PathBuf>,
     pub(super) audit_log: Option<PathBuf>,
     pub(super) metrics_of_clients: bool,
+    pub(super) direct_copies: DirectCopies,
     pub(super) web: FileWeb,
     pub(super) shards: Option<NonZeroU16>,
     pub(super) engine: Option<EngineChoice>,
@@ -79,6 +80,8 @@ struct Written {
     audit_log: Option<PathBuf>,
     #[serde(default)]
     metrics: WrittenMetrics,
+    direct_copies: Option<Text>,
+    direct_copy_to: Option<Vec<Text>>,
     #[serde(default)]
     http: Vec<Text>,
     #[serde(default)]
@@ -171,6 +174,7 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
     source.refuse_repeated(&http, "place for HTTP", WebAddress::to_string)?;
     let http = http.into_iter().map(Spanned::into_inner).collect();
     source.refuse_repeated(&written.volume, "volume", |volume| volume.name.to_string())?;
+    let direct_copies = direct_copies(&written, &source)?;
     Ok(FileConfig {
         name: written.name.as_ref().map(|name| source.parse(name)).transpose()?.map(Spanned::into_inner),
         wires: wires.into_iter().map(Spanned::into_inner).collect(),
@@ -186,6 +190,7 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         control: written.control,
         audit_log: written.audit_log,
         metrics_of_clients: written.metrics.clients,
+        direct_copies,
         web: FileWeb {
             addresses: http,
             hosts: source.parse_all(&written.http_hosts)?.into_iter().map(Spanned::into_inner).collect(),
@@ -206,6 +211,18 @@ pub(super) fn parse(path: &Path, text: &str) -> anyhow::Result<FileConfig> {
         clients: clients.into_iter().map(Spanned::into_inner).collect(),
         targets: targets.into_iter().map(Spanned::into_inner).collect(),
         discovery: discovery.unwrap_or_default(),
+    })
+}
+
+/// Which copies go straight to other servers.
+fn direct_copies(written: &Written, source: &Source<'_>) -> anyhow::Result<DirectCopies> {
+    let by = written.direct_copies.as_ref().map(|text| source.parse::<CopyOrderers>(text)).transpose()?;
+    let to = written.direct_copy_to.as_ref().map(|to| source.parse_all::<CopyPlace>(to)).transpose()?;
+    let to = to.map(|to| to.into_iter().map(Spanned::into_inner).collect());
+    Ok(DirectCopies {
+        by: by.map(Spanned::into_inner).unwrap_or_default(),
+        to: to.unwrap_or_else(CopyPlace::usual),
+        client_id: None,
     })
 }
 

@@ -57,6 +57,7 @@ fn config(volumes: &[&str]) -> ServerConfig {
         audit_log: None,
         announced: Default::default(),
         metrics_of_clients: false,
+        direct_copies: Default::default(),
         clients: Vec::new(),
     }
 }

@@ -23,6 +23,8 @@ pub struct Access {
     pub password_file: Option<PathBuf>,
     /// The file with the key by which a server of HyperSCSI, HDSP or VISA knows its clients.
     pub key_file: Option<PathBuf>,
+    /// The static key that a server of HyperSCSI, HDSP or VISA must have, whichever is pinned.
+    pub server_key: Option<[u8; 32]>,
 }
 
 /// Makes a client's options for a server: the program's own knows where keys are kept.
@@ -55,7 +57,7 @@ impl StoreKind for VolumeKind {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["reconnect", "exclusive", "takeover", "password-file", "key-file"]
+        &["reconnect", "exclusive", "takeover", "password-file", "key-file", "server-key"]
     }
 
     fn lacks(&self, key: &str) -> &'static str {
@@ -78,7 +80,14 @@ impl StoreKind for VolumeKind {
             humantime::parse_duration(text).ok().filter(|time| *time <= PATIENCE_MAX)
         })?;
         let file = |key| written.value(key, "a file's path", |text| Some(PathBuf::from(text)));
-        let access = Access { password_file: file("password-file")?, key_file: file("key-file")? };
+        let server_key = written.value("server-key", "a public key of 64 hexadecimal digits", read_key)?;
+        let access = Access { password_file: file("password-file")?, key_file: file("key-file")?, server_key };
+        if let (Server::Iscsi(_) | Server::Aoe(_), Some(_)) = (&url.server, server_key) {
+            return Err(SpecError::NotHere {
+                key: "server-key",
+                reason: "only servers of HyperSCSI, HDSP and VISA have keys",
+            });
+        }
         let (place, patience) = (url.to_string(), patience.unwrap_or(PATIENCE_DEFAULT));
         let exclusive = match (written.flag("takeover")?, written.flag("exclusive")?) {
             (true, _) => Exclusive::Taken,
@@ -104,6 +113,18 @@ pub(crate) fn unreserved(spec: StoreSpec, unless_held: bool) -> StoreSpec {
         Some(volume) => StoreSpec { backing: Arc::new(volume), ..spec },
         None => spec,
     }
+}
+
+/// A key as `sanwire key show` prints it.
+fn read_key(text: &str) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    let digits = text.as_bytes().as_chunks::<2>();
+    let is_long_enough = digits.0.len() == key.len() && digits.1.is_empty();
+    let digit = |digit: u8| (digit as char).to_digit(16);
+    for (place, [high, low]) in key.iter_mut().zip(digits.0) {
+        *place = (digit(*high)? << 4 | digit(*low)?) as u8;
+    }
+    is_long_enough.then_some(key)
 }
 
 impl Backing for VolumeBacking {

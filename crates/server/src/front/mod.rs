@@ -7,6 +7,7 @@
 //! [`crate::link::Links`] ([`DatagramEnd`]), bytes by the connections of [`crate::streams::Streams`] ([`StreamEnd`]).
 
 pub(crate) mod aoe;
+pub(crate) mod copies;
 mod fronts;
 pub(crate) mod hdsp;
 pub(crate) mod hyperscsi;

@@ -7,10 +7,11 @@ use sanwire_device::LogicalUnits;
 use sanwire_io::STEERING_OFFSET_BYTES;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
-use super::{FrontBuilder, LoginService, TallyFamily, aoe, hdsp, hyperscsi, iscsi, visa};
+use super::{FrontBuilder, LoginService, TallyFamily, aoe, copies, hdsp, hyperscsi, iscsi, visa};
 use crate::config::ServerConfig;
 use crate::error::StartError;
 use crate::front::aoe::addresses::Addresses;
+use crate::front::copies::Copiers;
 use crate::front::hdsp::disks::Disks;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
@@ -41,6 +42,8 @@ pub(crate) struct FrontParts<'a> {
     pub(crate) addresses: &'a Arc<Addresses>,
     pub(crate) disks: &'a Arc<Disks>,
     pub(crate) units: &'a Arc<LogicalUnits>,
+    /// Where jobs have copies made.
+    pub(crate) copiers: &'a Copiers,
     /// Which run of the server this is.
     pub(crate) instance: u64,
     /// Where requests to manage the server go.
@@ -52,10 +55,11 @@ pub(crate) struct FrontParts<'a> {
 type Open = fn(&FrontParts<'_>) -> Result<FrontBuilder, StartError>;
 
 /// By their places in each shard.
-const FRONTS: [Open; 5] = [hyperscsi::open, iscsi::open, aoe::open, hdsp::open, visa::open];
+const FRONTS: [Open; 6] = [hyperscsi::open, iscsi::open, aoe::open, hdsp::open, visa::open, copies::open];
 
-/// What the protocols are called, by their places in each shard.
-pub(crate) const PROTOCOLS: [&str; FRONTS.len()] = [hyperscsi::NAME, iscsi::NAME, aoe::NAME, hdsp::NAME, visa::NAME];
+/// What the protocols are called, by their places in each shard; the last one, that of the server's own copies, has no wire.
+pub(crate) const PROTOCOLS: [&str; FRONTS.len()] =
+    [hyperscsi::NAME, iscsi::NAME, aoe::NAME, hdsp::NAME, visa::NAME, copies::NAME];
 
 /// How the name of a protocol is described to programs: all that there are.
 pub(crate) fn wire_name() -> Schema {

@@ -24,6 +24,19 @@ pub enum PortState {
     Unavailable,
 }
 
+/// Another state of the ports of a portal group.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessChange {
+    /// The portal group's tag.
+    pub group: u16,
+    /// The state.
+    pub state: PortState,
+    /// One iSCSI target; without it, all that are reached through the group.
+    #[serde(default)]
+    pub target: Option<String>,
+}
+
 impl PortState {
     /// As it is written.
     #[must_use]

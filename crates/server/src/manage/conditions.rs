@@ -81,7 +81,7 @@ impl Subject {
             R::DropClient { client } | R::PauseClient { client } | R::ResumeClient { client } => {
                 Subject::SessionsOf(client.clone())
             }
-            R::SetAccessState { .. } | R::Reload { dry_run: false, .. } => Subject::Server,
+            R::SetAccessState(_) | R::Reload { dry_run: false, .. } => Subject::Server,
             _ => return Err(ManageError::NoCondition),
         })
     }
@@ -137,12 +137,12 @@ impl Manager {
     ) -> Result<Step, ManageError> {
         self.check(&condition)?;
         match step(self)? {
-            Step::Slow(Slow { what, is_awaited, work }) if self.check(&condition).is_ok() => {
+            Step::Slow(Slow { what, is_awaited, course, work }) if self.check(&condition).is_ok() => {
                 let work = || match work() {
                     Next::Then(then) => Next::Then(Box::new(|manager| manager.go_on_if(condition, then))),
                     over @ Next::Over(_) => over,
                 };
-                Ok(Step::Slow(Slow { what, is_awaited, work: Box::new(work) }))
+                Ok(Step::Slow(Slow { what, is_awaited, course, work: Box::new(work) }))
             }
             step => Ok(step),
         }

@@ -10,6 +10,7 @@ use crate::error::StartError;
 use crate::front::hyperscsi::clients::{ChangeError, ClientError};
 use crate::front::iscsi::target_node::TargetNodeError;
 use crate::front::iscsi::target_settings::TargetSettingsError;
+use crate::manage::direct::CopyError;
 use crate::manage::web_login::WebLinkError;
 use crate::pools::PoolError;
 
@@ -54,6 +55,12 @@ pub enum ManageError {
     /// There is no such job, or none any more.
     #[error("there is no job {0}, or it was over long ago: see `sanwire ctl jobs`")]
     NoJob(u64),
+    /// It is over, or has to go on to its end.
+    #[error("job {0} cannot be cancelled: it is over, or none that can (copies to other servers can)")]
+    NoCancel(u64),
+    /// It was not copied straight to another server.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// There is no audit log.
     #[error("this server writes no audit log: give it a state directory, or --audit-log")]
     NoAudit,

@@ -181,6 +181,11 @@ impl ManagementHandle {
             // These never wait for a change.
             Request::Status if self.is_managed() => Response::Done(Answer::Status(self.0.looker.load().status())),
             Request::Jobs => Response::Done(Answer::Jobs(self.0.jobs.list())),
+            Request::Job { id, .. } | Request::CancelJob { id }
+                if by.owning_client().is_some_and(|owner| !self.0.jobs.is_of(id, owner)) =>
+            {
+                self.refuse(by, ManageError::NoJob(id).into())
+            }
             Request::Job { id, wait } => {
                 let (patience, _waiter) = self.patience(wait);
                 let job = self.0.jobs.wait(id, patience).ok_or(ManageError::NoJob(id));
@@ -208,7 +213,11 @@ impl ManagementHandle {
 
     /// Does what is asked; the end of a change that takes long may be waited for.
     fn serve(&self, by: &Asker, request: Request, wants_to_wait: bool) -> Response {
-        if let Err(refusal) = if request.is_change() { self.0.jobs.check(by) } else { Ok(()) } {
+        if let Err(refusal) = if request.is_change() && !matches!(request, Request::CancelJob { .. }) {
+            self.0.jobs.check(by)
+        } else {
+            Ok(())
+        } {
             return self.refuse(by, refusal);
         }
         let rest = match self.go_on(by, &request, |manager| manager.begin_by(by, request.clone())) {
@@ -260,7 +269,10 @@ impl ManagementHandle {
     /// Does what is left of a request.
     fn finish(&self, by: &Asker, request: &Request, mut rest: Rest, job: Option<Job>) -> Response {
         let response = loop {
-            job.iter().for_each(|job| job.set_progress(&rest.slow.what));
+            if let Some(job) = &job {
+                job.set_progress(&rest.slow.what);
+                rest.slow.course.clone().into_iter().for_each(|course| job.set_course(course));
+            }
             let Rest { slow, _awaited } = rest;
             let next = match slow.run() {
                 Next::Over(result) => break self.respond(by, request, *result),

@@ -14,6 +14,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use self::paces::OwnerPaces;
+use super::course::{CopyProgress, Course};
 use super::told;
 use super::{Answer, Asker, Refusal, Request, Response};
 use crate::wall_time::written_millis;
@@ -43,6 +44,9 @@ pub struct JobStatus {
     /// What it does now, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// How far it is in bytes, of a copy to another server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<Box<CopyProgress>>,
     /// When it began, as in RFC 3339.
     pub begun: String,
     /// When it ended.
@@ -100,6 +104,15 @@ struct Entry {
     owner: Option<ClientId>,
     /// What its asker is answered, when it is over.
     response: Option<Response>,
+    /// Of what tells how far it is, and can be cancelled.
+    course: Option<Arc<Course>>,
+}
+
+impl Entry {
+    fn status(&self) -> JobStatus {
+        let copy = self.course.as_ref().map(|course| Box::new(course.look()));
+        JobStatus { copy, ..self.status.clone() }
+    }
 }
 
 /// One that goes on. Dropping it without an end says that it has failed.
@@ -156,36 +169,54 @@ impl Jobs {
             by: by.to_string(),
             state: JobState::Running,
             progress: Some(progress.to_owned()),
+            copy: None,
             begun: now(),
             ended: None,
             changed: Vec::new(),
             refused: None,
             code: None,
         };
-        table.jobs.insert(id, Entry { status, owner: by.owning_client(), response: None });
+        table.jobs.insert(id, Entry { status, owner: by.owning_client(), response: None, course: None });
         Some(Job { jobs: Arc::clone(self), id })
     }
 
     /// Those that are known, the oldest first.
     pub(super) fn list(&self) -> Vec<JobStatus> {
-        self.lock().jobs.values().map(|entry| entry.status.clone()).collect()
+        self.lock().jobs.values().map(Entry::status).collect()
     }
 
     pub(super) fn status(&self, id: u64) -> Option<JobStatus> {
-        self.lock().jobs.get(&id).map(|entry| entry.status.clone())
+        self.lock().jobs.get(&id).map(Entry::status)
     }
 
     /// Waits until one is over, and for so long at the most; gives it as it is then.
     pub(super) fn wait(&self, id: u64, patience: Duration) -> Option<JobStatus> {
+        // Who waits for it wants it to go on.
+        self.lock().jobs.get(&id)?.course.iter().for_each(|course| course.note_asked());
         let table = self.wait_for(id, patience);
-        table.jobs.get(&id).map(|entry| entry.status.clone())
+        let entry = table.jobs.get(&id)?;
+        Some(entry.status())
+    }
+
+    /// Whether it is one that this owner of volumes has begun.
+    pub(super) fn is_of(&self, id: u64, owner: ClientId) -> bool {
+        self.lock().jobs.get(&id).is_some_and(|entry| entry.owner == Some(owner))
+    }
+
+    /// Has one end that can; `None` when there is no such job, `false` when it cannot be ended, or is over.
+    pub(super) fn cancel(&self, id: u64) -> Option<bool> {
+        let table = self.lock();
+        let entry = table.jobs.get(&id)?;
+        let course = entry.course.as_ref().filter(|_| entry.response.is_none());
+        course.iter().for_each(|course| course.cancel());
+        Some(course.is_some())
     }
 
     /// What the asker of one is answered, who waits for so long at the most.
     pub(super) fn response(&self, id: u64, patience: Duration) -> Option<Response> {
         let table = self.wait_for(id, patience);
         let entry = table.jobs.get(&id)?;
-        Some(entry.response.clone().unwrap_or_else(|| Response::Done(Answer::Job(entry.status.clone()))))
+        Some(entry.response.clone().unwrap_or_else(|| Response::Done(Answer::Job(entry.status()))))
     }
 
     fn wait_for(&self, id: u64, patience: Duration) -> MutexGuard<'_, Table> {
@@ -237,6 +268,13 @@ impl Job {
     pub(super) fn set_progress(&self, progress: &str) {
         if let Some(entry) = self.jobs.lock().jobs.get_mut(&self.id) {
             entry.status.progress = Some(progress.to_owned());
+        }
+    }
+
+    /// It tells how far it is by this.
+    pub(super) fn set_course(&self, course: Arc<Course>) {
+        if let Some(entry) = self.jobs.lock().jobs.get_mut(&self.id) {
+            entry.course = Some(course);
         }
     }
 

@@ -13,10 +13,12 @@ mod conditions;
 mod configuration;
 mod contents;
 mod copies;
+mod course;
 mod deleting;
 mod derivations;
 mod deviations;
 mod difference;
+mod direct;
 mod dvds;
 mod error;
 mod filling;
@@ -69,7 +71,7 @@ use std::time::Duration;
 use sanwire_core::{Lun, Protection};
 use sanwire_device::LogicalUnit;
 
-pub use self::access::PortState;
+pub use self::access::{AccessChange, PortState};
 use self::adding::Addition;
 pub(crate) use self::audit::AuditLog;
 use self::audit::Noted;
@@ -81,7 +83,9 @@ pub use self::configuration::{
     ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume,
 };
 pub use self::copies::MemberReplacement;
+pub use self::course::CopyProgress;
 use self::derivations::Derivations;
+pub use self::direct::{CopyError, CopyOrder, CopyTerms};
 use self::dvds::Expiry;
 pub use self::dvds::{DerivedStatus, DvdEnd, DvdStatus, NewDvd, PrincipalStatus, ProgramStatus, RegionStatus};
 pub use self::error::ManageError;
@@ -247,9 +251,14 @@ impl Manager {
 
     /// Begins with what somebody asks: one who only owns volumes may ask little.
     fn begin_by(&mut self, by: &Asker, request: Request) -> Result<Step, ManageError> {
-        match by.owner() {
-            None => self.begin(request),
-            Some(owner) => self.begin_as_owner(owner, request),
+        match (by.owner(), request) {
+            (owner, Request::CopyOut(order)) => {
+                owner.map_or(Ok(()), |owner| self.check_owns(owner, &order.volume))?;
+                self.copy_out(Some(by), order)
+            }
+            (_, Request::CopyTerms) => done(self.copy_terms(Some(by))),
+            (None, request) => self.begin(request),
+            (Some(owner), request) => self.begin_as_owner(owner, request),
         }
     }
 
@@ -275,9 +284,7 @@ impl Manager {
             Request::Dvd { name } => self.dvd(&name).map(Step::Done),
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
             Request::ScrubVolume { name } => self.scrub_volume(&name),
-            Request::ReplaceMember(MemberReplacement { name, member, store }) => {
-                self.replace_member(&name, member, &store)
-            }
+            Request::ReplaceMember(new) => self.replace_member(&new.name, new.member, &new.store),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
             Request::SetVolume { name, security, protected, owners } => {
                 self.set_volume(&name, security, protected, owners)
@@ -319,10 +326,12 @@ impl Manager {
             Request::DropSession { session } => self.drop_session(&session, None),
             Request::PauseClient { client } => self.pause_client(&client, true).map(Step::Done),
             Request::ResumeClient { client } => self.pause_client(&client, false).map(Step::Done),
-            Request::SetAccessState { group, state, target } => self.set_access_state(group, state, target),
+            Request::SetAccessState(to) => self.set_access_state(to.group, to.state, to.target),
             Request::Audit(query) => done(Answer::Audit(self.read_audit(&query)?)),
-            Request::Jobs => done(Answer::Jobs(self.jobs.list())),
-            Request::Job { id, .. } => done(Answer::Job(self.jobs.status(id).ok_or(ManageError::NoJob(id))?)),
+            Request::CopyOut(order) => self.copy_out(None, order),
+            asked @ (Request::CopyTerms | Request::Jobs | Request::Job { .. } | Request::CancelJob { .. }) => {
+                self.begin_at_once(&asked)
+            }
             Request::IfRevision { revision, request } => self.begin_if(revision, *request),
             Request::InPools { pools, request } => self.begin_in_pools(&pools, *request),
             Request::DryRun { request } => self.rehearse(*request),
@@ -330,6 +339,20 @@ impl Manager {
             Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
             Request::Events { since, filter, .. } => done(self.events_since(since.as_deref(), &filter)),
         }
+    }
+
+    /// Tells of jobs and of copies, or has a job end before it is done.
+    fn begin_at_once(&self, request: &Request) -> Result<Step, ManageError> {
+        done(match request {
+            Request::Job { id, .. } => Answer::Job(self.jobs.status(*id).ok_or(ManageError::NoJob(*id))?),
+            Request::CancelJob { id } => match self.jobs.cancel(*id) {
+                None => return Err(ManageError::NoJob(*id)),
+                Some(false) => return Err(ManageError::NoCancel(*id)),
+                Some(true) => Answer::Changed(vec![format!("job {id} ends before it is done")]),
+            },
+            Request::CopyTerms => self.copy_terms(None),
+            _ => Answer::Jobs(self.jobs.list()),
+        })
     }
 
     fn events_since(&self, since: Option<&str>, filter: &EventFilter) -> Answer {

@@ -159,6 +159,7 @@ impl Cut {
             Answer::Events(_)
             | Answer::Audit(_)
             | Answer::Job(_)
+            | Answer::CopyTerms(_)
             | Answer::Link(_)
             | Answer::Changed(_)
             | Answer::Page(_) => {}

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{ManageError, WebLinkError};
+use super::{CopyError, ManageError, WebLinkError};
 use crate::error::StartError;
 use crate::front::hyperscsi::clients::{ChangeError, ClientError};
 use crate::pools::PoolError;
@@ -49,6 +49,8 @@ impl ManageError {
             ManageError::NoCondition | ManageError::OneSetting => "request-invalid",
             ManageError::Pool(error) | ManageError::Open(StartError::Pool(error)) => of_pool(error),
             ManageError::NoJob(_) => "job-unknown",
+            ManageError::NoCancel(_) => "job-not-cancellable",
+            ManageError::Copy(error) => of_copy(error),
             ManageError::NoAudit => "audit-unknown",
             ManageError::Audit(_) => "audit-failed",
             ManageError::NoVolume(_) => "volume-unknown",
@@ -128,6 +130,14 @@ fn of_pool(error: &PoolError) -> &'static str {
         | PoolError::CopyingBack(_) => "volume-in-use",
         PoolError::HalfRolledBack { .. } | PoolError::RollingBack { .. } => "rollback-unfinished",
         _ => "pool-unusable",
+    }
+}
+
+fn of_copy(error: &CopyError) -> &'static str {
+    match error {
+        CopyError::Refused { .. } => "copy-refused",
+        CopyError::Failed { .. } => "copy-failed",
+        CopyError::Cancelled { .. } => "copy-cancelled",
     }
 }
 

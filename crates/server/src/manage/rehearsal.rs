@@ -14,7 +14,7 @@ use super::busy::REMOVED;
 use super::clients::{ClientChange, check_settings, client_id};
 use super::slow::Step;
 use super::usage::Way;
-use super::{Answer, Clearing, ManageError, Manager, MemberReplacement, Request};
+use super::{AccessChange, Answer, Clearing, ManageError, Manager, MemberReplacement, Request};
 use crate::config::{Origin, VolumeConfig};
 
 impl Manager {
@@ -69,7 +69,7 @@ impl Manager {
                 self.rehearse_replacement(&name, member, &store)
             }
             Request::ForgetPool { name } => self.rehearse_forgetting(&name),
-            Request::SetAccessState { group, state, target } => {
+            Request::SetAccessState(AccessChange { group, state, target }) => {
                 self.rehearse_access_state(group, state, target.as_deref())
             }
             Request::DropClient { client } => self.rehearse_dropping(&client),

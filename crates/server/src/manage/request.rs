@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::audit::AuditQuery;
 use super::clearing::Clearing;
 use super::copies::MemberReplacement;
+use super::direct::CopyOrder;
 use super::dvds::{DvdEnd, NewDvd};
 use crate::events::EventFilter;
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::front::iscsi::target_settings::TargetSettings;
-use crate::manage::access::PortState;
+use crate::manage::access::AccessChange;
 
 /// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -51,8 +52,7 @@ pub enum Request {
         /// The iSCSI target that gets it as its next logical unit; without it, a target of its own.
         #[serde(default)]
         target: Option<String>,
-        /// Whether it becomes another volume than it was: what is there is taken, or made anew, under an identity that no client
-        /// knows.
+        /// Whether it becomes another volume than it was: what is there is taken, or made anew, under a new identity.
         #[serde(default)]
         renew: bool,
         /// Whether what is there is taken for the volume that was served from it before, though it does not look so.
@@ -147,6 +147,10 @@ pub enum Request {
     },
     /// Have a derived volume end at another time.
     SetDvd(DvdEnd),
+    /// Copy a volume straight to one of another server.
+    CopyOut(CopyOrder),
+    /// What this server says of copies that go straight from one server to another.
+    CopyTerms,
     /// Make a volume longer.
     ResizeVolume {
         /// Its name.
@@ -317,6 +321,11 @@ pub enum Request {
         #[serde(default)]
         wait: bool,
     },
+    /// End one that can be ended before it is done: a copy to another server.
+    CancelJob {
+        /// Its number.
+        id: u64,
+    },
     /// Begin with something, and answer with a job when it takes long.
     Start {
         /// What.
@@ -375,15 +384,7 @@ pub enum Request {
     /// The same and more, in the text that Prometheus reads.
     Metrics,
     /// Set the ALUA access state of an iSCSI portal group's ports. Initiators of the targets are told.
-    SetAccessState {
-        /// The portal group's tag.
-        group: u16,
-        /// The state.
-        state: PortState,
-        /// One target; without it, all that are reached through the group.
-        #[serde(default)]
-        target: Option<String>,
-    },
+    SetAccessState(AccessChange),
     /// Read the configuration again, and apply what differs.
     Reload {
         /// Whether that is done also when it takes volumes away from sessions that use them.

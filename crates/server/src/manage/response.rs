@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::access::PortState;
 use super::audit::AuditLines;
 use super::configuration::ConfigurationStatus;
+use super::direct::CopyTerms;
 use super::dvds::{DerivedStatus, DvdStatus};
 use super::jobs::JobStatus;
 use super::links::LinkStatus;
@@ -116,6 +117,8 @@ pub enum Answer {
     Dvds(Vec<VolumeStatus>),
     /// To [`super::Request::Dvd`].
     Dvd(Box<DvdStatus>),
+    /// To [`super::Request::CopyTerms`].
+    CopyTerms(CopyTerms),
     /// To [`super::Request::WebLogin`].
     Link(String),
     /// What has changed, one line for each thing.

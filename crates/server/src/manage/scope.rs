@@ -4,7 +4,7 @@ use sanwire_store::VolumeSpec;
 
 use super::slow::Step;
 use super::targets::target_name;
-use super::{Clearing, DvdEnd, ManageError, Manager, MemberReplacement, Request};
+use super::{Clearing, CopyOrder, DvdEnd, ManageError, Manager, MemberReplacement, Request};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::pools::SnapshotId;
 
@@ -28,7 +28,7 @@ impl Request {
             | Request::InPools { request, .. } => request.names_host_path(),
             Request::AddVolume { volume, .. } => !volume.parse::<VolumeSpec>().is_ok_and(|volume| is_in_pool(&volume)),
             Request::LoadVolume { store, .. } => store.is_some(),
-            Request::ReplaceMember(_) => true,
+            Request::ReplaceMember(_) | Request::CopyOut(_) => true,
             _ => false,
         }
     }
@@ -54,9 +54,9 @@ impl Manager {
                 let spec = self.target.pools().place(spec)?;
                 check(place_of(&spec), &spec.name)
             }
-            R::LoadVolume { name, store: Some(_) } | R::ReplaceMember(MemberReplacement { name, .. }) => {
-                check(Place::Elsewhere, name)
-            }
+            R::LoadVolume { name, store: Some(_) }
+            | R::ReplaceMember(MemberReplacement { name, .. })
+            | R::CopyOut(CopyOrder { volume: name, .. }) => check(Place::Elsewhere, name),
             // What is derived from a volume is where that is.
             R::CreateDvd(new) => check(self.place_of_volume(&new.parent)?, &new.parent),
             R::SetDvd(DvdEnd { name, .. }) | R::RevokeDvd { name } => check(self.place_of_volume(name)?, name),

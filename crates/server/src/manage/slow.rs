@@ -1,9 +1,11 @@
 //! Requests in steps: what may take long is done without the manager, while others are served.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use super::busy::Hold;
+use super::course::Course;
 use super::usage::ENDING;
 use super::{Answer, ManageError, Manager};
 use crate::counting::User;
@@ -26,6 +28,8 @@ pub(crate) struct Slow {
     pub(super) what: String,
     /// Whether the server does not end before it.
     pub(super) is_awaited: bool,
+    /// How far it is, of what tells that in numbers, and can be cancelled.
+    pub(super) course: Option<Arc<Course>>,
     pub(super) work: Box<dyn FnOnce() -> Next + Send>,
 }
 
@@ -63,7 +67,7 @@ impl Step {
             let done = work();
             Next::Then(Box::new(move |manager| then(manager, done)))
         };
-        Step::Slow(Slow { what: what.into(), is_awaited: false, work: Box::new(work) })
+        Step::Slow(Slow { what: what.into(), is_awaited: false, course: None, work: Box::new(work) })
     }
 
     /// The same for what the server does not end before, as long as that takes.
@@ -88,7 +92,7 @@ impl Step {
     }
 
     fn ended_by(self, done: End, undo: End) -> Step {
-        let Step::Slow(Slow { what, is_awaited, work }) = self else {
+        let Step::Slow(Slow { what, is_awaited, course, work }) = self else {
             done();
             return self;
         };
@@ -106,7 +110,7 @@ impl Step {
                 Err(error) => Ok(Step::undoing(undo, error)),
             })),
         };
-        Step::Slow(Slow { what, is_awaited, work: Box::new(work) })
+        Step::Slow(Slow { what, is_awaited, course, work: Box::new(work) })
     }
 
     /// Undoes what was begun, without the manager, and is refused then.
@@ -123,7 +127,7 @@ impl Step {
             let unstable = |source| ManageError::Unstable { name, source };
             Next::Over(Box::new(answer.and_then(|answer| flushed.map(|()| answer).map_err(unstable))))
         };
-        Step::Slow(Slow { what, is_awaited: true, work: Box::new(work) })
+        Step::Slow(Slow { what, is_awaited: true, course: None, work: Box::new(work) })
     }
 
     /// Goes on with what keeps a request from being done, as far as it is there twice: sessions that are just ending use nothing

@@ -172,7 +172,11 @@ fn only_groups_that_are_there_have_states() {
     let mut manager = manager(&["a=ram:1M"], &[]);
     let mut set = |target: Option<&str>| {
         let target = target.map(str::to_owned);
-        manager.execute(Request::SetAccessState { group: 1, state: PortState::Standby, target })
+        manager.execute(Request::SetAccessState(crate::manage::AccessChange {
+            group: 1,
+            state: PortState::Standby,
+            target,
+        }))
     };
     assert!(matches!(set(None), Err(ManageError::NoGroup(1))), "no wire of iSCSI");
     assert!(matches!(set(Some("iqn.2026-11.org.sanwire:a")), Err(ManageError::NoGroup(1))));
@@ -188,7 +192,10 @@ fn requests_are_written_as_json() {
     assert_eq!(request, Request::AddVolume { volume: "disk1=ram:1G".into(), target: None, renew: false, adopt: false });
     let standby: Request =
         serde_json::from_str(r#"{"do": "set-access-state", "group": 2, "state": "standby"}"#).unwrap();
-    assert_eq!(standby, Request::SetAccessState { group: 2, state: PortState::Standby, target: None });
+    assert_eq!(
+        standby,
+        Request::SetAccessState(crate::manage::AccessChange { group: 2, state: PortState::Standby, target: None })
+    );
     let misspelt = r#"{"do": "add-volume", "volume": "a=ram:1M", "traget": "x"}"#;
     assert!(serde_json::from_str::<Request>(misspelt).is_err());
 }
@@ -266,10 +273,12 @@ fn a_file_that_has_grown_is_not_forgotten_in_the_configuration() {
 #[test]
 fn the_ports_of_hyperscsi_have_a_state_of_their_own() {
     let mut manager = manager(&["a=ram:1M"], &[]);
-    let set = |group, target: Option<&str>| Request::SetAccessState {
-        group,
-        state: PortState::Standby,
-        target: target.map(str::to_owned),
+    let set = |group, target: Option<&str>| {
+        Request::SetAccessState(crate::manage::AccessChange {
+            group,
+            state: PortState::Standby,
+            target: target.map(str::to_owned),
+        })
     };
     let states = |manager: &mut Manager| {
         let Ok(Answer::Status(status)) = manager.execute(Request::Status) else { panic!("the status") };
@@ -704,7 +713,9 @@ fn the_status_says_what_differs_and_who_has_said_what_is_there() {
     changed(&mut manager, Request::RemoveVolume { name: "a".into(), force: false });
     let add_client = Request::AddClient { id: ALICE.into(), settings: ClientSettings::default(), force: false };
     changed(&mut manager, add_client);
-    let set = |state| Request::SetAccessState { group: 1, state, target: Some("hyperscsi".into()) };
+    let set = |state| {
+        Request::SetAccessState(crate::manage::AccessChange { group: 1, state, target: Some("hyperscsi".into()) })
+    };
     changed(&mut manager, set(PortState::Standby));
     let second = status(&mut manager);
     assert!(second.revision > first.revision);

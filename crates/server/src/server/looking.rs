@@ -10,6 +10,7 @@ use super::Server;
 use crate::counting::Counted;
 use crate::events::EventLog;
 use crate::front::TallyFamily;
+use crate::front::copies::Copiers;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::TargetNodeConfig;
@@ -66,6 +67,11 @@ impl Server {
     /// The iSCSI targets that have a unit of this volume.
     pub(crate) fn targets_with(&self, volume: &str) -> Vec<TargetNodeConfig> {
         self.exports.with_volume(volume)
+    }
+
+    /// Where jobs have copies made.
+    pub(crate) fn copiers(&self) -> &Arc<Copiers> {
+        &self.copiers
     }
 
     /// What has happened.

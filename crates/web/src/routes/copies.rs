@@ -1,9 +1,9 @@
-//! The copies of volumes that have several: arrays.
+//! The copies of volumes that have several: arrays. And copies of volumes to other servers.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use sanwire_server::{JobStatus, MemberReplacement, Request};
+use sanwire_server::{CopyOrder, JobStatus, MemberReplacement, Request};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -17,7 +17,7 @@ use crate::management::Terms;
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(scrub_volume)).routes(routes!(replace_member))
+    OpenApiRouter::new().routes(routes!(scrub_volume)).routes(routes!(replace_member)).routes(routes!(copy_volume))
 }
 
 /// What is to be a member.
@@ -70,4 +70,24 @@ async fn replace_member(
 ) -> Result<Made, Problem> {
     let request = Request::ReplaceMember(MemberReplacement { name, member: usize::from(member), store });
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+}
+
+/// Copy a volume straight to one of another server
+///
+/// The other volume takes this server for a client that may write there, as one does that was derived for it. It goes on as a job, as long as
+/// somebody asks about that at least every two minutes. It takes the role administrator: it has the server connect to another one.
+#[utoipa::path(post, path = "/volumes/{volume}/copies", tag = "volumes", request_body = CopyOrder,
+    params(("volume" = String, Path, description = "Its name.")),
+    responses((status = 200, description = "It was copied.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn copy_volume(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(volume): Path<String>,
+    Json(order): Json<CopyOrder>,
+) -> Result<Made, Problem> {
+    if !order.volume.is_empty() && order.volume != volume {
+        return Err(Problem::invalid("volume: it is that of the path, and need not be said"));
+    }
+    app.change(&caller, Request::CopyOut(CopyOrder { volume, ..order }), terms).await.map(Made::changed)
 }

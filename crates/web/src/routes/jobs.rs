@@ -8,15 +8,16 @@ use sanwire_server::{Answer, JobStatus, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::unexpected;
+use super::{Changed, Made, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
+use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(list_jobs)).routes(routes!(job))
+    OpenApiRouter::new().routes(routes!(list_jobs)).routes(routes!(job)).routes(routes!(cancel_job))
 }
 
 /// The changes that take long, and those that have taken long
@@ -41,4 +42,18 @@ async fn job(State(app): State<Arc<App>>, caller: Caller, Path(id): Path<u64>) -
         _ => Err(unexpected()),
     };
     app.show(&caller, Request::Job { id, wait: false }, tell).await
+}
+
+/// End a job before it is done
+///
+/// Copies to other servers can be ended; others go on to their ends.
+#[utoipa::path(post, path = "/jobs/{job}/cancel", tag = "jobs", params(("job" = u64, Path, description = "Its number.")),
+    responses((status = 200, description = "It ends soon.", body = Changed)))]
+async fn cancel_job(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(id): Path<u64>,
+) -> Result<Made, Problem> {
+    app.change(&caller, Request::CancelJob { id }, terms).await.map(Made::changed)
 }

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::Response;
 use sanwire_server::{
-    Answer, Collections, ConfigurationStatus, Deviation, GroupStatus, JobStatus, MissingStatus, PortState, Request,
-    Status,
+    AccessChange, Answer, Collections, ConfigurationStatus, Deviation, GroupStatus, JobStatus, MissingStatus,
+    PortState, Request, Status,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -198,6 +198,6 @@ async fn set_group(
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(AccessState { state }): Json<AccessState>,
 ) -> Result<Made, Problem> {
-    let request = Request::SetAccessState { group, state, target: None };
+    let request = Request::SetAccessState(AccessChange { group, state, target: None });
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use sanwire_server::{
-    Answer, GroupStatus, JobStatus, Request, TargetNodeConfig, TargetSettings, TargetStatus, TargetTerms,
+    AccessChange, Answer, GroupStatus, JobStatus, Request, TargetNodeConfig, TargetSettings, TargetStatus, TargetTerms,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -270,7 +270,7 @@ async fn set_target_group(
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(AccessState { state }): Json<AccessState>,
 ) -> Result<Made, Problem> {
-    let request = Request::SetAccessState { group, state, target: Some(target) };
+    let request = Request::SetAccessState(AccessChange { group, state, target: Some(target) });
     app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
 }
 

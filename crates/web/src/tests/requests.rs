@@ -41,6 +41,7 @@ pub(super) fn job(state: JobState, id: u64) -> JobStatus {
         by: "x".into(),
         state,
         progress: None,
+        copy: None,
         begun: "now".into(),
         ended: None,
         changed: vec!["a line".into()],

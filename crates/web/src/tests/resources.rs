@@ -1,8 +1,8 @@
 //! Which request each change of content leads to, and what lists of it look like.
 
 use sanwire_server::{
-    Answer, AuditLines, AuditQuery, AuditResult, Clearing, DvdEnd, MemberReplacement, PortState, Request, Response,
-    TargetSettings,
+    Answer, AuditLines, AuditQuery, AuditResult, Clearing, CopyOrder, DvdEnd, MemberReplacement, PortState, Request,
+    Response, TargetSettings,
 };
 use serde_json::json;
 
@@ -189,13 +189,17 @@ fn a_change_of_a_volume_may_be_only_told() {
             "PUT",
             "/groups/1?dry-run=true",
             r#"{"state":"standby"}"#,
-            Request::SetAccessState { group: 1, state: PortState::Standby, target: None },
+            Request::SetAccessState(sanwire_server::AccessChange { group: 1, state: PortState::Standby, target: None }),
         ),
         (
             "PUT",
             "/targets/iqn.2026-11.x:a/groups/1?dry-run=true",
             r#"{"state":"standby"}"#,
-            Request::SetAccessState { group: 1, state: PortState::Standby, target: Some("iqn.2026-11.x:a".into()) },
+            Request::SetAccessState(sanwire_server::AccessChange {
+                group: 1,
+                state: PortState::Standby,
+                target: Some("iqn.2026-11.x:a".into()),
+            }),
         ),
     ] {
         let told = web.ask(method, &format!("/api/v1{path}"), "", body);
@@ -267,6 +271,19 @@ fn each_change_of_content_is_a_request() {
             200,
             Request::ReplaceMember(MemberReplacement { name: "v0".into(), member: 2, store: "file:/b".into() }),
         ),
+        (
+            "POST",
+            "/volumes/v0/copies",
+            r#"{"to":["hs+ip://10.0.0.1/v"],"verify":true}"#,
+            200,
+            Request::CopyOut(CopyOrder {
+                volume: "v0".into(),
+                to: vec!["hs+ip://10.0.0.1/v".into()],
+                verify: true,
+                ..CopyOrder::default()
+            }),
+        ),
+        ("POST", "/jobs/7/cancel", "", 200, Request::CancelJob { id: 7 }),
         ("DELETE", "/sessions/1f", "", 200, Request::DropSession { session: "1f".into() }),
         ("DELETE", "/volumes/v0", "", 200, Request::RemoveVolume { name: "v0".into(), force: false }),
         (
@@ -389,6 +406,7 @@ fn who_replaces_a_member_is_an_administrator() {
     assert_eq!(ask("PUT", "/api/v1/volumes/v0/members/1", r#"{"store":"ram:1M"}"#), 403);
     assert_eq!(ask("PUT", "/api/v1/volumes/v0/members/1?dry-run=true", r#"{"store":"ram:1M"}"#), 403);
     assert_eq!(ask("DELETE", "/api/v1/pools/fast?dry-run=true", ""), 403);
+    assert_eq!(ask("POST", "/api/v1/volumes/v0/copies", r#"{"to":["hs+ip://10.0.0.1/v"]}"#), 403, "it leads elsewhere");
     assert_eq!(ask("POST", "/api/v1/volumes/v0/scrub", ""), 200);
 }
 

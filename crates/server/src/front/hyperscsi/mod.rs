@@ -59,6 +59,9 @@ impl Session {
     }
 }
 
+/// [`crate::Request::CopyTerms`].
+const COPY_TERMS: &[u8] = br#"{"do":"copy-terms"}"#;
+
 /// The server's end of HyperSCSI in one shard.
 pub(crate) struct HyperScsi {
     /// Its place among the front ends.
@@ -200,9 +203,12 @@ impl HyperScsi {
         let (may_manage, principal) = (self.clients.may_manage(client), session.principal());
         let owner = Some(principal).filter(|principal| !may_manage && self.clients.owners.include(principal));
         let refusal = if !may_manage && owner.is_none() {
-            self.unpermitted += 1;
-            // What cannot be written down was counted.
-            self.inbox.put(QueuedRequest { client: Some(client), address, content: Content::Attempt });
+            // Programs of clients ask by themselves whether they may have copies made.
+            if json != COPY_TERMS {
+                self.unpermitted += 1;
+                // What cannot be written down was counted.
+                self.inbox.put(QueuedRequest { client: Some(client), address, content: Content::Attempt });
+            }
             let verb = if self.clients.is_listed(client) { "set-client" } else { "add-client" };
             Refusal::new(
                 "not-permitted",

@@ -114,10 +114,13 @@ fn a_change_on_the_condition_of_a_revision_is_done_once_and_refused_from_then_on
         (client, set_client()),
         (sessions, Request::PauseClient { client: ALICE.into() }),
         (sessions, Request::ResumeClient { client: ALICE.into() }),
-        (|manager| status(manager).revision, Request::SetAccessState { group, state, target: None }),
         (
             |manager| status(manager).revision,
-            Request::SetAccessState { group, state, target: Some("hyperscsi".into()) },
+            Request::SetAccessState(crate::manage::AccessChange { group, state, target: None }),
+        ),
+        (
+            |manager| status(manager).revision,
+            Request::SetAccessState(crate::manage::AccessChange { group, state, target: Some("hyperscsi".into()) }),
         ),
     ];
     for (read, request) in cases {

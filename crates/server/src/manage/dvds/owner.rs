@@ -23,11 +23,16 @@ impl Request {
     pub(in crate::manage) fn is_for_owners(&self) -> bool {
         match self {
             Request::DryRun { request } | Request::Page { request, .. } => request.is_for_owners(),
+            Request::Start { request } => matches!(**request, Request::CopyOut(_)),
             Request::CreateDvd(_)
             | Request::Dvds { .. }
             | Request::Dvd { .. }
             | Request::SetDvd(_)
-            | Request::RevokeDvd { .. } => true,
+            | Request::RevokeDvd { .. }
+            | Request::CopyOut(_)
+            | Request::CopyTerms
+            | Request::Job { .. }
+            | Request::CancelJob { .. } => true,
             _ => false,
         }
     }
@@ -72,9 +77,16 @@ impl Manager {
                 own(self.owns_ancestor_of(by, name), name)
             }
             Request::Dvds { parent: Some(parent) } => own(self.owns(by, parent), parent),
-            Request::Dvds { parent: None } => Ok(()),
+            // Whose job it is was looked at.
+            Request::Dvds { parent: None } | Request::Job { .. } | Request::CancelJob { .. } => Ok(()),
             other => Err(ManageError::NotForOwners(other.name())),
         }
+    }
+
+    /// # Errors
+    /// [`ManageError::NotOwner`] when somebody owns neither this volume nor one on which it stands.
+    pub(in crate::manage) fn check_owns(&self, by: &Principal, volume: &str) -> Result<(), ManageError> {
+        if self.owns(by, volume) { Ok(()) } else { Err(ManageError::NotOwner(volume.to_owned())) }
     }
 
     /// Whether somebody may derive volumes from one: who owns it, or one on which it stands.

@@ -114,7 +114,10 @@ fn a_target_that_comes_back_has_the_state_that_is_kept_of_it() {
     let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
     let target = "iqn.2026-11.org.sanwire:a".to_owned();
     let state = PortState::Standby;
-    lines(&mut manager, Request::SetAccessState { group: 1, state, target: Some(target.clone()) });
+    lines(
+        &mut manager,
+        Request::SetAccessState(crate::manage::AccessChange { group: 1, state, target: Some(target.clone()) }),
+    );
     let before = status(&mut manager);
     lines(&mut manager, Request::UnmapVolume { name: "a".into(), target: target.clone(), force: false });
     assert_eq!(status(&mut manager).targets, []);

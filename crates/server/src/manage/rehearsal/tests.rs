@@ -203,10 +203,8 @@ fn settings_media_states_and_sessions_are_told_and_not_done() {
     let eject = |name: &str| Request::EjectVolume { name: name.into(), force: false };
     let load =
         |name: &str, store: Option<&str>| Request::LoadVolume { name: name.into(), store: store.map(str::to_owned) };
-    let state = |state, group, target: Option<&str>| Request::SetAccessState {
-        group,
-        state,
-        target: target.map(str::to_owned),
+    let state = |state, group, target: Option<&str>| {
+        Request::SetAccessState(crate::manage::AccessChange { group, state, target: target.map(str::to_owned) })
     };
     let replace = Request::ReplaceMember(MemberReplacement { name: "own".into(), member: 1, store: "ram:1M".into() });
     let pause = Request::PauseClient { client: client.clone() };

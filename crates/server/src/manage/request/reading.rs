@@ -34,9 +34,9 @@ impl Request {
     #[must_use]
     pub fn is_change(&self) -> bool {
         use Request::{
-            Audit, Clients, Commands, Configuration, ConfigurationFile, DryRun, Dvd, Dvds, Events, IfRevision, InPools,
-            Job, Jobs, Links, Metrics, Page, Pools, Reload, Reservations, Sessions, Snapshots, Start, Statistics,
-            Status, VolumeSessions,
+            Audit, Clients, Commands, Configuration, ConfigurationFile, CopyTerms, DryRun, Dvd, Dvds, Events,
+            IfRevision, InPools, Job, Jobs, Links, Metrics, Page, Pools, Reload, Reservations, Sessions, Snapshots,
+            Start, Statistics, Status, VolumeSessions,
         };
         match self {
             Reload { dry_run, .. } => !dry_run,
@@ -65,6 +65,7 @@ impl Request {
                     | Snapshots { .. }
                     | Dvds { .. }
                     | Dvd { .. }
+                    | CopyTerms
             ),
         }
     }

@@ -55,7 +55,7 @@ fn change(manager: &mut Manager) {
         map("d", 1, None),
         map("d", 5, Some(OWN)),
         Request::AddClient { id: ALICE.into(), settings: ClientSettings::default(), force: false },
-        Request::SetAccessState { group: 1, state, target: Some("hyperscsi".into()) },
+        Request::SetAccessState(crate::manage::AccessChange { group: 1, state, target: Some("hyperscsi".into()) }),
     ] {
         let shown = format!("{request:?}");
         manager.execute(request).expect(&shown);

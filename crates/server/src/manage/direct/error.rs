@@ -1,0 +1,30 @@
+//! Why a volume was not copied straight to another server.
+
+/// Why a volume was not copied straight to another server.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// Who asks may not have that done, or it may not go there.
+    #[error("volume {volume} is not copied straight to another server: {reason}")]
+    Refused {
+        /// Which.
+        volume: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// It was begun, and not brought to its end.
+    #[error("copying volume {volume} straight to another server has failed: {reason}")]
+    Failed {
+        /// Which.
+        volume: String,
+        /// Why.
+        reason: String,
+    },
+    /// Somebody has ended it.
+    #[error("the copy of volume {volume} to another server was ended before it was done: {reason}")]
+    Cancelled {
+        /// Which.
+        volume: String,
+        /// Why.
+        reason: &'static str,
+    },
+}

@@ -127,6 +127,11 @@ impl Connection {
         Ok(self.0.borrow_mut().volumes()?)
     }
 
+    /// The server's static key; `None` over iSCSI and AoE.
+    pub(crate) fn server_key(&self) -> Option<[u8; 32]> {
+        self.0.borrow().server_key()
+    }
+
     /// Asks the server to be managed: JSON in, JSON out.
     pub(crate) fn administer(&self, request: &[u8]) -> anyhow::Result<Vec<u8>> {
         Ok(self.0.borrow_mut().administer(request)?)

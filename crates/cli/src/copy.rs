@@ -141,7 +141,9 @@ impl Copying<'_> {
     }
 }
 
-fn check_fit(from: &End, to: &End) -> anyhow::Result<()> {
+/// # Errors
+/// When the source is longer than the destination can be.
+pub(crate) fn check_fit(from: &End, to: &End) -> anyhow::Result<()> {
     let size_bytes = from.size_bytes();
     let Some(room_bytes) = to.room_bytes() else { return Ok(()) };
     let block_bytes = to.block_bytes();

@@ -286,7 +286,8 @@ impl std::fmt::Display for CpEnd {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Holes and blocks of zeroes are not sent. Between two volumes of one server (over iSCSI: of one portal) the server \
-                  copies by itself, unless --cap is given, and no data crosses the wire. A volume that is written while it is copied gives a mixture of its states: \
+                  copies by itself, unless --cap is given, and no data crosses the wire. Between two servers that allow it to this client, the \
+                  source's server copies straight to the destination's. A volume that is written while it is copied gives a mixture of its states: \
                   stop what uses it first. An array as the destination is assembled for this host alone, and one that is read is only looked at.\n\nExamples:
   sanwire cp debian.img hs+ip://127.0.0.1/disk0
   sanwire cp hs+eth://eth0/storage/disk0 backup.img --verify
@@ -316,6 +317,17 @@ pub(crate) struct CpArgs {
     /// Read both ends again afterwards, and fail if they differ
     #[arg(long)]
     pub(crate) verify: bool,
+
+    /// Copy straight from server to server, or not at all: no data passes this host
+    ///
+    /// Both volumes are named by hs+ip or hs+eth. The source's server writes to a part of the destination that is derived for it alone,
+    /// and taken back at the end. Without this option that is done where both servers allow it to this client.
+    #[arg(long, conflicts_with = "no_direct")]
+    pub(crate) direct: bool,
+
+    /// Have all data pass this host, whatever servers could do by themselves
+    #[arg(long)]
+    pub(crate) no_direct: bool,
 
     /// Print JSON (with - as the destination on stderr)
     #[arg(long)]

@@ -1,5 +1,8 @@
 //! `sanwire cp`.
 
+mod connections;
+mod direct;
+
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,15 +10,19 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use sanwire_core::Size;
-use sanwire_initiator::{Pauser, Server, Url};
+use sanwire_initiator::{Server, Url};
 use sanwire_server::written_seconds;
 use serde_json::json;
 
+use self::connections::Connections;
+use self::direct::{Attempt, Side, Wanted};
 use super::assembled::{ArrayVolume, check_options};
 use crate::args::{CpArgs, CpEnd};
 use crate::config::state_directory;
 use crate::connect::{Connection, check_protocol, options_of_one};
-use crate::copy::{Copied, CopyOptions, End, Image, Interrupted, Journal, Key, copy, find_data, read_in, write_out};
+use crate::copy::{
+    Copied, CopyOptions, End, Image, Interrupted, Journal, Key, check_fit, copy, find_data, read_in, write_out,
+};
 use crate::failure::misuse;
 use crate::parking::block_on;
 use crate::{output, signals};
@@ -26,15 +33,15 @@ pub(crate) fn run(args: &CpArgs) -> anyhow::Result<()> {
     let bar = bar();
     let start = Instant::now();
     let copied = match (&args.from, &args.to) {
-        (CpEnd::Pipe, _) => from_stdin(args, &bar),
-        (_, CpEnd::Pipe) => to_stdout(args, &bar),
+        (CpEnd::Pipe, _) => from_stdin(args, &bar).map(|copied| (copied, None)),
+        (_, CpEnd::Pipe) => to_stdout(args, &bar).map(|copied| (copied, None)),
         _ => between(args, &bar),
     };
-    let copied = copied.inspect_err(|_| bar.abandon())?;
+    let (copied, way) = copied.inspect_err(|_| bar.abandon())?;
     bar.finish_and_clear();
     let text = match args.json {
-        true => format!("{}\n", to_json(copied, start.elapsed())),
-        false => summary(copied, start.elapsed()),
+        true => format!("{}\n", to_json(copied, way.as_deref(), start.elapsed())),
+        false => summary(copied, way.as_deref(), start.elapsed()),
     };
     if args.to == CpEnd::Pipe {
         eprint!("{text}");
@@ -67,6 +74,9 @@ fn check(args: &CpArgs) -> anyhow::Result<()> {
     } else {
         check_protocol(&args.client, &servers)?;
     }
+    if args.direct {
+        direct::check_ends(&args.from, &args.to).map_err(|reason| misuse(format!("{reason}: leave out --direct")))?;
+    }
     if args.to == CpEnd::Pipe && io::stdout().is_terminal() {
         return Err(misuse("stdout is a terminal: send it to a file or another program"));
     }
@@ -80,20 +90,26 @@ struct Opened {
 }
 
 /// Between two things that can be read anywhere, in any order.
-fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
+fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<(Copied, Option<String>)> {
     let connections = Connections::open(args)?;
     let Opened { array: source, end: from } = open(&args.from, args, connections.of_source(), Image::open_source)?;
     let destination = open(&args.to, args, connections.of_destination(), Image::open_destination)?;
     let Opened { array: destination, end: mut to } = destination;
     warn_of_writer(&to, connections.of_destination())?;
     signals::on_suspend(connections.pausers()).context("cannot catch signals")?;
-    let connection = connections.run()?;
     let journal = Journal::new(&state_directory()?.join("cp"), key(args, &from, &to)?)?;
     let done_bytes = begin(args, journal.load(), journal.must_compare())?;
     // What the server does by itself goes over no wire, so that nothing would hold it to a cap.
     let by_server = args.client.cap.is_none() && is_one_server(&args.from, &args.to);
     let options = CopyOptions { depth: args.depth, done_bytes, verify: args.verify, by_server };
     bar.set_length(from.size_bytes());
+    if let Some((first, second)) = connections.of_two_servers() {
+        let wanted = Wanted { args, size_bytes: from.size_bytes(), resumed_bytes: done_bytes, journal: &journal, bar };
+        if let Some((copied, way)) = directly(&wanted, (&from, first), (&to, second))? {
+            return Ok((copied, Some(way)));
+        }
+    }
+    let connection = connections.run()?;
     if let Some(done_bytes) = done_bytes.filter(|_| !journal.must_compare()) {
         // What was there does not count for the rate.
         bar.set_position(done_bytes);
@@ -112,52 +128,35 @@ fn between(args: &CpArgs, bar: &ProgressBar) -> anyhow::Result<Copied> {
     }?;
     drop((from, to));
     source.iter().chain(&destination).try_for_each(ArrayVolume::check)?;
-    Ok(copied)
+    Ok((copied, None))
 }
 
-/// The connections of a copy: one for both ends where one server has them.
-struct Connections<'a> {
-    args: &'a CpArgs,
-    first: Option<Connection>,
-    second: Option<Connection>,
-}
-
-impl<'a> Connections<'a> {
-    fn open(args: &'a CpArgs) -> anyhow::Result<Self> {
-        let connect = |end: &CpEnd| if let CpEnd::Volume(url) = end { connect(url, args).map(Some) } else { Ok(None) };
-        let is_shared = match (&args.from, &args.to) {
-            // By HDSP each volume has a connection of its own.
-            (CpEnd::Volume(from), CpEnd::Volume(to)) => {
-                from.server == to.server && !matches!(to.server, Server::Hdsp(_))
-            }
-            _ => false,
-        };
-        let first = connect(&args.from)?;
-        let second = if is_shared { None } else { connect(&args.to)? };
-        Ok(Connections { args, first, second })
+/// Has the source's server copy straight to the destination's, where both allow that: what was copied, and by which way.
+///
+/// # Errors
+/// When it was begun and has failed, or nothing else is wanted.
+fn directly(
+    wanted: &Wanted<'_>,
+    (from, source): (&End, &Connection),
+    (to, destination): (&End, &Connection),
+) -> anyhow::Result<Option<(Copied, String)>> {
+    let args = wanted.args;
+    let (CpEnd::Volume(source_url), CpEnd::Volume(destination_url)) = (&args.from, &args.to) else { return Ok(None) };
+    if args.no_direct || direct::check_ends(&args.from, &args.to).is_err() {
+        return Ok(None);
     }
-
-    fn of_source(&self) -> Option<&Connection> {
-        self.first.as_ref()
+    to.check_writable()?;
+    check_fit(from, to)?;
+    if wanted.resumed_bytes.is_none() {
+        destination.block_on(check_empty(args, to, wanted.size_bytes))?;
     }
-
-    fn of_destination(&self) -> Option<&Connection> {
-        let is_volume = matches!(self.args.to, CpEnd::Volume(_));
-        self.second.as_ref().or(self.first.as_ref()).filter(|_| is_volume)
-    }
-
-    fn pausers(&self) -> Vec<Pauser> {
-        [&self.first, &self.second].into_iter().flatten().map(Connection::pauser).collect()
-    }
-
-    /// One works on this thread, if there is one, and the other one on a thread of its own.
-    fn run(self) -> anyhow::Result<Option<Connection>> {
-        match (self.first, self.second) {
-            (Some(first), second) => {
-                second.map(Connection::run_in_background).transpose()?;
-                Ok(Some(first))
-            }
-            (None, second) => Ok(second),
+    let from = Side { connection: source, url: source_url };
+    match direct::attempt(wanted, from, Side { connection: destination, url: destination_url })? {
+        Attempt::Done(copied, way) => Ok(Some((copied, way))),
+        Attempt::NotBegun(reason) if args.direct => anyhow::bail!("cannot copy from server to server: {reason}"),
+        Attempt::NotBegun(reason) => {
+            tracing::info!("data passes this host: {reason}");
+            Ok(None)
         }
     }
 }
@@ -324,14 +323,18 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn summary(copied: Copied, elapsed: Duration) -> String {
+fn summary(copied: Copied, way: Option<&str>, elapsed: Duration) -> String {
     let Copied { resumed_bytes, data_bytes, server_bytes, zero_bytes, verified_bytes } = copied;
     let rate = (data_bytes + zero_bytes) as f64 / elapsed.as_secs_f64().max(1e-9) / f64::from(1 << 20);
     let resumed = match resumed_bytes {
         0 => String::new(),
         bytes => format!(", {} were there from an interrupted copy", Size(bytes)),
     };
-    let by_server = if server_bytes > 0 { ", by the server itself" } else { "" };
+    let by_server = match way {
+        Some(way) => format!(", straight from server to server ({way})"),
+        None if server_bytes > 0 => ", by the server itself".to_owned(),
+        None => String::new(),
+    };
     let verified = if verified_bytes > 0 { ", verified" } else { "" };
     format!(
         "copied {} ({} data, {} zero{resumed}) in {:.1} s, {rate:.0} MiB/s{by_server}{verified}\n",
@@ -342,13 +345,15 @@ fn summary(copied: Copied, elapsed: Duration) -> String {
     )
 }
 
-fn to_json(copied: Copied, elapsed: Duration) -> serde_json::Value {
+fn to_json(copied: Copied, way: Option<&str>, elapsed: Duration) -> serde_json::Value {
     json!({
         "data_bytes": copied.data_bytes,
         "server_bytes": copied.server_bytes,
         "zero_bytes": copied.zero_bytes,
         "resumed_bytes": copied.resumed_bytes,
         "verified_bytes": copied.verified_bytes,
+        "direct": way.is_some(),
+        "way": way,
         "seconds": elapsed.as_secs_f64(),
     })
 }
@@ -362,10 +367,10 @@ mod tests {
         assert_eq!(bar().length(), Some(0));
         let copied = Copied { resumed_bytes: 1 << 30, data_bytes: 1 << 20, zero_bytes: 3 << 20, ..Copied::default() };
         assert_eq!(
-            summary(copied, Duration::from_secs(2)),
+            summary(copied, None, Duration::from_secs(2)),
             "copied 4 MiB (1 MiB data, 3 MiB zero, 1 GiB were there from an interrupted copy) in 2.0 s, 2 MiB/s\n"
         );
-        let told = to_json(Copied { verified_bytes: 5, ..copied }, Duration::from_secs(2));
+        let told = to_json(Copied { verified_bytes: 5, ..copied }, Some("hs+ip://b/v"), Duration::from_secs(2));
         assert_eq!(told["resumed_bytes"], 1_u64 << 30);
         assert_eq!((&told["verified_bytes"], &told["seconds"]), (&json!(5), &json!(2.0)));
     }

@@ -16,6 +16,7 @@ mod copies;
 mod counters;
 mod crash;
 mod damaged;
+mod direct;
 mod discovery;
 mod dvd;
 mod errors;

@@ -133,7 +133,7 @@ impl Server {
         Server::spawn(&command, &scratch.path("server-state"), scratch.path("server.log"))
     }
 
-    fn spawn(command: &Command, state: &std::path::Path, log: std::path::PathBuf) -> Server {
+    pub(super) fn spawn(command: &Command, state: &std::path::Path, log: std::path::PathBuf) -> Server {
         let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
         let mut arguments: Vec<String> = command.get_args().map(text).collect();
         // The usual socket is named after the server, and tests at the same time have servers of one name.

@@ -67,8 +67,8 @@ impl Wire {
 pub struct World {
     /// The test's directory.
     pub scratch: Scratch,
-    server: String,
-    client: String,
+    pub(super) server: String,
+    pub(super) client: String,
 }
 
 impl World {
@@ -378,7 +378,7 @@ fn server_mac(number: u8) -> String {
 
 /// A program in the host's network, but with the mounts of this one: `ip netns exec` would give it a copy of them, in which
 /// what another test has mounted stays busy.
-fn within(host: &str, program: impl AsRef<Path>) -> Command {
+pub(super) fn within(host: &str, program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{host}")).arg(program.as_ref());
     command
@@ -395,7 +395,7 @@ fn inside<T: Send>(host: &str, work: impl FnOnce() -> T + Send) -> T {
 }
 
 #[track_caller]
-fn ip(arguments: &[&str]) {
+pub(super) fn ip(arguments: &[&str]) {
     let mut command = Command::new("ip");
     command.args(arguments);
     run_ok(command, QUICK);

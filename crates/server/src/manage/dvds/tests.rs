@@ -9,8 +9,8 @@ use crate::manage::response::{Status, VolumeStatus};
 use crate::manage::testing::{Kept, go_on, work};
 use crate::wall_time::written_seconds;
 
-mod ends;
 mod ending;
+mod ends;
 mod lasting;
 mod owners;
 mod races;

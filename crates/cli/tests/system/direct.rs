@@ -1,0 +1,248 @@
+//! Copies that go straight from one server to another: which way the data takes, who may have that done, and what becomes of a copy that is
+//! interrupted.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::{
+    FAR_FROM_CLIENT, Process, Ran, SERVER_ADDRESS, Server, Third, World, pattern, run, run_ok, wait_until,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+const MIB: usize = 1 << 20;
+
+/// What the client may do at a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum May {
+    Manage,
+    Own,
+    Nothing,
+}
+
+/// A client, the server of the source, and that of the destination.
+struct Hosts {
+    near: Server,
+    far: Server,
+    third: Third,
+    world: World,
+}
+
+impl Hosts {
+    /// Servers with one volume each, of so many MiB, the first with such keys; and at each what the client may do, and more lines of the
+    /// configuration.
+    fn new(test: &str, mib: usize, keys: &str, of_near: (May, &str), of_far: (May, &str)) -> Option<Hosts> {
+        let world = World::new(test, 9000, &[])?;
+        let third = Third::add(&world, 9000);
+        let id = run_ok(world.sanwire(&["id"]), TIMEOUT).trim().to_owned();
+        let volume = |name: &str, may: May, keys: &str| {
+            let owner = if may == May::Own { format!(",owner=key:{id}") } else { String::new() };
+            format!("{name}=file:{},size={mib}M{owner}{keys}", world.scratch.text(&format!("{name}.img")))
+        };
+        let configuration = |name: &str, (may, lines): (May, &str)| {
+            let manage = may == May::Manage;
+            fs::write(world.scratch.path(name), format!("{lines}\n[[client]]\nid = '{id}'\nmanage = {manage}\n"))
+                .expect("a configuration");
+            world.scratch.text(name)
+        };
+        let configurations = [configuration("near.toml", of_near), configuration("far.toml", of_far)];
+        let wires = [&format!("hs-ip:{SERVER_ADDRESS}")[..], "hs-ip:0.0.0.0"];
+        let [near, far] = [0, 1].map(|at| ["--config", &configurations[at], "--allow", "any", "--wire", wires[at]]);
+        let near = Server::start_alone(&world, &[&volume("disk", of_near.0, keys)], &near);
+        let far = third.serve(&world, &[&volume("copy", of_far.0, "")], &far);
+        Some(Hosts { near, far, third, world })
+    }
+
+    /// The same for who manages both.
+    fn managed(test: &str, mib: usize, keys: &str) -> Option<Hosts> {
+        Hosts::new(test, mib, keys, (May::Manage, ""), (May::Manage, ""))
+    }
+
+    fn arguments(&self, options: &[&str]) -> Vec<String> {
+        let ends = [format!("hs+ip://{SERVER_ADDRESS}/disk"), format!("hs+ip://{FAR_FROM_CLIENT}/copy")];
+        let words = ["cp", "--json"].into_iter().chain(options.iter().copied()).map(str::to_owned);
+        words.chain(ends).collect()
+    }
+
+    fn cp(&self, options: &[&str]) -> Ran {
+        let arguments = self.arguments(options);
+        run(self.world.sanwire(&arguments.iter().map(String::as_str).collect::<Vec<_>>()), TIMEOUT)
+    }
+
+    /// Begins a copy, and waits until it has got somewhere that is stable.
+    fn begin(&self, options: &[&str]) -> Process {
+        let arguments = self.arguments(options);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut copy = Process::spawn("cp", self.world.sanwire(&arguments), self.path("cp.log"));
+        let journals = self.world.state("client").join("sanwire/cp");
+        wait_until("the copy has got somewhere", TIMEOUT, || {
+            assert!(copy.is_alive(), "it was too fast: {}", copy.log());
+            fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
+        });
+        copy
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.world.scratch.path(name)
+    }
+
+    /// Puts data into the source: so many MiB at its start.
+    fn fill(&self, mib: usize) {
+        let file = File::options().write(true).open(self.path("disk.img")).expect("the source");
+        file.write_all_at(&pattern(7, mib * MIB), 0).expect("data");
+    }
+
+    /// What is derived at the destination.
+    fn derived(&self) -> String {
+        run_ok(self.world.sanwire(&["dvd", "ls", "--at", &format!("hs+ip://{FAR_FROM_CLIENT}")]), TIMEOUT)
+    }
+
+    #[track_caller]
+    fn expect_same(&self) {
+        let (source, copy) = (fs::read(self.path("disk.img")), fs::read(self.path("copy.img")));
+        assert!(source.expect("the source") == copy.expect("the copy"), "the copy differs");
+    }
+
+    fn stop(mut self) {
+        assert!(self.near.stop().success(), "{}", self.near.log());
+        assert!(self.far.stop().success(), "{}", self.far.log());
+    }
+}
+
+#[track_caller]
+fn told(ran: &Ran) -> serde_json::Value {
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+}
+
+#[test]
+fn data_goes_straight_from_server_to_server_and_holes_do_not_go() {
+    let test = "data_goes_straight_from_server_to_server_and_holes_do_not_go";
+    let Some(hosts) = Hosts::managed(test, 256, "") else { return };
+    hosts.fill(64);
+    let before = (hosts.third.carried_by_client(&hosts.world), hosts.third.carried_bytes());
+    // By itself, since both servers allow it.
+    let ran = hosts.cp(&["--verify"]);
+    let direct = told(&ran);
+    let by_client = hosts.third.carried_by_client(&hosts.world) - before.0;
+    let straight = hosts.third.carried_bytes() - before.1;
+    assert_eq!(direct["direct"], true, "{ran:?}");
+    assert!(direct["way"].as_str().is_some_and(|way| way.starts_with("hs+ip://10.78.0.1")), "{direct}");
+    assert!(direct["data_bytes"].as_u64().is_some_and(|bytes| (64 << 20..66 << 20).contains(&bytes)), "{direct}");
+    assert_eq!(direct["verified_bytes"], 256_u64 << 20);
+    assert!(by_client < MIB as u64, "{by_client} bytes went to the client's host or came from there");
+    assert!(straight > 64 * MIB as u64, "only {straight} bytes went from server to server");
+    hosts.expect_same();
+    let used_bytes = fs::metadata(hosts.path("copy.img")).expect("the copy").blocks() * 512;
+    assert!(used_bytes < 66 * MIB as u64, "{used_bytes} bytes are no longer sparse");
+    assert!(!hosts.derived().contains("copy-"), "what was made for the copy is taken back: {}", hosts.derived());
+    // What the copy did is seen where it was done.
+    let before = (hosts.third.carried_by_client(&hosts.world), hosts.third.carried_bytes());
+    let direct = told(&hosts.cp(&["--overwrite", "--direct"]));
+    let straight = hosts.third.carried_bytes() - before.1;
+    assert!(straight < 68 * MIB as u64, "{straight} bytes went for 64 MiB of data in 256 MiB: {direct}");
+    let through = told(&hosts.cp(&["--overwrite", "--no-direct"]));
+    assert!(through["direct"] == false && through["way"].is_null(), "{through}");
+    let by_client = hosts.third.carried_by_client(&hosts.world) - before.0;
+    assert!(by_client > 128 * MIB as u64, "{by_client} bytes");
+    hosts.stop();
+}
+
+#[test]
+fn owners_of_both_volumes_copy_directly_and_others_through_their_host() {
+    let test = "owners_of_both_volumes_copy_directly_and_others_through_their_host";
+    let cases = [
+        ((May::Own, ""), (May::Own, ""), None),
+        ((May::Own, ""), (May::Nothing, ""), Some("may not manage")),
+        ((May::Nothing, ""), (May::Own, ""), Some("may not manage")),
+        ((May::Manage, "direct-copies = 'off'"), (May::Manage, ""), Some("direct-copies")),
+        ((May::Manage, ""), (May::Manage, "direct-copies = 'off'"), Some("direct-copies")),
+        ((May::Own, "direct-copies = 'managers'"), (May::Own, ""), Some("direct-copies")),
+        ((May::Manage, "direct-copy-to = ['10.9.0.0/16']"), (May::Manage, ""), Some("direct-copy-to")),
+    ];
+    for (near, far, refused) in cases {
+        let Some(hosts) = Hosts::new(test, 8, "", near, far) else { return };
+        hosts.fill(2);
+        let forced = hosts.cp(&["--direct"]);
+        match refused {
+            None => assert_eq!(told(&forced)["direct"], true),
+            Some(reason) => {
+                assert!(forced.code == Some(1) && forced.stderr.contains(reason), "{forced:?}");
+                assert!(fs::read(hosts.path("copy.img")).expect("the copy").iter().all(|byte| *byte == 0));
+                let through = told(&hosts.cp(&[]));
+                assert_eq!(through["direct"], false, "{through}");
+            }
+        }
+        hosts.expect_same();
+        if refused != Some("may not manage") {
+            assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
+        }
+        hosts.stop();
+    }
+}
+
+#[test]
+fn a_direct_copy_that_is_cancelled_ends_at_once_and_goes_on_later() {
+    let test = "a_direct_copy_that_is_cancelled_ends_at_once_and_goes_on_later";
+    let Some(hosts) = Hosts::managed(test, 64, "") else { return };
+    hosts.fill(64);
+    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
+    copy.signal(Signal::INT);
+    let status = copy.wait(Duration::from_secs(10));
+    assert!(!status.success() && copy.log().contains("--resume"), "{}", copy.log());
+    let carried = hosts.third.carried_bytes();
+    std::thread::sleep(Duration::from_secs(2));
+    let since = hosts.third.carried_bytes() - carried;
+    assert!(since < MIB as u64 / 4, "{since} bytes went after the end");
+    assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
+    let ran = hosts.cp(&["--direct", "--resume"]);
+    let resumed = told(&ran);
+    assert!(ran.stderr.contains("going on at"), "{ran:?}");
+    assert!(resumed["resumed_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{resumed}");
+    hosts.expect_same();
+    hosts.stop();
+}
+
+#[test]
+fn a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_death() {
+    let test = "a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_death";
+    let Some(mut hosts) = Hosts::managed(test, 64, "") else { return };
+    hosts.fill(64);
+    let mut copy = hosts.begin(&["--direct", "--cap", "8M"]);
+    hosts.far.kill();
+    hosts.far.restart();
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    hosts.expect_same();
+    fs::write(hosts.path("disk.img"), pattern(9, 64 * MIB)).expect("other content");
+    let mut copy = hosts.begin(&["--direct", "--overwrite", "--cap", "8M", "--wait", "3"]);
+    hosts.far.kill();
+    let status = copy.wait(TIMEOUT);
+    assert!(!status.success() && copy.log().contains("has failed"), "{}", copy.log());
+    hosts.far.restart();
+    let ran = hosts.cp(&["--direct", "--resume", "--wait", "20"]);
+    assert!(told(&ran)["resumed_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{ran:?}");
+    hosts.expect_same();
+    hosts.stop();
+}
+
+#[test]
+fn what_is_revoked_in_the_middle_is_written_no_more() {
+    let Some(hosts) = Hosts::managed("what_is_revoked_in_the_middle_is_written_no_more", 64, "") else { return };
+    hosts.fill(64);
+    let mut copy = hosts.begin(&["--direct", "--cap", "8M"]);
+    let list = hosts.derived();
+    let name = list.split_ascii_whitespace().find(|word| word.starts_with("copy-")).expect("the volume of the copy");
+    let at = format!("hs+ip://{FAR_FROM_CLIENT}");
+    // Whoever else may connect does not find it.
+    let stranger = hosts.world.sanwire_of("stranger", &["info", &format!("{at}/{name}")]);
+    assert_eq!(run(stranger, TIMEOUT).code, Some(1));
+    run_ok(hosts.world.sanwire(&["dvd", "revoke", name, "--at", &at]), TIMEOUT);
+    let written = fs::read(hosts.path("copy.img")).expect("the copy");
+    let status = copy.wait(TIMEOUT);
+    assert!(!status.success(), "{}", copy.log());
+    assert!(written == fs::read(hosts.path("copy.img")).expect("the copy"), "it was written after it was revoked");
+    hosts.stop();
+}

@@ -66,7 +66,7 @@ impl Manager {
     /// Takes all volumes out of service whose time is over, as one change. What is just being changed is tried again soon.
     pub(in crate::manage) fn expire(&mut self) {
         let (forgotten, lasting): (Vec<Ending>, Vec<Ending>) =
-            self.ending().into_iter().partition(Ending::is_forgotten);
+            self.all_that_end().into_iter().partition(Ending::is_forgotten);
         let mut ending = lasting;
         if self.keep_ended(&forgotten) {
             ending.extend(forgotten);
@@ -77,7 +77,7 @@ impl Manager {
     }
 
     /// Those whose time is over, each before the one from which it is derived.
-    fn ending(&self) -> Vec<Ending> {
+    fn all_that_end(&self) -> Vec<Ending> {
         let (over, children) = (self.expiry.over(now_unix_ms()), self.children());
         let (mut seen, mut ending) = (BTreeSet::new(), Vec::new());
         for (until, name) in over {

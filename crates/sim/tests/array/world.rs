@@ -13,7 +13,6 @@ use sanwire_store::{
 use super::disk::{Network, SECTOR_BYTES};
 use super::hosts::Former;
 use super::model::{Model, Moment, content, version_of};
-use super::replacing::disk_of;
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Two MiB of data, and a bit.
@@ -40,14 +39,6 @@ pub struct Plan {
     pub taken_per_million: u32,
     /// How many of a million turns the connection with a member is lost for good.
     pub ended_per_million: u32,
-    /// Disks that are no members at first.
-    pub spares: usize,
-    /// How many of a million turns another disk takes the place of a member that is away.
-    pub replaced_per_million: u32,
-    /// How often too few members are taken for the array, once.
-    pub forced_per_million: u32,
-    /// From so many sides requests come at the same time.
-    pub shards: usize,
 }
 
 impl Plan {
@@ -71,10 +62,6 @@ impl Default for Plan {
             hidden_per_million: 0,
             taken_per_million: 0,
             ended_per_million: 0,
-            spares: 0,
-            replaced_per_million: 0,
-            forced_per_million: 0,
-            shards: 1,
         }
     }
 }
@@ -89,8 +76,6 @@ pub(super) enum What {
 
 /// A request that is under way.
 pub(super) struct Flight {
-    /// Where it has come from.
-    pub(super) shard: usize,
     pub(super) course: Course,
     pub(super) operations: BTreeMap<Pending, u32>,
     pub(super) what: What,
@@ -103,8 +88,7 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) network: Arc<Network>,
     pub(super) array: Option<Array>,
-    /// Of each shard.
-    pub(super) completions: Vec<CompletionQueue>,
+    pub(super) completions: CompletionQueue,
     pub(super) flights: Vec<Flight>,
     pub(super) model: Model,
     next: u64,
@@ -116,10 +100,6 @@ pub(super) struct World {
     pub(super) is_unflushed: bool,
     /// How many flushes have ended.
     pub(super) flushes: u64,
-    /// It was begun by force, and is not once more: who forces one part and then the other has two arrays.
-    pub(super) is_forced: bool,
-    /// For each group, the disks of its members that were in when the array was in use last.
-    pub(super) last_in: Vec<Vec<usize>>,
 }
 
 /// Runs the world of a seed.
@@ -155,13 +135,13 @@ pub(super) fn note(operations: &mut BTreeMap<Pending, u32>) -> impl FnMut(u32, O
 
 impl World {
     fn new(plan: Plan, mut random: Random) -> Outcome<Self> {
-        let network = Network::new(random.fork(), plan.copies * plan.groups + plan.spares, MEMBER_BYTES);
+        let network = Network::new(random.fork(), plan.copies * plan.groups, MEMBER_BYTES);
         let mut world = World {
             random,
             plan,
             network,
             array: None,
-            completions: queues(plan.shards),
+            completions: CompletionQueue::new(|| ()),
             flights: Vec::new(),
             model: Model::default(),
             next: 1,
@@ -169,8 +149,6 @@ impl World {
             untold: false,
             is_unflushed: false,
             flushes: 0,
-            is_forced: false,
-            last_in: Vec::new(),
         };
         let members: Vec<_> = (0..plan.copies * plan.groups).map(|disk| world.candidate(disk)).collect();
         let wanted =
@@ -219,7 +197,7 @@ impl World {
 
     fn assemble(&mut self) -> Outcome<()> {
         self.network.set(true, 0);
-        let disks = self.disks();
+        let disks = self.plan.copies * self.plan.groups;
         let mut hidden: Vec<usize> = (0..disks)
             .filter(|disk| !self.network.is_up(*disk) || self.random.chance(self.plan.hidden_per_million))
             .collect();
@@ -232,10 +210,6 @@ impl World {
                 Err(ArrayError::NoQuorum { .. } | ArrayError::Incomplete { .. } | ArrayError::Unknown { .. })
                     if !hidden.is_empty() =>
                 {
-                    let is_forced = !self.is_forced && self.random.chance(self.plan.forced_per_million);
-                    if is_forced && self.force(&hidden)? {
-                        break;
-                    }
                     let which = self.random.range(0..=hidden.len() as u64 - 1) as usize;
                     self.network.mend(hidden.swap_remove(which));
                     continue;
@@ -253,7 +227,7 @@ impl World {
 
     /// Nothing goes wrong any more: all that is under way ends.
     fn quiesce(&mut self) -> Outcome<()> {
-        (0..self.disks()).for_each(|disk| self.network.mend(disk));
+        (0..self.plan.copies * self.plan.groups).for_each(|disk| self.network.mend(disk));
         self.network.set(false, 0);
         self.deliver()?;
         while self.step() {
@@ -267,9 +241,8 @@ impl World {
         self.flights.clear();
         self.network.end_some(|_| true);
         self.forget();
-        self.note_last();
         self.array = None;
-        self.completions = queues(self.plan.shards);
+        self.completions = CompletionQueue::new(|| ());
         self.model.lost_host();
         if self.random.chance(self.plan.power_per_million) {
             self.network.lose_power();
@@ -283,9 +256,6 @@ impl World {
         }
         if self.random.chance(self.plan.ended_per_million) {
             return self.end_session();
-        }
-        if self.random.chance(self.plan.replaced_per_million) {
-            return self.replace();
         }
         if self.former.is_some() && self.random.chance(20_000) {
             self.thaw()?;
@@ -305,7 +275,7 @@ impl World {
     }
 
     fn change_link(&mut self) -> Outcome<()> {
-        let disk = self.random.range(0..=self.disks() as u64 - 1) as usize;
+        let disk = self.random.range(0..=(self.plan.copies * self.plan.groups) as u64 - 1) as usize;
         if !self.network.is_up(disk) {
             self.network.mend(disk);
             return Ok(());
@@ -316,7 +286,7 @@ impl World {
         self.deliver()
     }
 
-    pub(super) fn array(&self) -> Array {
+    fn array(&self) -> Array {
         self.array.clone().expect("it is there while its host lives")
     }
 
@@ -324,15 +294,14 @@ impl World {
     fn come_back(&mut self) -> Outcome<()> {
         let array = self.array();
         for (number, member) in array.members().into_iter().enumerate() {
-            let disk = disk_of(&member);
-            if member.is_over && self.network.is_up(disk) {
+            if member.is_over && self.network.is_up(number) {
                 self.reopen(&array, number)?;
                 continue;
             }
-            if member.is_present || !self.network.is_up(disk) {
+            if member.is_present || !self.network.is_up(number) {
                 continue;
             }
-            let candidate = self.candidate(disk);
+            let candidate = self.candidate(number);
             match array.rejoin(number, &candidate, &mut |begin| self.drive(begin)) {
                 Err(error @ ArrayError::Split { .. }) => return Err(text(error)),
                 // It is gone again, or others are.
@@ -344,9 +313,8 @@ impl World {
 
     fn tidy(&mut self) -> Outcome<()> {
         let array = self.array();
-        let shard = self.shard();
-        match array.tidy(&self.completions[shard]) {
-            Some(started) => self.fly(shard, What::Resync, (0, 0), Moment::default(), started),
+        match array.tidy(&self.completions) {
+            Some(started) => self.fly(What::Resync, (0, 0), Moment::default(), started),
             None => Ok(()),
         }
     }
@@ -356,9 +324,8 @@ impl World {
             return Ok(());
         }
         let array = self.array();
-        let shard = self.shard();
-        match array.resync(&self.completions[shard]) {
-            Some(started) => self.fly(shard, What::Resync, (0, 0), Moment::default(), started),
+        match array.resync(&self.completions) {
+            Some(started) => self.fly(What::Resync, (0, 0), Moment::default(), started),
             None => Ok(()),
         }
     }
@@ -393,19 +360,13 @@ impl World {
             }
             _ => Request::Flush,
         };
-        let shard = self.shard();
-        let started = self.array().start(request, &self.completions[shard]);
-        self.fly(shard, what, (from, count), moment, started)
+        let started = self.array().start(request, &self.completions);
+        self.fly(what, (from, count), moment, started)
     }
 
-    /// From where the next request comes.
-    fn shard(&mut self) -> usize {
-        self.random.range(0..=self.completions.len() as u64 - 1) as usize
-    }
-
-    fn fly(&mut self, shard: usize, what: What, range: (u64, u64), moment: Moment, started: Started) -> Outcome<()> {
+    fn fly(&mut self, what: What, range: (u64, u64), moment: Moment, started: Started) -> Outcome<()> {
         let (course, operations) = (Course::default(), BTreeMap::new());
-        let mut flight = Flight { shard, course, operations, what, range, moment };
+        let mut flight = Flight { course, operations, what, range, moment };
         let end = flight.course.begin(started, &mut note(&mut flight.operations));
         match end {
             Some(end) => self.end(flight, end),
@@ -419,17 +380,17 @@ impl World {
     /// Goes on with what has ended below.
     pub(super) fn deliver(&mut self) -> Outcome<()> {
         loop {
-            let arrived: Vec<_> = arrivals(&self.completions);
+            let arrived = self.completions.take();
             if arrived.is_empty() {
                 return Ok(());
             }
-            for (shard, pending, completion) in arrived {
-                let is_its = |flight: &Flight| flight.shard == shard && flight.operations.contains_key(&pending);
-                let Some(place) = self.flights.iter().position(is_its) else { continue };
+            for (pending, completion) in arrived {
+                let found = self.flights.iter().position(|flight| flight.operations.contains_key(&pending));
+                let Some(place) = found else { continue };
                 let Flight { course, operations, .. } = &mut self.flights[place];
                 let number = operations.remove(&pending).expect("it was found");
                 let started = Started::Done(completion);
-                let end = course.go_on(number, started, &self.completions[shard], &mut note(operations));
+                let end = course.go_on(number, started, &self.completions, &mut note(operations));
                 if let Some(end) = end {
                     let flight = self.flights.swap_remove(place);
                     self.end(flight, end)?;
@@ -478,28 +439,29 @@ impl World {
             let members = array.members();
             let is_whole = |number: &usize| {
                 let group = number / self.plan.copies * self.plan.copies;
-                members[group..group + self.plan.copies].iter().all(|member| {
+                members[group..group + self.plan.copies].iter().zip(group..).all(|(member, disk)| {
                     let is_in = member.standing == Standing::In && member.is_present && member.behind_bytes == 0;
-                    is_in && self.network.is_up(disk_of(member))
+                    is_in && self.network.is_up(disk)
                 })
             };
             // One of each group, or all may lose the same.
             let first = (0..members.len()).step_by(self.plan.copies).filter(|_| self.plan.copies > 1);
-            self.network.set_weak(first.filter(is_whole).map(|number| disk_of(&members[number])).collect());
+            self.network.set_weak(first.filter(is_whole).collect());
         }
         self.network.step()
     }
 
     /// All members are there, and become the same; then each of them has what may be read.
     fn check_all(&mut self) -> Outcome<()> {
-        (0..self.disks()).for_each(|disk| self.network.mend(disk));
+        let disks = self.plan.copies * self.plan.groups;
+        (0..disks).for_each(|disk| self.network.mend(disk));
         (self.plan.hidden_per_million, self.plan.hurt_per_million) = (0, 0);
         self.assemble()?;
         self.network.set(true, 0);
         let array = self.array();
         let mut steps = 0;
-        while let Some(started) = array.resync(&self.completions[0]) {
-            self.fly(0, What::Resync, (0, 0), Moment::default(), started)?;
+        while let Some(started) = array.resync(&self.completions) {
+            self.fly(What::Resync, (0, 0), Moment::default(), started)?;
             steps += 1;
             if steps > 1000 {
                 return Err(format!("it never ends to bring members up to date: {:?}", array.members()));
@@ -515,26 +477,13 @@ impl World {
         for sector in self.model.sectors().collect::<Vec<_>>() {
             let moment = self.model.now(sector, 1);
             let request = Request::Read { offset_bytes: sector * SECTOR, buffer: vec![9; SECTOR_BYTES].into() };
-            let started = array.start(request, &self.completions[0]);
-            self.fly(0, What::Read, (sector, 1), moment, started)?;
+            let started = array.start(request, &self.completions);
+            self.fly(What::Read, (sector, 1), moment, started)?;
         }
         Ok(())
     }
 }
 
-/// A queue for each shard.
-pub(super) fn queues(shards: usize) -> Vec<CompletionQueue> {
-    (0..shards).map(|_| CompletionQueue::new(|| ())).collect()
-}
-
-/// What has arrived, and at which shard.
-pub(super) fn arrivals(queues: &[CompletionQueue]) -> Vec<(usize, Pending, Completion)> {
-    let taken = |(shard, queue): (usize, &CompletionQueue)| {
-        queue.take().into_iter().map(move |(pending, completion)| (shard, pending, completion))
-    };
-    queues.iter().enumerate().flat_map(taken).collect()
-}
-
-pub(super) fn text(error: ArrayError) -> String {
+fn text(error: ArrayError) -> String {
     error.to_string()
 }

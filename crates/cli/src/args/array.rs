@@ -115,7 +115,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct GuardArgs {
     /// Take members, too, that cannot be reserved for one host: AoE targets and NBD exports. See to it yourself that only one host uses them
     #[arg(long)]
-    pub(crate) unguarded: bool,
+    pub(crate) unfenced: bool,
 }
 
 /// An array that is worked on.

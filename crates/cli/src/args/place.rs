@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn an_array_is_told_by_its_name_and_a_wrong_one_is_refused_at_once() {
         crate::stores::register();
-        let array: ArrayPlace = r"array:data,member=hs+ip://box/disk\,takeover,unguarded".parse().unwrap();
+        let array: ArrayPlace = r"array:data,member=hs+ip://box/disk\,takeover,unfenced".parse().unwrap();
         assert_eq!((array.name(), array.to_string().as_str()), ("data", "array:data"));
-        assert!(array.written().ends_with(",unguarded"));
+        assert!(array.written().ends_with(",unfenced"));
         assert!(matches!("hs+ip://box/disk".parse(), Ok(VolumePlace::Volume(_))));
         for (text, said) in [
             ("array:", "array:NAME"),

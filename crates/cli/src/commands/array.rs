@@ -66,7 +66,7 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
     let arrangement = if args.stripe { Arrangement::Stripe { chunk_bytes } } else { Arrangement::Concat };
     let plan = Plan { name: args.name.clone(), arrangement, copies, force: args.force };
     let members = open_all(&args.stores, purpose(args.guard))?;
-    members.warn_of_unguarded(&args.name);
+    members.warn_of_unfenced(&args.name);
     let table = with_ids(|id| create(&plan, &members.candidates, id, &mut drive))?;
     Ok(format!(
         "array {} is made, of {}\n{}",
@@ -78,7 +78,7 @@ fn make(args: &CreateArgs) -> anyhow::Result<String> {
 
 /// For what members are opened that are written.
 fn purpose(guard: GuardArgs) -> Purpose {
-    if guard.unguarded { Purpose::UseUnguarded } else { Purpose::Use }
+    if guard.unfenced { Purpose::UseUnfenced } else { Purpose::Use }
 }
 
 /// All of these, or none.
@@ -238,7 +238,7 @@ fn opened(name: &str, stores: &[String], purpose: Purpose) -> anyhow::Result<Mem
 /// What nothing keeps from other hosts is refused, or told.
 fn guarded(name: &str, members: Members, purpose: Purpose) -> anyhow::Result<Members> {
     members.check_guarded(purpose).map_err(|why| anyhow::anyhow!("array {name}: {why}"))?;
-    members.warn_of_unguarded(name);
+    members.warn_of_unfenced(name);
     Ok(members)
 }
 

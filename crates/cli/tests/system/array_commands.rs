@@ -138,7 +138,7 @@ fn an_array_that_another_host_has_is_not_read_beside_it_and_not_taken_from_it() 
 
 /// Nothing keeps a second host from an export; the first one sees by the label that it has come.
 #[test]
-fn a_host_that_finds_another_one_in_its_unguarded_array_does_nothing_to_it_any_more() {
+fn a_host_that_finds_another_one_in_its_unfenced_array_does_nothing_to_it_any_more() {
     let (behind, first, second) = (Scratch::new(), Scratch::new(), Scratch::new());
     let (hs, own) = (port(), port());
     let volume = format!("disk=file:{},size={MEMBER_BYTES}", behind.text("disk.img"));
@@ -148,10 +148,10 @@ fn a_host_that_finds_another_one_in_its_unguarded_array_does_nothing_to_it_any_m
     let mut exported = Process::spawn("attach", client.command(&attach), behind.path("attach.log"));
     wait_until("it is exported", TIMEOUT, || exported.log().contains("is attached"));
     let member = format!("nbd:{export}");
-    refused(&client.run(&["array", "create", "shared", "--concat", &member]), 1, "add unguarded");
-    ok(client.run(&["array", "create", "shared", "--concat", &member, "--unguarded"]));
-    refused(&client.run(&["array", "scrub", "shared", &member]), 1, "add unguarded");
-    let volume = format!("d=array:shared,member={member},unguarded,when-gone=error");
+    refused(&client.run(&["array", "create", "shared", "--concat", &member]), 1, "add unfenced");
+    ok(client.run(&["array", "create", "shared", "--concat", &member, "--unfenced"]));
+    refused(&client.run(&["array", "scrub", "shared", &member]), 1, "add unfenced");
+    let volume = format!("d=array:shared,member={member},unfenced,when-gone=error");
     let mut one = Server::start_on(&first, &[&format!("hs-ip:127.0.0.1:{own}")], &[&volume], &[]);
     assert!(one.log().contains("cannot be reserved for this host"), "{}", one.log());
     let mut other = Server::start_on(&second, &[&format!("hs-ip:127.0.0.1:{}", port())], &[&volume], &[]);

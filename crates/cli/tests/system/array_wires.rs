@@ -30,7 +30,7 @@ fn mirror(world: &World) -> [String; 2] {
     // Nothing keeps other hosts from a target of AoE: who takes it says so.
     let refused = run(world.sanwire(&create), TIMEOUT);
     assert!(refused.code == Some(1) && refused.stderr.contains("cannot be reserved for this host"), "{refused:?}");
-    let made = run(world.sanwire(&[&create[..], &["--unguarded"]].concat()), TIMEOUT);
+    let made = run(world.sanwire(&[&create[..], &["--unfenced"]].concat()), TIMEOUT);
     assert!(made.code == Some(0) && made.stderr.contains("cannot be reserved for this host"), "{made:?}");
     urls
 }
@@ -55,12 +55,12 @@ fn members_over_hdsp_and_aoe_are_used_and_their_server_may_be_killed() {
     assert!(refused.stdout.contains("AoE has no persistent reservations"), "{refused:?}");
     let volume = format!("d=array:mixed,member={},member={}", urls[0], urls[1]);
     let refused = run(world.sanwire(&["attach", &volume[2..], "--no-device"]), TIMEOUT);
-    assert!(refused.code == Some(1) && refused.stderr.contains("add unguarded"), "{refused:?}");
+    assert!(refused.code == Some(1) && refused.stderr.contains("add unfenced"), "{refused:?}");
     // Also where only a label names it.
     let named = format!("array:mixed,member={}", urls[0]);
     let refused = run(world.sanwire(&["attach", &named, "--no-device"]), TIMEOUT);
-    assert!(refused.code == Some(1) && refused.stderr.contains("add unguarded"), "{refused:?}");
-    let mut front = front(&world, &format!("{volume},unguarded"));
+    assert!(refused.code == Some(1) && refused.stderr.contains("add unfenced"), "{refused:?}");
+    let mut front = front(&world, &format!("{volume},unfenced"));
     wait_until("the copies are the same", TIMEOUT, || front.log().contains("has all again"));
     let log = front.log();
     assert!(log.contains(&format!("{} cannot be reserved", urls[1])), "{log}");

@@ -12,7 +12,7 @@ use sanwire_array::{Array, MemberStatus, Standing};
 use sanwire_store::{Capabilities, CompletionQueue, Copies, CopiesError, Geometry, Request, Started, Store};
 
 use super::members::{Obstacle, again, drive, fresh, open_member, parts, put_back, step};
-use super::purpose::{Purpose, is_unguarded};
+use super::purpose::{Purpose, is_unfenced};
 
 /// How often is looked for what is to be done.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -178,11 +178,11 @@ impl Keeper {
 
     /// What nothing keeps from other hosts shows by its label when one has come. Then nothing more is done to the array here.
     fn look_at_owner(&mut self) {
-        if self.purpose != Purpose::UseUnguarded || self.is_abandoned.load(Ordering::Relaxed) {
+        if self.purpose != Purpose::UseUnfenced || self.is_abandoned.load(Ordering::Relaxed) {
             return;
         }
         for (number, member) in self.array.members().into_iter().enumerate() {
-            if !is_unguarded(&self.text(number, &member.place)) {
+            if !is_unfenced(&self.text(number, &member.place)) {
                 continue;
             }
             if let Err(error) = self.array.check_owned(number, &mut drive) {

@@ -1,5 +1,5 @@
 //! How an array is written as a store: `array:NAME`, with a `member=STORE` for what is not found, `discover=URL` for whom to ask, and
-//! `unguarded` for who takes members that nothing keeps from other hosts.
+//! `unfenced` for who takes members that nothing keeps from other hosts.
 
 use std::any::Any;
 use std::error::Error;
@@ -36,7 +36,7 @@ pub(super) struct ArrayBacking {
     places: Option<Vec<Url>>,
     discovery: Discovery,
     /// Whether members are taken, too, that nothing keeps from other hosts.
-    unguarded: bool,
+    unfenced: bool,
 }
 
 impl fmt::Debug for ArrayBacking {
@@ -55,7 +55,7 @@ impl StoreKind for ArrayKind {
     }
 
     fn keys(&self) -> &'static [&'static str] {
-        &["member", "discover", "unguarded"]
+        &["member", "discover", "unfenced"]
     }
 
     fn lacks(&self, key: &str) -> &'static str {
@@ -83,15 +83,15 @@ impl StoreKind for ArrayKind {
         let places: Vec<Url> = places.collect::<Result<_, _>>()?;
         let places = (members.is_empty() || !places.is_empty()).then_some(places);
         let discovery = Discovery { discover: self.discover, options: self.options };
-        let (place, unguarded) = (format!("array:{name}"), written.flag("unguarded")?);
-        Ok(Arc::new(ArrayBacking { place, name, members, specs, places, discovery, unguarded }))
+        let (place, unfenced) = (format!("array:{name}"), written.flag("unfenced")?);
+        Ok(Arc::new(ArrayBacking { place, name, members, specs, places, discovery, unfenced }))
     }
 }
 
 impl ArrayBacking {
     /// Assembles it for this host, which keeps its members the same from now on.
     pub(super) fn assemble(&self) -> Result<KeptArray, OpenError> {
-        let purpose = if self.unguarded { Purpose::UseUnguarded } else { Purpose::Use };
+        let purpose = if self.unfenced { Purpose::UseUnfenced } else { Purpose::Use };
         let (members, found) = self.open_members(purpose)?;
         // A member that was there a moment ago and cannot be had now is somebody else's: without it copies of members could be taken for them.
         if let Some((text, why)) = members.failures.iter().find(|(text, _)| found.contains(text)) {
@@ -101,7 +101,7 @@ impl ArrayBacking {
         let texts = members.texts(&self.name);
         let array = members.assemble(&self.name, false).map_err(|error| self.not_assembled(&members, error))?;
         members.warn_of_failures(&self.name);
-        members.warn_of_unguarded(&self.name);
+        members.warn_of_unfenced(&self.name);
         KeptArray::new(array, texts, purpose).map_err(|error| self.failed(Box::new(error), false))
     }
 
@@ -111,7 +111,7 @@ impl ArrayBacking {
         let view = members.view(&self.name).map_err(|error| self.not_assembled(&members, error))?;
         members.warn_of_failures(&self.name);
         if purpose == Purpose::Read {
-            members.warn_of_unguarded(&self.name);
+            members.warn_of_unfenced(&self.name);
         }
         Ok(view)
     }
@@ -163,7 +163,7 @@ impl Backing for ArrayBacking {
         match (other as &dyn Any).downcast_ref::<Self>() {
             Some(other)
                 if (&other.name, &other.members, &other.places) == (&self.name, &self.members, &self.places)
-                    && other.unguarded == self.unguarded =>
+                    && other.unfenced == self.unfenced =>
             {
                 Likeness::Same
             }

@@ -8,7 +8,7 @@ use sanwire_store::{Completion, CompletionQueue, Outcome, SpecError, Started, St
 use sanwire_store_file::blocking;
 
 use super::looking::{Look, look_at};
-use super::purpose::{Purpose, is_unguarded};
+use super::purpose::{Purpose, is_unfenced};
 use crate::volume::unreserved;
 
 /// How long the requests to a member wait for its server, where nothing else is said: the others have what it has.
@@ -170,8 +170,8 @@ impl Members {
     }
 
     /// Says of each that cannot be reserved for this host that somebody else may use it, too.
-    pub fn warn_of_unguarded(&self, name: &str) {
-        for text in self.texts.iter().filter(|text| is_unguarded(text)) {
+    pub fn warn_of_unfenced(&self, name: &str) {
+        for text in self.texts.iter().filter(|text| is_unfenced(text)) {
             tracing::warn!(
                 "array {name}: {text} cannot be reserved for this host: nothing keeps another host from using the array at the same time, \
                  which destroys what it holds; see to it that none does"

@@ -10,28 +10,28 @@ pub enum Purpose {
     /// To be an array in use: for this host alone to write to.
     Use,
     /// The same, also where nothing keeps other hosts from writing there: whoever uses the array sees to that.
-    UseUnguarded,
+    UseUnfenced,
 }
 
 /// Kinds of stores that no host can have for itself alone.
-const UNGUARDED: [&str; 2] = ["aoe:", "nbd:"];
+const UNFENCED: [&str; 2] = ["aoe:", "nbd:"];
 
 /// Whether a store cannot be kept from other hosts.
-pub(super) fn is_unguarded(text: &str) -> bool {
-    UNGUARDED.iter().any(|word| text.starts_with(word))
+pub(super) fn is_unfenced(text: &str) -> bool {
+    UNFENCED.iter().any(|word| text.starts_with(word))
 }
 
 impl Purpose {
     /// Whether stores are reserved for it, those that can be.
     pub(super) fn reserves(self) -> bool {
-        matches!(self, Purpose::Use | Purpose::UseUnguarded)
+        matches!(self, Purpose::Use | Purpose::UseUnfenced)
     }
 
     /// Why a store is not opened for this, if it is not.
     pub(super) fn refusal(self, text: &str) -> Option<String> {
-        (self == Purpose::Use && is_unguarded(text)).then(|| {
+        (self == Purpose::Use && is_unfenced(text)).then(|| {
             "it cannot be reserved for this host, so nothing keeps another host from using the array at the same time, which destroys what it \
-             holds; if you see to it that none does, add unguarded (array:NAME,unguarded) or --unguarded"
+             holds; if you see to it that none does, add unfenced (array:NAME,unfenced) or --unfenced"
                 .to_owned()
         })
     }
@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn what_cannot_be_reserved_is_not_used_unless_somebody_answers_for_it() {
         for text in ["aoe://lan0/7.3", "nbd:/run/nbd.sock", "nbd://host/export"] {
-            assert!(Purpose::Use.refusal(text).is_some_and(|why| why.contains("unguarded")), "{text}");
-            for purpose in [Purpose::Look, Purpose::Read, Purpose::UseUnguarded] {
+            assert!(Purpose::Use.refusal(text).is_some_and(|why| why.contains("unfenced")), "{text}");
+            for purpose in [Purpose::Look, Purpose::Read, Purpose::UseUnfenced] {
                 assert_eq!(purpose.refusal(text), None, "{text}");
             }
         }

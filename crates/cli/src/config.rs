@@ -148,6 +148,7 @@ impl ServeConfig {
         let state_directory = args.state_directory.or(file.state_directory).map_or_else(state_directory, Ok);
         let name = args.name.or(file.name).map_or_else(defaults::server_name, Ok)?;
         let web = file.web.combine(args.http, name.as_str(), state_directory.as_deref().ok())?;
+        let rekey_interval = args.rekey_interval.or(file.rekey_interval);
         let mut config = ServeConfig {
             pools,
             volumes,
@@ -162,10 +163,7 @@ impl ServeConfig {
             discovery: file.discovery,
             security,
             compression: args.compression.or(file.compression).unwrap_or_default(),
-            rekey_interval: args
-                .rekey_interval
-                .or(file.rekey_interval)
-                .map_or(ServerConfig::REKEY_INTERVAL_DEFAULT, seconds),
+            rekey_interval: rekey_interval.map_or(ServerConfig::REKEY_INTERVAL_DEFAULT, seconds),
             password: password_file.as_deref().map(read_password).transpose()?,
             secret_file,
             key_file: match (key_file, &state_directory) {

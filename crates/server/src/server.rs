@@ -21,10 +21,8 @@ pub(crate) use self::shard_place::ShardPlace;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
 use sanwire_core::WallClock;

@@ -84,7 +84,7 @@ fn judge(scratch: &Scratch, (text, end, part): &(&str, End, &str)) -> Option<Str
     let code = ended.and_then(|status| status.code());
     let (has_served, is_told) = (said.contains(SERVES), said.contains(&part.replace("ID", ID)));
     let is_right = match end {
-        Warned => has_served && ended.is_none() && is_told,
+        Warned | End::Apart => has_served && ended.is_none() && is_told,
         End::Refused => code == Some(2) && is_told && said == stderr(&scratch.check(text)),
         // What the host lacks is found in other ways; it is the same that is named.
         End::Missing => {

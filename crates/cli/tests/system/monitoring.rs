@@ -62,7 +62,13 @@ fn watched(scratch: &Scratch, far: &Scratch) -> Watched {
             &format!("visa:127.0.0.1:{visa_port}"),
             "hdsp:lo",
         ],
-        &["a=ram:64M", "bad=ram:8M,error=write@0M..8M", "pooled=pool:,size=8M", &remote],
+        &[
+            "a=ram:64M",
+            "bad=ram:8M,error=write@0M..8M",
+            "pooled=pool:,size=8M",
+            &remote,
+            "cam=dvd:a,region=0+1M,principal=any",
+        ],
         &[
             format!("--http=127.0.0.1:{http}"),
             // With a certificate.

@@ -61,7 +61,9 @@ struct SeenFamily {
 impl Seen {
     fn of(pool: &PoolConfig) -> Result<Seen, String> {
         let file = StateFile::new(pool.directory.join(CATALOGUE), Keeps::POOL);
-        let catalogue = file.load::<Catalogue>().map_err(|error| error.to_string())?.unwrap_or_default();
+        // What is wrong with the directory itself is told by who looks at that.
+        let loaded = if pool.directory.is_dir() { file.load::<Catalogue>() } else { Ok(None) };
+        let catalogue = loaded.map_err(|error| error.to_string())?.unwrap_or_default();
         let mut families = BTreeMap::new();
         for id in catalogue.layered.values() {
             let directory = pool.directory.join(DIRECTORY).join(id);

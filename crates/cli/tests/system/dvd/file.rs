@@ -156,6 +156,7 @@ fn is_served_where_it_lies(test: &str, kind: Filesystem, block_bytes: usize) {
     file.write_all_at(&[5; 8192], 4096).and_then(|()| file.sync_all()).expect("it is written");
     thread::sleep(Duration::from_secs(11));
     assert!(watch.is_alive() && host.has_volume(), "it is renewed: {}", watch.log());
+    drop(file);
     assert!(host.at_server()[4096..12288] == [5; 8192]);
     watch.signal(Signal::TERM);
     assert!(watch.wait(TIMEOUT).success(), "{}", watch.log());

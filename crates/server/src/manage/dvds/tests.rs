@@ -78,8 +78,16 @@ fn volume(manager: &mut Manager, name: &str) -> VolumeStatus {
 
 /// What has happened to derived volumes.
 fn events(manager: &Manager) -> Vec<String> {
-    let read = manager.target().events().read(None, &EventFilter::default(), Duration::ZERO);
-    let told = read.events.into_iter().map(|event| event.what);
+    let (mut all, mut since) = (Vec::new(), None);
+    loop {
+        let read = manager.target().events().read(since.as_deref(), &EventFilter::default(), Duration::ZERO);
+        if read.events.is_empty() {
+            break;
+        }
+        all.extend(read.events);
+        since = Some(read.cursor);
+    }
+    let told = all.into_iter().map(|event| event.what);
     told.filter(|what| {
         matches!(
             what,

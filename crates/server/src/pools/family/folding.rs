@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sanwire_snapshot::{Release, SnapshotError};
@@ -102,8 +102,8 @@ impl Drop for Folding<'_> {
     }
 }
 
-/// Gives writes back that are held for too long, until it is dropped.
-struct Watch(#[expect(dead_code, reason = "its end is what is waited for")] Sender<()>);
+/// Gives writes back that are held for too long, until it is dropped. Nothing of the volume is in use by it after that.
+struct Watch(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Watch {
     fn begin(release: Release) -> io::Result<Watch> {
@@ -113,7 +113,16 @@ impl Watch {
                 release.give_back();
             }
         };
-        thread::Builder::new().name("hold".into()).spawn(work)?;
-        Ok(Watch(watch))
+        let thread = thread::Builder::new().name("hold".into()).spawn(work)?;
+        Ok(Watch(Some((watch, thread))))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some((watch, thread)) = self.0.take() {
+            drop(watch);
+            let _ = thread.join();
+        }
     }
 }

@@ -30,7 +30,6 @@ use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::{LoginService, WIRES};
 use crate::login_listener::LoginListener;
 use crate::manage::testing;
-use crate::messages::ShardMessage;
 use crate::opener::Opener;
 use crate::server::{Grounds, OpenWires, Prepared, Server};
 use crate::shard::Shard;
@@ -188,15 +187,15 @@ impl Host {
     /// Revokes the volume that is derived from the disk, if there is one, and derives it anew.
     pub(super) fn renew_part(&mut self) -> Outcome<()> {
         let Some(part) = &mut self.part else { return Ok(()) };
-        let slot = self.server.take_slots(1, |_| false).first().copied().unwrap_or_default();
+        let volume = volume()?;
         let is_there = part.revoke();
-        let unit = part.derive(slot)?;
-        self.server.put_volumes(vec![(&volume()?, unit)]).map_err(told)?;
         if is_there {
-            self.export()?;
-            self.server.post(|| ShardMessage::VolumesRemoved);
+            self.server.unlist_volumes(&[volume.lun]);
         }
-        Ok(())
+        let slot = self.server.take_slots(1, |_| false).first().copied().unwrap_or_default();
+        let unit = part.derive(slot)?;
+        self.server.put_volumes(vec![(&volume, unit)]).map_err(told)?;
+        if is_there { self.export() } else { Ok(()) }
     }
 
     /// Has the iSCSI target serve the volume that there is.

@@ -2,7 +2,7 @@
 //!
 //! `DIR` stands for a directory with `password`, `empty`, `key` and `disk.img`, and `ID` for the id of a client.
 
-use super::End::{self, Missing, Refused, Warned};
+use super::End::{self, Apart, Missing, Refused, Warned};
 
 pub(crate) const ID: &str = "0123456789abcdef0123456789abcdef";
 

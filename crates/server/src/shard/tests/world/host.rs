@@ -190,6 +190,8 @@ impl Host {
         let volume = volume()?;
         let is_there = part.revoke();
         if is_there {
+            // As who manages a server does it: the target first.
+            self.server.set_exports(Vec::new()).map_err(told)?;
             self.server.unlist_volumes(&[volume.lun]);
         }
         let slot = self.server.take_slots(1, |_| false).first().copied().unwrap_or_default();

@@ -16,7 +16,6 @@ mod cables;
 mod host;
 mod kernel;
 mod machine;
-mod part;
 mod port;
 mod post;
 mod themes;

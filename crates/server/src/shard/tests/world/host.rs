@@ -20,7 +20,6 @@ use sanwire_sim::world;
 
 use super::administrator::Doings;
 use super::kernel::SimKernel;
-use super::part::Part;
 use super::port::SimPort;
 use super::post::Post;
 use super::{Outcome, air, told};
@@ -39,19 +38,12 @@ use crate::wire::Wire;
 
 /// The volume of all worlds.
 const VOLUME: &str = "simulated";
-/// The disk, where that is a part of it.
-const WHOLE: &str = "whole";
 
 /// Turns at one moment that receive nothing and find nothing new to send: more mean that the shard would never sleep.
 const IDLE_TURNS_MAX: u32 = 2_000;
 
 /// Rounds at one moment.
 const ROUNDS_MAX: u32 = 20_000;
-
-fn volume() -> Outcome<VolumeConfig> {
-    let spec = format!("{VOLUME}=ram:1M").parse().map_err(told)?;
-    Ok(VolumeConfig { lun: Default::default(), spec, origin: crate::config::Origin::CommandLine })
-}
 
 /// How such a server is made.
 #[derive(Clone, Debug)]
@@ -62,8 +54,6 @@ pub(super) struct HostPlan {
     pub(super) mail_max: Duration,
     /// How many of a million packets come to any shard.
     pub(super) misdirected_per_million: u32,
-    /// What is served is derived from the disk, of so many extents; none: it is the disk.
-    pub(super) extents: u64,
 }
 
 /// A shard, and whether it ends.
@@ -91,8 +81,6 @@ pub(super) struct Host {
     /// When it wants to be driven.
     pub(super) next_at: Option<Instant>,
     random: Random,
-    /// What the volume is derived from, if it is.
-    part: Option<Part>,
     /// What the administrator has asked for.
     pub(super) doings: Doings,
     /// Turns of all shards.
@@ -155,53 +143,26 @@ impl Host {
             steering,
             next_at,
             random,
-            part: None,
             doings: Doings::default(),
             turns: 0,
         };
-        host.serve(disk, options, plan.extents)?;
+        host.serve(disk, options)?;
         Ok(host)
     }
 
-    /// Serves the disk, or a part of it.
-    fn serve(
-        &mut self,
-        disk: &Arc<SimDisk>,
-        (write_cache, volatility): (bool, Option<Volatility>),
-        extents: u64,
-    ) -> Outcome<()> {
-        let name = if extents > 0 { WHOLE } else { VOLUME };
-        let identity = Identity::new(name, [7; 16]).map_err(|error| format!("{error:?}"))?;
-        let slot = self.server.take_slots(1, |_| false).first().copied().unwrap_or_default();
-        let options = UnitOptions { write_cache, volatility, slot, ..Default::default() };
-        let unit = Arc::new(LogicalUnit::new(identity, Arc::clone(disk) as Arc<_>, options).map_err(told)?);
-        if extents > 0 {
-            self.part = Some(Part::new(unit, extents, write_cache));
-            self.renew_part()?;
-        } else {
-            self.server.put_volumes(vec![(&volume()?, unit)]).map_err(told)?;
-        }
-        self.export()
-    }
-
-    /// Revokes the volume that is derived from the disk, if there is one, and derives it anew.
-    pub(super) fn renew_part(&mut self) -> Outcome<()> {
-        let Some(part) = &mut self.part else { return Ok(()) };
-        let volume = volume()?;
-        let is_there = part.revoke();
-        if is_there {
-            // As who manages a server does it: the target first.
-            self.server.set_exports(Vec::new()).map_err(told)?;
-            self.server.unlist_volumes(&[volume.lun]);
-        }
-        let slot = self.server.take_slots(1, |_| false).first().copied().unwrap_or_default();
-        let unit = part.derive(slot)?;
-        self.server.put_volumes(vec![(&volume, unit)]).map_err(told)?;
-        if is_there { self.export() } else { Ok(()) }
-    }
-
-    /// Has the iSCSI target serve the volume that there is.
-    fn export(&self) -> Outcome<()> {
+    /// Serves the disk.
+    fn serve(&mut self, disk: &Arc<SimDisk>, (write_cache, volatility): (bool, Option<Volatility>)) -> Outcome<()> {
+        let spec = format!("{VOLUME}=ram:1M").parse().map_err(told)?;
+        let volume = VolumeConfig { lun: Default::default(), spec, origin: crate::config::Origin::CommandLine };
+        let identity = Identity::new(VOLUME, [7; 16]).map_err(|error| format!("{error:?}"))?;
+        let options = UnitOptions {
+            write_cache,
+            volatility,
+            slot: self.server.take_slots(1, |_| false).first().copied().unwrap_or_default(),
+            ..Default::default()
+        };
+        let unit = LogicalUnit::new(identity, Arc::clone(disk) as Arc<_>, options).map_err(told)?;
+        self.server.put_volumes(vec![(&volume, Arc::new(unit))]).map_err(told)?;
         let allow = AllowList::new(vec![AllowRule::Any]);
         let target =
             TargetNodeConfig { name: target_name()?, ..TargetNodeConfig::of_volume(VOLUME, allow).map_err(told)? };

@@ -28,7 +28,6 @@ fn any(random: &mut Random) -> Plan {
         memory_bytes: 4 << 20,
         mail_max: Duration::from_micros(random.choose(&[1, 50, 2_000])),
         misdirected_per_million: random.choose(&[0, 0, 10_000]),
-        extents: 0,
     };
     let link = air::any_link(random);
     let by_packets = random.range(0..=clients as u64) as usize;
@@ -214,34 +213,6 @@ fn shards_are_administered() {
             0 => cuts(&mut plan, random),
             1 => little_memory(&mut plan, random),
             2 => kills(&mut plan, random, Fault::Kill),
-            _ => {}
-        }
-        World::live(plan, seed).map(drop)
-    });
-}
-
-/// A write that was answered, well or not, lands no more after that, whenever its volume is revoked and whoever dies. Commands that a
-/// program has wait meanwhile end as well.
-#[test]
-fn shards_serve_a_derived_volume_that_is_revoked_and_made_again() {
-    run_seeds("shards_serve_a_derived_volume_that_is_revoked_and_made_again", 300, |seed| {
-        let random = &mut plan_random(70, seed);
-        let mut plan = any(random);
-        bad_disk(&mut plan, random);
-        plan.wire.host.extents = random.range(1..=5);
-        // It is not there to be reset while it is revoked.
-        plan.work.reset_per_million = 0;
-        for at in moments(&plan, random, 12) {
-            plan.faults.push((at, Fault::Wire(Trouble::Deed(Deed::Renew))));
-        }
-        match random.range(0..=4) {
-            0 => cuts(&mut plan, random),
-            1 => little_memory(&mut plan, random),
-            2 => {
-                let fault = random.choose(&[Fault::Kill, Fault::Kill, Fault::ShutDown, Fault::LosePower]);
-                kills(&mut plan, random, fault);
-            }
-            3 => deeds(&mut plan, random),
             _ => {}
         }
         World::live(plan, seed).map(drop)

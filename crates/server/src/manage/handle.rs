@@ -64,6 +64,14 @@ struct Rest {
     _awaited: Option<AwaitedPart>,
 }
 
+impl Rest {
+    /// What a job does now, and how it tells how far that is.
+    fn tell(&self, job: &Job) {
+        job.set_progress(&self.slow.what);
+        self.slow.course.clone().into_iter().for_each(|course| job.set_course(course));
+    }
+}
+
 impl ManagementHandle {
     /// The desk of this manager.
     #[must_use]
@@ -213,11 +221,8 @@ impl ManagementHandle {
 
     /// Does what is asked; the end of a change that takes long may be waited for.
     fn serve(&self, by: &Asker, request: Request, wants_to_wait: bool) -> Response {
-        if let Err(refusal) = if request.is_change() && !matches!(request, Request::CancelJob { .. }) {
-            self.0.jobs.check(by)
-        } else {
-            Ok(())
-        } {
+        let is_counted = request.is_change() && !matches!(request, Request::CancelJob { .. });
+        if is_counted && let Err(refusal) = self.0.jobs.check(by) {
             return self.refuse(by, refusal);
         }
         let rest = match self.go_on(by, &request, |manager| manager.begin_by(by, request.clone())) {
@@ -231,6 +236,8 @@ impl ManagementHandle {
         let Some(job) = self.0.jobs.begin(by, &request, &rest.slow.what) else {
             return self.finish(by, &request, rest, None);
         };
+        // Before anybody hears its number, by which it can be cancelled.
+        rest.tell(&job);
         let (desk, by, id) = (self.clone(), by.clone(), job.id());
         let what = self.0.jobs.status(id).map(|status| status.what()).unwrap_or_default();
         self.0.events.note(Happening::JobBegun { job: id, what });
@@ -270,8 +277,7 @@ impl ManagementHandle {
     fn finish(&self, by: &Asker, request: &Request, mut rest: Rest, job: Option<Job>) -> Response {
         let response = loop {
             if let Some(job) = &job {
-                job.set_progress(&rest.slow.what);
-                rest.slow.course.clone().into_iter().for_each(|course| job.set_course(course));
+                rest.tell(job);
             }
             let Rest { slow, _awaited } = rest;
             let next = match slow.run() {

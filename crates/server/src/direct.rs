@@ -10,7 +10,7 @@ use sanwire_core::ClientId;
 use crate::allow::{AllowRule, IpPrefix};
 
 /// Where copies may go when nothing is said: addresses that no router of the Internet passes on, and servers of the same Ethernet. Not
-/// this host itself: its services may trust whoever is on it.
+/// the loopback of this host: its services may trust whoever is on it.
 const USUAL_PLACES: [&str; 5] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "ethernet"];
 
 /// Schemes of URLs whose servers are reached over IP, and of those that are on an Ethernet of this host.
@@ -74,10 +74,10 @@ fn address_of(server: &str) -> Option<IpAddr> {
 pub enum CopyOrderers {
     /// Nobody.
     Off,
-    /// Who may manage the server.
+    /// Who may manage the server. The usual: whoever orders one has this server write wherever it may write as a client.
+    #[default]
     Managers,
     /// These, and who owns the volume.
-    #[default]
     Owners,
 }
 

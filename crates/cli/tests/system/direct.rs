@@ -14,6 +14,7 @@ use crate::harness::{
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const MIB: usize = 1 << 20;
+const OWNERS: &str = "direct-copies = 'owners'";
 
 /// What the client may do at a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,12 +156,12 @@ fn data_goes_straight_from_server_to_server_and_holes_do_not_go() {
 fn owners_of_both_volumes_copy_directly_and_others_through_their_host() {
     let test = "owners_of_both_volumes_copy_directly_and_others_through_their_host";
     let cases = [
-        ((May::Own, ""), (May::Own, ""), None),
-        ((May::Own, ""), (May::Nothing, ""), Some("may not manage")),
-        ((May::Nothing, ""), (May::Own, ""), Some("may not manage")),
+        ((May::Own, OWNERS), (May::Own, OWNERS), None),
+        ((May::Own, OWNERS), (May::Nothing, OWNERS), Some("may not manage")),
+        ((May::Nothing, OWNERS), (May::Own, OWNERS), Some("may not manage")),
         ((May::Manage, "direct-copies = 'off'"), (May::Manage, ""), Some("direct-copies")),
         ((May::Manage, ""), (May::Manage, "direct-copies = 'off'"), Some("direct-copies")),
-        ((May::Own, "direct-copies = 'managers'"), (May::Own, ""), Some("direct-copies")),
+        ((May::Own, ""), (May::Own, OWNERS), Some("direct-copies")),
         ((May::Manage, "direct-copy-to = ['10.9.0.0/16']"), (May::Manage, ""), Some("direct-copy-to")),
     ];
     for (near, far, refused) in cases {

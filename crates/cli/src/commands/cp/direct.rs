@@ -247,6 +247,11 @@ fn watch(wanted: &Wanted<'_>, from: Side<'_>, guest: &Guest<'_>, job: JobStatus)
         }
         thread::sleep(LOOK_INTERVAL);
         job = match from.ask(&Request::Job { id, wait: false })? {
+            // Numbers begin anew when a server does.
+            Answer::Job(other) if other.begun != job.begun || other.copy.is_none() => anyhow::bail!(
+                "{} was restarted, and the copy has ended; the same command with --resume goes on with what was copied",
+                from.url.server
+            ),
             Answer::Job(job) => job,
             _ => anyhow::bail!("{} gives an answer that cannot be read: is it another version?", from.url.server),
         };

@@ -11,7 +11,7 @@ mod order;
 use std::sync::Arc;
 
 use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{HostAddress, Peer, Principal};
+use sanwire_core::{HostAddress, Peer, Principal, Protection};
 use sanwire_device::{LogicalUnit, LogicalUnits, UnitOptions, Volatility};
 use sanwire_io::interface;
 use sanwire_scsi::Identity;
@@ -28,6 +28,9 @@ use crate::direct::CopyOrderers;
 use crate::front::copies::{Copiers, CopyTaker};
 use crate::link;
 use crate::wire::Wire;
+
+/// The slowest copy, in bytes per second.
+const CAP_MIN_BYTES: u64 = 1 << 20;
 
 /// URLs of a destination, at the most.
 const URLS_MAX: usize = 16;
@@ -72,6 +75,17 @@ impl Manager {
         let (_, source) = self.find(&order.volume).ok_or_else(|| ManageError::NoVolume(order.volume.clone()))?;
         if !(1..=URLS_MAX).contains(&order.to.len()) {
             return Err(refused(format!("a destination has 1 to {URLS_MAX} URLs, and this one {}", order.to.len())));
+        }
+        if order.cap_bytes_per_second.is_some_and(|cap| cap < CAP_MIN_BYTES) {
+            return Err(refused(format!(
+                "a copy of less than {CAP_MIN_BYTES} bytes per second would hold its place for too long"
+            )));
+        }
+        // How packets are protected between both servers is up to the other one, which need not demand as much.
+        let own = self.volumes.get(&order.volume).and_then(|volume| volume.spec.security);
+        let level = own.unwrap_or(self.kept.configured.protection);
+        if level != Protection::Checksum {
+            return Err(refused(format!("its packets are protected by {level}, which a direct copy does not promise")));
         }
         let direct = &self.kept.configured.direct_copies;
         order.to.iter().try_for_each(|url| direct.check_place(url)).map_err(&refused)?;
@@ -186,7 +200,7 @@ impl DirectCopy {
     }
 
     fn copy(&self, specs: &[VolumeSpec]) -> Result<Answer, Stop> {
-        let far = self.connect(specs)?;
+        let (far, way) = self.connect(specs)?;
         let (here, there) = (self.source.store().geometry(), far.store().geometry());
         let not_fitting = |reason: String| Err(Stop::Failed(reason));
         if here.block_bytes != there.block_bytes {
@@ -199,6 +213,8 @@ impl DirectCopy {
         if there.length_bytes < total_bytes {
             return not_fitting(format!("it has {total_bytes} bytes, and the other volume {}", there.length_bytes));
         }
+        // Not before: who ordered it may still go another way.
+        self.course.change(|progress| progress.way = Some(way.to_owned()));
         let defect = |error| Stop::Failed(format!("its units cannot be used: {error}"));
         let pair = Pair::new(&self.source, &far).map_err(defect)?;
         let session = self.copiers.open(CopyTaker {
@@ -211,28 +227,26 @@ impl DirectCopy {
         let source = (&*self.order.volume, &self.source, &*self.served);
         let mut copying = Copying::new((&pair, session, &self.course), source, self.order.cap_bytes_per_second);
         let resumed = self.order.resume_bytes.min(total_bytes);
+        // Whole blocks: the rest is copied again.
+        let resumed = resumed - resumed % u64::from(here.block_bytes);
         copying.run(Mode::Update, 0..resumed)?;
         copying.run(Mode::Copy, resumed..total_bytes)?;
         if self.order.verify {
             copying.run(Mode::Verify, 0..total_bytes)?;
         }
         drop(copying);
-        let way = self.course.look().way.unwrap_or_default();
         Ok(Answer::Changed(vec![format!("volume {} was copied to {way}", self.order.volume)]))
     }
 
     /// The unit over the other volume, by the first of its URLs that leads there.
-    fn connect(&self, specs: &[VolumeSpec]) -> Result<Arc<LogicalUnit>, Stop> {
+    fn connect(&self, specs: &[VolumeSpec]) -> Result<(Arc<LogicalUnit>, &str), Stop> {
         let mut reasons = Vec::new();
         for (spec, url) in specs.iter().zip(&self.order.to) {
             if self.course.ending().is_some() {
                 return Err(Stop::Cancelled("it was cancelled"));
             }
             match spec.store.open() {
-                Ok(store) => {
-                    self.course.change(|progress| progress.way = Some(url.clone()));
-                    return self.unit(spec, store);
-                }
+                Ok(store) => return Ok((self.unit(spec, store)?, url)),
                 Err(error) => reasons.push(told(&error)),
             }
         }

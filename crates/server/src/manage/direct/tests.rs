@@ -245,7 +245,45 @@ fn copies_go_only_where_and_for_whom_the_configuration_says() {
     let client = ClientId([7; 16]);
     let owner = Principal { client: Some(client), ..Principal::default() };
     let owner = Asker::Client { client, address: "10.0.0.9:1".into(), as_owner: Some(owner) };
-    assert_eq!(refused(DirectCopies::default(), &owner, &url), "not-permitted", "the volume is not theirs");
+    let owners = DirectCopies { by: CopyOrderers::Owners, ..DirectCopies::default() };
+    assert_eq!(refused(owners, &owner, &url), "not-permitted", "the volume is not theirs");
+}
+
+#[test]
+fn owners_order_no_copies_unless_the_configuration_says_so() {
+    assert_eq!(DirectCopies::default().by, CopyOrderers::Managers);
+}
+
+#[test]
+fn a_copy_that_would_take_for_ever_or_lower_the_protection_is_refused() {
+    let (desk, _) = serve(&[], MIB, DirectCopies::default());
+    let url = put("too-slow", Arc::new(RamStore::new(1 << 20, 512)));
+    for cap in [0, 1, (1 << 20) - 1] {
+        let refused = begin(&desk, CopyOrder { cap_bytes_per_second: Some(cap), ..order(&url) });
+        assert_eq!(refused.unwrap_err(), "copy-refused", "{cap}");
+    }
+    end(&desk);
+    for spec in ["disk=ram:1M,security=hash", "disk=ram:1M,security=aes-128-gcm"] {
+        let config = config(&[spec]);
+        let manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+        let desk = ManagementHandle::new(manager);
+        assert_eq!(begin(&desk, order(&url)).unwrap_err(), "copy-refused", "{spec}");
+        end(&desk);
+    }
+}
+
+#[test]
+fn a_copy_that_goes_on_within_a_block_copies_that_block() {
+    let content = pattern(8, MIB);
+    for (number, resume_bytes) in [1, 511, 1000, (1 << 20) - 1, 1 << 20, u64::MAX].into_iter().enumerate() {
+        let (desk, unit) = serve(&[(0, &content)], MIB, DirectCopies::default());
+        let far = Arc::new(RamStore::new(1 << 20, 512));
+        let url = put(&format!("within-{number}"), Arc::clone(&far) as Arc<dyn Store>);
+        let job = copy(&desk, CopyOrder { resume_bytes, ..order(&url) });
+        assert_eq!(job.refused, None, "{resume_bytes}");
+        assert!(read(&*far) == read(&**unit.store()), "{resume_bytes}");
+        end(&desk);
+    }
 }
 
 #[test]
@@ -261,6 +299,7 @@ fn a_destination_that_is_away_too_short_or_of_other_blocks_is_refused_with_the_r
         let job = copy(&desk, order(url));
         assert_eq!(job.code.as_deref(), Some("copy-failed"));
         assert!(job.refused.as_ref().is_some_and(|told| told.contains(reason)), "{job:?}");
+        assert_eq!(job.copy.unwrap().way, None, "who ordered it may go another way");
     }
     let second = put("second", Arc::new(RamStore::new(2 << 20, 512)));
     let to = vec!["hs+ip://10.0.0.1/away".to_owned(), second.clone()];
@@ -275,6 +314,7 @@ fn who_owns_a_volume_copies_it_and_sees_and_ends_only_their_own_jobs() {
     let mut config = config(&["disk=ram:8M", "other=ram:8M"]);
     let client = ClientId([7; 16]);
     config.volumes[0].spec = format!("disk=ram:8M,owner=key:{client}").parse().unwrap();
+    config.direct_copies.by = CopyOrderers::Owners;
     let manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
     let desk = ManagementHandle::new(manager);
     let owner = |client: ClientId| Asker::Client {

@@ -211,14 +211,16 @@ fn expect_empty(world: &World) {
     );
 }
 
-/// What the pools' file systems may hold: they are in memory, since each step of a snapshot is made stable, and the disk of this machine is
-/// not what is tested.
-const SIZE: &str = "700m";
+/// What the pools' file systems may hold, in MiB, with so many snapshots, between two of which the whole volume may be written. They are in memory,
+/// since each step of a snapshot is made stable, and the disk of this machine is not what is tested.
+fn size_mib(count: usize) -> u64 {
+    300 + 2 * count as u64
+}
 
 /// So many of a pool whose snapshots are layers; `None`: this machine cannot.
 pub fn by_layers(test: &str, count: usize) -> Option<(Vec<Duration>, Duration)> {
     let world = World::new(test, 9000, &["mount"])?;
-    let memory = Tmpfs::mount(&world.scratch.path("pool"), SIZE);
+    let memory = Tmpfs::mount(&world.scratch.path("pool"), &format!("{}m", size_mib(count)));
     let taken = take_compare_and_delete(&world, &format!("p={},snapshots=layers", memory.0.display()), count);
     expect_empty(&world);
     Some(taken)
@@ -230,8 +232,8 @@ pub fn by_reflink(test: &str, count: usize) -> Option<(Vec<Duration>, Duration)>
         return None;
     }
     let world = World::new(test, 9000, &[])?;
-    let memory = Tmpfs::mount(&world.scratch.path("memory"), SIZE);
-    let xfs = Xfs::in_file(&world, &memory.0.join("xfs.img"));
+    let memory = Tmpfs::mount(&world.scratch.path("memory"), &format!("{}m", size_mib(count) + 100));
+    let xfs = Xfs::in_file(&world, &memory.0.join("xfs.img"), size_mib(count));
     let taken = take_compare_and_delete(&world, &format!("p={}", xfs.0.display()), count);
     expect_empty(&world);
     Some(taken)

@@ -19,13 +19,13 @@ impl Xfs {
 
     /// Makes it.
     pub fn new(world: &World) -> Xfs {
-        Xfs::in_file(world, &world.scratch.path("xfs.img"))
+        Xfs::in_file(world, &world.scratch.path("xfs.img"), 600)
     }
 
-    /// Makes it in this file.
-    pub fn in_file(world: &World, image: &Path) -> Xfs {
+    /// Makes it of so many MiB in this file.
+    pub fn in_file(world: &World, image: &Path, size_mib: u64) -> Xfs {
         let directory = world.scratch.path("pool");
-        File::create(image).and_then(|file| file.set_len(600 << 20)).expect("an image");
+        File::create(image).and_then(|file| file.set_len(size_mib << 20)).expect("an image");
         let mut make = Command::new("mkfs.xfs");
         make.args(["-q", "-m", "reflink=1"]).arg(image);
         run_ok(make, TIMEOUT);

@@ -177,10 +177,9 @@ impl Manager {
 
     /// The server, which nobody manages any more.
     #[must_use]
-    pub fn into_target(self) -> Server {
-        if let Some(audit) = &self.audit {
-            audit.all().wait();
-        }
+    pub fn into_target(mut self) -> Server {
+        self.kept.finish();
+        self.audit.iter().for_each(|audit| audit.all().wait());
         self.target
     }
 

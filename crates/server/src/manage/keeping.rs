@@ -1,5 +1,6 @@
 //! What differs from the configuration is kept, before it is done: a change that would not survive a restart is none.
 
+mod added;
 mod file;
 mod revoked;
 mod targets;

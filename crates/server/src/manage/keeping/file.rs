@@ -18,9 +18,6 @@ impl Keeping {
 
 /// Keeps these in place of what was kept.
 pub(super) fn save(file: &mut Option<ChangesFile>, changes: &Changes) -> Result<(), ManageError> {
-    // All that differs is written.
-    #[cfg(test)]
-    crate::visits::count(1024);
     let Some(file) = file else { return Ok(()) };
     file.replace(changes).map_err(|source| not_kept(file, source))
 }

@@ -21,6 +21,9 @@ const VOLUMES: usize = 10_000;
 const VOLUMES_QUICK: usize = 300;
 /// Those of which the time is told besides that of all.
 const SOME: usize = 100;
+/// So many are derived by one request.
+const LISTED: usize = 1000;
+const LISTED_QUICK: usize = 100;
 /// No more are derived after this.
 const TIME_MAX: Duration = Duration::from_secs(120);
 const LOAD: Load = Load::random_read(4096, 32);
@@ -44,6 +47,11 @@ pub(super) fn measure(settings: &Settings, files: &Files) -> Result<(Section, Va
     let on_disk = StateDirectory::new(settings)?;
     let server = start(sanwire, files, "derived-disk", Some(&on_disk))?;
     found.add(&format!("each of the first {SOME}, kept on the disk"), ms(mean(&create(&server, 0..SOME)?)), "ms", None);
+    drop(server);
+    let listed = if settings.args.quick { LISTED_QUICK } else { LISTED };
+    let server = start(sanwire, files, "derived-list", None)?;
+    let took = server.manage(&json!({ "do": "create-dvds", "dvds": (0..listed).map(volume).collect::<Vec<_>>() }))?;
+    found.add(&format!("each of {listed} by one request, kept in memory"), ms(took / listed as u32), "ms", None);
     drop(server);
     let few = start(sanwire, files, "derived-few", None)?;
     create(&few, 0..1)?;
@@ -113,12 +121,19 @@ fn iops((program, arguments): &ClientCommand) -> Result<f64> {
 /// Derives those with these numbers, one after the other.
 fn create(server: &ScaleServer, numbers: std::ops::Range<usize>) -> Result<Vec<Duration>> {
     let request = |number| {
-        json!({
-            "do": "create-dvd", "parent": DISK, "name": format!("d{number}"),
-            "regions": [format!("{}K+64M", number * STEP_KIB)], "principals": ["any"],
-        })
+        let mut request = volume(number);
+        request["do"] = "create-dvd".into();
+        request
     };
     numbers.map(|number| server.manage(&request(number))).collect()
+}
+
+/// The volume with this number.
+fn volume(number: usize) -> Value {
+    json!({
+        "parent": DISK, "name": format!("d{number}"),
+        "regions": [format!("{}K+64M", number * STEP_KIB)], "principals": ["any"],
+    })
 }
 
 fn start(sanwire: &str, files: &Files, name: &str, state: Option<&StateDirectory>) -> Result<ScaleServer> {

@@ -18,7 +18,7 @@ use crate::front::hyperscsi::{Identity, Psk, Recovery};
 use crate::front::iscsi::Authentication;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::visa::Wishes as VisaWishes;
-use crate::kept::{Keeps, StateError, StateFile, StateLock};
+use crate::kept::{ChangesFile, Keeps, StateError, StateFile, StateLock};
 use crate::pools::{PoolConfig, PoolError, Pools};
 use crate::programs::Programs;
 use crate::wire::Wire;
@@ -155,8 +155,8 @@ impl ServerConfig {
     }
 
     /// Where what is changed while the server runs is kept, but for clients.
-    pub(crate) fn changes_file(&self) -> Option<StateFile> {
-        self.state_file("changes", "json").map(|path| StateFile::new(path, Keeps::CHANGES))
+    pub(crate) fn changes_file(&self) -> Option<ChangesFile> {
+        self.state_file("changes", "json").map(ChangesFile::new)
     }
 
     /// A file of this server in the state directory, which servers of several names may share.

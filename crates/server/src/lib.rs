@@ -76,10 +76,10 @@ pub use manage::{
     CommandStatus, ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume,
     ConnectionStatistics, CopyError, CopyOrder, CopyProgress, CopyTerms, DerivedStatus, Deviation, DvdEnd, DvdStatus,
     GroupStatus, HostStatus, JobState, JobStatus, LinkStatus, ManageError, ManagementHandle, Manager,
-    MemberReplacement, MetricsText, MissingStatus, NewDvd, PortState, PrincipalStatus, ProgramStatus, QuotaStatistics,
-    REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus, RemoteStatistics, Request, ReservationKind,
-    ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status, SupportBundle, TargetStatus,
-    VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
+    MemberReplacement, MetricsText, MissingStatus, NewDvd, NewDvds, PortState, PrincipalStatus, ProgramStatus,
+    QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus, RemoteStatistics, Request,
+    ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status, SupportBundle,
+    TargetStatus, VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

@@ -14,6 +14,26 @@ use crate::config::ServerName;
 pub(crate) enum DeriveCommand {
     /// Derive a volume from another one: a part of it, for those who are named
     Create(Box<DvdCreateArgs>),
+    /// Derive all volumes of a list, or none of them: up to 1000 at a time
+    #[command(after_help = "The list is TOML or JSON, with what `dvd create` has as arguments:\n  \
+                            [[dvd]]\n  \
+                            parent = \"disk\"\n  \
+                            name = \"cam\"\n  \
+                            regions = [\"16M+8M\"]\n  \
+                            operations = [\"read\", \"write\"]\n  \
+                            principals = [\"10.0.0.7\"]\n  \
+                            until = \"30days\"\n\n\
+                            As JSON: [{ \"parent\": \"disk\", \"name\": \"cam\", \"principals\": [\"any\"] }]\n\n\
+                            Example:\n  \
+                            make-list | sanwire dvd create-list -")]
+    CreateList {
+        /// A file with the list, or - for stdin
+        #[arg(value_name = "FILE")]
+        list: PathBuf,
+        /// Which server.
+        #[command(flatten)]
+        way: Box<WayArgs>,
+    },
     /// List the volumes that are derived from others
     Ls {
         /// Those that are derived from this one, and from these [default: all]

@@ -3,6 +3,7 @@
 mod asked;
 mod derive;
 mod file;
+mod list;
 mod principal;
 mod test;
 

@@ -2,17 +2,56 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Changed, Changes, VolumeDefinition};
 use crate::front::iscsi::target_settings::TargetSettings;
 
 /// What differs from now on, by the names of [`Changes`]; `None`: as it is configured.
-#[derive(Clone, Default, PartialEq, Debug)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Edit {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) volumes: BTreeMap<String, Option<Changed<VolumeDefinition>>>,
     /// By targets and volumes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", with = "pairs")]
     pub(crate) mappings: BTreeMap<(String, String), Option<Changed<u16>>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) targets: BTreeMap<String, Option<String>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) target_settings: BTreeMap<String, Option<Changed<TargetSettings>>>,
+}
+
+/// A map as a list of its entries: JSON has only texts for keys.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::de::DeserializeOwned;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    type Map<V> = BTreeMap<(String, String), V>;
+
+    pub(super) fn serialize<V: Serialize, S: Serializer>(map: &Map<V>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, V: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Map<V>, D::Error> {
+        let entries = Vec::<((String, String), V)>::deserialize(deserializer)?;
+        Ok(entries.into_iter().collect())
+    }
+}
+
+impl Edit {
+    /// Has the other one made as well, which is about other things, or holds where it is about the same.
+    pub(crate) fn join(&mut self, other: Edit) {
+        let Edit { volumes, mappings, targets, target_settings } = other;
+        self.volumes.extend(volumes);
+        self.mappings.extend(mappings);
+        self.targets.extend(targets);
+        self.target_settings.extend(target_settings);
+    }
 }
 
 impl Changes {

@@ -1,6 +1,7 @@
 //! One file of the state directory: versioned, with a checksum, replaced as a whole.
 //!
-//! Its first line is `{"sanwire":VERSION,"sum":"..."}`, with the FNV-1a hash (128 bits) of all that follows, which is JSON.
+//! Its first line is `{"sanwire":VERSION,"sum":"..."}`, with the FNV-1a hash (128 bits) of all that follows, which is JSON. With a `"length"` there
+//! too, that is the hash of so many bytes, and what follows them was added since.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use crate::persist::{read_file, replace_file};
 use crate::records::fnv1a_128;
 
 /// The version that is written. One that knows more must have a higher one, for older programs understand only a part of it.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// Why what is kept cannot be used. Nothing was overwritten.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +96,7 @@ pub struct Keeps {
 
 impl Keeps {
     /// What was changed while the server ran.
-    pub(crate) const CHANGES: Keeps = Keeps { version: VERSION + 1, ..Keeps::CLIENTS };
+    pub(crate) const CHANGES: Keeps = Keeps { version: VERSION + 2, ..Keeps::CLIENTS };
     /// The same of clients.
     pub(crate) const CLIENTS: Keeps = Keeps {
         what: "what was changed by ctl",
@@ -157,12 +158,24 @@ pub(crate) struct StateFile {
 struct Head {
     sanwire: u32,
     sum: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    length: Option<usize>,
 }
 
 /// What each version has in its first line, whatever else stands there.
 #[derive(Deserialize)]
 struct Version {
     sanwire: u32,
+}
+
+/// What is in a file, whose first line and checksum are right.
+pub(super) struct Parts<'a> {
+    pub(super) version: u32,
+    /// The checksum of the content.
+    pub(super) sum: u128,
+    pub(super) body: &'a [u8],
+    /// What was added behind it.
+    pub(super) added: &'a [u8],
 }
 
 impl StateFile {
@@ -184,23 +197,41 @@ impl StateFile {
     }
 
     fn parse<T: DeserializeOwned>(&self, content: &[u8]) -> Result<T, StateError> {
-        let damaged = |reason: &str| StateError::Damaged {
-            path: self.path.clone(),
-            keeps: self.keeps,
-            reason: reason.to_owned(),
-        };
-        let end = content.iter().position(|byte| *byte == b'\n').ok_or_else(|| damaged("its first line has no end"))?;
-        let (head, body) = (&content[..end], &content[end + 1..]);
-        let foreign = |_| damaged("its first line is not one of Sanwire");
+        let Parts { body, added, .. } = self.parts(content)?;
+        match added {
+            [] => serde_json::from_slice(body).map_err(|error| self.damaged(&error.to_string())),
+            _ => Err(self.damaged("more follows than was written")),
+        }
+    }
+
+    /// What its bytes are.
+    ///
+    /// # Errors
+    /// [`StateError`] when they are not those of such a file.
+    pub(super) fn parts<'a>(&self, content: &'a [u8]) -> Result<Parts<'a>, StateError> {
+        let end = content.iter().position(|byte| *byte == b'\n');
+        let end = end.ok_or_else(|| self.damaged("its first line has no end"))?;
+        let (head, rest) = (&content[..end], &content[end + 1..]);
+        let foreign = |_| self.damaged("its first line is not one of Sanwire");
         let Version { sanwire: version } = serde_json::from_slice(head).map_err(foreign)?;
         if version > self.keeps.version {
             return Err(StateError::Newer { path: self.path.clone(), keeps: self.keeps, version });
         }
-        let Head { sum, .. } = serde_json::from_slice(head).map_err(foreign)?;
-        if sum != sum_of(body) {
-            return Err(damaged("its content does not have the checksum that was written"));
+        let Head { sum: written, length, .. } = serde_json::from_slice(head).map_err(foreign)?;
+        let (body, added) = match length {
+            None => (rest, &rest[rest.len()..]),
+            Some(length) => rest.split_at_checked(length).ok_or_else(|| self.damaged("its content is cut off"))?,
+        };
+        let sum = fnv1a_128(body);
+        if written != shown(sum) {
+            return Err(self.damaged("its content does not have the checksum that was written"));
         }
-        serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))
+        Ok(Parts { version, sum, body, added })
+    }
+
+    /// It is not what was written, for this reason.
+    pub(super) fn damaged(&self, reason: &str) -> StateError {
+        StateError::Damaged { path: self.path.clone(), keeps: self.keeps, reason: reason.to_owned() }
     }
 
     /// What a file holds that is JSON alone, as those of the first versions were; `None` when it is another one.
@@ -217,12 +248,7 @@ impl StateFile {
     /// # Errors
     /// [`StateError::Damaged`] when the text is not one.
     pub(crate) fn parsed<T: FromStr>(&self, text: &str) -> Result<T, StateError> {
-        let damaged = |_| StateError::Damaged {
-            path: self.path.clone(),
-            keeps: self.keeps,
-            reason: format!("'{text}' is nothing it can hold"),
-        };
-        text.parse().map_err(damaged)
+        text.parse().map_err(|_| self.damaged(&format!("'{text}' is nothing it can hold")))
     }
 
     /// Keeps this in place of what was kept.
@@ -230,7 +256,7 @@ impl StateFile {
     /// # Errors
     /// What the system says; then what was kept still is.
     pub(crate) fn save<T: Serialize>(&self, content: &T) -> io::Result<()> {
-        replace_file(&self.path, &written(content, VERSION)?)
+        replace_file(&self.path, &with_head(VERSION, &body_of(content)?, false)?)
     }
 
     /// The same for what only programs understand that know the newest version of this file.
@@ -238,7 +264,7 @@ impl StateFile {
     /// # Errors
     /// As there.
     pub(crate) fn save_newest<T: Serialize>(&self, content: &T) -> io::Result<()> {
-        replace_file(&self.path, &written(content, self.keeps.version)?)
+        replace_file(&self.path, &with_head(self.keeps.version, &body_of(content)?, false)?)
     }
 
     /// Puts what is kept aside, as `PATH.old`, before something else takes its place.
@@ -254,17 +280,25 @@ impl StateFile {
     }
 }
 
-fn written<T: Serialize>(content: &T, version: u32) -> io::Result<Vec<u8>> {
+/// What stands behind the first line.
+pub(super) fn body_of<T: Serialize>(content: &T) -> io::Result<Vec<u8>> {
     let mut body = serde_json::to_vec_pretty(content)?;
     body.push(b'\n');
-    let mut text = serde_json::to_vec(&Head { sanwire: version, sum: sum_of(&body) })?;
+    Ok(body)
+}
+
+/// The whole file; whether more will follow.
+pub(super) fn with_head(version: u32, body: &[u8], is_followed: bool) -> io::Result<Vec<u8>> {
+    let head = Head { sanwire: version, sum: shown(fnv1a_128(body)), length: is_followed.then_some(body.len()) };
+    let mut text = serde_json::to_vec(&head)?;
     text.push(b'\n');
-    text.extend(body);
+    text.extend_from_slice(body);
     Ok(text)
 }
 
-fn sum_of(body: &[u8]) -> String {
-    format!("{:032x}", fnv1a_128(body))
+/// A checksum as it is written.
+pub(super) fn shown(sum: u128) -> String {
+    format!("{sum:032x}")
 }
 
 #[cfg(test)]
@@ -323,9 +357,9 @@ mod tests {
     fn a_newer_file_is_refused_whatever_is_in_it() {
         let (directory, file) = file("newer");
         for head in ["\"sum\":\"?\",\"more\":1", "\"seal\":7"] {
-            fs::write(file.path(), format!("{{\"sanwire\":3,{head}}}\nwhatever")).unwrap();
+            fs::write(file.path(), format!("{{\"sanwire\":4,{head}}}\nwhatever")).unwrap();
             let refusal = file.load::<Vec<u32>>().unwrap_err();
-            assert!(matches!(refusal, StateError::Newer { version: 3, .. }), "{refusal}");
+            assert!(matches!(refusal, StateError::Newer { version: 4, .. }), "{refusal}");
             assert!(refusal.to_string().contains("newer version of Sanwire"), "{refusal}");
         }
         fs::remove_dir_all(directory).unwrap();

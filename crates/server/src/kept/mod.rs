@@ -3,6 +3,8 @@
 //! What a server is to be is its configuration (file and command line) with these changes. Each change is kept beside what was
 //! configured when it was made; so it is known when the configuration was edited since, which then holds ([`merge`]).
 
+mod added;
+mod changes_file;
 mod configured;
 mod difference;
 mod edit;
@@ -12,7 +14,6 @@ mod merge;
 pub(crate) mod versioned;
 
 use std::collections::BTreeMap;
-use std::io;
 
 use sanwire_store::VolumeSpec;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ use crate::front::hyperscsi::clients::text;
 use crate::front::iscsi::target_settings::TargetSettings;
 use crate::manage::PortState;
 
+pub(crate) use self::changes_file::ChangesFile;
 pub(crate) use self::configured::Configured;
 pub(crate) use self::difference::{difference, edit_of_removal, edit_of_target, edit_of_volume, removed};
 pub(crate) use self::edit::Edit;
@@ -80,14 +82,6 @@ impl Changes {
     /// Whether everything is as it is configured.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Changes::default()
-    }
-
-    /// Puts them into a file, which programs of earlier versions read as long as they understand all of it.
-    ///
-    /// # Errors
-    /// What the system says; then what was kept still is.
-    pub(crate) fn save_to(&self, file: &StateFile) -> io::Result<()> {
-        if self.target_settings.is_empty() { file.save(self) } else { file.save_newest(self) }
     }
 
     /// Whether the other ones are these too, with more perhaps.

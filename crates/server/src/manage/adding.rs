@@ -115,7 +115,7 @@ impl Manager {
     }
 
     /// The same for who has taken the name already.
-    fn check_addition(
+    pub(super) fn check_addition(
         &self,
         spec: VolumeSpec,
         target: Option<&str>,

@@ -75,7 +75,7 @@ impl Subject {
             R::SetDvd(DvdEnd { name, .. }) | R::RevokeDvd { name } => Subject::Volume(name.clone()),
             R::SetSnapshot { snapshot, .. } | R::DeleteSnapshot { snapshot } => Subject::Snapshot(snapshot.clone()),
             R::ForgetPool { name } => Subject::Pool(name.clone()),
-            R::AddVolume { .. } | R::CreateDvd(_) => Subject::AllVolumes,
+            R::AddVolume { .. } | R::CreateDvd(_) | R::CreateDvds(_) => Subject::AllVolumes,
             R::AddTarget { .. } => Subject::AllTargets,
             R::AddClient { .. } => Subject::AllClients,
             R::DropClient { client } | R::PauseClient { client } | R::ResumeClient { client } => {
@@ -120,7 +120,7 @@ impl Manager {
         self.check(&condition)?;
         match request {
             // These have something to take back when it does not hold any more.
-            Request::AddVolume { .. } | Request::CreateDvd(_) | Request::Reload { .. } => {
+            Request::AddVolume { .. } | Request::CreateDvd(_) | Request::CreateDvds(_) | Request::Reload { .. } => {
                 self.begin_with(request, Some(condition))
             }
             // Nobody else changes a volume that a request holds, nor its snapshots.

@@ -109,6 +109,9 @@ pub enum ManageError {
         /// Why.
         source: DerivedError,
     },
+    /// Volumes cannot be derived together so.
+    #[error("nothing was changed: {0}")]
+    Together(String),
     /// What is to judge its commands is no program.
     #[error("volume {name}: its program cannot be used: {reason}")]
     Module {

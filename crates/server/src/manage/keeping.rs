@@ -1,16 +1,19 @@
 //! What differs from the configuration is kept, before it is done: a change that would not survive a restart is none.
 
+mod added;
+mod file;
 mod revoked;
 mod targets;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sanwire_core::Lun;
 use sanwire_scsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
+pub(super) use self::file::not_kept;
+use self::file::{add, save};
 use self::revoked::forget_revoked;
 use super::busy::Busy;
 use super::derivations::Derivations;
@@ -24,7 +27,7 @@ use crate::config::{ServerConfig, VolumeConfig};
 use crate::error::StartError;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::iscsi::target_table::TargetChanges;
-use crate::kept::{self, AccessStates, Changes, Configured, Edit, StateFile};
+use crate::kept::{self, AccessStates, Changes, ChangesFile, Configured, Edit};
 use crate::revisions::{Collection, Revisions};
 use crate::server::{Grounds, MissingVolume, Server};
 
@@ -33,10 +36,12 @@ pub(super) struct Keeping {
     /// What file and command line say.
     pub(super) configured: Arc<Configured>,
     /// Nowhere: then changes end with the server.
-    pub(super) file: Option<StateFile>,
+    pub(super) file: Option<ChangesFile>,
     record: SharedRecord,
     /// Whether the file still says something else than the record, which holds.
     is_behind: bool,
+    /// Of the record, what is written with the next change.
+    unwritten: Edit,
     /// Volumes that were derived while the server ran, and are being revoked: it is kept that they are to be forgotten until that is done, so
     /// that no volume of their names takes what a crash has left of them for its own.
     revoked: BTreeSet<String>,
@@ -73,8 +78,8 @@ impl Manager {
     pub fn start(configured: ServerConfig, source: Source) -> Result<Manager, StartError> {
         let mut configured = configured;
         let grounds = Grounds::take(&mut configured)?;
-        let file = configured.changes_file();
-        let kept: Option<Changes> = file.as_ref().map(StateFile::load).transpose()?.flatten();
+        let mut file = configured.changes_file();
+        let kept: Option<Changes> = file.as_mut().map(ChangesFile::load).transpose()?.flatten();
         let kept = kept.unwrap_or_default();
         let (mut wanted, notes) = kept::merge(&configured, &kept);
         grounds.pools.place_all(&mut wanted.volumes)?;
@@ -106,6 +111,7 @@ impl Manager {
             file,
             record,
             is_behind: false,
+            unwritten: Edit::default(),
             revoked: BTreeSet::new(),
             missing,
             access_states,
@@ -302,9 +308,9 @@ impl Keeping {
     /// Keeps these changes in place of those that are kept.
     fn keep_all(&mut self, changes: Changes) -> Result<(), ManageError> {
         if self.is_behind || changes != *self.changes() {
-            self.save(&changes)?;
+            save(&mut self.file, &changes)?;
             self.hold(changes);
-            self.is_behind = false;
+            self.note_written();
         }
         Ok(())
     }
@@ -320,10 +326,15 @@ impl Keeping {
     /// Writes down what was noted.
     fn catch_up(&mut self) -> Result<(), ManageError> {
         if self.is_behind {
-            self.save(&self.changes())?;
-            self.is_behind = false;
+            save(&mut self.file, &self.record.read())?;
+            self.note_written();
         }
         Ok(())
+    }
+
+    /// The file says what the record does.
+    fn note_written(&mut self) {
+        (self.is_behind, self.unwritten) = (false, Edit::default());
     }
 
     /// From now on these are the changes.
@@ -337,22 +348,21 @@ impl Keeping {
         if undo == edit && !self.is_behind {
             return Ok(());
         }
-        let saved = self.save(&self.changes());
+        let saved = if self.is_behind {
+            save(&mut self.file, &self.record.read())
+        } else {
+            let mut all = self.unwritten.clone();
+            all.join(edit);
+            add(&mut self.file, &all, &self.record.read())
+        };
         match saved {
             Ok(()) => {
-                self.is_behind = false;
+                self.note_written();
                 self.revise();
             }
             Err(_) => drop(self.record.write().apply(undo)),
         }
         saved
-    }
-
-    fn save(&self, changes: &Changes) -> Result<(), ManageError> {
-        // All that differs is written each time.
-        #[cfg(test)]
-        crate::visits::count(1024);
-        self.file.as_ref().map_or(Ok(()), |file| changes.save_to(file).map_err(|source| not_kept(file, source)))
     }
 
     /// What leads from the configuration to these volumes and targets, with what is missing.
@@ -384,10 +394,6 @@ impl Keeping {
 /// The volume, however its packets are guarded and its content is protected.
 fn unguarded(spec: &VolumeSpec) -> VolumeSpec {
     spec.clone().with_security(None).with_protected(false)
-}
-
-pub(super) fn not_kept(file: &StateFile, source: io::Error) -> ManageError {
-    ManageError::Keep { path: file.path().to_owned(), source }
 }
 
 #[cfg(test)]

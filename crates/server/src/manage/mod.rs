@@ -87,7 +87,7 @@ pub use self::course::CopyProgress;
 use self::derivations::Derivations;
 pub use self::direct::{CopyError, CopyOrder, CopyTerms};
 use self::dvds::Expiry;
-pub use self::dvds::{DerivedStatus, DvdEnd, DvdStatus, NewDvd, PrincipalStatus, ProgramStatus, RegionStatus};
+pub use self::dvds::{DerivedStatus, DvdEnd, DvdStatus, NewDvd, NewDvds, PrincipalStatus, ProgramStatus, RegionStatus};
 pub use self::error::ManageError;
 use self::following::Follower;
 pub use self::handle::ManagementHandle;
@@ -177,10 +177,9 @@ impl Manager {
 
     /// The server, which nobody manages any more.
     #[must_use]
-    pub fn into_target(self) -> Server {
-        if let Some(audit) = &self.audit {
-            audit.all().wait();
-        }
+    pub fn into_target(mut self) -> Server {
+        self.kept.finish();
+        self.audit.iter().for_each(|audit| audit.all().wait());
         self.target
     }
 
@@ -278,6 +277,7 @@ impl Manager {
             }
             Request::RemoveVolume { name, force } => self.remove_volume(&name, force),
             Request::CreateDvd(new) => self.create_dvd(&new, condition, None),
+            Request::CreateDvds(new) => self.create_dvds(&new.dvds, condition),
             Request::SetDvd(end) => self.set_dvd(&end).map(Step::Done),
             Request::RevokeDvd { name } => self.revoke_dvd(&name),
             Request::Dvds { parent } => self.dvds(parent.as_deref(), |_| true).map(Step::Done),

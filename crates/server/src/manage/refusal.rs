@@ -63,7 +63,7 @@ impl ManageError {
             ManageError::TooManyDerived { .. } | ManageError::TooManyPrograms { .. } => "derived-too-many",
             ManageError::NoSession(_) | ManageError::NoSuchSession(_) => "session-unknown",
             ManageError::OutsidePools(_) => "not-permitted",
-            ManageError::NoRehearsal(_) => "request-invalid",
+            ManageError::NoRehearsal(_) | ManageError::Together(_) => "request-invalid",
             ManageError::WebLink(WebLinkError::Off) => "http-off",
             ManageError::WebLink(WebLinkError::Begun) => "http-begun",
             ManageError::WebLink(WebLinkError::NoUser(_)) => "http-user-unknown",

@@ -27,6 +27,7 @@ impl Manager {
             Request::AddVolume { volume, target, .. } => self.rehearse_addition(volume.parse()?, target.as_deref()),
             Request::RemoveVolume { name, force } => self.rehearse_removal(&name, force),
             Request::CreateDvd(new) => self.rehearse_dvd(&new),
+            Request::CreateDvds(new) => self.rehearse_dvds(&new.dvds),
             Request::SetDvd(end) => self.rehearse_set_dvd(&end),
             Request::RevokeDvd { name } => {
                 self.check_is_derived(&name)?;

@@ -8,7 +8,7 @@ use super::audit::AuditQuery;
 use super::clearing::Clearing;
 use super::copies::MemberReplacement;
 use super::direct::CopyOrder;
-use super::dvds::{DvdEnd, NewDvd};
+use super::dvds::{DvdEnd, NewDvd, NewDvds};
 use crate::events::EventFilter;
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::front::iscsi::target_settings::TargetSettings;
@@ -50,7 +50,6 @@ pub enum Request {
         /// The volume.
         volume: String,
         /// The iSCSI target that gets it as its next logical unit; without it, a target of its own.
-        #[serde(default)]
         target: Option<String>,
         /// Whether it becomes another volume than it was: what is there is taken, or made anew, under a new identity.
         #[serde(default)]
@@ -129,6 +128,8 @@ pub enum Request {
     },
     /// Derive a volume from another one.
     CreateDvd(NewDvd),
+    /// Derive some volumes together: all of them, or none.
+    CreateDvds(NewDvds),
     /// The volumes that are derived from others.
     Dvds {
         /// From this one, and from those that are; without it, all.
@@ -333,8 +334,7 @@ pub enum Request {
     },
     /// Change something on the condition that it is still what somebody has seen.
     IfRevision {
-        /// The revision that what the request changes had then: `revision` of the volume, the iSCSI target, the client or the status, or of
-        /// its `collections`.
+        /// The revision that what the request changes had then: `revision` of that, or of the `collections` of the status.
         revision: u64,
         /// What is to be done.
         request: Box<Request>,

@@ -12,7 +12,7 @@ use super::usage::Way;
 use super::{Deviation, ManageError, Manager};
 use crate::config::VolumeConfig;
 use crate::counting::User;
-use crate::kept::{Changes, StateFile};
+use crate::kept::ChangesFile;
 
 impl Manager {
     /// What a reset would make of each thing that is not as it is configured, a line for each.
@@ -34,10 +34,7 @@ impl Manager {
     /// # Errors
     /// [`ManageError`] when that cannot be done.
     pub(super) fn put_changes_aside(&self) -> Result<(), ManageError> {
-        let is_aside = |file: &&StateFile| {
-            let aside: Option<Changes> = file.aside().load().ok().flatten();
-            self.kept.changes().are_within(&aside.unwrap_or_default())
-        };
+        let is_aside = |file: &&ChangesFile| self.kept.changes().are_within(&file.load_aside().unwrap_or_default());
         if let Some(file) = self.kept.file.as_ref().filter(|file| !is_aside(file)) {
             file.put_aside().map_err(|source| not_kept(file, source))?;
         }

@@ -4,7 +4,7 @@ use sanwire_store::VolumeSpec;
 
 use super::slow::Step;
 use super::targets::target_name;
-use super::{Clearing, CopyOrder, DvdEnd, ManageError, Manager, MemberReplacement, Request};
+use super::{Clearing, CopyOrder, DvdEnd, ManageError, Manager, MemberReplacement, NewDvds, Request};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::pools::SnapshotId;
 
@@ -59,6 +59,9 @@ impl Manager {
             | R::CopyOut(CopyOrder { volume: name, .. }) => check(Place::Elsewhere, name),
             // What is derived from a volume is where that is.
             R::CreateDvd(new) => check(self.place_of_volume(&new.parent)?, &new.parent),
+            R::CreateDvds(NewDvds { dvds }) => {
+                dvds.iter().try_for_each(|new| check(self.place_of_volume(&new.parent)?, &new.parent))
+            }
             R::SetDvd(DvdEnd { name, .. }) | R::RevokeDvd { name } => check(self.place_of_volume(name)?, name),
             R::RemoveVolume { name, .. }
             | R::DeleteVolume { name, .. }

@@ -33,8 +33,9 @@ pub(super) fn in_short(mut request: &Value) -> String {
     }
     let word = |key: &str| Some(request.get(key)?.as_str()?.to_owned());
     let several = || {
-        let volumes: Vec<&str> = request.get("volumes")?.as_array()?.iter().filter_map(Value::as_str).collect();
-        Some(volumes.join(", "))
+        let volumes = request.get("volumes").or_else(|| request.get("dvds"))?.as_array()?.iter();
+        let names = volumes.filter_map(|volume| volume.as_str().or_else(|| volume.get("name")?.as_str()));
+        Some(names.collect::<Vec<_>>().join(", "))
     };
     let object = several().or_else(|| ["name", "volume", "snapshot", "client", "id"].into_iter().find_map(word));
     let object = object.map(|object| shortened(&object, TEXT_MAX_BYTES).into_owned());

@@ -323,6 +323,10 @@ impl Pools {
         mut others: impl Iterator<Item = &'a VolumeConfig>,
     ) -> Result<(), PoolError> {
         let (is_below, backing) = (self.store_below(spec).is_some(), self.own_backing(spec));
+        if !backing.places().iter().any(|place| matches!(place, Place::File(_) | Place::Elsewhere(_))) {
+            // No other one can be there: of many volumes none is looked at.
+            return Ok(());
+        }
         let has_it = |other: &&VolumeConfig| {
             other.spec.name != spec.name
                 && (is_below || self.store_below(&other.spec).is_some())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use sanwire_server::{Answer, DvdEnd, DvdStatus, JobStatus, NewDvd, Request, VolumeStatus};
+use sanwire_server::{Answer, DvdEnd, DvdStatus, JobStatus, NewDvd, NewDvds, Request, VolumeStatus};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -23,6 +23,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(list_dvds))
         .routes(routes!(dvd, set_dvd, revoke_dvd))
         .routes(routes!(list_dvds_of_volume, create_dvd))
+        .routes(routes!(create_dvds))
 }
 
 /// A change of a derived volume.
@@ -91,13 +92,43 @@ async fn create_dvd(
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(new): Json<NewDvd>,
 ) -> Result<Made, Problem> {
+    let name = new.name.clone();
+    let request = Request::CreateDvd(of_parent(&parent, new)?);
+    let outcome = app.change(&caller, rehearsed(request, dry_run), terms).await?;
+    Ok(if dry_run { Made::changed(outcome) } else { Made::resource(outcome, "dvds", &name) })
+}
+
+/// Derive some volumes from a volume
+///
+/// All of them, as one change, or none: each as if it were derived by itself, but without a program.
+#[utoipa::path(post, path = "/volumes/{volume}/dvds/batch", tag = "volumes", request_body = NewDvds,
+    params(
+        ("volume" = String, Path, description = "The name of the volume from which they are derived."),
+        ("If-Match" = Option<String>, Header, description = "Only if `collections.volumes` of the server is still this, in quotes."),
+        DryRunQuery,
+    ),
+    responses(
+        (status = 200, description = "They are served, or it was only told.", body = Changed),
+        (status = 202, description = "It goes on as a job.", body = JobStatus),
+    ))]
+async fn create_dvds(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    terms: Terms,
+    Path(parent): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
+    Json(NewDvds { dvds }): Json<NewDvds>,
+) -> Result<Made, Problem> {
+    let dvds = dvds.into_iter().map(|new| of_parent(&parent, new)).collect::<Result<_, _>>()?;
+    app.change(&caller, rehearsed(Request::CreateDvds(NewDvds { dvds }), dry_run), terms).await.map(Made::changed)
+}
+
+/// A volume that is derived from that of the path.
+fn of_parent(parent: &str, new: NewDvd) -> Result<NewDvd, Problem> {
     if !new.parent.is_empty() && new.parent != parent {
         return Err(Problem::invalid("parent: it is the volume of the path, and need not be said"));
     }
-    let name = new.name.clone();
-    let request = Request::CreateDvd(NewDvd { parent, ..new });
-    let outcome = app.change(&caller, rehearsed(request, dry_run), terms).await?;
-    Ok(if dry_run { Made::changed(outcome) } else { Made::resource(outcome, "dvds", &name) })
+    Ok(NewDvd { parent: parent.to_owned(), ..new })
 }
 
 /// A derived volume, with what was counted of those who use it

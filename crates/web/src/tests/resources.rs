@@ -1,8 +1,8 @@
 //! Which request each change of content leads to, and what lists of it look like.
 
 use sanwire_server::{
-    Answer, AuditLines, AuditQuery, AuditResult, Clearing, CopyOrder, DvdEnd, MemberReplacement, PortState, Request,
-    Response, TargetSettings,
+    Answer, AuditLines, AuditQuery, AuditResult, Clearing, CopyOrder, DvdEnd, MemberReplacement, NewDvd, NewDvds,
+    PortState, Request, Response, TargetSettings,
 };
 use serde_json::json;
 
@@ -28,6 +28,10 @@ fn with_pool() -> Fixture {
             request => return super::requests::answer(request),
         })
     })
+}
+
+fn derived(name: &str) -> NewDvd {
+    NewDvd { parent: "v0".into(), name: name.into(), principals: vec!["any".into()], ..NewDvd::default() }
 }
 
 fn alias(text: &str) -> TargetSettings {
@@ -263,6 +267,13 @@ fn each_change_of_content_is_a_request() {
             },
         ),
         ("POST", "/volumes/v0/scrub", "", 200, Request::ScrubVolume { name: "v0".into() }),
+        (
+            "POST",
+            "/volumes/v0/dvds/batch",
+            r#"{"dvds":[{"name":"d0","principals":["any"]},{"name":"d1","parent":"v0","principals":["any"]}]}"#,
+            200,
+            Request::CreateDvds(NewDvds { dvds: vec![derived("d0"), derived("d1")] }),
+        ),
         ("PATCH", "/dvds/cam", r#"{"until":null}"#, 200, Request::SetDvd(DvdEnd { name: "cam".into(), until: None })),
         (
             "PUT",

@@ -1,4 +1,4 @@
-//! `sanwire dvd create`, `ls`, `show`, `set` and `revoke`: volumes of a server that are derived from others.
+//! `sanwire dvd create`, `create-list`, `ls`, `show`, `set` and `revoke`: volumes of a server that are derived from others.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,7 @@ use data_encoding::BASE64;
 use sanwire_server::{Answer, DvdEnd, NewDvd, Request};
 
 use super::file::{self, Ask};
+use super::list;
 use crate::args::{DeriveCommand, DvdCreateArgs, WayArgs};
 use crate::commands::manage;
 use crate::connect::Connection;
@@ -24,6 +25,7 @@ pub(super) fn run(command: &DeriveCommand) -> anyhow::Result<()> {
             Some(path) => return file::run(args, path, new(args)?, &*asker(&args.way)?),
             None => (Request::CreateDvd(new(args)?), &args.way),
         },
+        DeriveCommand::CreateList { list, way } => (Request::CreateDvds(list::read(list)?), &**way),
         DeriveCommand::Ls { parent, way } => (Request::Dvds { parent: parent.clone() }, &**way),
         DeriveCommand::Show { name, way } => (Request::Dvd { name: name.clone() }, &**way),
         // Either of both is given.

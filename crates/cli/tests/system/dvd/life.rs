@@ -104,3 +104,43 @@ fn a_restart_keeps_derived_volumes_and_not_those_whose_time_is_over() {
     assert_eq!(dvd_ok(&scratch, &["ls"]).lines().count(), 1, "no volume is left");
     assert!(server.stop().success(), "{}", server.log());
 }
+
+#[test]
+fn a_list_is_derived_at_once_and_is_there_after_a_kill_and_for_earlier_programs_after_a_stop() {
+    let scratch = Scratch::new();
+    let disk = format!("disk=file:{},size=16M", scratch.text("disk.img"));
+    let options = ["--control", &scratch.text("c.sock"), "--state-directory", &scratch.text("state")];
+    let options = options.map(str::to_owned);
+    let mut server = Server::start_on(&scratch, &[&format!("hs-ip:127.0.0.1:{}", port())], &[&disk], &options);
+    let volume = |number: usize| format!("[[dvd]]\nparent = \"disk\"\nname = \"d{number}\"\nprincipals = [\"any\"]\n");
+    let list = scratch.text("list.toml");
+    fs::write(&list, (0..200).map(volume).collect::<String>()).expect("a list");
+    let told = dvd_ok(&scratch, &["create-list", &list]);
+    assert!(told.contains("200 volumes (d0, d1, ") && told.contains("are derived, and served"), "{told}");
+    fs::write(
+        &list,
+        r#"[{"parent":"disk","name":"more","principals":["any"]},{"parent":"disk","name":"d7","principals":["any"]}]"#,
+    )
+    .expect("a list");
+    let refused = dvd(&scratch, &["create-list", &list]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("d7 is served already"), "{}", refused.stderr);
+    fs::write(&list, "[[volume]]").expect("no list");
+    let refused = dvd(&scratch, &["create-list", &list]);
+    assert!(refused.stderr.contains("is no list of volumes to derive"), "{}", refused.stderr);
+    dvd_ok(&scratch, &["create", "disk", "last", "--principal", "any"]);
+    let names = || {
+        let told: Value = serde_json::from_str(&dvd_ok(&scratch, &["ls", "--json"])).expect("JSON");
+        let dvds = told["dvds"].as_array().expect("volumes").iter();
+        dvds.map(|dvd| dvd["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    let before = names();
+    assert_eq!((before.len(), before.last().map(String::as_str)), (201, Some("last")));
+    let form = || fs::read_to_string(scratch.path("state/changes-box.json")).expect("it is kept")[..12].to_owned();
+    server.kill();
+    assert_eq!(form(), "{\"sanwire\":3", "changes are added to it");
+    server.restart();
+    wait_until("it serves again", TIMEOUT, || dvd(&scratch, &["ls"]).code == Some(0));
+    assert_eq!(names(), before);
+    assert!(server.stop().success(), "{}", server.log());
+    assert_eq!(form(), "{\"sanwire\":1");
+}

@@ -8,6 +8,7 @@ mod owner;
 mod owning;
 mod refusals;
 mod status;
+mod together;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +18,7 @@ use sanwire_store::{Acceptance, VolumeSpec};
 
 pub(super) use self::expiring::{Expiry, watch};
 pub use self::lasting::DvdEnd;
-pub use self::new::NewDvd;
+pub use self::new::{NewDvd, NewDvds};
 use self::status::missing_status;
 pub use self::status::{DerivedStatus, DvdStatus, PrincipalStatus, ProgramStatus, RegionStatus};
 use super::adding::Addition;
@@ -141,7 +142,13 @@ impl Manager {
 
     /// Has those who watch know of a volume that was not derived.
     pub(super) fn note_refused_dvd(&self, by: &Asker, asked: &Request, response: &Response) {
-        if let (Request::CreateDvd(new), Response::Refused(refusal)) = (asked, response) {
+        let new = match asked {
+            Request::CreateDvd(new) => Some(new),
+            // What is refused of one is refused of all.
+            Request::CreateDvds(NewDvds { dvds }) => dvds.first(),
+            _ => None,
+        };
+        if let (Some(new), Response::Refused(refusal)) = (new, response) {
             let NewDvd { name: volume, parent, .. } = new.clone();
             let (who, why) = (by.to_string(), refusal.reason.clone());
             self.target.events().note(Happening::DvdRefused { volume, parent, who, why });

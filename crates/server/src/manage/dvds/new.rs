@@ -44,6 +44,20 @@ pub struct NewDvd {
     pub target: Option<String>,
 }
 
+/// Volumes that are to be derived together: all of them, or none.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewDvds {
+    /// The volumes, up to 1000. None of them has a program, nor is it derived from another one of these.
+    #[schema(min_items = 1, max_items = 1000)]
+    pub dvds: Vec<NewDvd>,
+}
+
+impl NewDvds {
+    /// So many at the most.
+    pub const COUNT_MAX: usize = 1000;
+}
+
 impl NewDvd {
     /// The volume that is meant; `program` is where its module will be.
     ///

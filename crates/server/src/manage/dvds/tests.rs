@@ -15,6 +15,7 @@ mod lasting;
 mod owners;
 mod races;
 mod reloads;
+mod together;
 
 /// A server with a disk of 16 MiB in a file, which it knows again.
 fn kept(label: &str) -> Kept {

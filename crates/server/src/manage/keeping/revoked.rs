@@ -85,7 +85,7 @@ impl Keeping {
         let mut record = self.record.write();
         if record.volumes.get(name) == Some(&Changed::FORGOTTEN) {
             record.volumes.remove(name);
-            self.is_behind = true;
+            self.unwritten.volumes.insert(name.to_owned(), None);
         }
     }
 

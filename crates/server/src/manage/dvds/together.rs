@@ -65,7 +65,7 @@ impl Manager {
         let (volumes, _hold) = self.begin_together(new)?;
         let volumes = self.numbered(volumes)?;
         let wanted: Vec<Option<String>> = new.iter().map(|new| new.target.clone()).collect();
-        let places = self.places_of(&volumes, &wanted)?;
+        let places = self.derived_places(&volumes, &wanted)?;
         let (what, _) = shown(&volumes);
         let line = format!("{what} would be derived, and served{}", places.noted());
         Ok(Step::Done(Answer::Changed(vec![line])))
@@ -113,7 +113,7 @@ impl Manager {
         let holds =
             holds.and_then(|()| opened.iter().try_for_each(|(volume, opened)| check_not_revoked(&volume.spec, opened)));
         let kept = holds
-            .and_then(|()| self.places_of(&volumes, wanted))
+            .and_then(|()| self.derived_places(&volumes, wanted))
             .and_then(|places| self.keep_all_added(&volumes, &places.targets).map(|()| places));
         let places = match kept {
             Ok(places) => places,
@@ -158,7 +158,7 @@ impl Manager {
     }
 
     /// Where these are to be; `wanted` are the targets that are to get them.
-    fn places_of(&self, volumes: &[VolumeConfig], wanted: &[Option<String>]) -> Result<Places, ManageError> {
+    fn derived_places(&self, volumes: &[VolumeConfig], wanted: &[Option<String>]) -> Result<Places, ManageError> {
         let mut places = Places::default();
         for (VolumeConfig { spec, .. }, target) in volumes.iter().zip(wanted) {
             let name: Option<IscsiName> = target.as_ref().and_then(|target| target.parse().ok());

@@ -46,19 +46,25 @@ impl Manager {
     pub(in crate::manage) fn set_dvd(&mut self, DvdEnd { name, until }: &DvdEnd) -> Result<Answer, ManageError> {
         let _hold = self.busy.hold(name, "getting another end")?;
         let Some(ending) = self.ending(name, until.as_deref())? else { return Ok(Answer::Changed(Vec::new())) };
-        self.keep_definition(&ending.volume)?;
+        let is_renewed = is_renewal(ending.before, ending.after, SystemTime::now());
+        let keep = if is_renewed { Manager::keep_renewed } else { Manager::keep_definition };
+        keep(self, &ending.volume)?;
         let Some(derived) = ending.unit.derived() else { return Err(ManageError::NotDerived(name.to_owned())) };
         derived.set_until(ending.own_unix_ms);
         let line = ending.told("ends", "now");
         let parent = ending.volume.spec.parent().unwrap_or_default().to_owned();
-        self.put_definition(ending.volume);
-        for below in self.derived_from(name) {
-            self.await_end(&below);
-            self.revise_volume(&below);
-        }
-        if !is_renewal(ending.before, ending.after, SystemTime::now()) {
+        // Who renews does it all the time: what others have looked at stays what it was for them.
+        if !is_renewed {
+            self.revise_volume(name);
             let until = ending.after.map(written_unix_millis);
             self.target.events().note(Happening::DvdChanged { volume: name.to_owned(), parent, until });
+        }
+        self.put_renewed(ending.volume);
+        for below in self.derived_from(name) {
+            self.await_end(&below);
+            if !is_renewed {
+                self.revise_volume(&below);
+            }
         }
         Ok(self.changed(line))
     }

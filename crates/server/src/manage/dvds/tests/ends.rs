@@ -117,8 +117,16 @@ fn who_renews_in_time_keeps_it_and_who_does_not_comes_too_late() {
     let mut manager = kept.start().unwrap();
     lines(create(&mut manager, NewDvd { until: Some(soon(3)), ..new("disk", "cam") }));
     lines(create(&mut manager, NewDvd { until: Some(soon(3)), ..new("disk", "late") }));
-    lines(manager.execute(end("cam", Some(&soon(60)))));
+    let revisions = |manager: &mut Manager| {
+        let told = status(manager);
+        (told.revision, told.collections, told.volumes.into_iter().map(|volume| volume.revision).collect::<Vec<_>>())
+    };
+    let before = revisions(&mut manager);
+    let longer = soon(60);
+    lines(manager.execute(end("cam", Some(&longer))));
     assert_eq!(events(&manager).len(), 2, "that is no event");
+    assert_eq!(revisions(&mut manager), before, "and no reason to look again for who has looked");
+    assert!(fs::read_to_string(kept.changes()).unwrap().contains(&longer), "it is kept all the same");
     std::thread::sleep(Duration::from_millis(3100));
     let error = refused(&mut manager, end("late", Some("2h")));
     assert!(error.contains("its time was over at"), "{error}");

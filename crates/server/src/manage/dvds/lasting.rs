@@ -15,8 +15,9 @@ use crate::manage::{Answer, ManageError, Manager};
 use crate::wall_time::written_unix_millis;
 
 /// An end that is put off, and is no further away than this before and after, is renewed rather than changed: who serves a file so does it all
-/// the time. It is in the audit log, and no event.
-const RENEWAL_MAX_MS: u64 = 5 * 60 * 1000;
+/// the time. It is in the audit log, and no event. And such an end is meant as a time from now on: it comes in that time, whatever becomes of
+/// the clock of the host.
+pub(super) const NEAR_MS: u64 = 5 * 60 * 1000;
 
 /// When a derived volume is to end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,6 +68,27 @@ impl Manager {
             }
         }
         Ok(self.changed(line))
+    }
+
+    /// The time of these is over, and the clock of this host was set back meanwhile: they end now.
+    pub(super) fn end_overdue(&mut self, names: &[String]) {
+        let now = SystemTime::now();
+        for name in names {
+            let Ok(_hold) = self.busy.hold(name, "ending") else { continue };
+            let (Some(volume), Some((_, unit))) = (self.volumes.get(name).cloned(), self.find(name)) else { continue };
+            let Some(derived) = unit.derived() else { continue };
+            let own = DerivedSpec::of(&volume.spec).and_then(|spec| spec.until);
+            let own_unix_ms = own.map(|until| unix_millis(until.from(now)));
+            // One that ends with that from which it is derived goes when that does.
+            if own_unix_ms.is_none() || own_unix_ms != derived.until_unix_ms() {
+                continue;
+            }
+            let over = Until::At(now).settled(now);
+            tracing::warn!("volume {name} ends now: its time is over, though the clock of this host was set back");
+            derived.set_until(Some(unix_millis(over.from(now))));
+            let spec = with_until(volume.spec.clone(), Some(over));
+            self.put_definition(VolumeConfig { spec, ..volume });
+        }
     }
 
     /// Tells what would come of that.
@@ -137,7 +159,7 @@ impl Ending {
 }
 
 fn is_renewal(before: Option<u64>, after: Option<u64>, now: SystemTime) -> bool {
-    let near = unix_millis(now).saturating_add(RENEWAL_MAX_MS);
+    let near = unix_millis(now).saturating_add(NEAR_MS);
     before.zip(after).is_some_and(|(before, after)| before < after && after <= near)
 }
 

@@ -141,6 +141,27 @@ fn who_renews_in_time_keeps_it_and_who_does_not_comes_too_late() {
 }
 
 #[test]
+fn a_short_time_is_over_when_it_is_though_the_clock_was_set_back() {
+    let kept = kept_with("dvd-ends-back", &["fixed=dvd:disk,principal=any"]);
+    let mut manager = kept.start().unwrap();
+    lines(create(&mut manager, NewDvd { until: Some(soon(60)), ..new("disk", "cam") }));
+    lines(create(&mut manager, new("cam", "part")));
+    lines(create(&mut manager, NewDvd { until: Some("2h".into()), ..new("disk", "long") }));
+    lines(manager.execute(end("fixed", Some("60s"))));
+    // A minute later, by a clock that says what it has said before.
+    let later = std::time::Instant::now() + Duration::from_secs(61);
+    let overdue = manager.expiry.overdue(super::super::expiring::now_unix_ms(), later);
+    assert_eq!(overdue, ["cam", "fixed", "part"]);
+    manager.end_overdue(&overdue);
+    manager.expire();
+    assert_eq!(names(&mut manager), ["disk", "long"]);
+    assert!(manager.sought().is_empty(), "it does not come again by that clock");
+    let told = events(&manager);
+    assert_eq!(told.iter().filter(|line| line.contains("was over at")).count(), 3, "{told:?}");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
 fn an_end_that_cannot_be_kept_stays_as_it_was() {
     let kept = kept("dvd-ends-full");
     let mut manager = kept.start().unwrap();

@@ -1,7 +1,7 @@
 //! When a derived volume ends, as that is changed while it is used.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use sanwire_device::LogicalUnit;
 use sanwire_store::VolumeSpec;
@@ -11,12 +11,11 @@ use crate::config::VolumeConfig;
 use crate::derived::{DerivedError, DerivedSpec, Until, unix_millis, with_until};
 use crate::events::Happening;
 use crate::manage::slow::Step;
-use crate::manage::{Answer, ManageError, Manager};
+use crate::manage::{Answer, ManageError, Manager, Request};
 use crate::wall_time::written_unix_millis;
 
-/// An end that is put off, and is no further away than this before and after, is renewed rather than changed: who serves a file so does it all
-/// the time. It is in the audit log, and no event. And such an end is meant as a time from now on: it comes in that time, whatever becomes of
-/// the clock of the host.
+/// An end that is no further away than this before and after is renewed rather than changed: who serves a file so does it all the time. It is in
+/// the audit log, and no event. And such an end is meant as a time from now on: it comes in that time, whatever becomes of the clock of the host.
 pub(super) const NEAR_MS: u64 = 5 * 60 * 1000;
 
 /// When a derived volume is to end.
@@ -29,6 +28,14 @@ pub struct DvdEnd {
     /// what is left out by mistake gives nobody more than was meant.
     #[serde(deserialize_with = "Option::deserialize")]
     pub until: Option<String>,
+}
+
+impl Request {
+    /// Whether it is what somebody asks again and again who has a volume last a short time from each time on.
+    pub(in crate::manage) fn is_renewal(&self) -> bool {
+        let Request::SetDvd(DvdEnd { until: Some(until), .. }) = self else { return false };
+        matches!(Until::read(until), Ok(Until::After(after)) if after <= Duration::from_millis(NEAR_MS))
+    }
 }
 
 /// A derived volume that is to end at another time.
@@ -160,23 +167,34 @@ impl Ending {
 
 fn is_renewal(before: Option<u64>, after: Option<u64>, now: SystemTime) -> bool {
     let near = unix_millis(now).saturating_add(NEAR_MS);
-    before.zip(after).is_some_and(|(before, after)| before < after && after <= near)
+    before.zip(after).is_some_and(|(before, after)| before.max(after) <= near)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use super::*;
 
     #[test]
-    fn only_an_end_that_is_near_and_put_off_is_renewed() {
+    fn only_a_short_time_from_now_on_is_a_renewal() {
+        let end = |until: Option<&str>| Request::SetDvd(DvdEnd { name: "cam".into(), until: until.map(str::to_owned) });
+        assert!(end(Some("30s")).is_renewal() && end(Some("5m")).is_renewal());
+        for until in [None, Some("301s"), Some("2h"), Some("2001-01-01T00:00:00Z"), Some("soon")] {
+            assert!(!end(until).is_renewal(), "{until:?}");
+        }
+        assert!(!Request::RevokeDvd { name: "cam".into() }.is_renewal());
+    }
+
+    #[test]
+    fn only_an_end_that_is_near_before_and_after_is_renewed() {
         let now = UNIX_EPOCH + Duration::from_secs(1000);
         for (before, after, expected) in [
             (Some(1_001_000), Some(1_030_000), true),
             (Some(1_001_000), Some(1_300_000), true),
             (Some(1_001_000), Some(1_300_001), false),
-            (Some(1_030_000), Some(1_001_000), false),
+            (Some(1_030_000), Some(1_001_000), true),
+            (Some(1_300_001), Some(1_001_000), false),
             (None, Some(1_030_000), false),
             (Some(1_030_000), None, false),
         ] {

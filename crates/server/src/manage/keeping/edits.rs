@@ -7,7 +7,7 @@ use crate::kept::Edit;
 use crate::manage::{ManageError, Manager};
 
 impl Manager {
-    /// Keeps a volume that is as it was, but for a time that has become longer. Who has looked at the server before need not look again for that:
+    /// Keeps a volume that is as it was, but for an end that is renewed. Who has looked at the server before need not look again for that:
     /// its revisions stay as they are.
     ///
     /// # Errors

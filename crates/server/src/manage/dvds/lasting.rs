@@ -118,7 +118,7 @@ impl Manager {
         let (_, unit) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
         let before = unit.derived().and_then(|derived| derived.until_unix_ms());
         // Who was to renew it in time and did not comes too late, also where it is still in the list.
-        if let Some(over) = before.filter(|before| *before <= unix_millis(now)) {
+        if let Some(over) = before.filter(|before| *before <= unix_millis(now) || unit.is_revoked()) {
             return Err(refused(DerivedError::Expired { until: written_unix_millis(over) }));
         }
         let own_unix_ms = until.map(|until| unix_millis(until.from(now)));

@@ -210,6 +210,23 @@ pub(crate) fn run_request(
     Ok(output::print(&show(&pursue(request, false, terms, ask)?, terms.form())?)?)
 }
 
+/// The same, and waits until that is over, however long it takes.
+///
+/// # Errors
+/// [`Refused`] when nothing was done. With any other one it may have been done all the same.
+pub(crate) fn run_to_its_end(
+    request: Request,
+    terms: AskingArgs,
+    ask: impl Fn(&Request) -> anyhow::Result<Answer>,
+) -> anyhow::Result<()> {
+    Ok(output::print(&show(&pursue(request, true, terms, ask)?, terms.form())?)?)
+}
+
+/// What the server was asked for it has not done, and says why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(String);
+
 /// Prints targets, units, groups, sessions and volumes as a tree.
 fn tree(as_json: bool, ask: impl Fn(&Request) -> anyhow::Result<Answer>) -> anyhow::Result<()> {
     let answers = (ask(&Request::Status)?, ask(&Request::Sessions)?);
@@ -247,11 +264,17 @@ fn pursue(
     };
     let request =
         if terms.no_wait && request.is_change() { Request::Start { request: request.into() } } else { request };
+    let mut answer = ask(&request)?;
     loop {
-        match ask(&request)? {
+        match answer {
             // The server may have let too many others wait to let this one.
-            Answer::Job(JobStatus { state: JobState::Running, .. }) if is_awaited => thread::sleep(ASK_AGAIN),
-            Answer::Job(JobStatus { refused: Some(reason), .. }) if is_awaited => anyhow::bail!(reason),
+            Answer::Job(JobStatus { id, state: JobState::Running, .. }) if is_awaited => {
+                thread::sleep(ASK_AGAIN);
+                // Who is refused an answer has been refused nothing else: the job goes on.
+                let unknown = |error| anyhow::anyhow!("the server does not tell how its job {id} ends: {error:#}");
+                answer = ask(&Request::Job { id, wait: true }).map_err(unknown)?;
+            }
+            Answer::Job(JobStatus { refused: Some(reason), .. }) if is_awaited => return Err(Refused(reason).into()),
             answer => return Ok(answer),
         }
     }
@@ -270,11 +293,11 @@ fn rehearsed(request: Request, dry_run: bool) -> anyhow::Result<Request> {
 /// What was done.
 ///
 /// # Errors
-/// Why it was refused.
+/// [`Refused`].
 pub(crate) fn answer_of(response: Response) -> anyhow::Result<Answer> {
     match response {
         Response::Done(answer) => Ok(answer),
-        Response::Refused(refusal) => anyhow::bail!(refusal.reason),
+        Response::Refused(refusal) => Err(Refused(refusal.reason).into()),
     }
 }
 
@@ -288,4 +311,52 @@ fn show(answer: &Answer, form: Form) -> anyhow::Result<String> {
         object.insert("schema".into(), SCHEMA.into());
     }
     Ok(format!("{written:#}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const TERMS: AskingArgs =
+        AskingArgs { no_wait: false, if_revision: None, dry_run: false, wide: false, json: false };
+
+    fn job(state: JobState, refused: Option<&str>) -> Answer {
+        Answer::Job(JobStatus {
+            id: 7,
+            request: serde_json::Value::Null,
+            by: String::new(),
+            state,
+            progress: None,
+            copy: None,
+            begun: String::new(),
+            ended: None,
+            changed: Vec::new(),
+            refused: refused.map(str::to_owned),
+            code: None,
+        })
+    }
+
+    #[test]
+    fn what_takes_long_is_pursued_to_its_end_and_only_a_refusal_says_that_it_is_not_done() {
+        let request = || Request::RevokeDvd { name: "cam".into() };
+        let ends = |last: anyhow::Result<Answer>| {
+            let (asked, last) = (RefCell::new(Vec::new()), RefCell::new(Some(last)));
+            let ended = run_to_its_end(request(), TERMS, |request| {
+                asked.borrow_mut().push(request.clone());
+                if asked.borrow().len() < 3 { Ok(job(JobState::Running, None)) } else { last.take().unwrap() }
+            });
+            let ask_again = Request::Job { id: 7, wait: true };
+            assert_eq!(asked.into_inner(), [request(), ask_again.clone(), ask_again]);
+            ended
+        };
+        ends(Ok(job(JobState::Done, None))).unwrap();
+        let refused = ends(Ok(job(JobState::Refused, Some("no")))).unwrap_err();
+        assert_eq!((refused.to_string().as_str(), refused.is::<Refused>()), ("no", true));
+        let unknown = ends(Err(Refused("there is no job 7".to_owned()).into())).unwrap_err();
+        assert!(!unknown.is::<Refused>() && unknown.to_string().contains("there is no job 7"), "{unknown}");
+        let refused = run_to_its_end(request(), TERMS, |_| Err(Refused("no".to_owned()).into())).unwrap_err();
+        assert!(refused.is::<Refused>());
+    }
 }

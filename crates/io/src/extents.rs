@@ -167,6 +167,22 @@ pub fn lease(file: &File) -> io::Result<()> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) }).map(drop)
 }
 
+/// Whether no process has the file open for writing now.
+///
+/// # Errors
+/// The kernel's, where it cannot tell.
+pub fn is_unwritten(file: &File) -> io::Result<bool> {
+    // Who reads a file may have such a lease only if nobody writes it: what that says counts, and it is given back at once.
+    // SAFETY: no memory is involved.
+    match check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }).map(|_| true)
+}
+
 /// Whether nobody has wanted to open the file since [`lease`].
 ///
 /// # Errors
@@ -215,6 +231,23 @@ mod tests {
         if lease(&file).is_ok() {
             assert!(is_leased(&file).unwrap());
         }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn who_writes_a_file_is_seen_and_who_reads_it_is_not() {
+        let path = std::env::temp_dir().join(format!("sanwire-unwritten-{}", std::process::id()));
+        std::fs::write(&path, b"x").unwrap();
+        let (file, reader) = (File::open(&path).unwrap(), File::open(&path).unwrap());
+        // Not each file system has leases.
+        if is_unwritten(&file).is_ok() {
+            assert!(is_unwritten(&file).unwrap());
+            let writer = File::options().write(true).open(&path).unwrap();
+            assert!(!is_unwritten(&file).unwrap());
+            drop(writer);
+            assert!(is_unwritten(&file).unwrap() && !is_leased(&file).unwrap(), "nothing is left of that");
+        }
+        drop(reader);
         std::fs::remove_file(path).unwrap();
     }
 }

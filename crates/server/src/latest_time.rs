@@ -16,13 +16,13 @@ const STEP: Duration = Duration::from_secs(600);
 pub(crate) struct LatestTime {
     /// Nowhere: then it is forgotten with the server.
     file: Option<PathBuf>,
-    /// What an earlier run has left.
-    at_start: SystemTime,
     kept: Mutex<Kept>,
 }
 
 #[derive(Debug)]
 struct Kept {
+    /// What an earlier run has left.
+    at_start: SystemTime,
     time: SystemTime,
     /// Whether it could not be written last.
     is_failing: bool,
@@ -41,12 +41,12 @@ impl LatestTime {
         let text = file.as_ref().and_then(read);
         let time = text.and_then(|text| humantime::parse_rfc3339(&text).ok());
         let at_start = time.unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH);
-        LatestTime { file, at_start, kept: Mutex::new(Kept { time: at_start, is_failing: false }) }
+        LatestTime { file, kept: Mutex::new(Kept { at_start, time: at_start, is_failing: false }) }
     }
 
     /// What an earlier run has seen last; the beginning of 1970 if that is not known.
     pub(crate) fn at_start(&self) -> SystemTime {
-        self.at_start
+        self.lock().at_start
     }
 
     /// It is so late: kept now and then.
@@ -61,6 +61,15 @@ impl LatestTime {
     pub(crate) fn keep(&self, now: SystemTime) {
         let kept = self.lock();
         if kept.time < now {
+            self.write(kept, now);
+        }
+    }
+
+    /// Somebody has had all looked at again by this clock: nothing is left of one that was ahead, at the next start neither.
+    pub(crate) fn believe(&self, now: SystemTime) {
+        let mut kept = self.lock();
+        kept.at_start = kept.at_start.min(now);
+        if kept.time > now {
             self.write(kept, now);
         }
     }
@@ -111,6 +120,15 @@ mod tests {
         latest.keep(at(7));
         latest.note(at(7));
         assert_eq!(load().at_start(), at(1_795_483_861), "the clock of a host is set back, too");
+        let ahead = load();
+        ahead.believe(at(1_795_483_862));
+        assert_eq!((ahead.at_start(), load().at_start()), (at(1_795_483_861), at(1_795_483_861)), "it was not");
+        ahead.believe(at(1_795_000_000));
+        assert_eq!(
+            (ahead.at_start(), load().at_start()),
+            (at(1_795_000_000), at(1_795_000_000)),
+            "it was, and is no more"
+        );
         for damage in ["", "soon", "\u{fffd}"] {
             fs::write(&file, damage).unwrap();
             assert_eq!(load().at_start(), UNIX_EPOCH, "{damage:?}");

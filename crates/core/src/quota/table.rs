@@ -177,6 +177,13 @@ pub const CHANGES_OF_OWNER: Quota = Quota::per_minute(Holder::Client, "changes o
 /// Those of all of them.
 pub const CHANGES_OF_OWNERS: Quota = Quota::per_minute(Holder::Server, "changes of owners of volumes", 120, 1024);
 
+/// What an owner has last for a short time from each time on, as files that are served as devices, six times a minute each: it is written down,
+/// and no event tells it.
+pub const RENEWALS_OF_OWNER: Quota = Quota::per_minute(Holder::Client, "renewals by an owner of volumes", 120, 64);
+
+/// Those of all of them.
+pub const RENEWALS_OF_OWNERS: Quota = Quota::per_minute(Holder::Server, "renewals by owners of volumes", 240, 256);
+
 /// Refused ones that wait to be written down.
 pub const ATTEMPTS_WAITING: Quota = Quota::held(Holder::Server, "refused management that waits to be noted", 16);
 
@@ -258,6 +265,7 @@ pub const ALL: &[&Quota] = &[
     &TCP_CONNECTIONS_OF_CLIENT,
     &MANAGEMENT_OF_CLIENT,
     &CHANGES_OF_OWNER,
+    &RENEWALS_OF_OWNER,
     &DISTURBANCES_OF_CLIENT,
     &COMMANDS_OF_SESSION,
     &COMMAND_NUMBERS_OF_SESSION,
@@ -296,6 +304,7 @@ pub const ALL: &[&Quota] = &[
     &TCP_CONNECTIONS,
     &MANAGEMENT_WAITING,
     &CHANGES_OF_OWNERS,
+    &RENEWALS_OF_OWNERS,
     &ATTEMPTS_WAITING,
     &REFUSALS_WAITING,
     &AUDITED_REFUSALS,

@@ -92,6 +92,7 @@ const TESTS: &[(&Quota, &str, &str)] = &[
         "server/src/manage/jobs/paces.rs",
         "an_owner_that_changes_without_end_is_slowed_down_and_no_other_one",
     ),
+    (&RENEWALS_OF_OWNER, "server/src/manage/jobs.rs", "an_owner_renews_more_often_than_it_changes_and_not_without_end"),
     (&COMMANDS_OF_SESSION, MEMORY, "who_has_all_its_commands_under_way_may_have_them_ended"),
     (
         &COMMAND_NUMBERS_OF_SESSION,
@@ -163,6 +164,7 @@ const TESTS: &[(&Quota, &str, &str)] = &[
     (&TCP_CONNECTIONS, SHARES, "however_many_take_what_they_can_somebody_else_gets_in"),
     (&MANAGEMENT_WAITING, INBOX, "requests_that_wait_are_bounded"),
     (&CHANGES_OF_OWNERS, "server/src/manage/jobs/paces.rs", "all_owners_together_are_slowed_down_too"),
+    (&RENEWALS_OF_OWNERS, "server/src/manage/jobs/paces.rs", "all_owners_together_are_slowed_down_too"),
     (&ATTEMPTS_WAITING, INBOX, "no_more_wait_than_there_is_room_for"),
     (&REFUSALS_WAITING, INBOX, "what_strangers_do_leaves_room_for_what_clients_are_refused"),
     (&AUDITED_REFUSALS, AUDIT, "strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out"),

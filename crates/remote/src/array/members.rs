@@ -169,7 +169,7 @@ impl Members {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Says of each that cannot be reserved for this host that somebody else may use it, too.
+    /// Says of each that nothing reserves for this host that somebody else may use it, too.
     pub fn warn_of_unfenced(&self, name: &str) {
         for text in self.texts.iter().filter(|text| is_unfenced(text)) {
             tracing::warn!(

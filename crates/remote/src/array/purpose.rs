@@ -16,9 +16,16 @@ pub enum Purpose {
 /// Kinds of stores that no host can have for itself alone.
 const UNFENCED: [&str; 2] = ["aoe:", "nbd:"];
 
-/// Whether a store cannot be kept from other hosts.
+/// With this key of a member, a store that could be is not.
+const SHARED: &str = "exclusive=false";
+
+/// Whether a store cannot be kept from other hosts, or is not to be.
 pub(super) fn is_unfenced(text: &str) -> bool {
-    UNFENCED.iter().any(|word| text.starts_with(word))
+    UNFENCED.iter().any(|word| text.starts_with(word)) || is_shared(text)
+}
+
+fn is_shared(text: &str) -> bool {
+    text.split(',').skip(1).any(|key| key == SHARED)
 }
 
 impl Purpose {
@@ -30,9 +37,11 @@ impl Purpose {
     /// Why a store is not opened for this, if it is not.
     pub(super) fn refusal(self, text: &str) -> Option<String> {
         (self == Purpose::Use && is_unfenced(text)).then(|| {
-            "it cannot be reserved for this host, so nothing keeps another host from using the array at the same time, which destroys what it \
-             holds; if you see to it that none does, add unfenced (array:NAME,unfenced) or --unfenced"
-                .to_owned()
+            let why = if is_shared(text) { "is not reserved (exclusive=false)" } else { "cannot be reserved" };
+            format!(
+                "it {why} for this host, so nothing keeps another host from using the array at the same time, which destroys what it holds; \
+                 if you see to it that none does, add unfenced (array:NAME,unfenced) or --unfenced"
+            )
         })
     }
 }
@@ -43,13 +52,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_reserved_is_not_used_unless_somebody_answers_for_it() {
-        for text in ["aoe://lan0/7.3", "nbd:/run/nbd.sock", "nbd://host/export"] {
+        let shared = "hs+ip://host/disk,exclusive=false,reconnect=9s";
+        for text in ["aoe://lan0/7.3", "nbd:/run/nbd.sock", "nbd://host/export", shared] {
             assert!(Purpose::Use.refusal(text).is_some_and(|why| why.contains("unfenced")), "{text}");
             for purpose in [Purpose::Look, Purpose::Read, Purpose::UseUnfenced] {
                 assert_eq!(purpose.refusal(text), None, "{text}");
             }
         }
-        for text in ["hs+ip://host/disk", "file:/srv/nbd:1.img", "rbd:pool/image"] {
+        let reserved = "hs+ip://host/disk,exclusive=true";
+        for text in ["hs+ip://host/disk", reserved, "file:/srv/nbd:1.img", "rbd:pool/image"] {
             assert_eq!(Purpose::Use.refusal(text), None, "{text}");
         }
     }

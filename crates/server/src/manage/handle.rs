@@ -222,7 +222,7 @@ impl ManagementHandle {
     /// Does what is asked; the end of a change that takes long may be waited for.
     fn serve(&self, by: &Asker, request: Request, wants_to_wait: bool) -> Response {
         let is_counted = request.is_change() && !matches!(request, Request::CancelJob { .. });
-        if is_counted && let Err(refusal) = self.0.jobs.check(by) {
+        if is_counted && let Err(refusal) = self.0.jobs.check(by, &request) {
             return self.refuse(by, refusal);
         }
         let rest = match self.go_on(by, &request, |manager| manager.begin_by(by, request.clone())) {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use self::paces::OwnerPaces;
+use self::paces::Paces;
 use super::course::{CopyProgress, Course};
 use super::told;
 use super::{Answer, Asker, Refusal, Request, Response};
@@ -87,7 +87,7 @@ pub enum JobState {
 #[derive(Default, Debug)]
 pub(super) struct Jobs {
     table: Mutex<Table>,
-    paces: Mutex<OwnerPaces>,
+    paces: Mutex<Paces>,
     changed: Condvar,
 }
 
@@ -126,8 +126,13 @@ impl Jobs {
     ///
     /// # Errors
     /// [`Refusal`] for an owner who has begun with too many.
-    pub(super) fn check(&self, by: &Asker) -> Result<(), Refusal> {
+    pub(super) fn check(&self, by: &Asker, request: &Request) -> Result<(), Refusal> {
         let Some(owner) = by.owning_client() else { return Ok(()) };
+        let now = Clock::new().now();
+        // It never becomes a job, and what is not renewed in time ends.
+        if request.is_renewal() {
+            return if self.paces().renewals.take(owner, now) { Ok(()) } else { Err(too_many_changes()) };
+        }
         let table = self.lock();
         let running = table.jobs.values().filter(|entry| entry.response.is_none());
         let of_owners: Vec<ClientId> = running.filter_map(|entry| entry.owner).collect();
@@ -137,19 +142,15 @@ impl Jobs {
             return Err(Refusal::new("jobs-too-many", reason));
         }
         drop(table);
-        if !self.paces().take(owner, Clock::new().now()) {
-            let reason = "owners have made too many changes in the last minutes: ask again in a minute";
-            return Err(Refusal::new("jobs-too-many", reason));
-        }
-        Ok(())
+        if self.paces().changes.take(owner, now) { Ok(()) } else { Err(too_many_changes()) }
     }
 
     /// How the quotas of owners are used.
-    pub(super) fn usages(&self) -> [Usage; 2] {
+    pub(super) fn usages(&self) -> [Usage; 4] {
         self.paces().usages()
     }
 
-    fn paces(&self) -> MutexGuard<'_, OwnerPaces> {
+    fn paces(&self) -> MutexGuard<'_, Paces> {
         // It is whole between any two changes.
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -296,6 +297,10 @@ impl Drop for Job {
     }
 }
 
+fn too_many_changes() -> Refusal {
+    Refusal::new("jobs-too-many", "owners have made too many changes in the last minutes: ask again in a minute")
+}
+
 fn now() -> String {
     written_millis(SystemTime::now())
 }
@@ -305,6 +310,7 @@ mod tests {
     use sanwire_core::Principal;
 
     use super::*;
+    use crate::manage::DvdEnd;
 
     const BY: Asker = Asker::Signal { signal: "test" };
 
@@ -314,7 +320,10 @@ mod tests {
         let begin = || jobs.begin(&BY, &Request::Status, "thinking");
         let running: Vec<Job> = std::iter::from_fn(begin).collect();
         assert_eq!((running.len(), jobs.list().len()), (RUNNING_MAX, RUNNING_MAX));
-        assert!(begin().is_none() && jobs.check(&BY).is_ok(), "who asks for one more waits for its end");
+        assert!(
+            begin().is_none() && jobs.check(&BY, &Request::Status).is_ok(),
+            "who asks for one more waits for its end"
+        );
         assert_eq!(jobs.wait(1, Duration::ZERO).unwrap().progress.as_deref(), Some("thinking"));
         running.into_iter().for_each(|job| job.end(Response::Done(Answer::Changed(vec!["done".into()]))));
         let first = jobs.status(1).unwrap();
@@ -324,6 +333,25 @@ mod tests {
         assert_eq!(failed.unwrap().code.as_deref(), Some("defect"), "nobody waits for ever for what has panicked");
         assert_eq!((jobs.status(1), jobs.list().len()), (None, OVER_MAX));
         assert_eq!(jobs.wait(1, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn an_owner_renews_more_often_than_it_changes_and_not_without_end() {
+        let jobs = Arc::<Jobs>::default();
+        let owner = Asker::Client {
+            client: ClientId([1; 16]),
+            address: "10.0.0.1:1".into(),
+            as_owner: Some(Principal::default()),
+        };
+        let running: Vec<Job> =
+            (0..OF_OWNER_MAX).filter_map(|_| jobs.begin(&owner, &Request::Status, "thinking")).collect();
+        let end = |until: &str| Request::SetDvd(DvdEnd { name: "cam".into(), until: Some(until.into()) });
+        assert!(jobs.check(&owner, &end("2h")).is_err(), "who has begun with too many changes");
+        let renewed = (0..1000).filter(|_| jobs.check(&owner, &end("30s")).is_ok()).count();
+        assert!((64..200).contains(&renewed), "{renewed}");
+        assert!(jobs.usages()[2].refused > 0);
+        drop(running);
+        assert!(jobs.check(&owner, &end("2h")).is_ok(), "changes are counted by themselves");
     }
 
     #[test]
@@ -337,14 +365,18 @@ mod tests {
         let mut running = Vec::new();
         for client in 0..8 {
             for _ in 0..OF_OWNER_MAX {
-                assert!(jobs.check(&owner(client)).is_ok());
+                assert!(jobs.check(&owner(client), &Request::Status).is_ok());
                 running.extend(jobs.begin(&owner(client), &Request::Status, "thinking"));
             }
-            assert_eq!(jobs.check(&owner(client)).unwrap_err().code, "jobs-too-many", "{client}");
+            assert_eq!(jobs.check(&owner(client), &Request::Status).unwrap_err().code, "jobs-too-many", "{client}");
         }
-        assert_eq!(jobs.check(&owner(9)).unwrap_err().code, "jobs-too-many", "of all of them together");
+        assert_eq!(
+            jobs.check(&owner(9), &Request::Status).unwrap_err().code,
+            "jobs-too-many",
+            "of all of them together"
+        );
         assert!(running.len() == OF_OWNERS_MAX && jobs.begin(&BY, &Request::Status, "thinking").is_some());
         running.pop();
-        assert!(jobs.check(&owner(9)).is_ok());
+        assert!(jobs.check(&owner(9), &Request::Status).is_ok());
     }
 }

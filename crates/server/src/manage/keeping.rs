@@ -1,6 +1,7 @@
 //! What differs from the configuration is kept, before it is done: a change that would not survive a restart is none.
 
 mod added;
+mod edits;
 mod file;
 mod revoked;
 mod targets;
@@ -240,8 +241,13 @@ impl Manager {
 
     /// A volume is so from now on.
     pub(super) fn put_definition(&mut self, volume: VolumeConfig) {
+        self.revise_volume(&volume.spec.name);
+        self.put_renewed(volume);
+    }
+
+    /// The same, and nobody need look at it again for that.
+    pub(super) fn put_renewed(&mut self, volume: VolumeConfig) {
         let name = volume.spec.name.to_string();
-        self.revise_volume(&name);
         self.derivations.put(&volume.spec);
         self.await_end(&name);
         self.stores.put(&volume);
@@ -341,28 +347,6 @@ impl Keeping {
     fn hold(&self, changes: Changes) {
         *self.record.write() = changes;
         self.revise();
-    }
-
-    fn keep_edit(&mut self, edit: Edit) -> Result<(), ManageError> {
-        let undo = self.record.write().apply(edit.clone());
-        if undo == edit && !self.is_behind {
-            return Ok(());
-        }
-        let saved = if self.is_behind {
-            save(&mut self.file, &self.record.read())
-        } else {
-            let mut all = self.unwritten.clone();
-            all.join(edit);
-            add(&mut self.file, &all, &self.record.read())
-        };
-        match saved {
-            Ok(()) => {
-                self.note_written();
-                self.revise();
-            }
-            Err(_) => drop(self.record.write().apply(undo)),
-        }
-        saved
     }
 
     /// What leads from the configuration to these volumes and targets, with what is missing.

@@ -4,6 +4,7 @@ mod derived;
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use sanwire_device::LogicalUnit;
 use sanwire_store::{Acceptance, VolumeSpec};
@@ -268,6 +269,7 @@ impl Manager {
             changed.extend(self.renumber_as_configured(&volumes));
         }
         drop(volumes);
+        self.target.latest_time().believe(SystemTime::now());
         changed.extend(self.follower.follow());
         changed.extend(notes);
         changed.extend(self.keep_reloaded().err().map(|error| not_kept(error, resets)));

@@ -688,7 +688,7 @@ fn a_state_directory_that_is_damaged_newer_or_used_stops_the_start_and_is_not_to
     assert!(told.contains("another server called test") && told.contains("--state-directory"), "{told}");
     drop(manager);
     let good = std::fs::read(kept.changes()).unwrap();
-    let newer = String::from_utf8(good.clone()).unwrap().replacen("\"sanwire\":1", "\"sanwire\":3", 1);
+    let newer = String::from_utf8(good.clone()).unwrap().replacen("\"sanwire\":1", "\"sanwire\":99", 1);
     for (content, part) in [(&good[..good.len() - 2], "is damaged"), (newer.as_bytes(), "newer version of Sanwire")] {
         std::fs::write(kept.changes(), content).unwrap();
         let told = refusal(&kept);

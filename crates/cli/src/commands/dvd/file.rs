@@ -17,6 +17,7 @@ use self::layout::Layout;
 use self::opened::Opened;
 use self::place::{Disk, identity_of};
 use self::watch::{Alarm, LEASE, Watch};
+use crate::administration::Refused;
 use crate::args::{DvdCreateArgs, Switch, WayArgs};
 use crate::commands::{device, info};
 use crate::connect::Connection;
@@ -55,16 +56,23 @@ pub(super) fn run(args: &DvdCreateArgs, path: &Path, new: NewDvd, ask: &Ask<'_>)
     let disk = Disk::of(opened.device(), Path::new("/sys"), &records).map_err(refused)?;
     whole.check_is(parent, &disk, args.file.device_is_parent).map_err(refused)?;
     let layout = Layout::of(opened.file(), whole.block_bytes, writable).map_err(refused)?;
-    let regions: Vec<String> = layout.regions(disk.start_bytes).iter().map(written).collect();
-    let count = regions.len();
-    let new = NewDvd { regions, operations, until: Some(LEASE.to_owned()), read_only: !writable, ..new };
+    let regions = layout.regions(disk.start_bytes);
+    let asked = regions.iter().map(written).collect();
+    let new = NewDvd { regions: asked, operations, until: Some(LEASE.to_owned()), read_only: !writable, ..new };
     let begin = |alarm| Watch::begin(alarm, &opened, &layout, whole.block_bytes);
     let watch = alarm.map(begin).transpose()?;
-    administration::run_request(Request::CreateDvd(new), way.terms, ask)?;
-    let Some(watch) = watch else { return Ok(()) };
-    let size = Size(layout.size_bytes);
+    let created = administration::run_to_its_end(Request::CreateDvd(new), way.terms, ask);
+    let (Some(watch), volume) = (watch, (parent.as_str(), name.as_str())) else { return created };
+    if let Err(error) = created {
+        // Who was not answered may have got what was asked for all the same.
+        if !error.is::<Refused>() {
+            watch::give_up(&opened, volume, &regions, ask);
+        }
+        return Err(error);
+    }
+    let (size, count) = (Size(layout.size_bytes), regions.len());
     let what = format!("volume {name} is the file {shown}, {size} in {count} pieces, as long as this command runs");
-    watch.stay(&opened, (parent.as_str(), name.as_str()), ask, || {
+    watch.stay(&opened, volume, ask, || {
         if !way.terms.json {
             output::print(&format!("{what}\n"))?;
         }

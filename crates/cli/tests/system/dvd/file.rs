@@ -307,10 +307,16 @@ fn ends_when_the_file_changes(test: &str, kind: Filesystem) {
         assert!(begun.elapsed() < NOTICED && !host.has_volume(), "{name}: {:?}", begun.elapsed());
     }
     host.scatter("unpinned", 6, 2, 0);
-    let mut watch = host.serve("unpinned", &["--pin", "on"]);
-    program("chattr", &["-i"], &host.path("unpinned"));
-    assert_eq!(watch.wait(NOTICED).code(), Some(1), "{}", watch.log());
-    assert!(watch.log().contains("it is not immutable any more"), "{}", watch.log());
+    for is_immutable in [false, true] {
+        if is_immutable {
+            // As one stays that was killed.
+            program("chattr", &["+i"], &host.path("unpinned"));
+        }
+        let mut watch = host.serve("unpinned", &["--pin", "on"]);
+        program("chattr", &["-i"], &host.path("unpinned"));
+        assert_eq!(watch.wait(NOTICED).code(), Some(1), "{}", watch.log());
+        assert!(watch.log().contains("it is not immutable any more"), "{}", watch.log());
+    }
     // As the last one: the file system goes while a file is served.
     host.scatter("umount", 7, 2, 0);
     let mut watch = host.serve("umount", &[]);
@@ -439,6 +445,7 @@ fn files_that_are_no_disks_are_refused() {
         ("nobody", &[], "cannot be opened"),
         ("shared", &["--writable"], "shared with other files"),
         ("held", &["--writable"], "somebody has it open"),
+        ("held", &["--pin", "on"], "somebody has it open for writing"),
         ("../elsewhere/file", &[], "is another volume than disk"),
         ("../elsewhere/file", &["--device-is-parent"], "is another volume than disk"),
         ("../outside", &[], "cannot be served as a device"),

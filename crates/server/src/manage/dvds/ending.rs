@@ -101,6 +101,8 @@ impl Manager {
         self.expiry.note_kept(kept.is_ok(), Instant::now());
         if let Err(error) = &kept {
             names.iter().for_each(|name| self.kept.end_forgetting(name));
+            // What it has under way, which may be a copy of terabytes, does not wait until there is room on a disk.
+            names.iter().filter_map(|name| self.find(name)).for_each(|(_, unit)| unit.revoke());
             let (count, is_one) = (names.len(), names.len() == 1);
             let volumes = if is_one { format!("volume {first}") } else { format!("{count} volumes, as {first},") };
             tracing::error!("{volumes} whose time is over cannot be used, and stand in the list on: {error}");

@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::lasting::NEAR_MS;
 use super::refusals::{LOOK, Told};
 use crate::derived::unix_millis;
 use crate::manage::Manager;
@@ -24,11 +25,16 @@ const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// it is set.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
+/// By how much the clock of a host is corrected without being set, in milliseconds.
+const SLEW_MS: u64 = 1000;
+
 /// When volumes end, and the way to who waits for that.
 pub(in crate::manage) struct Expiry {
     /// In milliseconds since the beginning of 1970.
     ends: BTreeSet<(u64, String)>,
     by_name: BTreeMap<String, u64>,
+    /// When those come that were near when they were given, whatever the clock of the host is set to meanwhile.
+    deadlines: BTreeMap<String, Instant>,
     /// Volumes that are derived.
     derived: BTreeSet<String>,
     /// Those of them whose programs ask what time it is.
@@ -47,17 +53,19 @@ pub(in crate::manage) struct Expiry {
 impl Default for Expiry {
     fn default() -> Self {
         let (wake, waiting) = mpsc::channel();
-        let (ends, by_name, derived, timed) = Default::default();
+        let (ends, by_name, deadlines, derived, timed) = Default::default();
         let (try_at, forget_at, told, waiting) = (None, None, Told::default(), Some(waiting));
-        Expiry { ends, by_name, derived, timed, pause: AGAIN, try_at, told, forget_at, wake, waiting }
+        Expiry { ends, by_name, deadlines, derived, timed, pause: AGAIN, try_at, told, forget_at, wake, waiting }
     }
 }
 
 impl Expiry {
     /// A derived volume is there that ends then, if it ends, and whether a program judges its commands.
     pub(in crate::manage) fn put(&mut self, name: &str, until_unix_ms: Option<u64>, has_program: bool) {
+        let deadline = until_unix_ms.and_then(|until| self.deadline_of(name, until));
         self.clear(name);
         self.derived.insert(name.to_owned());
+        self.deadlines.extend(deadline.map(|deadline| (name.to_owned(), deadline)));
         if let Some(until) = until_unix_ms {
             self.ends.insert((until, name.to_owned()));
             self.by_name.insert(name.to_owned(), until);
@@ -67,6 +75,15 @@ impl Expiry {
         }
         // Nobody waits any more when the server ends.
         let _ = self.wake.send(());
+    }
+
+    /// When a near end comes. One that is put again is not put off by that.
+    fn deadline_of(&self, name: &str, until_unix_ms: u64) -> Option<Instant> {
+        if self.by_name.get(name) == Some(&until_unix_ms) {
+            return self.deadlines.get(name).copied();
+        }
+        let left = until_unix_ms.saturating_sub(now_unix_ms());
+        (1..=NEAR_MS).contains(&left).then(|| Instant::now() + Duration::from_millis(left))
     }
 
     /// A volume is gone.
@@ -79,6 +96,7 @@ impl Expiry {
         if let Some(until) = self.by_name.remove(name) {
             self.ends.remove(&(until, name.to_owned()));
         }
+        self.deadlines.remove(name);
         self.derived.remove(name);
         self.timed.remove(name);
     }
@@ -106,6 +124,13 @@ impl Expiry {
         self.ends.iter().take_while(|(until, _)| *until <= now_unix_ms).cloned().collect()
     }
 
+    /// Those whose time is over, though the clock of the host does not say so: it was set back.
+    pub(super) fn overdue(&self, now_unix_ms: u64, now: Instant) -> Vec<String> {
+        let is_ahead = |name: &String| self.by_name.get(name).is_some_and(|until| *until > now_unix_ms + SLEW_MS);
+        let past = self.deadlines.iter().filter(|(_, deadline)| **deadline <= now).map(|(name, _)| name);
+        past.filter(|name| is_ahead(name)).cloned().collect()
+    }
+
     /// Notes whether what was over could be taken out of service.
     pub(super) fn note_kept(&mut self, is_kept: bool, now: Instant) {
         self.pause = if is_kept { AGAIN } else { AGAIN_MAX.min(2 * self.pause) };
@@ -119,10 +144,12 @@ impl Expiry {
             0 => self.try_at.map_or(AGAIN, |at| at.saturating_duration_since(now)),
             left => TICK.min(Duration::from_millis(left)),
         });
+        let deadline = self.deadlines.values().filter(|deadline| **deadline > now).min();
+        let deadline = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let forgets = self.forget_at.map(|at| at.saturating_duration_since(now));
         let ticks = (!self.timed.is_empty()).then_some(TICK);
         let looks = (!self.derived.is_empty()).then_some(LOOK);
-        [next, forgets, ticks, looks].into_iter().flatten().min()
+        [next, deadline, forgets, ticks, looks].into_iter().flatten().min()
     }
 
     /// Whether any are to be taken out of service now.
@@ -161,7 +188,7 @@ pub(in crate::manage) fn watch(desk: &Weak<Desk>, wake: &Receiver<()>) {
 
 /// What is to be done just now; `None` when the server ends.
 fn work(desk: &Desk, is_time_to_look: bool) -> Option<()> {
-    let (latest, ends, is_over, forgets) = desk.peek(|manager| {
+    let (latest, ends, overdue, is_over, forgets) = desk.peek(|manager| {
         manager.target.set_clock();
         if is_time_to_look {
             manager.look_for_refusals();
@@ -171,10 +198,15 @@ fn work(desk: &Desk, is_time_to_look: bool) -> Option<()> {
         (
             Arc::clone(manager.target.latest_time()),
             !expiry.ends.is_empty(),
+            expiry.overdue(now_unix_ms(), Instant::now()),
             expiry.is_due(now_unix_ms(), Instant::now()),
             forgets,
         )
     })?;
+    if !overdue.is_empty() {
+        // That wakes who takes them out of service.
+        desk.with(|manager| manager.end_overdue(&overdue))?;
+    }
     if is_over {
         // Before it is out of service: what has ended by this clock does not begin again by another one.
         latest.keep(SystemTime::now());
@@ -217,6 +249,27 @@ mod tests {
         expiry.await_forgetting();
         assert!(expiry.patience(0, now).is_some_and(|patience| patience >= FORGET_AFTER));
         assert_eq!(expiry.take_waiting().unwrap().try_iter().count(), 5);
+    }
+
+    #[test]
+    fn a_near_end_comes_in_its_time_whatever_the_clock_is_set_to() {
+        let (mut expiry, now, unix_ms) = (Expiry::default(), Instant::now(), now_unix_ms());
+        let back = unix_ms - 3_600_000;
+        let at = |seconds| now + Duration::from_secs(seconds);
+        expiry.put("cam", Some(unix_ms + 30_000), false);
+        expiry.put("far", Some(unix_ms + 2 * NEAR_MS), false);
+        assert!(expiry.patience(back, at(28)).is_some_and(|patience| patience <= Duration::from_secs(3)));
+        assert_eq!(expiry.overdue(back, at(28)), [""; 0]);
+        assert_eq!(expiry.overdue(back, at(31)), ["cam"]);
+        assert_eq!(expiry.overdue(unix_ms + 31_000, at(31)), [""; 0], "the clock says so, too");
+        assert_eq!(expiry.patience(back, at(31)), Some(TICK), "nobody is woken for it again and again");
+        expiry.put("cam", Some(unix_ms + 30_000), true);
+        assert_eq!(expiry.overdue(back, at(31)), ["cam"], "it is the same end");
+        expiry.put("cam", Some(unix_ms + 60_000), true);
+        assert_eq!(expiry.overdue(back, at(31)), [""; 0], "it was renewed");
+        assert_eq!(expiry.overdue(back, at(61)), ["cam"]);
+        expiry.remove("cam");
+        assert_eq!(expiry.overdue(back, at(4 * 3600)), [""; 0]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, IFlags, Mode, OFlags, fadvise, fstatfs, ioctl_getflags, ioctl_setflags, major, minor};
 use rustix::io::Errno;
-use sanwire_io::extents::{is_elsewhere, is_leased, lease};
+use sanwire_io::extents::{is_elsewhere, is_leased, is_unwritten, lease};
 
 use super::layout::Layout;
 
@@ -82,7 +82,21 @@ impl Opened {
                 _ => format!("nobody can see whether somebody opens it: {error}"),
             })?;
         }
-        let pin = if pinned { Pin::put(&file)? } else { None };
+        let pin = pinned.then(|| Pin::put(&file)).transpose()?;
+        // Being immutable keeps nobody from writing who has it open for that already.
+        if pinned && !alone {
+            match is_unwritten(&file) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err("somebody has it open for writing on this host, whom --pin does not keep from that: end that first (`fuser` \
+                                shows who), or use --pin off"
+                        .to_owned());
+                }
+                Err(error) => {
+                    return Err(format!("nobody can see whether somebody writes it: {error}; --pin off does without"));
+                }
+            }
+        }
         // What is read here later comes from the disk.
         file.sync_all().map_err(|error| format!("it cannot be written back: {error}"))?;
         forget_pages(&file);
@@ -190,23 +204,24 @@ fn journals_data(mounts: &str, device: u64) -> bool {
 /// A file that is immutable until this is dropped.
 struct Pin {
     file: File,
+    /// As they were before.
     flags: IFlags,
 }
 
 impl Pin {
-    /// `None` where it is immutable already, and stays so.
-    fn put(file: &File) -> Result<Option<Pin>, String> {
+    /// One that is immutable already stays so afterwards.
+    fn put(file: &File) -> Result<Pin, String> {
         let failed = |error: io::Error| {
             format!("it cannot be made immutable while it is served: {error} (that takes root); --pin off does without")
         };
         let flags = ioctl_getflags(file).map_err(|error| failed(error.into()))?;
+        let file = file.try_clone().map_err(failed)?;
         if flags.contains(IFlags::IMMUTABLE) {
             tracing::warn!("the file is immutable already, and stays so: `chattr -i` takes that back");
-            return Ok(None);
+        } else {
+            ioctl_setflags(&file, flags | IFlags::IMMUTABLE).map_err(|error| failed(error.into()))?;
         }
-        let file = file.try_clone().map_err(failed)?;
-        ioctl_setflags(&file, flags | IFlags::IMMUTABLE).map_err(|error| failed(error.into()))?;
-        Ok(Some(Pin { file, flags }))
+        Ok(Pin { file, flags })
     }
 
     fn holds(&self) -> bool {
@@ -216,6 +231,9 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
+        if self.flags.contains(IFlags::IMMUTABLE) {
+            return;
+        }
         if let Err(error) = ioctl_setflags(&self.file, self.flags) {
             tracing::warn!("the file stays immutable: {error}; `chattr -i` takes that back");
         }

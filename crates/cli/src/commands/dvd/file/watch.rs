@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
-use sanwire_server::{Answer, DvdEnd, Request};
+use sanwire_server::{Answer, DvdEnd, RegionStatus, Request};
 
 use super::Ask;
 use super::layout::Layout;
@@ -93,15 +93,13 @@ impl<'a> Watch<'a> {
         ask: &Ask<'_>,
         ready: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        let mut served =
-            Served { parent, name, id: String::new(), ask, until: begun + LEASE_LENGTH, next: begun + RENEWED_EVERY };
+        let mut served = Served::new((parent, name), ask);
         let ended = self.serve(opened, &mut served, ready);
         service::stopping();
         // First nobody uses it any more, then others of this host may do what they like.
         let is_over = matches!(ended, Ok(End::Gone)) || served.revoke();
-        if !is_over && opened.is_guarded() {
-            thread::sleep(served.until.saturating_duration_since(Instant::now()));
+        if !is_over {
+            served.outlast(opened);
         }
         let shown = opened.path().display();
         match ended? {
@@ -156,7 +154,29 @@ enum End {
     Unrenewed(anyhow::Error),
 }
 
-impl Served<'_> {
+impl<'a> Served<'a> {
+    /// One that is made now.
+    fn new((parent, name): (&'a str, &'a str), ask: &'a Ask<'a>) -> Served<'a> {
+        let now = Instant::now();
+        Served { parent, name, id: String::new(), ask, until: now + LEASE_LENGTH, next: now + RENEWED_EVERY }
+    }
+
+    /// Looks for the volume that was asked for: no other one is these regions of that parent.
+    fn find_made(&mut self, regions: &[RegionStatus]) -> bool {
+        let Ok(Answer::Dvd(dvd)) = (self.ask)(&Request::Dvd { name: self.name.to_owned() }) else { return false };
+        let volume = dvd.volume;
+        let is_it = volume.derived.is_some_and(|it| it.parent == self.parent && it.regions == regions);
+        self.id = if is_it { volume.id } else { String::new() };
+        is_it
+    }
+
+    /// Keeps others of this host from the file until it is over by itself.
+    fn outlast(&self, opened: &Opened) {
+        if opened.is_guarded() {
+            thread::sleep(self.until.saturating_duration_since(Instant::now()));
+        }
+    }
+
     fn find_id(&self) -> anyhow::Result<String> {
         match (self.ask)(&Request::Dvd { name: self.name.to_owned() })? {
             Answer::Dvd(dvd) => Ok(dvd.volume.id),
@@ -199,7 +219,8 @@ impl Served<'_> {
 
     /// Ends it. Whether it is known to be over.
     fn revoke(&self) -> bool {
-        if self.find_id().is_ok_and(|id| id != self.id) {
+        // One that was never found is the one that was made a moment ago.
+        if !self.id.is_empty() && self.find_id().is_ok_and(|id| id != self.id) {
             return true;
         }
         match (self.ask)(&Request::RevokeDvd { name: self.name.to_owned() }) {
@@ -221,6 +242,18 @@ impl Served<'_> {
     }
 }
 
+/// Nobody can tell whether the volume of these regions was made: it is revoked if it is there, and the file stays as it is for as long as one may
+/// last that comes now.
+pub(super) fn give_up(opened: &Opened, (parent, name): (&str, &str), regions: &[RegionStatus], ask: &Ask<'_>) {
+    service::stopping();
+    let mut served = Served::new((parent, name), ask);
+    if served.find_made(regions) && served.revoke() {
+        return;
+    }
+    tracing::warn!("whether volume {name} was made is not known: if it was, it ends by itself within {LEASE}");
+    served.outlast(opened);
+}
+
 /// Tells when somebody does something to the file, whatever it is called by then.
 fn watch_inode(opened: &Opened, sender: SyncSender<Event>) -> io::Result<()> {
     let watched = init(CreateFlags::CLOEXEC)?;
@@ -239,4 +272,64 @@ fn watch_inode(opened: &Opened, sender: SyncSender<Event>) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use sanwire_server::DvdStatus;
+
+    use super::*;
+
+    /// What a server tells of the volume `cam`.
+    fn told(id: &str) -> Answer {
+        let told = serde_json::json!({
+            "id": id, "name": "cam", "origin": "management", "lun": 1, "size_bytes": 512, "block_bytes": 512, "read_only": false,
+            "security": "checksum", "used_by": [], "not_admitted": 0,
+            "derived": {
+                "parent": "disk", "operations": [], "principals": [], "regions": [{ "offset_bytes": 1024, "length_bytes": 512 }],
+            },
+        });
+        let told: DvdStatus = serde_json::from_value(told).unwrap();
+        Answer::Dvd(Box::new(told))
+    }
+
+    /// A server that has this volume, and notes whether it was asked to revoke it.
+    fn server<'a>(id: &'a str, is_revoked: &'a RefCell<bool>) -> impl Fn(&Request) -> anyhow::Result<Answer> + 'a {
+        move |request| match request {
+            Request::Dvd { .. } => Ok(told(id)),
+            Request::RevokeDvd { name } => {
+                assert!(name == "cam" && !is_revoked.replace(true));
+                Ok(Answer::Changed(Vec::new()))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_volume_that_could_not_be_looked_at_is_revoked_and_another_one_of_its_name_is_not() {
+        for (known, expected) in [("", true), ("7", true), ("6", false)] {
+            let is_revoked = RefCell::new(false);
+            let ask = server("7", &is_revoked);
+            let served = Served { id: known.to_owned(), ..Served::new(("disk", "cam"), &ask) };
+            assert!(served.revoke());
+            assert_eq!(is_revoked.take(), expected, "{known:?}");
+        }
+    }
+
+    #[test]
+    fn who_was_not_answered_finds_what_was_made_by_where_it_lies() {
+        let is_revoked = RefCell::new(false);
+        let ask = server("7", &is_revoked);
+        let region = |offset_bytes| [RegionStatus { offset_bytes, length_bytes: 512 }];
+        for (parent, offset_bytes, expected) in [("disk", 1024, true), ("disk", 0, false), ("other", 1024, false)] {
+            let mut served = Served::new((parent, "cam"), &ask);
+            assert_eq!(served.find_made(&region(offset_bytes)), expected, "{parent} {offset_bytes}");
+            assert_eq!(served.id, if expected { "7" } else { "" });
+        }
+        let silent = |_: &Request| -> anyhow::Result<Answer> { anyhow::bail!("no answer") };
+        let mut served = Served::new(("disk", "cam"), &silent);
+        assert!(!served.find_made(&region(1024)) && !served.revoke(), "then only its time ends it");
+    }
 }

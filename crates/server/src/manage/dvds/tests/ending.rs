@@ -68,6 +68,7 @@ fn many_that_end_at_once_are_kept_at_once() {
     kept.fill_disk();
     manager.expire();
     assert_eq!((names(&mut manager).len(), status(&mut manager).missing.len()), (61, 1));
+    assert!(manager.find("d7").unwrap().1.is_revoked(), "nor does the rest go on with what it has under way");
     fs::remove_dir(kept.changes().with_extension("json.new")).unwrap();
     // Writing what is kept counts as much as looking at a thousand volumes.
     let visits = crate::visits::during(|| manager.expire());

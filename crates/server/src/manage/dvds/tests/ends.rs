@@ -117,8 +117,16 @@ fn who_renews_in_time_keeps_it_and_who_does_not_comes_too_late() {
     let mut manager = kept.start().unwrap();
     lines(create(&mut manager, NewDvd { until: Some(soon(3)), ..new("disk", "cam") }));
     lines(create(&mut manager, NewDvd { until: Some(soon(3)), ..new("disk", "late") }));
-    lines(manager.execute(end("cam", Some(&soon(60)))));
+    let revisions = |manager: &mut Manager| {
+        let told = status(manager);
+        (told.revision, told.collections, told.volumes.into_iter().map(|volume| volume.revision).collect::<Vec<_>>())
+    };
+    let before = revisions(&mut manager);
+    let longer = soon(60);
+    lines(manager.execute(end("cam", Some(&longer))));
     assert_eq!(events(&manager).len(), 2, "that is no event");
+    assert_eq!(revisions(&mut manager), before, "and no reason to look again for who has looked");
+    assert!(fs::read_to_string(kept.changes()).unwrap().contains(&longer), "it is kept all the same");
     std::thread::sleep(Duration::from_millis(3100));
     let error = refused(&mut manager, end("late", Some("2h")));
     assert!(error.contains("its time was over at"), "{error}");
@@ -129,6 +137,27 @@ fn who_renews_in_time_keeps_it_and_who_does_not_comes_too_late() {
     manager.handle(&by, end("cam", Some("2h")));
     let audit = fs::read_to_string(kept.directory.join("state/audit-test.jsonl")).unwrap();
     assert!(audit.contains(r#""do":"set-dvd","name":"cam","until":"2h""#), "{audit}");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn a_short_time_is_over_when_it_is_though_the_clock_was_set_back() {
+    let kept = kept_with("dvd-ends-back", &["fixed=dvd:disk,principal=any"]);
+    let mut manager = kept.start().unwrap();
+    lines(create(&mut manager, NewDvd { until: Some(soon(60)), ..new("disk", "cam") }));
+    lines(create(&mut manager, new("cam", "part")));
+    lines(create(&mut manager, NewDvd { until: Some("2h".into()), ..new("disk", "long") }));
+    lines(manager.execute(end("fixed", Some("60s"))));
+    // A minute later, by a clock that says what it has said before.
+    let later = std::time::Instant::now() + Duration::from_secs(61);
+    let overdue = manager.expiry.overdue(super::super::expiring::now_unix_ms(), later);
+    assert_eq!(overdue, ["cam", "fixed", "part"]);
+    manager.end_overdue(&overdue);
+    manager.expire();
+    assert_eq!(names(&mut manager), ["disk", "long"]);
+    assert!(manager.sought().is_empty(), "it does not come again by that clock");
+    let told = events(&manager);
+    assert_eq!(told.iter().filter(|line| line.contains("was over at")).count(), 3, "{told:?}");
     manager.into_target().stop().unwrap();
 }
 

@@ -248,6 +248,9 @@ fn what_has_ended_does_not_begin_again_by_an_earlier_clock() {
     lines(manager.execute(RELOAD));
     assert_eq!(names(&mut manager), ["disk", "fixed"], "who reloads says that the clock is right");
     manager.into_target().stop().unwrap();
+    let mut manager = kept.start().unwrap();
+    assert_eq!(names(&mut manager), ["disk", "fixed"], "and has said so to the next start");
+    manager.into_target().stop().unwrap();
 }
 
 #[test]

@@ -177,6 +177,15 @@ pub const CHANGES_OF_OWNER: Quota = Quota::per_minute(Holder::Client, "changes o
 /// Those of all of them.
 pub const CHANGES_OF_OWNERS: Quota = Quota::per_minute(Holder::Server, "changes of owners of volumes", 120, 1024);
 
+/// Copies to other servers that go on: each has a thread, a connection, and up to 128 MiB for what the other server has not made stable.
+pub const COPIES: Quota = Quota::held(Holder::Server, "copies to other servers", 8);
+
+/// Those of all who own volumes and may not manage the server.
+pub const COPIES_OF_OWNERS: Quota = Quota::held(Holder::Server, "copies of owners to other servers", 4);
+
+/// Those of one of them.
+pub const COPIES_OF_OWNER: Quota = Quota::held(Holder::Client, "copies of an owner to other servers", 2);
+
 /// Refused ones that wait to be written down.
 pub const ATTEMPTS_WAITING: Quota = Quota::held(Holder::Server, "refused management that waits to be noted", 16);
 
@@ -258,6 +267,7 @@ pub const ALL: &[&Quota] = &[
     &TCP_CONNECTIONS_OF_CLIENT,
     &MANAGEMENT_OF_CLIENT,
     &CHANGES_OF_OWNER,
+    &COPIES_OF_OWNER,
     &DISTURBANCES_OF_CLIENT,
     &COMMANDS_OF_SESSION,
     &COMMAND_NUMBERS_OF_SESSION,
@@ -296,6 +306,8 @@ pub const ALL: &[&Quota] = &[
     &TCP_CONNECTIONS,
     &MANAGEMENT_WAITING,
     &CHANGES_OF_OWNERS,
+    &COPIES,
+    &COPIES_OF_OWNERS,
     &ATTEMPTS_WAITING,
     &REFUSALS_WAITING,
     &AUDITED_REFUSALS,

@@ -177,7 +177,7 @@ pub const CHANGES_OF_OWNER: Quota = Quota::per_minute(Holder::Client, "changes o
 /// Those of all of them.
 pub const CHANGES_OF_OWNERS: Quota = Quota::per_minute(Holder::Server, "changes of owners of volumes", 120, 1024);
 
-/// Copies to other servers that go on: each has a thread, a connection, and up to 128 MiB for what the other server has not made stable.
+/// Copies to other servers that go on: each has a thread, a connection, and up to 160 MiB for what is not stable there yet.
 pub const COPIES: Quota = Quota::held(Holder::Server, "copies to other servers", 8);
 
 /// Those of all who own volumes and may not manage the server.

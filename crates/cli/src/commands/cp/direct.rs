@@ -243,7 +243,7 @@ fn watch(
             watching.here_at = Instant::now();
         }
         thread::sleep(LOOK_INTERVAL);
-        job = watching.next(from, job)?;
+        job = watching.next(from, &job)?;
     }
 }
 
@@ -267,7 +267,7 @@ impl Watching {
     }
 
     /// How it is now.
-    fn next(&self, from: Side<'_>, job: JobStatus) -> anyhow::Result<JobStatus> {
+    fn next(&self, from: Side<'_>, job: &JobStatus) -> anyhow::Result<JobStatus> {
         let server = &from.url.server;
         match from.ask(&Request::Job { id: job.id, wait: false }) {
             // Numbers begin anew when a server does.

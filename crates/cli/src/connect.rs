@@ -137,6 +137,11 @@ impl Connection {
         Ok(self.0.borrow_mut().administer(request)?)
     }
 
+    /// The same, and gives up after that time; nobody knows then whether it was done.
+    pub(crate) fn administer_within(&self, patience: Duration, request: &[u8]) -> anyhow::Result<Vec<u8>> {
+        Ok(self.0.borrow_mut().within(patience, |client| client.administer(request))?)
+    }
+
     /// Lets the connection work on a thread of its own, until its last volume is dropped.
     pub(crate) fn run_in_background(self) -> anyhow::Result<Background> {
         let thread = self.0.into_inner().run_in_background().context("cannot start a thread for the connection")?;

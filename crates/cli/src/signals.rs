@@ -1,8 +1,11 @@
 //! SIGINT and SIGTERM as a request to end in order, SIGHUP as one to read the configuration again, SIGTSTP as one to wait, SIGIO as the end of
 //! a lease.
 
+use std::fs;
 use std::io;
 use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -30,6 +33,62 @@ pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// SIGINT, SIGTERM and SIGHUP are caught until the end of this: the first one says that what goes on is to end in order, and the second one
+/// ends the process at once.
+pub(crate) struct Caught(Arc<CaughtState>);
+
+#[derive(Default)]
+struct CaughtState {
+    is_stopped: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Caught {
+    /// Catches them.
+    ///
+    /// # Errors
+    /// As for [`on_stop`].
+    pub(crate) fn new() -> io::Result<Self> {
+        // Who has it ignored, as nohup(1) does, means that.
+        let hangup = Some(SIGHUP).filter(|signal| !is_ignored(*signal));
+        let mut signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup))?;
+        let caught = Arc::<CaughtState>::default();
+        let state = Arc::clone(&caught);
+        thread::Builder::new().name("signals".into()).spawn(move || {
+            for signal in signals.forever() {
+                let was_stopped = state.is_stopped.swap(true, Ordering::SeqCst);
+                if state.is_over.load(Ordering::SeqCst) {
+                    // As if nobody had caught it.
+                    let _ = emulate_default_handler(signal);
+                }
+                if was_stopped {
+                    process::exit(128 + signal);
+                }
+            }
+        })?;
+        Ok(Caught(caught))
+    }
+
+    /// Whether one has come.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// From now on signals end the process as they do where nobody catches them; gives whether one had come before.
+    pub(crate) fn end(self) -> bool {
+        self.0.is_over.store(true, Ordering::SeqCst);
+        self.is_stopped()
+    }
+}
+
+/// Whether this process was begun with a signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    (mask >> (signal - 1)) & 1 == 1
 }
 
 /// Calls `give_back` at the first SIGINT or SIGTERM, which then ends the process; the second one ends it at once.

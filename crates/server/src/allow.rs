@@ -151,6 +151,11 @@ impl IpPrefix {
         self.network.is_ipv4()
     }
 
+    /// Whether it is this address and no other one.
+    pub(crate) fn is_only(&self, address: IpAddr) -> bool {
+        self.contains(address) && self.length_bits == bits_of(self.network)
+    }
+
     /// Whether all addresses of the other one begin with these bits too.
     #[must_use]
     pub fn covers(&self, other: &IpPrefix) -> bool {

@@ -155,7 +155,7 @@ fn directly(
         Attempt::Done(copied, way) => Ok(Some((copied, way))),
         Attempt::NotBegun(reason) if args.direct => anyhow::bail!("cannot copy from server to server: {reason}"),
         Attempt::NotBegun(reason) => {
-            tracing::info!("data passes this host: {reason}");
+            wanted.bar.suspend(|| eprintln!("sanwire: the data passes this host: {reason}"));
             Ok(None)
         }
     }

@@ -1,5 +1,7 @@
 //! `sanwire manage`.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use sanwire_server::{Answer, Request, Response};
 
@@ -25,8 +27,16 @@ pub(super) fn ask(connection: &Connection, request: &Request) -> anyhow::Result<
     }
 }
 
-fn respond(connection: &Connection, request: &Request) -> anyhow::Result<Response> {
-    let answer = connection.administer(&serde_json::to_vec(request)?)?;
+pub(super) fn respond(connection: &Connection, request: &Request) -> anyhow::Result<Response> {
+    read(&connection.administer(&serde_json::to_vec(request)?)?)
+}
+
+/// The same of a server that may be away, and is not waited for then for longer than that.
+pub(super) fn ask_within(connection: &Connection, patience: Duration, request: &Request) -> anyhow::Result<Answer> {
+    administration::answer_of(read(&connection.administer_within(patience, &serde_json::to_vec(request)?)?)?)
+}
+
+fn read(answer: &[u8]) -> anyhow::Result<Response> {
     anyhow::ensure!(!answer.is_empty(), "the server has too many other requests to do: ask again");
-    serde_json::from_slice(&answer).context("the server's answer cannot be read: is it another version?")
+    serde_json::from_slice(answer).context("the server's answer cannot be read: is it another version?")
 }

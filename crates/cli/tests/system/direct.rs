@@ -24,8 +24,32 @@ enum May {
     Nothing,
 }
 
+/// The wires of both servers, so that data goes by the best that they have in common, and where the client reaches the first one.
+struct Wires {
+    near: [String; 2],
+    far: [String; 2],
+    near_url: String,
+}
+
+impl Wires {
+    /// Both serve on IP, and on one wire more, if any, between them.
+    fn ip(more: Option<&str>) -> Wires {
+        let more = |ip: &str| [ip.to_owned(), more.unwrap_or(ip).to_owned()];
+        let near_url = format!("hs+ip://{SERVER_ADDRESS}");
+        Wires { near: more(&format!("hs-ip:{SERVER_ADDRESS}")), far: more("hs-ip:0.0.0.0"), near_url }
+    }
+
+    /// They have nothing in common but VISA.
+    fn visa() -> Wires {
+        let near = ["hs-eth:lan0".to_owned(), "visa:0.0.0.0".to_owned()];
+        let far = ["hs-ip:0.0.0.0".to_owned(), "visa:0.0.0.0".to_owned()];
+        Wires { near, far, near_url: "hs+eth://lan0/box".to_owned() }
+    }
+}
+
 /// A client, the server of the source, and that of the destination.
 struct Hosts {
+    near_url: String,
     near: Server,
     far: Server,
     third: Third,
@@ -33,9 +57,20 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Servers with one volume each, of so many MiB, the first with such keys; and at each what the client may do, and more lines of the
+    /// Servers with volumes of so many MiB, that which is copied with such keys; and at each what the client may do, and more lines of the
     /// configuration.
     fn new(test: &str, mib: usize, keys: &str, of_near: (May, &str), of_far: (May, &str)) -> Option<Hosts> {
+        Hosts::over(&Wires::ip(None), test, mib, keys, (of_near, of_far))
+    }
+
+    /// The same on these wires.
+    fn over(
+        wires: &Wires,
+        test: &str,
+        mib: usize,
+        keys: &str,
+        (of_near, of_far): ((May, &str), (May, &str)),
+    ) -> Option<Hosts> {
         let world = World::new(test, 9000, &[])?;
         let third = Third::add(&world, 9000);
         let id = run_ok(world.sanwire(&["id"]), TIMEOUT).trim().to_owned();
@@ -50,11 +85,19 @@ impl Hosts {
             world.scratch.text(name)
         };
         let configurations = [configuration("near.toml", of_near), configuration("far.toml", of_far)];
-        let wires = [&format!("hs-ip:{SERVER_ADDRESS}")[..], "hs-ip:0.0.0.0"];
-        let [near, far] = [0, 1].map(|at| ["--config", &configurations[at], "--allow", "any", "--wire", wires[at]]);
-        let near = Server::start_alone(&world, &[&volume("disk", of_near.0, keys)], &near);
+        let options = |at: usize, wires: &[String; 2]| {
+            let mut options = vec!["--config".to_owned(), configurations[at].clone(), "--allow".into(), "any".into()];
+            let mut wires = wires.to_vec();
+            wires.dedup();
+            options.extend(wires.into_iter().flat_map(|wire| ["--wire".to_owned(), wire]));
+            options
+        };
+        let (near, far) = (options(0, &wires.near), options(1, &wires.far));
+        let [near, far]: [Vec<&str>; 2] = [&near, &far].map(|options| options.iter().map(String::as_str).collect());
+        let volumes = [volume("disk", of_near.0, keys), volume("other", of_near.0, "")];
+        let near = Server::start_alone(&world, &[&volumes[0], &volumes[1]], &near);
         let far = third.serve(&world, &[&volume("copy", of_far.0, "")], &far);
-        Some(Hosts { near, far, third, world })
+        Some(Hosts { near_url: wires.near_url.clone(), near, far, third, world })
     }
 
     /// The same for who manages both.
@@ -62,28 +105,36 @@ impl Hosts {
         Hosts::new(test, mib, keys, (May::Manage, ""), (May::Manage, ""))
     }
 
-    fn arguments(&self, options: &[&str]) -> Vec<String> {
-        let ends = [format!("hs+ip://{SERVER_ADDRESS}/disk"), format!("hs+ip://{FAR_FROM_CLIENT}/copy")];
+    fn arguments(&self, source: &str, options: &[&str]) -> Vec<String> {
+        let ends = [format!("{}/{source}", self.near_url), format!("hs+ip://{FAR_FROM_CLIENT}/copy")];
         let words = ["cp", "--json"].into_iter().chain(options.iter().copied()).map(str::to_owned);
         words.chain(ends).collect()
     }
 
     fn cp(&self, options: &[&str]) -> Ran {
-        let arguments = self.arguments(options);
+        self.cp_of("disk", options)
+    }
+
+    fn cp_of(&self, source: &str, options: &[&str]) -> Ran {
+        let arguments = self.arguments(source, options);
         run(self.world.sanwire(&arguments.iter().map(String::as_str).collect::<Vec<_>>()), TIMEOUT)
     }
 
     /// Begins a copy, and waits until it has got somewhere that is stable.
     fn begin(&self, options: &[&str]) -> Process {
-        let arguments = self.arguments(options);
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut copy = Process::spawn("cp", self.world.sanwire(&arguments), self.path("cp.log"));
+        let mut copy = self.spawn(options);
         let journals = self.world.state("client").join("sanwire/cp");
         wait_until("the copy has got somewhere", TIMEOUT, || {
             assert!(copy.is_alive(), "it was too fast: {}", copy.log());
             fs::read_dir(&journals).is_ok_and(|mut entries| entries.next().is_some())
         });
         copy
+    }
+
+    fn spawn(&self, options: &[&str]) -> Process {
+        let arguments = self.arguments("disk", options);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        Process::spawn("cp", self.world.sanwire(&arguments), self.path("cp.log"))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -103,7 +154,12 @@ impl Hosts {
 
     #[track_caller]
     fn expect_same(&self) {
-        let (source, copy) = (fs::read(self.path("disk.img")), fs::read(self.path("copy.img")));
+        self.expect_copy_of("disk.img");
+    }
+
+    #[track_caller]
+    fn expect_copy_of(&self, source: &str) {
+        let (source, copy) = (fs::read(self.path(source)), fs::read(self.path("copy.img")));
         assert!(source.expect("the source") == copy.expect("the copy"), "the copy differs");
     }
 
@@ -245,5 +301,89 @@ fn what_is_revoked_in_the_middle_is_written_no_more() {
     let status = copy.wait(TIMEOUT);
     assert!(!status.success(), "{}", copy.log());
     assert!(written == fs::read(hosts.path("copy.img")).expect("the copy"), "it was written after it was revoked");
+    hosts.stop();
+}
+
+#[test]
+fn data_goes_by_each_wire_whose_clients_have_keys() {
+    let test = "data_goes_by_each_wire_whose_clients_have_keys";
+    let manage = ((May::Manage, ""), (May::Manage, ""));
+    for (scheme, wires) in
+        [("hs+eth", Wires::ip(Some("hs-eth:far0"))), ("hdsp", Wires::ip(Some("hdsp:far0"))), ("visa", Wires::visa())]
+    {
+        let Some(hosts) = Hosts::over(&wires, test, 32, "", manage) else { return };
+        hosts.fill(24);
+        let before = hosts.third.carried_bytes();
+        let ran = hosts.cp(&["--direct", "--verify"]);
+        let direct = told(&ran);
+        let way = direct["way"].as_str().unwrap_or_default();
+        assert!(way.starts_with(&format!("{scheme}://")), "{scheme}: {ran:?}");
+        assert_eq!(direct["verified_bytes"], 32_u64 << 20, "{scheme}");
+        assert!(hosts.third.carried_bytes() - before > 24 * MIB as u64, "{scheme}");
+        hosts.expect_same();
+        assert!(!hosts.derived().contains("copy-"), "{scheme}: {}", hosts.derived());
+        hosts.stop();
+    }
+}
+
+#[test]
+fn a_copy_whose_cp_was_killed_is_ended_by_the_next_one() {
+    let test = "a_copy_whose_cp_was_killed_is_ended_by_the_next_one";
+    let Some(hosts) = Hosts::managed(test, 64, "") else { return };
+    hosts.fill(64);
+    fs::write(hosts.path("other.img"), pattern(9, 64 * MIB)).expect("the other source");
+    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
+    copy.kill();
+    let ran = hosts.cp_of("other", &["--direct", "--overwrite"]);
+    assert!(told(&ran)["direct"] == true && ran.stderr.contains("an earlier copy"), "{ran:?}");
+    hosts.expect_copy_of("other.img");
+    // All of the first copy takes sixteen seconds.
+    std::thread::sleep(Duration::from_secs(20));
+    hosts.expect_copy_of("other.img");
+    assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
+    hosts.stop();
+}
+
+#[test]
+fn a_copy_about_which_nobody_asks_ends_soon() {
+    let Some(hosts) = Hosts::managed("a_copy_about_which_nobody_asks_ends_soon", 256, "") else { return };
+    hosts.fill(256);
+    let mut copy = hosts.begin(&["--direct", "--cap", "4M"]);
+    copy.kill();
+    // It may go on for half a minute, and the cap would let it go on for one more.
+    std::thread::sleep(Duration::from_secs(40));
+    let carried = hosts.third.carried_bytes();
+    std::thread::sleep(Duration::from_secs(3));
+    let since = hosts.third.carried_bytes() - carried;
+    assert!(since < MIB as u64 / 4, "{since} bytes went after the end");
+    hosts.stop();
+}
+
+#[test]
+fn a_direct_copy_is_ended_in_order_before_it_has_begun() {
+    let test = "a_direct_copy_is_ended_in_order_before_it_has_begun";
+    let Some(hosts) = Hosts::managed(test, 8, "") else { return };
+    hosts.fill(8);
+    hosts.third.ignore_server(&hosts.world);
+    let mut copy = hosts.spawn(&[]);
+    wait_until("its volume is there", TIMEOUT, || hosts.derived().contains("copy-"));
+    copy.signal(Signal::INT);
+    let status = copy.wait(Duration::from_secs(10));
+    assert!(!status.success(), "it does not go another way then: {}", copy.log());
+    assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
+    assert!(fs::read(hosts.path("copy.img")).expect("the copy").iter().all(|byte| *byte == 0));
+    hosts.stop();
+}
+
+#[test]
+fn who_is_not_copied_for_directly_hears_why() {
+    let off = (May::Manage, "direct-copies = 'off'");
+    let Some(hosts) = Hosts::new("who_is_not_copied_for_directly_hears_why", 8, "", off, (May::Manage, "")) else {
+        return;
+    };
+    hosts.fill(2);
+    let ran = hosts.cp(&[]);
+    assert_eq!(told(&ran)["direct"], false);
+    assert!(ran.stderr.contains("passes this host") && ran.stderr.contains("direct-copies"), "{ran:?}");
     hosts.stop();
 }

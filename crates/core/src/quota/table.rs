@@ -184,6 +184,15 @@ pub const RENEWALS_OF_OWNER: Quota = Quota::per_minute(Holder::Client, "renewals
 /// Those of all of them.
 pub const RENEWALS_OF_OWNERS: Quota = Quota::per_minute(Holder::Server, "renewals by owners of volumes", 240, 256);
 
+/// Copies to other servers that go on: each has a thread, a connection, and up to 160 MiB for what is not stable there yet.
+pub const COPIES: Quota = Quota::held(Holder::Server, "copies to other servers", 8);
+
+/// Those of all who own volumes and may not manage the server.
+pub const COPIES_OF_OWNERS: Quota = Quota::held(Holder::Server, "copies of owners to other servers", 4);
+
+/// Those of one of them.
+pub const COPIES_OF_OWNER: Quota = Quota::held(Holder::Client, "copies of an owner to other servers", 2);
+
 /// Refused ones that wait to be written down.
 pub const ATTEMPTS_WAITING: Quota = Quota::held(Holder::Server, "refused management that waits to be noted", 16);
 
@@ -266,6 +275,7 @@ pub const ALL: &[&Quota] = &[
     &MANAGEMENT_OF_CLIENT,
     &CHANGES_OF_OWNER,
     &RENEWALS_OF_OWNER,
+    &COPIES_OF_OWNER,
     &DISTURBANCES_OF_CLIENT,
     &COMMANDS_OF_SESSION,
     &COMMAND_NUMBERS_OF_SESSION,
@@ -305,6 +315,8 @@ pub const ALL: &[&Quota] = &[
     &MANAGEMENT_WAITING,
     &CHANGES_OF_OWNERS,
     &RENEWALS_OF_OWNERS,
+    &COPIES,
+    &COPIES_OF_OWNERS,
     &ATTEMPTS_WAITING,
     &REFUSALS_WAITING,
     &AUDITED_REFUSALS,

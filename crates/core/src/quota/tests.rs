@@ -165,6 +165,9 @@ const TESTS: &[(&Quota, &str, &str)] = &[
     (&MANAGEMENT_WAITING, INBOX, "requests_that_wait_are_bounded"),
     (&CHANGES_OF_OWNERS, "server/src/manage/jobs/paces.rs", "all_owners_together_are_slowed_down_too"),
     (&RENEWALS_OF_OWNERS, "server/src/manage/jobs/paces.rs", "all_owners_together_are_slowed_down_too"),
+    (&COPIES, COPY_PLACES, "copies_of_owners_are_few_and_leave_places_to_who_manages_the_server"),
+    (&COPIES_OF_OWNERS, COPY_PLACES, "copies_of_owners_are_few_and_leave_places_to_who_manages_the_server"),
+    (&COPIES_OF_OWNER, COPY_PLACES, "copies_of_owners_are_few_and_leave_places_to_who_manages_the_server"),
     (&ATTEMPTS_WAITING, INBOX, "no_more_wait_than_there_is_room_for"),
     (&REFUSALS_WAITING, INBOX, "what_strangers_do_leaves_room_for_what_clients_are_refused"),
     (&AUDITED_REFUSALS, AUDIT, "strangers_keep_no_client_out_of_the_log_and_neither_keeps_a_manager_out"),
@@ -175,6 +178,7 @@ const ANSWERS: &str = "protocol/hyperscsi/src/server/tests/answers.rs";
 const AOE: &str = "protocol/aoe/src/target/server/tests.rs";
 const AOE_LIMITS: &str = "protocol/aoe/src/target/limits.rs";
 const AUDIT: &str = "server/src/manage/audit/tests.rs";
+const COPY_PLACES: &str = "server/src/manage/jobs/places.rs";
 const GATE: &str = "protocol/hyperscsi/src/server/tests/strangers.rs";
 const GATES: &str = "security/src/gate.rs";
 const HANDSHAKES: &str = "protocol/hyperscsi/src/server/tests/handshakes.rs";

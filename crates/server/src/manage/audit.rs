@@ -171,7 +171,7 @@ impl AuditLog {
             }
             Response::Refused(refusal) => ("refused", vec![cut(&refusal.reason)]),
         };
-        self.take(queue, Line { request: request.and_then(told::beginning), ..Line::new(by, result, details) })
+        self.take(queue, Line { request: request.and_then(told::audited), ..Line::new(by, result, details) })
     }
 
     /// Takes a line about what was refused so many times; whether it `is_proven` whose it was.

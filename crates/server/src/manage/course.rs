@@ -3,11 +3,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use sanwire_core::Principal;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A copy that nobody has asked about for so long ends: who ordered it is gone. Who waits for a job asks more often than that.
-const UNASKED_MAX: Duration = Duration::from_secs(120);
+/// A copy that nobody has asked about for so long ends: who ordered it is gone. Who orders it may say less, and not much less: who waits for
+/// a job asks more often than that.
+pub(super) const UNASKED_MAX: Duration = Duration::from_secs(120);
+pub(super) const UNASKED_MIN: Duration = Duration::from_secs(10);
 
 /// How far a copy to another server is.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
@@ -31,28 +34,51 @@ pub struct CopyProgress {
     pub way: Option<String>,
 }
 
+/// What was ordered.
+#[derive(Debug)]
+pub(super) struct Ordered {
+    pub(super) volume: String,
+    pub(super) to: Vec<String>,
+    /// Who has ordered it, and only owns the volume.
+    pub(super) owner: Option<Principal>,
+    /// It ends when nobody has asked about it for so long.
+    pub(super) unasked_max: Duration,
+}
+
 /// A copy that goes on.
 #[derive(Debug)]
-pub(in crate::manage) struct Course(Mutex<State>);
+pub(in crate::manage) struct Course {
+    ordered: Ordered,
+    state: Mutex<State>,
+}
 
 #[derive(Debug)]
 struct State {
     progress: CopyProgress,
     is_cancelled: bool,
+    /// Why it may not go on.
+    forbidden: Option<String>,
     asked_at: Instant,
 }
 
 /// Why a copy is to end before it is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Ending {
     Cancelled,
-    Unasked,
+    Unasked(Duration),
+    Forbidden(String),
 }
 
 impl Course {
-    pub(super) fn new(total_bytes: u64) -> Self {
+    pub(super) fn new(total_bytes: u64, ordered: Ordered) -> Self {
         let progress = CopyProgress { total_bytes, ..CopyProgress::default() };
-        Course(Mutex::new(State { progress, is_cancelled: false, asked_at: Instant::now() }))
+        let state = State { progress, is_cancelled: false, forbidden: None, asked_at: Instant::now() };
+        Course { ordered, state: Mutex::new(state) }
+    }
+
+    /// What was ordered.
+    pub(super) fn ordered(&self) -> &Ordered {
+        &self.ordered
     }
 
     /// Somebody asks for it, who wants it to go on.
@@ -70,13 +96,18 @@ impl Course {
         self.lock().is_cancelled = true;
     }
 
+    /// Has it end soon, for what has changed since it began.
+    pub(super) fn forbid(&self, reason: String) {
+        self.lock().forbidden = Some(reason);
+    }
+
     /// Whether it is to end.
     pub(super) fn ending(&self) -> Option<Ending> {
-        let state = self.lock();
-        match () {
-            () if state.is_cancelled => Some(Ending::Cancelled),
-            () if state.asked_at.elapsed() > UNASKED_MAX => Some(Ending::Unasked),
-            () => None,
+        let (state, unasked_max) = (self.lock(), self.ordered.unasked_max);
+        match &state.forbidden {
+            _ if state.is_cancelled => Some(Ending::Cancelled),
+            Some(reason) => Some(Ending::Forbidden(reason.clone())),
+            None => (state.asked_at.elapsed() > unasked_max).then_some(Ending::Unasked(unasked_max)),
         }
     }
 
@@ -86,6 +117,6 @@ impl Course {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // It is whole between any two changes.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

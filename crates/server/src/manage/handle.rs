@@ -15,7 +15,7 @@ use self::in_band::{Workers, work};
 use super::dvds;
 use super::filling;
 use super::following::Follower;
-use super::jobs::{Job, Jobs};
+use super::jobs::{self, Job, Jobs};
 use super::look::Looker;
 use super::metrics::RequestCounts;
 use super::seeking::seek;
@@ -221,8 +221,7 @@ impl ManagementHandle {
 
     /// Does what is asked; the end of a change that takes long may be waited for.
     fn serve(&self, by: &Asker, request: Request, wants_to_wait: bool) -> Response {
-        let is_counted = request.is_change() && !matches!(request, Request::CancelJob { .. });
-        if is_counted && let Err(refusal) = self.0.jobs.check(by, &request) {
+        if let Err(refusal) = self.0.jobs.check(by, &request) {
             return self.refuse(by, refusal);
         }
         let rest = match self.go_on(by, &request, |manager| manager.begin_by(by, request.clone())) {
@@ -232,9 +231,12 @@ impl ManagementHandle {
         if !request.is_change() {
             return self.finish(by, &request, rest, None);
         }
-        // It is begun with: whoever asks for one too many waits for its end.
-        let Some(job) = self.0.jobs.begin(by, &request, &rest.slow.what) else {
-            return self.finish(by, &request, rest, None);
+        let job = match self.0.jobs.begin(by, &request, &rest.slow.what) {
+            Some(job) => job,
+            // Nobody could ask about it, or have it end.
+            None if rest.slow.course.is_some() => return self.refuse(by, jobs::too_many_copies()),
+            // It is begun with: whoever asks for one too many waits for its end.
+            None => return self.finish(by, &request, rest, None),
         };
         // Before anybody hears its number, by which it can be cancelled.
         rest.tell(&job);

@@ -1,6 +1,7 @@
 //! Changes that take long: each is a job, which others may look at and wait for while it goes on, and for a while after.
 
 mod paces;
+mod places;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,17 +15,21 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use self::paces::Paces;
+use self::places::CopyPlaces;
 use super::course::{CopyProgress, Course};
 use super::told;
 use super::{Answer, Asker, Refusal, Request, Response};
 use crate::wall_time::written_millis;
 
-/// Jobs that go on at a time, at the most.
+/// Jobs that go on at a time, at the most, but copies to other servers.
 const RUNNING_MAX: usize = 64;
 
 /// Those of owners of volumes, who may not manage the server, and of one of them: the others are left to who may.
 const OF_OWNERS_MAX: usize = RUNNING_MAX / 2;
 const OF_OWNER_MAX: usize = 4;
+
+/// Who waits for a job so long has asked for it again.
+const ASKING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Jobs that are over and still told of.
 const OVER_MAX: usize = 64;
@@ -95,6 +100,7 @@ pub(super) struct Jobs {
 struct Table {
     jobs: BTreeMap<u64, Entry>,
     last_id: u64,
+    places: CopyPlaces,
 }
 
 #[derive(Debug)]
@@ -102,6 +108,8 @@ struct Entry {
     status: JobStatus,
     /// Who only owns volumes and has asked.
     owner: Option<ClientId>,
+    /// Whether it copies to another server.
+    is_copy: bool,
     /// What its asker is answered, when it is over.
     response: Option<Response>,
     /// Of what tells how far it is, and can be cancelled.
@@ -127,17 +135,18 @@ impl Jobs {
     /// # Errors
     /// [`Refusal`] for an owner who has begun with too many.
     pub(super) fn check(&self, by: &Asker, request: &Request) -> Result<(), Refusal> {
-        let Some(owner) = by.owning_client() else { return Ok(()) };
+        // What ends something leaves more room than there was.
+        let is_end = matches!(request, Request::CancelJob { .. } | Request::RevokeDvd { .. });
+        let Some(owner) = by.owning_client().filter(|_| request.is_change() && !is_end) else { return Ok(()) };
         let now = Clock::new().now();
         // It never becomes a job, and what is not renewed in time ends.
         if request.is_renewal() {
             return if self.paces().renewals.take(owner, now) { Ok(()) } else { Err(too_many_changes()) };
         }
         let table = self.lock();
-        let running = table.jobs.values().filter(|entry| entry.response.is_none());
-        let of_owners: Vec<ClientId> = running.filter_map(|entry| entry.owner).collect();
+        let of_owners: Vec<ClientId> = table.running(false).filter_map(|entry| entry.owner).collect();
         let of_owner = of_owners.iter().filter(|other| **other == owner).count();
-        if of_owner >= OF_OWNER_MAX || of_owners.len() >= OF_OWNERS_MAX {
+        if !request.is_copy_out() && (of_owner >= OF_OWNER_MAX || of_owners.len() >= OF_OWNERS_MAX) {
             let reason = "too many changes of owners are being made: ask again when some are done";
             return Err(Refusal::new("jobs-too-many", reason));
         }
@@ -146,8 +155,9 @@ impl Jobs {
     }
 
     /// How the quotas of owners are used.
-    pub(super) fn usages(&self) -> [Usage; 4] {
-        self.paces().usages()
+    pub(super) fn usages(&self) -> impl Iterator<Item = Usage> {
+        let of_copies = self.lock().places.usages();
+        self.paces().usages().into_iter().chain(of_copies)
     }
 
     fn paces(&self) -> MutexGuard<'_, Paces> {
@@ -155,11 +165,11 @@ impl Jobs {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins with one; `None` when too many go on.
+    /// Begins with one; `None` when too many like it go on.
     pub(super) fn begin(self: &Arc<Self>, by: &Asker, request: &Request, progress: &str) -> Option<Job> {
         let mut table = self.lock();
-        let running = table.jobs.values().filter(|entry| entry.response.is_none()).count();
-        if running >= RUNNING_MAX {
+        let (owner, is_copy) = (by.owning_client(), request.is_copy_out());
+        if !table.has_room(owner, is_copy) {
             return None;
         }
         table.last_id += 1;
@@ -177,7 +187,7 @@ impl Jobs {
             refused: None,
             code: None,
         };
-        table.jobs.insert(id, Entry { status, owner: by.owning_client(), response: None, course: None });
+        table.jobs.insert(id, Entry { status, owner, is_copy, response: None, course: None });
         Some(Job { jobs: Arc::clone(self), id })
     }
 
@@ -192,11 +202,14 @@ impl Jobs {
 
     /// Waits until one is over, and for so long at the most; gives it as it is then.
     pub(super) fn wait(&self, id: u64, patience: Duration) -> Option<JobStatus> {
-        // Who waits for it wants it to go on.
-        self.lock().jobs.get(&id)?.course.iter().for_each(|course| course.note_asked());
         let table = self.wait_for(id, patience);
         let entry = table.jobs.get(&id)?;
         Some(entry.status())
+    }
+
+    /// Copies that go on.
+    pub(super) fn courses(&self) -> Vec<Arc<Course>> {
+        self.lock().running(true).filter_map(|entry| entry.course.clone()).collect()
     }
 
     /// Whether it is one that this owner of volumes has begun.
@@ -223,12 +236,15 @@ impl Jobs {
     fn wait_for(&self, id: u64, patience: Duration) -> MutexGuard<'_, Table> {
         let give_up_at = Instant::now() + patience;
         let mut table = self.lock();
-        while table.jobs.get(&id).is_some_and(|entry| entry.response.is_none()) {
+        while let Some(entry) = table.jobs.get(&id).filter(|entry| entry.response.is_none()) {
+            // Who waits for it wants it to go on.
+            entry.course.iter().for_each(|course| course.note_asked());
             let left = give_up_at.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            table = self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+            table =
+                self.changed.wait_timeout(table, left.min(ASKING_INTERVAL)).unwrap_or_else(PoisonError::into_inner).0;
         }
         table
     }
@@ -240,6 +256,20 @@ impl Jobs {
 }
 
 impl Table {
+    /// Those that go on: copies to other servers, or all others.
+    fn running(&self, are_copies: bool) -> impl Iterator<Item = &Entry> {
+        self.jobs.values().filter(move |entry| entry.response.is_none() && entry.is_copy == are_copies)
+    }
+
+    /// Whether one more may begin.
+    fn has_room(&mut self, owner: Option<ClientId>, is_copy: bool) -> bool {
+        if !is_copy {
+            return self.running(false).count() < RUNNING_MAX;
+        }
+        let running: Vec<Option<ClientId>> = self.running(true).map(|entry| entry.owner).collect();
+        self.places.admits(&running, owner)
+    }
+
     fn end(&mut self, id: u64, response: Response) {
         let Some(Entry { status, response: place, .. }) = self.jobs.get_mut(&id) else { return };
         status.progress = None;
@@ -301,82 +331,14 @@ fn too_many_changes() -> Refusal {
     Refusal::new("jobs-too-many", "owners have made too many changes in the last minutes: ask again in a minute")
 }
 
+/// Why a copy does not begin now.
+pub(super) fn too_many_copies() -> Refusal {
+    Refusal::new("jobs-too-many", "too many copies to other servers go on: order it again when some are done")
+}
+
 fn now() -> String {
     written_millis(SystemTime::now())
 }
 
 #[cfg(test)]
-mod tests {
-    use sanwire_core::Principal;
-
-    use super::*;
-    use crate::manage::DvdEnd;
-
-    const BY: Asker = Asker::Signal { signal: "test" };
-
-    #[test]
-    fn jobs_are_told_of_while_they_go_on_and_for_a_while_after() {
-        let jobs = Arc::<Jobs>::default();
-        let begin = || jobs.begin(&BY, &Request::Status, "thinking");
-        let running: Vec<Job> = std::iter::from_fn(begin).collect();
-        assert_eq!((running.len(), jobs.list().len()), (RUNNING_MAX, RUNNING_MAX));
-        assert!(
-            begin().is_none() && jobs.check(&BY, &Request::Status).is_ok(),
-            "who asks for one more waits for its end"
-        );
-        assert_eq!(jobs.wait(1, Duration::ZERO).unwrap().progress.as_deref(), Some("thinking"));
-        running.into_iter().for_each(|job| job.end(Response::Done(Answer::Changed(vec!["done".into()]))));
-        let first = jobs.status(1).unwrap();
-        assert_eq!((first.state, first.changed, first.progress), (JobState::Done, vec!["done".into()], None));
-        drop(begin().unwrap());
-        let failed = jobs.wait(RUNNING_MAX as u64 + 1, Duration::from_secs(60));
-        assert_eq!(failed.unwrap().code.as_deref(), Some("defect"), "nobody waits for ever for what has panicked");
-        assert_eq!((jobs.status(1), jobs.list().len()), (None, OVER_MAX));
-        assert_eq!(jobs.wait(1, Duration::ZERO), None);
-    }
-
-    #[test]
-    fn an_owner_renews_more_often_than_it_changes_and_not_without_end() {
-        let jobs = Arc::<Jobs>::default();
-        let owner = Asker::Client {
-            client: ClientId([1; 16]),
-            address: "10.0.0.1:1".into(),
-            as_owner: Some(Principal::default()),
-        };
-        let running: Vec<Job> =
-            (0..OF_OWNER_MAX).filter_map(|_| jobs.begin(&owner, &Request::Status, "thinking")).collect();
-        let end = |until: &str| Request::SetDvd(DvdEnd { name: "cam".into(), until: Some(until.into()) });
-        assert!(jobs.check(&owner, &end("2h")).is_err(), "who has begun with too many changes");
-        let renewed = (0..1000).filter(|_| jobs.check(&owner, &end("30s")).is_ok()).count();
-        assert!((64..200).contains(&renewed), "{renewed}");
-        assert!(jobs.usages()[2].refused > 0);
-        drop(running);
-        assert!(jobs.check(&owner, &end("2h")).is_ok(), "changes are counted by themselves");
-    }
-
-    #[test]
-    fn owners_leave_room_for_who_manages_the_server() {
-        let jobs = Arc::<Jobs>::default();
-        let owner = |client: u8| Asker::Client {
-            client: ClientId([client; 16]),
-            address: format!("10.0.0.{client}:1"),
-            as_owner: Some(Principal::default()),
-        };
-        let mut running = Vec::new();
-        for client in 0..8 {
-            for _ in 0..OF_OWNER_MAX {
-                assert!(jobs.check(&owner(client), &Request::Status).is_ok());
-                running.extend(jobs.begin(&owner(client), &Request::Status, "thinking"));
-            }
-            assert_eq!(jobs.check(&owner(client), &Request::Status).unwrap_err().code, "jobs-too-many", "{client}");
-        }
-        assert_eq!(
-            jobs.check(&owner(9), &Request::Status).unwrap_err().code,
-            "jobs-too-many",
-            "of all of them together"
-        );
-        assert!(running.len() == OF_OWNERS_MAX && jobs.begin(&BY, &Request::Status, "thinking").is_some());
-        running.pop();
-        assert!(jobs.check(&owner(9), &Request::Status).is_ok());
-    }
-}
+mod tests;

@@ -212,6 +212,7 @@ impl Manager {
         self.kept.missing.extend(missing_for_now(&renamed, &all_exports).into_iter().chain(orphaned));
         left.renamed = renamed;
         self.configured_anew(configured, &wanted.volumes, difference.kept);
+        self.review_copies();
         self.note_reloaded();
         let raised: Vec<VolumeSpec> = raised.into_iter().cloned().collect();
         Ok(self.finish_reload(left, raised, changed, holds))

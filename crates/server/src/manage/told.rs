@@ -42,8 +42,13 @@ pub(super) fn in_short(mut request: &Value) -> String {
     [word("do"), object].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
+/// What was asked for, for the audit log. Of a copy each place is told where its data may have gone.
+pub(super) fn audited(request: &Request) -> Option<Value> {
+    if request.is_copy_out() { whole(request) } else { beginning(request) }
+}
+
 /// What was asked for: as it is, or if that is long, what is done and to what, and the beginning of its text.
-pub(super) fn beginning(request: &Request) -> Option<Value> {
+fn beginning(request: &Request) -> Option<Value> {
     let value = without_secrets(request)?;
     match shortened(&value.to_string(), REQUEST_MAX_BYTES) {
         Cow::Borrowed(_) => Some(value),
@@ -146,6 +151,17 @@ mod tests {
                 [beginning(&request), whole(&request)].map(Option::unwrap).map(|shown| shown.to_string()).concat();
             assert!(shown.matches("(secret)").count() == 2 * 3 && shown.contains("storage"), "{shown}");
             assert!(!shown.contains("horse"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn each_place_of_a_copy_is_written_down() {
+        let to = (0..16).map(|number| format!("hs+ip://10.0.0.{number}/{}", "v".repeat(230))).collect();
+        let order = crate::manage::CopyOrder { volume: "disk".into(), to, ..Default::default() };
+        let request = Request::Start { request: Box::new(Request::CopyOut(order)) };
+        let line = audited(&request).unwrap().to_string();
+        for number in 0..16 {
+            assert!(line.contains(&format!("hs+ip://10.0.0.{number}/{}\"", "v".repeat(230))), "{number}: {line}");
         }
     }
 

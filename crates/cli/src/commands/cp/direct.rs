@@ -1,34 +1,33 @@
 //! Copies that the source's server makes straight to the destination's. This host makes a derived volume at the destination for it, has it
 //! begin, watches, and takes the derived volume back; no data comes by here.
 
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod guest;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
-use sanwire_core::Protection;
 use sanwire_initiator::{Server, Url};
-use sanwire_server::{Answer, CopyOrder, CopyProgress, CopyTerms, DvdEnd, JobState, JobStatus, NewDvd, Request};
+use sanwire_server::{Answer, CopyOrder, CopyProgress, CopyTerms, JobState, JobStatus, Request};
 
+use self::guest::{Guest, end_earlier};
 use crate::args::{CpArgs, CpEnd, Patience};
 use crate::commands::manage;
-use crate::connect::Connection;
+use crate::connect::{self, Connection};
 use crate::copy::{Copied, Journal};
-use crate::signals;
+use crate::signals::Caught;
 
 /// How often it is asked how far the copy is.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often the destination's server hears that this host is still there.
-const HERE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the source's server goes on with a copy about which this host asks no more: it may have been killed, and whoever copies to the
+/// same volume then must not find that somebody else writes there, too.
+const UNASKED_SECONDS: u32 = 30;
 
-/// How long the derived volume is there if this host cannot take it back, and how often that begins anew.
-const UNTIL: &str = "15min";
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(300);
+/// How long a server is waited for that is away while the other one has to hear from this host.
+const SOON: Duration = Duration::from_secs(5);
 
 /// How long servers that are away may be waited for.
 const PATIENCE_MAX_SECONDS: u64 = 3600;
@@ -43,6 +42,11 @@ pub(super) struct Side<'a> {
 impl Side<'_> {
     fn ask(&self, request: &Request) -> anyhow::Result<Answer> {
         manage::ask(self.connection, request)
+    }
+
+    /// The same of a server that may be away, while something else goes on that needs this host.
+    fn ask_soon(&self, request: &Request) -> anyhow::Result<Answer> {
+        manage::ask_within(self.connection, SOON, request)
     }
 
     fn terms(&self) -> Result<CopyTerms, String> {
@@ -95,23 +99,63 @@ pub(super) struct Wanted<'a> {
 /// Has the server of the source copy straight to that of the destination.
 ///
 /// # Errors
-/// When it was begun, and failed or was cancelled; the journal then stays.
+/// When it was begun, and failed or was cancelled; the journal then stays. Also when somebody has ended this process in order before, or it
+/// cannot be known that nothing of it goes on.
 pub(super) fn attempt(wanted: &Wanted<'_>, from: Side<'_>, to: Side<'_>) -> anyhow::Result<Attempt> {
-    let (here, there) = match (from.terms(), to.terms()) {
-        (Ok(here), Ok(there)) => (here, there),
-        (Err(reason), _) | (_, Err(reason)) => return Ok(Attempt::NotBegun(reason)),
+    // Before anything is made or begun at a server that would have to be ended.
+    let caught = Caught::new().context("cannot catch signals")?;
+    let attempt = begin(wanted, from, to, &caught);
+    match (attempt, caught.end()) {
+        (Ok(Attempt::NotBegun(_)), true) => anyhow::bail!("it was ended before anything was copied"),
+        (attempt, _) => attempt,
+    }
+}
+
+fn begin(wanted: &Wanted<'_>, from: Side<'_>, to: Side<'_>, caught: &Caught) -> anyhow::Result<Attempt> {
+    let there = match to.terms() {
+        Ok(there) => there,
+        Err(reason) => return Ok(Attempt::NotBegun(reason)),
+    };
+    let own = connect::identity(wanted.args.client.reach.key_file.as_deref())?.client_id();
+    end_earlier(to, own)?;
+    let here = match from.terms() {
+        Ok(here) => here,
+        Err(reason) => return Ok(Attempt::NotBegun(reason)),
     };
     let Some(client) = &here.client else {
         return Ok(Attempt::NotBegun(format!("{} has no key as a client of other servers", from.url.server)));
     };
-    let guest = match Guest::make(wanted, to, client) {
+    let guest = match Guest::make(wanted, to, own, client) {
         Ok(guest) => guest,
         Err(error) => return Ok(Attempt::NotBegun(format!("{}: {error:#}", to.url.server))),
     };
-    let urls = ways(&here.urls, &there.urls, &guest.name);
+    let urls = ways(&here.urls, &there.urls, guest.name());
+    match start(wanted, (from, to), &guest, urls, caught)? {
+        Attempt::NotBegun(reason) => {
+            // An answer may have been lost, and the copy may have begun after all: it must not write beside this host.
+            guest
+                .take_back()
+                .with_context(|| format!("the copy may have begun, and nothing else is done: {reason}"))?;
+            Ok(Attempt::NotBegun(reason))
+        }
+        done => Ok(done),
+    }
+}
+
+/// Has the copy begin, and follows it.
+fn start(
+    wanted: &Wanted<'_>,
+    (from, to): (Side<'_>, Side<'_>),
+    guest: &Guest<'_>,
+    urls: Vec<String>,
+    caught: &Caught,
+) -> anyhow::Result<Attempt> {
     if urls.is_empty() {
         let (from, to) = (&from.url.server, &to.url.server);
         return Ok(Attempt::NotBegun(format!("{from} and {to} have no wire in common on which clients have keys")));
+    }
+    if caught.is_stopped() {
+        return Ok(Attempt::NotBegun("somebody has ended it".to_owned()));
     }
     if wanted.resumed_bytes.is_none() {
         // From here on the destination is no longer what an interrupted copy has left.
@@ -119,7 +163,7 @@ pub(super) fn attempt(wanted: &Wanted<'_>, from: Side<'_>, to: Side<'_>) -> anyh
     }
     let request = Request::Start { request: Box::new(Request::CopyOut(order(wanted, from, to, urls)?)) };
     match from.ask(&request) {
-        Ok(Answer::Job(job)) => watch(wanted, from, &guest, job),
+        Ok(Answer::Job(job)) => watch(wanted, from, guest, caught, job),
         Ok(_) => Ok(Attempt::NotBegun("the server did not begin: is it another version?".to_owned())),
         Err(error) => Ok(Attempt::NotBegun(format!("{}: {error:#}", from.url.server))),
     }
@@ -127,11 +171,6 @@ pub(super) fn attempt(wanted: &Wanted<'_>, from: Side<'_>, to: Side<'_>) -> anyh
 
 fn order(wanted: &Wanted<'_>, from: Side<'_>, to: Side<'_>, urls: Vec<String>) -> anyhow::Result<CopyOrder> {
     let args = wanted.args;
-    let patience = match args.client.reach.wait {
-        None => None,
-        Some(Patience::For(time)) => Some(time.as_secs().clamp(1, PATIENCE_MAX_SECONDS)),
-        Some(Patience::Forever) => Some(PATIENCE_MAX_SECONDS),
-    };
     Ok(CopyOrder {
         volume: from.volume()?,
         to: urls,
@@ -139,8 +178,18 @@ fn order(wanted: &Wanted<'_>, from: Side<'_>, to: Side<'_>, urls: Vec<String>) -
         resume_bytes: wanted.resumed_bytes.unwrap_or_default(),
         verify: args.verify,
         cap_bytes_per_second: args.client.cap.map(|cap| cap.0),
-        patience_seconds: patience.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX)),
+        patience_seconds: patience_seconds(args),
+        unasked_seconds: Some(UNASKED_SECONDS),
     })
+}
+
+/// How long servers that are away are waited for, where that is said.
+fn patience_seconds(args: &CpArgs) -> Option<u32> {
+    let seconds = match args.client.reach.wait? {
+        Patience::For(time) => time.as_secs().clamp(1, PATIENCE_MAX_SECONDS),
+        Patience::Forever => PATIENCE_MAX_SECONDS,
+    };
+    u32::try_from(seconds).ok()
 }
 
 /// The URLs of a volume of a server by the wires that both have, the best first.
@@ -150,119 +199,60 @@ fn ways(here: &[String], there: &[String], volume: &str) -> Vec<String> {
     common.map(|url| format!("{url}/{volume}")).collect()
 }
 
-/// The derived volume at the destination that the source's server may write to. It is taken back when this is dropped.
-struct Guest<'a> {
-    to: Side<'a>,
-    name: String,
-    renewed_at: Cell<Instant>,
-}
-
-impl<'a> Guest<'a> {
-    fn make(wanted: &Wanted<'_>, to: Side<'a>, client: &str) -> anyhow::Result<Guest<'a>> {
-        let random: [u8; 4] = sanwire_hyperscsi::random().context("there are no random numbers")?;
-        let name = format!("copy-{}", HEXLOWER.encode(&random));
-        let reads = wanted.args.verify || wanted.resumed_bytes.is_some();
-        let operations = ["write", "discard"].into_iter().chain(reads.then_some("read"));
-        let security = wanted.args.client.security.0;
-        let request = Request::CreateDvd(NewDvd {
-            parent: to.volume()?,
-            name: name.clone(),
-            regions: vec![format!("0+{}", wanted.size_bytes)],
-            operations: operations.map(str::to_owned).collect(),
-            principals: vec![format!("key:{client}")],
-            until: Some(UNTIL.to_owned()),
-            security: (security != Protection::default()).then(|| security.to_string()),
-            ..NewDvd::default()
-        });
-        to.ask(&request)?;
-        Ok(Guest { to, name, renewed_at: Cell::new(Instant::now()) })
-    }
-
-    /// Lets its server hear that this host is there, and that the volume is still wanted.
-    fn be_here(&self) {
-        let name = self.name.clone();
-        let request = if self.renewed_at.get().elapsed() < RENEWAL_INTERVAL {
-            Request::Dvd { name }
-        } else {
-            self.renewed_at.set(Instant::now());
-            Request::SetDvd(DvdEnd { name, until: Some(UNTIL.to_owned()) })
-        };
-        if let Err(error) = self.to.ask(&request) {
-            tracing::debug!("{}: {error:#}", self.to.url.server);
-        }
-    }
-}
-
-impl Drop for Guest<'_> {
-    fn drop(&mut self) {
-        let (name, server) = (&self.name, &self.to.url.server);
-        if let Err(error) = self.to.ask(&Request::RevokeDvd { name: name.clone() }) {
-            eprintln!(
-                "sanwire: the volume {name} that was made for the copy is still there ({error:#}): `sanwire dvd revoke {name} --at {server}` \
-                 ends it, or its time, in {UNTIL} at the most"
-            );
-        }
-    }
-}
-
 /// Follows a copy to its end.
-fn watch(wanted: &Wanted<'_>, from: Side<'_>, guest: &Guest<'_>, job: JobStatus) -> anyhow::Result<Attempt> {
+fn watch(
+    wanted: &Wanted<'_>,
+    from: Side<'_>,
+    guest: &Guest<'_>,
+    caught: &Caught,
+    job: JobStatus,
+) -> anyhow::Result<Attempt> {
     let id = job.id;
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    let (mut job, mut watching) = (
-        job,
-        Watching { stable_bytes: wanted.resumed_bytes.unwrap_or_default(), is_caught: false, is_cancelled: false },
-    );
-    let mut here_at = Instant::now();
+    let mut job = job;
+    let mut watching = Watching {
+        stable_bytes: wanted.resumed_bytes.unwrap_or_default(),
+        is_cancelled: false,
+        here_at: Instant::now(),
+    };
     loop {
         let progress = *job.copy.clone().unwrap_or_default();
         watching.show(wanted, &progress)?;
         match job.state {
             JobState::Done => {
                 wanted.journal.remove()?;
+                // The first line says what this program says itself.
+                let notes = job.changed.iter().skip(1);
+                notes.for_each(|note| wanted.bar.suspend(|| eprintln!("sanwire: {note}")));
                 return Ok(Attempt::Done(copied(&progress), progress.way.unwrap_or_default()));
             }
             JobState::Refused if progress.way.is_none() && !watching.is_cancelled => {
                 return Ok(Attempt::NotBegun(job.refused.unwrap_or_default()));
             }
-            JobState::Refused => {
-                let reason = job.refused.unwrap_or_default();
-                anyhow::bail!("{reason}; the same command with --resume goes on with what was copied");
-            }
+            JobState::Refused => anyhow::bail!("{}{}", job.refused.unwrap_or_default(), watching.hint()),
             JobState::Running => {}
         }
-        if progress.way.is_some() && !watching.is_caught {
-            // Before that there may be another way, with its own.
-            let stop = Arc::clone(&is_stopped);
-            signals::on_stop(move || stop.store(true, Ordering::Relaxed)).context("cannot catch signals")?;
-            watching.is_caught = true;
-        }
-        if is_stopped.load(Ordering::Relaxed) && !watching.is_cancelled {
+        if caught.is_stopped() && !watching.is_cancelled {
             watching.is_cancelled = true;
-            from.ask(&Request::CancelJob { id })?;
+            if let Err(error) = from.ask(&Request::CancelJob { id }) {
+                // It may just be over, which is seen next.
+                tracing::debug!("{}: {error:#}", from.url.server);
+            }
         }
-        if here_at.elapsed() >= HERE_INTERVAL {
+        if watching.here_at.elapsed() >= guest::HERE_INTERVAL {
             guest.be_here();
-            here_at = Instant::now();
+            watching.here_at = Instant::now();
         }
         thread::sleep(LOOK_INTERVAL);
-        job = match from.ask(&Request::Job { id, wait: false })? {
-            // Numbers begin anew when a server does.
-            Answer::Job(other) if other.begun != job.begun || other.copy.is_none() => anyhow::bail!(
-                "{} was restarted, and the copy has ended; the same command with --resume goes on with what was copied",
-                from.url.server
-            ),
-            Answer::Job(job) => job,
-            _ => anyhow::bail!("{} gives an answer that cannot be read: is it another version?", from.url.server),
-        };
+        job = watching.next(from, &job)?;
     }
 }
 
 /// What is known of a copy that is watched.
 struct Watching {
     stable_bytes: u64,
-    is_caught: bool,
     is_cancelled: bool,
+    /// When the destination's server has heard from this host.
+    here_at: Instant,
 }
 
 impl Watching {
@@ -274,6 +264,25 @@ impl Watching {
             wanted.journal.save(progress.stable_bytes)?;
         }
         Ok(())
+    }
+
+    /// How it is now.
+    fn next(&self, from: Side<'_>, job: &JobStatus) -> anyhow::Result<JobStatus> {
+        let server = &from.url.server;
+        match from.ask(&Request::Job { id: job.id, wait: false }) {
+            // Numbers begin anew when a server does.
+            Ok(Answer::Job(other)) if other.begun != job.begun || other.copy.is_none() => {
+                anyhow::bail!("{server} was restarted, and the copy has ended{}", self.hint())
+            }
+            Ok(Answer::Job(job)) => Ok(job),
+            Ok(_) => anyhow::bail!("{server} gives an answer that cannot be read: is it another version?"),
+            Err(error) => Err(error.context(format!("{server} does not tell how far the copy is{}", self.hint()))),
+        }
+    }
+
+    /// What is to be done to go on later.
+    fn hint(&self) -> &'static str {
+        if self.stable_bytes > 0 { "; the same command with --resume goes on with what was copied" } else { "" }
     }
 }
 

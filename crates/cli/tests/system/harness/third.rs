@@ -59,6 +59,18 @@ impl Third {
         Server::spawn(&command, &world.state("far"), world.scratch.path("far.log"))
     }
 
+    /// From now on nothing arrives here that the first server sends: it seems not to be there.
+    pub fn ignore_server(&self, world: &World) {
+        let rules = format!(
+            "table inet ignoring {{\n chain arriving {{\n type filter hook input priority 0;\n iifname \"{TO_SERVER}\" drop\n }}\n}}\n"
+        );
+        let file = world.scratch.path("ignoring.nft");
+        std::fs::write(&file, rules).expect("the rules can be written");
+        let mut nft = within(&self.host, "nft");
+        nft.arg("-f").arg(&file);
+        run_ok(nft, QUICK);
+    }
+
     /// Bytes that went over the link between the two servers.
     pub fn carried_bytes(&self) -> u64 {
         let mut show = Command::new("ip");

@@ -11,10 +11,10 @@ use sanwire_device::{LogicalUnit, LogicalUnits};
 use sanwire_scsi::Reply;
 use sanwire_scsi::Task;
 
-use super::Stop;
 use super::initiator::{End, Pair, next_end};
-use crate::front::copies::CopySession;
-use crate::manage::course::{Course, Ending};
+use super::{Stop, check_goes_on};
+use crate::front::copies::{CopySession, Dropped};
+use crate::manage::course::{CopyProgress, Course};
 
 /// Commands at a time.
 const DEPTH: usize = 8;
@@ -37,6 +37,12 @@ const LOSSES_MAX: u32 = 8;
 /// How long a command is given again that a unit has no time for.
 const BUSY_MAX: Duration = Duration::from_secs(60);
 const BUSY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long the commands under way of a copy that is to end are waited for.
+const SETTLING_MAX: Duration = Duration::from_secs(10);
+
+/// How often it is told that something is copied again: a place that fails now and then would fill the log.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Attentions of a unit that follow one another, at the most.
 const ATTENTIONS_MAX: u32 = 32;
@@ -85,6 +91,7 @@ pub(super) struct Copying<'a> {
     tells_runs: bool,
     /// What was begun, for the cap.
     begun: (Instant, u64),
+    warned_at: Option<Instant>,
 }
 
 impl<'a> Copying<'a> {
@@ -104,6 +111,7 @@ impl<'a> Copying<'a> {
             runs: VecDeque::new(),
             tells_runs: true,
             begun: (Instant::now(), 0),
+            warned_at: None,
         }
     }
 
@@ -124,18 +132,45 @@ impl<'a> Copying<'a> {
                 }
                 Err(Stop::Failed(reason)) if losses < LOSSES_MAX => {
                     losses += 1;
-                    tracing::warn!(
-                        "the copy of volume {}: what was not stable there yet is copied again: {reason}",
-                        self.source.0
-                    );
+                    self.warn_of_loss(&reason);
                     // The place may be there again soon.
                     thread::sleep(BUSY_INTERVAL);
-                    self.course.change(|progress| *progress = before);
+                    self.course.change(|progress| {
+                        let way = progress.way.take();
+                        *progress = CopyProgress { way, ..before };
+                    });
                 }
                 Err(stop) => return Err(stop),
             }
         }
         Ok(())
+    }
+
+    fn warn_of_loss(&mut self, reason: &str) {
+        if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+            self.warned_at = Some(Instant::now());
+            let volume = self.source.0;
+            tracing::warn!("the copy of volume {volume}: what was not stable there yet is copied again: {reason}");
+        }
+    }
+
+    /// Waits for what is under way, for a while; gives how many commands may still be done.
+    pub(super) fn settle(&mut self) -> usize {
+        let begun_at = Instant::now();
+        loop {
+            for (number, _) in self.ended.drain(..) {
+                self.under_way.remove(&number);
+            }
+            let left = SETTLING_MAX.saturating_sub(begun_at.elapsed());
+            if self.under_way.is_empty() || left.is_zero() {
+                return self.under_way.len();
+            }
+            match self.session.wait(left) {
+                Ok(ended) => self.ended.extend(ended),
+                // It is aborted; what is at the other end by then is done there.
+                Err(Dropped) => return self.under_way.len(),
+            }
+        }
     }
 
     /// Works on a range until the time is over and everything under way has ended; gives where.
@@ -307,13 +342,7 @@ impl<'a> Copying<'a> {
 
     /// Whether it may go on.
     fn look(&self) -> Result<(), Stop> {
-        match self.course.ending() {
-            Some(Ending::Cancelled) => return Err(Stop::Cancelled("it was cancelled")),
-            Some(Ending::Unasked) => {
-                return Err(Stop::Cancelled("nobody has asked about it for two minutes"));
-            }
-            None => {}
-        }
+        check_goes_on(self.course)?;
         let (name, unit, units) = self.source;
         match units.find_named(name) {
             Some((_, served)) if Arc::ptr_eq(&served, unit) => Ok(()),

@@ -12,19 +12,23 @@ pub enum CopyError {
         reason: String,
     },
     /// It was begun, and not brought to its end.
-    #[error("copying volume {volume} straight to another server has failed: {reason}")]
+    #[error("copying volume {volume} straight to another server has failed{went}: {reason}")]
     Failed {
         /// Which.
         volume: String,
+        /// How much of it has gone where, if it was begun.
+        went: String,
         /// Why.
         reason: String,
     },
     /// Somebody has ended it.
-    #[error("the copy of volume {volume} to another server was ended before it was done: {reason}")]
+    #[error("the copy of volume {volume} to another server was ended before it was done{went}: {reason}")]
     Cancelled {
         /// Which.
         volume: String,
+        /// How much of it has gone where, if it was begun.
+        went: String,
         /// Why.
-        reason: &'static str,
+        reason: String,
     },
 }

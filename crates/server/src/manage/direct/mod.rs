@@ -3,31 +3,29 @@
 //! The other volume is a store like that of any volume of another server, opened by how it is written. On it stands a logical unit that nobody
 //! else finds, and a job copies from unit to unit by the commands that any initiator has for that ([`crate::front::copies`]).
 
+mod connecting;
 mod copying;
 mod error;
 mod initiator;
 mod order;
+mod permission;
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use sanwire_core::limits::LUNS_MAX;
-use sanwire_core::{HostAddress, Peer, Principal, Protection};
-use sanwire_device::{LogicalUnit, LogicalUnits, UnitOptions, Volatility};
-use sanwire_io::interface;
-use sanwire_scsi::Identity;
-use sanwire_store::{OpenError, VolumeSpec};
+use sanwire_core::{HostAddress, Peer, Principal};
+use sanwire_device::{LogicalUnit, LogicalUnits};
+use sanwire_store::VolumeSpec;
 
 use self::copying::{Copying, Mode};
 pub use self::error::CopyError;
 use self::initiator::Pair;
 pub use self::order::{CopyOrder, CopyTerms};
-use super::course::Course;
+use super::course::{Course, Ending, Ordered, UNASKED_MAX, UNASKED_MIN};
 use super::slow::{Next, Slow, Step};
 use super::{Answer, Asker, ManageError, Manager};
-use crate::direct::CopyOrderers;
 use crate::front::copies::{Copiers, CopyTaker};
-use crate::link;
-use crate::wire::Wire;
 
 /// The slowest copy, in bytes per second.
 const CAP_MIN_BYTES: u64 = 1 << 20;
@@ -45,7 +43,17 @@ const WAYS: [&str; 4] = ["hs+eth", "hdsp", "hs+ip", "visa"];
 #[derive(Debug)]
 enum Stop {
     Failed(String),
-    Cancelled(&'static str),
+    Cancelled(String),
+}
+
+impl Stop {
+    /// The same, with more to say of it.
+    fn and(self, more: &str) -> Stop {
+        match self {
+            Stop::Failed(reason) => Stop::Failed(reason + more),
+            Stop::Cancelled(reason) => Stop::Cancelled(reason + more),
+        }
+    }
 }
 
 /// What is to be copied, for whom, and how that is told.
@@ -69,30 +77,18 @@ impl Manager {
     pub(super) fn copy_out(&mut self, by: Option<&Asker>, order: CopyOrder) -> Result<Step, ManageError> {
         let volume = order.volume.clone();
         let refused = |reason: String| ManageError::from(CopyError::Refused { volume: volume.clone(), reason });
-        if let Some(reason) = self.copies_refused(by) {
-            return Err(refused(reason));
-        }
-        let (_, source) = self.find(&order.volume).ok_or_else(|| ManageError::NoVolume(order.volume.clone()))?;
-        if !(1..=URLS_MAX).contains(&order.to.len()) {
-            return Err(refused(format!("a destination has 1 to {URLS_MAX} URLs, and this one {}", order.to.len())));
-        }
-        if order.cap_bytes_per_second.is_some_and(|cap| cap < CAP_MIN_BYTES) {
-            return Err(refused(format!(
-                "a copy of less than {CAP_MIN_BYTES} bytes per second would hold its place for too long"
-            )));
-        }
-        // How packets are protected between both servers is up to the other one, which need not demand as much.
-        let own = self.volumes.get(&order.volume).and_then(|volume| volume.spec.security);
-        let level = own.unwrap_or(self.kept.configured.protection);
-        if level != Protection::Checksum {
-            return Err(refused(format!("its packets are protected by {level}, which a direct copy does not promise")));
-        }
-        let direct = &self.kept.configured.direct_copies;
-        order.to.iter().try_for_each(|url| direct.check_place(url)).map_err(&refused)?;
+        let ordered = Ordered {
+            volume: volume.clone(),
+            to: order.to.clone(),
+            owner: by.and_then(Asker::owner).cloned(),
+            unasked_max: order.unasked_seconds.map_or(UNASKED_MAX, |seconds| Duration::from_secs(seconds.into())),
+        };
+        let (_, source) = self.find(&volume).ok_or_else(|| ManageError::NoVolume(volume.clone()))?;
+        check_bounds(&order, &ordered).and_then(|()| self.check_copy(&ordered)).map_err(&refused)?;
         let specs = order.to.iter().map(|url| far_spec(url, &order));
         let specs: Vec<VolumeSpec> = specs.collect::<Result<_, _>>().map_err(&refused)?;
         let length_bytes = source.store().geometry().length_bytes;
-        let course = Arc::new(Course::new(length_bytes));
+        let course = Arc::new(Course::new(length_bytes, ordered));
         let what = format!("copying volume {} straight to another server", order.volume);
         let copy = DirectCopy {
             source,
@@ -107,50 +103,22 @@ impl Manager {
         let work = move || Next::Over(Box::new(copy.run(&specs)));
         Ok(Step::Slow(Slow { what, is_awaited: false, course: Some(course), work: Box::new(work) }))
     }
+}
 
-    /// What is said of copies that go straight from one server to another.
-    pub(super) fn copy_terms(&self, by: Option<&Asker>) -> Answer {
-        let client = self.kept.configured.direct_copies.client_id.map(|read| read());
-        let refused = self.copies_refused(by).or_else(|| match &client {
-            Some(Err(reason)) => Some(reason.clone()),
-            _ => None,
-        });
-        let client = client.and_then(Result::ok).map(|client| client.to_string());
-        Answer::CopyTerms(CopyTerms { client, refused, urls: self.urls() })
+/// # Errors
+/// What of an order goes beyond what any may have.
+fn check_bounds(order: &CopyOrder, ordered: &Ordered) -> Result<(), String> {
+    if !(1..=URLS_MAX).contains(&order.to.len()) {
+        return Err(format!("a destination has 1 to {URLS_MAX} URLs, and this one {}", order.to.len()));
     }
-
-    /// Why who asks may not order copies to other servers, whatever the volume.
-    fn copies_refused(&self, by: Option<&Asker>) -> Option<String> {
-        let is_owner = by.is_some_and(|by| by.owner().is_some());
-        match self.kept.configured.direct_copies.by {
-            CopyOrderers::Off => Some("this server makes no direct copies (`direct-copies = \"off\"`)".to_owned()),
-            CopyOrderers::Managers if is_owner => {
-                Some("only who may manage this server orders direct copies (`direct-copies = \"managers\"`)".to_owned())
-            }
-            CopyOrderers::Managers | CopyOrderers::Owners => None,
-        }
+    if order.cap_bytes_per_second.is_some_and(|cap| cap < CAP_MIN_BYTES) {
+        return Err(format!("a copy of less than {CAP_MIN_BYTES} bytes per second would hold its place for too long"));
     }
-
-    /// Where other servers reach this one, by wires whose clients have keys.
-    fn urls(&self) -> Vec<String> {
-        let known = interface::watch().known();
-        let interfaces = known.as_ref().map(|known| known.as_slice()).unwrap_or_default();
-        let announced = &self.kept.configured.announced;
-        let of_wire = |wire: &Wire| -> Vec<String> {
-            let scheme = wire.scheme();
-            let Some(address) = wire.address() else { return vec![format!("{scheme}:///{}", self.name)] };
-            let links = link::addresses_of(address, interfaces);
-            let told = announced.of_links(&links, interfaces);
-            told.into_iter().map(|link| format!("{scheme}://{}", link.peer)).collect()
-        };
-        let mut urls = Vec::new();
-        for way in WAYS {
-            urls.extend(self.target.wires().iter().filter(|wire| wire.scheme() == way).flat_map(of_wire));
-        }
-        urls.dedup();
-        urls.truncate(URLS_MAX);
-        urls
+    if !(UNASKED_MIN..=UNASKED_MAX).contains(&ordered.unasked_max) {
+        let (least, most) = (UNASKED_MIN.as_secs(), UNASKED_MAX.as_secs());
+        return Err(format!("a copy goes on for {least} to {most} s while nobody asks about it"));
     }
+    Ok(())
 }
 
 /// How the other volume is written, as the store of one here.
@@ -189,32 +157,46 @@ fn address_of(by: &Asker) -> Option<String> {
     }
 }
 
+/// # Errors
+/// When a copy is to end.
+fn check_goes_on(course: &Course) -> Result<(), Stop> {
+    match course.ending() {
+        None => Ok(()),
+        Some(Ending::Cancelled) => Err(Stop::Cancelled("it was cancelled".to_owned())),
+        Some(Ending::Unasked(time)) => {
+            Err(Stop::Cancelled(format!("nobody has asked about it for {} s", time.as_secs())))
+        }
+        Some(Ending::Forbidden(reason)) => Err(Stop::Failed(reason)),
+    }
+}
+
 impl DirectCopy {
     fn run(self, specs: &[VolumeSpec]) -> Result<Answer, ManageError> {
-        let volume = self.order.volume.clone();
-        let copied = self.copy(specs).map_err(|stop| match stop {
-            Stop::Failed(reason) => CopyError::Failed { volume, reason },
-            Stop::Cancelled(reason) => CopyError::Cancelled { volume, reason },
+        let copied = self.copy(specs).map_err(|stop| {
+            let (volume, went) = (self.order.volume.clone(), self.went());
+            match stop {
+                Stop::Failed(reason) => CopyError::Failed { volume, went, reason },
+                Stop::Cancelled(reason) => CopyError::Cancelled { volume, went, reason },
+            }
         });
         Ok(copied?)
     }
 
+    /// How much has gone where, for the audit log: the order may have many URLs.
+    fn went(&self) -> String {
+        let progress = self.course.look();
+        let key = self.order.server_key.as_deref().unwrap_or("any that is pinned, or none");
+        match progress.way {
+            Some(way) => format!(" ({} bytes of data went to {way}, key {key})", progress.data_bytes),
+            None => String::new(),
+        }
+    }
+
     fn copy(&self, specs: &[VolumeSpec]) -> Result<Answer, Stop> {
         let (far, way) = self.connect(specs)?;
-        let (here, there) = (self.source.store().geometry(), far.store().geometry());
-        let not_fitting = |reason: String| Err(Stop::Failed(reason));
-        if here.block_bytes != there.block_bytes {
-            return not_fitting(format!(
-                "its blocks have {} bytes, and those of the other volume {}: copy it through another host (`cp --no-direct`)",
-                here.block_bytes, there.block_bytes
-            ));
-        }
-        let total_bytes = self.course.look().total_bytes;
-        if there.length_bytes < total_bytes {
-            return not_fitting(format!("it has {total_bytes} bytes, and the other volume {}", there.length_bytes));
-        }
+        let total_bytes = self.check_fits(&far)?;
         // Not before: who ordered it may still go another way.
-        self.course.change(|progress| progress.way = Some(way.to_owned()));
+        self.course.change(|progress| progress.way = Some(way.clone()));
         let defect = |error| Stop::Failed(format!("its units cannot be used: {error}"));
         let pair = Pair::new(&self.source, &far).map_err(defect)?;
         let session = self.copiers.open(CopyTaker {
@@ -226,54 +208,50 @@ impl DirectCopy {
         let session = session.ok_or_else(|| Stop::Failed("the server ends".to_owned()))?;
         let source = (&*self.order.volume, &self.source, &*self.served);
         let mut copying = Copying::new((&pair, session, &self.course), source, self.order.cap_bytes_per_second);
-        let resumed = self.order.resume_bytes.min(total_bytes);
-        // Whole blocks: the rest is copied again.
-        let resumed = resumed - resumed % u64::from(here.block_bytes);
-        copying.run(Mode::Update, 0..resumed)?;
-        copying.run(Mode::Copy, resumed..total_bytes)?;
-        if self.order.verify {
-            copying.run(Mode::Verify, 0..total_bytes)?;
+        let ended = self.go_through(&mut copying, 0..total_bytes);
+        if let Err(stop) = ended {
+            // Whoever hears that it is over may use the other volume.
+            return Err(match copying.settle() {
+                0 => stop,
+                left => stop.and(&format!("; {left} commands have not ended yet, and may still be done there")),
+            });
         }
         drop(copying);
-        Ok(Answer::Changed(vec![format!("volume {} was copied to {way}", self.order.volume)]))
-    }
-
-    /// The unit over the other volume, by the first of its URLs that leads there.
-    fn connect(&self, specs: &[VolumeSpec]) -> Result<(Arc<LogicalUnit>, &str), Stop> {
-        let mut reasons = Vec::new();
-        for (spec, url) in specs.iter().zip(&self.order.to) {
-            if self.course.ending().is_some() {
-                return Err(Stop::Cancelled("it was cancelled"));
-            }
-            match spec.store.open() {
-                Ok(store) => return Ok((self.unit(spec, store)?, url)),
-                Err(error) => reasons.push(told(&error)),
-            }
+        let mut lines = vec![format!("volume {} was copied to {way}{}", self.order.volume, self.went())];
+        if self.source.store().geometry().length_bytes > total_bytes {
+            let volume = &self.order.volume;
+            lines.push(format!(
+                "volume {volume} has grown meanwhile: nothing beyond its first {total_bytes} bytes was copied"
+            ));
         }
-        reasons.dedup();
-        Err(Stop::Failed(format!("the other server cannot be reached from here: {}", reasons.join("; "))))
+        Ok(Answer::Changed(lines))
     }
 
-    fn unit(&self, spec: &VolumeSpec, store: Arc<dyn sanwire_store::Store>) -> Result<Arc<LogicalUnit>, Stop> {
-        let failed = |what: &str| Stop::Failed(format!("its unit cannot be made: {what}"));
-        let fresh = || crate::random::bytes().map_err(|error| failed(&error.to_string()));
-        let identity = Identity::new(&spec.name, fresh()?).map_err(|error| failed(&error.to_string()))?;
-        let verifier = crate::random::bytes().map_err(|error| failed(&error.to_string()))?;
-        let options = UnitOptions {
-            // It is counted with no volume of this server.
-            slot: LUNS_MAX as u16,
-            // What becomes there of writes that are not flushed nobody here knows.
-            volatility: Some(Volatility { verifier, has_failed: false, tenure: None, keeper: None }),
-            ..UnitOptions::default()
-        };
-        LogicalUnit::new(identity, store, options).map(Arc::new).map_err(|error| failed(&error.to_string()))
+    /// Whether the copy has room in the other volume; gives how much that is.
+    fn check_fits(&self, far: &LogicalUnit) -> Result<u64, Stop> {
+        let (here, there) = (self.source.store().geometry(), far.store().geometry());
+        if here.block_bytes != there.block_bytes {
+            return Err(Stop::Failed(format!(
+                "its blocks have {} bytes, and those of the other volume {}: copy it through another host (`cp --no-direct`)",
+                here.block_bytes, there.block_bytes
+            )));
+        }
+        let total_bytes = self.course.look().total_bytes;
+        if there.length_bytes < total_bytes {
+            let reason = format!("it has {total_bytes} bytes, and the other volume {}", there.length_bytes);
+            return Err(Stop::Failed(reason));
+        }
+        Ok(total_bytes)
     }
-}
 
-fn told(error: &OpenError) -> String {
-    let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    let text = error.to_string();
-    if source.is_empty() || text.contains(&source) { text } else { format!("{text}: {source}") }
+    fn go_through(&self, copying: &mut Copying<'_>, all: Range<u64>) -> Result<(), Stop> {
+        let resumed = self.order.resume_bytes.min(all.end);
+        // Whole blocks: the rest is copied again.
+        let resumed = resumed - resumed % u64::from(copying.pair.block_bytes);
+        copying.run(Mode::Update, all.start..resumed)?;
+        copying.run(Mode::Copy, resumed..all.end)?;
+        if self.order.verify { copying.run(Mode::Verify, all) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]

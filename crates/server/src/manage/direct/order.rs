@@ -29,6 +29,9 @@ pub struct CopyOrder {
     /// How long a server that is away is waited for, in seconds; without it, as for other volumes of other servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience_seconds: Option<u32>,
+    /// For how many seconds the copy goes on while nobody asks about it, from 10 to 120; without it, 120.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unasked_seconds: Option<u32>,
 }
 
 /// What a server says of copies that go straight from one server to another.

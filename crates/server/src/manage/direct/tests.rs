@@ -1,5 +1,7 @@
 //! Copies from a server to what stands for a volume of another one: memory, by URLs of a made-up kind.
 
+mod ending;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,17 +10,20 @@ use std::time::Duration;
 
 use sanwire_core::ClientId;
 use sanwire_store::kind::{self, Backing, Likeness, Place, StoreKind};
-use sanwire_store::{Expectation, Known, Outcome, RamStore, SpecError, Store, Written};
+use sanwire_store::{Expectation, Known, OpenError, Outcome, RamStore, SpecError, Store, Written};
 use sanwire_store_file::blocking;
 
 use super::*;
-use crate::direct::{CopyPlace, DirectCopies};
+use crate::direct::{CopyOrderers, CopyPlace, DirectCopies};
 use crate::manage::testing::config;
 use crate::manage::{JobState, JobStatus, ManagementHandle, Request, Response};
 use crate::server::Server;
 
 const MIB: usize = 1 << 20;
 const BY: Asker = Asker::Signal { signal: "test" };
+
+/// The end of URLs of servers that do not answer.
+const SILENT: &str = "/silent";
 
 /// What there is elsewhere, by the URLs.
 static ELSEWHERE: Mutex<BTreeMap<String, Arc<dyn Store>>> = Mutex::new(BTreeMap::new());
@@ -48,6 +53,9 @@ impl StoreKind for ElsewhereKind {
 
 impl Backing for ElsewhereBacking {
     fn open(&self, _: Option<&Expectation<'_>>) -> Result<(Arc<dyn Store>, Option<Known>), OpenError> {
+        if self.0.ends_with(SILENT) {
+            thread::sleep(Duration::from_secs(5));
+        }
         let there = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
         match there.get(&self.0) {
             Some(store) => Ok((Arc::clone(store), None)),

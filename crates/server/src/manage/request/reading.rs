@@ -30,6 +30,17 @@ impl Request {
         }
     }
 
+    /// Whether it is a copy to another server, whatever it stands in.
+    pub(in crate::manage) fn is_copy_out(&self) -> bool {
+        match self {
+            Request::CopyOut(_) => true,
+            Request::Start { request } | Request::IfRevision { request, .. } | Request::InPools { request, .. } => {
+                request.is_copy_out()
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it changes anything, if it is done.
     #[must_use]
     pub fn is_change(&self) -> bool {

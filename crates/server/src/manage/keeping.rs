@@ -14,7 +14,7 @@ use sanwire_scsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
 pub(super) use self::file::not_kept;
-use self::file::{add, save};
+use self::file::save;
 use self::revoked::forget_revoked;
 use super::busy::Busy;
 use super::derivations::Derivations;

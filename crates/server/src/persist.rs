@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 /// the new one. Its directory, below one that is there, is made when it is missing.
 ///
 /// # Errors
-/// Those of the file system; then the old one is there.
+/// Those of the file system; then the old one is there, or the new one, if only that it has its name could not be made stable.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    replace_file_by_steps(path, content, |_| Ok(()))
+    // What a full disk has taken of it leaves no room for others.
+    replace_file_by_steps(path, content, |_| Ok(())).inspect_err(|_| remove_unfinished(path))
 }
 
 /// The steps, in their order.

@@ -34,6 +34,8 @@ pub(crate) struct ChangesFile {
     end: Option<End>,
     /// Whether earlier programs refuse the file that is there.
     is_followed: bool,
+    /// Whether it may say what was refused, or what was kept may be lost in it.
+    is_in_doubt: bool,
     added_from_bytes: usize,
     added_min_bytes: u64,
 }
@@ -53,7 +55,7 @@ impl ChangesFile {
     pub(crate) fn new(path: PathBuf) -> Self {
         let file = StateFile::new(path, Keeps::CHANGES);
         let (added_from_bytes, added_min_bytes) = (ADDED_FROM_BYTES, ADDED_MIN_BYTES);
-        ChangesFile { file, end: None, is_followed: false, added_from_bytes, added_min_bytes }
+        ChangesFile { file, end: None, is_followed: false, is_in_doubt: false, added_from_bytes, added_min_bytes }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -75,6 +77,12 @@ impl ChangesFile {
             );
         }
         Ok(Some(changes))
+    }
+
+    /// Whether an earlier run has left it so that changes may follow its content, and this one has written none of it: what that run has added
+    /// last may be in memory only. Nobody was told of that, and now they are.
+    pub(crate) fn is_left_open(&self) -> bool {
+        self.is_followed && self.end.is_none()
     }
 
     /// What was put aside last, as far as it can be understood.
@@ -103,7 +111,7 @@ impl ChangesFile {
         // Also when it cannot be said whether it is there.
         self.is_followed = true;
         let content = with_head(FOLLOWED, &body, true)?;
-        replace_file(self.path(), &content)?;
+        self.put(&content)?;
         self.end = End::of(self.path(), content.len(), fnv1a_128(&body));
         Ok(())
     }
@@ -114,29 +122,65 @@ impl ChangesFile {
     /// What the system says; then what was kept still is.
     pub(crate) fn add(&mut self, edit: &Edit, changes: &Changes) -> io::Result<()> {
         let end = self.end.take().filter(|end| end.has_room(self.added_min_bytes) && end.is_that_of(self.path()));
-        match end {
-            Some(end) => {
-                self.end = Some(end.with(edit, self.path())?);
-                Ok(())
-            }
-            None => self.replace(changes),
+        let Some(mut end) = end else { return self.replace(changes) };
+        if let Err(error) = end.add(edit) {
+            // Nothing is added behind what may be left of it.
+            let is_cut = end.cut().is_ok();
+            // Where there was no room, nothing has become of what was there. A disk that fails may have lost what stands beside it.
+            let has_no_room = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            self.is_in_doubt = !is_cut || !has_no_room;
+            return Err(error);
         }
+        self.end = Some(end);
+        Ok(())
     }
 
-    /// Nothing is added any more: from now on earlier programs understand it, too, as far as they understand what it keeps.
+    /// A change was refused because it could not be kept, and these hold: where the file may say something else, it is written anew.
+    ///
+    /// # Errors
+    /// What the system says; then it may say so still.
+    pub(crate) fn take_back(&mut self, changes: &Changes) -> io::Result<()> {
+        if self.is_in_doubt { self.replace(changes) } else { Ok(()) }
+    }
+
+    /// Nothing is added any more: from now on earlier programs understand it, too, as far as they understand what it keeps. What somebody has
+    /// put in its place is for the next run, and stays as it is.
     ///
     /// # Errors
     /// What the system says; then only this program does.
     pub(crate) fn finish(&mut self, changes: &Changes) -> io::Result<()> {
-        self.end = None;
-        if self.is_followed { self.replace_for_all(changes, &body_of(changes)?) } else { Ok(()) }
+        let end = self.end.take();
+        if !self.is_followed && !self.is_in_doubt {
+            return Ok(());
+        }
+        if end.is_some_and(|end| !end.is_that_of(self.path())) {
+            tracing::warn!("{} was moved or changed by somebody else, and stays as it is", self.path().display());
+            return Ok(());
+        }
+        self.replace_for_all(changes, &body_of(changes)?)
     }
 
     fn replace_for_all(&mut self, changes: &Changes, body: &[u8]) -> io::Result<()> {
         let version = if changes.target_settings.is_empty() { VERSION } else { WITH_TARGET_SETTINGS };
-        replace_file(self.path(), &with_head(version, body, false)?)?;
+        self.put(&with_head(version, body, false)?)?;
         self.is_followed = false;
         Ok(())
+    }
+
+    /// Puts this in its place.
+    fn put(&mut self, content: &[u8]) -> io::Result<()> {
+        let put = replace_file(self.path(), content);
+        match &put {
+            Ok(()) => self.is_in_doubt = false,
+            Err(_) => self.note_not_put(content),
+        }
+        put
+    }
+
+    /// This was refused. It may be there all the same: when its directory cannot be made stable, it has its name already.
+    fn note_not_put(&mut self, content: &[u8]) {
+        let is_other = read_file(self.path()).is_ok_and(|there| there.is_none_or(|there| there != content));
+        self.is_in_doubt |= !is_other;
     }
 }
 
@@ -182,22 +226,25 @@ impl End {
         own.is_some_and(|(_, _, length)| length == self.length_bytes) && own == identity(fs::metadata(path))
     }
 
-    /// The same with one more change, which is stable.
+    /// Adds one more change, which is stable then.
     ///
     /// # Errors
-    /// What the system says; then the change is not there, as far as that can be done.
-    fn with(self, edit: &Edit, path: &Path) -> io::Result<End> {
+    /// What the system says; then some of it may be there.
+    fn add(&mut self, edit: &Edit) -> io::Result<()> {
         let (line, sum) = added::line(edit, self.sum)?;
-        let written = (&self.file).write_all(&line).and_then(|()| self.file.sync_data());
-        if let Err(error) = written {
-            // Who has asked for it is refused, so that it does not come by a restart. Nothing is added behind what may be left of it.
-            let undone = self.file.set_len(self.length_bytes).and_then(|()| self.file.sync_data());
-            if let Err(undone) = undone {
-                tracing::error!("{} may have a change that was refused: {undone}", path.display());
-            }
-            return Err(error);
-        }
-        Ok(End { length_bytes: self.length_bytes + line.len() as u64, sum, ..self })
+        self.file.write_all(&line)?;
+        self.file.sync_data()?;
+        (self.length_bytes, self.sum) = (self.length_bytes + line.len() as u64, sum);
+        Ok(())
+    }
+
+    /// Takes away what may be left of a change that could not be added.
+    ///
+    /// # Errors
+    /// What the system says; then it may still be there.
+    fn cut(&self) -> io::Result<()> {
+        self.file.set_len(self.length_bytes)?;
+        self.file.sync_data()
     }
 }
 

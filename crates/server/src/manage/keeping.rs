@@ -14,7 +14,6 @@ use sanwire_scsi::IscsiName;
 use sanwire_store::VolumeSpec;
 
 pub(super) use self::file::not_kept;
-use self::file::save;
 use self::revoked::forget_revoked;
 use super::busy::Busy;
 use super::derivations::Derivations;
@@ -39,7 +38,7 @@ pub(super) struct Keeping {
     /// Nowhere: then changes end with the server.
     pub(super) file: Option<ChangesFile>,
     record: SharedRecord,
-    /// Whether the file still says something else than the record, which holds.
+    /// Whether the file still says something else than the record, which holds, or may.
     is_behind: bool,
     /// Of the record, what is written with the next change.
     unwritten: Edit,
@@ -106,12 +105,13 @@ impl Manager {
         let access_states = kept.access_states.clone();
         let (configured, record) = (Arc::new(Configured::new(configured)), SharedRecord::default());
         *record.write() = kept;
-        let revisions = target.revisions().clone();
+        let is_left_open = file.as_ref().is_some_and(ChangesFile::is_left_open);
+        let (revisions, is_behind) = (target.revisions().clone(), is_left_open);
         let kept = Keeping {
             configured,
             file,
             record,
-            is_behind: false,
+            is_behind,
             unwritten: Edit::default(),
             revoked: BTreeSet::new(),
             missing,
@@ -222,10 +222,10 @@ impl Manager {
         self.kept.catch_up()
     }
 
-    /// Keeps what is served: what was about to be has failed.
+    /// Keeps what is served: what was about to be has failed. The next change does so, too, when this cannot be kept.
     pub(super) fn keep_served(&mut self) {
-        if let Err(error) = self.keep_targets(&self.target.exports()) {
-            tracing::error!("what was kept for a change that has failed is still kept: {error}");
+        if let Err(error) = self.keep_reloaded() {
+            tracing::error!("what was kept for a change that has failed is kept until the next change: {error}");
         }
     }
 
@@ -309,44 +309,6 @@ impl Keeping {
         let pending = pending.map(|(now, spec)| VolumeConfig { spec: spec.clone(), ..now.clone() });
         let edit = kept::edit_of_volume(&self.configured, name, pending.as_ref().or(now), targets);
         self.with_revoked(name, edit)
-    }
-
-    /// Keeps these changes in place of those that are kept.
-    fn keep_all(&mut self, changes: Changes) -> Result<(), ManageError> {
-        if self.is_behind || changes != *self.changes() {
-            save(&mut self.file, &changes)?;
-            self.hold(changes);
-            self.note_written();
-        }
-        Ok(())
-    }
-
-    /// The same of what was brought about already, and is written down later.
-    fn note(&mut self, changes: Changes) {
-        if changes != *self.changes() {
-            self.hold(changes);
-            self.is_behind = true;
-        }
-    }
-
-    /// Writes down what was noted.
-    fn catch_up(&mut self) -> Result<(), ManageError> {
-        if self.is_behind {
-            save(&mut self.file, &self.record.read())?;
-            self.note_written();
-        }
-        Ok(())
-    }
-
-    /// The file says what the record does.
-    fn note_written(&mut self) {
-        (self.is_behind, self.unwritten) = (false, Edit::default());
-    }
-
-    /// From now on these are the changes.
-    fn hold(&self, changes: Changes) {
-        *self.record.write() = changes;
-        self.revise();
     }
 
     /// What leads from the configuration to these volumes and targets, with what is missing.

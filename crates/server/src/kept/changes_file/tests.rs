@@ -222,3 +222,58 @@ fn a_change_that_cannot_be_added_is_not_there() {
     place.add(alias("four", "alias"));
     assert_eq!(place.found(&place.bytes()).unwrap().as_ref(), Some(&place.changes));
 }
+
+#[test]
+fn a_change_that_was_refused_and_may_be_there_is_taken_away() {
+    let mut place = Place::new("refused");
+    place.add(alias("one", "alias"));
+    place.add(alias("two", "alias"));
+    let end = place.file.end.as_mut().unwrap();
+    // Nothing can be written by this way to it, nor taken away.
+    end.file = File::open(place.directory.join("changes-test.json")).unwrap();
+    let (sum, edit) = (end.sum, alias("three", "alias"));
+    let mut with = place.changes.clone();
+    with.apply(edit.clone());
+    place.file.add(&edit, &with).unwrap_err();
+    // As what has come to the disk before that failed.
+    let left = [place.bytes(), added::line(&edit, sum).unwrap().0].concat();
+    fs::write(place.file.path(), &left).unwrap();
+    assert_eq!(place.found(&left).unwrap(), Some(with));
+    place.file.take_back(&place.changes).unwrap();
+    assert_eq!(place.found(&place.bytes()).unwrap().as_ref(), Some(&place.changes));
+    place.add(alias("four", "alias"));
+    assert_eq!(place.found(&place.bytes()).unwrap().as_ref(), Some(&place.changes));
+}
+
+/// Its directory may not become stable after it has got its name.
+#[test]
+fn a_file_that_was_refused_and_is_there_is_taken_away() {
+    let mut place = Place::new("named");
+    place.add(alias("one", "alias"));
+    let before = place.bytes();
+    let mut with = place.changes.clone();
+    with.apply(alias("two", "alias"));
+    let content = with_head(FOLLOWED, &body_of(&with).unwrap(), true).unwrap();
+    place.file.note_not_put(&content);
+    place.file.take_back(&Changes::default()).unwrap();
+    assert_eq!(place.bytes(), before, "what was kept still is, and is not written again");
+    fs::write(place.file.path(), &content).unwrap();
+    place.file.note_not_put(&content);
+    place.file.take_back(&place.changes).unwrap();
+    assert_eq!(place.bytes(), before);
+}
+
+#[test]
+fn what_somebody_has_put_in_its_place_or_taken_away_stays_so_at_the_end() {
+    let mut place = Place::new("put-back");
+    place.add(alias("one", "alias"));
+    let backup = place.bytes();
+    place.add(alias("two", "alias"));
+    fs::write(place.file.path(), &backup).unwrap();
+    place.file.finish(&place.changes).unwrap();
+    assert_eq!(place.bytes(), backup);
+    place.file.replace(&place.changes).unwrap();
+    fs::remove_file(place.file.path()).unwrap();
+    place.file.finish(&place.changes).unwrap();
+    assert_eq!(place.bytes_if_any(), None);
+}

@@ -42,7 +42,10 @@ impl Keeping {
         };
         match saved {
             Ok(()) => self.note_written(),
-            Err(_) => drop(self.record.write().apply(undo)),
+            Err(_) => {
+                self.record.write().apply(undo);
+                self.take_back();
+            }
         }
         saved.map(|()| true)
     }

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::super::testing::{Kept, any_port, config};
-use super::super::{PortState, Request, Status, TargetStatus};
+use super::super::{AccessChange, PortState, Request, Status, TargetStatus};
 use super::*;
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::front::iscsi::target_settings::TargetSettings;
@@ -114,10 +114,7 @@ fn a_target_that_comes_back_has_the_state_that_is_kept_of_it() {
     let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
     let target = "iqn.2026-11.org.sanwire:a".to_owned();
     let state = PortState::Standby;
-    lines(
-        &mut manager,
-        Request::SetAccessState(crate::manage::AccessChange { group: 1, state, target: Some(target.clone()) }),
-    );
+    lines(&mut manager, Request::SetAccessState(AccessChange { group: 1, state, target: Some(target.clone()) }));
     let before = status(&mut manager);
     lines(&mut manager, Request::UnmapVolume { name: "a".into(), target: target.clone(), force: false });
     assert_eq!(status(&mut manager).targets, []);
@@ -240,4 +237,52 @@ fn what_is_kept_of_targets_is_what_differs_as_a_whole() {
 fn by_name(mut exports: Vec<TargetNodeConfig>) -> Vec<TargetNodeConfig> {
     exports.sort_by(|one, other| one.name.cmp(&other.name));
     exports
+}
+
+/// So many changes that one more is added to the file.
+fn add_many(manager: &mut Manager) {
+    (0..200).for_each(|number| drop(lines(manager, add(&format!("n{number}=null:1M")))));
+}
+
+/// What it has added last may be in memory only, which nobody was told: from now on it is what there is.
+#[test]
+fn what_a_run_that_was_killed_has_added_is_written_anew_at_the_next_start() {
+    let kept = Kept::new("killed", &["a=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    add_many(&mut manager);
+    let killed = fs::read(kept.changes()).unwrap();
+    manager.into_target().stop().unwrap();
+    assert!(killed.starts_with(b"{\"sanwire\":3,"), "changes are added to it");
+    let torn = &killed[..killed.len() - 3];
+    fs::write(kept.changes(), torn).unwrap();
+    let mut manager = kept.start().unwrap();
+    assert_eq!(names(&mut manager).len(), 200, "the last one is not there");
+    let renewed = fs::read(kept.changes()).unwrap();
+    assert_ne!(renewed, torn);
+    drop(manager);
+    let mut manager = kept.start().unwrap();
+    assert_eq!(names(&mut manager).len(), 200);
+    manager.into_target().stop().unwrap();
+}
+
+/// It can be added to the file that it will be there, and the whole file cannot be written to say that it is not.
+#[test]
+fn what_could_not_be_served_does_not_come_by_a_restart() {
+    let kept = Kept::new("not-served", &["a=ram:1M"]);
+    let mut manager = kept.start().unwrap();
+    add_many(&mut manager);
+    kept.fill_disk();
+    let before = fs::metadata(kept.changes()).unwrap().len();
+    let target = Some("iqn.2026-11.org.sanwire:a".to_owned());
+    let secret = Request::AddVolume { volume: "s=ram:1M,security=hash".into(), target, renew: false, adopt: false };
+    let error = manager.execute(secret).unwrap_err();
+    assert!(matches!(error, ManageError::TargetNode(_)), "{error}");
+    assert!(fs::metadata(kept.changes()).unwrap().len() > before, "it was kept before it was tried");
+    fs::remove_dir(kept.changes().with_extension("json.new")).unwrap();
+    lines(&mut manager, add("late=ram:1M"));
+    drop(manager);
+    let mut manager = kept.start().unwrap();
+    let there = names(&mut manager);
+    assert!(there.contains(&"late".to_owned()) && !there.contains(&"s".to_owned()), "{there:?}");
+    manager.into_target().stop().unwrap();
 }

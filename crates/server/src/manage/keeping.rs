@@ -229,6 +229,16 @@ impl Manager {
         }
     }
 
+    /// Keeps a volume as it is, which was kept so before that was done: others may have kept it as it was meanwhile, and what is configured from
+    /// the next start on may be otherwise since.
+    pub(super) fn keep_again(&mut self, name: &str) {
+        let Some(volume) = self.volumes.get(name).cloned() else { return };
+        if let Err(error) = self.keep_definition(&volume) {
+            tracing::error!("volume {name} is not kept as it is now until the next change: {error}");
+            self.note_reloaded();
+        }
+    }
+
     /// A volume as it is to be, if it is there.
     pub(super) fn volume_with(
         &self,

@@ -70,6 +70,7 @@ impl Manager {
         self.put_definition(volume);
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_protected(protected));
+        self.keep_again(name);
         Ok(self.changed(of_protection(name, protected)))
     }
 

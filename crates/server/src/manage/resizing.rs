@@ -56,6 +56,7 @@ impl Manager {
         self.put_definition(longer);
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_size(size_bytes));
+        self.keep_again(name);
         if !lines.is_empty() && !self.is_kept() && must_have_size {
             lines.push("this server keeps no changes: update `size` in the configuration: it is smaller than the volume now, and the server warns at each start until then".into());
         }

@@ -78,6 +78,7 @@ impl Manager {
         let line = self.finish_securing(name, Some(security)).inspect_err(|_| self.keep_served())?;
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_security(Some(security)));
+        self.keep_again(name);
         Ok(line.map_or(Answer::Changed(Vec::new()), |line| self.changed(line)))
     }
 

@@ -16,6 +16,7 @@ impl Manager {
         let pending = self.kept.pending.get_mut(name).into_iter();
         pending.for_each(|spec| *spec = spec.clone().with_owners(volume.spec.owners.clone()));
         self.put_definition(volume);
+        self.keep_again(name);
         self.review_copies();
         Ok(self.changed(line))
     }

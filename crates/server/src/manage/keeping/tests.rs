@@ -1,6 +1,7 @@
 use std::fs;
 
-use super::super::testing::{Kept, any_port, config};
+use super::super::slow::Step;
+use super::super::testing::{Kept, any_port, config, go_on, work};
 use super::super::{AccessChange, PortState, Request, Status, TargetStatus};
 use super::*;
 use crate::front::hyperscsi::clients::ClientSettings;
@@ -284,5 +285,23 @@ fn what_could_not_be_served_does_not_come_by_a_restart() {
     let mut manager = kept.start().unwrap();
     let there = names(&mut manager);
     assert!(there.contains(&"late".to_owned()) && !there.contains(&"s".to_owned()), "{there:?}");
+    manager.into_target().stop().unwrap();
+}
+
+#[test]
+fn what_takes_long_is_kept_also_when_all_is_written_anew_meanwhile() {
+    let kept = Kept::new("meanwhile", &[]);
+    let wires = ["hs-ip:127.0.0.1:1", "iscsi:127.0.0.1:1"].map(|wire| any_port(wire.parse().unwrap())).to_vec();
+    let disk = format!("a=file:{},size=1M", kept.directory.join("a.img").display());
+    let config = ServerConfig { wires, ..config(&[disk.as_str()]) };
+    let mut manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+    let resizing = manager.begin(Request::ResizeVolume { name: "a".into(), size: "2M".into() }).unwrap();
+    let resized = work(resizing);
+    let (state, target) = (PortState::Standby, Some("iqn.2026-11.org.sanwire:a".to_owned()));
+    lines(&mut manager, Request::SetAccessState(AccessChange { group: 1, state, target }));
+    assert!(matches!(go_on(&mut manager, resized), Ok(Step::Done(_))));
+    let whole = manager.kept.changes_to(manager.volumes.values(), &manager.target.exports());
+    assert!(whole.volumes.contains_key("a"), "{whole:?}");
+    assert_eq!(*manager.kept.changes(), whole);
     manager.into_target().stop().unwrap();
 }

@@ -9,7 +9,7 @@ use sanwire_store::{Acceptance, OpenError, VolumeSpec};
 use super::busy::Hold;
 use super::conditions::Condition;
 use super::slow::Step;
-use super::volumes::{acceptance, check_not_revoked};
+use super::volumes::acceptance;
 use super::{ManageError, Manager};
 use crate::config::{Origin, VolumeConfig};
 use crate::derived::DerivedSpec;
@@ -165,18 +165,21 @@ impl Manager {
         let spec = volume.spec.clone();
         let Addition { target, condition, by, .. } = addition;
         let holds = condition.map_or(Ok(()), |condition| self.check(&condition));
-        let holds = holds.and_then(|()| check_not_revoked(&spec, &opened));
-        let holds = holds.and_then(|()| match by.as_ref().zip(spec.parent()) {
-            Some((by, parent)) => self.check_may_derive(by, parent, has_program(&spec)),
-            None => Ok(()),
+        let still = holds.and_then(|()| self.still_derived(volume, &opened));
+        let may = still.and_then(|volume| {
+            if let Some((by, parent)) = by.as_ref().zip(spec.parent()) {
+                self.check_may_derive(by, parent, has_program(&spec))?;
+            }
+            // Another one may have been added meanwhile.
+            self.target.pools().check_alone(&spec, self.volumes.values())?;
+            Ok(volume)
         });
-        // Another one may have been added meanwhile.
-        let check_alone = || self.target.pools().check_alone(&spec, self.volumes.values());
-        let holds = holds.and_then(|()| check_alone().map_err(ManageError::from));
-        let kept = holds.and_then(|()| self.place_of(&spec, target.as_deref())).and_then(|(place, targets)| {
-            self.keep_volume(&spec.name, Some(&volume), &targets).map(|()| (place, targets))
+        let kept = may.and_then(|volume| {
+            let (place, targets) = self.place_of(&volume.spec, target.as_deref())?;
+            self.keep_volume(&volume.spec.name, Some(&volume), &targets)?;
+            Ok((volume, place, targets))
         });
-        let (place, targets) = match kept {
+        let (volume, place, targets) = match kept {
             Ok(kept) => kept,
             Err(error) => {
                 self.give_up_opened(&spec, opened);

@@ -207,6 +207,14 @@ impl Manager {
         }
     }
 
+    /// A volume as it is to be now that it is open: meanwhile that from which it is derived may have gone, end earlier, or be guarded better.
+    pub(super) fn still_derived(&self, volume: VolumeConfig, opened: &OpenVolume) -> Result<VolumeConfig, ManageError> {
+        check_not_revoked(&volume.spec, opened)?;
+        let spec = self.check_derived(&volume.spec);
+        let spec = spec.map_err(|source| ManageError::Derived { name: volume.spec.name.to_string(), source })?;
+        Ok(VolumeConfig { spec, ..volume })
+    }
+
     /// As if a volume had not been opened, for this error. Nothing is kept of it.
     pub(super) fn take_back(&mut self, opened: Opened, error: ManageError) -> Step {
         let removal = self.close_again(opened);
@@ -231,7 +239,7 @@ impl Manager {
 
 /// # Errors
 /// When the parent of a volume went while it was being derived from that.
-pub(super) fn check_not_revoked(spec: &VolumeSpec, opened: &OpenVolume) -> Result<(), ManageError> {
+fn check_not_revoked(spec: &VolumeSpec, opened: &OpenVolume) -> Result<(), ManageError> {
     match spec.parent().filter(|_| opened.unit.is_revoked()) {
         None => Ok(()),
         Some(parent) => {

@@ -14,7 +14,7 @@ use crate::front::iscsi::target_table::TargetChanges;
 use crate::manage::busy::Hold;
 use crate::manage::conditions::Condition;
 use crate::manage::slow::{FLUSH_TIMEOUT, Step};
-use crate::manage::volumes::{Attempt, ComingVolume, Opened, check_not_revoked};
+use crate::manage::volumes::{Attempt, ComingVolume, Opened};
 use crate::manage::{Answer, ManageError, Manager};
 use crate::volumes::OpenVolume;
 
@@ -108,20 +108,22 @@ impl Manager {
         condition: Option<Condition>,
     ) -> Result<Step, ManageError> {
         let opened = self.all_opened(attempts)?;
-        let volumes: Vec<VolumeConfig> = opened.iter().map(|(volume, _)| volume.clone()).collect();
         let holds = condition.map_or(Ok(()), |condition| self.check(&condition));
-        let holds =
-            holds.and_then(|()| opened.iter().try_for_each(|(volume, opened)| check_not_revoked(&volume.spec, opened)));
-        let kept = holds
-            .and_then(|()| self.derived_places(&volumes, wanted))
-            .and_then(|places| self.keep_all_added(&volumes, &places.targets).map(|()| places));
-        let places = match kept {
-            Ok(places) => places,
+        let still = |(volume, opened): &(VolumeConfig, OpenVolume)| self.still_derived(volume.clone(), opened);
+        let volumes: Result<Vec<VolumeConfig>, _> = holds.and_then(|()| opened.iter().map(still).collect());
+        let kept = volumes.and_then(|volumes| {
+            let places = self.derived_places(&volumes, wanted)?;
+            self.keep_all_added(&volumes, &places.targets)?;
+            Ok((volumes, places))
+        });
+        let (volumes, places) = match kept {
+            Ok(kept) => kept,
             Err(error) => {
                 opened.into_iter().for_each(|(volume, opened)| self.give_up_opened(&volume.spec, opened));
                 return Err(error);
             }
         };
+        let opened = volumes.iter().cloned().zip(opened.into_iter().map(|(_, opened)| opened)).collect();
         let notes = places.noted();
         let served = self.put_together(opened).inspect_err(|_| self.keep_served())?;
         if let Err(error) = self.serve_targets(places.targets) {

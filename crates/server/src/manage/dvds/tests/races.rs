@@ -112,6 +112,34 @@ fn a_reload_without_force_revokes_nothing_that_was_derived_while_it_opened_volum
     manager.into_target().stop().unwrap();
 }
 
+/// Whoever may read the parent on its terms only does not read it by a volume that was just being opened.
+#[test]
+fn a_volume_whose_parent_is_guarded_better_while_it_is_opened_is_so_too() {
+    for is_list in [false, true] {
+        let kept = kept_with(&format!("dvd-level-race-{is_list}"), &["secret=ram:16M"]);
+        let mut manager = with_a_secret(&kept);
+        let create = |new: NewDvd| match is_list {
+            true => Request::CreateDvds(NewDvds { dvds: vec![new] }),
+            false => Request::CreateDvd(new),
+        };
+        let secure = |manager: &mut Manager, level: &str| {
+            let (security, name) = (Some(level.to_owned()), "secret".to_owned());
+            drop(lines(manager.execute(Request::SetVolume { name, security, protected: None, owners: None })));
+        };
+        let opened = work(manager.begin(create(new("secret", "cam"))).unwrap());
+        let low = NewDvd { security: Some("none".into()), ..new("secret", "low") };
+        let lower = work(manager.begin(create(low)).unwrap());
+        secure(&mut manager, "hash");
+        assert!(matches!(go_on(&mut manager, opened), Ok(Step::Done(_))));
+        let Err(error) = go_on(&mut manager, lower) else { panic!("it is served") };
+        assert_eq!(error.code(), "derivation-invalid", "{error}");
+        let [parent, cam] = ["secret", "cam"].map(|name| volume(&mut manager, name).security);
+        assert_eq!(cam, parent);
+        assert_eq!(names(&mut manager), ["disk", "secret", "cam"]);
+        manager.into_target().stop().unwrap();
+    }
+}
+
 /// Lets everything through.
 const PROGRAM: &str = r#"(module
   (memory (export "memory") 1)

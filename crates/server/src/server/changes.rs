@@ -159,8 +159,8 @@ impl Server {
         put_among(&self.units, volumes).inspect_err(|_| new.iter().for_each(|volume| self.levels.clear(volume.lun)))?;
         self.slots.take(&slots);
         self.clients.follow_volumes(&luns);
-        new.iter().for_each(|volume| self.addresses.serve(volume, &self.units));
-        new.iter().for_each(|volume| self.disks.serve(volume, &self.units));
+        self.addresses.serve(new.iter().copied(), &self.units);
+        self.disks.serve(new, &self.units);
         Ok(())
     }
 

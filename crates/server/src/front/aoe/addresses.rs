@@ -1,7 +1,7 @@
 //! Where volumes are for ATA over Ethernet: at the addresses that they say, or at ones that are chosen for them and kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sanwire_aoe::{Address, Shelves};
 use sanwire_core::{DeviceType, Lun, MacAddress, Principal, Protection};
@@ -63,7 +63,7 @@ impl Addresses {
             addresses.shelves.admit_by(Box::new(admits));
             // Those that say where they are come first: nobody else is put there.
             let (said, others): (Vec<_>, Vec<_>) = config.volumes.iter().partition(|volume| volume.spec.aoe.is_some());
-            said.into_iter().chain(others).for_each(|volume| addresses.serve(volume, units));
+            addresses.serve(said.into_iter().chain(others), units);
         }
         Ok(addresses)
     }
@@ -73,9 +73,20 @@ impl Addresses {
         Arc::clone(&self.shelves)
     }
 
-    /// A volume is there: it gets its address, unless it is none for this wire, which is said.
-    pub(crate) fn serve(&self, volume: &VolumeConfig, units: &LogicalUnits) {
-        let Some(unit) = units.get(volume.lun).filter(|_| self.is_used) else { return };
+    /// Volumes are there: each gets its address, unless it is none for this wire, which is said. What is chosen for them is kept at once.
+    pub(crate) fn serve<'a>(&self, volumes: impl IntoIterator<Item = &'a VolumeConfig>, units: &LogicalUnits) {
+        if !self.is_used {
+            return;
+        }
+        let mut choice = Choice { chosen: self.lock(), kept: None };
+        volumes.into_iter().for_each(|volume| self.serve_one(volume, units, &mut choice));
+        if choice.kept.is_some() {
+            self.keep(&choice.chosen);
+        }
+    }
+
+    fn serve_one(&self, volume: &VolumeConfig, units: &LogicalUnits, choice: &mut Choice<'_>) {
+        let Some(unit) = units.get(volume.lun) else { return };
         let (name, spec) = (&volume.spec.name, &volume.spec);
         let block_bytes = unit.store().geometry().block_bytes;
         let reason = if spec.device_type == DeviceType::Optical {
@@ -86,7 +97,7 @@ impl Addresses {
             let security = self.levels.wanted(spec);
             format!("its security is {security}, and AoE guards nothing; with security=none it would be")
         } else {
-            match self.address(volume) {
+            match self.address(volume, choice) {
                 Some(address) => {
                     let set = self.settings.as_ref().map(|settings| settings.serve(name, address)).unwrap_or_default();
                     self.shelves.restore(address, volume.lun, set);
@@ -107,7 +118,7 @@ impl Addresses {
         }
         self.shelves.remove(lun);
         let volume = VolumeConfig { lun, spec: spec.clone(), origin: Default::default() };
-        self.serve(&volume, units);
+        self.serve([&volume], units);
     }
 
     /// A volume is gone.
@@ -125,27 +136,34 @@ impl Addresses {
 
     /// The address that the volume says, or the one that was chosen for it before, or a new one: by its number, if that is free. `None`
     /// where another volume has it.
-    fn address(&self, volume: &VolumeConfig) -> Option<Address> {
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+    fn address(&self, volume: &VolumeConfig, choice: &mut Choice<'_>) -> Option<Address> {
         let name = volume.spec.name.to_string();
         if let Some(said) = volume.spec.aoe {
             let address = Address::new(said.shelf, said.slot).ok()?;
             return (!self.shelves.has(address)).then_some(address);
         }
         let is_free = |address: &Address| !self.shelves.has(*address);
-        if let Some(kept) = chosen.get(&name).filter(|kept| is_free(kept)) {
-            return Some(*kept);
+        let Choice { chosen, kept } = choice;
+        if let Some(before) = chosen.get(&name).filter(|before| is_free(before)) {
+            return Some(*before);
         }
-        let is_kept: BTreeSet<Address> = chosen.values().copied().collect();
+        let kept = kept.get_or_insert_with(|| chosen.values().copied().collect());
         let first = u32::from(volume.lun.number());
-        let candidates = (first..first + (1 << 20)).filter_map(at);
-        let address = candidates.into_iter().find(|address| is_free(address) && !is_kept.contains(address))?;
+        let mut candidates = (first..first + (1 << 20)).filter_map(at);
+        let address = candidates.find(|address| is_free(address) && !kept.contains(address))?;
+        kept.insert(address);
         chosen.insert(name, address);
-        self.keep(&chosen);
         Some(address)
     }
 
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Address>> {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn keep(&self, chosen: &BTreeMap<String, Address>) {
+        // All that was chosen is written.
+        #[cfg(test)]
+        crate::visits::count(1024);
         let Some(file) = &self.file else { return };
         let written: BTreeMap<&str, String> = chosen.iter().map(|(name, at)| (name.as_str(), at.to_string())).collect();
         if let Err(error) = file.save(&written) {
@@ -153,6 +171,13 @@ impl Addresses {
             tracing::warn!("{path} cannot be written: {error}; AoE addresses may be others after a restart");
         }
     }
+}
+
+/// How addresses are chosen for volumes that come together.
+struct Choice<'a> {
+    chosen: MutexGuard<'a, BTreeMap<String, Address>>,
+    /// Those that are nobody else's, also of volumes that are not there; as soon as another one is to be chosen.
+    kept: Option<BTreeSet<Address>>,
 }
 
 /// The address that is meant for a number: shelves are filled one after the other, from 1 on, as 0.0 is what others use when nothing is
@@ -178,7 +203,35 @@ fn check(volumes: &[VolumeConfig]) -> Result<(), StartError> {
 
 #[cfg(test)]
 mod tests {
+    use sanwire_device::{LogicalUnit, UnitOptions};
+    use sanwire_scsi::Identity;
+    use sanwire_store::RamStore;
+
     use super::*;
+
+    #[test]
+    fn what_is_chosen_for_volumes_that_come_together_is_kept_at_once() {
+        let levels = Arc::new(ProtectionTable::new(Protection::Checksum));
+        let chosen = Mutex::new(BTreeMap::from([("away".to_owned(), Address::new(1, 3).unwrap())]));
+        let shelves = Arc::new(Shelves::default());
+        let addresses = Addresses { is_used: true, shelves, levels, file: None, chosen, settings: None };
+        let units = LogicalUnits::new();
+        let volume = |number: u16| {
+            let lun = Lun::new(number).unwrap();
+            let spec: VolumeSpec = format!("v{number}=ram:1M").parse().unwrap();
+            let identity = Identity::new(&spec.name, [number as u8; 16]).unwrap();
+            let store = Arc::new(RamStore::new(1 << 20, SECTOR_BYTES));
+            units.add(lun, LogicalUnit::new(identity, store, UnitOptions::default()).unwrap()).unwrap();
+            VolumeConfig { lun, spec, origin: Default::default() }
+        };
+        let volumes: Vec<VolumeConfig> = (0..100).map(volume).collect();
+        // Writing what was chosen counts as much as looking at a thousand volumes.
+        let visits = crate::visits::during(|| addresses.serve(&volumes, &units));
+        assert!((1024..2048).contains(&visits), "{visits}");
+        let given: BTreeSet<Address> = addresses.lock().values().copied().collect();
+        assert_eq!(given.len(), 101, "each has its own, and none that of the one that is away");
+        assert_eq!(crate::visits::during(|| addresses.serve(&volumes[..0], &units)), 0);
+    }
 
     #[test]
     fn numbers_have_addresses_from_the_first_shelf_on() {

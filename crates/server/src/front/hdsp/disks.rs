@@ -57,7 +57,7 @@ impl Disks {
             // Those that say where they are come first: nobody else is put there.
             let (said, others): (Vec<_>, Vec<_>) =
                 config.volumes.iter().partition(|volume| volume.spec.disk_address.is_some());
-            said.into_iter().chain(others).for_each(|volume| disks.serve(volume, units));
+            disks.serve(said.into_iter().chain(others), units);
         }
         Ok(disks)
     }
@@ -79,13 +79,31 @@ impl Disks {
         places.iter().find(|(_, place)| *place.name == *name).map(|(address, place)| (*address, place.clone()))
     }
 
-    /// A volume is there: it gets its address.
-    pub(crate) fn serve(&self, volume: &VolumeConfig, units: &LogicalUnits) {
-        let Some(unit) = units.get(volume.lun).filter(|_| self.is_used) else { return };
-        let (name, mut chosen) = (&volume.spec.name, self.lock());
-        let address = match self.address(volume, &mut chosen) {
+    /// Volumes are there: each gets its address. What is chosen for them is kept at once.
+    pub(crate) fn serve<'a>(&self, volumes: impl IntoIterator<Item = &'a VolumeConfig>, units: &LogicalUnits) {
+        if !self.is_used {
+            return;
+        }
+        let mut chosen = self.lock();
+        let mut is_new = false;
+        for volume in volumes {
+            is_new |= self.serve_one(volume, units, &mut chosen);
+        }
+        if is_new {
+            self.keep(&chosen);
+        }
+    }
+
+    /// Whether an address was chosen for it that it did not have before.
+    fn serve_one(&self, volume: &VolumeConfig, units: &LogicalUnits, chosen: &mut BTreeMap<String, u8>) -> bool {
+        let Some(unit) = units.get(volume.lun) else { return false };
+        let name = &volume.spec.name;
+        let (address, is_new) = match self.address(volume, chosen) {
             Ok(address) => address,
-            Err(why) => return tracing::warn!("volume {name} is not served over HDSP: {why}"),
+            Err(why) => {
+                tracing::warn!("volume {name} is not served over HDSP: {why}");
+                return false;
+            }
         };
         let is_disk = volume.spec.device_type != DeviceType::Optical;
         let place = Place {
@@ -94,8 +112,9 @@ impl Disks {
             uuid: unit.identity().uuid(),
             takes_ata: is_disk && unit.store().geometry().block_bytes == SECTOR_BYTES,
         };
-        self.change(&chosen, |places| drop(places.insert(address, place)));
+        self.change(chosen, |places| drop(places.insert(address, place)));
         tracing::info!("volume {name} is the HDSP disk {address}");
+        is_new
     }
 
     /// A volume is gone.
@@ -121,8 +140,8 @@ impl Disks {
     }
 
     /// The address that the volume says, or the one that was chosen for it before, or a new one: its number, if that is free; at last one
-    /// that is kept for a volume that is not there.
-    fn address(&self, volume: &VolumeConfig, chosen: &mut BTreeMap<String, u8>) -> Result<u8, Unplaced> {
+    /// that is kept for a volume that is not there. Whether it was chosen just now.
+    fn address(&self, volume: &VolumeConfig, chosen: &mut BTreeMap<String, u8>) -> Result<(u8, bool), Unplaced> {
         let places = self.places.load();
         let is_free = |address: &u8| !places.contains_key(address);
         if let Some(said) = volume.spec.disk_address {
@@ -131,12 +150,12 @@ impl Disks {
                 let how = if is_chosen { "was given that, because it says none" } else { "says so too" };
                 Unplaced::Taken { address: said, other: Arc::clone(&other.name), how }
             };
-            return places.get(&said).map_or(Ok(said), |other| Err(taken(other)));
+            return places.get(&said).map_or(Ok((said, false)), |other| Err(taken(other)));
         }
         let name = volume.spec.name.to_string();
         let before = chosen.get(&name).copied();
         if let Some(kept) = before.filter(is_free) {
-            return Ok(kept);
+            return Ok((kept, false));
         }
         let is_kept: BTreeSet<u8> = chosen.values().copied().collect();
         let own = u8::try_from(volume.lun.number()).ok().filter(|own| *own != SERVER_ADDRESS);
@@ -151,11 +170,13 @@ impl Disks {
         }
         chosen.retain(|_, kept| *kept != address);
         chosen.insert(name, address);
-        self.keep(chosen);
-        Ok(address)
+        Ok((address, true))
     }
 
     fn keep(&self, chosen: &BTreeMap<String, u8>) {
+        // All that was chosen is written.
+        #[cfg(test)]
+        crate::visits::count(1024);
         let Some(file) = &self.file else { return };
         if let Err(error) = file.save(chosen) {
             let path = file.path().display();
@@ -207,11 +228,15 @@ mod tests {
         VolumeConfig { lun: Lun::new(number).unwrap(), spec: text.parse().unwrap(), origin: Default::default() }
     }
 
-    fn serve(disks: &Disks, units: &LogicalUnits, volume: &VolumeConfig, block_bytes: u32) -> Option<u8> {
+    fn add(units: &LogicalUnits, volume: &VolumeConfig, block_bytes: u32) {
         let identity = Identity::new(&volume.spec.name, [volume.lun.number() as u8; 16]).unwrap();
         let store = Arc::new(RamStore::new(1 << 20, block_bytes));
         units.add(volume.lun, LogicalUnit::new(identity, store, UnitOptions::default()).unwrap()).unwrap();
-        disks.serve(volume, units);
+    }
+
+    fn serve(disks: &Disks, units: &LogicalUnits, volume: &VolumeConfig, block_bytes: u32) -> Option<u8> {
+        add(units, volume, block_bytes);
+        disks.serve([volume], units);
         disks.named(&volume.spec.name).map(|(address, _)| address)
     }
 
@@ -239,6 +264,18 @@ mod tests {
         disks.renumber(Lun::new(4).unwrap(), Lun::new(40).unwrap());
         disks.remove(Lun::new(3).unwrap());
         assert_eq!((disks.at(7).unwrap().lun.number(), disks.at(3).is_none()), (40, true));
+    }
+
+    #[test]
+    fn what_is_chosen_for_volumes_that_come_together_is_kept_at_once() {
+        let disks = Disks { is_used: true, places: ArcSwap::default(), file: None, chosen: Mutex::default() };
+        let units = LogicalUnits::new();
+        let volumes: Vec<VolumeConfig> = (0..100).map(|number| volume(number, &format!("v{number}=ram:1M"))).collect();
+        volumes.iter().for_each(|volume| add(&units, volume, 512));
+        // Writing what was chosen counts as much as looking at a thousand volumes.
+        let visits = crate::visits::during(|| disks.serve(&volumes, &units));
+        assert!((1024..2048).contains(&visits), "{visits}");
+        assert_eq!(disks.named("v99").map(|(address, _)| address), Some(99));
     }
 
     #[test]

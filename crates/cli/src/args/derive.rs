@@ -23,6 +23,8 @@ pub(crate) enum DeriveCommand {
                             operations = [\"read\", \"write\"]\n  \
                             principals = [\"10.0.0.7\"]\n  \
                             until = \"30days\"\n\n\
+                            There are read_only, security, owners and target, too. No volume of a list\n\
+                            has a program, or is derived from another one of it.\n\n\
                             As JSON: [{ \"parent\": \"disk\", \"name\": \"cam\", \"principals\": [\"any\"] }]\n\n\
                             Example:\n  \
                             make-list | sanwire dvd create-list -")]

@@ -93,15 +93,23 @@ fn without_secrets(request: &Request) -> Option<Value> {
             *secret = SECRET.into();
         }
         hide_chap_secrets(innermost);
-        if let Some(program) = innermost.pointer_mut("/program").filter(|program| !program.is_null()) {
-            // It fills the line, and says nothing to people.
-            *program = PROGRAM.into();
-        }
+        hide_programs(innermost);
         match innermost {
             Value::Object(fields) if fields.contains_key("request") => innermost = &mut fields["request"],
             _ => return Some(value),
         }
     }
+}
+
+/// They fill the line, and say nothing to people.
+fn hide_programs(request: &mut Value) {
+    let hide = |new: &mut Value| {
+        if let Some(program) = new.get_mut("program").filter(|program| !program.is_null()) {
+            *program = PROGRAM.into();
+        }
+    };
+    hide(request);
+    request.get_mut("dvds").and_then(Value::as_array_mut).into_iter().flatten().for_each(hide);
 }
 
 /// In the settings of a target.
@@ -118,6 +126,7 @@ mod tests {
     use super::*;
     use crate::front::hyperscsi::clients::{ClientSettings, Secret};
     use crate::front::iscsi::target_settings::{ChapUser, SetSecret, TargetSettings};
+    use crate::manage::{NewDvd, NewDvds};
 
     #[test]
     fn a_secret_is_not_written_down_however_a_request_is_wrapped() {
@@ -162,6 +171,17 @@ mod tests {
         let line = audited(&request).unwrap().to_string();
         for number in 0..16 {
             assert!(line.contains(&format!("hs+ip://10.0.0.{number}/{}\"", "v".repeat(230))), "{number}: {line}");
+        }
+    }
+
+    #[test]
+    fn no_program_is_written_down() {
+        let new = |name: &str| NewDvd { name: name.into(), program: Some("AGFzbQ".into()), ..NewDvd::default() };
+        let one = Request::CreateDvd(new("a"));
+        let some = Request::CreateDvds(NewDvds { dvds: vec![new("a"), NewDvd::default(), new("b")] });
+        for request in [one, some] {
+            let shown = [beginning(&request), whole(&request)].map(|shown| shown.unwrap().to_string()).concat();
+            assert!(shown.contains("(module)") && !shown.contains("AGFzbQ"), "{shown}");
         }
     }
 

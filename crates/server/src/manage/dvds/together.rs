@@ -67,7 +67,7 @@ impl Manager {
         let wanted: Vec<Option<String>> = new.iter().map(|new| new.target.clone()).collect();
         let places = self.derived_places(&volumes, &wanted)?;
         let (what, _) = shown(&volumes);
-        let line = format!("{what} would be derived, and served{}", places.noted());
+        let line = format!("{what} would be derived, and served, if all of them can be opened{}", places.noted());
         Ok(Step::Done(Answer::Changed(vec![line])))
     }
 

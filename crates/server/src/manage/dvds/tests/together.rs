@@ -24,7 +24,10 @@ fn a_list_is_derived_as_one_change_and_there_after_a_restart() {
     let kept = kept("dvd-together");
     let mut manager = kept.start().unwrap();
     let rehearsed = Request::DryRun { request: list(many(3)).into() };
-    assert_eq!(lines(manager.execute(rehearsed)), ["3 volumes (d0, d1, d2) would be derived, and served"]);
+    assert_eq!(
+        lines(manager.execute(rehearsed)),
+        ["3 volumes (d0, d1, d2) would be derived, and served, if all of them can be opened"]
+    );
     assert_eq!(names(&mut manager), ["disk"]);
     let told = lines(manager.execute(list(many(300))));
     assert_eq!(told, ["300 volumes (d0, d1, d2, d3, d4, d5, d6, d7, ...) are derived, and served"]);

@@ -161,7 +161,7 @@ impl AuditLog {
         let now = self.now();
         let cut = |line: &'_ String| shortened(line, TEXT_MAX_BYTES).into_owned();
         let mut queue = self.0.lock();
-        let (result, details) = match response {
+        let (result, details): (_, Vec<String>) = match response {
             Response::Done(Answer::Changed(lines)) => ("done", lines.iter().map(cut).collect()),
             Response::Done(_) => ("done", Vec::new()),
             // Who is on this host is trusted with the log.
@@ -171,7 +171,15 @@ impl AuditLog {
             }
             Response::Refused(refusal) => ("refused", vec![cut(&refusal.reason)]),
         };
-        self.take(queue, Line { request: request.and_then(told::audited), ..Line::new(by, result, details) })
+        let is_done = matches!(response, Response::Done(_));
+        let mut parts = request.filter(|_| is_done).map(told::audited_parts).unwrap_or_default();
+        let last = parts.pop().or_else(|| request.and_then(told::audited));
+        for part in parts {
+            // Who waits for the last line waits for those before it.
+            drop(self.take(queue, Line { request: Some(part), ..Line::new(by, result, details.clone()) }));
+            queue = self.0.lock();
+        }
+        self.take(queue, Line { request: last, ..Line::new(by, result, details) })
     }
 
     /// Takes a line about what was refused so many times; whether it `is_proven` whose it was.

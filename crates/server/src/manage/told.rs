@@ -14,6 +14,9 @@ const REQUEST_MAX_BYTES: usize = 1024;
 const TEXT_MAX_BYTES: usize = 256;
 const ITEMS_MAX: usize = 16;
 
+/// Of a list of volumes that were derived together, so many bytes stand in one line of the audit log: who reads it takes no longer lines than 64 KiB.
+const PART_MAX_BYTES: usize = 16 << 10;
+
 /// What stands for a module.
 const PROGRAM: &str = "(module)";
 
@@ -45,6 +48,44 @@ pub(super) fn in_short(mut request: &Value) -> String {
 /// What was asked for, for the audit log. Of a copy each place is told where its data may have gone.
 pub(super) fn audited(request: &Request) -> Option<Value> {
     if request.is_copy_out() { whole(request) } else { beginning(request) }
+}
+
+/// What was done, for the audit log, where that takes more than a line: of volumes that were derived together it is told of each who may use what.
+pub(super) fn audited_parts(request: &Request) -> Vec<Value> {
+    let Some(mut value) = without_secrets(request) else { return Vec::new() };
+    let is_long = value.to_string().len() > REQUEST_MAX_BYTES;
+    let Some(dvds) = list_of(&mut value).filter(|_| is_long).map(std::mem::take) else { return Vec::new() };
+    let mut parts: Vec<(usize, Vec<Value>)> = Vec::new();
+    for mut new in dvds {
+        if new.to_string().len() > REQUEST_MAX_BYTES {
+            cut(&mut new);
+        }
+        let length_bytes = new.to_string().len();
+        match parts.last_mut() {
+            Some((all_bytes, part)) if *all_bytes + length_bytes <= PART_MAX_BYTES => {
+                *all_bytes += length_bytes;
+                part.push(new);
+            }
+            _ => parts.push((length_bytes, vec![new])),
+        }
+    }
+    let with = |(_, part): (usize, Vec<Value>)| {
+        let mut value = value.clone();
+        if let Some(dvds) = list_of(&mut value) {
+            *dvds = part;
+        }
+        value
+    };
+    parts.into_iter().map(with).collect()
+}
+
+/// The volumes that are to be derived together, however that is asked for.
+fn list_of(request: &mut Value) -> Option<&mut Vec<Value>> {
+    let mut innermost = request;
+    while innermost.get("request").is_some_and(Value::is_object) {
+        innermost = &mut innermost["request"];
+    }
+    innermost.get_mut("dvds")?.as_array_mut()
 }
 
 /// What was asked for: as it is, or if that is long, what is done and to what, and the beginning of its text.
@@ -183,6 +224,28 @@ mod tests {
             let shown = [beginning(&request), whole(&request)].map(|shown| shown.unwrap().to_string()).concat();
             assert!(shown.contains("(module)") && !shown.contains("AGFzbQ"), "{shown}");
         }
+    }
+
+    #[test]
+    fn each_volume_of_a_list_is_written_down_with_whom_it_admits() {
+        let new = |number: usize| NewDvd {
+            name: format!("d{number}"),
+            parent: "disk".into(),
+            principals: vec![format!("10.0.{}.{}", number / 256, number % 256)],
+            ..NewDvd::default()
+        };
+        let long = NewDvd { regions: (0..1024).map(|at| format!("{at}M+1M")).collect(), ..new(1000) };
+        let dvds: Vec<NewDvd> = (0..1000).map(new).chain([long]).collect();
+        let request = Request::CreateDvds(NewDvds { dvds: dvds.clone() });
+        let parts = audited_parts(&Request::IfRevision { revision: 7, request: Box::new(request) });
+        assert!(parts.len() > 2 && parts.iter().all(|part| part.to_string().len() < 32 << 10), "{}", parts.len());
+        assert!(parts.iter().all(|part| part["request"]["do"] == "create-dvds" && part["revision"] == 7));
+        let told = parts.iter().flat_map(|part| part["request"]["dvds"].as_array().unwrap());
+        let told: Vec<_> =
+            told.map(|new| (new["name"].as_str().unwrap(), new["principals"][0].as_str().unwrap())).collect();
+        assert_eq!(told, dvds.iter().map(|new| (&*new.name, &*new.principals[0])).collect::<Vec<_>>());
+        let few = Request::CreateDvds(NewDvds { dvds: vec![new(1)] });
+        assert!(audited_parts(&few).is_empty() && audited_parts(&Request::Status).is_empty(), "one line will do");
     }
 
     #[test]

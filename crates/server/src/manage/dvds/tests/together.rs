@@ -144,3 +144,20 @@ fn targets_get_what_is_derived_together_and_keep_it() {
     assert_eq!(units(&mut manager), before);
     manager.into_target().stop().unwrap();
 }
+
+#[test]
+fn the_audit_log_says_of_each_volume_of_a_list_whom_it_admits() {
+    let kept = kept("dvd-together-audit");
+    let mut manager = kept.start().unwrap();
+    let dvds = many(300).into_iter().map(|new| NewDvd { principals: vec![format!("key:{:032x}", 7)], ..new });
+    let by = Asker::Process { uid: 1, pid: 1 };
+    let response = manager.handle(&by, list(dvds.collect()));
+    assert!(matches!(response, Response::Done(_)), "{response:?}");
+    let audit = fs::read_to_string(kept.directory.join("state/audit-test.jsonl")).unwrap();
+    assert_eq!(audit.matches(&format!("\"key:{:032x}\"", 7)).count(), 300);
+    assert!(audit.lines().count() > 1 && audit.lines().all(|line| line.contains(r#""result":"done""#)), "{audit}");
+    manager.handle(&by, list(many(300)));
+    let audit = fs::read_to_string(kept.directory.join("state/audit-test.jsonl")).unwrap();
+    assert_eq!(audit.matches(r#""result":"refused""#).count(), 1, "what was refused is told in short");
+    manager.into_target().stop().unwrap();
+}

@@ -92,7 +92,11 @@ const TESTS: &[(&Quota, &str, &str)] = &[
         "server/src/manage/jobs/paces.rs",
         "an_owner_that_changes_without_end_is_slowed_down_and_no_other_one",
     ),
-    (&RENEWALS_OF_OWNER, "server/src/manage/jobs.rs", "an_owner_renews_more_often_than_it_changes_and_not_without_end"),
+    (
+        &RENEWALS_OF_OWNER,
+        "server/src/manage/jobs/tests.rs",
+        "an_owner_renews_more_often_than_it_changes_and_not_without_end",
+    ),
     (&COMMANDS_OF_SESSION, MEMORY, "who_has_all_its_commands_under_way_may_have_them_ended"),
     (
         &COMMAND_NUMBERS_OF_SESSION,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_buffer::Slices;
+use sanwire_buffer::{Frame, Slices};
 use sanwire_store::{Completion, CompletionQueue, ErrorKind, Outcome, Request, Started, Store, StoreError};
 
 use crate::drive::Candidate;
@@ -151,15 +151,45 @@ fn came_back(number: usize) -> StoreError {
     StoreError { source: Some(std::io::Error::other(what)), ..StoreError::new(ErrorKind::Other, 0) }
 }
 
-/// Writes both copies of a label, each stable before the next.
+/// Writes both copies of a label, each stable before the next. The newer one of those that are whole is written last: so it stands there until
+/// this one is whole.
 pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
     let Some(second_at) = label::second_at(store.geometry().length_bytes) else {
         return Started::Done(Err(gone()));
     };
     let data = Slices::from(label.encode());
-    let write = |offset_bytes| Request::Write { offset_bytes, data: data.clone() };
-    let requests = vec![write(0), Request::Flush, write(second_at), Request::Flush];
-    one_by_one(Arc::clone(store), requests.into_iter(), completions)
+    let store = Arc::clone(store);
+    // What was written last may not be stable yet, or whole, where that has failed.
+    store.start(Request::Flush, completions).then(completions, move |end, completions| {
+        if let Err(error) = end {
+            return Started::Done(Err(error));
+        }
+        let read = |offset_bytes| match Frame::zeroed(label::LABEL_BYTES) {
+            Some(buffer) => store.start(Request::Read { offset_bytes, buffer }, completions),
+            None => Started::Done(Err(gone())),
+        };
+        let reads = vec![read(0), read(second_at)];
+        Started::join(reads, completions, move |ends, completions| {
+            let generations = match ends.into_iter().map(generation).collect::<Result<Vec<_>, _>>() {
+                Ok(generations) => generations,
+                Err(error) => return Started::Done(Err(error)),
+            };
+            let (one, other) = if generations[0] > generations[1] { (second_at, 0) } else { (0, second_at) };
+            let write = |offset_bytes| Request::Write { offset_bytes, data: data.clone() };
+            let requests = vec![write(one), Request::Flush, write(other), Request::Flush];
+            one_by_one(store, requests.into_iter(), completions)
+        })
+    })
+}
+
+/// The generation of a copy of a label; `None`: it is not whole.
+fn generation(found: Completion) -> Result<Option<u64>, StoreError> {
+    match found {
+        Ok(Outcome::Read(found)) => Ok(Label::decode(&found).map(|label| label.table.generation)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind == ErrorKind::Unreadable => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Does requests of one store, each when the one before has ended well.

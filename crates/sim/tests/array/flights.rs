@@ -28,6 +28,8 @@ pub(super) struct Flight {
     pub(super) what: What,
     pub(super) range: (u64, u64),
     pub(super) moment: Moment,
+    /// A part of it may be lost, which the next flush says.
+    pub(super) is_unsure: bool,
 }
 
 pub(super) fn note(operations: &mut BTreeMap<Pending, u32>) -> impl FnMut(u32, Operation) + '_ {
@@ -100,7 +102,7 @@ impl World {
         started: Started,
     ) -> Outcome<()> {
         let (course, operations) = (Course::default(), BTreeMap::new());
-        let mut flight = Flight { shard, course, operations, what, range, moment };
+        let mut flight = Flight { shard, course, operations, what, range, moment, is_unsure: false };
         let end = flight.course.begin(started, &mut note(&mut flight.operations));
         match end {
             Some(end) => self.end(flight, end),
@@ -134,9 +136,9 @@ impl World {
     }
 
     fn end(&mut self, flight: Flight, end: Completion) -> Outcome<()> {
-        let Flight { what, range: (from, count), moment, .. } = flight;
+        let Flight { what, range: (from, count), moment, is_unsure, .. } = flight;
         if what == What::Change {
-            self.model.end(from, count, end.is_ok());
+            self.model.end(from, count, end.is_ok() && !is_unsure);
             self.is_unflushed |= end.is_ok();
         }
         self.flushes += u64::from(what == What::Flush);

@@ -25,7 +25,15 @@ impl Former {
         self.flights.iter_mut().for_each(|flight| flight.what = What::Resync);
         for (what, request) in [(What::Read, read()), (What::Change, write()), (What::Flush, Request::Flush)] {
             let (course, operations) = (Course::default(), BTreeMap::new());
-            let mut flight = Flight { shard: 0, course, operations, what, range: (0, 1), moment: Moment::default() };
+            let mut flight = Flight {
+                shard: 0,
+                course,
+                operations,
+                what,
+                range: (0, 1),
+                moment: Moment::default(),
+                is_unsure: false,
+            };
             let started = self.array.start(request, &self.completions[0]);
             let end = flight.course.begin(started, &mut note(&mut flight.operations));
             assert!(end.is_none(), "nobody answers");
@@ -166,6 +174,9 @@ impl World {
         // What was answered before it was, too, of which the word came late.
         if has_lost && is_only {
             self.model.lost_power();
+            // Another group may have answered last.
+            let has_others = self.plan.groups > 1;
+            self.flights.iter_mut().for_each(|flight| flight.is_unsure |= has_others);
         }
         Ok(())
     }

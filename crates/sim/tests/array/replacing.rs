@@ -1,8 +1,8 @@
 //! Members that others take the place of, and arrays that are begun by force.
 
-use sanwire_array::{ArrayError, Begin, MemberStatus, Standing, assemble};
+use sanwire_array::{Array, ArrayError, Begin, MemberStatus, Standing, assemble};
 use sanwire_sim::world::Outcome;
-use sanwire_store::{Outcome as Ended, Request, Store};
+use sanwire_store::{CompletionQueue, Outcome as Ended, Request, Started, Store};
 
 use super::disk::SECTOR_BYTES;
 use super::model::version_of;
@@ -12,6 +12,17 @@ use super::world::{World, text};
 pub(super) fn disk_of(member: &MemberStatus) -> usize {
     let number = member.place.strip_prefix("disk").and_then(|number| number.parse().ok());
     number.expect("members are named after their disks")
+}
+
+/// The next step of bringing an array up to date.
+fn step_of(array: &Array) -> Option<Begin> {
+    let is_whole = array.members().iter().all(|member| member.behind_bytes == 0);
+    let array = array.clone();
+    let begin = move |completions: &CompletionQueue| match array.resync(completions) {
+        Some(started) => started,
+        None => Started::Done(Ok(Ended::Done)),
+    };
+    (!is_whole).then(|| Box::new(begin) as Begin)
 }
 
 impl World {
@@ -104,6 +115,10 @@ impl World {
         };
         self.array = Some(array.clone());
         self.is_forced = true;
+        // Of what its host had under way at its end, any member may have something else until then.
+        while let Some(begin) = step_of(&array) {
+            self.drive(begin).map_err(|error| format!("it cannot be brought up to date: {error}"))?;
+        }
         let flushed = array.clone();
         let flush: Begin = Box::new(move |completions| flushed.start(Request::Flush, completions));
         self.drive(flush).map_err(|error| format!("it cannot be flushed: {error}"))?;

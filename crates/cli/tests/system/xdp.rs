@@ -3,12 +3,16 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::harness::{Attached, Filesystem, SERVER_ADDRESS, Server, Wire, World, pattern, run_ok, wait_until};
+use crate::harness::{
+    Attached, Filesystem, SERVER_ADDRESS, Server, Wire, World, is_installed, pattern, run_ok, wait_until,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -18,6 +22,18 @@ const CONTENT_BYTES: usize = 3 << 20;
 fn sample(metrics: &str, name: &str) -> u64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
+}
+
+/// How much of a file is in the page cache; `None` where that cannot be asked, or where the file is nowhere else.
+fn cached_bytes(file: &Path) -> Option<usize> {
+    // TMPFS_MAGIC of linux/magic.h.
+    let is_in_memory = rustix::fs::statfs(file).ok()?.f_type == 0x0102_1994;
+    if is_in_memory || !is_installed("fincore") {
+        return None;
+    }
+    let mut fincore = Command::new("fincore");
+    fincore.args(["--bytes", "--noheadings", "--output", "RES"]).arg(file);
+    run_ok(fincore, TIMEOUT).trim().parse().ok()
 }
 
 /// Other traffic between the two hosts: a question over TCP every few milliseconds, and one over UDP, of which none may be lost.
@@ -103,6 +119,9 @@ fn packets_come_by_af_xdp_and_writes_go_to_the_disk_from_where_they_came() {
                 sanwire(&["cp", &url, &back]);
                 assert!(fs::read(&back).expect("a copy")[..CONTENT_BYTES] == content, "{url}");
             }
+            // Before this test reads the store itself.
+            let cached = if seed == 0 { cached_bytes(&store) } else { None };
+            assert!(cached.is_none_or(|bytes| bytes < CONTENT_BYTES / 10), "{cached:?} bytes are in the page cache");
             assert!(fs::read(&store).expect("the store")[..CONTENT_BYTES] == content, "{scheme}");
         }
         let metrics = ctl(&["metrics"]);

@@ -34,12 +34,12 @@ fn lives(plan: Plan) -> Outcome<()> {
 
 #[test]
 fn calm() {
-    run_seeds("calm", 200, |seed| lives(Plan::calm(seed, &mut plan_random(100, seed))));
+    run_seeds("calm", 300, |seed| lives(Plan::calm(seed, &mut plan_random(100, seed))));
 }
 
 #[test]
 fn loss() {
-    run_seeds("loss", 500, |seed| {
+    run_seeds("loss", 1000, |seed| {
         let mut random = plan_random(101, seed);
         lives(Plan { link: bad_link(&mut random), ..Plan::calm(seed, &mut random) })
     });
@@ -47,7 +47,7 @@ fn loss() {
 
 #[test]
 fn cuts() {
-    run_seeds("cuts", 300, |seed| {
+    run_seeds("cuts", 700, |seed| {
         let mut random = plan_random(102, seed);
         let faults = faults(&mut random, |random| Fault::Cut { micros: random.range(1_000..=4_000_000) });
         lives(Plan { link: bad_link(&mut random), faults, ..Plan::calm(seed, &mut random) })
@@ -56,7 +56,7 @@ fn cuts() {
 
 #[test]
 fn restarts() {
-    run_seeds("restarts", 300, |seed| {
+    run_seeds("restarts", 700, |seed| {
         let mut random = plan_random(103, seed);
         let faults = faults(&mut random, |random| Fault::Restart { loses_power: random.chance(500_000) });
         let error_per_million = random.choose(&[0, 50_000]);
@@ -66,7 +66,7 @@ fn restarts() {
 
 #[test]
 fn attacks() {
-    run_seeds("attacks", 300, |seed| {
+    run_seeds("attacks", 700, |seed| {
         let mut random = plan_random(104, seed);
         // Without authentication of data, an attacker on the link can change data.
         let protection = random.choose(&Protection::ALL[1..]);
@@ -78,7 +78,7 @@ fn attacks() {
 /// The server has memory for one of the longest writes, or a few, and all clients give many.
 #[test]
 fn scarcity() {
-    run_seeds("scarcity", 100, |seed| {
+    run_seeds("scarcity", 200, |seed| {
         let mut random = plan_random(107, seed);
         let link = if random.chance(500_000) { bad_link(&mut random) } else { LinkPlan::default() };
         let memory_bytes = random.choose(&[24 << 10, 32 << 10, 64 << 10]);
@@ -90,7 +90,7 @@ fn scarcity() {
 /// Clients that lose patience: what they gave may be done or not, and what is said afterwards is true.
 #[test]
 fn impatience() {
-    run_seeds("impatience", 300, |seed| {
+    run_seeds("impatience", 600, |seed| {
         let mut random = plan_random(105, seed);
         let draw = |random: &mut Random| match random.chance(500_000) {
             true => Fault::Cut { micros: random.range(1_000..=4_000_000) },
@@ -107,7 +107,7 @@ fn impatience() {
 /// Everything at once.
 #[test]
 fn storms() {
-    run_seeds("storms", 500, |seed| {
+    run_seeds("storms", 1000, |seed| {
         let mut random = plan_random(106, seed);
         let draw = |random: &mut Random| match random.chance(500_000) {
             true => Fault::Cut { micros: random.range(1_000..=2_000_000) },

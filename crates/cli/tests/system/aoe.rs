@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Attached, Process, Server, World, pattern, run, run_ok, wait_until};
+use crate::harness::{Attached, Process, Server, Wire, World, pattern, run, run_ok, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -215,6 +215,57 @@ fn an_aoe_volume_is_attached_as_a_file() {
     assert!(read == content);
     drop(file);
     attached.detach(&world);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// The ways to a volume by ATA commands, each with what has to be said besides.
+fn ata_ways(world: &World, address: &str, volume: &str) -> [(String, &'static [&'static str]); 2] {
+    let hdsp = format!("hdsp://{}/box/{volume}", world.interface());
+    [(url(world, address), &[]), (hdsp, &["--disk-type", "sata"])]
+}
+
+/// What is reserved or protected over one wire is so for ATA commands over the others: all meet at one unit.
+#[test]
+fn a_reserved_or_read_only_volume_takes_no_writes_by_ata_and_is_read() {
+    let test = "a_reserved_or_read_only_volume_takes_no_writes_by_ata_and_is_read";
+    let Some(world) = World::new(test, 1500, &["fusermount3"]) else { return };
+    let store = world.scratch.path("disk.img");
+    let disk = format!("disk=file:{},size=8M,shelf=7,slot=3", store.display());
+    let wires = ["aoe", "hdsp"].map(|wire| format!("{wire}:{}", world.interface()));
+    let options = ["--allow", "any", "--wire", &wires[0], "--wire", &wires[1]];
+    let mut server = Server::start_with(&world, &[&disk, "wp=ram:4M,readonly,shelf=7,slot=4"], &options);
+    copy_and_compare(&world, "7.3", 11);
+    let (content, others) = (pattern(11, CONTENT_BYTES), pattern(12, CONTENT_BYTES));
+    let (image, back) = (world.scratch.text("others-image"), world.scratch.text("others-back"));
+    fs::write(&image, &others).expect("an image");
+    let other =
+        |arguments: &[&str], options: &[&str]| run(world.sanwire_of("other", &[arguments, options].concat()), TIMEOUT);
+    let expect_refused = |address: &str, volume: &str, reason: &str, holds: &[u8]| {
+        for (url, options) in ata_ways(&world, address, volume) {
+            let told = other(&["cp", "--overwrite", &image, &url], options);
+            assert!(told.code == Some(1) && told.stderr.contains(reason), "{url}: {told:?}");
+            drop(fs::remove_file(&back));
+            let told = other(&["cp", &url, &back], options);
+            assert_eq!(told.code, Some(0), "{url}: {told:?}");
+            assert!(fs::read(&back).expect("a copy").starts_with(holds), "{url} holds something else");
+        }
+    };
+    let attached = Attached::fuse(&world, &Wire::Ip.url("disk"), &["--no-device", "--exclusive"]);
+    expect_refused("7.3", "disk", "aborted command", &content);
+    expect_refused("7.4", "wp", "the volume is read-only", &vec![0; CONTENT_BYTES]);
+    // Who has it reserved goes on.
+    let file = fs::OpenOptions::new().write(true).open(&attached.place).expect("the attached file");
+    file.write_all_at(&content[..4096], 4 << 20).and_then(|()| file.sync_all()).expect("it is written");
+    drop(file);
+    let stored = fs::read(&store).expect("the store");
+    assert!(stored.starts_with(&content) && stored[4 << 20..].starts_with(&content[..4096]));
+    attached.detach(&world);
+    for (seed, (url, options)) in (13..).zip(ata_ways(&world, "7.3", "disk")) {
+        fs::write(&image, pattern(seed, CONTENT_BYTES)).expect("an image");
+        let told = other(&["cp", "--overwrite", &image, &url], options);
+        assert_eq!(told.code, Some(0), "{url}: {told:?}");
+        assert!(fs::read(&store).expect("the store").starts_with(&pattern(seed, CONTENT_BYTES)), "{url}");
+    }
     assert!(server.stop().success(), "{}", server.log());
 }
 

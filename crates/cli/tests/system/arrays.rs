@@ -211,14 +211,19 @@ fn an_array_is_attached_by_the_host_that_assembles_it_and_outlives_a_server() {
     }
 }
 
+/// Members over VISA beside one over HyperSCSI.
 #[test]
 fn a_member_is_replaced_and_copies_are_compared_while_the_array_is_served() {
     let (first, second, third, front) = (Scratch::new(), Scratch::new(), Scratch::new(), Scratch::new());
     let (ports, own) = ([port(), port(), port()], port());
     let mut one = member(&first, &format!("hs-ip:127.0.0.1:{}", ports[0]));
-    let mut two = member(&second, &format!("hs-ip:127.0.0.1:{}", ports[1]));
-    let mut three = member(&third, &format!("hs-ip:127.0.0.1:{}", ports[2]));
-    let urls = ports.map(|port| format!("hs+ip://127.0.0.1:{port}/disk"));
+    let mut two = member(&second, &format!("visa:127.0.0.1:{}", ports[1]));
+    let mut three = member(&third, &format!("visa:127.0.0.1:{}", ports[2]));
+    let urls: Vec<String> = ["hs+ip", "visa", "visa+tcp"]
+        .iter()
+        .zip(ports)
+        .map(|(scheme, port)| format!("{scheme}://127.0.0.1:{port}/disk"))
+        .collect();
     let client = Client::new(&front, "client");
     ok(&client, &["array", "create", "scrubbed", "--mirror", &urls[0], &urls[1]]);
     let control = ["--control".to_owned(), front.text("c.sock")];

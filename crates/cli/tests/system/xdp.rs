@@ -3,12 +3,16 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::harness::{Attached, Filesystem, SERVER_ADDRESS, Server, Wire, World, pattern, run_ok, wait_until};
+use crate::harness::{
+    Attached, Filesystem, SERVER_ADDRESS, Server, Wire, World, is_installed, pattern, run_ok, wait_until,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -20,7 +24,23 @@ fn sample(metrics: &str, name: &str) -> u64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
 }
 
-/// Other traffic between the two hosts: a question over TCP every few milliseconds, and one over UDP, of which none may be lost.
+/// How much of a file is in the page cache; `None` where that cannot be asked, or where the file is nowhere else.
+fn cached_bytes(file: &Path) -> Option<usize> {
+    // TMPFS_MAGIC of linux/magic.h.
+    let is_in_memory = rustix::fs::statfs(file).ok()?.f_type == 0x0102_1994;
+    if is_in_memory || !is_installed("fincore") {
+        return None;
+    }
+    let mut fincore = Command::new("fincore");
+    fincore.args(["--bytes", "--noheadings", "--output", "RES"]).arg(file);
+    run_ok(fincore, TIMEOUT).trim().parse().ok()
+}
+
+/// After so many questions the hosts forget each other's MAC addresses, and ask for them by ARP.
+const QUESTIONS_BEFORE_ARP: u64 = 20;
+
+/// Other traffic between the two hosts: a question over TCP every few milliseconds, and one over UDP, of which none may be lost; and now and
+/// then one by ARP.
 struct Others {
     is_over: Arc<AtomicBool>,
     asking: JoinHandle<(u64, u64)>,
@@ -45,11 +65,21 @@ impl Others {
         });
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         datagrams.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        count_arp(world);
+        let mut forgetting = [world.on_client("ip"), world.on_server("ip")];
+        for ip in &mut forgetting {
+            ip.args(["neigh", "flush", "dev", world.interface()]);
+        }
         let is_over = Arc::new(AtomicBool::new(false));
         let is_asked = Arc::clone(&is_over);
         let asking = thread::spawn(move || {
-            let (mut asked, mut answered, mut answer) = (0, 0, [0; 1000]);
+            let (mut asked, mut answered, mut answer) = (0u64, 0, [0; 1000]);
             while !is_asked.load(Ordering::Acquire) {
+                if asked.is_multiple_of(QUESTIONS_BEFORE_ARP) {
+                    for ip in &mut forgetting {
+                        ip.status().unwrap();
+                    }
+                }
                 let question = [asked as u8; 1000];
                 stream.write_all(&question).unwrap();
                 datagrams.send(&question).unwrap();
@@ -66,11 +96,45 @@ impl Others {
         Others { is_over, asking }
     }
 
-    fn end(self) {
+    fn end(self, world: &World) {
         self.is_over.store(true, Ordering::Release);
         let (asked, answered) = self.asking.join().expect("it goes on");
         assert!(asked > 20 && answered == asked, "{answered} of {asked} datagrams were answered");
+        // What is lost is asked again after a second, so there would be more questions than answers for good. Sometimes the server asks
+        // first, and this client then knows.
+        wait_until("every question by ARP is answered", TIMEOUT, || {
+            let [asked_by_arp, answered] = arp_counts(world);
+            asked_by_arp >= asked / QUESTIONS_BEFORE_ARP / 2 && answered == asked_by_arp
+        });
     }
+}
+
+/// Has the client count what it asks by ARP, and what it is answered.
+fn count_arp(world: &World) {
+    let chain = |name: &str, hook: &str, operation: &str| {
+        let device = world.interface();
+        format!(
+            "chain {name} {{\n type filter hook {hook} device \"{device}\" priority 0;\n arp operation {operation} counter\n}}\n"
+        )
+    };
+    let (asked, answered) = (chain("asked", "egress", "request"), chain("answered", "ingress", "reply"));
+    let file = world.scratch.path("arp.nft");
+    fs::write(&file, format!("table netdev arp-count {{\n{asked}{answered}}}\n")).expect("the rules can be written");
+    let mut nft = world.on_client("nft");
+    nft.arg("-f").arg(&file);
+    run_ok(nft, TIMEOUT);
+}
+
+/// What it has counted: questions and answers.
+fn arp_counts(world: &World) -> [u64; 2] {
+    let mut nft = world.on_client("nft");
+    nft.args(["list", "table", "netdev", "arp-count"]);
+    let listed = run_ok(nft, TIMEOUT);
+    let mut counts = listed.split("packets ").skip(1).map(|rest| {
+        let count = rest.split_ascii_whitespace().next().and_then(|count| count.parse().ok());
+        count.expect("a count")
+    });
+    [(); 2].map(|()| counts.next().expect("a counter"))
 }
 
 /// HDSP and HyperSCSI share an interface's memory and its one receive queue, among all shards, while the host's other traffic goes on. What
@@ -103,6 +167,9 @@ fn packets_come_by_af_xdp_and_writes_go_to_the_disk_from_where_they_came() {
                 sanwire(&["cp", &url, &back]);
                 assert!(fs::read(&back).expect("a copy")[..CONTENT_BYTES] == content, "{url}");
             }
+            // Before this test reads the store itself.
+            let cached = if seed == 0 { cached_bytes(&store) } else { None };
+            assert!(cached.is_none_or(|bytes| bytes < CONTENT_BYTES / 10), "{cached:?} bytes are in the page cache");
             assert!(fs::read(&store).expect("the store")[..CONTENT_BYTES] == content, "{scheme}");
         }
         let metrics = ctl(&["metrics"]);
@@ -111,7 +178,7 @@ fn packets_come_by_af_xdp_and_writes_go_to_the_disk_from_where_they_came() {
         // What is encrypted is copied as it is decrypted.
         let (disk, all) = (2 * CONTENT_BYTES as u64, 4 * CONTENT_BYTES as u64);
         assert!(kept > disk * 9 / 10 && kept <= disk && kept + copied == all, "{kept} + {copied}");
-        others.end();
+        others.end(&world);
         assert!(server.stop().success(), "{}", server.log());
     }
 }

@@ -1,6 +1,7 @@
 //! ATA over Ethernet, both ends, over a bad Ethernet and a disk that is slow and loses its cache: no write that was acknowledged and
 //! flushed is lost, and nothing old is read, whatever was sent again and came late.
 
+mod attacker;
 mod world;
 
 use sanwire_sim::disk::DiskPlan;
@@ -31,6 +32,7 @@ fn plan(random: &mut Random) -> Plan {
         jitter_us: 10,
         disk: QUICK,
         faults: Vec::new(),
+        is_attacked: false,
     }
 }
 
@@ -95,6 +97,37 @@ fn aoe_errors() {
         for _ in 0..random.range(0..=4) {
             plan.faults.push((random.micros(1_000..=3_000_000), Fault::Evict));
         }
+        World::live(plan, seed)
+    });
+}
+
+/// The Ethernet is cut, and comes back, before a target is taken to be away and after it.
+#[test]
+fn aoe_cuts() {
+    run_seeds("aoe_cuts", 500, |seed| {
+        let random = &mut plan_random(65, seed);
+        let mut plan = plan(random);
+        bad_link(&mut plan, random);
+        slow_disk(&mut plan, random);
+        for _ in 0..random.range(1..=4) {
+            let cut = Fault::Cut(random.range(1_000..=8_000_000));
+            plan.faults.push((random.micros(0..=2_500_000), cut));
+        }
+        World::live(plan, seed)
+    });
+}
+
+/// A station that is not admitted hears all, and does what it can: nobody else notices.
+#[test]
+fn aoe_attacks() {
+    run_seeds("aoe_attacks", 500, |seed| {
+        let random = &mut plan_random(66, seed);
+        let mut plan = plan(random);
+        if random.chance(500_000) {
+            bad_link(&mut plan, random);
+        }
+        slow_disk(&mut plan, random);
+        plan.is_attacked = true;
         World::live(plan, seed)
     });
 }

@@ -21,8 +21,14 @@ use sanwire_sim::random::Random;
 use sanwire_sim::task::{Account, Asked, Kind, Shared, command};
 use sanwire_sim::world::Outcome;
 
+use crate::attacker::Attacker;
+
 const ADDRESS: Address = Address { shelf: 7, slot: 3 };
 const SERVER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+/// The number of the station that is not admitted: it is no client's.
+const ATTACKER: usize = 99;
+/// So many of a million frames give the attacker a thought.
+const ATTACKS_PER_MILLION: u32 = 500_000;
 
 /// Steps of a life at the most.
 const STEPS_MAX: u64 = 400_000;
@@ -45,9 +51,11 @@ pub struct Plan {
     pub jitter_us: u64,
     pub disk: DiskPlan,
     pub faults: Vec<(Duration, Fault)>,
+    /// Somebody who is not admitted does what he can.
+    pub is_attacked: bool,
 }
 
-/// What happens to the server.
+/// What happens to the server, or to the Ethernet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fault {
     /// The program ends; what the system has of its writes is kept.
@@ -57,6 +65,8 @@ pub enum Fault {
     /// What failed flushes of the disk have lost is not even shown any more.
     Evict,
     Start,
+    /// Nothing passes for so many microseconds.
+    Cut(u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -123,6 +133,11 @@ pub struct World {
     memory: Region,
     /// Commands may fail.
     can_fail: bool,
+    /// Until when nothing passes.
+    cut_until: Instant,
+    attacker: Attacker,
+    /// The server has told of the attacker.
+    is_told: bool,
     trace: u64,
 }
 
@@ -175,6 +190,9 @@ impl World {
             next_operation: 1,
             memory: Region::new(8 << 20).expect("memory"),
             can_fail: plan.disk.error_per_million > 0 || plan.disk.loss_per_million > 0,
+            cut_until: now,
+            attacker: Attacker::default(),
+            is_told: false,
             trace: seed,
             plan,
             random,
@@ -192,12 +210,16 @@ impl World {
 
     fn run(mut self) -> Outcome<u64> {
         self.start()?;
+        if self.plan.is_attacked {
+            self.attack();
+        }
         let end = self.now + TIME_MAX;
         for _ in 0..STEPS_MAX {
             self.drain()?;
             if self.is_worked_off() {
                 self.check_all()?;
-                return Ok(self.trace);
+                let is_missed = self.plan.is_attacked && !self.is_told;
+                return if is_missed { Err("nobody told of the attacker".into()) } else { Ok(self.trace) };
             }
             let Some(next) = self.next_at() else { return Err("nothing happens any more".into()) };
             self.now = self.now.max(next);
@@ -272,6 +294,7 @@ impl World {
                     self.model.lose();
                 }
             }
+            Event::Fault(Fault::Cut(micros)) => self.cut_until = now + Duration::from_micros(micros),
             Event::Fault(fault) => self.die(fault),
         }
         Ok(())
@@ -287,7 +310,7 @@ impl World {
         shelves.put(ADDRESS, Lun::default());
         let target = Target::new(TargetConfig {
             shelves,
-            admission: Box::new(|_| true),
+            admission: Box::new(|station| path_of(ATTACKER).peer != Peer::Ethernet(station)),
             memory: memory.clone(),
             links: vec![self.plan.packet_max_bytes],
             buffers: self.plan.buffers,
@@ -348,7 +371,8 @@ impl World {
         while let Some(event) = server.target.poll_event() {
             has_done = true;
             match event {
-                TargetEvent::Opened { nexus, path, memory, .. } => {
+                TargetEvent::NotAllowed { path } if path == path_of(ATTACKER) => self.is_told = true,
+                TargetEvent::Opened { nexus, path, memory, .. } if path != path_of(ATTACKER) => {
                     server.executor.open(nexus, Arc::new(ports(path)), memory);
                 }
                 TargetEvent::Closed { nexus } => server.executor.close(nexus),
@@ -374,6 +398,9 @@ impl World {
         for (at, token) in scheduled {
             self.schedule(at, Event::DiskDone { life, token });
         }
+        if out.iter().any(|(path, _)| *path == path_of(ATTACKER)) {
+            return Err("who is not admitted was answered".into());
+        }
         for (path, packet) in out {
             let meant: BTreeSet<usize> = (0..self.stations.len())
                 .filter(|client| path.peer == Peer::Ethernet(MacAddress::BROADCAST) || path == path_of(*client))
@@ -389,12 +416,26 @@ impl World {
     fn carry(&mut self, packet: Packet, event: impl Fn(Vec<u8>) -> Event) {
         let bytes = packet.to_vec();
         let copies = 1 + usize::from(self.random.chance(self.plan.duplicate_per_million));
+        if self.plan.is_attacked {
+            self.attacker.hear(&bytes, &mut self.random);
+            if self.random.chance(ATTACKS_PER_MILLION) {
+                self.attack();
+            }
+        }
         for _ in 0..copies {
-            if !self.random.chance(self.plan.loss_per_million) {
+            if !self.random.chance(self.plan.loss_per_million) && self.cut_until <= self.now {
                 let at = self.now + Duration::from_micros(5) + self.random.micros(0..=self.plan.jitter_us);
                 self.schedule(at, event(bytes.clone()));
             }
         }
+    }
+
+    /// The attacker sends something to the server.
+    fn attack(&mut self) {
+        let Peer::Ethernet(own) = path_of(ATTACKER).peer else { return };
+        let bytes = self.attacker.forge(own, ADDRESS, &mut self.random);
+        let at = self.now + self.random.micros(1..=1_000);
+        self.schedule(at, Event::ToServer { client: ATTACKER, bytes });
     }
 
     /// Gives a client something to do, as long as it has room.

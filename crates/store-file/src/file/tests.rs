@@ -166,6 +166,33 @@ fn every_request_does_what_it_says() {
     }
 }
 
+/// As packets lie in pages that a network card fills: what begins and ends at a sector needs no copy.
+#[test]
+fn pieces_of_whole_sectors_go_past_the_page_cache() {
+    let scratch = Scratch::new("sectors");
+    let store = match FileStore::open(&scratch.0, &FileOptions { direct: true, ..sized(1 << 20) }) {
+        // Not every file system does it, and some only in blocks of 4096 bytes.
+        Err(OpenError::Direct { .. }) => return,
+        Err(OpenError::Io { action, .. }) if action.contains("direct") => return,
+        other => other.unwrap(),
+    };
+    let region = sanwire_buffer::Region::new(1 << 16).unwrap();
+    for (at, length, is_direct) in [(512, 1024, true), (512, 3072, true), (300, 1024, false)] {
+        let piece = |fill: u8| {
+            let mut frame = region.frame(4096).unwrap();
+            frame.fill(fill);
+            frame.freeze().slice(at..at + length)
+        };
+        let data = Slices::gather((1..=4).map(piece)).unwrap();
+        assert_eq!((data.pieces().len(), data.len()), (4, 4 * length));
+        let request = Request::Write { offset_bytes: 512, data };
+        assert_eq!(Arc::ptr_eq(store.file_for(&request), &store.file), is_direct, "{length} bytes at {at}");
+        run(&store, request).unwrap();
+        let expected: Vec<u8> = (1..=4).flat_map(|fill| vec![fill; length]).collect();
+        assert!(read(&store, 512, 4 * length) == expected, "{length} bytes at {at}");
+    }
+}
+
 #[test]
 fn refusals_have_their_kind() {
     let scratch = Scratch::new("refusals");

@@ -48,6 +48,11 @@ impl World {
     }
 
     fn with(disk: &IdentifyDevice) -> World {
+        World::told(disk, (8, 17))
+    }
+
+    /// With a target that says so of its buffers, and of the sectors of one command.
+    fn told(disk: &IdentifyDevice, takes: (u16, u8)) -> World {
         let config = ClientConfig {
             address: ADDRESS,
             links: vec![(LinkId(0), 9000)],
@@ -58,7 +63,7 @@ impl World {
         let now = Instant::ZERO;
         let mut world = World { client: Client::new(config, now), now };
         world.client.handle_timeout(now);
-        world.find(17);
+        world.find(takes);
         world.identify(&disk.to_bytes());
         assert!(matches!(world.client.poll_event(), Some(ClientEvent::Connected(_))));
         world
@@ -91,10 +96,10 @@ impl World {
     }
 
     /// Answers a question where the target is.
-    fn find(&mut self, sectors: u8) {
+    fn find(&mut self, (buffers, sectors): (u16, u8)) {
         let (header, _) = self.sent();
         let query = Config::query(ConfigOrder::Read, &[]);
-        self.answer(&header, &query.answer(8, 1, sectors, &[]).to_bytes());
+        self.answer(&header, &query.answer(buffers, 1, sectors, &[]).to_bytes());
     }
 
     /// Answers the next command, which has to be this.
@@ -222,6 +227,116 @@ fn frames_are_as_large_as_our_link_has_become() {
     assert_eq!(world.completed(), Some((number, Status::Good)));
     world.client.set_link(LinkId(0), 9000);
     assert_eq!(world.client.place().map(|place| place.sectors), Some(16), "as much as the target takes");
+}
+
+/// None of either says nothing, and the most is more than this end has under way.
+#[test]
+fn what_a_target_says_that_it_takes_has_limits() {
+    for (takes, commands, sectors) in
+        [((0, 0), 1, 2), ((0, 255), 1, 16), ((u16::MAX, 0), 256, 2), ((u16::MAX, 255), 256, 16)]
+    {
+        let mut world = World::told(&disk(Some(9)), takes);
+        let cdb = build::read_16(Extent { lba: 0, blocks: 1000 });
+        let data_in = Frame::zeroed(1000 * 512);
+        let number = world.client.order(Order { cdb, data_out: None, data_in }).expect("room");
+        let mut most = 0;
+        loop {
+            let sent: Vec<_> = std::iter::from_fn(|| world.client.poll_transmit(world.now)).collect();
+            most = most.max(sent.len());
+            if sent.is_empty() {
+                break;
+            }
+            for (_, packet) in sent {
+                let (header, argument) = Header::parse(&packet.head).expect("one of AoE");
+                let (ata, _) = AtaHeader::parse(argument).expect("a command");
+                assert!(ata.count <= sectors, "{} sectors: {takes:?}", ata.count);
+                let answer = ata.response(&Registers::success(&ata.task_file()));
+                let data = vec![7; usize::from(ata.count) * 512];
+                world.answer(&header, &[&answer.to_bytes()[..], &data].concat());
+            }
+        }
+        assert!((1..=commands).contains(&most), "{most} commands were under way: {takes:?}");
+        assert_eq!(world.completed(), Some((number, Status::Good)), "{takes:?}");
+    }
+}
+
+/// Up to the payload of a frame of 9,018 bytes.
+#[test]
+fn messages_of_every_length_are_dropped_or_count_as_far_as_they_go() {
+    let mut world = World::connected(Some(9));
+    let cdb = build::read_16(Extent { lba: 5, blocks: 2 });
+    let number = world.client.order(Order { cdb, data_out: None, data_in: Frame::zeroed(1024) }).expect("room");
+    let (header, argument) = world.sent_ata();
+    let (ata, _) = AtaHeader::parse(&argument).expect("a command");
+    let answer = ata.response(&Registers::success(&ata.task_file()));
+    let mut whole = [&header.response(ADDRESS).to_bytes()[..], &answer.to_bytes(), &[7; 1024]].concat();
+    let of_nobody = Header { tag: header.tag ^ 0x40, ..header.response(ADDRESS) };
+    let place = Header { command: command::CONFIG, ..of_nobody };
+    let query = Config::query(ConfigOrder::Read, &[]);
+    let place = [&place.to_bytes()[..], &query.answer(8, 1, 17, &[]).to_bytes()].concat();
+    for length in 0..=9_004 {
+        for begin in [&[0; 0][..], &of_nobody.to_bytes(), &place] {
+            let mut message = begin.to_vec();
+            message.resize(length, 0);
+            world.client.handle_input(PATH, &message, world.now);
+        }
+        assert!(world.client.poll_transmit(world.now).is_none(), "{length} bytes");
+    }
+    (0..22).for_each(|length| world.client.handle_input(PATH, &whole[..length], world.now));
+    assert_eq!(world.completed(), None);
+    whole.resize(9_004, 0);
+    world.client.handle_input(PATH, &whole, world.now);
+    assert_eq!(world.completed(), Some((number, Status::Good)), "what is behind the data is ignored");
+}
+
+/// Another station is at the same address.
+#[test]
+fn of_two_targets_the_first_is_used_and_nothing_goes_to_the_other_unseen() {
+    const OTHER: Path = Path { link: LinkId(0), peer: Peer::Ethernet(MacAddress([2, 0, 0, 0, 0, 2])) };
+    let mut world = World::connected(Some(9));
+    world.client.hold_after_restart();
+    let query = Config::query(ConfigOrder::Read, &[]);
+    let says = |tag: u32| {
+        let header = Header::request(ADDRESS, command::CONFIG, tag).response(ADDRESS);
+        [&header.to_bytes()[..], &query.answer(8, 1, 2, &[]).to_bytes()].concat()
+    };
+    // Unasked, and when it has heard the question.
+    for tag in [0, 0x8000_0001] {
+        world.client.handle_input(OTHER, &says(tag), world.now);
+    }
+    assert_eq!(world.client.place().map(|place| (place.path, place.sectors)), Some((PATH, 16)));
+    assert!(world.client.poll_transmit(world.now).is_none());
+    // The first one is lost with a command under way.
+    let cdb = build::read_16(Extent { lba: 5, blocks: 1 });
+    let number = world.client.order(Order { cdb, data_out: None, data_in: Frame::zeroed(512) }).expect("room");
+    loop {
+        while let Some((to, _)) = world.client.poll_transmit(world.now) {
+            assert_eq!(to, PATH);
+        }
+        match world.client.poll_event() {
+            Some(ClientEvent::Lost) => break,
+            Some(other) => panic!("{other:?}"),
+            None => world.now = world.client.poll_timeout().expect("something is due").max(world.now),
+        }
+        world.client.handle_timeout(world.now);
+    }
+    world.client.handle_timeout(world.now);
+    let (question, _) = world.sent();
+    world.client.handle_input(OTHER, &says(question.tag), world.now);
+    let (to, packet) = world.client.poll_transmit(world.now).expect("it is asked what it is");
+    let (header, argument) = Header::parse(&packet.head).expect("one of AoE");
+    let (ata, _) = AtaHeader::parse(argument).expect("a command");
+    assert_eq!((to, ata.command), (OTHER, Host::identify().command));
+    let answer = ata.response(&Registers::success(&ata.task_file())).to_bytes();
+    let is = IdentifyDevice { serial: "2".into(), ..disk(Some(9)) }.to_bytes();
+    let bytes = [&header.response(ADDRESS).to_bytes()[..], &answer, &is].concat();
+    world.client.handle_input(OTHER, &bytes, world.now);
+    assert!(matches!(world.client.poll_event(), Some(ClientEvent::Connected(place)) if place.path == OTHER));
+    // Whether it is the same disk the layer above sees first.
+    assert!(world.client.poll_transmit(world.now).is_none());
+    world.client.abandon();
+    let failed = world.client.poll_event();
+    assert!(matches!(failed, Some(ClientEvent::Failed { number: of, .. }) if of == number), "{failed:?}");
 }
 
 /// Without a limit it would be asked again endlessly.

@@ -2,8 +2,10 @@
 
 mod dissection;
 mod guesses;
+mod lengths;
 mod links;
 mod memory;
+mod namesakes;
 mod sessions;
 mod shards;
 mod succession;

@@ -82,8 +82,18 @@ pub fn server(door: &Door, run: u8, memory: &Region) -> Server {
 }
 
 /// The end of one of so many shards.
-pub fn shard_of_server(door: &Door, run: u8, memory: &Region, (shard, shards): (u32, u32)) -> Server {
-    Server::new(ServerConfig {
+pub fn shard_of_server(door: &Door, run: u8, memory: &Region, shard: (u32, u32)) -> Server {
+    Server::new(config(door, run, memory, shard))
+}
+
+/// Another server of the same name, which has this private key.
+pub fn namesake(door: &Door, private: [u8; 32], memory: &Region) -> Server {
+    let identity = Identity::from_private(private).unwrap();
+    Server::new(ServerConfig { identity, ..config(door, 100, memory, (0, 1)) })
+}
+
+fn config(door: &Door, run: u8, memory: &Region, (shard, shards): (u32, u32)) -> ServerConfig {
+    ServerConfig {
         name: "vault".into(),
         identity: Identity::from_private([2; 32]).unwrap(),
         psk: [9; 32],
@@ -103,7 +113,7 @@ pub fn shard_of_server(door: &Door, run: u8, memory: &Region, (shard, shards): (
         memory: memory.clone(),
         directory: Box::new(door.clone()),
         seed: [run + 2; 32],
-    })
+    }
 }
 
 fn limits() -> Vec<LinkLimits> {

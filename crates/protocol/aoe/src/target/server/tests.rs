@@ -1,3 +1,5 @@
+mod lengths;
+
 use std::sync::Arc;
 
 use sanwire_buffer::Region;

@@ -60,6 +60,22 @@ fn only_what_is_missed_is_sent_again_and_as_it_was() {
     assert!(drain(&mut outgoing, later).is_empty(), "it is on its way");
 }
 
+/// Within one round trip, however often it is said and whatever it names.
+#[test]
+fn a_storm_that_all_is_missed_has_each_packet_sent_again_once() {
+    let mut outgoing = outgoing(100, 4, 8);
+    let first = drain(&mut outgoing, NOW);
+    assert_eq!(first.len(), 8);
+    let mut again = Vec::new();
+    for storm in 0..10_000u64 {
+        let later = NOW + Duration::from_millis(5) + Duration::from_nanos(99 * storm);
+        (0..4).for_each(|group| outgoing.missing(group, &[(0, u16::MAX), (1, 2), (3, 0xff)], later));
+        again.extend(drain(&mut outgoing, later));
+    }
+    assert_eq!(again, first);
+    assert_eq!(outgoing.counts().0, 8, "packets that were sent again");
+}
+
 #[test]
 fn no_change_makes_more_of_what_was_agreed() {
     let mut outgoing = outgoing(4, 2, 12);

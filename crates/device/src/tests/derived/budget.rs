@@ -10,7 +10,7 @@ use sanwire_scsi::Status;
 
 use super::{good, of, read};
 use crate::testing::{NEXUS, World, lun};
-use crate::{CommandProgram, Derivation, JudgedCommand, Judgement, Progress, Verdict};
+use crate::{CommandProgram, Derivation, JudgedCommand, Judgement, Progress, Submission, Verdict};
 
 /// A call of as long as one may take.
 const WHOLE: u64 = 100_000;
@@ -111,7 +111,7 @@ fn a_command_waits_for_fuel_and_ends_as_one_that_a_program_defers() {
         }
     };
     let asked = program.asked();
-    let begin = |submission, now| world.units.begin(NEXUS, submission, &world.memory, now);
+    let begin = |submission: Submission, now| world.units.begin(NEXUS, submission, &world.memory, now);
     good(world.finish(begin(*submission, Instant::ZERO + delay)));
     assert_eq!(program.asked(), asked + 1);
 

@@ -310,7 +310,7 @@ macro_rules! quarters {
         mod nothing_passes_that_the_model_forbids_and_nothing_is_refused_that_it_allows {
             use super::*;
 
-            proptest! {
+            proptest::proptest! {
                 #![proptest_config(ProptestConfig::with_cases(cases()))]
 
                 $(

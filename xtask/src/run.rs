@@ -162,9 +162,7 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
         steps.push(skipped("licences", "cargo-deny is not installed (make deny says more)"));
     }
     if length == Length::Long {
-        for step in &mut steps {
-            step.command.env("SANWIRE_TIMES", LONG_TIMES);
-        }
+        lengthen(&mut steps);
         steps.push(step("tests that the clock judges", &TIMED_TESTS));
         steps.push(build_without_operating_system(root));
         steps.push(miri());
@@ -173,6 +171,14 @@ fn steps(root: &Path, length: Length) -> Vec<Step> {
         steps.push(of_command("fuzz", fuzz));
     }
     steps
+}
+
+/// Has these steps, and what runs beside them, try more.
+fn lengthen(steps: &mut [Step]) {
+    for step in steps {
+        step.command.env("SANWIRE_TIMES", LONG_TIMES);
+        lengthen(&mut step.beside);
+    }
 }
 
 fn guest_build(root: &Path) -> Command {
@@ -281,5 +287,14 @@ mod tests {
         let lock =
             "[[package]]\nname = \"ab\"\nversion = \"1.2.3\"\n\n[[package]]\nname = \"b\"\nversion = \"0.4.0\"\n";
         assert_eq!((locked_version(lock, "b"), locked_version(lock, "c")), (Some("0.4.0"), None));
+    }
+
+    #[test]
+    fn the_long_form_is_also_for_the_tests_with_the_guest() {
+        let mut steps = steps(Path::new("."), Length::Short);
+        lengthen(&mut steps);
+        let guest = steps.iter().flat_map(|step| &step.beside).find(|step| step.command.get_args().eq(GUEST_TESTS));
+        let mut variables = guest.expect("the step").command.get_envs();
+        assert!(variables.any(|(name, value)| name == "SANWIRE_TIMES" && value == Some(LONG_TIMES.as_ref())));
     }
 }

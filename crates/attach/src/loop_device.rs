@@ -19,6 +19,11 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the kernel may take to give a device another size.
 const GROW_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How far the kernel reads ahead of who reads a device, or a file on it, from beginning to end, in KiB: several of the longest requests
+/// that the file's server takes, so that the wire is not idle while one of them is answered. As much as for Ceph's devices.
+const READ_AHEAD_KIB: u32 = 4096;
+/// What the kernel gives to loop devices by itself, in KiB.
+const USUAL_READ_AHEAD_KIB: u32 = 128;
 const O_EXCL: i32 = 0o200;
 const EIO: i32 = 5;
 
@@ -137,8 +142,35 @@ pub(crate) fn attach(file: &Path, block_bytes: u32, read_only: bool) -> Result<P
     if read_only {
         command.arg("--read-only");
     }
-    let device = run(command.arg("--").arg(file))?;
-    Ok(PathBuf::from(device.trim()))
+    let device = PathBuf::from(run(command.arg("--").arg(file))?.trim());
+    if read_ahead_kib(&device).is_some_and(|kib| kib < READ_AHEAD_KIB) {
+        set_read_ahead(&device, READ_AHEAD_KIB);
+    }
+    Ok(device)
+}
+
+fn read_ahead_kib(device: &Path) -> Option<u32> {
+    fs::read_to_string(read_ahead_of(device)?).ok()?.trim().parse().ok()
+}
+
+/// Where that cannot be set, in a container for example, long reads are slower and nothing else.
+fn set_read_ahead(device: &Path, kib: u32) {
+    let Some(path) = read_ahead_of(device) else { return };
+    if let Err(error) = fs::write(&path, kib.to_string()) {
+        tracing::debug!(%error, path = %path.display(), "the read-ahead stays as it is");
+    }
+}
+
+fn read_ahead_of(device: &Path) -> Option<PathBuf> {
+    Some(Path::new("/sys/block").join(device.file_name()?).join("queue/read_ahead_kb"))
+}
+
+/// Older kernels keep the read-ahead for whoever has the device next.
+fn release(device: &Path) -> Result<(), LoopError> {
+    if read_ahead_kib(device) == Some(READ_AHEAD_KIB) {
+        set_read_ahead(device, USUAL_READ_AHEAD_KIB);
+    }
+    run(Command::new("losetup").arg("--detach").arg(device)).map(drop)
 }
 
 /// Gives a device over this file the size that the file has by now; one that has gone meanwhile is nobody's loss.
@@ -154,7 +186,7 @@ pub(crate) fn grow(device: &Path, file: &Path, helper: Helper) -> Result<(), Loo
 /// Takes a device away that was written back and that nobody uses.
 pub(crate) fn detach(device: &Path) -> Result<(), LoopError> {
     let Some(backing) = backing_file(device) else { return Ok(()) };
-    run(Command::new("losetup").arg("--detach").arg(device))?;
+    release(device)?;
     let deadline = Instant::now() + DETACH_TIMEOUT;
     // The kernel detaches at the last close: udev may have the device open for a moment.
     while backing_file(device).as_ref() == Some(&backing) {
@@ -177,7 +209,7 @@ pub(crate) fn detach_dead(device: &Path) -> Result<(), LoopError> {
         }
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             tracing::warn!(device = %shown, "its process has ended: unmount its file systems, and it goes away");
-            run(Command::new("losetup").arg("--detach").arg(device)).map(drop)
+            release(device)
         }
         Err(source) => Err(LoopError::Io { path: device.to_owned(), source }),
     }

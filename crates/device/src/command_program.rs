@@ -64,11 +64,14 @@ pub struct Judgement {
     pub keep: Option<u64>,
     /// The program wants to hear how the command ends, under this number of its own.
     pub end: Option<u64>,
+    /// What the program has taken of a processor since it judged last, in units of about an instruction: it is asked no more often than the quota
+    /// [`PROGRAM_FUEL`](sanwire_core::quota::PROGRAM_FUEL) allows.
+    pub fuel: u64,
 }
 
 impl From<Verdict> for Judgement {
     fn from(verdict: Verdict) -> Self {
-        Judgement { verdict, keep: None, end: None }
+        Judgement { verdict, keep: None, end: None, fuel: 0 }
     }
 }
 

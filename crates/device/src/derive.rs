@@ -104,8 +104,7 @@ impl LogicalUnit {
         let judges = judges.ok_or(DeriveError::Revoked)?;
         let store = Arc::clone(&placed.store) as Arc<dyn Store>;
         let served = device_types::server(store, &options)?;
-        let parents_end = parent.derived().map(|derived| Arc::clone(derived.end()));
-        let derived = Derived::new(derivation, placed, judges, parents_end);
+        let derived = Derived::new(derivation, placed, judges, parent.derived());
         let lineage = Lineage { parent: Arc::clone(parent.state()), root, derived };
         let unit = LogicalUnit::of(identity, served, options, Some(Box::new(lineage)))?;
         if parent.adopt(unit.state()) { Ok(unit) } else { Err(DeriveError::Revoked) }

@@ -1,11 +1,13 @@
 //! What a derived unit keeps of its derivation: where its blocks lie, and who may do what with them.
 
+mod budget;
 mod end;
 mod judges;
 mod users;
 
 use std::sync::Arc;
 
+use sanwire_core::quota::Usage;
 use sanwire_core::{Instant, NexusId, Principal, WallClock};
 use sanwire_scsi::CommandSet;
 use sanwire_store::{ExtentMap, ExtentStore};
@@ -14,6 +16,7 @@ use crate::allowed_operations::AllowedOperations;
 use crate::command_program::CommandProgram;
 use crate::derivation::{Admission, Derivation, DerivedExtent};
 
+use budget::Budget;
 pub(crate) use end::End;
 pub(crate) use judges::Judge;
 pub use users::{DerivedStatistics, PrincipalStatistics, PrincipalUsage};
@@ -32,6 +35,7 @@ pub struct Derived {
     end: Arc<End>,
     program: Option<Arc<dyn CommandProgram>>,
     clock: WallClock,
+    budget: Arc<Budget>,
     /// Its own first, then those of what it is derived from.
     pub(crate) judges: Box<[Judge]>,
     pub(crate) users: Arc<Users>,
@@ -47,19 +51,17 @@ pub(crate) struct Placed {
 
 impl Derived {
     /// As its owner wants it, within what its parent allows; `of_parent`: the programs that are asked for the parent, for these blocks.
-    pub(crate) fn new(
-        derivation: Derivation,
-        placed: Placed,
-        of_parent: Vec<Judge>,
-        parents_end: Option<Arc<End>>,
-    ) -> Self {
+    pub(crate) fn new(derivation: Derivation, placed: Placed, of_parent: Vec<Judge>, parent: Option<&Derived>) -> Self {
         let Derivation { extents, operations, admission, until_unix_ms, program, clock } = derivation;
         let Placed { in_root, store, .. } = placed;
         let users = Arc::<Users>::default();
-        let own = program.as_ref().map(|program| Judge::new(Arc::clone(program), &users, in_root.length_bytes()));
-        let judges = own.into_iter().chain(of_parent).collect();
-        let end = Arc::new(End::new(until_unix_ms, parents_end));
-        Derived { extents, in_root, store, operations, admission, end, program, clock, judges, users }
+        let budget = Arc::new(Budget::new(parent.map(|parent| Arc::clone(&parent.budget))));
+        let judge = |program: &Arc<dyn CommandProgram>| {
+            Judge::new(Arc::clone(program), &users, &budget, in_root.length_bytes())
+        };
+        let judges = program.as_ref().map(judge).into_iter().chain(of_parent).collect();
+        let end = Arc::new(End::new(until_unix_ms, parent.map(|parent| Arc::clone(&parent.end))));
+        Derived { extents, in_root, store, operations, admission, end, program, clock, budget, judges, users }
     }
 
     /// Where its blocks lie in the unit that it is derived from, in their order.
@@ -86,8 +88,9 @@ impl Derived {
         self.end.set(until_unix_ms);
     }
 
-    pub(crate) fn end(&self) -> &Arc<End> {
-        &self.end
+    /// How the fuel of its programs is used.
+    pub(crate) fn fuel_usage(&self) -> Usage {
+        self.budget.usage()
     }
 
     /// What is asked about its commands, besides what is asked about those of the unit that it is derived from.

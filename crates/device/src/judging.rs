@@ -18,6 +18,8 @@ use crate::refusal::Refusal;
 
 use subject::{Subject, Unfit};
 
+/// Not at once, or nothing else would have its turn.
+const DEFER_STEP_MIN: Duration = Duration::from_millis(1);
 /// A program that defers a command is asked again after so long at the latest.
 const DEFER_STEP_MAX: Duration = Duration::from_secs(1);
 /// For so long a command is deferred in all: initiators wait for some 30 seconds.
@@ -188,6 +190,9 @@ impl Judging<'_> {
         judged: &mut Judged,
     ) -> Result<Option<Change>, Refusal> {
         let waited = self.deferred_since.map_or(Duration::ZERO, |since| self.now - since);
+        if let Some(delay) = judge.budget.delay(self.now) {
+            return Err(self.put_off(waited, delay));
+        }
         let judgement = judge.program.judge(&JudgedCommand {
             cdb,
             classes,
@@ -200,6 +205,7 @@ impl Judging<'_> {
             waited_ms: u32::try_from(waited.as_millis()).unwrap_or(u32::MAX),
             data_out,
         });
+        judge.budget.charge(judgement.fuel, self.now);
         judged.note(&judge.program, &judgement);
         match judgement.verdict {
             Verdict::Allow => Ok(None),
@@ -209,16 +215,17 @@ impl Judging<'_> {
                 self.guest.note_refused(Refused::Program);
                 Err(sense.into())
             }
-            Verdict::Defer { .. } if waited >= DEFER_MAX => {
-                self.guest.note_refused(Refused::Program);
-                Err(Refusal::Busy)
-            }
-            Verdict::Defer { milliseconds } => {
-                // Not at once, or nothing else would have its turn.
-                let delay = Duration::from_millis(milliseconds.max(1).into());
-                Err(Refusal::Defer(delay.min(DEFER_STEP_MAX)))
-            }
+            Verdict::Defer { milliseconds } => Err(self.put_off(waited, Duration::from_millis(milliseconds.into()))),
         }
+    }
+
+    /// The command is to wait for so long, and has waited for so long already.
+    fn put_off(&self, waited: Duration, delay: Duration) -> Refusal {
+        if waited >= DEFER_MAX {
+            self.guest.note_refused(Refused::Program);
+            return Refusal::Busy;
+        }
+        Refusal::Defer(delay.clamp(DEFER_STEP_MIN, DEFER_STEP_MAX))
     }
 
     /// By the numbers of this unit, what a program of one below has had changed by its own.

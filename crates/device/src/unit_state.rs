@@ -6,7 +6,7 @@ mod lineage;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use sanwire_core::quota::Usage;
+use sanwire_core::quota::{PROGRAM_FUEL, Usage};
 use sanwire_core::{DeviceType, NexusId};
 use sanwire_scsi::mode::Settings;
 use sanwire_scsi::{AdditionalSense, Identity, Reply, Sense, SenseKey};
@@ -210,9 +210,10 @@ impl UnitState {
 
     /// How the quotas of the volume are used.
     #[must_use]
-    pub fn quotas(&self) -> [Usage; 4] {
+    pub fn quotas(&self) -> [Usage; 5] {
         let [of_all, of_client] = self.disturbances.usages();
-        [self.reservations.usage(), of_all, of_client, self.stalls.usage()]
+        let fuel = self.derived().map_or(Usage::refused(&PROGRAM_FUEL, 0), Derived::fuel_usage);
+        [self.reservations.usage(), of_all, of_client, self.stalls.usage(), fuel]
     }
 
     /// Whether the last request told that the store's backing object is gone. It ends with the next one that succeeds.

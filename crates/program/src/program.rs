@@ -4,6 +4,7 @@
 //! that depends on it must come after the decision before. A call is bounded by its fuel, and so is the time for which others wait.
 
 use std::io;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ struct Bench {
     running: Option<Running>,
     principals: Principals,
     statistics: ProgramStatistics,
+    /// What it has taken and no judgement has told yet.
+    untold_fuel: u64,
 }
 
 /// What became of one call of a program.
@@ -102,7 +105,7 @@ impl Program {
             state.restore(header.state.of_mut(running.memory_mut()));
         }
         let (principals, statistics) = Default::default();
-        let bench = Mutex::new(Bench { running: Some(running), principals, statistics });
+        let bench = Mutex::new(Bench { running: Some(running), principals, statistics, untold_fuel: 0 });
         Ok(Program { code, header, state, bench, description })
     }
 
@@ -141,19 +144,24 @@ impl Program {
         let mut bench = self.lock();
         let (judged, fuel) = self.judge_with(&mut bench, command);
         bench.statistics.call(fuel);
+        bench.untold_fuel += fuel;
         match judged {
             // Almost always: so that nothing is moved that there is not.
-            Ok(Judgement { verdict: Verdict::Allow, keep, end }) => {
+            Ok(Judgement { verdict: Verdict::Allow, keep, end, .. }) => {
                 bench.statistics.allowed += 1;
-                Judged { judgement: Judgement { verdict: Verdict::Allow, keep, end }, failure: None, fuel }
+                let told = mem::take(&mut bench.untold_fuel);
+                Judged { judgement: Judgement { verdict: Verdict::Allow, keep, end, fuel: told }, failure: None, fuel }
             }
             Ok(judgement) => {
                 bench.statistics.verdict(&judgement.verdict);
-                Judged { judgement, failure: None, fuel }
+                let told = mem::take(&mut bench.untold_fuel);
+                Judged { judgement: Judgement { fuel: told, ..judgement }, failure: None, fuel }
             }
             Err(failure) => {
                 self.fail(&mut bench, failure);
-                Judged { judgement: Verdict::Refuse(sense(failure)).into(), failure: Some(failure), fuel }
+                let told = mem::take(&mut bench.untold_fuel);
+                let judgement = Judgement { fuel: told, ..Verdict::Refuse(sense(failure)).into() };
+                Judged { judgement, failure: Some(failure), fuel }
             }
         }
     }
@@ -170,7 +178,7 @@ impl Program {
             if keeps && self.state.as_ref().is_some_and(|state| state.is_hopeless()) {
                 return Err(Failure::StateNotKept);
             }
-            Ok(Judgement { verdict, keep: self.take_state(running, keeps), end: token })
+            Ok(Judgement { verdict, keep: self.take_state(running, keeps), end: token, fuel: 0 })
         });
         (judged, fuel)
     }
@@ -198,6 +206,8 @@ impl Program {
     fn fail(&self, bench: &mut Bench, failure: Failure) {
         bench.running = None;
         bench.statistics.failure(failure);
+        // A new instance takes about as long as a call that takes all its fuel.
+        bench.untold_fuel += self.code.fuel();
     }
 
     fn end_with(&self, bench: &mut Bench, token: u64, is_good: bool) -> (Result<Option<u64>, Failure>, u64) {
@@ -250,6 +260,7 @@ impl CommandProgram for Program {
         let mut bench = self.lock();
         let (kept, fuel) = self.end_with(&mut bench, token, is_good);
         bench.statistics.ended(fuel);
+        bench.untold_fuel += fuel;
         kept.unwrap_or_else(|failure| {
             self.fail(&mut bench, failure);
             // Who gave the command must not believe that all is well with it.

@@ -132,6 +132,10 @@ fn a_file_system_lives_on_the_block_device() {
     let device_name = device.to_str().unwrap();
     let listed = run("losetup", &["--list", "--noheadings", "-O", "DIO,LOG-SEC", device_name]);
     assert_eq!(listed.split_whitespace().collect::<Vec<_>>(), ["1", "4096"]);
+    let read_ahead = Path::new("/sys/block").join(device.file_name().unwrap()).join("queue/read_ahead_kb");
+    let can_be_set = OpenOptions::new().write(true).open(&read_ahead).is_ok();
+    let kib = || std::fs::read_to_string(&read_ahead).unwrap().trim().parse::<u32>().unwrap();
+    assert!(!can_be_set || kib() == 4096, "{} KiB", kib());
     run("mkfs.ext4", &["-q", device_name]);
     let mounted = directory.path().join("mounted");
     std::fs::create_dir(&mounted).unwrap();
@@ -147,6 +151,7 @@ fn a_file_system_lives_on_the_block_device() {
     run("umount", &[mounted.to_str().unwrap()]);
     attachment.detach().unwrap();
     assert_eq!(loop_device::backing_file(&device), None);
+    assert!(!can_be_set || !read_ahead.exists() || kib() != 4096, "the next one has what the kernel gives it");
     assert!(!directory.path().join("disk").exists());
 }
 

@@ -286,6 +286,38 @@ fn a_direct_copy_outlives_a_restart_of_the_destination_and_resumes_after_its_dea
 }
 
 #[test]
+fn a_direct_copy_resumes_after_the_death_of_the_source() {
+    let test = "a_direct_copy_resumes_after_the_death_of_the_source";
+    let Some(mut hosts) = Hosts::managed(test, 64, "") else { return };
+    hosts.fill(64);
+    let mut copy = hosts.begin(&["--direct", "--cap", "8M", "--wait", "3"]);
+    hosts.near.kill();
+    let status = copy.wait(TIMEOUT);
+    assert!(!status.success(), "nobody copies any more: {}", copy.log());
+    hosts.near.restart();
+    let ran = hosts.cp(&["--direct", "--resume", "--wait", "20"]);
+    assert!(told(&ran)["resumed_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{ran:?}");
+    hosts.expect_same();
+    assert!(!hosts.derived().contains("copy-"), "{}", hosts.derived());
+    hosts.stop();
+}
+
+#[test]
+fn a_direct_copy_outlives_an_outage_of_the_link_between_the_servers() {
+    let test = "a_direct_copy_outlives_an_outage_of_the_link_between_the_servers";
+    let Some(hosts) = Hosts::managed(test, 64, "") else { return };
+    hosts.fill(64);
+    let mut copy = hosts.begin(&["--direct", "--cap", "8M"]);
+    hosts.third.set_link("down");
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(copy.is_alive(), "{}", copy.log());
+    hosts.third.set_link("up");
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    hosts.expect_same();
+    hosts.stop();
+}
+
+#[test]
 fn what_is_revoked_in_the_middle_is_written_no_more() {
     let Some(hosts) = Hosts::managed("what_is_revoked_in_the_middle_is_written_no_more", 64, "") else { return };
     hosts.fill(64);

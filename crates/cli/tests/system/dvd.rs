@@ -21,13 +21,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
 
 /// Where the volumes of this server are on each of its wires; AoE is asked for by numbers, and guards nothing.
-fn urls(world: &World, volume: &str) -> [(&'static str, String); 5] {
+fn urls(world: &World, volume: &str) -> [(&'static str, String); 6] {
     let interface = world.interface();
     [
         ("hs+eth", format!("hs+eth://{interface}/box/{volume}")),
         ("hs+ip", format!("hs+ip://{SERVER_ADDRESS}/{volume}")),
         ("hdsp", format!("hdsp://{interface}/box/{volume}")),
         ("visa", format!("visa://{SERVER_ADDRESS}/{volume}")),
+        ("visa+tcp", format!("visa+tcp://{SERVER_ADDRESS}/{volume}")),
         ("iscsi", format!("iscsi://{SERVER_ADDRESS}/{AUTHORITY}:{volume}/0")),
     ]
 }

@@ -153,6 +153,13 @@ fn shipped_expressions() -> BTreeSet<String> {
     let of_panels = targets.map(|target| target["expr"].as_str().expect("an expression").to_owned());
     let rules = fs::read_to_string(packaging("prometheus/rules.yml")).expect("the rules");
     let all: BTreeSet<String> = of_panels.chain(expressions_of_rules(&rules)).collect();
+    for metric in ["commands", "read_bytes", "written_bytes", "refused"] {
+        let of_dvds = format!("rate(sanwire_dvd_{metric}_total");
+        assert!(
+            all.iter().any(|expression| expression.contains(&of_dvds)),
+            "no panel shows {metric} of derived volumes"
+        );
+    }
     assert!(all.len() > 40 && all.iter().all(|expression| expression.len() > 5), "{all:?}");
     let ready = |mut expression: String| {
         for (what, with) in [("$__rate_interval", "1m"), ("$instance", ".*"), ("$volume", ".*")] {
@@ -218,6 +225,8 @@ fn every_expression_that_is_shipped_gives_a_result_in_a_real_prometheus() {
     assert!(p99 > 0.0 && p99 < 4.2, "{p99}");
     let kinds = prometheus.query("sanwire_volume_errors_total{volume='bad',kind='store'}");
     assert_eq!(kinds.len(), 1, "{kinds:?}");
+    let refused = prometheus.query("sanwire_dvd_refused_total{volume='cam'}");
+    assert_eq!(refused.len(), 5, "a derived volume has one for each reason: {refused:?}");
     let metadata = prometheus.get("/api/v1/metadata").expect("an answer");
     assert_eq!(metadata["data"]["sanwire_volume_command_duration_seconds"][0]["type"], "histogram", "{metadata}");
     assert!(watched.server.is_alive());

@@ -114,8 +114,9 @@ fn an_export_that_is_not_there_stops_the_start_with_the_reason() {
 #[test]
 fn a_volume_of_another_server_is_served_again_and_that_server_may_be_killed() {
     let (first, second) = (Scratch::new(), Scratch::new());
-    let (hs, iscsi) = (port(), port());
-    let wires = [format!("hs-ip:127.0.0.1:{hs}"), format!("iscsi:127.0.0.1:{iscsi}")];
+    let (hs, iscsi, visa) = (port(), port(), port());
+    let wires = ["hs-ip", "iscsi", "visa"].into_iter().zip([hs, iscsi, visa]);
+    let wires: Vec<String> = wires.map(|(wire, port)| format!("{wire}:127.0.0.1:{port}")).collect();
     let wires: Vec<&str> = wires.iter().map(String::as_str).collect();
     let volume = format!("disk=file:{},size=48M", first.text("disk.img"));
     let mut behind = Server::start_on(&first, &wires, &[&volume], &[]);
@@ -126,21 +127,28 @@ fn a_volume_of_another_server_is_served_again_and_that_server_may_be_killed() {
     let volumes = [
         format!("one=hs+ip://127.0.0.1:{hs}/disk"),
         format!("two=iscsi://127.0.0.1:{iscsi}/iqn.2026-11.org.sanwire:disk/0"),
+        format!("three=visa://127.0.0.1:{visa}/disk"),
+        format!("four=visa+tcp://127.0.0.1:{visa}/disk"),
     ];
     let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
     let control = ["--control".to_owned(), second.text("c.sock")];
     let mut front = Server::start_on(&second, &wires, &volumes, &control);
-    let urls = [format!("iscsi://127.0.0.1:{b}/iqn.2026-11.org.sanwire:one/0"), format!("hs+ip://127.0.0.1:{a}/two")];
+    let urls = [
+        format!("iscsi://127.0.0.1:{b}/iqn.2026-11.org.sanwire:one/0"),
+        format!("hs+ip://127.0.0.1:{a}/two"),
+        format!("hs+ip://127.0.0.1:{a}/three"),
+        format!("hs+ip://127.0.0.1:{a}/four"),
+    ];
     for (url, seed) in urls.iter().zip(5..) {
         copy_both_ways(&second, url, seed, || {
             behind.kill();
             behind.restart();
         });
     }
-    ["one", "two"].iter().for_each(|volume| expect_reconnects(&second.path("c.sock"), volume));
+    ["one", "two", "three", "four"].iter().for_each(|volume| expect_reconnects(&second.path("c.sock"), volume));
     assert!(front.stop().success(), "{}", front.log());
     assert!(behind.stop().success(), "{}", behind.log());
-    let content = pattern(6, SIZE_BYTES);
+    let content = pattern(8, SIZE_BYTES);
     assert!(fs::read(first.path("disk.img")).expect("the image") == content, "it is not in the file behind it");
 }
 

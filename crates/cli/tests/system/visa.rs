@@ -92,6 +92,29 @@ fn visa_volumes_are_found_copied_to_and_read() {
 }
 
 #[test]
+fn visa_volumes_are_measured_and_attached_by_entries_of_a_file() {
+    let test = "visa_volumes_are_measured_and_attached_by_entries_of_a_file";
+    let Some(world) = World::new(test, 9000, &[]) else { return };
+    // Names of devices are the whole machine's.
+    let volume = format!("disk-{}", world.scratch.label);
+    let mut server = serve(&world, &[&format!("{volume}=ram:8M")], &[]);
+    let file = world.scratch.text("attach.toml");
+    for (name, scheme) in [("udp", "visa"), ("tcp", "visa+tcp")] {
+        let url = url(scheme, &volume);
+        let measured = sanwire(&world, &["bench", &url, "--depth", "8", "--time", "0.3"]);
+        assert!(measured.contains("IOPS") || measured.contains("MiB/s"), "{measured}");
+        sanwire(&world, &["attach", "--config", &file, "--save", name, &url]);
+        let attach = world.sanwire(&["attach", "--config", &file, name]);
+        let mut attached = Process::spawn("attach", attach, world.scratch.path(&format!("{name}.log")));
+        attached.wait_for("is attached as\n", TIMEOUT);
+        let device = attached.log().lines().find(|line| line.starts_with("/dev/loop")).expect("a device").to_owned();
+        sanwire(&world, &["detach", &device]);
+        assert!(attached.wait(TIMEOUT).success(), "{}", attached.log());
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
 fn classic_mode_and_no_checksum_are_off_unless_the_server_allows_them() {
     let test = "classic_mode_and_no_checksum_are_off_unless_the_server_allows_them";
     let Some(world) = World::new(test, 1500, &[]) else { return };

@@ -225,6 +225,13 @@ pub const REGISTRATIONS: Quota = Quota::held(Holder::Volume, "reservation regist
 pub const LOGGED_STALLS: Quota =
     Quota::per_minute(Holder::Volume, "pairs of log lines about a store that stalls", 6, 6);
 
+/// Instructions of the programs of a derived volume, and of all that is derived from it: a twentieth of a processor where an instruction takes a
+/// nanosecond, and a half at the most. A program of a dozen instructions is asked about a million commands in a second.
+pub const PROGRAM_FUEL: Quota = Quota::per_second(Holder::Volume, "fuel of programs", 50_000_000, PROGRAM_FUEL_BURST);
+
+/// So much of it at one moment: 40 calls of as long as one may take.
+pub const PROGRAM_FUEL_BURST: u32 = 4_000_000;
+
 /// Sessions of a shard. Each has one connection or none.
 pub const SESSIONS: Quota = Quota::held(Holder::Shard, "sessions", 16_384);
 
@@ -297,6 +304,7 @@ pub const ALL: &[&Quota] = &[
     &REGISTRATIONS,
     &DISTURBANCES,
     &LOGGED_STALLS,
+    &PROGRAM_FUEL,
     &COLD_RESETS,
     &HANDSHAKES_PROVEN,
     &HINTS,

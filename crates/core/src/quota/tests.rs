@@ -155,6 +155,11 @@ const TESTS: &[(&Quota, &str, &str)] = &[
         "who_resets_a_target_cold_again_and_again_leaves_others_time_to_work",
     ),
     (&LOGGED_STALLS, "device/src/store_retry.rs", "a_store_that_comes_and_goes_fills_no_log"),
+    (
+        &PROGRAM_FUEL,
+        "device/src/tests/derived/budget.rs",
+        "a_program_that_spins_has_its_share_of_a_processor_and_others_go_on",
+    ),
     (&HANDSHAKES_PROVEN, GATE, "no_number_of_addresses_begins_more_handshakes_than_a_shard_has_time_for"),
     (&HINTS, GATE, "who_repeats_packets_of_a_connection_that_was_hears_no_more_than_a_restart_needs"),
     (&LOOSE_PACKETS, GATE, "answers_to_strangers_that_wait_to_be_sent_are_few"),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sanwire_scsi::OperationClasses;
 use sanwire_store::ExtentMap;
 
+use super::budget::Budget;
 use super::users::Users;
 use crate::bell::RecordListener;
 use crate::command_program::{CommandProgram, DATA_HEAD_MAX_BYTES};
@@ -23,13 +24,21 @@ pub(crate) struct Judge {
     pub(crate) map: Option<Arc<ExtentMap>>,
     /// Who uses the unit whose program it is.
     pub(crate) users: Arc<Users>,
+    /// What it may take, of the unit whose program it is.
+    pub(crate) budget: Arc<Budget>,
 }
 
 impl Judge {
     /// That of a unit of this length with such users.
-    pub(crate) fn new(program: Arc<dyn CommandProgram>, users: &Arc<Users>, length_bytes: u64) -> Judge {
+    pub(crate) fn new(
+        program: Arc<dyn CommandProgram>,
+        users: &Arc<Users>,
+        budget: &Arc<Budget>,
+        length_bytes: u64,
+    ) -> Judge {
         let (classes, head_bytes) = (program.classes(), program.data_head_bytes().min(DATA_HEAD_MAX_BYTES));
-        Judge { program, classes, head_bytes, length_bytes, map: None, users: Arc::clone(users) }
+        let (users, budget) = (Arc::clone(users), Arc::clone(budget));
+        Judge { program, classes, head_bytes, length_bytes, map: None, users, budget }
     }
 
     /// The same for a unit whose blocks lie so in the one for which this is one. `None` when they do not lie in it.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sanwire_device::Verdict;
+use sanwire_device::{CommandProgram, Verdict};
 use sanwire_scsi::SenseKey;
 
 use super::support::*;
@@ -99,6 +99,20 @@ fn who_traps_in_the_hundredth_call_begins_anew() {
     let failed: Vec<usize> = (1..=250).filter(|_| judge(&program).failure.is_some()).collect();
     assert_eq!(failed, [100, 200]);
     assert_eq!((program.statistics().allowed, program.statistics().trapped), (248, 2));
+}
+
+/// Else a program would take a processor in places for which nobody asks it to pay.
+#[test]
+fn what_ends_and_failures_take_is_told_with_a_judgement() {
+    let most = Limits::default().fuel;
+    assert!(judge(&program("unreachable")).judgement.fuel >= most, "with a new instance");
+    let ended = r#"(func (export "ended") (param i64 i32) (result i32) (loop $on (br $on)) (i32.const 0))"#;
+    let program = load(&module(FIELDS, "(i32.const 0x201)", ended)).unwrap();
+    assert!(judge(&program).judgement.fuel < 1_000);
+    assert!(program.ended(0, true).is_some(), "it fails");
+    let told = judge(&program).judgement.fuel;
+    assert!(told > most && told < 3 * most, "{told}");
+    assert!(judge(&program).judgement.fuel < 1_000, "once");
 }
 
 /// Refused before a byte of it is read.

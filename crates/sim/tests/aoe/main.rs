@@ -22,6 +22,7 @@ const QUICK: DiskPlan = DiskPlan {
 fn plan(random: &mut Random) -> Plan {
     Plan {
         blocks: random.choose(&[8, 64, 200]),
+        extents: 0,
         clients: random.range(1..=2) as usize,
         operations: random.range(20..=60) as usize,
         depth: random.choose(&[1, 4, 16]),
@@ -77,6 +78,24 @@ fn aoe_deaths() {
             bad_link(&mut plan, random);
         }
         // A frame that is doubled, and comes when the server that has obeyed it is not there any more, is obeyed once more.
+        plan.duplicate_per_million = 0;
+        slow_disk(&mut plan, random);
+        deaths(&mut plan, random);
+        World::live(plan, seed)
+    });
+}
+
+/// What is served is a part of the disk, in several places of it.
+#[test]
+fn aoe_derived() {
+    run_seeds("aoe_derived", 200, |seed| {
+        let random = &mut plan_random(65, seed);
+        let mut plan = plan(random);
+        plan.extents = random.range(1..=6);
+        if random.chance(500_000) {
+            bad_link(&mut plan, random);
+        }
+        // As in `aoe_deaths`.
         plan.duplicate_per_million = 0;
         slow_disk(&mut plan, random);
         deaths(&mut plan, random);

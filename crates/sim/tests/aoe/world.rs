@@ -14,7 +14,7 @@ use sanwire_scsi::Status;
 use sanwire_scsi::reservation::TransportId;
 use sanwire_scsi::vpd::TargetPort;
 use sanwire_sim::disk::{DiskPlan, SimDisk};
-use sanwire_sim::executor::{Counts, Executor, logical_units};
+use sanwire_sim::executor::{Counts, Executor, derived_units, logical_units};
 use sanwire_sim::hearing::Hearing;
 use sanwire_sim::model::{Model, Range};
 use sanwire_sim::random::Random;
@@ -39,6 +39,8 @@ const TIME_MAX: Duration = Duration::from_secs(900);
 /// What a world is made of.
 pub struct Plan {
     pub blocks: u64,
+    /// What is served is derived from the disk, so many parts of it; 0: it is the disk itself.
+    pub extents: u64,
     pub clients: usize,
     /// Of each client.
     pub operations: usize,
@@ -318,7 +320,10 @@ impl World {
             run: self.life,
             announces: true,
         });
-        let units = logical_units(Arc::clone(&self.disk), true, None)?;
+        let units = match self.plan.extents {
+            0 => logical_units(Arc::clone(&self.disk), true, None)?,
+            extents => derived_units(Arc::clone(&self.disk), true, extents)?,
+        };
         let executor = Executor::new(memory, units, Arc::clone(&self.disk));
         self.server = Some(Server { target, executor });
         Ok(())

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{TIMEOUT, dvd, dvd_ok};
-use crate::harness::{Client, Process, Ran, Scratch, Server, port, run, wait_until};
+use super::{TIMEOUT, dvd, dvd_ok, serve, urls};
+use crate::harness::{AUTHORITY, Client, Process, Ran, Scratch, Server, World, port, run, wait_until};
 
 fn ctl(scratch: &Scratch, arguments: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
@@ -22,11 +22,9 @@ pub(super) fn server(scratch: &Scratch, port: u16) -> Server {
     Server::start_on(scratch, &[&format!("hs-ip:127.0.0.1:{port}")], &[&disk], &options)
 }
 
-/// A client that reads and writes a volume until it gets an error, and is known to have begun.
-fn load(scratch: &Scratch, port: u16, name: &str) -> Process {
-    let client = Client::new(scratch, name);
-    let url = format!("hs+ip://127.0.0.1:{port}/cam");
-    let bench = client.command(&["bench", &url, "--overwrite", "--reads", "50", "--depth", "16", "--time", "3600"]);
+/// A client that reads and writes a volume until it gets an error, and is known to have begun; `sanwire` makes its command.
+fn load(scratch: &Scratch, sanwire: impl FnOnce(&[&str]) -> Command, url: &str, name: &str) -> Process {
+    let bench = sanwire(&["bench", url, "--overwrite", "--reads", "50", "--depth", "16", "--time", "3600"]);
     let bench = Process::spawn("bench", bench, scratch.path(&format!("{name}.log")));
     wait_until("the volume is used", TIMEOUT, || {
         let told: Value = serde_json::from_str(&dvd_ok(scratch, &["show", "cam", "--json"])).expect("JSON");
@@ -52,7 +50,9 @@ fn what_is_revoked_or_over_ends_under_those_who_use_it() {
     let mut server = server(&scratch, port);
 
     dvd_ok(&scratch, &CREATE);
-    let mut bench = load(&scratch, port, "revoked");
+    let (client, url) = (Client::new(&scratch, "client"), format!("hs+ip://127.0.0.1:{port}/cam"));
+    let sanwire = |arguments: &[&str]| client.command(arguments);
+    let mut bench = load(&scratch, sanwire, &url, "revoked");
     let refused = ctl(&scratch, &["remove-volume", "disk"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("cam is derived"), "{}", refused.stderr);
     let begun = Instant::now();
@@ -63,13 +63,58 @@ fn what_is_revoked_or_over_ends_under_those_who_use_it() {
     expect_untouched(&scratch);
 
     dvd_ok(&scratch, &[&CREATE[..], &["--until", "3s"]].concat());
-    let mut bench = load(&scratch, port, "over");
+    let mut bench = load(&scratch, sanwire, &url, "over");
     assert!(!bench.wait(TIMEOUT).success(), "its user gets an error");
     expect_untouched(&scratch);
     wait_until("it is out of the list", TIMEOUT, || !dvd_ok(&scratch, &["ls"]).contains("cam"));
     let events = ctl(&scratch, &["events", "--json"]).stdout;
     for event in ["dvd-created", "dvd-revoked", "dvd-expired"] {
         assert!(events.contains(event), "{event}: {events}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// A volume is revoked, and comes to its end, under somebody who uses it by this wire.
+#[track_caller]
+fn expect_ends(scratch: &Scratch, sanwire: impl Fn(&[&str]) -> Command, (wire, url): (&str, &str)) {
+    dvd_ok(scratch, &CREATE);
+    let mut bench = load(scratch, &sanwire, url, &format!("revoked-{wire}"));
+    dvd_ok(scratch, &["revoke", "cam"]);
+    assert!(!bench.wait(TIMEOUT).success(), "{wire}: its user gets an error");
+    expect_untouched(scratch);
+    dvd_ok(scratch, &[&CREATE[..], &["--until", "3s"]].concat());
+    let mut bench = load(scratch, &sanwire, url, &format!("over-{wire}"));
+    assert!(!bench.wait(TIMEOUT).success(), "{wire}: its user gets an error");
+    expect_untouched(scratch);
+    wait_until("it is out of the list", TIMEOUT, || !dvd_ok(scratch, &["ls"]).contains("cam"));
+}
+
+#[test]
+fn what_is_revoked_or_over_ends_by_visa_and_iscsi() {
+    let scratch = Scratch::new();
+    let disk = format!("disk=file:{},size=16M", scratch.text("disk.img"));
+    let (visa, iscsi) = (port(), port());
+    let wires = [format!("visa:127.0.0.1:{visa}"), format!("iscsi:127.0.0.1:{iscsi}")];
+    let options = ["--control".to_owned(), scratch.text("c.sock")];
+    let mut server = Server::start_on(&scratch, &[&wires[0], &wires[1]], &[&disk], &options);
+    let client = Client::new(&scratch, "client");
+    for (wire, url) in [
+        ("visa", format!("visa://127.0.0.1:{visa}/cam")),
+        ("visa+tcp", format!("visa+tcp://127.0.0.1:{visa}/cam")),
+        ("iscsi", format!("iscsi://127.0.0.1:{iscsi}/{AUTHORITY}:cam/0")),
+    ] {
+        expect_ends(&scratch, |arguments| client.command(arguments), (wire, &url));
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+fn what_is_revoked_or_over_ends_by_raw_ethernet() {
+    let Some(world) = World::new("what_is_revoked_or_over_ends_by_raw_ethernet", 1500, &[]) else { return };
+    let disk = format!("disk=file:{},size=16M", world.scratch.text("disk.img"));
+    let mut server = serve(&world, &[&disk], &["--control", &world.scratch.text("c.sock")]);
+    for (wire, url) in urls(&world, "cam").iter().filter(|(wire, _)| matches!(*wire, "hs+eth" | "hdsp")) {
+        expect_ends(&world.scratch, |arguments| world.sanwire(arguments), (wire, url));
     }
     assert!(server.stop().success(), "{}", server.log());
 }

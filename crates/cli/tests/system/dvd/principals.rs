@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{TIMEOUT, dvd_ok, serve, urls};
-use crate::harness::{AUTHORITY, Initiator, SERVER_ADDRESS, World, run, run_ok};
+use crate::harness::{AUTHORITY, CLIENT_ADDRESS, Initiator, SERVER_ADDRESS, World, run, run_ok};
 
 const HOST: &str = "iqn.2026-11.org.example:host";
 
@@ -44,6 +44,22 @@ fn who_is_no_principal_finds_nothing_on_any_wire() {
         assert_eq!(capacity, [0, 0, 7, 255, 0, 0, 2, 0], "{volume}: 2048 blocks");
         let discovered = run_ok(world.sanwire_of("bob", &["ls", &format!("iscsi://{SERVER_ADDRESS}")]), TIMEOUT);
         assert!(!discovered.contains(&target) && discovered.contains(&format!("{AUTHORITY}:open")), "{discovered}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// On the wires that have addresses of hosts.
+#[test]
+fn a_host_is_a_principal_by_its_address() {
+    let Some(world) = World::new("a_host_is_a_principal_by_its_address", 1500, &[]) else { return };
+    let [here, there] = [("here", CLIENT_ADDRESS), ("there", "10.77.0.99")]
+        .map(|(name, address)| format!("{name}=dvd:disk,region=1M+1M,principal={address}"));
+    let mut server = serve(&world, &["disk=ram:16M", &here, &there], &[]);
+    for (volume, is_let_in) in [("here", true), ("there", false)] {
+        for (_, url) in urls(&world, volume).into_iter().filter(|(wire, _)| !matches!(*wire, "hs+eth" | "hdsp")) {
+            let told = run(world.sanwire(&["info", &url]), TIMEOUT);
+            assert_eq!(told.code == Some(0), is_let_in, "{url}: {}{}", told.stdout, told.stderr);
+        }
     }
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -1,10 +1,11 @@
 //! Programs that judge what is done with a derived volume.
 
 use std::fs;
+use std::path::Path;
 
 use super::life::server;
-use super::{TIMEOUT, dvd, dvd_ok};
-use crate::harness::{Client, Scratch, pattern, port, run, wait_until};
+use super::{TIMEOUT, dvd, dvd_ok, serve, urls};
+use crate::harness::{Client, Scratch, World, pattern, port, run, wait_until};
 
 /// Lets one write through, ever: that is its state, which is durable before the write begins. SYNCHRONIZE CACHE writes nothing.
 pub(crate) const ONE_WRITE: &str = r#"(module
@@ -64,5 +65,34 @@ fn a_program_that_is_sent_with_a_derived_volume_judges_it_and_remembers_through_
     dvd_ok(&scratch, &["revoke", "cam"]);
     let left: Vec<_> = fs::read_dir(programs).expect("a directory").filter_map(Result::ok).collect();
     assert!(left.is_empty(), "{left:?}");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// The same client over another wire is the same principal, and each other one another.
+#[test]
+fn a_program_is_told_who_asks_on_every_wire() {
+    let Some(world) = World::new("a_program_is_told_who_asks_on_every_wire", 1500, &[]) else { return };
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dvd/one_writer.wat");
+    let module = world.scratch.text("one_writer.wasm");
+    fs::write(&module, wat::parse_file(example).expect("a module")).expect("a file");
+    let cam = format!("cam=dvd:disk,region=1M+64K,principal=any,program={module}");
+    let mut server = serve(&world, &["disk=ram:16M", &cam], &["--control", &world.scratch.text("c.sock")]);
+    let image = world.scratch.text("image");
+    fs::write(&image, pattern(1, BYTES)).expect("an image");
+    let write =
+        |who: &str, url: &str| run(world.sanwire_of(who, &["cp", "--overwrite", &image, url]), TIMEOUT).code == Some(0);
+    let urls = urls(&world, "cam");
+    let url = |wire: &str| &*urls.iter().find(|(name, _)| *name == wire).expect("a wire").1;
+    for wire in ["hs+ip", "hs+eth", "hdsp", "visa", "visa+tcp"] {
+        assert!(write("alice", url(wire)), "{wire}: she has written last, or nobody has");
+        assert!(!write("bob", url(wire)), "{wire}: that is somebody else");
+    }
+    assert!(!write("alice", url("iscsi")), "there she is an initiator without her key");
+    let told: serde_json::Value =
+        serde_json::from_str(&dvd_ok(&world.scratch, &["show", "cam", "--json"])).expect("JSON");
+    let used = told["dvd"]["used_by"].as_array().expect("principals");
+    assert_eq!(used.len(), 3, "{told}");
+    let refused = |used: &serde_json::Value| used["refused_program"].as_u64().expect("a count") > 0;
+    assert_eq!(used.iter().map(refused).collect::<Vec<_>>(), [false, true, true], "{told}");
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -43,7 +43,7 @@ pub use stamps::{Ends, stamp, write_stamps};
 pub use tgt::Tgt;
 pub use third::{FAR_FROM_CLIENT, Third};
 pub use tmpfs::Tmpfs;
-pub use world::{AUTHORITY, SERVER_ADDRESS, SERVER_NAME, Wire, World};
+pub use world::{AUTHORITY, CLIENT_ADDRESS, SERVER_ADDRESS, SERVER_NAME, Wire, World};
 pub use xfs::Xfs;
 
 /// What every test here needs.

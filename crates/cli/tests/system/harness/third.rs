@@ -71,6 +71,11 @@ impl Third {
         run_ok(nft, QUICK);
     }
 
+    /// Takes the link between the two servers down, or up again.
+    pub fn set_link(&self, state: &str) {
+        ip(&["-n", &self.host, "link", "set", TO_SERVER, state]);
+    }
+
     /// Bytes that went over the link between the two servers.
     pub fn carried_bytes(&self) -> u64 {
         let mut show = Command::new("ip");

@@ -20,7 +20,8 @@ pub const SERVER_NAME: &str = "box";
 /// What the names of iSCSI targets begin with.
 pub const AUTHORITY: &str = "iqn.2026-11.org.sanwire";
 
-const CLIENT_ADDRESS: &str = "10.77.0.2";
+/// The client's address.
+pub const CLIENT_ADDRESS: &str = "10.77.0.2";
 const CLIENT_MAC: &str = "02:00:5e:77:00:02";
 /// The interface of either host.
 const INTERFACE: &str = "lan0";

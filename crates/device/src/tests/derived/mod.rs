@@ -2,6 +2,7 @@
 
 mod admission;
 mod bad;
+mod budget;
 mod ending;
 mod model;
 mod programs;

@@ -59,11 +59,11 @@ impl NewDvds {
 }
 
 impl NewDvd {
-    /// The volume that is meant; `program` is where its module will be.
+    /// The volume that is meant, as the configuration would have it; `program` is where its module will be.
     ///
     /// # Errors
     /// [`SpecError`] when it is none.
-    pub(in crate::manage) fn spec(&self, program: Option<&str>) -> Result<VolumeSpec, SpecError> {
+    pub fn spec(&self, program: Option<&str>) -> Result<VolumeSpec, SpecError> {
         let name: VolumeName = self.name.parse()?;
         let parent: VolumeName = self.parent.parse()?;
         let mut keys: Vec<(&str, String)> = Vec::new();

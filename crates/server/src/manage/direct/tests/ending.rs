@@ -229,3 +229,39 @@ fn a_copy_is_asked_about_now_and_then_or_ends() {
     assert_eq!(copy(&desk, CopyOrder { unasked_seconds: Some(30), ..order(&url) }).state, JobState::Done);
     end(&desk);
 }
+
+/// Memory that loses what is written to one place.
+#[derive(Debug)]
+struct Forgetful {
+    below: RamStore,
+    at_bytes: u64,
+}
+
+impl Store for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn start(&self, request: StoreRequest, completions: &CompletionQueue) -> Started {
+        let (offset_bytes, length_bytes) = request.range_bytes();
+        let is_hit = matches!(request, StoreRequest::Write { .. })
+            && (offset_bytes..offset_bytes + length_bytes).contains(&self.at_bytes);
+        let started = self.below.start(request, completions);
+        if is_hit {
+            write(&self.below, self.at_bytes as usize, &[0; 512]);
+        }
+        started
+    }
+}
+
+#[test]
+fn a_copy_that_differs_from_its_source_fails_when_it_is_verified() {
+    let (desk, _) = serve(&[(0, &pattern(1, 8 * MIB))], 8 * MIB, DirectCopies::default());
+    let url = put("forgetful", Arc::new(Forgetful { below: RamStore::new(8 << 20, 512), at_bytes: 5 << 20 }));
+    assert_eq!(copy(&desk, order(&url)).state, JobState::Done, "nobody has looked");
+    let job = copy(&desk, CopyOrder { verify: true, ..order(&url) });
+    assert_eq!(job.code.as_deref(), Some("copy-failed"), "{job:?}");
+    let reason = "it differs between the bytes 5242880 and 5505024: copy it again";
+    assert!(job.refused.as_ref().is_some_and(|told| told.contains(reason)), "{job:?}");
+    end(&desk);
+}

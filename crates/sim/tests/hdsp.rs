@@ -87,6 +87,24 @@ fn scarcity() {
     });
 }
 
+/// Memory goes to others for a while, and comes back: all is answered all the same, and everybody may send again as much as before.
+#[test]
+fn overload() {
+    run_seeds("overload", 300, |seed| {
+        let mut random = plan_random(108, seed);
+        let link = if random.chance(300_000) { bad_link(&mut random) } else { LinkPlan::default() };
+        let faults = faults(&mut random, |random| Fault::Shortage {
+            micros: random.range(50_000..=1_500_000),
+            left_bytes: random.choose(&[0, 8 << 10, 24 << 10]),
+        });
+        let memory_bytes = random.choose(&[64 << 10, 256 << 10, 16 << 20]);
+        let (clients, commands) = (random.range(1..=3) as usize, random.range(60..=200) as u32);
+        let plan = Plan::calm(seed, &mut random);
+        let plan = Plan { link, faults, memory_bytes, clients, commands, depth: 12, blocks_max: 40, ..plan };
+        lives(Plan { changes_flow: false, ..plan })
+    });
+}
+
 /// Clients that lose patience: what they gave may be done or not, and what is said afterwards is true.
 #[test]
 fn impatience() {

@@ -130,6 +130,12 @@ impl Channel {
         self.heard_at
     }
 
+    /// As if the other end had said that it takes as much as was agreed, whatever it has said.
+    #[cfg(test)]
+    pub(crate) fn ignore_room(&mut self, now: Instant) {
+        self.outgoing.ignore_room(now);
+    }
+
     /// As if so many groups had been sent.
     #[cfg(test)]
     pub(crate) fn skip_groups(&mut self, groups: u32) {
@@ -257,8 +263,18 @@ impl Channel {
     pub(crate) fn change(&mut self, window_packets: u32, group_packets: u16, rate_bytes_per_second: u64, now: Instant) {
         let (window_agreed, group_agreed) = self.agreed;
         let (window_packets, group_packets) = (window_packets.min(window_agreed), group_packets.min(group_agreed));
-        self.incoming.set_room(window_packets, now);
+        self.incoming.set_room(window_packets, group_packets, now);
         self.control(Class::Flow, Flow::Change { window_packets, group_packets, rate_bytes_per_second }.write());
+    }
+
+    /// W of the other end: what it was told last.
+    pub(crate) fn room_packets(&self) -> u32 {
+        self.incoming.room_packets()
+    }
+
+    /// How long an answer takes, once that is known.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.outgoing.smoothed()
     }
 
     /// The next packet to send.

@@ -132,6 +132,12 @@ impl Outgoing {
     }
 
     #[cfg(test)]
+    pub(crate) fn ignore_room(&mut self, now: Instant) {
+        self.room_packets = self.window_agreed_packets;
+        self.change(self.window_agreed_packets, self.group_agreed_packets, 0, now);
+    }
+
+    #[cfg(test)]
     pub(crate) fn skip_groups(&mut self, groups: u32) {
         self.next = (self.next.0 + groups, 0);
     }

@@ -213,6 +213,7 @@ impl Connection {
         } else {
             Taken::Whole(single(pdu, &came.opened, transfer_max_bytes)?)
         };
+        self.flow.taken(now);
         if self.channel.took(pdu, now) { Ok(taken) } else { Err(Rejected::Violation) }
     }
 
@@ -234,10 +235,7 @@ impl Connection {
         self.kept += assembly.kept_packets() - before;
         match taken {
             Err(Refused::NoMemory) => _ = self.starved_since.get_or_insert(now),
-            _ => {
-                self.starved_since = None;
-                self.flow.taken(now);
-            }
+            _ => self.starved_since = None,
         }
         match taken? {
             true => self.assemblies.remove(&number).map_or(Ok(Taken::Part), |whole| {

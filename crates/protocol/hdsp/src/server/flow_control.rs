@@ -89,7 +89,7 @@ impl FlowControl {
         self.grow_at = self.is_small().then(|| now + GROW_AFTER.max(each * 2));
     }
 
-    /// A packet has found memory, or needs none.
+    /// A packet was taken: it has found memory, or needs none.
     pub(super) fn taken(&mut self, now: Instant) {
         self.is_news |= self.told_at.is_some_and(|at| at + TELL_AGAIN <= now);
     }

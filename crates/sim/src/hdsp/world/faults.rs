@@ -5,6 +5,7 @@ use std::time::Duration;
 use sanwire_buffer::UNIT_BYTES;
 
 use super::super::participants::server;
+use super::super::plan::Plan;
 use super::{Event, World};
 use crate::world::Outcome;
 
@@ -12,14 +13,22 @@ use crate::world::Outcome;
 const RECOVERED_AFTER: Duration = Duration::from_secs(4);
 
 impl World {
+    /// The server says what it takes, and does not mean it; at last it does.
     pub(super) fn change_flow(&mut self) {
-        let Some(nexus) = self.nexuses.last().copied() else { return };
-        let window = if self.is_healed { self.plan.window_packets } else { self.random.choose(&[1, 2, 16, 1000]) };
-        let (group, rate) = (self.random.choose(&[1, 4, 64]), self.random.choose(&[0, 1_000_000]));
-        self.server.change_flow(nexus, window, group, if self.is_healed { 0 } else { rate }, self.now);
-        if !self.is_healed {
-            self.at(Duration::from_millis(50), Event::ChangeFlow);
+        if self.is_healed {
+            let Plan { window_packets, group_packets, .. } = self.plan;
+            for nexus in &self.nexuses {
+                self.server.change_flow(*nexus, window_packets, group_packets, 0, self.now);
+            }
+            return;
         }
+        if let Some(nexus) = self.nexuses.last() {
+            let window = self.random.choose(&[0, 1, 2, 16, 1000, u32::MAX]);
+            let group = self.random.choose(&[0, 1, 4, 64, u16::MAX]);
+            let rate = self.random.choose(&[0, 1, 1_000_000, 1_000_000, u64::MAX]);
+            self.server.change_flow(*nexus, window, group, rate, self.now);
+        }
+        self.at(Duration::from_millis(50), Event::ChangeFlow);
     }
 
     /// The server dies and starts again. What was at the disk is done, or not.

@@ -64,6 +64,10 @@ pub struct Seen {
     pub lost: u64,
     /// Packets that were sent.
     pub packets: u64,
+    /// Connections that the last run of the server has accepted.
+    pub accepted: u64,
+    /// How often that had a client send less, for want of memory.
+    pub shrunk: u64,
     /// When all was over.
     pub at: Instant,
 }
@@ -202,7 +206,8 @@ impl World {
             return Err(format!("{} bytes of memory are left", self.memory.free_bytes()));
         }
         let (ended, lost) = self.initiators.iter().fold((0, 0), |sum, one| (sum.0 + one.ended, sum.1 + one.lost));
-        Ok(Seen { ended, lost, packets: self.packets, at: self.now })
+        let (accepted, shrunk) = (self.server.handshakes().accepted, self.server.window_changes().shrunk);
+        Ok(Seen { ended, lost, packets: self.packets, accepted, shrunk, at: self.now })
     }
 
     fn next_at(&self) -> Instant {

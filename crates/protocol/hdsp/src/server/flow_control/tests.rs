@@ -340,7 +340,7 @@ fn clients_send_less_while_memory_is_short_and_as_much_as_before_afterwards() {
     world.wait(Duration::from_secs(5));
     let changes = world.server.window_changes();
     assert!(changes.shrunk > 0 && world.least < WINDOW, "{changes:?}, {}", world.least);
-    assert!(changes.shrunk <= 200, "they swing: {changes:?}");
+    assert!(changes.shrunk <= 250, "they swing: {changes:?}");
     drop(taken);
     world.recover();
     assert!(world.server.window_changes().grown > 0);

@@ -89,10 +89,10 @@ impl Shared {
                 Some(error) => Started::Done(Err(error)),
             })
         };
-        let writes = parts.iter().map(write).collect();
+        let writes = parts.iter().map(|part| self.watch(part, write(part), completions)).collect();
         let shared = Arc::clone(self);
         Started::join(writes, completions, move |ends, completions| {
-            if let Err(error) = shared.judge(&parts, ends) {
+            if let Err(error) = shared.judge_watched(&parts, ends) {
                 return Started::Done(Err(error));
             }
             shared.lock().intents[group].stored(&blocks);
@@ -179,20 +179,64 @@ impl Shared {
         Err(first.unwrap_or_else(gone))
     }
 
+    /// Has it be known at once when something fails that is to be stable at a member.
+    pub(crate) fn watch(self: &Arc<Self>, part: &Part, started: Started, completions: &CompletionQueue) -> Started {
+        let (shared, part) = (Arc::clone(self), part.clone());
+        started.then(completions, move |end, _| {
+            let member = &mut shared.lock().members[part.member];
+            member.failures.seen += u64::from(end.is_err() && member.incarnation == part.incarnation);
+            Started::Done(end)
+        })
+    }
+
+    /// What follows from the failures of these members that were seen was done.
+    pub(crate) fn judged(&self, parts: &[Part], failed: &[bool]) {
+        let state = &mut *self.lock();
+        for (part, _) in parts.iter().zip(failed).filter(|(_, failed)| **failed) {
+            let failures = &mut state.members[part.member].failures;
+            failures.judged = failures.seen;
+        }
+    }
+
+    fn judge_watched(&self, parts: &[Part], ends: Vec<Completion>) -> Result<(), StoreError> {
+        let failed: Vec<_> = ends.iter().map(Result::is_err).collect();
+        let judged = self.judge(parts, ends);
+        self.judged(parts, &failed);
+        judged
+    }
+
+    /// A flush of a member has failed, and others that were under way then, or begin before that is judged, mean nothing there.
+    fn distrust(&self, parts: &[Part], trusted: &[u64], ends: Vec<Completion>) -> Vec<Completion> {
+        let state = self.lock();
+        let is_doubtful = |part: &Part, trusted: u64| {
+            let member = &state.members[part.member];
+            member.incarnation == part.incarnation && member.failures.seen != trusted
+        };
+        let ends = parts.iter().zip(trusted).zip(ends);
+        let end = ends.map(|((part, trusted), end)| match end {
+            Ok(_) if is_doubtful(part, *trusted) => Err(StoreError::new(ErrorKind::Unwritable, 0)),
+            end => end,
+        });
+        end.collect()
+    }
+
     /// Makes stable what was written to a group.
     pub(crate) fn flush(self: &Arc<Self>, group: usize, completions: &CompletionQueue) -> Started {
-        let (parts, begun, marks, written) = {
+        let (parts, begun, marks, written, trusted) = {
             let state = &mut *self.lock();
             // Under this lock: who has a range then has noted it, or will after this.
             let busy = self.groups[group].data.held();
             let begun = state.intents[group].begin_flush(busy.iter().map(|range| self.regions(range)));
             let marks = state.is_whole(group).then(|| state.marks(group));
-            (state.written(group), begun, marks, state.unflushed[group].begin_flush())
+            let parts = state.written(group);
+            let trusted: Vec<_> = parts.iter().map(|part| state.members[part.member].failures.judged).collect();
+            (parts, begun, marks, state.unflushed[group].begin_flush(), trusted)
         };
-        let flushes = parts.iter().map(|part| part.store.start(Request::Flush, completions)).collect();
+        let flush = |part: &Part| self.watch(part, part.store.start(Request::Flush, completions), completions);
+        let flushes = parts.iter().map(flush).collect();
         let shared = Arc::clone(self);
         Started::join(flushes, completions, move |ends, completions| {
-            if let Err(error) = shared.judge(&parts, ends) {
+            if let Err(error) = shared.judge_watched(&parts, shared.distrust(&parts, &trusted, ends)) {
                 return Started::Done(Err(error));
             }
             shared.settle(completions).then(completions, move |end, _| {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A label has the whole table of the array, so one is enough to know all members. Its two copies are written one after the other, each
-//! stable before the next: one of them can always be read. All numbers are big-endian.
+//! stable before the next, and the newer one that is whole last: one of them can always be read. All numbers are big-endian.
 //!
 //! | offset | bytes | |
 //! |---|---|---|

@@ -30,6 +30,7 @@ mod resync;
 mod returning;
 mod state;
 mod table_change;
+mod unflushed;
 mod view;
 
 pub use array::{Array, MemberStatus};

@@ -11,6 +11,7 @@ use crate::error::ArrayError;
 use crate::label::{self, Label, Standing};
 use crate::making::HEAD_BYTES;
 use crate::state::State;
+use crate::table_change::write_label;
 
 impl Array {
     /// A member is back that was out: what it lacks is copied to it from now on.
@@ -23,21 +24,35 @@ impl Array {
         let shared = Arc::clone(self.shared());
         let settled = self.drive(drive, move |completions| shared.settle(completions));
         let found = candidate.label(drive)?;
-        let group = {
-            let state = &mut *self.shared().lock();
+        let (label, table) = {
+            let state = &*self.shared().lock();
             if let Err(error) = settled {
                 // Its label tells all the same whether another host has had it.
                 return own_label(state, number, candidate, found).and(Err(error));
             }
-            let Standing::Out { is_whole, .. } = state.table.members[number].standing else {
-                return refuse(candidate, "it is in already");
-            };
-            if state.members[number].store.is_some() {
-                return refuse(candidate, "it is being brought up to date already");
-            }
+            can_rejoin(state, number, candidate)?;
             let label = own_label(state, number, candidate, found)?;
             if is_apart(&state.table, number, &label) {
                 return Err(ArrayError::Split { one: state.table.name.clone(), other: candidate.place.clone() });
+            }
+            if !state.is_settled() {
+                return refuse(candidate, "another member comes or goes just now");
+            }
+            (label, state.table.clone())
+        };
+        let id = table.members[number].id;
+        if label.table.run != table.run || label.table.is_in(label.own) {
+            // From now on it is a mixture of old and new: by no label it may be taken for what it was, nor by a host that had it before.
+            let (store, label) = (Arc::clone(&candidate.store), Label { own: number, table });
+            drive(Box::new(move |completions| write_label(&store, &label, completions)))
+                .map_err(|error| candidate.failed(error))?;
+        }
+        let group = {
+            let state = &mut *self.shared().lock();
+            // Once more: the label was written meanwhile.
+            let is_whole = can_rejoin(state, number, candidate)?;
+            if state.table.members[number].id != id {
+                return refuse(candidate, "another volume has taken its place meanwhile");
             }
             let group = state.table.group_of(number);
             let mut behind = FixedBitSet::with_capacity(self.shared().region_count(group));
@@ -157,6 +172,17 @@ impl Array {
         self.drive(drive, move |completions| shared.replace(number, new, id, completions))?;
         self.rejoin(number, candidate, drive)
     }
+}
+
+/// Whether a member is out and away, so that it can come back: then, whether it lacks all.
+fn can_rejoin(state: &State, number: usize, candidate: &Candidate) -> Result<bool, ArrayError> {
+    let Standing::Out { is_whole, .. } = state.table.members[number].standing else {
+        return refuse(candidate, "it is in already");
+    };
+    if state.members[number].store.is_some() {
+        return refuse(candidate, "it is being brought up to date already");
+    }
+    Ok(is_whole)
 }
 
 fn refuse<T>(candidate: &Candidate, reason: &str) -> Result<T, ArrayError> {

@@ -11,6 +11,7 @@ use crate::intent::{self, Intents};
 use crate::label::{Standing, Table};
 use crate::layout::Layout;
 use crate::locks::Locks;
+use crate::unflushed::{Failures, Unflushed};
 
 /// An array while it is in use.
 #[derive(Debug)]
@@ -65,9 +66,12 @@ pub(crate) struct Member {
     /// How often that was added to.
     pub(crate) marks: u64,
     /// How often its store was another one.
-    incarnation: u64,
+    pub(crate) incarnation: u64,
     /// From which of those on its store may have changed while it was in.
     kept_from: u64,
+    /// It is in by the labels, and may lack what another one has: they are to say that it is out, unless it has all by then.
+    pub(crate) is_fallen: bool,
+    pub(crate) failures: Failures,
     reads: u32,
     /// What went wrong with it last.
     pub(crate) error: Option<String>,
@@ -75,7 +79,18 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn new(store: Option<Arc<dyn Store>>, behind: FixedBitSet) -> Self {
-        Member { store, behind, marks: 0, incarnation: 0, kept_from: 0, reads: 0, error: None }
+        let failures = Failures::default();
+        Member {
+            store,
+            behind,
+            marks: 0,
+            incarnation: 0,
+            kept_from: 0,
+            is_fallen: false,
+            failures,
+            reads: 0,
+            error: None,
+        }
     }
 
     /// Whether it could be the only one of its group.
@@ -86,47 +101,6 @@ impl Member {
     pub(crate) fn mark(&mut self, regions: Range<usize>) {
         self.behind.insert_range(regions);
         self.marks += 1;
-    }
-}
-
-/// Whether a group may have lost what was answered.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Unflushed {
-    /// Writes that were answered.
-    written: u64,
-    /// Of those, so many were before a flush that has ended well.
-    flushed: u64,
-    /// Some of the others may have been lost, which nobody was told yet.
-    is_lost: bool,
-}
-
-impl Unflushed {
-    pub(crate) fn written(&mut self) {
-        self.written += 1;
-    }
-
-    fn lose(&mut self) {
-        self.is_lost |= self.written > self.flushed;
-    }
-
-    /// A flush begins: it is about so many writes.
-    pub(crate) fn begin_flush(&self) -> u64 {
-        self.written
-    }
-
-    /// It has ended well where it could be asked.
-    ///
-    /// # Errors
-    /// Some of what it was to make stable may have been lost: that is told once.
-    pub(crate) fn flushed(&mut self, written: u64) -> Result<(), StoreError> {
-        if !std::mem::take(&mut self.is_lost) {
-            self.flushed = self.flushed.max(written);
-            return Ok(());
-        }
-        let source = std::io::Error::other(
-            "the connection with a member was lost for good before all that was written there was stable: some of it may be lost",
-        );
-        Err(StoreError { source: Some(source), ..StoreError::new(ErrorKind::Unwritable, 0) })
     }
 }
 
@@ -212,9 +186,9 @@ impl Shared {
             }
             if is_in && is_last {
                 if has_successor {
-                    // Not all labels say that the other one is in, so this one stays; but it may have lost what the other one has.
+                    // Too many would be out with it, so this one stays; but it may have lost what the other one has.
                     member.behind.union_with(state.intents[group].dirty());
-                    member.marks += 1;
+                    (member.marks, member.is_fallen) = (member.marks + 1, true);
                 }
                 return false;
             }
@@ -238,7 +212,7 @@ impl State {
 
     /// Whether nothing is to be told to the members before a write is acknowledged.
     pub(crate) fn is_settled(&self) -> bool {
-        self.former.is_none() && self.lost().is_empty()
+        self.former.is_none() && self.lost().is_empty() && self.fallen().next().is_none()
     }
 
     /// Whether the array goes on without these members: at least half of those that were in are left of each group, and one of them has
@@ -288,6 +262,27 @@ impl State {
         (0..self.members.len()).filter(is_lost).collect()
     }
 
+    /// The members that are in by the table, and of which the labels are to say that they are out.
+    fn fallen(&self) -> impl Iterator<Item = usize> {
+        (0..self.members.len()).filter(|member| self.table.is_in(*member) && self.members[*member].is_fallen)
+    }
+
+    /// Of those, the ones of which another one of the group has all, whichever table the labels have. `None`: one of the others lacks
+    /// something still.
+    pub(crate) fn to_be_out(&self) -> Option<Vec<usize>> {
+        let is_better = |other: usize| self.members[other].has_all() && !self.members[other].is_fallen;
+        let (out, rest): (Vec<_>, Vec<_>) = self.fallen().partition(|member| self.others_in(*member).any(is_better));
+        rest.into_iter().all(|member| self.members[member].has_all()).then_some(out)
+    }
+
+    /// All members that are in and there have this table on their labels. What was copied to them before is stable since.
+    pub(crate) fn published(&mut self, table: Table) {
+        (self.table, self.former) = (table, None);
+        for (record, member) in self.table.members.iter().zip(&mut self.members) {
+            member.is_fallen &= record.standing == Standing::In && !member.has_all();
+        }
+    }
+
     /// Whether all members of a group have all that was written.
     pub(crate) fn is_whole(&self, group: usize) -> bool {
         self.table.group(group).all(|number| {
@@ -333,7 +328,7 @@ impl State {
         let member = &mut self.members[number];
         (member.store, member.behind, member.error) = (Some(store), behind, None);
         (member.incarnation, member.marks, member.reads) = (member.incarnation + 1, member.marks + 1, 0);
-        member.kept_from = 0;
+        (member.kept_from, member.is_fallen, member.failures) = (0, false, Failures::default());
     }
 
     /// A member that is kept has another store in place of one that is over. What was not flushed may have been lost with that.
@@ -346,8 +341,10 @@ impl State {
         } else {
             self.unflushed[group].lose();
         }
+        let is_fallen = has_other && !behind.is_clear();
         self.put_back(number, store, behind);
-        self.members[number].kept_from = self.members[number].incarnation;
+        let member = &mut self.members[number];
+        (member.kept_from, member.is_fallen) = (member.incarnation, is_fallen);
     }
 
     /// The table of the next generation, in which these are out.

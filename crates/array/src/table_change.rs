@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_buffer::Slices;
+use sanwire_buffer::{Frame, Slices};
 use sanwire_store::{Completion, CompletionQueue, ErrorKind, Outcome, Request, Started, Store, StoreError};
 
 use crate::drive::Candidate;
@@ -21,64 +21,56 @@ impl Shared {
     }
 
     /// The same by who has the turn, which is held as long as this lasts.
-    #[expect(clippy::only_used_in_recursion, reason = "dropping it gives the turn to the next one")]
-    pub(crate) fn settle_in_turn(self: Arc<Self>, turn: Guard, completions: &CompletionQueue) -> Started {
-        let (table, parts) = {
+    fn settle_in_turn(self: Arc<Self>, turn: Guard, completions: &CompletionQueue) -> Started {
+        let (table, stages) = {
             let state = &mut *self.lock();
             if state.is_settled() {
                 return Started::Done(Ok(Outcome::Done));
             }
             let lost = state.lost();
-            if !state.goes_on_without(&lost) {
+            let Some(fallen) = state.to_be_out().filter(|_| state.goes_on_without(&lost)) else {
                 return Started::Done(Err(gone()));
-            }
-            (state.next_table(&lost), state.present())
+            };
+            let table = state.next_table(&[&lost[..], &fallen].concat());
+            // Who is to be out while it is there knows it before the others: with some that are away, it could be taken for the array
+            // otherwise. Who comes in has the label before the others: where those have it, it does.
+            let (fallen, rest): (Vec<_>, Vec<_>) =
+                state.present().into_iter().partition(|part| fallen.contains(&part.member));
+            let was_in = |part: &Part| state.former.as_ref().is_none_or(|former| former.is_in(part.member));
+            let (others, new): (Vec<_>, Vec<_>) = rest.into_iter().partition(was_in);
+            (table, vec![fallen, new, others])
         };
-        // Who comes in has the label before the others: where those have it, it does.
-        let was_in = |part: &Part| self.lock().former.as_ref().is_none_or(|former| former.is_in(part.member));
-        let (others, new): (Vec<_>, Vec<_>) = parts.into_iter().partition(was_in);
-        let shared = Arc::clone(&self);
-        self.publish(table, new, completions, move |is_everywhere, table, completions| {
-            if !is_everywhere {
-                let is_stuck = shared.is_stuck(&table);
-                return if is_stuck { Started::Done(Err(gone())) } else { shared.settle_in_turn(turn, completions) };
-            }
-            let next = Arc::clone(&shared);
-            shared.publish(table, others, completions, move |is_everywhere, table, completions| {
-                if is_everywhere {
-                    let state = &mut *next.lock();
-                    (state.table, state.former) = (table, None);
-                } else if next.is_stuck(&table) {
-                    return Started::Done(Err(gone()));
-                }
-                next.settle_in_turn(turn, completions)
-            })
-        })
+        self.publish(turn, table, stages.into_iter(), completions)
     }
 
-    /// Writes labels to these members, and says whether all have them. Those that fail are given up.
+    /// Writes labels to these members, to some after the others. Those that fail are given up.
     fn publish(
-        self: &Arc<Self>,
+        self: Arc<Self>,
+        turn: Guard,
         table: Table,
-        parts: Vec<Part>,
+        mut stages: std::vec::IntoIter<Vec<Part>>,
         completions: &CompletionQueue,
-        next: impl FnOnce(bool, Table, &CompletionQueue) -> Started + Send + 'static,
     ) -> Started {
-        let write =
-            |part: &Part| write_label(&part.store, &Label { own: part.member, table: table.clone() }, completions);
+        let Some(parts) = stages.next() else {
+            self.lock().published(table);
+            return self.settle_in_turn(turn, completions);
+        };
+        let write = |part: &Part| {
+            let label = Label { own: part.member, table: table.clone() };
+            self.watch(part, write_label(&part.store, &label, completions), completions)
+        };
         let writes = parts.iter().map(write).collect();
-        let shared = Arc::clone(self);
         Started::join(writes, completions, move |ends, completions| {
-            let is_everywhere = shared.fail_those(&parts, &ends);
-            next(is_everywhere, table, completions)
+            let failed: Vec<_> = ends.iter().map(Result::is_err).collect();
+            let is_everywhere = self.fail_those(&parts, &ends);
+            self.judged(&parts, &failed);
+            if is_everywhere {
+                return self.publish(turn, table, stages, completions);
+            }
+            // One that has failed and is kept is the last one of its group.
+            let is_stuck = parts.iter().all(|part| self.lock().members[part.member].store.is_some());
+            if is_stuck { Started::Done(Err(gone())) } else { self.settle_in_turn(turn, completions) }
         })
-    }
-
-    /// Whether all members are there still that are in by this table: then one that has failed is the last one of its group.
-    fn is_stuck(&self, table: &Table) -> bool {
-        let state = self.lock();
-        let is_there = |member: usize| state.members[member].store.is_some();
-        (0..state.members.len()).filter(|member| table.is_in(*member)).all(is_there)
     }
 
     /// A member has all that was written, and it is stable there: it is in.
@@ -151,15 +143,45 @@ fn came_back(number: usize) -> StoreError {
     StoreError { source: Some(std::io::Error::other(what)), ..StoreError::new(ErrorKind::Other, 0) }
 }
 
-/// Writes both copies of a label, each stable before the next.
+/// Writes both copies of a label, each stable before the next. The newer one of those that are whole is written last: so it stands there until
+/// this one is whole.
 pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
     let Some(second_at) = label::second_at(store.geometry().length_bytes) else {
         return Started::Done(Err(gone()));
     };
     let data = Slices::from(label.encode());
-    let write = |offset_bytes| Request::Write { offset_bytes, data: data.clone() };
-    let requests = vec![write(0), Request::Flush, write(second_at), Request::Flush];
-    one_by_one(Arc::clone(store), requests.into_iter(), completions)
+    let store = Arc::clone(store);
+    // What was written last may not be stable yet, or whole, where that has failed.
+    store.start(Request::Flush, completions).then(completions, move |end, completions| {
+        if let Err(error) = end {
+            return Started::Done(Err(error));
+        }
+        let read = |offset_bytes| match Frame::zeroed(label::LABEL_BYTES) {
+            Some(buffer) => store.start(Request::Read { offset_bytes, buffer }, completions),
+            None => Started::Done(Err(gone())),
+        };
+        let reads = vec![read(0), read(second_at)];
+        Started::join(reads, completions, move |ends, completions| {
+            let generations = match ends.into_iter().map(generation).collect::<Result<Vec<_>, _>>() {
+                Ok(generations) => generations,
+                Err(error) => return Started::Done(Err(error)),
+            };
+            let (one, other) = if generations[0] > generations[1] { (second_at, 0) } else { (0, second_at) };
+            let write = |offset_bytes| Request::Write { offset_bytes, data: data.clone() };
+            let requests = vec![write(one), Request::Flush, write(other), Request::Flush];
+            one_by_one(store, requests.into_iter(), completions)
+        })
+    })
+}
+
+/// The generation of a copy of a label; `None`: it is not whole.
+fn generation(found: Completion) -> Result<Option<u64>, StoreError> {
+    match found {
+        Ok(Outcome::Read(found)) => Ok(Label::decode(&found).map(|label| label.table.generation)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind == ErrorKind::Unreadable => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Does requests of one store, each when the one before has ended well.

@@ -23,6 +23,8 @@ struct State {
     random: Random,
     disks: Vec<Disk>,
     under_way: Vec<(Arc<Connection>, Request, Completer)>,
+    /// What nobody waits for any more, and may be done still, until somebody has the disk for himself again.
+    late: Vec<(usize, Request)>,
     /// How many of a million requests fail at a medium.
     hurt_per_million: u32,
     /// The disks of which a flush may fail and lose something.
@@ -133,6 +135,7 @@ impl Network {
             random,
             disks,
             under_way: Vec::new(),
+            late: Vec::new(),
             hurt_per_million: 0,
             weak: Vec::new(),
             is_quick: true,
@@ -150,6 +153,7 @@ impl Network {
     #[must_use]
     pub fn connect(self: &Arc<Self>, disk: usize) -> Arc<Connection> {
         let state = &mut *self.lock();
+        state.settle_late(disk);
         state.disks[disk].has_lost = false;
         if std::mem::take(&mut state.disks[disk].forgets) {
             state.disks[disk].lose_power(&mut state.random);
@@ -188,17 +192,31 @@ impl Network {
 
     /// It is back.
     pub fn mend(&self, disk: usize) {
-        self.lock().disks[disk].is_up = true;
+        let state = &mut *self.lock();
+        if !state.disks[disk].is_up {
+            // The host gives what it has not heard of again, or not: its server has ended what came before.
+            state.settle_late(disk);
+        }
+        state.disks[disk].is_up = true;
+    }
+
+    /// Nothing is on a disk any more.
+    pub fn clear(&self, disk: usize) {
+        let state = &mut *self.lock();
+        state.settle_late(disk);
+        state.disks[disk].shown.clear();
+        state.disks[disk].unstable.clear();
     }
 
     /// All power goes.
     pub fn lose_power(&self) {
         let state = &mut *self.lock();
-        let State { disks, random, .. } = state;
+        let State { disks, random, late, .. } = state;
+        late.clear();
         disks.iter_mut().for_each(|disk| disk.lose_power(random));
     }
 
-    /// What is under way of some connections ends with an error; it is done, or not.
+    /// What is under way of some connections ends with an error; it is done, or not, or later.
     pub fn end_some(&self, is_of: impl Fn(&Connection) -> bool) {
         let mut ended = Vec::new();
         {
@@ -209,8 +227,12 @@ impl Network {
                     rest.push((connection, request, completer));
                     continue;
                 }
-                if state.random.chance(500_000) && !matches!(request, Request::Flush) {
-                    let _ = state.disks[connection.disk].execute(request);
+                if !matches!(request, Request::Flush) {
+                    match state.random.range(0..=2) {
+                        0 => _ = state.disks[connection.disk].execute(request),
+                        1 => state.late.push((connection.disk, request)),
+                        _ => {}
+                    }
                 }
                 ended.push(completer);
             }
@@ -269,6 +291,12 @@ impl Network {
     pub fn step(&self) -> bool {
         let (completer, completion) = {
             let state = &mut *self.lock();
+            if !state.late.is_empty() && (state.under_way.is_empty() || state.random.chance(50_000)) {
+                let which = state.random.range(0..=state.late.len() as u64 - 1) as usize;
+                let (disk, request) = state.late.swap_remove(which);
+                let _ = state.disks[disk].execute(request);
+                return true;
+            }
             if state.under_way.is_empty() {
                 return false;
             }
@@ -282,6 +310,18 @@ impl Network {
 }
 
 impl State {
+    /// Of what may be done late at a disk, some is done now, and the rest never.
+    fn settle_late(&mut self, disk: usize) {
+        let (of_disk, others): (Vec<_>, _) =
+            std::mem::take(&mut self.late).into_iter().partition(|(of, _)| *of == disk);
+        self.late = others;
+        for (disk, request) in of_disk {
+            if self.random.chance(500_000) {
+                let _ = self.disks[disk].execute(request);
+            }
+        }
+    }
+
     fn perform(&mut self, disk: usize, request: Request) -> Completion {
         if self.disks[disk].has_lost && matches!(request, Request::Read { .. }) {
             // Nobody reads what it has not any more.

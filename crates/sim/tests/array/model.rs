@@ -115,6 +115,20 @@ impl Model {
         self.sectors.values_mut().for_each(|history| history.current = history.floor);
     }
 
+    /// This is what a sector holds from now on, whatever was answered before.
+    ///
+    /// # Errors
+    /// When it never held that.
+    pub fn force(&mut self, sector: u64, version: u64) -> Result<(), String> {
+        let Some(history) = self.sectors.get_mut(&sector) else { return Ok(()) };
+        if !history.versions.contains(&version) {
+            return Err(format!("sector {sector} shows version {version}, which it never had"));
+        }
+        self.clock += 1;
+        *history = History { disturbed: self.clock, ..History::of(version) };
+        Ok(())
+    }
+
     /// A read that began at that moment has found this.
     ///
     /// # Errors

@@ -184,6 +184,8 @@ pub fn assemble(
         found.check()?
     }
     let Found { mut table, members } = found;
+    let is_stray = |found: &Option<usize>| found.is_some_and(|candidate| labels[candidate].1.table != table);
+    let stray: Vec<_> = members.iter().map(is_stray).collect();
     let there: Vec<_> =
         (0..members.len()).filter(|number| table.is_in(*number) && members[*number].is_some()).collect();
     table.begin_run(run, there.into_iter());
@@ -196,13 +198,14 @@ pub fn assemble(
         });
         table.generation = since;
     }
-    let (mut intents, mut runtime) = (Vec::new(), Vec::new());
+    let (mut intents, mut runtime) = (Vec::new(), Vec::<Member>::new());
     for group in 0..table.members.len() / table.copies {
         let stores = members[table.group(group)].iter().map(|found| found.map(|candidate| labelled[candidate]));
         let (of_group, dirty) = open_group(&table, group, &stores.collect::<Vec<_>>(), drive)?;
         runtime.extend(of_group);
         intents.push(Intents::new(dirty));
     }
+    runtime.iter_mut().zip(stray).for_each(|(member, is_stray)| member.is_stray = is_stray);
     let array = Array::new(Shared::new(table, runtime, intents));
     array.open(drive)?;
     for (number, candidate) in members.iter().enumerate().filter_map(|(number, found)| Some((number, (*found)?))) {

@@ -72,6 +72,8 @@ pub(crate) struct Member {
     /// It is in by the labels, and may lack what another one has: they are to say that it is out, unless it has all by then.
     pub(crate) is_fallen: bool,
     pub(crate) failures: Failures,
+    /// Its label is not that which the others have, but of one that came to nothing.
+    pub(crate) is_stray: bool,
     reads: u32,
     /// What went wrong with it last.
     pub(crate) error: Option<String>,
@@ -79,7 +81,6 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn new(store: Option<Arc<dyn Store>>, behind: FixedBitSet) -> Self {
-        let failures = Failures::default();
         Member {
             store,
             behind,
@@ -87,7 +88,8 @@ impl Member {
             incarnation: 0,
             kept_from: 0,
             is_fallen: false,
-            failures,
+            failures: Failures::default(),
+            is_stray: false,
             reads: 0,
             error: None,
         }
@@ -280,6 +282,7 @@ impl State {
         (self.table, self.former) = (table, None);
         for (record, member) in self.table.members.iter().zip(&mut self.members) {
             member.is_fallen &= record.standing == Standing::In && !member.has_all();
+            member.is_stray = false;
         }
     }
 

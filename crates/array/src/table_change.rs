@@ -33,12 +33,13 @@ impl Shared {
             };
             let table = state.next_table(&[&lost[..], &fallen].concat());
             // Who is to be out while it is there knows it before the others: with some that are away, it could be taken for the array
-            // otherwise. Who comes in has the label before the others: where those have it, it does.
-            let (fallen, rest): (Vec<_>, Vec<_>) =
-                state.present().into_iter().partition(|part| fallen.contains(&part.member));
+            // otherwise. So does who has a label that came to nothing: as long as the others have theirs, that one counts, and none would
+            // if they had this one without it. Who comes in has the label before the others: where those have it, it does.
+            let is_first = |part: &Part| fallen.contains(&part.member) || state.members[part.member].is_stray;
+            let (first, rest): (Vec<_>, Vec<_>) = state.present().into_iter().partition(is_first);
             let was_in = |part: &Part| state.former.as_ref().is_none_or(|former| former.is_in(part.member));
             let (others, new): (Vec<_>, Vec<_>) = rest.into_iter().partition(was_in);
-            (table, vec![fallen, new, others])
+            (table, vec![first, new, others])
         };
         self.publish(turn, table, stages.into_iter(), completions)
     }
@@ -106,6 +107,10 @@ impl Shared {
                 let state = &mut *shared.lock();
                 if state.members[number].store.is_some() || state.table.is_in(number) {
                     return Started::Done(Err(came_back(number)));
+                }
+                if !state.is_settled() {
+                    // Some may have one label and some the other: a third one is for later.
+                    return Started::Done(Err(gone()));
                 }
                 let mut table = state.next_table(&[]);
                 let record = &mut table.members[number];

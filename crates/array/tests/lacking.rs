@@ -1,7 +1,7 @@
 //! What a member lacks is known by its label, also when the array could not tell it at once.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sanwire_array::{Arrangement, Array, Begin, Candidate, Label, Plan, Standing, assemble, create};
@@ -19,6 +19,8 @@ struct Disk {
     is_gone: AtomicBool,
     /// Of the next write that begins here, the first sector is spoiled, and the rest is not written.
     torn_at: Mutex<Option<u64>>,
+    /// It is gone when it was written so often.
+    writes_left: AtomicUsize,
     /// Where data was written since somebody looked.
     written: Mutex<Vec<Range<u64>>>,
 }
@@ -34,6 +36,10 @@ impl Store for Disk {
             return gone();
         }
         let Request::Write { offset_bytes, data } = request else { return self.inner.start(request, completions) };
+        let take_one = |left: usize| left.checked_sub(1);
+        if self.writes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take_one).is_err() {
+            return gone();
+        }
         self.written.lock().unwrap().push(offset_bytes..offset_bytes + data.len() as u64);
         let torn_at = &mut *self.torn_at.lock().unwrap();
         if torn_at.take_if(|at| *at == offset_bytes).is_none() {
@@ -81,6 +87,7 @@ fn made(copies: usize) -> (Vec<Arc<Disk>>, Vec<Candidate>, Array) {
             inner: RamStore::new(8 << 20, 512),
             is_gone: AtomicBool::new(false),
             torn_at: Mutex::default(),
+            writes_left: AtomicUsize::new(usize::MAX),
             written: Mutex::default(),
         })
     };
@@ -162,4 +169,24 @@ fn of_two_labels_one_is_whole_however_often_the_other_one_is_torn() {
         assert!(members[0].label(&mut drive).unwrap().is_some(), "run {run}");
     }
     assemble("a", &members, false, 100, &mut drive).unwrap();
+}
+
+#[test]
+fn hosts_that_end_while_they_begin_leave_an_array() {
+    // So often each member is written before the host ends: what is being written, and twice its label.
+    for writes in [[[3, 1, 1], [1, 3, 3]], [[3, 1, 1], [1, 3, 1]], [[1, 3, 3], [3, 1, 1]], [[3, 3, 1], [1, 1, 3]]] {
+        let (disks, members, array) = made(3);
+        drop(array);
+        for (run, writes) in (2..).zip(writes) {
+            let set = |to: [usize; 3]| {
+                disks.iter().zip(to).for_each(|(disk, left)| disk.writes_left.store(left, Ordering::Relaxed));
+            };
+            set(writes);
+            let _ = assemble("a", &members, false, run, &mut drive);
+            set([usize::MAX; 3]);
+        }
+        let array = assemble("a", &members, false, 9, &mut drive).unwrap();
+        resync(&array);
+        assert!(!members.iter().any(is_out), "{writes:?}");
+    }
 }

@@ -29,6 +29,11 @@ const GROW_EACH: Duration = Duration::from_millis(20);
 /// A client that sends is told again after this: what it was told may be lost, and nobody acknowledges it.
 const TELL_AGAIN: Duration = Duration::from_millis(500);
 
+/// What all sessions hold is added up once in as many times this as there are sessions, if they are more than a few. Otherwise each of
+/// many connections would have all of them looked at for each window that shrinks, just when memory is short.
+const ADD_UP_EACH_SESSION: Duration = Duration::from_micros(1);
+const FEW_SESSIONS: usize = 32;
+
 /// What a client may send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Allowance {
@@ -141,7 +146,8 @@ impl Server {
     pub(super) fn refused(&mut self, port: u16, now: Instant) {
         let Some(connection) = self.connections.get_mut(&port) else { return };
         let (sessions, nexus, round_trip) = (&self.sessions, connection.nexus, connection.channel.round_trip());
-        connection.flow.refused(round_trip, || has_its_part(sessions, nexus), now);
+        let held = &mut self.held_by_all;
+        connection.flow.refused(round_trip, || has_its_part(sessions, nexus, held, now), now);
     }
 
     /// Tells a client how much it may send from now on, if that is to be told.
@@ -159,11 +165,37 @@ impl Server {
     }
 }
 
-/// Whether a session has as much memory as sessions have on the average, or more. If it has less, others fill it.
-fn has_its_part(sessions: &BTreeMap<NexusId, Session>, nexus: NexusId) -> bool {
+/// The memory that all sessions had together when that was added up last, and how many of them had any.
+#[derive(Debug, Default)]
+pub(super) struct HeldByAll {
+    bytes: usize,
+    holders: usize,
+    at: Option<Instant>,
+}
+
+impl HeldByAll {
+    /// Bytes and holders of so many sessions; `add_up` is called no more often than that is worth.
+    fn of(&mut self, sessions: usize, now: Instant, add_up: impl FnOnce() -> (usize, usize)) -> (usize, usize) {
+        let each = ADD_UP_EACH_SESSION * u32::try_from(sessions).unwrap_or(u32::MAX);
+        let is_known = sessions > FEW_SESSIONS && self.at.is_some_and(|at| now < at + each);
+        if !is_known {
+            (self.bytes, self.holders) = add_up();
+            self.at = Some(now);
+        }
+        (self.bytes, self.holders)
+    }
+}
+
+/// Whether a session has as much memory as those that have any have on the average, or more. If it has less, others fill it. Those that have
+/// none say nothing: whoever opens many sessions, and fills the memory in one of them, would have all others send less.
+fn has_its_part(sessions: &BTreeMap<NexusId, Session>, nexus: NexusId, held: &mut HeldByAll, now: Instant) -> bool {
     let held_bytes = |session: &Session| session.memory.held_bytes();
-    let all_bytes: usize = sessions.values().map(held_bytes).sum();
-    sessions.get(&nexus).is_none_or(|session| held_bytes(session) * sessions.len() >= all_bytes)
+    let add_up = || {
+        let holders = sessions.values().map(held_bytes).filter(|bytes| *bytes > 0);
+        holders.fold((0, 0), |(bytes, holders), held| (bytes + held, holders + 1))
+    };
+    let (all_bytes, holders) = held.of(sessions.len(), now, add_up);
+    sessions.get(&nexus).is_none_or(|session| held_bytes(session) * holders >= all_bytes)
 }
 
 #[cfg(test)]

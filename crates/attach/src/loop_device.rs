@@ -22,8 +22,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How far the kernel reads ahead of who reads a device, or a file on it, from beginning to end, in KiB: several of the longest requests
 /// that the file's server takes, so that the wire is not idle while one of them is answered. As much as for Ceph's devices.
 const READ_AHEAD_KIB: u32 = 4096;
-/// What the kernel gives to loop devices by itself, in KiB.
-const USUAL_READ_AHEAD_KIB: u32 = 128;
 const O_EXCL: i32 = 0o200;
 const EIO: i32 = 5;
 
@@ -165,11 +163,7 @@ fn read_ahead_of(device: &Path) -> Option<PathBuf> {
     Some(Path::new("/sys/block").join(device.file_name()?).join("queue/read_ahead_kb"))
 }
 
-/// Older kernels keep the read-ahead for whoever has the device next.
 fn release(device: &Path) -> Result<(), LoopError> {
-    if read_ahead_kib(device) == Some(READ_AHEAD_KIB) {
-        set_read_ahead(device, USUAL_READ_AHEAD_KIB);
-    }
     run(Command::new("losetup").arg("--detach").arg(device)).map(drop)
 }
 

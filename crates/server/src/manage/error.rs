@@ -112,6 +112,9 @@ pub enum ManageError {
     /// Volumes cannot be derived together so.
     #[error("nothing was changed: {0}")]
     Together(String),
+    /// The text of this one of them, from 1 on, cannot be understood.
+    #[error("nothing was changed: volume {0} of the list: {1}")]
+    TogetherText(usize, #[source] sanwire_store::SpecError),
     /// What is to judge its commands is no program.
     #[error("volume {name}: its program cannot be used: {reason}")]
     Module {

@@ -40,7 +40,7 @@ impl ManageError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            ManageError::Spec(_) => "volume-text-invalid",
+            ManageError::Spec(_) | ManageError::TogetherText(..) => "volume-text-invalid",
             ManageError::Taken(_) => "volume-exists",
             ManageError::RenewAndAdopt => "renew-and-adopt",
             ManageError::Busy { .. } => "volume-busy",

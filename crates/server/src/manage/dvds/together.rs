@@ -92,7 +92,7 @@ impl Manager {
                 return refused(format!("volume {name} is derived from {parent} of the same list: derive that first"));
             }
             let spec = new.spec(None);
-            let spec = spec.map_err(|error| ManageError::Together(format!("volume {number} of the list: {error}")))?;
+            let spec = spec.map_err(|source| ManageError::TogetherText(number, source))?;
             hold.add(&spec.name, "being added")?;
             let spec = self.check_addition(spec, new.target.as_deref(), &mut hold)?;
             volumes.push(VolumeConfig { lun: Lun::default(), spec, origin: Origin::Management });

@@ -77,7 +77,7 @@ fn a_list_of_which_one_is_refused_changes_nothing() {
         (with(new("disk", "d1")), "request-invalid", "two volumes of the list are called d1"),
         (with(new("d1", "x")), "request-invalid", "derived from d1 of the same list"),
         (with(program), "request-invalid", "has a program"),
-        (with(new("disk", "x,y")), "request-invalid", "volume 4 of the list"),
+        (with(new("disk", "x,y")), "volume-text-invalid", "volume 4 of the list"),
         (with(new("disk", "other")), "volume-exists", "other"),
         (with(new("nobody", "x")), "derivation-invalid", "nobody"),
         (with(target), "target-unknown", "example:none"),

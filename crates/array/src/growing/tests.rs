@@ -301,33 +301,6 @@ fn a_host_may_end_before_each_write_of_a_growth() {
     }
 }
 
-/// The space may have been another one's, whose label stands just where the second one of a member is to be.
-#[test]
-fn what_stands_at_the_end_of_what_members_became_longer_by_is_not_taken_for_their_labels() {
-    for writes in 0..20 {
-        let (candidates, stores) = stores(2);
-        create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
-        let array = used(&candidates);
-        write(&array, 4096, 5);
-        let mut other = candidates[0].label(&mut drive).unwrap().unwrap();
-        (other.table.array, other.table.generation, other.table.name) = ([99; 16], 1000, "other".to_owned());
-        for store in &stores {
-            let at = label::second_at(12 * MIB).unwrap();
-            let request = Request::Write { offset_bytes: at, data: other.encode().into() };
-            sanwire_store::run(&store.store, request, kernel).unwrap();
-        }
-        set_length(&stores, 12 * MIB);
-        *stores[0].all_writes.lock().unwrap() = writes;
-        let end = array.grow(&[], ids(), &mut drive);
-        drop(array);
-        *stores[0].all_writes.lock().unwrap() = usize::MAX;
-        let array = used(&candidates);
-        let length_bytes = array.geometry().length_bytes;
-        assert!([2 * MIB, 10 * MIB].contains(&length_bytes) && (end.is_err() || length_bytes == 10 * MIB), "{end:?}");
-        assert_eq!((read_back(&array, 4096), array.scrub(&mut drive).unwrap()), (5, 0), "{writes}");
-    }
-}
-
 /// What one makes the same, before anything is written there, the other one would make the same afterwards.
 #[test]
 fn an_array_is_made_longer_by_one_at_a_time() {

@@ -169,7 +169,8 @@ fn of_a_thousand_listeners_by_tcp_some_are_told_and_nobody_waits_for_them() {
     wait_until("the places of those who have gone are free", TIMEOUT, || api.has_room());
     api.serves_others(&tokens[0]);
     assert_eq!(api.as_root("PATCH", "/api/v1/volumes/disk", r#"{"protected":true}"#).0, 200);
-    assert_eq!(api.as_root("DELETE", "/api/v1/volumes/disk", "").0, 200);
+    // On a busy machine it may take so long that it is a job.
+    assert!(matches!(api.as_root("DELETE", "/api/v1/volumes/disk", "").0, 200 | 202));
     for mut listener in listeners {
         assert!(listener.any(|line| line == "event: volume-removed"), "it is not told");
     }

@@ -71,7 +71,7 @@ impl Caught {
         Ok(Caught(caught))
     }
 
-    /// Whether one has come.
+    /// Whether a signal has been received.
     pub(crate) fn is_stopped(&self) -> bool {
         self.0.is_stopped.load(Ordering::SeqCst)
     }

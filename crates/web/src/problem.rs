@@ -55,6 +55,7 @@ const STATUSES: &[(&str, StatusCode)] = &[
     ("program-invalid", StatusCode::UNPROCESSABLE_ENTITY),
     ("renew-and-adopt", StatusCode::UNPROCESSABLE_ENTITY),
     ("request-invalid", StatusCode::BAD_REQUEST),
+    ("list-invalid", StatusCode::UNPROCESSABLE_ENTITY),
     ("request-too-long", StatusCode::PAYLOAD_TOO_LARGE),
     ("reservation-key-invalid", StatusCode::UNPROCESSABLE_ENTITY),
     ("resize-refused", StatusCode::CONFLICT),

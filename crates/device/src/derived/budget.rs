@@ -19,7 +19,7 @@ const OWED_AFTER_DELAY_NS: u64 = BURST_NS / 2;
 /// as many units as he likes has no more for them.
 #[derive(Default, Debug)]
 pub(crate) struct Budget {
-    /// When all fuel that was taken has come back, in nanoseconds.
+    /// The time at which the budget is full again, in nanoseconds.
     full_at_ns: AtomicU64,
     /// How often a command was put off.
     delayed: AtomicU64,

@@ -235,7 +235,7 @@ fn a_change_that_was_refused_and_may_be_there_is_taken_away() {
     let mut with = place.changes.clone();
     with.apply(edit.clone());
     place.file.add(&edit, &with).unwrap_err();
-    // As what has come to the disk before that failed.
+    // The part that reached the disk before the write failed.
     let left = [place.bytes(), added::line(&edit, sum).unwrap().0].concat();
     fs::write(place.file.path(), &left).unwrap();
     assert_eq!(place.found(&left).unwrap(), Some(with));

@@ -21,7 +21,7 @@ const ALONE_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked whether the copy is to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What has come of a URL, by its place.
+/// The outcome of connecting to one URL, with its index in the list.
 type Tried = (usize, Result<Arc<dyn Store>, OpenError>);
 
 impl DirectCopy {

@@ -19,7 +19,7 @@ fn jobs_are_told_of_while_they_go_on_and_for_a_while_after() {
     assert_eq!((first.state, first.changed, first.progress), (JobState::Done, vec!["done".into()], None));
     drop(begin().unwrap());
     let failed = jobs.wait(RUNNING_MAX as u64 + 1, Duration::from_secs(60));
-    assert_eq!(failed.unwrap().code.as_deref(), Some("defect"), "nobody waits for ever for what has panicked");
+    assert_eq!(failed.unwrap().code.as_deref(), Some("defect"), "a job that panics ends as a defect");
     assert_eq!((jobs.status(1), jobs.list().len()), (None, OVER_MAX));
     assert_eq!(jobs.wait(1, Duration::ZERO), None);
 }

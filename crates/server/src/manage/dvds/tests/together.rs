@@ -72,11 +72,11 @@ fn a_list_of_which_one_is_refused_changes_nothing() {
     let target = NewDvd { target: Some("iqn.2026-11.org.example:none".into()), ..new("disk", "x") };
     let program = NewDvd { program: Some("AA==".into()), ..new("disk", "x") };
     for (request, code, part) in [
-        (list(Vec::new()), "request-invalid", "give 1 to 1000"),
-        (list(many(1001)), "request-invalid", "1001 volumes"),
-        (with(new("disk", "d1")), "request-invalid", "two volumes of the list are called d1"),
-        (with(new("d1", "x")), "request-invalid", "derived from d1 of the same list"),
-        (with(program), "request-invalid", "has a program"),
+        (list(Vec::new()), "list-invalid", "give 1 to 1000"),
+        (list(many(1001)), "list-invalid", "1001 volumes"),
+        (with(new("disk", "d1")), "list-invalid", "two volumes of the list are called d1"),
+        (with(new("d1", "x")), "list-invalid", "derived from d1 of the same list"),
+        (with(program), "list-invalid", "has a program"),
         (with(new("disk", "x,y")), "volume-text-invalid", "volume 4 of the list"),
         (with(new("disk", "other")), "volume-exists", "other"),
         (with(new("nobody", "x")), "derivation-invalid", "nobody"),

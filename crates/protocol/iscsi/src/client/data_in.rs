@@ -16,7 +16,6 @@ impl Client {
     /// The part of the caller's frame into which a data segment is received.
     pub(super) fn data_in_destination(
         &mut self,
-        link: &mut Link,
         number: u16,
         data: &DataIn,
         length: usize,
@@ -35,7 +34,6 @@ impl Client {
         let Some(frame) = task.order.data_in.take_if(|frame| offset.saturating_add(length) <= frame.len()) else {
             return Err(Trouble::violation("it sent more data than it was asked for"));
         };
-        link.placing = Some(data.task_tag);
         Ok(Destination::Frame(frame, offset))
     }
 

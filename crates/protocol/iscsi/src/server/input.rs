@@ -28,10 +28,10 @@ impl Session {
     pub(super) fn handle_input(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) {
         let heap_max_bytes = shared.heap_share_bytes();
         while let Some(at) = self.position(id).filter(|at| !self.connections[*at].is_crammed(heap_max_bytes)) {
-            match self.connections[at].receiver.poll() {
+            match self.connections[at].mover.poll() {
                 Step::Starving => return,
                 Step::Header(header) => match self.place(at, &header, shared) {
-                    Place::To(destination) => self.connections[at].receiver.place(destination),
+                    Place::To(destination) => self.connections[at].mover.place(destination),
                     Place::Wait => {
                         self.connections[at].is_stalled = true;
                         self.is_starved = true;
@@ -52,9 +52,9 @@ impl Session {
     /// Tries again to find memory for what a connection waits with; `false` if there is none yet.
     pub(super) fn unstall(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) -> bool {
         let Some(at) = self.position(id) else { return true };
-        if let Step::Header(header) = self.connections[at].receiver.poll() {
+        if let Step::Header(header) = self.connections[at].mover.poll() {
             match self.place(at, &header, shared) {
-                Place::To(destination) => self.connections[at].receiver.place(destination),
+                Place::To(destination) => self.connections[at].mover.place(destination),
                 Place::Wait => return false,
             }
         }

@@ -106,7 +106,7 @@ impl Server {
         if own.is_stalled || own.is_crammed(self.shared.heap_share_bytes()) {
             [&mut [], &mut []]
         } else {
-            own.receiver.spaces()
+            own.mover.spaces()
         }
     }
 
@@ -117,7 +117,7 @@ impl Server {
         let Some(at) = session.position(connection) else { return };
         let own = &mut session.connections[at];
         own.heard_at = now;
-        own.receiver.filled(count);
+        own.mover.filled(count);
         session.handle_input(connection, &mut self.shared, now);
         self.settle(nexus);
         self.feed_starved(now);

@@ -89,7 +89,7 @@ impl Session {
 
     fn next_piece(&mut self, at: usize) -> Option<u64> {
         let connection = &mut self.connections[at];
-        let ahead_bytes = connection.outbox.queued_bytes() + connection.pieces.asked.len() * PIECE_BYTES;
+        let ahead_bytes = connection.mover.queued_bytes() + connection.pieces.asked.len() * PIECE_BYTES;
         if ahead_bytes < AHEAD_BYTES { connection.pieces.waiting.pop_front() } else { None }
     }
 

@@ -243,8 +243,8 @@ impl Session {
 
     /// What is still to be sent on a connection that the session has no more.
     fn leaving(&self, connection: Connection) -> Leaving {
-        let Connection { outbox, delivery, .. } = connection;
-        Leaving { outbox, delivery, nexus: self.nexus, memory: Some(self.memory.clone()) }
+        let Connection { mover, delivery, .. } = connection;
+        Leaving { mover, delivery, nexus: self.nexus, memory: Some(self.memory.clone()) }
     }
 
     fn part_with(&mut self, at: usize, shared: &mut Shared, now: Instant) -> Option<(Connection, bool)> {

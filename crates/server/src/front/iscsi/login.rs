@@ -97,7 +97,7 @@ fn newcomer(admitted: Box<Admitted>, front: u8, targets: &TargetNodes) -> Newcom
 pub(super) struct Passed(pub(super) Box<Admitted>);
 
 impl PassedLogin for Passed {
-    fn out_of_resources(&self) -> Vec<Packet> {
+    fn out_of_resources(self: Box<Self>) -> Vec<Packet> {
         let mut answer = self.0.out_of_resources();
         std::iter::from_fn(|| answer.pop()).collect()
     }

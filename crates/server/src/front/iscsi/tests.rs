@@ -8,7 +8,7 @@ use sanwire_io::Poller;
 use sanwire_io::tcp::Listener;
 use sanwire_iscsi::wire::LoginRequest;
 use sanwire_iscsi::{
-    Admission, Admitted, Authentication, ConnectionParameters, Digests, LoginRefusal, Portal, SessionKind,
+    Admission, Admitted, Authentication, ByteStream, ConnectionParameters, Digests, LoginRefusal, Portal, SessionKind,
     SessionParameters, TargetEntry,
 };
 
@@ -76,6 +76,7 @@ fn admitted(initiator: &IscsiName) -> Admitted {
             time_to_retain_s: 20,
             protocol_level: 2,
         },
+        datamover: Box::new(ByteStream::new(0)),
         leftover: Vec::new(),
     }
 }

@@ -362,9 +362,10 @@ pub(crate) fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
 impl From<WireFailure> for Failure {
     fn from(failure: WireFailure) -> Self {
         match failure {
-            WireFailure::NoAnswer | WireFailure::LoginClosed | WireFailure::LoginUnanswered => {
-                Failure::NoAnswer(failure.to_string())
-            }
+            WireFailure::NoAnswer
+            | WireFailure::LoginClosed
+            | WireFailure::LoginUnanswered
+            | WireFailure::NoIser { .. } => Failure::NoAnswer(failure.to_string()),
             WireFailure::Refused { .. } | WireFailure::NotAuthentic { .. } => Failure::Refused(failure.to_string()),
             WireFailure::InDoubt => Failure::InDoubt,
             WireFailure::TimedOut { after } => Failure::TimedOut { after },

@@ -8,8 +8,8 @@ use crate::parameters::ConnectionParameters;
 use crate::receiver::{Destination, Step};
 use crate::wire::Header;
 
-/// Makes the datamover of a connection that opens.
-pub type MakeDatamover = fn() -> Box<dyn Datamover>;
+/// Makes the datamover of a connection that opens. What must not be guessed there comes from the seed: another one each time.
+pub type MakeDatamover = fn(seed: [u8; 32]) -> Box<dyn Datamover>;
 
 /// Carries the PDUs of one connection, in both directions. Over plain TCP that is [`crate::ByteStream`].
 ///
@@ -76,6 +76,12 @@ pub trait Datamover: Send + Sync {
     /// The login is over: what comes and what is pushed from now on is of the full feature phase.
     fn begin(&mut self, parameters: &ConnectionParameters);
 
+    /// Why nothing can come by it, in words that go on from "the target took the connection, but ..."; `None` while something can, and
+    /// where its stream says no more than that it has ended.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
     /// Whether it reaches into the memory of the other end (RFC 7145: iSER). The four calls below mean something then only.
     fn reaches_memory(&self) -> bool {
         false
@@ -95,12 +101,13 @@ pub trait Datamover: Send + Sync {
         None
     }
 
-    /// A target's: gets the data that an R2T of this header asks for into the frame, from this offset on. It comes with a Data-Out.
+    /// A target's: gets the data that an R2T of this header asks for into the frame, which begins with byte `start` of the command's
+    /// data. It comes with a Data-Out.
     ///
     /// # Errors
     /// The frame: it cannot, push the R2T.
-    fn get_data(&mut self, ready: &Header, frame: Frame, offset: usize) -> Result<(), Frame> {
-        let _ = (ready, offset);
+    fn get_data(&mut self, ready: &Header, frame: Frame, start: u32) -> Result<(), Frame> {
+        let _ = (ready, start);
         Err(frame)
     }
 

@@ -34,6 +34,24 @@ pub enum Destination {
     Nowhere,
 }
 
+impl Destination {
+    /// Puts a whole data segment there; gives the frame with it, or what is kept of it.
+    #[must_use]
+    pub fn put(self, data: &[u8]) -> Option<Frame> {
+        match self {
+            Destination::Frame(mut frame, offset) => {
+                frame.get_mut(offset..offset.checked_add(data.len())?)?.copy_from_slice(data);
+                Some(frame)
+            }
+            Destination::Beginning(mut beginning) => {
+                beginning.take(data, false);
+                Some(beginning.end(&[]).0)
+            }
+            Destination::Nowhere => None,
+        }
+    }
+}
+
 /// A PDU that has arrived whole.
 #[derive(Debug)]
 pub struct Pdu {

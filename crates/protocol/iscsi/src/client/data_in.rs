@@ -136,6 +136,8 @@ impl Client {
 
     /// A command is over.
     pub(super) fn end(&mut self, link: &mut Link, tag: u32, result: Result<Answer, Failure>) {
+        let frame = link.mover.recall(tag);
+        self.tasks.put_back(frame.map(|frame| (tag, frame)));
         let Some(mut task) = self.tasks.take(tag) else { return };
         link.load = link.load.saturating_sub(1);
         link.has_moved = true;

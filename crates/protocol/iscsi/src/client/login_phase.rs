@@ -22,6 +22,11 @@ impl Entering {
         entering
     }
 
+    /// Why there cannot be a session by this connection, if that is known.
+    pub(super) fn trouble(&self) -> Option<Failure> {
+        self.mover.trouble().map(|reason| Failure::NoIser { reason })
+    }
+
     pub(super) fn spaces(&mut self) -> [&mut [u8]; 2] {
         self.mover.spaces()
     }
@@ -51,7 +56,10 @@ impl Entering {
         loop {
             match self.mover.poll() {
                 Step::Starving => return None,
-                Step::Torn => return Some(violation("its stream is damaged")),
+                Step::Torn => {
+                    let failure = self.trouble().map(|failure| Err(ClientRefusal::Unavailable(failure)));
+                    return Some(failure.unwrap_or_else(|| violation("its stream is damaged")));
+                }
                 Step::Header(header) => {
                     if header.data_bytes() > SEGMENT_MAX_BYTES {
                         return Some(violation("it sent too much text in one PDU of a login"));

@@ -133,7 +133,7 @@ impl Client {
     /// A client that seeks its target, over plain TCP.
     #[must_use]
     pub fn new(config: ClientConfig, now: Instant) -> Self {
-        Client::over(|| Box::new(ByteStream::new(STAGING_BYTES)), config, now)
+        Client::over(|_| Box::new(ByteStream::new(STAGING_BYTES)), config, now)
     }
 
     /// The same over datamovers that are made so.

@@ -242,9 +242,12 @@ impl Client {
         let mut seed = [0; 32];
         self.random.fill_bytes(&mut seed);
         let (number, md5_only) = (known.number, self.seek.md5_only);
-        let plan = LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, seed };
+        let mover = (self.make_datamover)(seed);
+        let is_iser = mover.reaches_memory();
+        let plan =
+            LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, is_iser, seed };
         known.since = now;
-        known.stage = Stage::Login(Box::new(Entering::new((self.make_datamover)(), &plan)));
+        known.stage = Stage::Login(Box::new(Entering::new(mover, &plan)));
     }
 
     /// Bytes of a login have arrived.

@@ -29,6 +29,8 @@ pub struct Portal {
     pub address: SocketAddr,
     /// The tag of the portal's group.
     pub group_tag: u16,
+    /// Connections come there over RDMA (RFC 7145).
+    pub is_iser: bool,
 }
 
 /// How an initiator must show who it is.

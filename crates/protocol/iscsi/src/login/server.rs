@@ -30,6 +30,9 @@ const REQUESTS_MAX: u32 = 64;
 /// A reason for the log, at the most.
 const REASON_MAX_CHARS: usize = 600;
 
+/// How the stream of an iSER initiator over iWARP begins (RFC 5044 7.1).
+const MPA_REQUEST: &[u8] = b"MPA ID Req Frame";
+
 /// The target's end of one login.
 pub struct ServerLogin {
     portal: Portal,
@@ -72,6 +75,11 @@ impl ServerLogin {
     /// Bytes have arrived.
     pub fn handle_input(&mut self, mut bytes: &[u8], directory: &dyn Directory, now: Instant) {
         self.handle_timeout(now);
+        if !self.has_spoken() && !self.portal.is_iser && bytes.starts_with(MPA_REQUEST) {
+            let reason =
+                "an iSER initiator has come to a portal of plain iSCSI: let it use iscsi://, or serve iser: there";
+            self.end(LoginOutcome::Refused(reason.to_owned()));
+        }
         while !self.is_over && !bytes.is_empty() {
             let taken = self.mover.take(bytes);
             bytes = &bytes[taken..];
@@ -127,7 +135,10 @@ impl ServerLogin {
                 Step::Starving => return,
                 Step::Header(header) => self.handle_header(&header),
                 Step::Pdu(pdu) => self.handle_pdu(pdu, directory),
-                Step::Torn => self.end(LoginOutcome::Refused("its stream broke".to_owned())),
+                Step::Torn => {
+                    let reason = self.mover.trouble().unwrap_or_else(|| "its stream broke".to_owned());
+                    self.end(LoginOutcome::Refused(reason));
+                }
             }
         }
     }

@@ -16,11 +16,14 @@ use crate::datamover::Datamover;
 use crate::login::{Admitted, Portal};
 use crate::parameters::ConnectionParameters;
 use crate::serial::Serial;
-use crate::wire::Header;
 use crate::wire::field::{Field, U32};
+use crate::wire::{Header, Opcode};
 
 /// Bytes that are received at once, beyond what goes straight into a command's frame.
 const STAGING_BYTES: usize = 64 << 10;
+
+/// The longest data segment that a header can tell of, in bytes.
+const DATA_MAX_BYTES: u32 = (1 << 24) - 1;
 
 /// One connection of a session.
 pub(super) struct Connection {
@@ -103,6 +106,17 @@ impl Connection {
     pub(super) fn begin(&mut self, recovers: bool) {
         self.memory.is_on = recovers;
         self.mover.begin(&self.parameters);
+    }
+
+    /// The longest Data-In, in bytes: what is written straight into an initiator's memory is one.
+    pub(super) fn data_in_max_bytes(&self) -> u32 {
+        if self.mover.reaches_memory() { DATA_MAX_BYTES } else { self.parameters.send_data_max_bytes }
+    }
+
+    /// The longest data of a PDU of this header that comes in.
+    pub(super) fn receive_max_bytes(&self, header: &Header) -> usize {
+        let was_read = self.mover.reaches_memory() && header.opcode() == Some(Opcode::DataOut);
+        if was_read { DATA_MAX_BYTES as usize } else { self.parameters.receive_data_max_bytes as usize }
     }
 
     /// Whether no bytes are to be received.

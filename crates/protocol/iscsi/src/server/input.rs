@@ -67,7 +67,7 @@ impl Session {
     fn place(&mut self, at: usize, header: &Header, shared: &mut Shared) -> Place {
         let length = header.data_bytes();
         let nowhere = Place::To(Destination::Nowhere);
-        if length > self.connections[at].parameters.receive_data_max_bytes as usize {
+        if length > self.connections[at].receive_max_bytes(header) {
             return nowhere;
         }
         match header.opcode() {
@@ -82,7 +82,7 @@ impl Session {
 
     fn handle_pdu(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {
         let header = pdu.header;
-        if header.data_bytes() > self.connections[at].parameters.receive_data_max_bytes as usize {
+        if header.data_bytes() > self.connections[at].receive_max_bytes(&header) {
             return self.reject(at, &header, Rejection::InvalidField, shared);
         }
         if self.parameters.error_recovery_level > 0 {

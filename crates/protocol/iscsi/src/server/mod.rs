@@ -119,6 +119,12 @@ impl Server {
         own.heard_at = now;
         own.mover.filled(count);
         session.handle_input(connection, &mut self.shared, now);
+        if let Some(at) = session.position(connection)
+            && !session.connections[at].mover.is_empty()
+        {
+            // RDMA answers what nobody has pushed an answer to.
+            self.shared.wake(&mut session.connections[at]);
+        }
         self.settle(nexus);
         self.feed_starved(now);
     }

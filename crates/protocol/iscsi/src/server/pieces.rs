@@ -95,6 +95,7 @@ impl Session {
 
     /// Ends a command that the layer above has, without an answer.
     pub(super) fn forsake(&mut self, number: u64, shared: &mut Shared) {
+        self.forget_memory(number);
         self.commands.forget_tag(number);
         let Some(command) = self.commands.get_mut(number) else { return };
         command.phase = Phase::Forsaken;

@@ -55,7 +55,7 @@ fn admitted(initiator: &IscsiName) -> Admitted {
         isid: Isid([0x40, 0, 0, 0, 0, 1]),
         user: None,
         peer: Ipv4Addr::LOCALHOST.into(),
-        portal: Portal { address, group_tag: 1 },
+        portal: Portal { address, group_tag: 1, is_iser: false },
         kind: SessionKind::Normal { target: TargetId(0), name: initiator.clone() },
         connection: ConnectionParameters {
             digests: Digests::default(),

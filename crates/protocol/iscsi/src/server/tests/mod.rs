@@ -90,7 +90,7 @@ fn admitted(session: SessionParameters) -> Admitted {
         isid: Isid([0x40, 0, 0, 0, 0, 1]),
         user: None,
         peer: Ipv4Addr::LOCALHOST.into(),
-        portal: Portal { address, group_tag: 1 },
+        portal: Portal { address, group_tag: 1, is_iser: false },
         kind: SessionKind::Normal { target: TargetId(0), name: target_name(0) },
         connection: ConnectionParameters {
             digests: Digests::default(),

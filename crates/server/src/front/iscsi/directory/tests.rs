@@ -13,7 +13,7 @@ fn name(text: &str) -> IscsiName {
 }
 
 fn portal(address: &str, group_tag: u16) -> Portal {
-    Portal { address: address.parse().unwrap(), group_tag }
+    Portal { address: address.parse().unwrap(), group_tag, is_iser: false }
 }
 
 fn user(name: &str) -> Credential {

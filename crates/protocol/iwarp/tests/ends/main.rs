@@ -1,0 +1,4 @@
+//! Both ends of iWARP over a stream that a test cuts, and peers that keep no rule.
+
+mod operations;
+mod world;

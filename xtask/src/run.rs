@@ -53,6 +53,7 @@ const PURE_CRATES: [&str; 19] = [
     "sanwire-nbd",
     "sanwire-aoe",
     "sanwire-iwarp",
+    "sanwire-iser",
 ];
 /// Miri looks for undefined behaviour in the memory that all share. Random inputs would take it hours.
 const MIRI: [&str; 7] = ["+nightly", "miri", "test", "--package", "sanwire-buffer", "--lib", "--quiet"];

@@ -1,5 +1,7 @@
 //! Both ends of iWARP over a stream that a test cuts, and peers that keep no rule.
 
+mod cuts;
+mod dissection;
 mod hostile;
 mod operations;
 mod startup;

@@ -50,7 +50,8 @@ struct Fpdu {
     /// Where it goes, or what is wrong with it: if its CRC is right, that is what the peer did.
     place: Result<Place, Fault>,
     done: usize,
-    crc: RunningCrc,
+    /// Of what has arrived, where it does not arrive at once and is checked.
+    crc: Option<RunningCrc>,
 }
 
 impl Fpdu {
@@ -60,6 +61,12 @@ impl Fpdu {
 
     fn rest(&self) -> usize {
         self.length() - self.done
+    }
+
+    fn update(&mut self, part: &[u8]) {
+        if let Some(crc) = &mut self.crc {
+            crc.update(part);
+        }
     }
 }
 
@@ -134,9 +141,7 @@ impl Framer {
         {
             let direct = count.min(space.len());
             if let Some(fpdu) = &mut self.fpdu {
-                if self.crc {
-                    fpdu.crc.update(&space[..direct]);
-                }
+                fpdu.update(&space[..direct]);
                 fpdu.done += direct;
             }
             self.placed_bytes += direct as u64;
@@ -181,12 +186,11 @@ impl Framer {
         }
         let length = ulpdu_bytes - header_bytes;
         let place = inbound.place(&segment, length);
-        let mut fpdu = Fpdu { ulpdu_bytes, header, segment, place, done: 0, crc: RunningCrc::default() };
+        let mut fpdu = Fpdu { ulpdu_bytes, header, segment, place, done: 0, crc: None };
         self.long_for = if length >= LONG_MIN_BYTES { LONG_ENDS_AFTER } else { self.long_for.saturating_sub(1) };
         if !is_checked {
-            if self.crc {
-                fpdu.crc.update(&waiting[..headers_end]);
-            }
+            fpdu.crc = self.crc.then(RunningCrc::default);
+            fpdu.update(&waiting[..headers_end]);
             self.start += headers_end;
             return self.step_data(fpdu, inbound);
         }
@@ -209,9 +213,7 @@ impl Framer {
     fn step_data(&mut self, mut fpdu: Fpdu, inbound: &mut Inbound) -> Result<Step, Broken> {
         let staged = fpdu.rest().min(self.end - self.start);
         let part = &self.staging[self.start..self.start + staged];
-        if self.crc {
-            fpdu.crc.update(part);
-        }
+        fpdu.update(part);
         copy(part, &fpdu, inbound);
         fpdu.done += staged;
         self.start += staged;
@@ -221,11 +223,9 @@ impl Framer {
             return Ok(Step::Starving);
         };
         let (pad, found) = trailer.split_at(padding);
-        if self.crc {
-            fpdu.crc.update(pad);
-            if fpdu.crc.end() != found {
-                return Err(Broken { fault: Fault::Crc, about: None });
-            }
+        fpdu.update(pad);
+        if fpdu.crc.as_ref().is_some_and(|crc| crc.end() != found) {
+            return Err(Broken { fault: Fault::Crc, about: None });
         }
         self.start += padding + CRC_BYTES;
         finish(&fpdu, inbound)

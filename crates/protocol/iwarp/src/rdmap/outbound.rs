@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sanwire_buffer::{Head, Packet, Slice, Slices, Tail};
 
 use super::reads::Reads;
-use crate::crc::RunningCrc;
+use crate::crc::{RunningCrc, crc};
 use crate::event::{Event, WorkId};
 use crate::fault::Fault;
 use crate::memory::{Denial, Registrations};
@@ -261,8 +261,21 @@ impl Outbound {
         head.extend(&(ulpdu_bytes as u16).to_be_bytes());
         segment.write(&mut head);
         head.extend(of_head);
-        let tail = self.tail(&head, data.as_ref(), padding_bytes(ulpdu_bytes));
-        self.push_packets(head, data, tail);
+        let padding = &[0; 3][..padding_bytes(ulpdu_bytes)];
+        if data.is_none() {
+            head.extend(padding);
+            let tail = self.tail(&[], || crc(&head));
+            self.push_packets(head, None, tail);
+        } else {
+            let tail = self.tail(padding, || {
+                let mut crc = RunningCrc::default();
+                crc.update(&head);
+                data.iter().flat_map(|data| data.pieces()).for_each(|piece| crc.update(piece));
+                crc.update(padding);
+                crc.end()
+            });
+            self.push_packets(head, data, tail);
+        }
         outgoing.sent += length;
         if segment.is_last {
             self.told = outgoing.id;
@@ -272,17 +285,14 @@ impl Outbound {
         Ok(())
     }
 
-    /// Padding and CRC.
-    fn tail(&self, head: &[u8], data: Option<&Slices>, padding: usize) -> Tail {
+    /// Padding, and the CRC or what stands in its place.
+    fn tail(&self, padding: &[u8], crc: impl FnOnce() -> [u8; CRC_BYTES]) -> Tail {
         let mut bytes = [0; 3 + CRC_BYTES];
+        let end = padding.len() + CRC_BYTES;
         if self.crc {
-            let mut crc = RunningCrc::default();
-            crc.update(head);
-            data.iter().flat_map(|data| data.pieces()).for_each(|piece| crc.update(piece));
-            crc.update(&bytes[..padding]);
-            bytes[padding..padding + CRC_BYTES].copy_from_slice(&crc.end());
+            bytes[padding.len()..end].copy_from_slice(&crc());
         }
-        Tail::new(&bytes[..padding + CRC_BYTES]).unwrap_or_default()
+        Tail::new(&bytes[..end]).unwrap_or_default()
     }
 
     fn push_packets(&mut self, head: Head, data: Option<Slices>, tail: Tail) {

@@ -204,14 +204,15 @@ mod tests {
                 assert_eq!(Startup::read(&wrong, false), Err(Fault::Startup));
             }
         }
-        let with = |at: usize, byte: u8| {
+        let with = |at: usize, changed: &[u8]| {
             let mut bytes = request().write();
-            bytes[at] = byte;
+            bytes[at..at + changed.len()].copy_from_slice(changed);
             Startup::read(&bytes, false)
         };
-        assert_eq!(with(18, 2), Ok(None), "512 bytes");
-        assert_eq!([with(18, 3), with(19, 3)], [Err(Fault::Startup), Err(Fault::Startup)], "too long; no room for IRD");
-        assert_eq!(with(16, 0x70), Err(Fault::Startup), "a request that rejects");
+        assert_eq!(with(18, &[2, 0]), Ok(None), "512 bytes");
+        assert_eq!(with(18, &[2, 1]), Err(Fault::Startup), "513 bytes");
+        assert_eq!(with(18, &[0, 3]), Err(Fault::Startup), "no room for IRD and ORD");
+        assert_eq!(with(16, &[0x70]), Err(Fault::Startup), "a request that rejects");
     }
 
     #[test]

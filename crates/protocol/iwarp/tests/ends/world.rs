@@ -135,6 +135,8 @@ pub struct World {
     pub responder: End,
     /// So many bytes arrive at a time.
     pub most: usize,
+    /// What the initiator sends, or the responder, stops once after so many bytes of it.
+    pub cut: Option<(bool, usize)>,
     /// What was sent: by the initiator or not, and the bytes.
     pub sent: Vec<(bool, Vec<u8>)>,
 }
@@ -143,7 +145,13 @@ impl World {
     pub fn new(initiator: Config, responder: Config) -> Self {
         let initiator = Connection::initiator(Config { seed: [1; 16], ..initiator }, b"from the initiator").unwrap();
         let responder = Connection::responder(Config { seed: [2; 16], ..responder }).unwrap();
-        World { initiator: End::new(initiator), responder: End::new(responder), most: usize::MAX, sent: Vec::new() }
+        World {
+            initiator: End::new(initiator),
+            responder: End::new(responder),
+            most: usize::MAX,
+            cut: None,
+            sent: Vec::new(),
+        }
     }
 
     /// Both agree, and each has buffers.
@@ -178,7 +186,16 @@ impl World {
                 };
                 if !from.on_the_way.is_empty() {
                     let before: Vec<u8> = from.on_the_way.iter().copied().collect();
-                    let taken = to.receive(&mut from.on_the_way, self.most);
+                    let most = match &mut self.cut {
+                        Some((of, rest)) if *of == is_initiator && *rest > 0 => self.most.min(*rest),
+                        _ => self.most,
+                    };
+                    let taken = to.receive(&mut from.on_the_way, most);
+                    if let Some((of, rest)) = &mut self.cut
+                        && *of == is_initiator
+                    {
+                        *rest = rest.saturating_sub(taken);
+                    }
                     assert!(taken > 0, "a stream that does not move");
                     self.sent.push((is_initiator, before[..taken].to_vec()));
                     has_done = true;

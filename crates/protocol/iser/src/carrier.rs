@@ -17,6 +17,9 @@ const STAGING_BYTES: usize = 6 << 10;
 /// Receive buffers: as many as there can be messages in what is received at once, each with nothing but its headers.
 const RECEIVES: usize = STAGING_BYTES / HEADERS_BYTES + 1;
 
+/// Until the login is over an end says one thing, and waits for the answer; what follows that may be there with it.
+const RECEIVES_OF_LOGIN: usize = 4;
+
 /// RDMA Reads that an initiator serves at a time: all that a target wants.
 const IRD: u16 = 128;
 
@@ -54,6 +57,8 @@ impl Size {
 /// One connection.
 pub(crate) struct Carrier {
     rdma: Connection,
+    /// The next one to send.
+    packet: Option<Packet>,
     /// What this end says when the connection is set up.
     own: SetUp,
     arrivals: VecDeque<Arrival>,
@@ -65,7 +70,8 @@ pub(crate) struct Carrier {
     was_connected: bool,
     /// Both ends end the keys of memory with answers.
     invalidates: bool,
-    /// The longest data of a message that comes in.
+    /// Buffers for messages, and the longest data of one.
+    receives: usize,
     receive_max_bytes: usize,
     /// Why nothing comes any more, and nothing can be sent.
     fault: Option<String>,
@@ -76,7 +82,7 @@ pub(crate) struct Carrier {
 impl Carrier {
     /// The end that has connected.
     pub(crate) fn initiator(seed: [u8; 32], receive_max_bytes: usize) -> Self {
-        // As Linux: it has no reads of its own, and memory has addresses.
+        // As Linux: it has no reads of its own, memory has addresses, and who speaks first anyway needs no peer-to-peer connection.
         let config = Config { ird: IRD, ord: 1, ..config(seed) };
         let own = SetUp { has_addresses: true, lacks_invalidation: false };
         Carrier::new(Connection::initiator(config, &own.write()), own, receive_max_bytes)
@@ -92,6 +98,7 @@ impl Carrier {
     fn new<E: std::fmt::Debug>(rdma: Result<Connection, E>, own: SetUp, receive_max_bytes: usize) -> Self {
         let mut carrier = Carrier {
             rdma: rdma.expect("a configuration that can be"),
+            packet: None,
             own,
             arrivals: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -100,22 +107,25 @@ impl Carrier {
             last_work: 0,
             was_connected: false,
             invalidates: false,
+            receives: RECEIVES_OF_LOGIN,
             receive_max_bytes,
             fault: None,
             is_leaving: false,
         };
         carrier.post_receives();
+        carrier.look_ahead();
         carrier
     }
 
-    /// From now on the data of a message is no longer than that.
-    pub(crate) fn set_receive_max(&mut self, bytes: usize) {
-        self.receive_max_bytes = bytes;
+    /// The login is over: the other end may send much at once, and the data of a message is no longer than that.
+    pub(crate) fn begin(&mut self, receive_max_bytes: usize) {
+        (self.receives, self.receive_max_bytes) = (RECEIVES, receive_max_bytes);
+        self.post_receives();
     }
 
     fn post_receives(&mut self) {
         let bytes = HEADERS_BYTES + ADDITIONAL_MAX_BYTES + self.receive_max_bytes;
-        while self.rdma.receives_posted() < RECEIVES && !self.is_over() {
+        while self.rdma.receives_posted() < self.receives && !self.is_over() {
             if self.rdma.post_receive(vec![0; bytes].into()).is_err() {
                 return;
             }
@@ -129,6 +139,7 @@ impl Carrier {
     pub(crate) fn filled(&mut self, count: usize) {
         self.rdma.filled(count);
         self.drain();
+        self.look_ahead();
     }
 
     /// Takes what was received elsewhere, as much as there is room for.
@@ -184,6 +195,7 @@ impl Carrier {
     /// Gives the connection up, for what the other end did: what else it has sent is not looked at. The first reason counts.
     pub(crate) fn fail(&mut self, reason: impl Into<String>) {
         self.arrivals.clear();
+        self.rdma.disconnect();
         self.end(reason);
     }
 
@@ -233,6 +245,7 @@ impl Carrier {
         self.queued.heap_bytes += size.heap_bytes;
         self.queued.lent_bytes += size.lent_bytes;
         self.waiting.push_back(Waiting { order, size });
+        self.look_ahead();
     }
 
     /// Reads the other end's memory into a part of a frame.
@@ -241,7 +254,9 @@ impl Carrier {
     /// The frame, when that cannot be.
     pub(crate) fn read(&mut self, frame: Frame, part: Range<usize>, stag: Stag, offset: u64) -> Result<WorkId, Frame> {
         let id = self.next_work();
-        self.rdma.read(id, frame, part, stag, offset).map(|()| id).map_err(|refused| refused.given)
+        self.rdma.read(id, frame, part, stag, offset).map_err(|refused| refused.given)?;
+        self.look_ahead();
+        Ok(id)
     }
 
     /// Opens memory to the other end.
@@ -267,21 +282,24 @@ impl Carrier {
 
     /// The next bytes to send.
     pub(crate) fn pop(&mut self) -> Option<Packet> {
-        loop {
-            let packet = self.rdma.poll_transmit();
-            self.drain();
-            if packet.is_some() {
-                return packet;
-            }
-            if !self.order_next() {
-                break;
-            }
-        }
-        if self.is_leaving {
+        let packet = self.packet.take();
+        self.look_ahead();
+        if packet.is_none() && self.is_leaving {
             // Nobody waits for what is still to come.
             drop(self.rdma.reclaim());
         }
-        None
+        packet
+    }
+
+    /// Has the next packet ready, if there is one.
+    fn look_ahead(&mut self) {
+        while self.packet.is_none() {
+            self.packet = self.rdma.poll_transmit();
+            self.drain();
+            if self.packet.is_none() && !self.order_next() {
+                return;
+            }
+        }
     }
 
     /// Hands the next order down; `false` when there is none, or it is not time.
@@ -301,7 +319,7 @@ impl Carrier {
 
     /// Whether nothing can be sent now.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.rdma.has_transmit() && (self.waiting.is_empty() || !self.rdma.is_established())
+        self.packet.is_none()
     }
 
     pub(crate) fn queued_bytes(&self) -> usize {
@@ -332,11 +350,5 @@ fn config(seed: [u8; 32]) -> Config {
     random.set_stream(1);
     let mut seed = [0; 16];
     random.fill_bytes(&mut seed);
-    Config {
-        staging_bytes: STAGING_BYTES,
-        rtr: sanwire_iwarp::Rtr::ALL,
-        receives_max: RECEIVES,
-        seed,
-        ..Config::default()
-    }
+    Config { staging_bytes: STAGING_BYTES, receives_max: RECEIVES, seed, ..Config::default() }
 }

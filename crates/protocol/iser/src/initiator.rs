@@ -215,7 +215,9 @@ impl Datamover for Initiator {
 
     fn widen(&mut self, _staging_bytes: usize) {}
 
-    fn begin(&mut self, _parameters: &ConnectionParameters) {}
+    fn begin(&mut self, parameters: &ConnectionParameters) {
+        self.carrier.begin(parameters.receive_data_max_bytes as usize);
+    }
 
     fn trouble(&self) -> Option<String> {
         if self.carrier.was_connected() {

@@ -185,8 +185,10 @@ impl Datamover for Target {
         self.carrier.placed_bytes()
     }
 
+    /// What is still being read for commands that are over: the engine does not know of it.
     fn awaited_bytes(&self) -> u64 {
-        0
+        let left = self.reads.values().filter(|header| !self.windows.contains_key(&header.task_tag()));
+        left.map(|header| header.data_bytes() as u64).sum()
     }
 
     fn push_extended(&mut self, mut header: Header, additional: Vec<u8>, data: Option<Slices>) {
@@ -226,7 +228,7 @@ impl Datamover for Target {
 
     fn begin(&mut self, parameters: &ConnectionParameters) {
         self.is_in_full_feature = true;
-        self.carrier.set_receive_max(parameters.receive_data_max_bytes as usize);
+        self.carrier.begin(parameters.receive_data_max_bytes as usize);
     }
 
     fn trouble(&self) -> Option<String> {

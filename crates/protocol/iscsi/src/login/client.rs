@@ -18,7 +18,10 @@ const RECEIVE_DATA_MAX_BYTES: u32 = 256 << 10;
 
 /// What we take in one message over RDMA, beyond what is written straight into memory, and what we send in one at the most.
 const ISER: Carriage =
-    Carriage::Iser { initiator_receive_max_bytes: 8192, target_receive_max_bytes: 64 << 10, is_target: false };
+    Carriage::Iser { initiator_receive_max_bytes: 1024, target_receive_max_bytes: 64 << 10, is_target: false };
+
+/// The text that we take in one message of a discovery session over RDMA.
+const ISER_TEXT_MAX_BYTES: u32 = 8192;
 
 /// Over RDMA there is one connection, which recovers nothing, and has digests of its own.
 const ISER_WISHES: DesiredParameters = DesiredParameters { digests: false, error_recovery_level: 0, connections: 1 };
@@ -291,7 +294,7 @@ fn position(plan: &LoginPlan<'_>) -> Position {
     };
     Position {
         session,
-        receive_data_max_bytes: RECEIVE_DATA_MAX_BYTES,
+        receive_data_max_bytes: if plan.is_iser { ISER_TEXT_MAX_BYTES } else { RECEIVE_DATA_MAX_BYTES },
         prefers_digests: wishes.digests,
         requires_digests: false,
         is_discovery: plan.config.target.is_none(),

@@ -52,7 +52,7 @@ const ISER: Carriage = Carriage::Iser {
 };
 
 /// The data of a message that a target takes over RDMA: what comes with a command. More is read from the initiator's memory.
-const ISER_RECEIVE_MAX_BYTES: u32 = 8192;
+const ISER_RECEIVE_MAX_BYTES: u32 = 4096;
 
 /// The data of a message that it sends, as far as initiators agree.
 const ISER_SEND_MAX_BYTES: u32 = 8192;

@@ -12,6 +12,9 @@ use rule::{KEYS, Key, Rule};
 /// connection.
 const LINUX_RECEIVES_BYTES: u32 = 128;
 
+/// The same in a discovery session, where it keeps the buffers of its login.
+const LINUX_RECEIVES_IN_DISCOVERY_BYTES: u32 = 8192;
+
 /// What an end would like, and what it can bear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
@@ -220,10 +223,10 @@ impl Negotiation {
             return Err(NegotiationError::NoRdma);
         }
         let mut connection = self.connection;
-        if let Carriage::Iser { is_target: true, .. } = self.position.carriage
-            && self.position.is_assisted()
-        {
-            connection.send_data_max_bytes = connection.send_data_max_bytes.min(LINUX_RECEIVES_BYTES);
+        if let Carriage::Iser { is_target: true, .. } = self.position.carriage {
+            let most =
+                if self.position.is_discovery { LINUX_RECEIVES_IN_DISCOVERY_BYTES } else { LINUX_RECEIVES_BYTES };
+            connection.send_data_max_bytes = connection.send_data_max_bytes.min(most);
         }
         Ok((self.session, connection))
     }

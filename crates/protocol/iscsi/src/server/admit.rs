@@ -56,7 +56,7 @@ impl Server {
         let mut connection = Connection::new(id, admitted, self.shared.heap_share_bytes(), now);
         connection.push_status(header.write(), Some(text.into()), &session.order);
         connection.begin(session.parameters.error_recovery_level > 0);
-        connection.mover.take(&leftover);
+        connection.take_all(&leftover);
         self.shared.homes.insert(id, nexus);
         self.shared.wake(&mut connection);
         session.connections.push(connection);
@@ -124,7 +124,8 @@ impl Server {
             && session.owner.has_shown_the_same(admitted)
             && session.isid == admitted.isid
             && session.kind == admitted.kind
-            && session.portal.group_tag == admitted.portal.group_tag;
+            && session.portal.group_tag == admitted.portal.group_tag
+            && session.portal.is_iser == admitted.portal.is_iser;
         if !is_same {
             return Err(Refusal::CannotJoin);
         }

@@ -108,6 +108,18 @@ impl Connection {
         self.mover.begin(&self.parameters);
     }
 
+    /// Takes what came behind the login.
+    pub(super) fn take_all(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let taken = self.mover.take(bytes);
+            if taken == 0 {
+                // It has failed: nothing that comes is looked at.
+                return;
+            }
+            bytes = &bytes[taken..];
+        }
+    }
+
     /// The longest Data-In, in bytes: what is written straight into an initiator's memory is one.
     pub(super) fn data_in_max_bytes(&self) -> u32 {
         if self.mover.reaches_memory() { DATA_MAX_BYTES } else { self.parameters.send_data_max_bytes }

@@ -1,7 +1,7 @@
 //! One of our datamovers, and a bare RDMA connection that says to it whatever a test wants.
 
 use sanwire_iscsi::wire::Header;
-use sanwire_iscsi::{Datamover, Step};
+use sanwire_iscsi::{ConnectionParameters, Datamover, Step};
 use sanwire_iser::wire::{IserHeader, SetUp};
 use sanwire_iwarp::{Config, Connection, Event, Message, Order, SendKind, Stag};
 
@@ -31,7 +31,9 @@ impl Pair {
     /// Our initiator, and somebody to whom it has connected.
     pub fn of_initiator() -> Pair {
         let theirs = with_receives(Connection::responder(bare()).expect("a connection"));
-        Pair { ours: sanwire_iser::initiator([1; 32]), theirs, told: Vec::new() }.connected()
+        let mut pair = Pair { ours: sanwire_iser::initiator([1; 32]), theirs, told: Vec::new() }.connected();
+        pair.ours.begin(&ConnectionParameters { receive_data_max_bytes: 1024, ..ConnectionParameters::default() });
+        pair
     }
 
     fn connected(mut self) -> Pair {

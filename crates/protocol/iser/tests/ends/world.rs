@@ -223,6 +223,8 @@ pub struct World {
     piece: usize,
     /// Bytes that have passed to the server, and from it.
     pub passed: [u64; 2],
+    /// What has passed, each time: whether to the server, and the bytes.
+    pub sent: Vec<(bool, Vec<u8>)>,
 }
 
 impl World {
@@ -237,6 +239,7 @@ impl World {
             events: Vec::new(),
             piece,
             passed: [0; 2],
+            sent: Vec::new(),
         }
     }
 
@@ -298,6 +301,7 @@ impl World {
         }
         let taken = self.host.feed(connection, &bytes, self.now);
         self.passed[0] += taken as u64;
+        self.sent.push((true, bytes[..taken].to_vec()));
         if let Some(wire) = self.wires.get_mut(&connection) {
             wire.drain(..taken);
         }
@@ -313,6 +317,7 @@ impl World {
         let taken = fill(self.client.spaces(connection), &bytes);
         output.drain(..taken);
         self.passed[1] += taken as u64;
+        self.sent.push((false, bytes[..taken].to_vec()));
         self.client.filled(connection, taken, self.now);
         taken > 0
     }

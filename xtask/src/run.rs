@@ -33,7 +33,7 @@ const TIMED_TESTS: [&str; 7] =
     ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 19] = [
+const PURE_CRATES: [&str; 20] = [
     "sanwire-core",
     "sanwire-buffer",
     "sanwire-scsi",

@@ -59,7 +59,10 @@ const ALLOWED: [(&str, &[&str]); 34] = [
         ],
     ),
     ("sanwire-web", &["core", "io", "server"]),
-    ("sanwire-initiator", &["core", "buffer", "scsi", "ata", "hyperscsi", "hdsp", "visa", "iscsi", "iser", "aoe", "io"]),
+    (
+        "sanwire-initiator",
+        &["core", "buffer", "scsi", "ata", "hyperscsi", "hdsp", "visa", "iscsi", "iser", "aoe", "io"],
+    ),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-top", &["core", "server"]),
     ("sanwire-testing", &[]),

@@ -37,6 +37,7 @@ pub(crate) const VISA_TCP: Service = Service { label: "_visa._tcp", usual_port: 
 pub(crate) const IP_SHAPE: &str = "hs+ip://HOST[:5674]/VOLUME";
 pub(crate) const ETHERNET_SHAPE: &str = "hs+eth://[IF]/SERVER/VOLUME";
 pub(crate) const ISCSI_SHAPE: &str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
+pub(crate) const ISER_SHAPE: &str = "iser://[USER@]HOST[:3260]/TARGET/LUN";
 
 pub(crate) const AOE_SHAPE: &str = "aoe://[IF]/SHELF.SLOT";
 pub(crate) const HDSP_SHAPE: &str = "hdsp://[IF]/SERVER/VOLUME";
@@ -53,10 +54,11 @@ pub(crate) struct Scheme {
 }
 
 /// Those that there are.
-pub(crate) const SCHEMES: [Scheme; 7] = [
+pub(crate) const SCHEMES: [Scheme; 8] = [
     Scheme { name: "hs+ip", shape: IP_SHAPE, parse: |parser, rest| parser.ip(rest) },
     Scheme { name: "hs+eth", shape: ETHERNET_SHAPE, parse: |parser, rest| parser.ethernet(rest) },
-    Scheme { name: "iscsi", shape: ISCSI_SHAPE, parse: |parser, rest| parser.iscsi(rest) },
+    Scheme { name: "iscsi", shape: ISCSI_SHAPE, parse: |parser, rest| parser.iscsi(rest, false) },
+    Scheme { name: "iser", shape: ISER_SHAPE, parse: |parser, rest| parser.iscsi(rest, true) },
     Scheme { name: "aoe", shape: AOE_SHAPE, parse: |parser, rest| parser.aoe(rest) },
     Scheme { name: "hdsp", shape: HDSP_SHAPE, parse: |parser, rest| parser.hdsp(rest) },
     Scheme { name: "visa", shape: VISA_SHAPE, parse: |parser, rest| parser.visa(rest, false) },
@@ -149,5 +151,7 @@ fn open_iscsi(
     let lookup = Lookup::of(&server.host, server.port, ISCSI, &options.name_servers);
     let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
     let config = options.iscsi(server, Some(target))?;
-    Ok(Opened { session: Box::new(Iscsi::new(config, lookup, now)), wire: Arc::from("iSCSI"), naming: Naming::ByLun })
+    let session = Box::new(Iscsi::new(config, server.is_iser, lookup, now));
+    let wire = Arc::from(if server.is_iser { "iSER" } else { "iSCSI" });
+    Ok(Opened { session, wire, naming: Naming::ByLun })
 }

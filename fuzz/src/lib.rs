@@ -4,6 +4,7 @@
 pub mod command;
 pub mod hdsp;
 pub mod impostor;
+pub mod iser;
 pub mod iwarp;
 pub mod login;
 pub mod program;

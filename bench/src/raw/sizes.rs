@@ -22,7 +22,7 @@ const WIRES: [Wire; 3] =
     [Wire::Hdsp(INTERFACE, "packet"), Wire::Hdsp(SECOND_INTERFACE, "xdp"), Wire::Iscsi("10.99.0.2:3260")];
 const STREAM: &str = "10.99.0.2:5001";
 
-pub(super) const BLOCKS_KIB: [u32; 8] = [1, 4, 16, 32, 64, 128, 256, 1024];
+pub(super) const BLOCKS_KIB: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// The targets speak of larger blocks than this: throughput, and time for a byte, in terms of iSCSI.
 const SMALL_KIB: u32 = 32;
 const THROUGHPUT: f64 = 1.5;

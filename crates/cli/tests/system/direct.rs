@@ -67,7 +67,7 @@ struct Hosts {
 
 impl Hosts {
     /// Servers with volumes of so many MiB, that which is copied with such keys; and at each what the client may do, and more lines of the
-    /// configuration.
+    /// configuration, in which `SCRATCH` is the directory of the test.
     fn new(test: &str, mib: usize, keys: &str, of_near: (May, &str), of_far: (May, &str)) -> Option<Hosts> {
         Hosts::over(&Wires::ip(None), test, mib, keys, (of_near, of_far))
     }
@@ -89,10 +89,12 @@ impl Hosts {
         };
         let configuration = |name: &str, (may, lines): (May, &str)| {
             let manage = may == May::Manage;
+            let lines = lines.replace("SCRATCH", &world.scratch.directory().display().to_string());
             fs::write(world.scratch.path(name), format!("{lines}\n[[client]]\nid = '{id}'\nmanage = {manage}\n"))
                 .expect("a configuration");
             world.scratch.text(name)
         };
+        fs::create_dir(world.scratch.path("pool")).expect("a directory for a pool");
         let configurations = [configuration("near.toml", of_near), configuration("far.toml", of_far)];
         let options = |at: usize, wires: &[String; 2]| {
             let mut options = vec!["--config".to_owned(), configurations[at].clone(), "--allow".into(), "any".into()];
@@ -343,6 +345,30 @@ fn what_is_revoked_in_the_middle_is_written_no_more() {
     let status = copy.wait(TIMEOUT);
     assert!(!status.success(), "{}", copy.log());
     assert!(written == fs::read(hosts.path("copy.img")).expect("the copy"), "it was written after it was revoked");
+    hosts.stop();
+}
+
+#[test]
+fn a_volume_that_is_written_meanwhile_is_copied_as_it_was_when_the_copy_began() {
+    let test = "a_volume_that_is_written_meanwhile_is_copied_as_it_was_when_the_copy_began";
+    let pool = "[[pool]]\nname = 'p'\ndirectory = 'SCRATCH/pool'\nsnapshots = 'layers'";
+    let Some(hosts) = Hosts::new(test, 64, ",layers=p", (May::Manage, pool), (May::Manage, "")) else { return };
+    let url = format!("{}/disk", hosts.near_url);
+    let write = |seed: u64| {
+        let image = hosts.world.scratch.text("content.raw");
+        fs::write(&image, pattern(seed, 64 * MIB)).expect("content");
+        run_ok(hosts.world.sanwire_of("writer", &["cp", "--overwrite", &image, &url]), TIMEOUT);
+    };
+    let snapshots = || run_ok(hosts.world.sanwire(&["manage", &hosts.near_url, "snapshots"]), TIMEOUT);
+    write(1);
+    let mut copy = hosts.begin(&["--direct", "--cap", "8M", "--verify"]);
+    assert!(snapshots().contains("copy-"), "{}", snapshots());
+    write(2);
+    assert!(copy.is_alive(), "it was too fast: {}", copy.log());
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    let copied = fs::read(hosts.path("copy.img")).expect("the copy");
+    assert!(copied == pattern(1, 64 * MIB), "it is a mixture");
+    assert!(!snapshots().contains("copy-"), "{}", snapshots());
     hosts.stop();
 }
 

@@ -36,6 +36,9 @@ pub(super) struct Catalogue {
     /// Volumes that are made of layers, and the family of each. What they hold is not in their files.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) layered: BTreeMap<String, String>,
+    /// Snapshots, as `VOLUME@SNAPSHOT`, that go when this run of the server is over, at the latest.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) temporary: BTreeSet<String>,
 }
 
 /// What is known of a snapshot.
@@ -82,7 +85,9 @@ impl Catalogue {
         self.snapshots.entry(volume).or_default().insert(name, record);
     }
 
-    pub(super) fn remove(&mut self, SnapshotId { volume, name }: &SnapshotId) {
+    pub(super) fn remove(&mut self, id: &SnapshotId) {
+        let SnapshotId { volume, name } = id;
+        self.temporary.remove(&id.to_string());
         if let Some(snapshots) = self.snapshots.get_mut(volume) {
             snapshots.remove(name);
             if snapshots.is_empty() {

@@ -30,6 +30,7 @@ mod seal;
 mod shelf;
 mod side_by_side;
 mod taken;
+mod temporary;
 mod tidying;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -136,11 +136,7 @@ impl Twins {
             extents.push((0, most));
         }
         let map = extents.iter().flat_map(|(lba, blocks)| &parent.map[*lba as usize..(lba + blocks) as usize]).copied();
-        let copies = OperationClasses::COPY_SOURCE | OperationClasses::COPY_TARGET;
-        let others = OperationClasses::DISCARD | OperationClasses::RESERVATIONS;
-        let all = OperationClasses::READ | OperationClasses::WRITE | others | copies;
-        let of_parent = if parent.number == 0 { all } else { parent.classes };
-        let classes = OperationClasses::from_bits(plan.classes.bits() & of_parent.bits());
+        let classes = OperationClasses::from_bits(plan.classes.bits() & parent.classes.bits());
         let codes: Vec<u8> = plan.codes.iter().copied().filter(|code| parent.has_code(*code)).collect();
         let operations = AllowedOperations::of(classes);
         let program = (plan.rule != Rule::None).then(|| Arc::new(plan.rule) as Arc<dyn CommandProgram>);

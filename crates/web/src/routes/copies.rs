@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use sanwire_server::{CopyOrder, JobStatus, MemberReplacement, Request};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, DryRunQuery, Made, rehearsed};
+use super::{Changed, Changer, DryRunQuery, Made};
 use crate::app::App;
-use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
-use crate::management::Terms;
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
@@ -39,13 +36,11 @@ struct NewMember {
     ),
     responses((status = 200, description = "They were compared.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn scrub_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::ScrubVolume { name }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::ScrubVolume { name }, dry_run).await
 }
 
 /// Have another store take the place of a member of an array
@@ -61,15 +56,13 @@ async fn scrub_volume(
     ),
     responses((status = 200, description = "It is a member.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn replace_member(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path((name, member)): Path<(String, u16)>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewMember { store }): Json<NewMember>,
 ) -> Result<Made, Problem> {
     let request = Request::ReplaceMember(MemberReplacement { name, member: usize::from(member), store });
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Copy a volume straight to one of another server
@@ -80,14 +73,12 @@ async fn replace_member(
     params(("volume" = String, Path, description = "Its name.")),
     responses((status = 200, description = "It was copied.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn copy_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(volume): Path<String>,
     Json(order): Json<CopyOrder>,
 ) -> Result<Made, Problem> {
     if !order.volume.is_empty() && order.volume != volume {
         return Err(Problem::invalid("volume: it is that of the path, and need not be said"));
     }
-    app.change(&caller, Request::CopyOut(CopyOrder { volume, ..order }), terms).await.map(Made::changed)
+    changer.change(Request::CopyOut(CopyOrder { volume, ..order }), false).await
 }

@@ -8,6 +8,7 @@ mod iscsi;
 mod isolation;
 mod optical;
 mod package;
+mod zero_copy;
 
 use std::time::Duration;
 

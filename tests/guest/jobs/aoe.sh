@@ -1,6 +1,7 @@
 # The kernel's own initiator of ATA over Ethernet, and aoetools.
 #
 # aoe.sh find SHELF.SLOT INTERFACE MTU MIB: it finds a target of so many MiB on an interface, and the tools agree with it.
+# aoe.sh find-over INTERFACE,INTERFACE SHELF.SLOT...: it has each of these targets over both interfaces.
 # aoe.sh filesystem KIND SHELF.SLOT: a small file system is made, filled, checked, and read again.
 # aoe.sh leave: the driver goes, with all its devices.
 . /rig/jobs/lib.sh
@@ -24,6 +25,23 @@ find_target() {
 takes() {
     aoe-discover
     aoe-stat | grep -E "e$1 +[0-9.]+GB +$2 +$3 +up"
+}
+
+find_over() {
+    local interfaces=$1 target
+    modprobe aoe aoe_iflist="$interfaces"
+    within 20 test -c $DEVICES/discover
+    for target in "${@:2}"; do
+        within 30 is_over "$target" "$interfaces"
+    done
+    say "$(aoe-stat)"
+}
+
+# In whichever order it has found them.
+is_over() {
+    local first=${2%,*} second=${2#*,}
+    aoe-discover
+    aoe-stat | grep -E "e$1 +[0-9.]+GB +($first,$second|$second,$first) +[0-9]+ +up"
 }
 
 filesystem() {
@@ -52,6 +70,7 @@ leave() {
 
 case $1 in
     find) find_target "${@:2}" ;;
+    find-over) find_over "${@:2}" ;;
     filesystem) filesystem "${@:2}" ;;
     leave) leave ;;
     *) fail "$1 is nothing that this job does" ;;

@@ -1,8 +1,9 @@
 //! What an instruction leaves on the native stack: nothing.
 //!
-//! The interpreter goes from one instruction to the next by calls in the last place, which the compiler makes jumps of, where it optimises. Rust
-//! does not promise that. In a build in which it is not so for one instruction, a hostile program takes a server's stack with it: there the
-//! test of that instruction overflows its own, which ends the process of the test.
+//! The interpreter goes from one instruction to the next by a loop. Its other way, calls in the last place, relies on the compiler making jumps
+//! of them, which Rust does not promise: a build in which it is not so for one instruction has a hostile program take a server's stack with it.
+//! Whoever chooses that way, or another interpreter, is told here: the test of such an instruction overflows its own stack, which ends the
+//! process of the test.
 
 use std::thread;
 

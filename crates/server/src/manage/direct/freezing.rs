@@ -20,7 +20,7 @@ use crate::pools::{Pool, PoolError, SnapshotId};
 const SOURCE_NAME: &str = "copy-source";
 
 /// How long something else that is done to the volume is waited for.
-const BUSY_MAX: Duration = Duration::from_secs(60);
+const BUSY_MAX: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 const BUSY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long those commands of a copy are waited for that still read it; and how often it is tried then.
@@ -100,8 +100,14 @@ impl Manager {
                 return Ok(Step::slow(what, wait, move |manager, ()| manager.thaw(frozen, copied, since)));
             }
             Err(error) => {
-                tracing::warn!("the snapshot {id} of a copy that is over stays until the server starts again: {error}");
-                return copied.map(Step::Done);
+                let release = move || frozen.release();
+                return Ok(Step::slow_awaited(format!("leaving {id} behind"), release, move |_, ()| {
+                    tracing::warn!(
+                        "the snapshot {id} of a copy that is over stays: delete it (`sanwire ctl delete-snapshot {id}`), or it goes when the \
+                         server starts again: {error}"
+                    );
+                    copied.map(Step::Done)
+                }));
             }
         };
         let delete = move || frozen.delete();
@@ -114,7 +120,8 @@ impl Manager {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        "{error}; it is tried again with the next change of {}, and at the next start",
+                        "{error}; what is left of this snapshot of a copy that is over goes with the next change of {}, when somebody \
+                         deletes it, or at the next start",
                         id.volume
                     );
                 }
@@ -170,6 +177,19 @@ impl Frozen {
             }
             thread::sleep(BUSY_INTERVAL);
         }
-        pool.remove_snapshot(&id)
+        pool.remove_snapshot(&id).inspect_err(|_| release(&pool, &id))
+    }
+
+    /// It cannot be deleted now, and nobody copies from it any more.
+    fn release(self) {
+        release(&self.pool, &self.id);
+    }
+}
+
+fn release(pool: &Pool, id: &SnapshotId) {
+    if let Err(error) = pool.release_temporary(id) {
+        tracing::warn!(
+            "the snapshot {id} of a copy that is over can be deleted only when the server has started again: {error}"
+        );
     }
 }

@@ -62,7 +62,7 @@ impl Manager {
                 let wait = || thread::sleep(BUSY_INTERVAL);
                 Ok(Step::slow(what, wait, move |manager, ()| manager.copy_reached(copy, Ok(reached), since)))
             }
-            Err(error) => Err(error),
+            Err(error) => Err(copy.unfrozen(error)),
         }
     }
 
@@ -144,7 +144,7 @@ impl Freezing {
         };
         Step::slow_awaited(what, take, move |manager, frozen| {
             drop(hold);
-            let frozen = frozen?;
+            let frozen = frozen.map_err(|error| copy.unfrozen(error.into()))?;
             let SnapshotId { volume, name: snapshot } = frozen.id.clone();
             manager.target.events().note(Happening::SnapshotTaken { volume, snapshot });
             Ok(copy.step(reached, Some(frozen)))
@@ -152,16 +152,39 @@ impl Freezing {
     }
 }
 
-impl Frozen {
-    /// The unit of what it holds.
-    pub(super) fn open(&mut self) -> Result<Arc<LogicalUnit>, Stop> {
-        let store = self.spec.store.open();
-        let store = store.map_err(|error| Stop::Failed(format!("its snapshot cannot be read: {}", told(&error))))?;
-        let unit = unit(&self.spec, store)?;
-        self.reader = Arc::downgrade(&unit);
+impl DirectCopy {
+    /// Why there is no snapshot. It may name files of this host, which is not for who only owns the volume.
+    fn unfrozen(&self, error: ManageError) -> ManageError {
+        match error {
+            ManageError::Pool(error) if self.is_of_owner() => {
+                tracing::error!("volume {} is not copied for its owner: {error}", self.order.volume);
+                self.ended(Stop::Failed("no snapshot of it can be taken: the server's log says why".to_owned()))
+            }
+            error => error,
+        }
+    }
+
+    /// The unit of what its snapshot holds.
+    pub(super) fn open(&self, frozen: &mut Frozen) -> Result<Arc<LogicalUnit>, Stop> {
+        let store = frozen.spec.store.open().map_err(|error| {
+            let reason = told(&error);
+            if !self.is_of_owner() {
+                return Stop::Failed(format!("its snapshot cannot be read: {reason}"));
+            }
+            tracing::error!("the snapshot {} is not copied for the owner of its volume: {reason}", frozen.id);
+            Stop::Failed("its snapshot cannot be read: the server's log says why".to_owned())
+        })?;
+        let unit = unit(&frozen.spec, store)?;
+        frozen.reader = Arc::downgrade(&unit);
         Ok(unit)
     }
 
+    fn is_of_owner(&self) -> bool {
+        self.course.ordered().owner.is_some()
+    }
+}
+
+impl Frozen {
     /// Deletes it. What is in layers goes only when nobody reads it any more.
     fn delete(self) -> Result<(), PoolError> {
         let Frozen { pool, id, spec: _, reader } = self;

@@ -22,6 +22,7 @@ fn start_in_pool(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>) {
     copy_files();
     let mut config = configured(kept);
     config.pools = config.pools.into_iter().map(|pool| pool.with_snapshots(way).unwrap()).collect();
+    config.direct_copies.by = CopyOrderers::Owners;
     let manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
     let units = Arc::clone(manager.target().units());
     (manager, units)
@@ -210,4 +211,27 @@ fn a_snapshot_of_a_copy_that_cannot_be_deleted_when_that_is_over_can_be_later() 
         assert_eq!(snapshots(&desk), [], "{way}");
         end(&desk);
     }
+}
+
+#[test]
+fn who_only_owns_a_volume_is_not_told_where_its_snapshots_are() {
+    crate::derived::register();
+    let client = ClientId([7; 16]);
+    let kept = Kept::new("frozen-owner", &[&format!("disk=pool:,size=16M,owner=key:{client}")]);
+    let (desk, _) = serve_in_pool(&kept, "reflink");
+    let url = put("frozen-owner", Arc::new(RamStore::new(BYTES as u64, 512)));
+    let principal = Principal { client: Some(client), ..Principal::default() };
+    let owner = Asker::Client { client, address: "10.0.0.9:1".into(), as_owner: Some(principal) };
+    let (pool, moved) = (kept.directory.join("fast"), kept.directory.join("moved"));
+    fs::rename(&pool, &moved).unwrap();
+    let refused = |by: &Asker| match desk.handle(by, Request::CopyOut(order(&url))) {
+        Response::Refused(refusal) => refusal.reason,
+        other => panic!("{other:?}"),
+    };
+    let directory = kept.directory.display().to_string();
+    assert!(refused(&BY).contains(&directory));
+    let told = refused(&owner);
+    assert!(told.contains("log says why") && !told.contains(&directory), "{told}");
+    fs::rename(&moved, &pool).unwrap();
+    end(&desk);
 }

@@ -73,12 +73,20 @@ impl Catalogue {
     /// Whether the content of a volume may be deleted, with its snapshots if that is said.
     pub(super) fn check_deletion(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
         if let Some((id, _)) = self.of_volume(volume).find(|(_, record)| record.protected) {
+            self.check_not_copied(&id)?;
             return Err(PoolError::Protected(format!("snapshot {id}")));
         }
         match self.of_volume(volume).count() {
             count if count > 0 && !with_snapshots => Err(PoolError::HasSnapshots { volume: volume.to_owned(), count }),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses what would take a snapshot away from a copy that reads it.
+    pub(super) fn check_not_copied(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        let content = id.to_string();
+        let is_read = self.temporary.contains(&content) && self.snapshot(id).is_some_and(|record| record.protected);
+        if is_read { Err(PoolError::Copied(content)) } else { Ok(()) }
     }
 
     pub(super) fn insert(&mut self, SnapshotId { volume, name }: SnapshotId, record: SnapshotRecord) {

@@ -14,6 +14,20 @@ impl Pool {
         self.commit_with(std::slice::from_ref(id), true, |catalogue| _ = catalogue.temporary.insert(id.to_string()))
     }
 
+    /// Whether this is such a snapshot.
+    pub(super) fn is_temporary(&self, content: &str) -> bool {
+        self.may_say(|catalogue| catalogue.temporary.contains(content))
+    }
+
+    /// Nobody needs it any more, and it could not be deleted now: whoever wants may delete it, and it goes at the next start.
+    pub(crate) fn release_temporary(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        self.edit(|catalogue| {
+            let record = catalogue.snapshots.get_mut(&id.volume).and_then(|named| named.get_mut(&id.name));
+            record.into_iter().for_each(|record| record.protected = false);
+            Ok(())
+        })
+    }
+
     /// Those of another run are none any more, and are deleted next.
     pub(super) fn end_temporary(&self) -> Result<(), PoolError> {
         if self.catalogue().temporary.is_empty() {

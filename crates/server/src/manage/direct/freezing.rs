@@ -20,7 +20,7 @@ use crate::pools::{Pool, PoolError, SnapshotId};
 const SOURCE_NAME: &str = "copy-source";
 
 /// How long something else that is done to the volume is waited for.
-const BUSY_MAX: Duration = Duration::from_secs(60);
+const BUSY_MAX: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 const BUSY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long those commands of a copy are waited for that still read it; and how often it is tried then.
@@ -62,7 +62,7 @@ impl Manager {
                 let wait = || thread::sleep(BUSY_INTERVAL);
                 Ok(Step::slow(what, wait, move |manager, ()| manager.copy_reached(copy, Ok(reached), since)))
             }
-            Err(error) => Err(error),
+            Err(error) => Err(copy.unfrozen(error)),
         }
     }
 
@@ -100,8 +100,14 @@ impl Manager {
                 return Ok(Step::slow(what, wait, move |manager, ()| manager.thaw(frozen, copied, since)));
             }
             Err(error) => {
-                tracing::warn!("the snapshot {id} of a copy that is over stays until the server starts again: {error}");
-                return copied.map(Step::Done);
+                let release = move || frozen.release();
+                return Ok(Step::slow_awaited(format!("leaving {id} behind"), release, move |_, ()| {
+                    tracing::warn!(
+                        "the snapshot {id} of a copy that is over stays: delete it (`sanwire ctl delete-snapshot {id}`), or it goes when the \
+                         server starts again: {error}"
+                    );
+                    copied.map(Step::Done)
+                }));
             }
         };
         let delete = move || frozen.delete();
@@ -114,7 +120,8 @@ impl Manager {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        "{error}; it is tried again with the next change of {}, and at the next start",
+                        "{error}; what is left of this snapshot of a copy that is over goes with the next change of {}, when somebody \
+                         deletes it, or at the next start",
                         id.volume
                     );
                 }
@@ -137,7 +144,7 @@ impl Freezing {
         };
         Step::slow_awaited(what, take, move |manager, frozen| {
             drop(hold);
-            let frozen = frozen?;
+            let frozen = frozen.map_err(|error| copy.unfrozen(error.into()))?;
             let SnapshotId { volume, name: snapshot } = frozen.id.clone();
             manager.target.events().note(Happening::SnapshotTaken { volume, snapshot });
             Ok(copy.step(reached, Some(frozen)))
@@ -145,16 +152,39 @@ impl Freezing {
     }
 }
 
-impl Frozen {
-    /// The unit of what it holds.
-    pub(super) fn open(&mut self) -> Result<Arc<LogicalUnit>, Stop> {
-        let store = self.spec.store.open();
-        let store = store.map_err(|error| Stop::Failed(format!("its snapshot cannot be read: {}", told(&error))))?;
-        let unit = unit(&self.spec, store)?;
-        self.reader = Arc::downgrade(&unit);
+impl DirectCopy {
+    /// Why there is no snapshot. It may name files of this host, which is not for who only owns the volume.
+    fn unfrozen(&self, error: ManageError) -> ManageError {
+        match error {
+            ManageError::Pool(error) if self.is_of_owner() => {
+                tracing::error!("volume {} is not copied for its owner: {error}", self.order.volume);
+                self.ended(Stop::Failed("no snapshot of it can be taken: the server's log says why".to_owned()))
+            }
+            error => error,
+        }
+    }
+
+    /// The unit of what its snapshot holds.
+    pub(super) fn open(&self, frozen: &mut Frozen) -> Result<Arc<LogicalUnit>, Stop> {
+        let store = frozen.spec.store.open().map_err(|error| {
+            let reason = told(&error);
+            if !self.is_of_owner() {
+                return Stop::Failed(format!("its snapshot cannot be read: {reason}"));
+            }
+            tracing::error!("the snapshot {} is not copied for the owner of its volume: {reason}", frozen.id);
+            Stop::Failed("its snapshot cannot be read: the server's log says why".to_owned())
+        })?;
+        let unit = unit(&frozen.spec, store)?;
+        frozen.reader = Arc::downgrade(&unit);
         Ok(unit)
     }
 
+    fn is_of_owner(&self) -> bool {
+        self.course.ordered().owner.is_some()
+    }
+}
+
+impl Frozen {
     /// Deletes it. What is in layers goes only when nobody reads it any more.
     fn delete(self) -> Result<(), PoolError> {
         let Frozen { pool, id, spec: _, reader } = self;
@@ -170,6 +200,19 @@ impl Frozen {
             }
             thread::sleep(BUSY_INTERVAL);
         }
-        pool.remove_snapshot(&id)
+        pool.remove_snapshot(&id).inspect_err(|_| release(&pool, &id))
+    }
+
+    /// It cannot be deleted now, and nobody copies from it any more.
+    fn release(self) {
+        release(&self.pool, &self.id);
+    }
+}
+
+fn release(pool: &Pool, id: &SnapshotId) {
+    if let Err(error) = pool.release_temporary(id) {
+        tracing::warn!(
+            "the snapshot {id} of a copy that is over can be deleted only when the server has started again: {error}"
+        );
     }
 }

@@ -200,7 +200,7 @@ impl DirectCopy {
         let course = Some(Arc::clone(&self.course));
         let work = move || {
             let mut frozen = frozen;
-            let snapshot = frozen.as_mut().map(Frozen::open).transpose();
+            let snapshot = frozen.as_mut().map(|frozen| self.open(frozen)).transpose();
             let copied = snapshot.and_then(|snapshot| self.copy(&reached, snapshot.as_ref()));
             let copied = copied.map_err(|stop| self.ended(stop));
             drop((self, reached));

@@ -153,8 +153,9 @@ fn a_snapshot_for_a_while_is_none_after_the_power_has_failed() {
     place.fill();
     let (pool, _) = place.open(ALL).unwrap();
     take(&pool).unwrap();
-    assert!(matches!(pool.delete_snapshot(&taken), Err(PoolError::Protected(_))));
-    assert!(matches!(pool.check_deletion("a", true), Err(PoolError::Protected(_))));
+    assert!(matches!(pool.delete_snapshot(&taken), Err(PoolError::Copied(_))));
+    assert!(matches!(pool.check_deletion("a", true), Err(PoolError::Copied(_))));
+    assert!(matches!(pool.protect_snapshot(&taken, false), Err(PoolError::Copied(_))));
     pool.remove_snapshot(&taken).unwrap();
     assert_eq!(names(&pool), ["a@first"]);
     // That to which a volume is rolled back is needed until it is.
@@ -164,6 +165,24 @@ fn a_snapshot_for_a_while_is_none_after_the_power_has_failed() {
     let pool = place.reopen();
     assert!(names(&pool).contains(&"a@copy".to_owned()) && place.is("a", &[(3, 8192)]));
     pool.remove_snapshot(&taken).unwrap();
+}
+
+#[test]
+fn what_a_copy_has_left_goes_at_the_next_start_unless_somebody_protects_it() {
+    let place = Place::new("left");
+    let (kept, left) = (id("a@kept"), id("a@left"));
+    place.fill();
+    let (pool, _) = place.open(ALL).unwrap();
+    for id in [&kept, &left] {
+        pool.capture(id).and_then(|()| pool.commit_for_now(id)).unwrap();
+        pool.release_temporary(id).unwrap();
+    }
+    assert!(pool.snapshots(None).iter().all(|snapshot| !snapshot.protected));
+    assert!(pool.protect_snapshot(&kept, true).unwrap() && !pool.protect_snapshot(&kept, true).unwrap());
+    drop(pool);
+    let pool = place.reopen();
+    assert_eq!(names(&pool), ["a@first", "a@kept"]);
+    pool.protect_snapshot(&kept, false).and_then(|_| pool.delete_snapshot(&kept)).unwrap();
 }
 
 #[test]

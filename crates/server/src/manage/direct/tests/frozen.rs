@@ -8,7 +8,7 @@ use sanwire_device::Progress;
 use sanwire_scsi::{Cdb, Status, Task};
 
 use super::*;
-use crate::manage::pools::tests::configured;
+use crate::manage::pools::tests::{add, configured};
 use crate::manage::testing::Kept;
 use crate::pools::testing::copy_files;
 
@@ -18,12 +18,18 @@ const BYTES: usize = 16 * MIB;
 const WAYS: [&str; 2] = ["reflink", "layers"];
 
 /// A server with one volume, in a pool that makes snapshots in this way.
-fn serve_in_pool(kept: &Kept, way: &str) -> (ManagementHandle, Arc<LogicalUnits>) {
+fn start_in_pool(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>) {
     copy_files();
     let mut config = configured(kept);
     config.pools = config.pools.into_iter().map(|pool| pool.with_snapshots(way).unwrap()).collect();
+    config.direct_copies.by = CopyOrderers::Owners;
     let manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
     let units = Arc::clone(manager.target().units());
+    (manager, units)
+}
+
+fn serve_in_pool(kept: &Kept, way: &str) -> (ManagementHandle, Arc<LogicalUnits>) {
+    let (manager, units) = start_in_pool(kept, way);
     (ManagementHandle::new(manager), units)
 }
 
@@ -145,5 +151,87 @@ fn who_reserves_a_volume_that_is_being_copied_ends_the_copy() {
     assert_eq!(ended.code.as_deref(), Some("copy-failed"), "{ended:?}");
     assert!(ended.refused.is_some_and(|reason| reason.contains("reserved")));
     assert_eq!(snapshots(&desk), []);
+    end(&desk);
+}
+
+fn refused(desk: &ManagementHandle, request: Request) -> String {
+    match desk.handle(&BY, request) {
+        Response::Refused(refusal) => refusal.code.into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is served from it would be gone at the next start, and whoever could delete it could have another one of its name deleted.
+#[test]
+fn nobody_serves_the_snapshot_of_a_copy_or_takes_it_away() {
+    for way in WAYS {
+        let kept = kept("frozen-taken", way);
+        let (desk, units) = serve_in_pool(&kept, way);
+        let before = pattern(1, BYTES);
+        fill(&units, &before);
+        let far = Arc::new(RamStore::new(BYTES as u64, 512));
+        let url = put(&format!("frozen-taken-{way}"), Arc::clone(&far) as Arc<dyn Store>);
+        let id = begin_slowly(&desk, order(&url));
+        let taken = snapshots(&desk);
+        let [(snapshot, true)] = &taken[..] else { panic!("{way}: {taken:?}") };
+        let add = add(&format!("look=pool:fast/{snapshot},readonly"));
+        assert_eq!(refused(&desk, Request::DryRun { request: Box::new(add.clone()) }), "snapshot-in-use", "{way}");
+        assert_eq!(refused(&desk, add), "snapshot-in-use", "{way}");
+        let bare = Request::SetSnapshot { snapshot: snapshot.clone(), protected: false };
+        assert_eq!(refused(&desk, Request::DryRun { request: Box::new(bare.clone()) }), "snapshot-in-use", "{way}");
+        assert_eq!(refused(&desk, bare), "snapshot-in-use", "{way}");
+        assert_eq!(refused(&desk, Request::DeleteSnapshot { snapshot: snapshot.clone() }), "snapshot-in-use", "{way}");
+        let delete = Request::DeleteVolume { name: "disk".into(), force: true, snapshots: true };
+        assert_eq!(refused(&desk, delete), "snapshot-in-use", "{way}");
+        let done = job(&desk, id, true);
+        assert_eq!((done.state, &done.refused), (JobState::Done, &None), "{way}");
+        assert!(read(&*far) == before && snapshots(&desk).is_empty(), "{way}");
+        end(&desk);
+    }
+}
+
+/// Its volume could never be deleted else, nor could it, while the server runs.
+#[test]
+fn a_snapshot_of_a_copy_that_cannot_be_deleted_when_that_is_over_can_be_later() {
+    for way in WAYS {
+        let kept = kept("frozen-left", way);
+        let (manager, units) = start_in_pool(&kept, way);
+        let (busy, desk) = (manager.busy.clone(), ManagementHandle::new(manager));
+        fill(&units, &pattern(1, BYTES));
+        let url = put(&format!("frozen-left-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
+        let id = begin_slowly(&desk, order(&url));
+        let hold = busy.hold("disk", "having its copies compared").unwrap();
+        assert!(matches!(desk.handle(&BY, Request::CancelJob { id }), Response::Done(_)));
+        assert_eq!(job(&desk, id, true).code.as_deref(), Some("copy-cancelled"), "{way}");
+        drop(hold);
+        let left = snapshots(&desk);
+        let [(snapshot, false)] = &left[..] else { panic!("{way}: {left:?}") };
+        let delete = Request::DeleteSnapshot { snapshot: snapshot.clone() };
+        assert!(matches!(desk.handle(&BY, delete), Response::Done(_)), "{way}");
+        assert_eq!(snapshots(&desk), [], "{way}");
+        end(&desk);
+    }
+}
+
+#[test]
+fn who_only_owns_a_volume_is_not_told_where_its_snapshots_are() {
+    crate::derived::register();
+    let client = ClientId([7; 16]);
+    let kept = Kept::new("frozen-owner", &[&format!("disk=pool:,size=16M,owner=key:{client}")]);
+    let (desk, _) = serve_in_pool(&kept, "reflink");
+    let url = put("frozen-owner", Arc::new(RamStore::new(BYTES as u64, 512)));
+    let principal = Principal { client: Some(client), ..Principal::default() };
+    let owner = Asker::Client { client, address: "10.0.0.9:1".into(), as_owner: Some(principal) };
+    let (pool, moved) = (kept.directory.join("fast"), kept.directory.join("moved"));
+    fs::rename(&pool, &moved).unwrap();
+    let refused = |by: &Asker| match desk.handle(by, Request::CopyOut(order(&url))) {
+        Response::Refused(refusal) => refusal.reason,
+        other => panic!("{other:?}"),
+    };
+    let directory = kept.directory.display().to_string();
+    assert!(refused(&BY).contains(&directory));
+    let told = refused(&owner);
+    assert!(told.contains("log says why") && !told.contains(&directory), "{told}");
+    fs::rename(&moved, &pool).unwrap();
     end(&desk);
 }

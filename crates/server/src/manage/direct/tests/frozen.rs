@@ -1,6 +1,6 @@
 //! Copies of volumes that can have snapshots, and that somebody uses meanwhile.
 
-use std::fs;
+use std::{fs, time};
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant as Moment, NexusId};
@@ -8,6 +8,8 @@ use sanwire_device::Progress;
 use sanwire_scsi::{Cdb, Status, Task};
 
 use super::*;
+use crate::config::ServerConfig;
+use crate::error::StartError;
 use crate::manage::pools::tests::{add, configured};
 use crate::manage::testing::Kept;
 use crate::pools::testing::copy_files;
@@ -17,13 +19,27 @@ const BYTES: usize = 16 * MIB;
 /// How snapshots are made.
 const WAYS: [&str; 2] = ["reflink", "layers"];
 
+/// The thread of a copy that was under way has the volume until it sees that its server is gone; that of a process would be gone with it.
+fn start(config: &ServerConfig) -> Manager {
+    let last = time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let again = config.clone();
+        match Manager::start(config.clone(), Box::new(move || Ok(again.clone()))) {
+            Err(StartError::Store { source: OpenError::Locked { .. }, .. }) if time::Instant::now() < last => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            started => return started.unwrap(),
+        }
+    }
+}
+
 /// A server with one volume, in a pool that makes snapshots in this way.
 fn start_in_pool(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>) {
     copy_files();
     let mut config = configured(kept);
     config.pools = config.pools.into_iter().map(|pool| pool.with_snapshots(way).unwrap()).collect();
     config.direct_copies.by = CopyOrderers::Owners;
-    let manager = Manager::start(config.clone(), Box::new(move || Ok(config.clone()))).unwrap();
+    let manager = start(&config);
     let units = Arc::clone(manager.target().units());
     (manager, units)
 }

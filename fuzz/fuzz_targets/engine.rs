@@ -101,7 +101,10 @@ impl World {
 
     fn open(&mut self, nexus: NexusId, home: usize) {
         let initiator = TransportId::hyperscsi(ClientId([nexus.0 as u8; 16]));
-        self.units.nexus_established(nexus, Arc::new(NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() }));
+        self.units.nexus_established(
+            nexus,
+            Arc::new(NexusPorts { initiator, target: TargetPort::default(), principal: Principal::default() }),
+        );
         self.homes.insert(nexus, home);
     }
 

@@ -125,7 +125,7 @@ impl World {
             isid: Isid([0, 0, 0, 0, 0, u.int_in_range(0..=1)?]),
             user: None,
             peer: Ipv4Addr::LOCALHOST.into(),
-            portal: Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1 },
+            portal: Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1, is_iser: false },
             kind: if u.ratio(1, 8)? { SessionKind::Discovery } else { target },
             connection: ConnectionParameters {
                 // Header digests would only hide what is behind them.
@@ -134,6 +134,7 @@ impl World {
                 receive_data_max_bytes: 8192,
             },
             session,
+            datamover: Box::new(sanwire_iscsi::ByteStream::new(0)),
             leftover: payload(u, 60)?,
         };
         let admission = Admission { tsih: self.admitted, nexus: NexusId(self.admitted.into()) };

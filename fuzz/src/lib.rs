@@ -4,6 +4,8 @@
 pub mod command;
 pub mod hdsp;
 pub mod impostor;
+pub mod iser;
+pub mod iwarp;
 pub mod login;
 pub mod program;
 pub mod steps;

@@ -127,7 +127,7 @@ impl Directory for OneTarget {
 
 /// A login that begins.
 pub fn server(seed: [u8; 32]) -> ServerLogin {
-    let portal = Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1 };
+    let portal = Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 1, is_iser: false };
     ServerLogin::new(portal, Ipv4Addr::LOCALHOST.into(), seed, Instant::ZERO)
 }
 

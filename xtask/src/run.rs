@@ -33,7 +33,7 @@ const TIMED_TESTS: [&str; 7] =
     ["test", "--workspace", "--no-fail-fast", "--", "--ignored", "--test-threads=1", "timed::"];
 /// What ARCHITECTURE.md calls pure is compiled for a machine without an operating system.
 const WASM32: &str = "wasm32-unknown-unknown";
-const PURE_CRATES: [&str; 18] = [
+const PURE_CRATES: [&str; 20] = [
     "sanwire-core",
     "sanwire-buffer",
     "sanwire-scsi",
@@ -52,6 +52,8 @@ const PURE_CRATES: [&str; 18] = [
     "sanwire-iscsi",
     "sanwire-nbd",
     "sanwire-aoe",
+    "sanwire-iwarp",
+    "sanwire-iser",
 ];
 /// Miri looks for undefined behaviour in the memory that all share. Random inputs would take it hours.
 const MIRI: [&str; 7] = ["+nightly", "miri", "test", "--package", "sanwire-buffer", "--lib", "--quiet"];

@@ -1,5 +1,5 @@
 //! Where a volume is, as people write it: `hs+ip://HOST[:5674]/VOLUME`, `hs+eth://[IF]/SERVER/VOLUME`,
-//! `iscsi://[USER@]HOST[:3260]/TARGET/LUN`, `aoe://[IF]/SHELF.SLOT`, `hdsp://[IF]/SERVER/VOLUME`
+//! `iscsi://[USER@]HOST[:3260]/TARGET/LUN`, `iser://[USER@]HOST[:3260]/TARGET/LUN`, `aoe://[IF]/SHELF.SLOT`, `hdsp://[IF]/SERVER/VOLUME`
 //! or `visa://HOST[:5675]/VOLUME`.
 
 mod parser;
@@ -28,7 +28,7 @@ pub struct Url {
 pub enum Server {
     /// By HyperSCSI.
     HyperScsi(HyperScsiServer),
-    /// By iSCSI.
+    /// By iSCSI, over plain TCP or as iSER.
     Iscsi(IscsiServer),
     /// By ATA over Ethernet.
     Aoe(AoeServer),
@@ -95,6 +95,8 @@ pub struct IscsiServer {
     pub host: String,
     /// The TCP port.
     pub port: u16,
+    /// RDMA carries it: iSER.
+    pub is_iser: bool,
     /// The target; without one, all that the host has are meant.
     pub target: Option<IscsiName>,
 }
@@ -302,7 +304,7 @@ impl fmt::Display for VisaServer {
 impl fmt::Display for IscsiServer {
     /// The URL of the target, or of the host.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("iscsi://")?;
+        f.write_str(if self.is_iser { "iser://" } else { "iscsi://" })?;
         self.user.iter().try_for_each(|user| write!(f, "{user}@"))?;
         write_authority(f, &self.host, self.port, ISCSI_PORT)?;
         self.target.iter().try_for_each(|target| write!(f, "/{target}"))

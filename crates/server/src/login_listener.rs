@@ -300,8 +300,9 @@ impl LoginListener {
         let place = match self.place_for(&login, &newcomer) {
             Ok(place) => place,
             Err(why) => {
-                turn_away(login.stream, &*newcomer.login);
-                let reason = format!("{} is turned away: {why}", newcomer.port.initiator);
+                let initiator = newcomer.port.initiator;
+                turn_away(login.stream, newcomer.login);
+                let reason = format!("{initiator} is turned away: {why}");
                 return self.note(login.peer, login.service, &reason, now);
             }
         };

@@ -38,7 +38,7 @@ use crate::front::aoe::addresses::Addresses;
 use crate::front::copies::Copiers;
 use crate::front::hdsp::disks::Disks;
 use crate::front::hyperscsi::clients::Clients;
-use crate::front::iscsi::directory::TargetNodes;
+use crate::front::iscsi::directory::{TargetNodes, portals_of};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::front::{self, FrontParts, LoginService};
 use crate::kept::StateLock;
@@ -57,7 +57,7 @@ use crate::revisions::Revisions;
 use crate::shard::{self, ShardParts};
 use crate::slots::Slots;
 use crate::wall_time::set_clock;
-use crate::wire::Wire;
+use crate::wire::{Wire, WireKind};
 
 /// A server that runs. Dropping it stops it.
 pub struct Server {
@@ -217,7 +217,7 @@ impl Server {
         let shards = (0..).zip(ports).zip(places);
         let shards = shards.map(|((index, ports), place)| server.shard_parts(&config, index, &start, (ports, place)));
         let shards = shards.collect::<Result<_, _>>()?;
-        let portal = |(listener, group_tag, front)| Some(Portal { listener, group_tag, logins: server.logins(front)? });
+        let portal = |(listener, group_tag, kind)| Some(Portal { listener, group_tag, logins: server.logins(kind)? });
         let portals: Vec<Portal> = listeners.into_iter().filter_map(portal).collect();
         portals.iter().for_each(|portal| server.logins.expect(portal.logins.results()));
         let desk = server.login_listener_parts(portals, start);
@@ -302,9 +302,9 @@ impl Server {
         started.map_err(|source| StartError::Resource { what: "an I/O engine", source })
     }
 
-    /// The logins of a front end whose connections begin with one.
-    pub(crate) fn logins(&self, front: u8) -> Option<Arc<dyn LoginService>> {
-        front::logins(front, &self.exports, (&self.clients, self.shards.len()))
+    /// The logins of a kind of wire whose connections begin with one.
+    pub(crate) fn logins(&self, kind: &WireKind) -> Option<Arc<dyn LoginService>> {
+        front::logins(kind, &self.exports, (&self.clients, self.shards.len()))
     }
 
     fn login_listener_parts(&self, portals: Vec<Portal>, start: Start) -> FrontDeskParts {
@@ -367,7 +367,7 @@ fn targets(
     wires: &[Wire],
     (units, levels): (&Arc<LogicalUnits>, &ProtectionTable),
 ) -> Result<Arc<TargetNodes>, StartError> {
-    let portals = wires.iter().filter(|wire| wire.has_targets()).filter_map(Wire::portal).collect();
+    let portals = portals_of(wires.iter().filter(|wire| wire.has_targets()));
     let exports = TargetNodes::new(config.discovery.clone(), portals, config.announced.clone());
     let targets = exports.table().changes_to(config.exports.clone())?;
     refuse_in_the_clear((&exports, &targets), units, |lun, _| levels.of(Some(lun)))?;

@@ -55,7 +55,18 @@ pub(crate) enum Carrier {
         may_fragment: bool,
     },
     /// Connections over TCP, in portal groups.
-    Streams { port: u16 },
+    Streams {
+        port: u16,
+        /// RDMA goes over them: iSER.
+        is_rdma: bool,
+    },
+}
+
+impl WireKind {
+    /// Whether its connections are RDMA.
+    pub(crate) fn is_rdma(&self) -> bool {
+        matches!(self.carrier, Carrier::Streams { is_rdma: true, .. })
+    }
 }
 
 /// How the packets of a raw Ethernet wire are to come.
@@ -148,7 +159,7 @@ impl Wire {
     pub fn usual_port(&self) -> Option<u16> {
         match self.kind.carrier {
             Carrier::Ethernet { .. } => None,
-            Carrier::Datagrams { port, .. } | Carrier::Streams { port } => Some(port),
+            Carrier::Datagrams { port, .. } | Carrier::Streams { port, .. } => Some(port),
         }
     }
 
@@ -191,6 +202,12 @@ impl Wire {
         self.kind.is_for_clients
     }
 
+    /// Whether its connections are RDMA.
+    #[must_use]
+    pub fn is_rdma(&self) -> bool {
+        self.kind.is_rdma()
+    }
+
     /// Whether it has iSCSI targets, in portal groups.
     #[must_use]
     pub fn has_targets(&self) -> bool {
@@ -219,6 +236,11 @@ impl Wire {
     #[must_use]
     pub fn has_disk_addresses(&self) -> bool {
         self.kind.has_disk_addresses
+    }
+
+    /// What kind of wire it is.
+    pub(crate) fn kind(&self) -> &'static WireKind {
+        self.kind
     }
 
     /// The place of its front end in each shard.
@@ -269,7 +291,7 @@ pub enum WireError {
 fn known() -> String {
     let usages = WIRES.iter().map(|WireKind { word, carrier, .. }| match carrier {
         Carrier::Ethernet { .. } => format!("{word}:IF (like {word}:eth0)"),
-        Carrier::Datagrams { port, .. } | Carrier::Streams { port } => {
+        Carrier::Datagrams { port, .. } | Carrier::Streams { port, .. } => {
             format!("{word}:ADDR[:{port}] (like {word}:0.0.0.0)")
         }
     });
@@ -290,7 +312,7 @@ impl FromStr for Wire {
         let place = match kind.carrier {
             Carrier::Ethernet { .. } => parse_interface(rest)?,
             Carrier::Datagrams { port, .. } => Place::Address(parse_address(rest, port)?),
-            Carrier::Streams { port } => parse_portal(rest, port)?,
+            Carrier::Streams { port, .. } => parse_portal(rest, port)?,
         };
         Ok(Wire { kind, place })
     }
@@ -369,6 +391,8 @@ mod tests {
             ("iscsi:10.0.0.1", "iscsi:10.0.0.1:3260"),
             ("iscsi:[::1],1", "iscsi:[::1]:3260"),
             ("iscsi:[::]:99,2", "iscsi:[::]:99,2"),
+            ("iser:10.0.0.1", "iser:10.0.0.1:3260"),
+            ("iser:[::]:99,2", "iser:[::]:99,2"),
             ("aoe:eth0", "aoe:eth0"),
             ("hdsp:eth0", "hdsp:eth0"),
             ("visa:10.0.0.1", "visa:10.0.0.1:5675"),
@@ -382,6 +406,7 @@ mod tests {
     fn refusals_say_what_to_write() {
         for (text, part) in [
             ("eth0", "use hs-eth:IF (like hs-eth:eth0), hs-ip:ADDR[:5674] (like hs-ip:0.0.0.0), iscsi:ADDR[:3260]"),
+            ("eth0", "(like iscsi:0.0.0.0), iser:ADDR[:3260] (like iser:0.0.0.0), aoe:IF"),
             (
                 "eth0",
                 "aoe:IF (like aoe:eth0), hdsp:IF (like hdsp:eth0), visa:ADDR[:5675] (like visa:0.0.0.0) or visa-tcp",

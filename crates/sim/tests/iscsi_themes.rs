@@ -165,3 +165,64 @@ fn the_same_seed_is_the_same_iscsi_world() {
         if first == second { Ok(()) } else { Err("two runs differ".to_owned()) }
     });
 }
+
+/// What goes wrong, over RDMA.
+fn iser(name: &'static str, count: u64, number: u64, change: impl Fn(&mut Plan, &mut Random) + Sync) {
+    run_seeds(name, count, |seed| {
+        let random = &mut plan_random(number, seed);
+        let mut plan = Plan::any(random);
+        plan.wire.is_iser = true;
+        bad_disk(&mut plan, random);
+        change(&mut plan, random);
+        World::live(plan, seed).map(drop)
+    });
+}
+
+#[test]
+fn iser_clean() {
+    iser("iser_clean", 300, 221, |_, _| {});
+}
+
+#[test]
+fn iser_cuts() {
+    iser("iser_cuts", 600, 222, cuts);
+}
+
+/// Wherever a bit is wrong, a CRC of iWARP finds it, and the connection ends.
+#[test]
+fn iser_corruption() {
+    iser("iser_corruption", 300, 223, |plan, random| {
+        plan.wire.pieces.damage_per_million = random.choose(&[1_000, 5_000]);
+    });
+}
+
+#[test]
+fn iser_partition() {
+    iser("iser_partition", 300, 224, |plan, random| {
+        for at in moments(plan, random, 4) {
+            let length_us = random.choose(&[10_000, 2_000_000, 8_000_000, 40_000_000]);
+            plan.faults.push((at, Fault::Wire(StreamFault::Stall(random.micros(0..=length_us)))));
+        }
+    });
+}
+
+#[test]
+fn iser_restart() {
+    iser("iser_restart", 400, 225, |plan, random| {
+        let fault = random.choose(&[Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+        kills(plan, random, fault);
+    });
+}
+
+#[test]
+fn iser_tiny_memory() {
+    iser("iser_tiny_memory", 300, 226, |plan, random| {
+        if random.chance(500_000) {
+            cuts(plan, random);
+        }
+        plan.work.depth = random.range(4..=16) as usize;
+        let largest = plan.work.blocks_max as usize * 512;
+        plan.server_memory_bytes = largest.max(8 * 512).next_multiple_of(4096) * random.range(2..=4) as usize;
+        plan.client_memory_bytes = largest.next_multiple_of(4096).max(128 * 512) * 2;
+    });
+}

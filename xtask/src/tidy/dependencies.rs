@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 33] = [
+const ALLOWED: [(&str, &[&str]); 34] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -30,6 +30,8 @@ const ALLOWED: [(&str, &[&str]); 33] = [
     ("sanwire-iscsi", &["core", "buffer", "scsi"]),
     ("sanwire-nbd", &["core", "buffer"]),
     ("sanwire-aoe", &["core", "buffer", "scsi", "ata"]),
+    ("sanwire-iwarp", &["buffer"]),
+    ("sanwire-iser", &["buffer", "iscsi", "iwarp"]),
     ("sanwire-io", &["core", "buffer", "store", "store-file"]),
     ("sanwire-rbd", &["buffer", "store"]),
     ("sanwire-remote", &["core", "buffer", "store", "store-file", "array", "io", "nbd", "initiator"]),
@@ -51,12 +53,16 @@ const ALLOWED: [(&str, &[&str]); 33] = [
             "hdsp",
             "visa",
             "iscsi",
+            "iser",
             "aoe",
             "io",
         ],
     ),
     ("sanwire-web", &["core", "io", "server"]),
-    ("sanwire-initiator", &["core", "buffer", "scsi", "ata", "hyperscsi", "hdsp", "visa", "iscsi", "aoe", "io"]),
+    (
+        "sanwire-initiator",
+        &["core", "buffer", "scsi", "ata", "hyperscsi", "hdsp", "visa", "iscsi", "iser", "aoe", "io"],
+    ),
     ("sanwire-attach", &["core", "buffer", "nbd", "initiator", "io"]),
     ("sanwire-top", &["core", "server"]),
     ("sanwire-testing", &[]),
@@ -76,6 +82,7 @@ const ALLOWED: [(&str, &[&str]); 33] = [
             "hdsp",
             "visa",
             "iscsi",
+            "iser",
             "aoe",
         ],
     ),

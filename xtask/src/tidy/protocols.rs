@@ -4,7 +4,15 @@ use super::Finding;
 use super::source::Source;
 
 /// The crates of protocols, as files name them.
-const PROTOCOLS: [&str; 5] = ["sanwire_hyperscsi", "sanwire_hdsp", "sanwire_visa", "sanwire_iscsi", "sanwire_aoe"];
+const PROTOCOLS: [&str; 7] = [
+    "sanwire_hyperscsi",
+    "sanwire_hdsp",
+    "sanwire_visa",
+    "sanwire_iscsi",
+    "sanwire_iser",
+    "sanwire_iwarp",
+    "sanwire_aoe",
+];
 
 /// Folders where no file names one, but for those below.
 const FREE: [&str; 10] = [

@@ -164,7 +164,7 @@ impl VisaArgs {
                   sanwire discover iscsi://192.168.1.10"
 )]
 pub(crate) struct DiscoverArgs {
-    /// Ask these hosts or Ethernets: iscsi://[USER@]HOST[:PORT] for targets, hdsp://[IF] for servers, aoe://[IF] for targets
+    /// Ask these hosts or Ethernets: iscsi:// or iser://[USER@]HOST[:PORT] for targets, hdsp://[IF] for servers, aoe://[IF] for targets
     #[arg(value_name = "URL", conflicts_with_all = ["interface", "host"])]
     pub(crate) url: Vec<Url>,
 

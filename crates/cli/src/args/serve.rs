@@ -76,7 +76,7 @@ pub(crate) struct ServeArgs {
     #[arg(long = "adopt", value_name = "NAME")]
     pub(crate) adopted: Vec<VolumeName>,
 
-    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674], iscsi:ADDR[:3260][,GROUP], aoe:IF, hdsp:IF or visa:ADDR[:5675] (repeatable)
+    /// Serve on a wire: hs-eth:IF, hs-ip:ADDR[:5674], iscsi:ADDR[:3260][,GROUP], iser:ADDR[:3260][,GROUP], aoe:IF, hdsp:IF or visa:ADDR[:5675] (repeatable)
     ///
     /// Behind an interface, `,path=xdp` has packets come by AF_XDP and `,path=packet` by AF_PACKET, as in hdsp:eth0,path=xdp.
     ///

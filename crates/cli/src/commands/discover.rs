@@ -326,6 +326,7 @@ impl Seen {
         match &self.server {
             Server::HyperScsi(HyperScsiServer::Ethernet { .. }) => "HS/eth",
             Server::HyperScsi(HyperScsiServer::Ip { .. }) => "HS/IP",
+            Server::Iscsi(IscsiServer { is_iser: true, .. }) => "iSER",
             Server::Iscsi(_) => "iSCSI",
             Server::Aoe(_) => "AoE",
             Server::Hdsp(_) => "HDSP",

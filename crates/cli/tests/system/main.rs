@@ -30,6 +30,7 @@ mod harness;
 mod hdsp;
 mod image;
 mod iscsi;
+mod iser;
 mod kept;
 mod killed;
 mod layers;

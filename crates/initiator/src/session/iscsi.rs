@@ -1,4 +1,4 @@
-//! A session by iSCSI, over one TCP connection or several.
+//! A session by iSCSI, over one TCP connection or several; or as iSER, over one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -68,8 +68,9 @@ impl Socket {
 }
 
 impl Iscsi {
-    pub(crate) fn new(config: ClientConfig, lookup: Option<Lookup>, now: Instant) -> Self {
-        let protocol = Client::new(config, now);
+    pub(crate) fn new(config: ClientConfig, is_iser: bool, lookup: Option<Lookup>, now: Instant) -> Self {
+        let protocol =
+            if is_iser { Client::over(sanwire_iser::initiator, config, now) } else { Client::new(config, now) };
         Iscsi { protocol, sockets: BTreeMap::new(), poller: Poller::new(), lookup, look_up_at: now + LOOK_UP_EVERY }
     }
 
@@ -286,8 +287,8 @@ impl Session for Iscsi {
 pub(crate) struct IscsiDiscovery(Iscsi);
 
 impl IscsiDiscovery {
-    pub(crate) fn new(config: ClientConfig, now: Instant) -> Self {
-        IscsiDiscovery(Iscsi::new(config, None, now))
+    pub(crate) fn new(config: ClientConfig, is_iser: bool, now: Instant) -> Self {
+        IscsiDiscovery(Iscsi::new(config, is_iser, None, now))
     }
 
     /// Does what there is to do, or sleeps; gives the end when there is one.
@@ -362,9 +363,10 @@ pub(crate) fn server_info(server: sanwire_iscsi::ServerInfo) -> ServerInfo {
 impl From<WireFailure> for Failure {
     fn from(failure: WireFailure) -> Self {
         match failure {
-            WireFailure::NoAnswer | WireFailure::LoginClosed | WireFailure::LoginUnanswered => {
-                Failure::NoAnswer(failure.to_string())
-            }
+            WireFailure::NoAnswer
+            | WireFailure::LoginClosed
+            | WireFailure::LoginUnanswered
+            | WireFailure::NoIser { .. } => Failure::NoAnswer(failure.to_string()),
             WireFailure::Refused { .. } | WireFailure::NotAuthentic { .. } => Failure::Refused(failure.to_string()),
             WireFailure::InDoubt => Failure::InDoubt,
             WireFailure::TimedOut { after } => Failure::TimedOut { after },

@@ -27,6 +27,9 @@ pub(crate) const HYPERSCSI: Service = Service { label: "_hyperscsi._udp", usual_
 /// iSCSI, in DNS (registered by IANA under this name).
 pub(crate) const ISCSI: Service = Service { label: "_iscsi-target._tcp", usual_port: ISCSI_PORT };
 
+/// iSER, in DNS.
+pub(crate) const ISER: Service = Service { label: "_iser-target._tcp", usual_port: ISCSI_PORT };
+
 /// VISA over UDP, in DNS.
 pub(crate) const VISA: Service = Service { label: "_visa._udp", usual_port: VISA_PORT };
 
@@ -37,6 +40,7 @@ pub(crate) const VISA_TCP: Service = Service { label: "_visa._tcp", usual_port: 
 pub(crate) const IP_SHAPE: &str = "hs+ip://HOST[:5674]/VOLUME";
 pub(crate) const ETHERNET_SHAPE: &str = "hs+eth://[IF]/SERVER/VOLUME";
 pub(crate) const ISCSI_SHAPE: &str = "iscsi://[USER@]HOST[:3260]/TARGET/LUN";
+pub(crate) const ISER_SHAPE: &str = "iser://[USER@]HOST[:3260]/TARGET/LUN";
 
 pub(crate) const AOE_SHAPE: &str = "aoe://[IF]/SHELF.SLOT";
 pub(crate) const HDSP_SHAPE: &str = "hdsp://[IF]/SERVER/VOLUME";
@@ -53,10 +57,11 @@ pub(crate) struct Scheme {
 }
 
 /// Those that there are.
-pub(crate) const SCHEMES: [Scheme; 7] = [
+pub(crate) const SCHEMES: [Scheme; 8] = [
     Scheme { name: "hs+ip", shape: IP_SHAPE, parse: |parser, rest| parser.ip(rest) },
     Scheme { name: "hs+eth", shape: ETHERNET_SHAPE, parse: |parser, rest| parser.ethernet(rest) },
-    Scheme { name: "iscsi", shape: ISCSI_SHAPE, parse: |parser, rest| parser.iscsi(rest) },
+    Scheme { name: "iscsi", shape: ISCSI_SHAPE, parse: |parser, rest| parser.iscsi(rest, false) },
+    Scheme { name: "iser", shape: ISER_SHAPE, parse: |parser, rest| parser.iscsi(rest, true) },
     Scheme { name: "aoe", shape: AOE_SHAPE, parse: |parser, rest| parser.aoe(rest) },
     Scheme { name: "hdsp", shape: HDSP_SHAPE, parse: |parser, rest| parser.hdsp(rest) },
     Scheme { name: "visa", shape: VISA_SHAPE, parse: |parser, rest| parser.visa(rest, false) },
@@ -146,8 +151,11 @@ fn open_iscsi(
     now: Instant,
 ) -> Result<Opened, ConnectError> {
     let target = server.target.clone().ok_or_else(|| ConnectError::NoTarget { host: server.to_string() })?;
-    let lookup = Lookup::of(&server.host, server.port, ISCSI, &options.name_servers);
+    let service = if server.is_iser { ISER } else { ISCSI };
+    let lookup = Lookup::of(&server.host, server.port, service, &options.name_servers);
     let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
     let config = options.iscsi(server, Some(target))?;
-    Ok(Opened { session: Box::new(Iscsi::new(config, lookup, now)), wire: Arc::from("iSCSI"), naming: Naming::ByLun })
+    let session = Box::new(Iscsi::new(config, server.is_iser, lookup, now));
+    let wire = Arc::from(if server.is_iser { "iSER" } else { "iSCSI" });
+    Ok(Opened { session, wire, naming: Naming::ByLun })
 }

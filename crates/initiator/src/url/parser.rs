@@ -7,8 +7,8 @@ use sanwire_core::limits::VOLUME_NAME_MAX_BYTES;
 
 use super::{AoeServer, HdspServer, HyperScsiServer, IscsiServer, Server, Station, Url, UrlError, VisaServer};
 use crate::session::table::{
-    AOE_SHAPE, ETHERNET_SHAPE, HDSP_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE, VISA_PORT, VISA_SHAPE,
-    VISA_TCP_SHAPE,
+    AOE_SHAPE, ETHERNET_SHAPE, HDSP_SHAPE, HS_IP_PORT, IP_SHAPE, ISCSI_PORT, ISCSI_SHAPE, ISER_SHAPE, VISA_PORT,
+    VISA_SHAPE, VISA_TCP_SHAPE,
 };
 
 /// The longest name of a network interface (Linux, IFNAMSIZ less the final zero).
@@ -103,7 +103,8 @@ impl<'a> Parser<'a> {
         Ok(Url { server: Server::Aoe(AoeServer { interface, address }), volume: text.map(ToOwned::to_owned) })
     }
 
-    pub(crate) fn iscsi(&self, rest: &str) -> Result<Url, UrlError> {
+    pub(crate) fn iscsi(&self, rest: &str, is_iser: bool) -> Result<Url, UrlError> {
+        let shape = if is_iser { ISER_SHAPE } else { ISCSI_SHAPE };
         let mut parts = rest.split('/');
         let authority = parts.next().unwrap_or_default();
         let (user, authority) = match authority.rsplit_once('@') {
@@ -123,10 +124,10 @@ impl<'a> Parser<'a> {
         };
         let lun = parts.next().filter(|lun| !lun.is_empty());
         if target.is_none() && lun.is_some() {
-            return Err(self.shape("no target", ISCSI_SHAPE));
+            return Err(self.shape("no target", shape));
         }
         if parts.next().is_some() {
-            return Err(self.shape("a part too many", ISCSI_SHAPE));
+            return Err(self.shape("a part too many", shape));
         }
         let volume = match lun {
             None => None,
@@ -135,7 +136,7 @@ impl<'a> Parser<'a> {
                 None => return Err(self.part(text, "LUN", "a number from 0 to 16383")),
             },
         };
-        Ok(Url { server: Server::Iscsi(IscsiServer { user, host, port, target }), volume })
+        Ok(Url { server: Server::Iscsi(IscsiServer { user, host, port, is_iser, target }), volume })
     }
 
     fn station(&self, text: &str) -> Result<Station, UrlError> {

@@ -32,7 +32,7 @@ fn errors_say_what_is_expected() {
     for (text, part) in [
         (
             "disk0",
-            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME, iscsi://[USER@]HOST[:3260]/TARGET/LUN, aoe://[IF]/SHELF.SLOT, \
+            "expected hs+ip://HOST[:5674]/VOLUME, hs+eth://[IF]/SERVER/VOLUME, iscsi://[USER@]HOST[:3260]/TARGET/LUN, iser://[USER@]HOST[:3260]/TARGET/LUN, aoe://[IF]/SHELF.SLOT, \
              hdsp://[IF]/SERVER/VOLUME, visa://HOST[:5675]/VOLUME or visa+tcp://HOST[:5675]/VOLUME",
         ),
         ("hdsp://eth0//a", "has no server: expected hdsp://[IF]/SERVER/VOLUME"),
@@ -94,7 +94,7 @@ fn a_server_is_no_volume() {
 #[test]
 fn iscsi_urls_name_user_target_and_lun() {
     let url: Url = "iscsi://alice@[::1]:3261/iqn.2026-11.org.sanwire:disk0/7".parse().unwrap();
-    let Server::Iscsi(IscsiServer { user, host, port, target }) = &url.server else { panic!("iSCSI") };
+    let Server::Iscsi(IscsiServer { user, host, port, target, .. }) = &url.server else { panic!("iSCSI") };
     assert_eq!((user.as_deref(), &**host, *port), (Some("alice"), "::1", 3261));
     assert_eq!(target.as_ref().map(ToString::to_string).as_deref(), Some("iqn.2026-11.org.sanwire:disk0"));
     assert_eq!(url.volume(), Ok("7"));

@@ -2,6 +2,7 @@
 
 mod exclusive;
 mod foreign;
+mod iser;
 mod long;
 mod names;
 mod numbers;

@@ -3,7 +3,8 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`wire`] | PDU headers, as tables of fields |
-//! | [`Receiver`], [`Outbox`] | a stream of bytes taken apart and put together: padding, digests, data in place |
+//! | [`Datamover`] | what carries PDUs: both ends of a session have one for each connection |
+//! | [`ByteStream`] | that of plain TCP: a [`Receiver`] and an [`Outbox`], a stream of bytes taken apart and put together: padding, digests, data in place |
 //! | [`ServerLogin`] | the target's end of one connection until it is admitted: negotiation, authentication |
 //! | [`Server`] | the target's end of all admitted connections of one shard: sessions, commands, recovery |
 //! | [`Client`] | the initiator's end of one session, with its connections and its recovery |
@@ -12,8 +13,10 @@
 //! (and `poll_action` of a client), then `poll_transmit`, then read `poll_timeout`.
 #![forbid(unsafe_code)]
 
+mod byte_stream;
 mod chap;
 mod client;
+mod datamover;
 mod digest;
 mod login;
 mod name;
@@ -26,11 +29,13 @@ mod server;
 mod text;
 pub mod wire;
 
+pub use byte_stream::ByteStream;
 pub use chap::{ChapAlgorithm, ChapAlgorithmError, ChapSecret, Credential, SecretTooShort};
 pub use client::{
     Client, ClientAction, ClientConfig, ClientEvent, CommandId, DesiredParameters, DiscoveredTarget, Failure, Order,
     ServerInfo,
 };
+pub use datamover::{Datamover, Lent, MakeDatamover};
 pub use digest::Digests;
 pub use login::{
     Admitted, Authentication, Directory, LoginOutcome, LoginRefusal, Portal, ServerLogin, SessionKind, TargetEntry,

@@ -34,6 +34,24 @@ pub enum Destination {
     Nowhere,
 }
 
+impl Destination {
+    /// Puts a whole data segment there; gives the frame with it, or what is kept of it.
+    #[must_use]
+    pub fn put(self, data: &[u8]) -> Option<Frame> {
+        match self {
+            Destination::Frame(mut frame, offset) => {
+                frame.get_mut(offset..offset.checked_add(data.len())?)?.copy_from_slice(data);
+                Some(frame)
+            }
+            Destination::Beginning(mut beginning) => {
+                beginning.take(data, false);
+                Some(beginning.end(&[]).0)
+            }
+            Destination::Nowhere => None,
+        }
+    }
+}
+
 /// A PDU that has arrived whole.
 #[derive(Debug)]
 pub struct Pdu {
@@ -94,6 +112,14 @@ impl Receiver {
         Receiver { staging, start: 0, end: 0, digests, state, long_for: 0, pdus: 0, placed_bytes: 0 }
     }
 
+    /// From now on there are at least so many bytes for what is not received in place, besides what has arrived already.
+    pub fn widen(&mut self, staging_bytes: usize) {
+        let leftover = &self.staging[self.start..self.end];
+        let mut staging = vec![0; (leftover.len() + staging_bytes).max(self.staging.len())].into_boxed_slice();
+        staging[..leftover.len()].copy_from_slice(leftover);
+        (self.start, self.end, self.staging) = (0, leftover.len(), staging);
+    }
+
     /// From the next PDU on there are these digests.
     pub fn set_digests(&mut self, digests: Digests) {
         self.digests = digests;
@@ -126,12 +152,6 @@ impl Receiver {
             }
             _ => 0,
         }
-    }
-
-    /// Bytes that have arrived and were not looked at; for handing a connection on.
-    #[must_use]
-    pub fn leftover(&self) -> &[u8] {
-        &self.staging[self.start..self.end]
     }
 
     /// Where the next bytes belong: first all of the first space, then the second. Either may be empty, not both,
@@ -214,11 +234,11 @@ impl Receiver {
         }
     }
 
-    /// Gives back the frame into which data is being received; the rest of that data goes nowhere.
-    pub fn withdraw(&mut self) -> Option<Frame> {
-        let State::Data { destination, .. } = &mut self.state else { return None };
+    /// Gives back the frame into which data is being received, with the tag of its task; the rest of that data goes nowhere.
+    pub fn withdraw(&mut self) -> Option<(u32, Frame)> {
+        let State::Data { header, destination, .. } = &mut self.state else { return None };
         match std::mem::replace(destination, Destination::Nowhere) {
-            Destination::Frame(frame, _) => Some(frame),
+            Destination::Frame(frame, _) => Some((header.task_tag(), frame)),
             Destination::Beginning(_) | Destination::Nowhere => None,
         }
     }

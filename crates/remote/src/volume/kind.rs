@@ -49,7 +49,7 @@ struct VolumeBacking {
 
 impl StoreKind for VolumeKind {
     fn words(&self) -> &'static [&'static str] {
-        &["hs+ip", "hs+eth", "hdsp", "visa", "visa+tcp", "iscsi", "aoe"]
+        &["hs+ip", "hs+eth", "hdsp", "visa", "visa+tcp", "iscsi", "iser", "aoe"]
     }
 
     fn form(&self) -> &'static str {

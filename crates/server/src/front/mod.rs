@@ -345,7 +345,7 @@ pub(crate) trait StreamEnds {
 /// A connection that has passed its login, as its front end knows it.
 pub(crate) trait PassedLogin: Any + Send + Sync {
     /// What to tell it when there is no room for it after all, before it is closed.
-    fn out_of_resources(&self) -> Vec<Packet>;
+    fn out_of_resources(self: Box<Self>) -> Vec<Packet>;
 }
 
 /// The identity of a session that begins, or is joined by a further connection.

@@ -82,7 +82,7 @@ const HDSP: u8 = 3;
 const VISA: u8 = 4;
 
 /// The wires: their words on the command line and in the configuration, their schemes in URLs, and what they go by.
-pub(crate) static WIRES: [WireKind; 7] = [
+pub(crate) static WIRES: [WireKind; 8] = [
     WireKind {
         word: "hs-eth",
         scheme: "hs+eth",
@@ -113,7 +113,18 @@ pub(crate) static WIRES: [WireKind; 7] = [
     WireKind {
         word: "iscsi",
         scheme: "iscsi",
-        carrier: Carrier::Streams { port: iscsi::PORT },
+        carrier: Carrier::Streams { port: iscsi::PORT, is_rdma: false },
+        also: None,
+        front: ISCSI,
+        listener: "target",
+        is_for_clients: false,
+        has_shelves: false,
+        has_disk_addresses: false,
+    },
+    WireKind {
+        word: "iser",
+        scheme: "iser",
+        carrier: Carrier::Streams { port: iscsi::PORT, is_rdma: true },
         also: None,
         front: ISCSI,
         listener: "target",
@@ -167,7 +178,7 @@ pub(crate) static WIRES: [WireKind; 7] = [
     WireKind {
         word: "visa-tcp",
         scheme: "visa+tcp",
-        carrier: Carrier::Streams { port: visa::PORT },
+        carrier: Carrier::Streams { port: visa::PORT, is_rdma: false },
         also: None,
         front: VISA,
         listener: "server",
@@ -196,14 +207,15 @@ pub(crate) fn builders(
 /// As what the results of logins are told, of each front end that has any.
 pub(crate) static LOGIN_RESULTS: [&TallyFamily; 2] = [&iscsi::LOGIN_RESULTS, &visa::LOGIN_RESULTS];
 
-/// The logins of a front end whose connections begin with one.
+/// The logins of a kind of wire whose connections begin with one.
 pub(crate) fn logins(
-    front: u8,
+    kind: &WireKind,
     targets: &Arc<TargetNodes>,
     (clients, shards): (&Arc<Clients>, usize),
 ) -> Option<Arc<dyn LoginService>> {
+    let front = kind.front;
     match front {
-        ISCSI => Some(Arc::new(iscsi::Logins { front, targets: Arc::clone(targets) })),
+        ISCSI => Some(Arc::new(iscsi::Logins { front, is_iser: kind.is_rdma(), targets: Arc::clone(targets) })),
         VISA => Some(Arc::new(visa::Greetings { front, clients: Arc::clone(clients), shards })),
         _ => None,
     }

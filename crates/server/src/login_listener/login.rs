@@ -50,7 +50,7 @@ impl Login {
 }
 
 /// Tells an initiator that passed its login that there is no room for it.
-pub(crate) fn turn_away(mut stream: Stream, login: &dyn PassedLogin) {
+pub(crate) fn turn_away(mut stream: Stream, login: Box<dyn PassedLogin>) {
     for packet in login.out_of_resources() {
         drop(stream.queue(packet));
     }

@@ -3,10 +3,10 @@
 use sanwire_io::tcp::Listener;
 
 use crate::error::StartError;
-use crate::wire::Wire;
+use crate::wire::{Wire, WireKind};
 
 /// Opens the portals; those with port 0 learn which port they have.
-pub(super) fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, u8)>, StartError> {
+pub(super) fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, &'static WireKind)>, StartError> {
     let mut listeners = Vec::new();
     for wire in wires {
         let Some((address, group_tag)) = wire.portal() else { continue };
@@ -14,7 +14,7 @@ pub(super) fn listeners(wires: &mut [Wire]) -> Result<Vec<(Listener, u16, u8)>, 
         let listener = Listener::open(address).map_err(failed)?;
         let address = listener.local_address().map_err(failed)?;
         *wire = wire.clone().at(address);
-        listeners.push((listener, group_tag, wire.front()));
+        listeners.push((listener, group_tag, wire.kind()));
     }
     Ok(listeners)
 }

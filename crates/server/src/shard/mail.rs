@@ -70,7 +70,7 @@ impl<S: System> Shard<S> {
         let Arrival { stream, newcomer, admission, seat } = arrival;
         let place = newcomer.port.front;
         if newcomer.joined == 0 && self.registry.has_lost_place(&admission) {
-            turn_away(stream, &*newcomer.login);
+            turn_away(stream, newcomer.login);
             return self.registry.closed(admission.nexus, admission.session);
         }
         let added = self.streams.add(stream, (place, admission.nexus), seat, &mut self.poller, now);
@@ -80,7 +80,7 @@ impl<S: System> Shard<S> {
             (Err((stream, error)), _) => {
                 let (initiator, peer) = (&newcomer.port.initiator, newcomer.peer);
                 self.lines.sessions.warn(format_args!("{initiator} at {peer} is turned away: {error}"), now);
-                turn_away(*stream, &*newcomer.login);
+                turn_away(*stream, newcomer.login);
                 // A further connection of a session takes nothing with it.
                 if newcomer.joined == 0 {
                     self.registry.closed(admission.nexus, admission.session);

@@ -57,7 +57,7 @@ struct Greeted {
 }
 
 impl PassedLogin for Greeted {
-    fn out_of_resources(&self) -> Vec<Packet> {
+    fn out_of_resources(self: Box<Self>) -> Vec<Packet> {
         Vec::new()
     }
 }

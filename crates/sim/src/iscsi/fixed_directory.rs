@@ -19,7 +19,7 @@ const CLIENT_USER: &str = "client";
 /// The server's only portal.
 #[must_use]
 pub fn portal() -> Portal {
-    Portal { address: SocketAddr::new(SERVER, ISCSI_PORT), group_tag: 1 }
+    Portal { address: SocketAddr::new(SERVER, ISCSI_PORT), group_tag: 1, is_iser: false }
 }
 
 /// The target's port.

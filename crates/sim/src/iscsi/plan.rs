@@ -43,6 +43,8 @@ pub enum StreamFault {
 /// The connections and their ends.
 #[derive(Clone, Debug)]
 pub struct StreamPlan {
+    /// RDMA carries it: iSER.
+    pub is_iser: bool,
     /// What clients would like to agree on.
     pub wishes: DesiredParameters,
     /// Both ends show who they are.
@@ -60,6 +62,7 @@ impl Plan {
     #[must_use]
     pub fn clean(wishes: DesiredParameters) -> Self {
         let wire = StreamPlan {
+            is_iser: false,
             wishes,
             has_chap: false,
             pieces: PiecePlan { delay_us: (10, 10), piece_max_bytes: 1 << 20, damage_per_million: 0 },

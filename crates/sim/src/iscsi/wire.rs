@@ -133,7 +133,11 @@ impl Wire for Streams {
             command_patience: world.plan.wire.command_patience,
             seed: world.random.seed(),
         };
-        Ok(Client::new(config, world.now))
+        Ok(if world.plan.wire.is_iser {
+            Client::over(sanwire_iser::initiator, config, world.now)
+        } else {
+            Client::new(config, world.now)
+        })
     }
 
     fn next_at(&self) -> Option<Instant> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sanwire_buffer::Packet;
 use sanwire_core::Instant;
-use sanwire_iscsi::{ClientAction, ConnectionId, LoginOutcome, ServerLogin};
+use sanwire_iscsi::{ClientAction, ConnectionId, LoginOutcome, Portal, ServerLogin};
 
 use super::fixed_directory::{SERVER, portal};
 use super::stream::{Chunk, OPENING, Stream};
@@ -81,7 +81,13 @@ impl World {
             self.workers[client].client.connection_lost(connection, self.now);
             return self.drain_machine(client);
         }
-        let login = ServerLogin::new(portal(), SERVER, self.random.seed(), self.now);
+        let seed = self.random.seed();
+        let login = if self.plan.wire.is_iser {
+            let portal = Portal { is_iser: true, ..portal() };
+            ServerLogin::over(sanwire_iser::target(seed), portal, SERVER, seed, self.now)
+        } else {
+            ServerLogin::new(portal(), SERVER, seed, self.now)
+        };
         let wire = Connection {
             client,
             number: connection,
@@ -309,7 +315,9 @@ impl World {
     }
 
     fn transmit(&mut self, id: ConnectionId, is_there: bool, packet: &Packet) {
-        let has_digests = self.plan.wire.wishes.digests;
+        let is_iser = self.plan.wire.is_iser;
+        // The CRCs of iWARP are always there.
+        let has_digests = self.plan.wire.wishes.digests || is_iser;
         let Some(wire) = self.wire.connections.get_mut(&id) else { return };
         let is_protected = has_digests && wire.is_answered;
         if !is_there && matches!(wire.server, ServerEnd::Admitted) {
@@ -317,10 +325,11 @@ impl World {
         }
         let mut bytes = packet.head.to_vec();
         let header_bytes = HEADER_BYTES + if is_protected { DIGEST_BYTES } else { 0 };
-        let at = bytes.len().checked_sub(header_bytes);
+        let at = bytes.len().checked_sub(header_bytes).filter(|_| !is_iser);
         let code = at.map(|at| bytes[at] & 0x3f);
         let data_at = bytes.len();
         bytes.extend_from_slice(packet.payload.as_deref().unwrap_or(&[]));
+        bytes.extend_from_slice(&packet.tail);
         code.into_iter().for_each(|code| *self.wire.traffic.pdus.entry((is_there, code)).or_default() += 1);
         if id.0 == 1 {
             let ends = &mut self.wire.traffic.ends[usize::from(!is_there)];

@@ -139,7 +139,9 @@ fn label(url: &str) -> String {
     let mut parts = url.rsplit('/');
     let last = parts.next().unwrap_or_default();
     match parts.next() {
-        Some(target) if url.starts_with("iscsi:") => format!("{}-{last}", target.replace(':', "-")),
+        Some(target) if url.starts_with("iscsi:") || url.starts_with("iser:") => {
+            format!("{}-{last}", target.replace(':', "-"))
+        }
         _ => last.to_owned(),
     }
 }

@@ -12,10 +12,10 @@ use crate::url::IscsiServer;
 fn a_connection_to_be_closed_is_not_read_and_does_not_stay_for_a_target_that_does_not_read() {
     let target = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = target.local_addr().expect("an address");
-    let server = IscsiServer { user: None, host: to.ip().to_string(), port: to.port(), target: None };
+    let server = IscsiServer { user: None, host: to.ip().to_string(), port: to.port(), is_iser: false, target: None };
     let config = ClientOptions::anonymous().and_then(|options| options.iscsi(&server, None)).expect("options");
     let now = Clock::new().now();
-    let mut session = Iscsi::new(config, None, now);
+    let mut session = Iscsi::new(config, false, None, now);
     let connection = ConnectionId(u64::MAX);
     let mut socket = session.connect(to, connection).expect("a connection");
     let (mut other, _) = target.accept().expect("a connection");

@@ -86,7 +86,7 @@ fn converse(mut stream: TcpStream, address: SocketAddr, answer: &dyn Fn(&Task) -
 }
 
 fn log_in(stream: &mut TcpStream, address: SocketAddr) -> io::Result<Option<Box<Admitted>>> {
-    let portal = Portal { address, group_tag: 1 };
+    let portal = Portal { address, group_tag: 1, is_iser: false };
     let mut login = ServerLogin::new(portal, address.ip(), [1; 32], NOW);
     let mut input = [0; 4096];
     loop {

@@ -8,6 +8,7 @@ use super::ranges::Ranges;
 use super::session::Session;
 use super::tasks::{Progress, Sent, Task};
 use super::{Client, Stage, State, Trouble};
+use crate::datamover::Lent;
 use crate::parameters::SessionParameters;
 use crate::serial::Serial;
 use crate::wire::{ReadyToTransfer, ScsiCommand, TAG_NONE};
@@ -71,6 +72,8 @@ pub(super) fn send(
         cdb,
     };
     let data = task.order.data_out.as_ref().map(|data| data.slice(0..unsolicited.immediate_bytes as usize));
+    let lent = task.order.data_out.clone().map(|data| Lent { data, unsolicited_bytes: unsolicited.end_bytes });
+    task.order.data_in = link.mover.lend(tag, task.order.data_in.take(), lent);
     link.push(header.write(), additional(rest, is_bidirectional.then_some(read_bytes)), data);
     if let Some(data) = &task.order.data_out
         && !header.is_final

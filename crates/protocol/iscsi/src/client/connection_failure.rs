@@ -20,10 +20,11 @@ impl Client {
         let link = match &mut gone.stage {
             Stage::Full(link) => link,
             Stage::Opening => return self.attempt_failed(Attempt::Unanswered, now),
-            Stage::Login(_) if trouble == Trouble::Silent => {
-                return self.attempt_failed(Attempt::Ended(Failure::LoginUnanswered), now);
+            Stage::Login(entering) => {
+                let is_silent = trouble == Trouble::Silent;
+                let failure = if is_silent { Failure::LoginUnanswered } else { Failure::LoginClosed };
+                return self.attempt_failed(Attempt::Ended(entering.trouble().unwrap_or(failure)), now);
             }
-            Stage::Login(_) => return self.attempt_failed(Attempt::Ended(Failure::LoginClosed), now),
         };
         self.tasks.put_back(link.withdraw());
         if trouble == Trouble::Broken {

@@ -16,7 +16,6 @@ impl Client {
     /// The part of the caller's frame into which a data segment is received.
     pub(super) fn data_in_destination(
         &mut self,
-        link: &mut Link,
         number: u16,
         data: &DataIn,
         length: usize,
@@ -35,7 +34,6 @@ impl Client {
         let Some(frame) = task.order.data_in.take_if(|frame| offset.saturating_add(length) <= frame.len()) else {
             return Err(Trouble::violation("it sent more data than it was asked for"));
         };
-        link.placing = Some(data.task_tag);
         Ok(Destination::Frame(frame, offset))
     }
 
@@ -138,6 +136,8 @@ impl Client {
 
     /// A command is over.
     pub(super) fn end(&mut self, link: &mut Link, tag: u32, result: Result<Answer, Failure>) {
+        let frame = link.mover.recall(tag);
+        self.tasks.put_back(frame.map(|frame| (tag, frame)));
         let Some(mut task) = self.tasks.take(tag) else { return };
         link.load = link.load.saturating_sub(1);
         link.has_moved = true;

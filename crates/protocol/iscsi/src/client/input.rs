@@ -33,19 +33,19 @@ impl Client {
     fn receive(&mut self, from: &mut Connection, count: usize, now: Instant) -> Result<(), Trouble> {
         let number = from.number;
         let Stage::Full(link) = &mut from.stage else { return Ok(()) };
-        link.receiver.filled(count);
+        link.mover.filled(count);
         self.poll_link(link, number, now)
     }
 
     /// Takes what has arrived on a connection.
     pub(super) fn poll_link(&mut self, link: &mut Link, number: u16, now: Instant) -> Result<(), Trouble> {
         loop {
-            match link.receiver.poll() {
+            match link.mover.poll() {
                 Step::Starving => return Ok(()),
                 Step::Torn => return Err(Trouble::Broken),
                 Step::Header(header) => {
                     let destination = self.destination(link, number, &header)?;
-                    link.receiver.place(destination);
+                    link.mover.place(destination);
                 }
                 Step::Pdu(pdu) => {
                     link.heard_at = now;
@@ -56,7 +56,7 @@ impl Client {
     }
 
     /// Where a data segment belongs.
-    fn destination(&mut self, link: &mut Link, number: u16, header: &Header) -> Result<Destination, Trouble> {
+    fn destination(&mut self, link: &Link, number: u16, header: &Header) -> Result<Destination, Trouble> {
         let length = header.data_bytes();
         if length > link.parameters.receive_data_max_bytes as usize {
             return Err(Trouble::violation(format!("{length} bytes of data in one PDU are more than it may send")));
@@ -65,7 +65,7 @@ impl Client {
             return Ok(Destination::Nowhere);
         }
         match header.opcode() {
-            Some(Opcode::DataIn) => self.data_in_destination(link, number, &DataIn::read(header), length),
+            Some(Opcode::DataIn) => self.data_in_destination(number, &DataIn::read(header), length),
             Some(Opcode::ScsiResponse | Opcode::TextResponse | Opcode::Reject) => {
                 Ok(Destination::Frame(Frame::from(vec![0; length]), 0))
             }
@@ -86,7 +86,7 @@ impl Client {
         }
         let is_data = header.opcode() == Some(Opcode::DataIn);
         if is_data {
-            let frame = data.and_then(|frame| Some((link.placing.take()?, frame)));
+            let frame = data.map(|frame| (header.task_tag(), frame));
             let was_placed = frame.is_some();
             self.tasks.put_back(frame);
             if header.data_bytes() > 0 && !was_placed {

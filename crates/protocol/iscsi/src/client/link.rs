@@ -8,9 +8,8 @@ use sanwire_buffer::{Frame, Packet, Slice, Slices};
 use sanwire_core::Instant;
 
 use super::Trouble;
-use crate::outbox::Outbox;
+use crate::datamover::Datamover;
 use crate::parameters::ConnectionParameters;
-use crate::receiver::Receiver;
 use crate::serial::Serial;
 use crate::wire::{DataOut, Header, NopOut, TAG_NONE};
 
@@ -64,10 +63,8 @@ impl Burst {
 
 /// A connection that carries commands.
 pub(super) struct Link {
-    pub(super) receiver: Receiver,
+    pub(super) mover: Box<dyn Datamover>,
     pub(super) parameters: ConnectionParameters,
-    /// The task whose frame the receiver has.
-    pub(super) placing: Option<u32>,
     /// The last whole PDU.
     pub(super) heard_at: Instant,
     /// Since when a sign of life is owed.
@@ -83,7 +80,6 @@ pub(super) struct Link {
     /// Data, or the answer to a command, has passed since the last look.
     pub(super) has_moved: bool,
     owed_since: Instant,
-    outbox: Outbox,
     answers: VecDeque<Header>,
     bursts: VecDeque<Burst>,
     expected_status: Serial,
@@ -94,18 +90,15 @@ pub(super) struct Link {
 impl Link {
     /// A connection whose login is over; `expected_status` is the number that follows that of its last answer.
     pub(super) fn new(
-        mut receiver: Receiver,
+        mut mover: Box<dyn Datamover>,
         parameters: ConnectionParameters,
         expected_status: Serial,
         now: Instant,
     ) -> Self {
-        receiver.set_digests(parameters.digests);
-        let mut outbox = Outbox::default();
-        outbox.set_digests(parameters.digests);
+        mover.begin(&parameters);
         Link {
-            receiver,
+            mover,
             parameters,
-            placing: None,
             heard_at: now,
             pinged_at: None,
             pinged_behind: Serial(0),
@@ -114,7 +107,6 @@ impl Link {
             owed_since: now,
             requests: Vec::new(),
             load: 0,
-            outbox,
             answers: VecDeque::new(),
             bursts: VecDeque::new(),
             expected_status,
@@ -129,7 +121,7 @@ impl Link {
 
     /// Queues a command or another request; they go out in this order.
     pub(super) fn push(&mut self, header: Header, additional: Vec<u8>, data: Option<Slice>) {
-        self.outbox.push_extended(header, additional, data.map(Slices::from));
+        self.mover.push_extended(header, additional, data.map(Slices::from));
     }
 
     /// Queues an answer; it may overtake data.
@@ -166,19 +158,19 @@ impl Link {
 
     /// Whether there is something to send.
     pub(super) fn has_output(&self) -> bool {
-        !self.outbox.is_empty() || !self.answers.is_empty() || !self.bursts.is_empty()
+        !self.mover.is_empty() || !self.answers.is_empty() || !self.bursts.is_empty()
     }
 
     /// The next bytes to send. Data is cut into PDUs here, at the last moment: what is urgent overtakes it.
     pub(super) fn poll_transmit(&mut self) -> Option<Packet> {
-        if self.outbox.queued_bytes() == 0 {
+        if self.mover.queued_bytes() == 0 {
             if let Some(answer) = self.answers.pop_front() {
-                self.outbox.push(answer, None);
+                self.mover.push(answer, None);
             } else {
                 self.cut_burst();
             }
         }
-        self.outbox.pop()
+        self.mover.pop()
     }
 
     fn cut_burst(&mut self) {
@@ -195,7 +187,7 @@ impl Link {
             data_number: burst.data_number,
             offset_bytes: burst.offset_bytes,
         };
-        self.outbox.push(header.write(), Some(burst.data.slice(burst.offset_bytes as usize..end as usize).into()));
+        self.mover.push(header.write(), Some(burst.data.slice(burst.offset_bytes as usize..end as usize).into()));
         (burst.offset_bytes, burst.data_number) = (end, burst.data_number.wrapping_add(1));
         if end == burst.end_bytes {
             self.bursts.pop_front();
@@ -257,10 +249,9 @@ impl Link {
         Some(self.requests.swap_remove(at).1)
     }
 
-    /// The frame that data was being received into, with the tag of its task.
-    pub(super) fn withdraw(&mut self) -> Option<(u32, Frame)> {
-        let frame = self.receiver.withdraw()?;
-        Some((self.placing.take()?, frame))
+    /// The frames that data was being received into, with the tags of their tasks.
+    pub(super) fn withdraw(&mut self) -> Vec<(u32, Frame)> {
+        self.mover.withdraw()
     }
 
     /// When to ask for a sign of life, or to stop waiting.
@@ -302,6 +293,6 @@ impl Link {
     /// Queues a request of our own, whose answer will have this tag.
     pub(super) fn request(&mut self, tag: u32, request: Request, header: Header, data: Option<Slice>) {
         self.requests.push((tag, request));
-        self.outbox.push(header, data.map(Slices::from));
+        self.mover.push(header, data.map(Slices::from));
     }
 }

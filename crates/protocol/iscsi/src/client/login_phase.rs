@@ -3,65 +3,68 @@
 use sanwire_buffer::{Frame, Packet, Slices};
 
 use super::Failure;
+use crate::datamover::Datamover;
 use crate::login::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
-use crate::outbox::Outbox;
-use crate::receiver::{Destination, Receiver, Step};
+use crate::receiver::{Destination, Step};
 use crate::text::SEGMENT_MAX_BYTES;
 use crate::wire::{LoginResponse, Opcode};
 
-/// Bytes of a connection's receiver for what is not received in place.
-const STAGING_BYTES: usize = 64 << 10;
-
 /// A login under way, and its stream.
 pub(super) struct Entering {
-    receiver: Receiver,
-    outbox: Outbox,
+    mover: Box<dyn Datamover>,
     login: ClientLogin,
 }
 
 impl Entering {
-    pub(super) fn new(plan: &LoginPlan<'_>) -> Self {
-        let (receiver, outbox) = (Receiver::new(STAGING_BYTES), Outbox::default());
-        let mut entering = Entering { receiver, outbox, login: ClientLogin::new(plan) };
+    pub(super) fn new(mover: Box<dyn Datamover>, plan: &LoginPlan<'_>) -> Self {
+        let mut entering = Entering { mover, login: ClientLogin::new(plan) };
         entering.send();
         entering
     }
 
+    /// Why there cannot be a session by this connection, if that is known.
+    pub(super) fn trouble(&self) -> Option<Failure> {
+        self.mover.trouble().map(|reason| Failure::NoIser { reason })
+    }
+
     pub(super) fn spaces(&mut self) -> [&mut [u8]; 2] {
-        self.receiver.spaces()
+        self.mover.spaces()
     }
 
     pub(super) fn has_output(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.mover.is_empty()
     }
 
     pub(super) fn poll_transmit(&mut self) -> Option<Packet> {
-        self.outbox.pop()
+        self.mover.pop()
     }
 
     /// The stream, with what came behind the login.
-    pub(super) fn into_receiver(self) -> Receiver {
-        self.receiver
+    pub(super) fn into_mover(self) -> Box<dyn Datamover> {
+        self.mover
     }
 
     fn send(&mut self) {
         while let Some((request, text)) = self.login.poll_transmit() {
-            self.outbox.push(request.write(), Some(Slices::from(text)));
+            self.mover.push(request.write(), Some(Slices::from(text)));
         }
     }
 
     /// So many bytes have arrived; gives how the login ended, once.
     pub(super) fn filled(&mut self, count: usize) -> Option<Result<ClientAdmission, ClientRefusal>> {
-        self.receiver.filled(count);
+        self.mover.filled(count);
         loop {
-            match self.receiver.poll() {
+            match self.mover.poll() {
                 Step::Starving => return None,
-                Step::Torn => return Some(violation("its stream is damaged")),
+                Step::Torn => {
+                    let failure = self.trouble().map(|failure| Err(ClientRefusal::Unavailable(failure)));
+                    return Some(failure.unwrap_or_else(|| violation("its stream is damaged")));
+                }
                 Step::Header(header) => {
                     if header.data_bytes() > SEGMENT_MAX_BYTES {
                         return Some(violation("it sent too much text in one PDU of a login"));
                     }
-                    self.receiver.place(Destination::Frame(Frame::from(vec![0; header.data_bytes()]), 0));
+                    self.mover.place(Destination::Frame(Frame::from(vec![0; header.data_bytes()]), 0));
                 }
                 Step::Pdu(pdu) => {
                     if pdu.header.opcode() != Some(Opcode::LoginResponse) {

@@ -44,6 +44,11 @@ pub use self::types::{
     ClientAction, ClientConfig, ClientEvent, CommandId, DesiredParameters, DiscoveredTarget, Failure, Order, ServerInfo,
 };
 use crate::ConnectionId;
+use crate::byte_stream::ByteStream;
+use crate::datamover::MakeDatamover;
+
+/// Bytes that a connection over plain TCP receives at once, beyond what goes straight into a frame.
+const STAGING_BYTES: usize = 64 << 10;
 
 /// How long a connection may take to open.
 const OPEN_MAX: Duration = Duration::from_secs(5);
@@ -102,6 +107,8 @@ enum State {
 /// The initiator's end of iSCSI: one session.
 pub struct Client {
     config: ClientConfig,
+    /// What carries its connections.
+    make_datamover: MakeDatamover,
     random: ChaCha20Rng,
     state: State,
     seek: Seek,
@@ -123,10 +130,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that seeks its target.
+    /// A client that seeks its target, over plain TCP.
     #[must_use]
     pub fn new(config: ClientConfig, now: Instant) -> Self {
+        Client::over(|_| Box::new(ByteStream::new(STAGING_BYTES)), config, now)
+    }
+
+    /// The same over datamovers that are made so.
+    #[must_use]
+    pub fn over(make_datamover: MakeDatamover, config: ClientConfig, now: Instant) -> Self {
         let mut client = Client {
+            make_datamover,
             random: ChaCha20Rng::from_seed(config.seed),
             state: State::Seeking(None),
             seek: Seek::new(config.portals.clone(), now),
@@ -164,7 +178,7 @@ impl Client {
     pub fn spaces(&mut self, connection: ConnectionId) -> [&mut [u8]; 2] {
         match self.connections.iter_mut().find(|known| known.id == connection).map(|known| &mut known.stage) {
             Some(Stage::Login(entering)) => entering.spaces(),
-            Some(Stage::Full(link)) => link.receiver.spaces(),
+            Some(Stage::Full(link)) => link.mover.spaces(),
             Some(Stage::Opening) | None => [&mut [], &mut []],
         }
     }

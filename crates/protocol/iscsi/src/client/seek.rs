@@ -242,9 +242,12 @@ impl Client {
         let mut seed = [0; 32];
         self.random.fill_bytes(&mut seed);
         let (number, md5_only) = (known.number, self.seek.md5_only);
-        let plan = LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, seed };
+        let mover = (self.make_datamover)(seed);
+        let is_iser = mover.reaches_memory();
+        let plan =
+            LoginPlan { config: &self.config, tsih, connection: number, command_number, md5_only, is_iser, seed };
         known.since = now;
-        known.stage = Stage::Login(Box::new(Entering::new(&plan)));
+        known.stage = Stage::Login(Box::new(Entering::new(mover, &plan)));
     }
 
     /// Bytes of a login have arrived.
@@ -266,8 +269,8 @@ impl Client {
     /// A connection is logged in.
     fn admit(&mut self, mut known: Connection, brought: ClientAdmission, now: Instant) {
         let Stage::Login(entering) = std::mem::replace(&mut known.stage, Stage::Opening) else { return };
-        let (receiver, expected_status) = (entering.into_receiver(), Serial(brought.status_number).next());
-        known.stage = Stage::Full(Box::new(Link::new(receiver, brought.connection, expected_status, now)));
+        let (mover, expected_status) = (entering.into_mover(), Serial(brought.status_number).next());
+        known.stage = Stage::Full(Box::new(Link::new(mover, brought.connection, expected_status, now)));
         let (id, portal) = (known.id, known.portal);
         self.connections.push(known);
         match std::mem::replace(&mut self.state, State::Closed) {

@@ -147,12 +147,12 @@ impl Tasks {
         if matches!(&task.progress, Progress::Sent(sent) if sent.connection == connection) { Some(task) } else { None }
     }
 
-    /// Puts a frame back into its command.
-    pub(super) fn put_back(&mut self, frame: Option<(u32, Frame)>) {
-        if let Some((tag, frame)) = frame
-            && let Some(task) = self.get(tag)
-        {
-            task.order.data_in = Some(frame);
+    /// Puts frames back into their commands.
+    pub(super) fn put_back(&mut self, frames: impl IntoIterator<Item = (u32, Frame)>) {
+        for (tag, frame) in frames {
+            if let Some(task) = self.get(tag) {
+                task.order.data_in = Some(frame);
+            }
         }
     }
 

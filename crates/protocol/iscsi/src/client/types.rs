@@ -121,6 +121,12 @@ pub enum Failure {
     /// The target took the connection and then said nothing.
     #[error("the target took the connection, but does not answer the login; it may be busy, or is no iSCSI target")]
     LoginUnanswered,
+    /// What is there does not speak RDMA.
+    #[error("the target took the connection, but {reason}")]
+    NoIser {
+        /// What shows it, and what to do.
+        reason: String,
+    },
     /// The target refused us.
     #[error("the target refused the login: {reason}")]
     Refused {

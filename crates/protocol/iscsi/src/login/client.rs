@@ -4,7 +4,7 @@ use super::client_security::{ClientSecurity, SecurityKeys};
 use super::exchange::{FULL_FEATURE, OPERATIONAL, SECURITY};
 use super::status::LoginStatus;
 use crate::client::{ClientConfig, DesiredParameters, Failure};
-use crate::negotiation::{Negotiation, NegotiationError, Position};
+use crate::negotiation::{Carriage, Negotiation, NegotiationError, Position};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::serial::Serial;
 use crate::text::{SEGMENT_MAX_BYTES, TextError, TextGathering, TextWriter, parse};
@@ -15,6 +15,16 @@ const RESPONSES_MAX: u32 = 64;
 
 /// The data segments that we take.
 const RECEIVE_DATA_MAX_BYTES: u32 = 256 << 10;
+
+/// What we take in one message over RDMA, beyond what is written straight into memory, and what we send in one at the most.
+const ISER: Carriage =
+    Carriage::Iser { initiator_receive_max_bytes: 1024, target_receive_max_bytes: 64 << 10, is_target: false };
+
+/// The text that we take in one message of a discovery session over RDMA.
+const ISER_TEXT_MAX_BYTES: u32 = 8192;
+
+/// Over RDMA there is one connection, which recovers nothing, and has digests of its own.
+const ISER_WISHES: DesiredParameters = DesiredParameters { digests: false, error_recovery_level: 0, connections: 1 };
 
 /// What a connection logs in with.
 pub(crate) struct LoginPlan<'a> {
@@ -27,6 +37,8 @@ pub(crate) struct LoginPlan<'a> {
     pub(crate) command_number: Serial,
     /// Offer MD5 alone: the target refuses a list of CHAP algorithms.
     pub(crate) md5_only: bool,
+    /// The connection is RDMA.
+    pub(crate) is_iser: bool,
     /// All randomness comes from this: another one each time.
     pub(crate) seed: [u8; 32],
 }
@@ -105,7 +117,7 @@ impl ClientLogin {
                 ..LoginRequest::default()
             },
             security: ClientSecurity::new(credential, target_credential, plan.md5_only, plan.seed),
-            negotiation: Negotiation::new(position(&config.wishes, config.target.is_none(), plan.tsih == 0)),
+            negotiation: Negotiation::new(position(plan)),
             gathering: TextGathering::default(),
             text: TextWriter::default(),
             output: None,
@@ -262,9 +274,11 @@ impl ClientLogin {
 }
 
 /// What we would like.
-fn position(wishes: &DesiredParameters, is_discovery: bool, is_leading: bool) -> Position {
+fn position(plan: &LoginPlan<'_>) -> Position {
+    let wishes = if plan.is_iser { ISER_WISHES } else { plan.config.wishes };
     let session = SessionParameters {
-        initial_r2t: false,
+        // Over RDMA the target reads what does not come with the command: that costs it no copy.
+        initial_r2t: plan.is_iser,
         immediate_data: true,
         // The largest multiple of 4096.
         max_burst_bytes: 0xff_f000,
@@ -280,11 +294,12 @@ fn position(wishes: &DesiredParameters, is_discovery: bool, is_leading: bool) ->
     };
     Position {
         session,
-        receive_data_max_bytes: RECEIVE_DATA_MAX_BYTES,
+        receive_data_max_bytes: if plan.is_iser { ISER_TEXT_MAX_BYTES } else { RECEIVE_DATA_MAX_BYTES },
         prefers_digests: wishes.digests,
         requires_digests: false,
-        is_discovery,
-        is_leading,
+        is_discovery: plan.config.target.is_none(),
+        is_leading: plan.tsih == 0,
+        carriage: if plan.is_iser { ISER } else { Carriage::Plain },
     }
 }
 

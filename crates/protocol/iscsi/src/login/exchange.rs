@@ -10,7 +10,7 @@ use super::identity::Identity;
 use super::security::Security;
 use super::status::LoginStatus;
 use super::{Directory, Portal, SessionKind};
-use crate::negotiation::{Negotiation, NegotiationError, Position};
+use crate::negotiation::{Carriage, Negotiation, NegotiationError, Position};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::text::{SEGMENT_MAX_BYTES, TextError, TextGathering, TextWriter, parse};
 use crate::wire::LoginRequest;
@@ -39,6 +39,23 @@ const TARGET: SessionParameters = SessionParameters {
 
 /// The data segments that a target takes.
 const RECEIVE_DATA_MAX_BYTES: u32 = 256 << 10;
+
+/// What a target takes over RDMA: the data of a command is read at once, and comes whole or not at all.
+const ISER_TARGET: SessionParameters =
+    SessionParameters { max_outstanding_r2t: 1, error_recovery_level: 0, max_connections: 1, ..TARGET };
+
+/// What goes in one message over RDMA, beyond what is written straight into memory.
+const ISER: Carriage = Carriage::Iser {
+    initiator_receive_max_bytes: ISER_SEND_MAX_BYTES,
+    target_receive_max_bytes: ISER_RECEIVE_MAX_BYTES,
+    is_target: true,
+};
+
+/// The data of a message that a target takes over RDMA: what comes with a command. More is read from the initiator's memory.
+const ISER_RECEIVE_MAX_BYTES: u32 = 4096;
+
+/// The data of a message that it sends, as far as initiators agree.
+const ISER_SEND_MAX_BYTES: u32 = 8192;
 
 /// The same for a discovery session: it has one connection and keeps nothing, and only text comes in it.
 const DISCOVERY: (SessionParameters, u32) =
@@ -204,7 +221,11 @@ impl Exchange {
             // RFC 7143 13.9: in the first answer.
             self.answers.push("TargetPortalGroupTag", &self.portal.group_tag.to_string());
         }
-        let (session, receive_data_max_bytes) = if is_discovery { DISCOVERY } else { (TARGET, RECEIVE_DATA_MAX_BYTES) };
+        let (session, receive_data_max_bytes) = match (is_discovery, self.portal.is_iser) {
+            (true, _) => DISCOVERY,
+            (false, true) => (ISER_TARGET, ISER_RECEIVE_MAX_BYTES),
+            (false, false) => (TARGET, RECEIVE_DATA_MAX_BYTES),
+        };
         let negotiation = Negotiation::new(Position {
             session,
             receive_data_max_bytes,
@@ -212,6 +233,7 @@ impl Exchange {
             requires_digests: identity.requires_digests,
             is_discovery,
             is_leading: request.tsih == 0,
+            carriage: if self.portal.is_iser { ISER } else { Carriage::Plain },
         });
         let security = Security::new(identity.authentication.clone(), self.random.clone());
         Ok(Box::new(Known { identity, security, negotiation, has_introduced: false }))

@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) use self::client::{ClientAdmission, ClientLogin, ClientRefusal, LoginPlan};
 pub use self::server::ServerLogin;
 use crate::chap::{ChapAlgorithm, Credential};
+use crate::datamover::Datamover;
 use crate::name::{IscsiName, Isid};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::wire::LoginRequest;
@@ -28,6 +29,8 @@ pub struct Portal {
     pub address: SocketAddr,
     /// The tag of the portal's group.
     pub group_tag: u16,
+    /// Connections come there over RDMA (RFC 7145).
+    pub is_iser: bool,
 }
 
 /// How an initiator must show who it is.
@@ -133,7 +136,9 @@ pub struct Admitted {
     pub connection: ConnectionParameters,
     /// The agreement on the session; of a further connection, the session's own holds.
     pub session: SessionParameters,
-    /// Bytes that came after the last login request.
+    /// What carries it on.
+    pub datamover: Box<dyn Datamover>,
+    /// Bytes that came after the last login request, and that it has not taken.
     pub leftover: Vec<u8>,
 }
 

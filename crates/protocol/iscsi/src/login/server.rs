@@ -11,9 +11,10 @@ use sanwire_core::Instant;
 use super::exchange::{Answer, Exchange, Refusal};
 use super::status::LoginStatus;
 use super::{Admitted, Directory, LoginOutcome, Portal};
+use crate::byte_stream::ByteStream;
+use crate::datamover::Datamover;
 use crate::name::Isid;
-use crate::outbox::Outbox;
-use crate::receiver::{Beginning, Destination, Pdu, Receiver, Step};
+use crate::receiver::{Beginning, Destination, Pdu, Step};
 use crate::text::SEGMENT_MAX_BYTES;
 use crate::wire::{Header, LoginRequest, LoginResponse, Opcode};
 
@@ -29,12 +30,15 @@ const REQUESTS_MAX: u32 = 64;
 /// A reason for the log, at the most.
 const REASON_MAX_CHARS: usize = 600;
 
+/// How the stream of an iSER initiator over iWARP begins (RFC 5044 7.1).
+const MPA_REQUEST: &[u8] = b"MPA ID Req Frame";
+
 /// The target's end of one login.
 pub struct ServerLogin {
     portal: Portal,
     peer: IpAddr,
-    receiver: Receiver,
-    outbox: Outbox,
+    /// Goes to the session in the end.
+    mover: Box<dyn Datamover>,
     exchange: Exchange,
     requests: u32,
     /// The number of the next answer.
@@ -45,15 +49,20 @@ pub struct ServerLogin {
 }
 
 impl ServerLogin {
-    /// A login that begins. The seed must be another one each time, and nobody may be able to guess it.
+    /// A login that begins, over plain TCP. The seed must be another one each time, and nobody may be able to guess it.
     #[must_use]
     pub fn new(portal: Portal, peer: IpAddr, seed: [u8; 32], now: Instant) -> Self {
+        ServerLogin::over(Box::new(ByteStream::new(0)), portal, peer, seed, now)
+    }
+
+    /// The same over this datamover.
+    #[must_use]
+    pub fn over(mover: Box<dyn Datamover>, portal: Portal, peer: IpAddr, seed: [u8; 32], now: Instant) -> Self {
         let mut random = ChaCha20Rng::from_seed(seed);
         ServerLogin {
             portal,
             peer,
-            receiver: Receiver::new(0),
-            outbox: Outbox::default(),
+            mover,
             status_number: random.next_u32(),
             exchange: Exchange::new(portal, peer, random),
             requests: 0,
@@ -66,8 +75,13 @@ impl ServerLogin {
     /// Bytes have arrived.
     pub fn handle_input(&mut self, mut bytes: &[u8], directory: &dyn Directory, now: Instant) {
         self.handle_timeout(now);
+        if !self.has_spoken() && !self.portal.is_iser && bytes.starts_with(MPA_REQUEST) {
+            let reason =
+                "an iSER initiator has come to a portal of plain iSCSI: let it use iscsi://, or serve iser: there";
+            self.end(LoginOutcome::Refused(reason.to_owned()));
+        }
         while !self.is_over && !bytes.is_empty() {
-            let taken = self.receiver.take(bytes);
+            let taken = self.mover.take(bytes);
             bytes = &bytes[taken..];
             self.advance(directory);
         }
@@ -107,7 +121,7 @@ impl ServerLogin {
 
     /// The next bytes to send.
     pub fn poll_transmit(&mut self) -> Option<Packet> {
-        self.outbox.pop()
+        self.mover.pop()
     }
 
     /// How it ended, once; then only transmits are left.
@@ -117,11 +131,14 @@ impl ServerLogin {
 
     fn advance(&mut self, directory: &dyn Directory) {
         while !self.is_over {
-            match self.receiver.poll() {
+            match self.mover.poll() {
                 Step::Starving => return,
                 Step::Header(header) => self.handle_header(&header),
                 Step::Pdu(pdu) => self.handle_pdu(pdu, directory),
-                Step::Torn => self.end(LoginOutcome::Refused("its stream broke".to_owned())),
+                Step::Torn => {
+                    let reason = self.mover.trouble().unwrap_or_else(|| "its stream broke".to_owned());
+                    self.end(LoginOutcome::Refused(reason));
+                }
             }
         }
     }
@@ -135,7 +152,7 @@ impl ServerLogin {
             let reason = format!("its request has {} bytes, more than a login may", header.data_bytes());
             return self.refuse(&LoginRequest::read(header), Refusal::new(LoginStatus::InitiatorError, reason));
         }
-        self.receiver.place(Destination::Beginning(Beginning::of(SEGMENT_MAX_BYTES)));
+        self.mover.place(Destination::Beginning(Beginning::of(SEGMENT_MAX_BYTES)));
     }
 
     /// RFC 7143 6.3: until the login is over, there are login requests only. Anything else ends the connection, with an
@@ -171,7 +188,7 @@ impl ServerLogin {
                 self.send(&response, text);
             }
             Ok(Answer::Admit { text, agreement }) => {
-                let leftover = self.receiver.leftover().to_vec();
+                let datamover = std::mem::replace(&mut self.mover, Box::new(ByteStream::new(0)));
                 self.end(LoginOutcome::Admitted(Box::new(Admitted {
                     request,
                     text,
@@ -185,7 +202,8 @@ impl ServerLogin {
                     kind: agreement.kind,
                     connection: agreement.connection,
                     session: agreement.session,
-                    leftover,
+                    datamover,
+                    leftover: Vec::new(),
                 })));
             }
             Err(refusal) => self.refuse(&request, refusal),
@@ -207,7 +225,7 @@ impl ServerLogin {
 
     fn send(&mut self, response: &LoginResponse, text: Vec<u8>) {
         self.status_number = self.status_number.wrapping_add(1);
-        self.outbox.push(response.write(), Some(text.into()));
+        self.mover.push(response.write(), Some(text.into()));
     }
 
     /// What all answers to a request have in common.

@@ -8,6 +8,13 @@ use crate::digest::Digests;
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use rule::{KEYS, Key, Rule};
 
+/// The data of a message that Linux' initiator has room for once it is logged in, whatever it says. One that is longer ends its
+/// connection.
+const LINUX_RECEIVES_BYTES: u32 = 128;
+
+/// The same in a discovery session, where it keeps the buffers of its login.
+const LINUX_RECEIVES_IN_DISCOVERY_BYTES: u32 = 8192;
+
 /// What an end would like, and what it can bear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
@@ -23,6 +30,37 @@ pub(crate) struct Position {
     pub(crate) is_discovery: bool,
     /// Only the leading connection of a session offers what is agreed on for the session.
     pub(crate) is_leading: bool,
+    /// What the session is carried by.
+    pub(crate) carriage: Carriage,
+}
+
+/// What a session is carried by. It changes some keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Carriage {
+    /// Plain TCP.
+    Plain,
+    /// RDMA (RFC 7145 6).
+    Iser {
+        /// What an initiator takes in one message with data, in bytes.
+        initiator_receive_max_bytes: u32,
+        /// What a target takes.
+        target_receive_max_bytes: u32,
+        /// This end is the target.
+        is_target: bool,
+    },
+}
+
+impl Position {
+    /// Whether the keys of RFC 7145 hold. A discovery session is negotiated as over plain TCP, but for digests.
+    fn is_assisted(&self) -> bool {
+        self.carriage.is_iser() && !self.is_discovery
+    }
+}
+
+impl Carriage {
+    fn is_iser(self) -> bool {
+        self != Carriage::Plain
+    }
 }
 
 /// Why a negotiation fails.
@@ -34,6 +72,11 @@ pub(crate) enum NegotiationError {
     /// No digest that both ends have.
     #[error("the other end refuses {0}, which is required here")]
     Digest(&'static str),
+    /// The session is carried by RDMA and the other end says no to that.
+    #[error(
+        "the connection is RDMA, and the other end does not agree to RDMAExtensions=Yes, without which there is no iSER"
+    )]
+    NoRdma,
     /// An answer that does not follow from what was offered.
     #[error("{key}={value} is no answer to what was offered")]
     Answer {
@@ -53,6 +96,8 @@ pub(crate) struct Negotiation {
     pub(crate) connection: ConnectionParameters,
     /// This end has said how long data segments may be that come to it.
     has_declared: bool,
+    /// Both ends have said that the session is carried by RDMA.
+    is_iser_agreed: bool,
     /// Keys that we have offered and that are not answered.
     offered: BTreeSet<&'static str>,
     /// Keys that are settled.
@@ -65,7 +110,9 @@ impl Negotiation {
             position,
             session: SessionParameters::default(),
             connection: ConnectionParameters::default(),
-            has_declared: false,
+            // RFC 7145 6: two other keys stand for it.
+            has_declared: position.is_assisted(),
+            is_iser_agreed: false,
             offered: BTreeSet::new(),
             settled: BTreeSet::new(),
         }
@@ -77,8 +124,9 @@ impl Negotiation {
         let mut offers: Vec<_> = applicable.iter().map(|key| (key.name, key.offer(&self.position))).collect();
         self.offered.extend(applicable.iter().filter(|key| !key.is_declared()).map(|key| key.name));
         offers.retain(|(_, value)| !value.is_empty());
-        self.has_declared = true;
-        self.connection.receive_data_max_bytes = self.position.receive_data_max_bytes;
+        if !self.has_declared {
+            self.declare();
+        }
         offers
     }
 
@@ -99,7 +147,7 @@ impl Negotiation {
     /// # Errors
     /// [`NegotiationError`]: the login fails.
     pub(crate) fn receive(&mut self, name: &str, value: &str) -> Result<Option<String>, NegotiationError> {
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+        let Some(key) = KEYS.iter().find(|key| key.name == name && key.is_known(&self.position)) else {
             return Ok((!is_refusal(value)).then(|| "NotUnderstood".to_owned()));
         };
         if self.offered.remove(key.name) {
@@ -157,7 +205,9 @@ impl Negotiation {
     }
 
     fn applies(&self, key: &Key) -> bool {
-        (key.in_discovery || !self.position.is_discovery) && (self.position.is_leading || !key.is_leading_only)
+        key.is_carried(&self.position)
+            && (key.in_discovery || !self.position.is_discovery)
+            && (self.position.is_leading || !key.is_leading_only)
     }
 
     /// The end: what was agreed on.
@@ -169,7 +219,16 @@ impl Negotiation {
         if self.position.requires_digests && !(header && data) {
             return Err(NegotiationError::Digest(if header { "DataDigest" } else { "HeaderDigest" }));
         }
-        Ok((self.session, self.connection))
+        if self.position.is_assisted() && !self.is_iser_agreed {
+            return Err(NegotiationError::NoRdma);
+        }
+        let mut connection = self.connection;
+        if let Carriage::Iser { is_target: true, .. } = self.position.carriage {
+            let most =
+                if self.position.is_discovery { LINUX_RECEIVES_IN_DISCOVERY_BYTES } else { LINUX_RECEIVES_BYTES };
+            connection.send_data_max_bytes = connection.send_data_max_bytes.min(most);
+        }
+        Ok((self.session, connection))
     }
 }
 

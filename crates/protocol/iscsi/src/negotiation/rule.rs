@@ -1,8 +1,9 @@
 //! The keys and their rules, as a table (RFC 7143 13, RFC 7144 7).
 
-use super::{Negotiation, Position};
+use super::{Carriage, Negotiation, Position};
 use crate::parameters::SessionParameters;
 
+const RDMA_EXTENSIONS: &str = "RDMAExtensions";
 pub(super) const MAX_RECEIVE: &str = "MaxRecvDataSegmentLength";
 
 /// How two values become one.
@@ -27,6 +28,8 @@ pub(super) enum Rule {
     Reject,
     /// Of the list only the way of RFC 3720 (RFC 7143 13.23).
     TaskReporting,
+    /// Yes if both say yes, and the session is carried by RDMA (RFC 7145 6.3).
+    Rdma,
     /// Declared, and nothing follows from it.
     Ignored,
 }
@@ -41,6 +44,8 @@ pub(super) struct Key {
     pub(super) in_discovery: bool,
     /// Only the leading connection may negotiate it.
     pub(super) is_leading_only: bool,
+    /// It means something over RDMA only (true), or without it only.
+    pub(super) over: Option<bool>,
     field: Field,
 }
 
@@ -60,26 +65,33 @@ enum Field {
     SequenceInOrder,
     RecoveryLevel,
     ProtocolLevel,
+    InitiatorReceive,
+    TargetReceive,
 }
 
 const LENGTH_MAX: u32 = (1 << 24) - 1;
 
 const fn session(name: &'static str, rule: Rule, field: Field) -> Key {
-    Key { name, rule, is_offered: true, in_discovery: false, is_leading_only: true, field }
+    Key { name, rule, is_offered: true, in_discovery: false, is_leading_only: true, over: None, field }
 }
 
 const fn plain(name: &'static str, rule: Rule) -> Key {
-    Key { name, rule, is_offered: false, in_discovery: true, is_leading_only: false, field: Field::None }
+    Key { name, rule, is_offered: false, in_discovery: true, is_leading_only: false, over: None, field: Field::None }
+}
+
+/// One of RFC 7145.
+const fn rdma(name: &'static str, rule: Rule, field: Field) -> Key {
+    Key { in_discovery: false, over: Some(true), field, ..offered(name, rule) }
 }
 
 const fn offered(name: &'static str, rule: Rule) -> Key {
     Key { is_offered: true, ..plain(name, rule) }
 }
 
-pub(super) const KEYS: [Key; 22] = [
+pub(super) const KEYS: [Key; 28] = [
     offered("HeaderDigest", Rule::HeaderDigest),
     offered("DataDigest", Rule::DataDigest),
-    offered(MAX_RECEIVE, Rule::Receive),
+    Key { over: Some(false), ..offered(MAX_RECEIVE, Rule::Receive) },
     session("MaxConnections", Rule::Lower(1, 65_535), Field::MaxConnections),
     session("InitialR2T", Rule::Or, Field::InitialR2t),
     session("ImmediateData", Rule::And, Field::ImmediateData),
@@ -98,7 +110,15 @@ pub(super) const KEYS: [Key; 22] = [
     plain("IFMarkInt", Rule::Reject),
     plain("OFMarkInt", Rule::Reject),
     Key { is_offered: false, ..session("TaskReporting", Rule::TaskReporting, Field::None) },
-    plain("RDMAExtensions", Rule::No),
+    Key { is_leading_only: true, ..rdma(RDMA_EXTENSIONS, Rule::Rdma, Field::None) },
+    rdma("InitiatorRecvDataSegmentLength", Rule::Lower(512, LENGTH_MAX), Field::InitiatorReceive),
+    rdma("TargetRecvDataSegmentLength", Rule::Lower(512, LENGTH_MAX), Field::TargetReceive),
+    // An initiator that wants it begins with it, and is answered.
+    Key { is_offered: false, ..rdma("iSERHelloRequired", Rule::Rdma, Field::None) },
+    // Nobody sends more than is taken here, and TCP holds back who sends faster than it is taken.
+    plain("MaxOutstandingUnexpectedPDUs", Rule::Ignored),
+    plain("MaxAHSLength", Rule::Ignored),
+    plain("TaggedBufferForSolicitedDataOnly", Rule::Ignored),
     plain("X#NodeArchitecture", Rule::Ignored),
 ];
 
@@ -109,6 +129,7 @@ impl Key {
             Rule::HeaderDigest | Rule::DataDigest => digest_offer(position).to_owned(),
             Rule::Receive => position.receive_data_max_bytes.to_string(),
             Rule::Or | Rule::And => yes_no(self.own(position) == 1).to_owned(),
+            Rule::Rdma => yes_no(position.carriage.is_iser()).to_owned(),
             Rule::Lower(..) | Rule::Higher(..) => self.own(position).to_string(),
             _ => String::new(),
         }
@@ -123,6 +144,7 @@ impl Key {
             Rule::Higher(least, most) => number(value, least, most)?.max(self.own(position)).to_string(),
             Rule::Or => yes_no(is_yes(value)? | (self.own(position) == 1)).to_owned(),
             Rule::And => yes_no(is_yes(value)? & (self.own(position) == 1)).to_owned(),
+            Rule::Rdma => yes_no(is_yes(value)? & position.carriage.is_iser()).to_owned(),
             Rule::No => yes_no(is_yes(value)? & false).to_owned(),
             Rule::TaskReporting => value.split(',').find(|way| *way == "RFC3720")?.to_owned(),
             Rule::Ignored => value.to_owned(),
@@ -157,10 +179,12 @@ impl Key {
         match self.rule {
             Rule::HeaderDigest => to.connection.digests.header = result == "CRC32C",
             Rule::DataDigest => to.connection.digests.data = result == "CRC32C",
-            Rule::Receive => to.connection.send_data_max_bytes = number,
+            Rule::Receive if !to.position.is_assisted() => to.connection.send_data_max_bytes = number,
+            Rule::Rdma if self.name == RDMA_EXTENSIONS => to.is_iser_agreed = is_yes,
             _ => {}
         }
-        let session = &mut to.session;
+        let Negotiation { session, connection, position, .. } = to;
+        let is_target = matches!(position.carriage, Carriage::Iser { is_target: true, .. });
         match self.field {
             Field::None => {}
             Field::MaxConnections => session.max_connections = small,
@@ -175,6 +199,10 @@ impl Key {
             Field::SequenceInOrder => session.data_sequence_in_order = is_yes,
             Field::RecoveryLevel => session.error_recovery_level = u8::try_from(number).unwrap_or(0),
             Field::ProtocolLevel => session.protocol_level = small,
+            Field::InitiatorReceive if is_target => connection.send_data_max_bytes = number,
+            Field::InitiatorReceive => connection.receive_data_max_bytes = number,
+            Field::TargetReceive if is_target => connection.receive_data_max_bytes = number,
+            Field::TargetReceive => connection.send_data_max_bytes = number,
         }
     }
 
@@ -196,6 +224,7 @@ impl Key {
         } = position.session;
         match self.field {
             Field::None => 0,
+            Field::InitiatorReceive | Field::TargetReceive => self.own_receive(position.carriage),
             Field::MaxConnections => max_connections.into(),
             Field::InitialR2t => initial_r2t.into(),
             Field::ImmediateData => immediate_data.into(),
@@ -212,6 +241,32 @@ impl Key {
     }
 }
 
+impl Key {
+    /// Whether it is offered where the session is carried so.
+    pub(super) fn is_carried(&self, position: &Position) -> bool {
+        match self.rule {
+            // RFC 7145 6.1: iWARP has its own.
+            Rule::HeaderDigest | Rule::DataDigest => !position.carriage.is_iser(),
+            _ => self.over.is_none_or(|is_assisted| is_assisted == position.is_assisted()),
+        }
+    }
+
+    /// Whether it means something where the session is carried so.
+    pub(super) fn is_known(&self, position: &Position) -> bool {
+        position.is_assisted() || !matches!(self.field, Field::InitiatorReceive | Field::TargetReceive)
+    }
+
+    fn own_receive(&self, carriage: Carriage) -> u32 {
+        match (self.field, carriage) {
+            (Field::InitiatorReceive, Carriage::Iser { initiator_receive_max_bytes, .. }) => {
+                initiator_receive_max_bytes
+            }
+            (_, Carriage::Iser { target_receive_max_bytes, .. }) => target_receive_max_bytes,
+            (_, Carriage::Plain) => LENGTH_MAX,
+        }
+    }
+}
+
 fn digest_offer(position: &Position) -> &'static str {
     match (position.requires_digests, position.prefers_digests) {
         (true, _) => "CRC32C",
@@ -223,7 +278,7 @@ fn digest_offer(position: &Position) -> &'static str {
 /// The first of the other end's list that we have too.
 fn choose_digest(list: &str, position: &Position) -> Option<&'static str> {
     let has = |digest: &str| match digest {
-        "CRC32C" => Some("CRC32C"),
+        "CRC32C" if !position.carriage.is_iser() => Some("CRC32C"),
         "None" if !position.requires_digests => Some("None"),
         _ => None,
     };

@@ -2,6 +2,7 @@ use super::*;
 
 fn position() -> Position {
     Position {
+        carriage: Carriage::Plain,
         session: SessionParameters {
             initial_r2t: false,
             max_burst_bytes: 1 << 20,

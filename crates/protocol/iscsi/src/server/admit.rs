@@ -12,8 +12,8 @@ use super::session::{Owner, Session};
 use super::sessions::Port;
 use super::shared::Leaving;
 use crate::ConnectionId;
+use crate::datamover::Datamover;
 use crate::login::{Admitted, SessionKind};
-use crate::outbox::Outbox;
 use crate::wire::LoginResponse;
 
 /// Why a connection cannot be admitted after all: status class and detail (RFC 7143 11.13.5).
@@ -34,12 +34,12 @@ impl Server {
     pub(super) fn admit_connection(
         &mut self,
         id: ConnectionId,
-        admitted: Admitted,
+        mut admitted: Admitted,
         admission: Admission,
         now: Instant,
     ) {
         if self.shared.is_shutting_down {
-            return self.refuse(id, &admitted, Refusal::Unavailable, admission.nexus);
+            return self.refuse(id, admitted, Refusal::Unavailable, admission.nexus);
         }
         let nexus = if admitted.request.tsih == 0 {
             self.begin_session(&admitted, admission)
@@ -48,14 +48,15 @@ impl Server {
         };
         let nexus = match nexus {
             Ok(nexus) => nexus,
-            Err(refusal) => return self.refuse(id, &admitted, refusal, admission.nexus),
+            Err(refusal) => return self.refuse(id, admitted, refusal, admission.nexus),
         };
         let Some(session) = self.sessions.get_mut(nexus) else { return };
-        let mut connection = Connection::new(id, &admitted, self.shared.heap_share_bytes(), now);
         let header = LoginResponse { tsih: session.tsih, ..answer(&admitted) };
-        connection.push_status(header.write(), Some(admitted.text.into()), &session.order);
+        let (text, leftover) = (std::mem::take(&mut admitted.text), admitted.leftover.clone());
+        let mut connection = Connection::new(id, admitted, self.shared.heap_share_bytes(), now);
+        connection.push_status(header.write(), Some(text.into()), &session.order);
         connection.begin(session.parameters.error_recovery_level > 0);
-        connection.receiver.take(&admitted.leftover);
+        connection.take_all(&leftover);
         self.shared.homes.insert(id, nexus);
         self.shared.wake(&mut connection);
         session.connections.push(connection);
@@ -123,7 +124,8 @@ impl Server {
             && session.owner.has_shown_the_same(admitted)
             && session.isid == admitted.isid
             && session.kind == admitted.kind
-            && session.portal.group_tag == admitted.portal.group_tag;
+            && session.portal.group_tag == admitted.portal.group_tag
+            && session.portal.is_iser == admitted.portal.is_iser;
         if !is_same {
             return Err(Refusal::CannotJoin);
         }
@@ -142,9 +144,9 @@ impl Server {
     }
 
     /// Says why, and has the connection closed.
-    fn refuse(&mut self, id: ConnectionId, admitted: &Admitted, refusal: Refusal, nexus: NexusId) {
-        let (outbox, delivery) = (refused(admitted, refusal), Delivery::default());
-        self.shared.close(id, Leaving { outbox, delivery, nexus, memory: None });
+    fn refuse(&mut self, id: ConnectionId, admitted: Admitted, refusal: Refusal, nexus: NexusId) {
+        let (mover, delivery) = (refused(admitted, refusal), Delivery::default());
+        self.shared.close(id, Leaving { mover, delivery, nexus, memory: None });
     }
 }
 
@@ -152,12 +154,12 @@ impl Admitted {
     /// The answer to the last login request when there is no room for the session after all (RFC 7143 11.13.5): send it, and
     /// close the connection.
     #[must_use]
-    pub fn out_of_resources(&self) -> Outbox {
+    pub fn out_of_resources(self) -> Box<dyn Datamover> {
         refused(self, Refusal::OutOfResources)
     }
 }
 
-fn refused(admitted: &Admitted, refusal: Refusal) -> Outbox {
+fn refused(admitted: Admitted, refusal: Refusal) -> Box<dyn Datamover> {
     let [status_class, status_detail] = (refusal as u16).to_be_bytes();
     let header = LoginResponse {
         transits: false,
@@ -167,11 +169,11 @@ fn refused(admitted: &Admitted, refusal: Refusal) -> Outbox {
         status_number: admitted.status_number,
         expected_command_number: admitted.request.command_number,
         max_command_number: admitted.request.command_number,
-        ..answer(admitted)
+        ..answer(&admitted)
     };
-    let mut outbox = Outbox::default();
-    outbox.push(header.write(), None);
-    outbox
+    let mut mover = admitted.datamover;
+    mover.push(header.write(), None);
+    mover
 }
 
 /// What all answers to a last login request have in common.

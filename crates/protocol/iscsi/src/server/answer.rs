@@ -157,7 +157,7 @@ impl Session {
             }
             return;
         }
-        let Some(command) = self.end_command(number) else { return };
+        let Some(command) = self.settle_command(number) else { return };
         if let Some(at) = self.position(connection) {
             self.answer(at, command, reply, shared);
         }
@@ -190,8 +190,7 @@ impl Session {
             // Its pieces have left the memory.
             connection.memory.keep_no_read();
         } else if let Some(data) = data.filter(|_| connection.memory.is_on) {
-            let cuts =
-                Cuts::new(data.len(), connection.parameters.send_data_max_bytes, self.parameters.max_burst_bytes);
+            let cuts = Cuts::new(data.len(), connection.data_in_max_bytes(), self.parameters.max_burst_bytes);
             connection.memory.keep_read(Read { data, cuts, first_number });
         }
     }
@@ -207,7 +206,7 @@ impl Session {
     ) -> u32 {
         let Sending { tag, mut data_number, from_bytes, is_end } = sending;
         let Some(connection) = self.connections.get_mut(at) else { return data_number };
-        let pdu_max = connection.parameters.send_data_max_bytes;
+        let pdu_max = connection.data_in_max_bytes();
         let cuts = Cuts::new(data.len(), pdu_max, self.parameters.max_burst_bytes);
         for cut in cuts.of_piece(from_bytes, is_end) {
             let mut header = data_header(tag, data_number, &cut);

@@ -12,16 +12,18 @@ use super::pieces::Pieces;
 use super::retransmit_buffer::Memory;
 use super::text::Exchange;
 use crate::ConnectionId;
+use crate::datamover::Datamover;
 use crate::login::{Admitted, Portal};
-use crate::outbox::Outbox;
 use crate::parameters::ConnectionParameters;
-use crate::receiver::Receiver;
 use crate::serial::Serial;
-use crate::wire::Header;
 use crate::wire::field::{Field, U32};
+use crate::wire::{Header, Opcode};
 
 /// Bytes that are received at once, beyond what goes straight into a command's frame.
 const STAGING_BYTES: usize = 64 << 10;
+
+/// The longest data segment that a header can tell of, in bytes.
+const DATA_MAX_BYTES: u32 = (1 << 24) - 1;
 
 /// One connection of a session.
 pub(super) struct Connection {
@@ -31,16 +33,15 @@ pub(super) struct Connection {
     pub(super) peer: IpAddr,
     pub(super) portal: Portal,
     pub(super) parameters: ConnectionParameters,
-    pub(super) receiver: Receiver,
-    pub(super) outbox: Outbox,
-    /// What of it may wait; while it is more, nothing is read.
+    pub(super) mover: Box<dyn Datamover>,
+    /// What may wait there to be sent; while it is more, nothing is read.
     unsent: Account,
     unsent_heap: Account,
     /// Of the memory of stores.
     lent: Account,
     heap_max_bytes: u64,
     is_crammed: bool,
-    /// What waits until the outbox is shorter.
+    /// What waits until less is to be sent.
     pub(super) pieces: Pieces,
     /// How what was taken out of it comes forward.
     pub(super) delivery: Delivery,
@@ -69,16 +70,17 @@ pub(super) struct Connection {
 impl Connection {
     /// The connection of an admitted login; its answer has the status number that the login says.
     /// Outside the memory for data it may have so much for now.
-    pub(super) fn new(id: ConnectionId, admitted: &Admitted, heap_max_bytes: u64, now: Instant) -> Self {
+    pub(super) fn new(id: ConnectionId, admitted: Admitted, heap_max_bytes: u64, now: Instant) -> Self {
         let staging_bytes = STAGING_BYTES.min(usize::try_from(heap_max_bytes).unwrap_or(STAGING_BYTES));
+        let mut mover = admitted.datamover;
+        mover.widen(staging_bytes.max(admitted.leftover.len()));
         Connection {
             id,
             cid: admitted.request.connection,
             peer: admitted.peer,
             portal: admitted.portal,
             parameters: admitted.connection,
-            receiver: Receiver::new(staging_bytes.max(admitted.leftover.len())),
-            outbox: Outbox::default(),
+            mover,
             unsent: Account::new(&ISCSI_UNSENT_BYTES),
             unsent_heap: Account::new(&ISCSI_UNSENT_HEAP_BYTES),
             lent: Account::new(&ISCSI_LENT_BYTES),
@@ -103,8 +105,30 @@ impl Connection {
     /// `recovers`: what is sent is kept until it is acknowledged.
     pub(super) fn begin(&mut self, recovers: bool) {
         self.memory.is_on = recovers;
-        self.receiver.set_digests(self.parameters.digests);
-        self.outbox.set_digests(self.parameters.digests);
+        self.mover.begin(&self.parameters);
+    }
+
+    /// Takes what came behind the login.
+    pub(super) fn take_all(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let taken = self.mover.take(bytes);
+            if taken == 0 {
+                // It has failed: nothing that comes is looked at.
+                return;
+            }
+            bytes = &bytes[taken..];
+        }
+    }
+
+    /// The longest Data-In, in bytes: what is written straight into an initiator's memory is one.
+    pub(super) fn data_in_max_bytes(&self) -> u32 {
+        if self.mover.reaches_memory() { DATA_MAX_BYTES } else { self.parameters.send_data_max_bytes }
+    }
+
+    /// The longest data of a PDU of this header that comes in.
+    pub(super) fn receive_max_bytes(&self, header: &Header) -> usize {
+        let was_read = self.mover.reaches_memory() && header.opcode() == Some(Opcode::DataOut);
+        if was_read { DATA_MAX_BYTES as usize } else { self.parameters.receive_data_max_bytes as usize }
     }
 
     /// Whether no bytes are to be received.
@@ -116,7 +140,7 @@ impl Connection {
     /// connection may have so much outside the memory for data.
     pub(super) fn is_crammed(&mut self, heap_max_bytes: u64) -> bool {
         (self.heap_max_bytes, self.memory.heap_max_bytes) = (heap_max_bytes, heap_max_bytes);
-        let (unsent, heap) = (self.outbox.queued_bytes() as u64, self.outbox.heap_bytes() as u64);
+        let (unsent, heap) = (self.mover.queued_bytes() as u64, self.mover.heap_bytes() as u64);
         let has_room = self.unsent.admits(unsent, 0) && self.unsent_heap.admits_up_to(heap_max_bytes, heap, 0);
         self.is_crammed |= !has_room;
         self.is_crammed
@@ -124,14 +148,14 @@ impl Connection {
 
     /// Whether an answer may share what a store keeps in memory. What is kept for recovery is counted as memory for data.
     pub(super) fn may_share(&mut self) -> bool {
-        !self.memory.is_on && self.lent.admits(self.outbox.lent_bytes() as u64, 0)
+        !self.memory.is_on && self.lent.admits(self.mover.lent_bytes() as u64, 0)
     }
 
     /// The next bytes to send, and whether what has arrived is to be looked at again: half of what may wait is sent.
     pub(super) fn pop(&mut self) -> (Option<Packet>, bool) {
-        let packet = self.outbox.pop();
+        let packet = self.mover.pop();
         self.delivery.took(packet.as_ref());
-        let (unsent, heap) = (self.outbox.queued_bytes() as u64, self.outbox.heap_bytes() as u64);
+        let (unsent, heap) = (self.mover.queued_bytes() as u64, self.mover.heap_bytes() as u64);
         let has_room = self.unsent.has_room(unsent, unsent) && self.unsent_heap.has_room(heap, heap);
         let is_relieved = self.is_crammed && has_room && 2 * heap <= self.heap_max_bytes;
         self.is_crammed &= !is_relieved;
@@ -157,7 +181,7 @@ impl Connection {
     /// Queues a PDU that carries no status.
     pub(super) fn push(&mut self, mut header: Header, data: Option<Slices>, order: &Order) {
         stamp(&mut header, self.status_number, order);
-        self.outbox.push(header, data);
+        self.mover.push(header, data);
     }
 
     /// Queues a PDU that takes a status number.
@@ -165,7 +189,7 @@ impl Connection {
         stamp(&mut header, self.status_number, order);
         self.memory.keep(self.status_number, header, data.as_ref());
         self.status_number = self.status_number.next();
-        self.outbox.push(header, data);
+        self.mover.push(header, data);
     }
 }
 

@@ -138,15 +138,37 @@ impl Session {
                     return false;
                 }
             }
-            let number = command.data_number;
-            let r2t = Unanswered { transfer_tag, number, start: offset_bytes, end: offset_bytes + desired_bytes };
+            let (start, end) = (offset_bytes, offset_bytes + desired_bytes);
+            let r2t = Unanswered { transfer_tag, number: command.data_number, start, end };
             gathering.ask(r2t, now);
-            command.data_number = number.wrapping_add(1);
+            command.data_number = command.data_number.wrapping_add(1);
             let header = r2t_header(command, &r2t);
             let connection = command.connection;
             self.transfer_tag();
-            if let Some(at) = self.position(connection) {
+            if let Some(at) = self.position(connection)
+                && !self.get_data(at, number, &header, shared)
+            {
                 self.send(at, header, None, shared);
+            }
+        }
+    }
+
+    /// Gets data that is to be asked for straight from the initiator's memory; `false` where it must be asked for by an R2T.
+    fn get_data(&mut self, at: usize, number: u64, ready: &Header, shared: &mut Shared) -> bool {
+        let Some(command) = self.commands.get_mut(number) else { return false };
+        let Phase::Gathering(gathering) = &mut command.phase else { return false };
+        let start = gathering.start();
+        let Some(frame) = gathering.frame.take() else { return false };
+        let connection = &mut self.connections[at];
+        match connection.mover.get_data(ready, frame, start) {
+            Ok(()) => {
+                gathering.is_lent = true;
+                shared.wake(connection);
+                true
+            }
+            Err(frame) => {
+                gathering.frame = Some(frame);
+                false
             }
         }
     }

@@ -13,7 +13,7 @@ use super::event::ServerEvent;
 use super::session::Session;
 use super::shared::{Leaving, Shared};
 use crate::ConnectionId;
-use crate::outbox::Outbox;
+use crate::datamover::Datamover;
 
 /// What goes out on a connection: how far it has come is known by what was taken out to be sent, and is not sent yet.
 #[derive(Debug, Default)]
@@ -29,8 +29,8 @@ impl Delivery {
         self.taken_bytes += packet.map_or(0, |packet| packet.length_bytes() as u64);
     }
 
-    fn is_too_slow(&mut self, outbox: &Outbox, now: Instant) -> bool {
-        let left_bytes = outbox.queued_bytes() as u64 + self.unsent_bytes;
+    fn is_too_slow(&mut self, mover: &dyn Datamover, now: Instant) -> bool {
+        let left_bytes = mover.queued_bytes() as u64 + self.unsent_bytes;
         self.headway.is_too_slow(self.taken_bytes.saturating_sub(self.unsent_bytes), left_bytes, now)
     }
 }
@@ -90,7 +90,7 @@ impl Shared {
     fn drop_slow_leavers(&mut self, shortage: &Shortage, now: Instant) {
         let is_slow = |leaving: &mut Leaving| {
             let share = leaving.memory.as_ref().filter(|share| shortage.is_due_to(leaving.nexus, share));
-            share.is_some() && leaving.delivery.is_too_slow(&leaving.outbox, now)
+            share.is_some() && leaving.delivery.is_too_slow(&*leaving.mover, now)
         };
         let slow: Vec<ConnectionId> =
             self.closing.extract_if(|_, leaving| is_slow(leaving)).map(|(id, _)| id).collect();
@@ -108,9 +108,9 @@ impl Session {
         let mut slow = self.those_who_keep_others_waiting(now);
         let left_bytes: Vec<u64> = self.connections.iter().map(|connection| self.awaited_bytes(connection)).collect();
         for (connection, left_bytes) in self.connections.iter_mut().zip(left_bytes) {
-            let done_bytes = connection.receiver.placed_bytes();
+            let done_bytes = connection.mover.placed_bytes();
             let is_late = connection.headway.is_too_slow(done_bytes, left_bytes, now);
-            if connection.delivery.is_too_slow(&connection.outbox, now) || is_late {
+            if connection.delivery.is_too_slow(&*connection.mover, now) || is_late {
                 slow.push(connection.id);
             }
         }
@@ -129,14 +129,14 @@ impl Session {
             return 0;
         }
         let gathered = self.commands.iter().filter(|command| command.connection == connection.id).map(awaited_bytes);
-        gathered.sum::<u64>() + connection.receiver.awaited_bytes()
+        gathered.sum::<u64>() + connection.mover.awaited_bytes()
     }
 
     /// Requests that have arrived with their data before their turn wait for a number that comes on another connection, if on any.
     fn those_who_keep_others_waiting(&mut self, now: Instant) -> Vec<ConnectionId> {
         let may_be_read = !self.connections.iter().any(Connection::is_waiting);
         let left_bytes = if may_be_read { self.order.early().map(data_bytes).sum() } else { 0 };
-        let done_bytes = self.connections.iter().map(|connection| connection.receiver.placed_bytes()).sum();
+        let done_bytes = self.connections.iter().map(|connection| connection.mover.placed_bytes()).sum();
         let is_too_slow = self.headway.is_too_slow(done_bytes, left_bytes, now);
         if is_too_slow { self.those_who_wait().collect() } else { Vec::new() }
     }

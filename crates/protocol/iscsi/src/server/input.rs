@@ -28,10 +28,10 @@ impl Session {
     pub(super) fn handle_input(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) {
         let heap_max_bytes = shared.heap_share_bytes();
         while let Some(at) = self.position(id).filter(|at| !self.connections[*at].is_crammed(heap_max_bytes)) {
-            match self.connections[at].receiver.poll() {
+            match self.connections[at].mover.poll() {
                 Step::Starving => return,
                 Step::Header(header) => match self.place(at, &header, shared) {
-                    Place::To(destination) => self.connections[at].receiver.place(destination),
+                    Place::To(destination) => self.connections[at].mover.place(destination),
                     Place::Wait => {
                         self.connections[at].is_stalled = true;
                         self.is_starved = true;
@@ -52,9 +52,9 @@ impl Session {
     /// Tries again to find memory for what a connection waits with; `false` if there is none yet.
     pub(super) fn unstall(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) -> bool {
         let Some(at) = self.position(id) else { return true };
-        if let Step::Header(header) = self.connections[at].receiver.poll() {
+        if let Step::Header(header) = self.connections[at].mover.poll() {
             match self.place(at, &header, shared) {
-                Place::To(destination) => self.connections[at].receiver.place(destination),
+                Place::To(destination) => self.connections[at].mover.place(destination),
                 Place::Wait => return false,
             }
         }
@@ -67,7 +67,7 @@ impl Session {
     fn place(&mut self, at: usize, header: &Header, shared: &mut Shared) -> Place {
         let length = header.data_bytes();
         let nowhere = Place::To(Destination::Nowhere);
-        if length > self.connections[at].parameters.receive_data_max_bytes as usize {
+        if length > self.connections[at].receive_max_bytes(header) {
             return nowhere;
         }
         match header.opcode() {
@@ -82,7 +82,7 @@ impl Session {
 
     fn handle_pdu(&mut self, at: usize, pdu: Pdu, shared: &mut Shared, now: Instant) {
         let header = pdu.header;
-        if header.data_bytes() > self.connections[at].parameters.receive_data_max_bytes as usize {
+        if header.data_bytes() > self.connections[at].receive_max_bytes(&header) {
             return self.reject(at, &header, Rejection::InvalidField, shared);
         }
         if self.parameters.error_recovery_level > 0 {

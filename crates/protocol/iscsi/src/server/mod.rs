@@ -106,7 +106,7 @@ impl Server {
         if own.is_stalled || own.is_crammed(self.shared.heap_share_bytes()) {
             [&mut [], &mut []]
         } else {
-            own.receiver.spaces()
+            own.mover.spaces()
         }
     }
 
@@ -117,8 +117,14 @@ impl Server {
         let Some(at) = session.position(connection) else { return };
         let own = &mut session.connections[at];
         own.heard_at = now;
-        own.receiver.filled(count);
+        own.mover.filled(count);
         session.handle_input(connection, &mut self.shared, now);
+        if let Some(at) = session.position(connection)
+            && !session.connections[at].mover.is_empty()
+        {
+            // RDMA answers what nobody has pushed an answer to.
+            self.shared.wake(&mut session.connections[at]);
+        }
         self.settle(nexus);
         self.feed_starved(now);
     }

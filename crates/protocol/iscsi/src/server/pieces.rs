@@ -89,12 +89,13 @@ impl Session {
 
     fn next_piece(&mut self, at: usize) -> Option<u64> {
         let connection = &mut self.connections[at];
-        let ahead_bytes = connection.outbox.queued_bytes() + connection.pieces.asked.len() * PIECE_BYTES;
+        let ahead_bytes = connection.mover.queued_bytes() + connection.pieces.asked.len() * PIECE_BYTES;
         if ahead_bytes < AHEAD_BYTES { connection.pieces.waiting.pop_front() } else { None }
     }
 
     /// Ends a command that the layer above has, without an answer.
     pub(super) fn forsake(&mut self, number: u64, shared: &mut Shared) {
+        self.forget_memory(number);
         self.commands.forget_tag(number);
         let Some(command) = self.commands.get_mut(number) else { return };
         command.phase = Phase::Forsaken;

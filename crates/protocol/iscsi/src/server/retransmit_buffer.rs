@@ -229,7 +229,7 @@ impl Connection {
         for retained in &meant {
             let mut header = retained.header;
             stamp(&mut header, retained.status_number, order);
-            self.outbox.push(header, retained.data.clone());
+            self.mover.push(header, retained.data.clone());
         }
         !meant.is_empty()
     }
@@ -248,7 +248,7 @@ impl Connection {
             let mut header =
                 if carries_status { retained.header } else { data_header(request.task_tag, number, &cut).write() };
             stamp(&mut header, retained.status_number, order);
-            self.outbox.push(header, Some(read.data.slice(cut.start..cut.end)));
+            self.mover.push(header, Some(read.data.slice(cut.start..cut.end)));
             is_done = true;
         }
         is_done
@@ -266,7 +266,7 @@ impl Connection {
             let mut header = data_header(request.task_tag, next_number, &cut).write();
             next_number = next_number.wrapping_add(1);
             stamp(&mut header, retained.status_number, order);
-            self.outbox.push(header, Some(read.data.slice(cut.start..cut.end)));
+            self.mover.push(header, Some(read.data.slice(cut.start..cut.end)));
         }
         let mut response = separate_status(&retained.header, next_number);
         response.snack_tag = request.transfer_tag;
@@ -275,7 +275,7 @@ impl Connection {
         }
         retained.header = response.write();
         stamp(&mut retained.header, retained.status_number, order);
-        self.outbox.push(retained.header, retained.data.clone());
+        self.mover.push(retained.header, retained.data.clone());
         true
     }
 

@@ -191,8 +191,25 @@ impl Session {
         self.send_status(at, header.write(), Some(rejected.as_bytes().to_vec().into()), shared);
     }
 
-    /// A command is over: its number is settled. What is still on its way for it will be read and forgotten.
+    /// A command is over without an answer.
     pub(super) fn end_command(&mut self, number: u64) -> Option<Command> {
+        self.forget_memory(number);
+        self.settle_command(number)
+    }
+
+    /// The memory that an initiator has opened for a command is not reached into any more.
+    pub(super) fn forget_memory(&mut self, number: u64) {
+        let Some(command) = self.commands.get_mut(number) else { return };
+        let (tag, connection) = (command.tag, command.connection);
+        // Its tag may be another command's by now.
+        let is_its_own = self.commands.by_tag(tag).is_some_and(|command| command.number == number);
+        if is_its_own && let Some(at) = self.position(connection) {
+            self.connections[at].mover.forget(tag);
+        }
+    }
+
+    /// A command is over: its number is settled. What is still on its way for it will be read and forgotten.
+    pub(super) fn settle_command(&mut self, number: u64) -> Option<Command> {
         let command = self.commands.remove(number)?;
         if !command.is_immediate {
             self.order.release();
@@ -243,8 +260,10 @@ impl Session {
 
     /// What is still to be sent on a connection that the session has no more.
     fn leaving(&self, connection: Connection) -> Leaving {
-        let Connection { outbox, delivery, .. } = connection;
-        Leaving { outbox, delivery, nexus: self.nexus, memory: Some(self.memory.clone()) }
+        let Connection { mut mover, delivery, .. } = connection;
+        // What still comes has nobody who waits for it.
+        drop(mover.withdraw());
+        Leaving { mover, delivery, nexus: self.nexus, memory: Some(self.memory.clone()) }
     }
 
     fn part_with(&mut self, at: usize, shared: &mut Shared, now: Instant) -> Option<(Connection, bool)> {

@@ -14,7 +14,7 @@ use super::tally::Tally;
 use super::usages::Usages;
 use super::withheld::Unit;
 use crate::ConnectionId;
-use crate::outbox::Outbox;
+use crate::datamover::Datamover;
 
 /// What the connections of a shard may have together, of each of some sorts, outside the memory for data; and what each of them may
 /// have, however many they are.
@@ -32,7 +32,7 @@ pub(super) enum Starved {
 
 /// What is still to be sent on a connection that no session has any more.
 pub(super) struct Leaving {
-    pub(super) outbox: Outbox,
+    pub(super) mover: Box<dyn Datamover>,
     pub(super) delivery: Delivery,
     /// Its session, and whose share of the memory it takes.
     pub(super) nexus: NexusId,
@@ -42,7 +42,7 @@ pub(super) struct Leaving {
 impl Leaving {
     /// The next bytes to send.
     pub(super) fn pop(&mut self) -> Option<Packet> {
-        let packet = self.outbox.pop();
+        let packet = self.mover.pop();
         self.delivery.took(packet.as_ref());
         packet
     }

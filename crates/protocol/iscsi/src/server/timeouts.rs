@@ -108,7 +108,7 @@ impl Session {
         }
         let mut patience = std::mem::take(&mut self.patience);
         patience.looked_at = Some(now);
-        let receiving = self.connections.iter().filter_map(|own| Some((own.id, own.receiver.fills_frame_of()?)));
+        let receiving = self.connections.iter().filter_map(|own| Some((own.id, own.mover.fills_frame_of()?)));
         let mut late = patience.connections.look(receiving, now);
         let number = self.order.early().any(holds_data).then(|| ((), u64::from(self.order.expected().0)));
         if !patience.order.look(number.into_iter(), now).is_empty() {

@@ -64,13 +64,13 @@ impl Header {
     }
 
     /// States how long the additional header segments are: a multiple of four bytes, at most 1020.
-    pub(crate) fn set_additional_bytes(&mut self, length: usize) {
+    pub fn set_additional_bytes(&mut self, length: usize) {
         debug_assert!(length.is_multiple_of(4) && length <= 1020);
         self.0[4] = (length / 4) as u8;
     }
 
     /// States how long the data segment is: at most 2^24 - 1 bytes.
-    pub(crate) fn set_data_bytes(&mut self, length: usize) {
+    pub fn set_data_bytes(&mut self, length: usize) {
         debug_assert!(length < 1 << 24);
         let [_, high, middle, low] = (length as u32).to_be_bytes();
         self.0[5..8].copy_from_slice(&[high, middle, low]);

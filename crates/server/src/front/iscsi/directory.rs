@@ -20,6 +20,7 @@ use crate::front::iscsi::copy_targets::{Guests, Neighbours};
 use crate::front::iscsi::target_node::{TargetNode, TargetNodeConfig, TargetNodeError, iscsi_port_id};
 use crate::front::iscsi::target_table::{Departures, TargetChanges, TargetNodeTable};
 use crate::front::iscsi::whereabouts::Whereabouts;
+use crate::wire::Wire;
 
 /// The targets of a server, shared by all its threads.
 #[derive(Debug)]
@@ -32,13 +33,22 @@ pub(crate) struct TargetNodes {
     /// How discovery sessions authenticate.
     discovery: Authentication,
     /// Where the server listens, with the tags of the portal groups.
-    portals: Vec<(SocketAddr, u16)>,
+    portals: Vec<Portal>,
     /// Which of these are told.
     announced: Announced,
 }
 
+/// The portals that wires are.
+pub(crate) fn portals_of<'a>(wires: impl Iterator<Item = &'a Wire>) -> Vec<Portal> {
+    let portal = |wire: &Wire| {
+        let (address, group_tag) = wire.portal()?;
+        Some(Portal { address, group_tag, is_iser: wire.is_rdma() })
+    };
+    wires.filter_map(portal).collect()
+}
+
 impl TargetNodes {
-    pub(crate) fn new(discovery: Authentication, portals: Vec<(SocketAddr, u16)>, announced: Announced) -> Arc<Self> {
+    pub(crate) fn new(discovery: Authentication, portals: Vec<Portal>, announced: Announced) -> Arc<Self> {
         Arc::new_cyclic(|exports: &Weak<TargetNodes>| TargetNodes {
             table: ArcSwap::default(),
             neighbours: Neighbours::new(exports),
@@ -171,18 +181,20 @@ impl TargetNodes {
     /// The groups of a target's ports: one for each portal group through which it is reached.
     fn ports(&self, export: &TargetNode) -> BTreeMap<u16, Vec<u16>> {
         let groups = &export.config.group_tags;
-        let tags = self.portals.iter().map(|(_, tag)| *tag).filter(|tag| groups.is_empty() || groups.contains(tag));
+        let tags =
+            self.portals.iter().map(|portal| portal.group_tag).filter(|tag| groups.is_empty() || groups.contains(tag));
         tags.map(|tag| (tag, vec![iscsi_port_id(tag)])).collect()
     }
 
-    /// The portals through which a target is told to who came in at `portal`: of a wildcard the address that was reached, and
-    /// none that only this host reaches to who is elsewhere.
+    /// The portals through which a target is told to who came in at `portal`: of a wildcard the address that was reached,
+    /// none that only this host reaches to who is elsewhere, and none that is spoken to in another way: an answer does not say in which.
     fn addresses(&self, export: &TargetNode, portal: &Portal) -> Vec<String> {
         let here = portal.address.ip().to_canonical();
-        let listed = self.portals.iter().filter(|(_, tag)| export.has_portal(*tag));
+        let listed =
+            self.portals.iter().filter(|told| told.is_iser == portal.is_iser && export.has_portal(told.group_tag));
         let interfaces = if self.announced.is_all() { None } else { interface::watch().known() };
         let interfaces = interfaces.as_deref().map_or(&[][..], Vec::as_slice);
-        let told = listed.flat_map(|(address, tag)| {
+        let told = listed.flat_map(|Portal { address, group_tag: tag, .. }| {
             let ips = self.announced.of_portal(address.ip(), here, interfaces).into_iter();
             let reached = ips.filter(|ip| here.is_loopback() || !ip.is_loopback());
             reached.map(move |ip| format!("{},{tag}", SocketAddr::new(ip, address.port())))

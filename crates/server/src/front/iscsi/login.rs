@@ -17,12 +17,14 @@ pub(crate) static LOGIN_RESULTS: TallyFamily =
 pub(crate) struct Logins {
     /// The place of the front end for which they are.
     pub(crate) front: u8,
+    /// The connections are RDMA.
+    pub(crate) is_iser: bool,
     pub(crate) targets: Arc<TargetNodes>,
 }
 
 impl LoginService for Logins {
     fn name(&self) -> &'static str {
-        "an iSCSI login"
+        if self.is_iser { "an iSER login" } else { "an iSCSI login" }
     }
 
     fn results(&self) -> &'static TallyFamily {
@@ -35,7 +37,13 @@ impl LoginService for Logins {
 
     fn begin(&self, portal: (SocketAddr, u16), peer: SocketAddr, seed: [u8; 32], now: Instant) -> Box<dyn LoginPhase> {
         let (address, group_tag) = portal;
-        let machine = ServerLogin::new(Portal { address, group_tag }, peer.ip().to_canonical(), seed, now);
+        let portal = Portal { address, group_tag, is_iser: self.is_iser };
+        let peer = peer.ip().to_canonical();
+        let machine = if self.is_iser {
+            ServerLogin::over(sanwire_iser::target(seed), portal, peer, seed, now)
+        } else {
+            ServerLogin::new(portal, peer, seed, now)
+        };
         Box::new(Login { machine, front: self.front, targets: Arc::clone(&self.targets) })
     }
 }
@@ -97,7 +105,7 @@ fn newcomer(admitted: Box<Admitted>, front: u8, targets: &TargetNodes) -> Newcom
 pub(super) struct Passed(pub(super) Box<Admitted>);
 
 impl PassedLogin for Passed {
-    fn out_of_resources(&self) -> Vec<Packet> {
+    fn out_of_resources(self: Box<Self>) -> Vec<Packet> {
         let mut answer = self.0.out_of_resources();
         std::iter::from_fn(|| answer.pop()).collect()
     }

@@ -8,7 +8,7 @@ use sanwire_io::Poller;
 use sanwire_io::tcp::Listener;
 use sanwire_iscsi::wire::LoginRequest;
 use sanwire_iscsi::{
-    Admission, Admitted, Authentication, ConnectionParameters, Digests, LoginRefusal, Portal, SessionKind,
+    Admission, Admitted, Authentication, ByteStream, ConnectionParameters, Digests, LoginRefusal, Portal, SessionKind,
     SessionParameters, TargetEntry,
 };
 
@@ -55,7 +55,7 @@ fn admitted(initiator: &IscsiName) -> Admitted {
         isid: Isid([0x40, 0, 0, 0, 0, 1]),
         user: None,
         peer: Ipv4Addr::LOCALHOST.into(),
-        portal: Portal { address, group_tag: 1 },
+        portal: Portal { address, group_tag: 1, is_iser: false },
         kind: SessionKind::Normal { target: TargetId(0), name: initiator.clone() },
         connection: ConnectionParameters {
             digests: Digests::default(),
@@ -76,6 +76,7 @@ fn admitted(initiator: &IscsiName) -> Admitted {
             time_to_retain_s: 20,
             protocol_level: 2,
         },
+        datamover: Box::new(ByteStream::new(0)),
         leftover: Vec::new(),
     }
 }

@@ -183,7 +183,7 @@ pub(super) struct Greeted {
 }
 
 impl PassedLogin for Greeted {
-    fn out_of_resources(&self) -> Vec<Packet> {
+    fn out_of_resources(self: Box<Self>) -> Vec<Packet> {
         Vec::new()
     }
 }

@@ -91,13 +91,21 @@ fn config() -> ClientConfig {
 }
 
 fn server_with_seed(seed: u8) -> ServerLogin {
-    let portal = Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 7 };
+    let portal = Portal { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 3260)), group_tag: 7, is_iser: false };
     ServerLogin::new(portal, Ipv4Addr::LOCALHOST.into(), [seed; 32], Instant::ZERO)
 }
 
 fn client(config: &ClientConfig, md5_only: bool) -> ClientLogin {
     let command_number = Serial(1);
-    ClientLogin::new(&LoginPlan { config, tsih: 0, connection: 0, command_number, md5_only, seed: [9; 32] })
+    ClientLogin::new(&LoginPlan {
+        config,
+        tsih: 0,
+        connection: 0,
+        command_number,
+        md5_only,
+        is_iser: false,
+        seed: [9; 32],
+    })
 }
 
 /// The bytes of PDUs.

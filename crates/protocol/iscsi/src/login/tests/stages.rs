@@ -171,13 +171,19 @@ fn nothing_but_login_requests_belongs_to_a_login() {
 fn what_follows_the_last_request_is_handed_on() {
     let last = (request(1, Some(3)).write(), names().into_bytes());
     let stream = bytes([last, (NopOut::default().write(), b"ping".to_vec())]);
-    let nop_bytes = 48 + 4;
     for piece in [1, 47, 48, 100, usize::MAX] {
         let mut server = server_with_seed(1);
         for piece in stream.chunks(piece) {
             server.handle_input(piece, &OneTarget::default(), Instant::ZERO);
         }
-        assert_eq!(admitted(&mut server).leftover, stream[stream.len() - nop_bytes..], "{piece}");
+        let Admitted { datamover: mut mover, leftover, .. } = *admitted(&mut server);
+        mover.widen(leftover.len());
+        assert_eq!(mover.take(&leftover), leftover.len());
+        assert!(matches!(mover.poll(), Step::Header(header) if header.opcode() == Some(Opcode::NopOut)), "{piece}");
+        mover.place(Destination::Frame(vec![0; 4].into(), 0));
+        let Step::Pdu(pdu) = mover.poll() else { panic!("{piece}") };
+        assert_eq!(pdu.data.as_deref(), Some(&b"ping"[..]), "{piece}");
+        assert!(matches!(mover.poll(), Step::Starving), "{piece}");
     }
 }
 

@@ -30,7 +30,7 @@ fn most(world: &World, quota: &Quota) -> u64 {
 
 /// What waits on connection 1 outside the memory for data.
 fn unsent_heap_bytes(world: &mut World) -> u64 {
-    world.server.connection(ConnectionId(1)).unwrap().outbox.heap_bytes() as u64
+    world.server.connection(ConnectionId(1)).unwrap().mover.heap_bytes() as u64
 }
 
 /// Takes all that is sent on connection 1, and lets the server look again each time.

@@ -127,7 +127,7 @@ fn who_takes_its_answers_is_left_alone_however_many_they_are() {
     let data = share.frame(1 << 20).map(Frame::freeze);
     let needy = Needy::beside(&world);
     let cut = needy.wait(&mut world, 5 * S, |world| {
-        if world.server.connection(ConnectionId(1)).is_some_and(|connection| connection.outbox.is_empty()) {
+        if world.server.connection(ConnectionId(1)).is_some_and(|connection| connection.mover.is_empty()) {
             let handle = world.read(5, 1 << 20);
             world.reply(handle, data.clone());
         }

@@ -25,6 +25,7 @@ use sanwire_core::{Instant, NexusId, SessionEnd};
 use sanwire_scsi::{Reply, Task};
 
 use super::*;
+use crate::byte_stream::ByteStream;
 use crate::digest::{Digests, digest, padding_bytes};
 use crate::login::{Authentication, LoginRefusal, Portal, SessionKind, TargetEntry};
 use crate::name::{IscsiName, Isid};
@@ -89,7 +90,7 @@ fn admitted(session: SessionParameters) -> Admitted {
         isid: Isid([0x40, 0, 0, 0, 0, 1]),
         user: None,
         peer: Ipv4Addr::LOCALHOST.into(),
-        portal: Portal { address, group_tag: 1 },
+        portal: Portal { address, group_tag: 1, is_iser: false },
         kind: SessionKind::Normal { target: TargetId(0), name: target_name(0) },
         connection: ConnectionParameters {
             digests: Digests::default(),
@@ -97,6 +98,7 @@ fn admitted(session: SessionParameters) -> Admitted {
             receive_data_max_bytes: 65536,
         },
         session,
+        datamover: Box::new(ByteStream::new(0)),
         leftover: Vec::new(),
     }
 }

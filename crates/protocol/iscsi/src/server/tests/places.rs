@@ -68,7 +68,7 @@ fn the_rest_of_a_pdu_waits_until_it_is_taken() {
     let handle = world.read(5, 4096);
     world.server.reply(handle, Reply::good(Some(cut(4096, &[1000, 2000]))), world.now);
     let packets: Vec<_> = std::iter::from_fn(|| {
-        let is_left = !world.server.connection(ConnectionId(1)).unwrap().outbox.is_empty();
+        let is_left = !world.server.connection(ConnectionId(1)).unwrap().mover.is_empty();
         let packet = world.server.poll_transmit(ConnectionId(1));
         assert_eq!(packet.is_some(), is_left);
         packet

@@ -13,7 +13,7 @@ fn name(text: &str) -> IscsiName {
 }
 
 fn portal(address: &str, group_tag: u16) -> Portal {
-    Portal { address: address.parse().unwrap(), group_tag }
+    Portal { address: address.parse().unwrap(), group_tag, is_iser: false }
 }
 
 fn user(name: &str) -> Credential {
@@ -27,7 +27,10 @@ fn target(label: &str, rules: &[&str]) -> TargetNodeConfig {
 }
 
 fn exports(portals: &[(&str, u16)], configs: Vec<TargetNodeConfig>) -> Arc<TargetNodes> {
-    let portals = portals.iter().map(|(address, tag)| (address.parse().unwrap(), *tag)).collect();
+    exports_at(portals.iter().map(|(address, tag)| portal(address, *tag)).collect(), configs)
+}
+
+fn exports_at(portals: Vec<Portal>, configs: Vec<TargetNodeConfig>) -> Arc<TargetNodes> {
     let exports = TargetNodes::new(Authentication::default(), portals, Announced::default());
     exports.replace(configs, &LogicalUnits::new()).unwrap();
     exports
@@ -82,6 +85,18 @@ fn portals_are_told_as_they_are_reached() {
     assert!(told(portal("127.0.0.1:3262", 1))[0].contains(&"127.0.0.1:3262,1".to_owned()));
     let refused = exports.target(&name("two"), &name("host"), FAR.parse().unwrap(), &portal("10.0.0.1:3260", 1));
     assert_eq!(refused.map(drop), Err(LoginRefusal::NotFound), "not through this group");
+}
+
+/// The answer to a discovery does not say how a portal is spoken to: Linux' initiator tries iSCSI wherever it was told of a portal by
+/// iSCSI, and iSER wherever by iSER.
+#[test]
+fn a_portal_tells_of_those_that_are_spoken_to_as_it_is() {
+    let iser = |address: &str| Portal { is_iser: true, ..portal(address, 1) };
+    let portals = vec![portal("10.0.0.1:3260", 1), iser("10.0.0.1:3261"), iser("10.0.0.2:3261")];
+    let exports = exports_at(portals, vec![target("all", &["any"])]);
+    let told = |at: Portal| exports.visible(&name("host"), FAR.parse().unwrap(), &at).remove(0).1;
+    assert_eq!(told(portal("10.0.0.1:3260", 1)), ["10.0.0.1:3260,1"]);
+    assert_eq!(told(iser("10.0.0.1:3261")), ["10.0.0.1:3261,1", "10.0.0.2:3261,1"]);
 }
 
 #[test]

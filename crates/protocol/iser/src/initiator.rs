@@ -1,0 +1,261 @@
+//! The datamover of an initiator: it opens memory for each command, and closes it when the command is answered.
+
+use rustc_hash::FxHashMap;
+use sanwire_buffer::{Frame, Head, Packet, Slices};
+use sanwire_iscsi::wire::{DataIn, Header, Opcode, ScsiResponse, TAG_NONE};
+use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Step};
+use sanwire_iwarp::{Memory, Registration, Rights, Stag};
+
+use crate::carrier::{Arrival, Carrier};
+use crate::incoming::Incoming;
+use crate::message::{Arrived, Pdu};
+use crate::wire::{IserHeader, Window};
+
+/// The data of a message, as the login says that it is taken.
+const RECEIVE_MAX_BYTES: usize = 8192;
+
+/// Data that one Data-In can tell of.
+const PART_MAX_BYTES: usize = 0xff_f000;
+
+/// The datamover of an initiator, for a connection that has opened. What must not be guessed comes from the seed: another one each time.
+#[must_use]
+pub fn initiator(seed: [u8; 32]) -> Box<dyn Datamover> {
+    Box::new(Initiator {
+        carrier: Carrier::initiator(seed, RECEIVE_MAX_BYTES),
+        incoming: Incoming::default(),
+        lendings: FxHashMap::default(),
+    })
+}
+
+/// The memory that is open for a command.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lending {
+    /// A frame of so many bytes, to be written to.
+    read: Option<(Stag, usize)>,
+    /// Data, to be read from.
+    write: Option<Stag>,
+    /// Both: what the residual of its answer says of what was read stands at another place.
+    is_bidirectional: bool,
+}
+
+struct Initiator {
+    carrier: Carrier,
+    incoming: Incoming,
+    /// By the tags of the commands.
+    lendings: FxHashMap<u32, Lending>,
+}
+
+impl Initiator {
+    fn take_message(&mut self, arrived: Result<Arrived, &'static str>) {
+        match arrived {
+            Err(what) => self.carrier.fail(what),
+            Ok(Arrived::Greeting(_)) => self.carrier.fail("it greets, and was not asked to"),
+            Ok(Arrived::Pdu(pdu)) => match pdu.header.opcode() {
+                Some(Opcode::ScsiResponse) => self.take_response(pdu),
+                // RFC 7145 7.3: data is written and read.
+                Some(Opcode::DataIn | Opcode::ReadyToTransfer) => {
+                    self.carrier.fail("it sent what iSER has no message for")
+                }
+                _ if pdu.invalidated.is_some() => {
+                    self.carrier.fail("it closed memory with something else than an answer")
+                }
+                _ => self.incoming.push(pdu),
+            },
+        }
+    }
+
+    /// A command is answered: its memory is closed, by the target or here.
+    fn take_response(&mut self, pdu: Pdu) {
+        let response = ScsiResponse::read(&pdu.header);
+        let lending = self.lendings.remove(&response.task_tag).unwrap_or_default();
+        let own = [lending.read.map(|(stag, _)| stag), lending.write];
+        if pdu.invalidated.is_some() && !own.contains(&pdu.invalidated) {
+            self.lendings.insert(response.task_tag, lending);
+            return self.carrier.fail("it closed memory that is not of the command that it answered");
+        }
+        lending.write.map(|stag| self.carrier.deregister(stag));
+        let frame = lending.read.and_then(|(stag, length)| Some((self.carrier.deregister(stag)?, length)));
+        if let Some((frame, length)) = frame {
+            self.tell_of_data(&response, lending.is_bidirectional, frame, length);
+        }
+        self.incoming.push(pdu);
+    }
+
+    /// How much was written into the frame the answer says: all, but for the residual.
+    fn tell_of_data(&mut self, response: &ScsiResponse, is_bidirectional: bool, frame: Frame, length: usize) {
+        let (underflow, residual) = if is_bidirectional {
+            (response.read_underflow, response.read_residual_bytes)
+        } else {
+            (response.underflow, response.residual_bytes)
+        };
+        let written = if underflow { length.saturating_sub(residual as usize) } else { length };
+        let part = |number: usize| {
+            let start = number * PART_MAX_BYTES;
+            let length = PART_MAX_BYTES.min(written - start);
+            let data = DataIn {
+                is_final: start + length == written,
+                task_tag: response.task_tag,
+                transfer_tag: TAG_NONE,
+                data_number: number as u32,
+                offset_bytes: start as u32,
+                ..DataIn::default()
+            };
+            let mut header = data.write();
+            header.set_data_bytes(length);
+            header
+        };
+        self.incoming.push_data(part(0), frame);
+        (1..written.div_ceil(PART_MAX_BYTES)).for_each(|number| self.incoming.push_more_data(part(number)));
+    }
+
+    fn open(&mut self, data_out: &Lent) -> Option<Stag> {
+        let Lent { data, unsolicited_bytes } = data_out;
+        let range = *unsolicited_bytes as usize..data.len();
+        if range.is_empty() {
+            return None;
+        }
+        let rights = Rights { remote_read: true, remote_invalidate: self.carrier.invalidates(), ..Rights::default() };
+        let memory = Memory::Slices(data.clone().into());
+        self.carrier.register(Registration { memory, range, base: 0, rights }).ok()
+    }
+
+    fn close(&mut self, lending: Lending) -> Option<Frame> {
+        lending.write.map(|stag| self.carrier.deregister(stag));
+        lending.read.and_then(|(stag, _)| self.carrier.deregister(stag))
+    }
+}
+
+impl Datamover for Initiator {
+    fn spaces(&mut self) -> [&mut [u8]; 2] {
+        self.carrier.spaces()
+    }
+
+    fn filled(&mut self, count: usize) {
+        self.carrier.filled(count);
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        self.carrier.take(bytes)
+    }
+
+    fn poll(&mut self) -> Step {
+        loop {
+            if let Some(step) = self.incoming.poll() {
+                return step;
+            }
+            match self.carrier.arrival() {
+                Some(Arrival::Message(message)) => self.take_message(Arrived::read(message)),
+                // An initiator reads nothing.
+                Some(Arrival::Read(..)) => {}
+                None if self.carrier.is_over() => return Step::Torn,
+                None => return Step::Starving,
+            }
+        }
+    }
+
+    fn place(&mut self, destination: Destination) {
+        self.incoming.place(destination);
+    }
+
+    fn withdraw(&mut self) -> Vec<(u32, Frame)> {
+        let lendings: Vec<(u32, Lending)> = self.lendings.drain().collect();
+        let lent = lendings.into_iter().filter_map(|(tag, lending)| Some((tag, self.close(lending)?)));
+        let mut frames: Vec<(u32, Frame)> = lent.collect();
+        frames.extend(self.incoming.withdraw());
+        frames
+    }
+
+    fn fills_frame_of(&self) -> Option<u64> {
+        None
+    }
+
+    fn placed_bytes(&self) -> u64 {
+        self.carrier.placed_bytes()
+    }
+
+    fn awaited_bytes(&self) -> u64 {
+        0
+    }
+
+    fn push_extended(&mut self, mut header: Header, additional: Vec<u8>, data: Option<Slices>) {
+        let data = data.filter(|data| !data.is_empty());
+        header.set_data_bytes(data.as_ref().map_or(0, |data| data.len()));
+        header.set_additional_bytes(additional.len());
+        let is_command = header.opcode() == Some(Opcode::ScsiCommand);
+        let lending = self.lendings.get(&header.task_tag()).filter(|_| is_command).copied().unwrap_or_default();
+        let window = |stag| Window { stag, offset: 0 };
+        let control =
+            IserHeader::Control { write: lending.write.map(window), read: lending.read.map(|(stag, _)| window(stag)) };
+        let mut head = Head::new();
+        head.extend(&control.write());
+        head.extend(header.as_bytes());
+        head.extend(&additional);
+        self.carrier.send(head, data, None);
+    }
+
+    fn pop(&mut self) -> Option<Packet> {
+        self.carrier.pop()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.carrier.is_idle()
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.carrier.queued_bytes()
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.carrier.heap_bytes()
+    }
+
+    fn lent_bytes(&self) -> usize {
+        self.carrier.lent_bytes()
+    }
+
+    fn widen(&mut self, _staging_bytes: usize) {}
+
+    fn begin(&mut self, parameters: &ConnectionParameters) {
+        self.carrier.begin(parameters.receive_data_max_bytes as usize);
+    }
+
+    fn trouble(&self) -> Option<String> {
+        if self.carrier.was_connected() {
+            return None;
+        }
+        let fault = self.carrier.fault().map(|fault| format!(" ({fault})")).unwrap_or_default();
+        Some(format!(
+            "does not answer as one of iSER over iWARP does{fault}: perhaps it serves plain iSCSI there, so try iscsi:// instead of \
+             iser://, or the port of its iSER"
+        ))
+    }
+
+    fn reaches_memory(&self) -> bool {
+        true
+    }
+
+    fn lend(&mut self, task_tag: u32, data_in: Option<Frame>, data_out: Option<Lent>) -> Option<Frame> {
+        let mut lending = Lending { is_bidirectional: data_in.is_some() && data_out.is_some(), ..Lending::default() };
+        lending.write = data_out.and_then(|data_out| self.open(&data_out));
+        let mut left = None;
+        if let Some(frame) = data_in {
+            let length = frame.len();
+            let mut registration = Registration::of_frame(frame);
+            registration.rights.remote_invalidate = self.carrier.invalidates();
+            match self.carrier.register(registration) {
+                Ok(stag) => lending.read = Some((stag, length)),
+                Err(Registration { memory: Memory::Frame(frame), .. }) => left = Some(frame),
+                Err(_) => {}
+            }
+        }
+        if lending.read.is_some() || lending.write.is_some() {
+            self.lendings.insert(task_tag, lending);
+        }
+        left
+    }
+
+    fn recall(&mut self, task_tag: u32) -> Option<Frame> {
+        let lending = self.lendings.remove(&task_tag)?;
+        self.close(lending)
+    }
+}

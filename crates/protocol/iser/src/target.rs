@@ -1,0 +1,279 @@
+//! The datamover of a target: it writes data into the memory of an initiator, and reads it from there.
+
+use rustc_hash::FxHashMap;
+use sanwire_buffer::{Frame, Head, Packet, Slices};
+use sanwire_iscsi::wire::{DataIn, DataOut, Header, Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE};
+use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Step};
+use sanwire_iwarp::WorkId;
+
+use crate::carrier::{Arrival, Carrier};
+use crate::incoming::Incoming;
+use crate::message::{Arrived, Pdu};
+use crate::wire::{IserHeader, VERSION, Window};
+
+/// The data of a message during a login (RFC 7143 6.1), and before a target has said what it takes.
+const RECEIVE_MAX_BYTES: usize = 8192;
+
+/// Commands whose memory is known: more than may be under way, and those that were ignored.
+const WINDOWS_MAX: usize = 4096;
+
+/// RDMA Reads that a target has under way at a time, as it says in HelloReply.
+const ORD: u16 = 128;
+
+/// The datamover of a target, for a connection that has come in. What must not be guessed comes from the seed: another one each time.
+#[must_use]
+pub fn target(seed: [u8; 32]) -> Box<dyn Datamover> {
+    Box::new(Target {
+        carrier: Carrier::target(seed, RECEIVE_MAX_BYTES),
+        incoming: Incoming::default(),
+        windows: FxHashMap::default(),
+        reads: FxHashMap::default(),
+        is_in_full_feature: false,
+    })
+}
+
+/// The memory that an initiator has opened for a command.
+#[derive(Clone, Copy, Debug, Default)]
+struct Opened {
+    /// To be written to.
+    read: Option<Window>,
+    /// To be read from, and the first byte of the command's data that is there. That is known when it is first wanted: what comes before
+    /// has come unasked.
+    write: Option<(Window, Option<u32>)>,
+}
+
+struct Target {
+    carrier: Carrier,
+    incoming: Incoming,
+    /// By the tags of the commands.
+    windows: FxHashMap<u32, Opened>,
+    /// What is being read: the Data-Outs that tell of it.
+    reads: FxHashMap<WorkId, Header>,
+    is_in_full_feature: bool,
+}
+
+impl Target {
+    fn take_message(&mut self, arrived: Result<Arrived, &'static str>) {
+        match arrived {
+            Err(what) => self.carrier.fail(what),
+            Ok(Arrived::Greeting(IserHeader::Hello { versions, .. })) if self.is_in_full_feature => {
+                let is_rejected = !(versions.1..=versions.0).contains(&VERSION);
+                let reply = IserHeader::HelloReply { is_rejected, versions: (VERSION, VERSION), ord: ORD };
+                self.carrier.send(reply.write().to_vec().into(), None, None);
+            }
+            Ok(Arrived::Greeting(_)) => self.carrier.fail("it greets out of turn"),
+            Ok(Arrived::Pdu(pdu)) => self.take_pdu(pdu),
+        }
+    }
+
+    fn take_pdu(&mut self, pdu: Pdu) {
+        match pdu.header.opcode() {
+            Some(Opcode::ScsiCommand) => {
+                let command = ScsiCommand::read(&pdu.header);
+                let wants_data = command.is_read && !command.is_write && command.expected_bytes > 0;
+                if wants_data && pdu.read.is_none() {
+                    return self.carrier.fail("it asks for data and opens no memory for it");
+                }
+                if self.windows.len() >= WINDOWS_MAX {
+                    return self.carrier.fail("it has opened memory for more commands than it may give");
+                }
+                let write = pdu.write.map(|window| (window, None));
+                self.windows.insert(command.task_tag, Opened { read: pdu.read, write });
+            }
+            // RFC 7145 7.3.4: what was asked for is read.
+            Some(Opcode::DataOut) if DataOut::read(&pdu.header).transfer_tag != TAG_NONE => {
+                return self.carrier.fail("it sent data that was to be read from its memory");
+            }
+            _ => {}
+        }
+        self.incoming.push(pdu);
+    }
+
+    fn put_data(&mut self, header: &Header, data: Option<Slices>) {
+        let part = DataIn::read(header);
+        let window = self.windows.get(&part.task_tag).and_then(|opened| opened.read);
+        if let Some(data) = data.filter(|data| !data.is_empty()) {
+            let place =
+                window.and_then(|window| Some((window.stag, window.offset.checked_add(part.offset_bytes.into())?)));
+            match place {
+                Some((stag, offset)) => self.carrier.write(stag, offset, data),
+                None => return self.carrier.fail("it has opened no memory for the data that it asked for"),
+            }
+        }
+        if part.has_status {
+            // RFC 7145 7.3.5: there is no status with data.
+            let response = ScsiResponse {
+                is_final: true,
+                overflow: part.overflow,
+                underflow: part.underflow,
+                status: part.status,
+                task_tag: part.task_tag,
+                status_number: part.status_number,
+                expected_command_number: part.expected_command_number,
+                max_command_number: part.max_command_number,
+                expected_data_number: part.data_number.wrapping_add(1),
+                residual_bytes: part.residual_bytes,
+                ..ScsiResponse::default()
+            };
+            self.respond(response.write(), None);
+        }
+    }
+
+    /// A command is answered: its memory is closed with that, where both ends have agreed so.
+    fn respond(&mut self, header: Header, data: Option<Slices>) {
+        let opened = self.windows.remove(&header.task_tag()).unwrap_or_default();
+        let windows = opened.read.or(opened.write.map(|(window, _)| window));
+        let invalidate = windows.filter(|_| self.carrier.invalidates()).map(|window| window.stag);
+        self.carrier.send(head(&header, &[]), data, invalidate);
+    }
+}
+
+/// What stands in front of the data of a message.
+fn head(header: &Header, additional: &[u8]) -> Head {
+    let mut head = Head::new();
+    head.extend(&IserHeader::PLAIN.write());
+    head.extend(header.as_bytes());
+    head.extend(additional);
+    head
+}
+
+impl Datamover for Target {
+    fn spaces(&mut self) -> [&mut [u8]; 2] {
+        self.carrier.spaces()
+    }
+
+    fn filled(&mut self, count: usize) {
+        self.carrier.filled(count);
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        self.carrier.take(bytes)
+    }
+
+    fn poll(&mut self) -> Step {
+        loop {
+            if let Some(step) = self.incoming.poll() {
+                return step;
+            }
+            match self.carrier.arrival() {
+                Some(Arrival::Message(message)) => self.take_message(Arrived::read(message)),
+                Some(Arrival::Read(id, frame)) => {
+                    if let Some(header) = self.reads.remove(&id) {
+                        self.incoming.push_data(header, frame);
+                    }
+                }
+                None if self.carrier.is_over() => return Step::Torn,
+                None => return Step::Starving,
+            }
+        }
+    }
+
+    fn place(&mut self, destination: Destination) {
+        self.incoming.place(destination);
+    }
+
+    fn withdraw(&mut self) -> Vec<(u32, Frame)> {
+        self.carrier.leave();
+        self.incoming.withdraw()
+    }
+
+    fn fills_frame_of(&self) -> Option<u64> {
+        None
+    }
+
+    fn placed_bytes(&self) -> u64 {
+        self.carrier.placed_bytes()
+    }
+
+    /// What is still being read for commands that are over: the engine does not know of it.
+    fn awaited_bytes(&self) -> u64 {
+        let left = self.reads.values().filter(|header| !self.windows.contains_key(&header.task_tag()));
+        left.map(|header| header.data_bytes() as u64).sum()
+    }
+
+    fn push_extended(&mut self, mut header: Header, additional: Vec<u8>, data: Option<Slices>) {
+        let data = data.filter(|data| !data.is_empty());
+        header.set_data_bytes(data.as_ref().map_or(0, |data| data.len()));
+        header.set_additional_bytes(additional.len());
+        match header.opcode() {
+            Some(Opcode::DataIn) => self.put_data(&header, data),
+            Some(Opcode::ScsiResponse) => self.respond(header, data),
+            // It asks for what cannot be read: the command ends when that does not come.
+            Some(Opcode::ReadyToTransfer) => {}
+            _ => self.carrier.send(head(&header, &additional), data, None),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Packet> {
+        self.carrier.pop()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.carrier.is_idle()
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.carrier.queued_bytes()
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.carrier.heap_bytes()
+    }
+
+    fn lent_bytes(&self) -> usize {
+        self.carrier.lent_bytes()
+    }
+
+    fn widen(&mut self, _staging_bytes: usize) {}
+
+    fn begin(&mut self, parameters: &ConnectionParameters) {
+        self.is_in_full_feature = true;
+        self.carrier.begin(parameters.receive_data_max_bytes as usize);
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let fault = self.carrier.fault()?;
+        Some(if self.carrier.was_connected() {
+            fault.to_owned()
+        } else {
+            format!(
+                "it does not begin as iSER does, over iWARP: {fault}; plain iSCSI is served where there is an iscsi: wire"
+            )
+        })
+    }
+
+    fn reaches_memory(&self) -> bool {
+        true
+    }
+
+    fn get_data(&mut self, ready: &Header, frame: Frame, start: u32) -> Result<(), Frame> {
+        let wanted = ReadyToTransfer::read(ready);
+        let Some((window, first)) = self.windows.get_mut(&wanted.task_tag).and_then(|opened| opened.write.as_mut())
+        else {
+            return Err(frame);
+        };
+        // What an initiator opens begins behind what it has sent unasked (RFC 7145 9.2).
+        let first = *first.get_or_insert(wanted.offset_bytes);
+        let place = wanted.offset_bytes.checked_sub(first).and_then(|behind| window.offset.checked_add(behind.into()));
+        let from = wanted.offset_bytes.checked_sub(start).map(|from| from as usize);
+        let (Some(place), Some(from)) = (place, from) else { return Err(frame) };
+        let stag = window.stag;
+        let id = self.carrier.read(frame, from..from + wanted.desired_bytes as usize, stag, place)?;
+        let data = DataOut {
+            is_final: true,
+            lun: wanted.lun,
+            task_tag: wanted.task_tag,
+            transfer_tag: wanted.transfer_tag,
+            offset_bytes: wanted.offset_bytes,
+            ..DataOut::default()
+        };
+        let mut header = data.write();
+        header.set_data_bytes(wanted.desired_bytes as usize);
+        self.reads.insert(id, header);
+        Ok(())
+    }
+
+    fn forget(&mut self, task_tag: u32) {
+        self.windows.remove(&task_tag);
+    }
+}

@@ -1,0 +1,152 @@
+//! What both ends do when both keep the rules.
+
+use proptest::prelude::*;
+use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure};
+
+use super::world::{BLOCK_BYTES, MEMORY_BYTES, World, config, name};
+
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 251 + seed * 13) as u8).collect()
+}
+
+#[test]
+fn a_discovery_session_finds_the_target() {
+    let mut world = World::new(config(None), 7);
+    world.client.discover(world.now);
+    world.run(usize::MAX);
+    let targets = world.events.iter().find_map(|event| match event {
+        ClientEvent::Targets(targets) => Some(targets.clone()),
+        _ => None,
+    });
+    let expected = DiscoveredTarget { name: name(), addresses: vec![("10.0.0.1:3260".into(), 1)] };
+    assert_eq!(targets, Some(vec![expected]), "{:?} {:?}", world.events, world.host.refusals);
+    world.client.disconnect(world.now);
+    world.run(usize::MAX);
+    assert!(world.connections().is_empty() && world.client.poll_timeout().is_none());
+}
+
+#[test]
+fn both_ends_agree_on_iser() {
+    let mut world = World::new(config(Some(name())), usize::MAX);
+    world.order(0, 0, None, 0);
+    world.settle();
+    let server = world.client.server().expect("a session");
+    assert_eq!((server.session.error_recovery_level, server.session.max_connections), (0, 1));
+    assert!(!server.connection.digests.header && !server.connection.digests.data, "CRCs are iWARP's");
+    assert!(server.session.initial_r2t && server.session.immediate_data);
+    assert_eq!((server.connection.send_data_max_bytes, server.connection.receive_data_max_bytes), (4096, 1024));
+}
+
+/// All lengths around which something changes: with the command, beyond it, more than one FPDU.
+#[test]
+fn data_of_every_length_passes_and_is_moved_once() {
+    let mut world = World::new(config(Some(name())), usize::MAX);
+    for (round, blocks) in [1, 7, 8, 9, 15, 16, 17, 18, 100, 127, 128, 129, 600, 2047].into_iter().enumerate() {
+        let data = pattern(blocks * BLOCK_BYTES, round);
+        let before = world.passed;
+        world.order(0x2a, 3, Some(data.clone()), 0);
+        world.settle();
+        assert!(world.host.disk[3 * BLOCK_BYTES..].starts_with(&data), "{blocks}");
+        let id = world.order(0x28, 3, None, data.len());
+        world.settle();
+        assert!(world.data_of(id) == Some(data.clone()), "{blocks}");
+        let most = data.len() as u64 + 1500 + data.len() as u64 / 100;
+        let passed = [world.passed[0] - before[0], world.passed[1] - before[1]];
+        assert!(passed.iter().all(|passed| (data.len() as u64..most).contains(passed)), "{blocks}: {passed:?}");
+    }
+    assert_eq!(world.host.memory.free_bytes(), MEMORY_BYTES);
+}
+
+#[test]
+fn many_commands_are_under_way_at_once() {
+    let mut world = World::new(config(Some(name())), 3000);
+    let data: Vec<Vec<u8>> = (0..14).map(|number| pattern(40 * BLOCK_BYTES, number)).collect();
+    for (number, data) in data.iter().enumerate() {
+        world.order(0x2a, number as u16 * 40, Some(data.clone()), 0);
+    }
+    world.settle();
+    let ids: Vec<_> = (0..14).map(|number| world.order(0x28, number * 40, None, 40 * BLOCK_BYTES)).collect();
+    world.settle();
+    let mut found = 0;
+    for event in world.events.drain(..) {
+        if let ClientEvent::Completed { id, data_in: Some(frame), data_in_bytes, .. } = event {
+            let number = ids.iter().position(|known| *known == id).expect("a read");
+            assert!(frame[..data_in_bytes] == data[number][..], "{number}");
+            found += 1;
+        }
+    }
+    assert_eq!(found, 14);
+}
+
+#[test]
+fn a_client_that_finds_plain_iscsi_says_so() {
+    let mut world = World::at_plain_iscsi(config(Some(name())));
+    world.order(0, 0, None, 0);
+    let failure = loop {
+        world.run(usize::MAX);
+        let given_up = world.events.drain(..).find_map(|event| match event {
+            ClientEvent::GivenUp(failure) | ClientEvent::OutOfPatience(failure) => Some(failure),
+            _ => None,
+        });
+        if let Some(failure) = given_up {
+            break failure;
+        }
+        world.pass_time();
+    };
+    assert!(matches!(failure, Failure::NoIser { .. }), "{failure}");
+    assert!(failure.to_string().contains("try iscsi://"), "{failure}");
+    assert!(
+        world.host.refusals.iter().all(|reason| reason.contains("portal of plain iSCSI")),
+        "{:?}",
+        world.host.refusals
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// In whatever pieces it comes, and however often connections are cut: what was written is read.
+    #[test]
+    fn what_was_written_is_read(
+        piece in prop_oneof![Just(1_000_000usize), 50..3000usize],
+        cuts in prop::collection::vec(0..60usize, 0..6),
+        lengths in prop::collection::vec(1..200usize, 1..10),
+    ) {
+        let mut world = World::new(config(Some(name())), piece);
+        let mut expected = world.host.disk.clone();
+        let mut cuts = cuts.into_iter();
+        for (round, length) in lengths.into_iter().enumerate() {
+            let (block, length) = ((round * 5) as u16, length * BLOCK_BYTES);
+            let data = pattern(length, round);
+            expected[usize::from(block) * BLOCK_BYTES..][..length].copy_from_slice(&data);
+            world.order(0x2a, block, Some(data.clone()), 0);
+            if let Some(steps) = cuts.next() {
+                world.run(steps);
+                if let Some(&connection) = world.connections().first() {
+                    world.cut(connection);
+                }
+            }
+            world.settle();
+            let id = world.order(0x28, block, None, length);
+            world.order(0x35, 0, None, 0);
+            world.settle();
+            prop_assert!(world.data_of(id) == Some(data), "round {}", round);
+        }
+        prop_assert!(world.host.disk == expected);
+        prop_assert_eq!(world.host.memory.free_bytes(), MEMORY_BYTES);
+    }
+}
+
+/// Every position in a small exchange at which the stream may be cut into two pieces.
+#[test]
+fn an_exchange_passes_wherever_its_stream_is_cut_into_pieces() {
+    for piece in 1..140 {
+        let mut world = World::new(config(Some(name())), piece);
+        let data = pattern(3 * BLOCK_BYTES, piece);
+        world.order(0x2a, 0, Some(data.clone()), 0);
+        world.settle();
+        let id = world.order(0x28, 0, None, data.len());
+        world.settle();
+        assert!(world.data_of(id) == Some(data), "{piece}");
+    }
+}

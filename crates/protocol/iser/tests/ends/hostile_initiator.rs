@@ -1,0 +1,351 @@
+//! A target of ours, and an initiator that breaks the rules (facts: CVE-2026-90413, -90414, -53176, -90292 to -90294).
+
+use std::time::Duration;
+
+use sanwire_buffer::{Frame, Slice};
+use sanwire_core::Instant;
+use sanwire_iscsi::wire::{
+    DataIn, DataOut, LoginRequest, LoginResponse, NopOut, Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE,
+    TaskRequest,
+};
+use sanwire_iscsi::{ConnectionId, ConnectionParameters, Destination, Step};
+use sanwire_iser::wire::{IserHeader, SetUp, Window};
+use sanwire_iwarp::{Config, Connection, Event, Memory, Order, Registration, SendKind, Stag};
+
+use super::pair::{Pair, message};
+use super::world::{End, Host, MEMORY_BYTES, name};
+
+const NORMAL: SetUp = SetUp { has_addresses: true, lacks_invalidation: false };
+
+fn command(task_tag: u32, expected_bytes: u32, is_read: bool) -> ScsiCommand {
+    ScsiCommand { is_final: true, is_read, is_write: !is_read, task_tag, expected_bytes, ..ScsiCommand::default() }
+}
+
+fn opened(read: Option<Window>, write: Option<Window>) -> IserHeader {
+    IserHeader::Control { write, read }
+}
+
+fn window(stag: Stag) -> Window {
+    Window { stag, offset: 0 }
+}
+
+#[test]
+fn data_and_status_are_a_write_and_an_answer_that_closes_the_memory() {
+    let mut pair = Pair::of_target(&NORMAL.write());
+    let stag = pair.theirs.register(Registration::of_frame(vec![0; 1000].into()).with_invalidation()).unwrap();
+    pair.say(message(opened(Some(window(stag)), None), command(5, 1000, true).write(), &[]), None);
+    assert_eq!(pair.got().task_tag(), 5);
+    let part = |start: usize, has_status: bool| {
+        DataIn {
+            is_final: true,
+            task_tag: 5,
+            offset_bytes: start as u32,
+            has_status,
+            status_number: 77,
+            ..DataIn::default()
+        }
+        .write()
+    };
+    pair.ours.push(part(0, false), Some(Slice::from(vec![1; 600]).into()));
+    pair.ours.push(part(600, true), Some(Slice::from(vec![2; 400]).into()));
+    pair.pass();
+    let answer = pair.heard().expect("an answer");
+    assert_eq!(answer.invalidated, Some(stag));
+    let header = sanwire_iscsi::wire::Header::from_bytes(answer.buffer[28..76].try_into().unwrap());
+    assert_eq!(header.opcode(), Some(Opcode::ScsiResponse), "RFC 7145 7.3.5: no status with data");
+    let response = ScsiResponse::read(&header);
+    assert_eq!((response.task_tag, response.status_number, response.status), (5, 77, 0));
+    let Some(Memory::Frame(frame)) = pair.theirs.deregister(stag) else { panic!("a frame") };
+    assert!(frame[..600] == [1; 600] && frame[600..] == [2; 400]);
+}
+
+/// The private data of Linux says 0x80; one that says 0xc0, or nothing, does not want its keys ended.
+#[test]
+fn keys_are_ended_only_where_both_ends_have_said_so() {
+    for (private_data, ends) in
+        [(&[0x80, 0, 0, 0][..], true), (&[0xc0, 0, 0, 0], false), (&[], false), (&[0x80; 508], true)]
+    {
+        let mut pair = Pair::of_target(private_data);
+        let stag = pair.theirs.register(Registration::of_frame(vec![0; 10].into()).with_invalidation()).unwrap();
+        pair.say(message(opened(Some(window(stag)), None), command(5, 10, true).write(), &[]), None);
+        pair.got();
+        pair.ours.push(ScsiResponse { task_tag: 5, ..ScsiResponse::default() }.write(), None);
+        pair.pass();
+        assert_eq!(pair.heard().expect("an answer").invalidated.is_some(), ends, "{:?}", private_data.first());
+    }
+}
+
+#[test]
+fn who_asks_for_data_and_opens_no_memory_is_left() {
+    let mut pair = Pair::of_target(&NORMAL.write());
+    pair.say(message(IserHeader::PLAIN, command(5, 512, true).write(), &[]), None);
+    assert!(pair.is_torn());
+}
+
+#[test]
+fn data_that_was_to_be_read_is_not_taken_from_a_message() {
+    let mut pair = Pair::of_target(&NORMAL.write());
+    let data = DataOut { is_final: true, task_tag: 5, transfer_tag: 3, ..DataOut::default() };
+    pair.say(message(IserHeader::PLAIN, data.write(), &[1; 100]), None);
+    assert!(pair.is_torn());
+    let mut pair = Pair::of_target(&NORMAL.write());
+    let unasked = DataOut { transfer_tag: TAG_NONE, ..data };
+    pair.say(message(IserHeader::PLAIN, unasked.write(), &[1; 100]), None);
+    assert!(matches!(pair.ours.poll(), Step::Header(header) if header.opcode() == Some(Opcode::DataOut)));
+    pair.ours.place(Destination::Frame(vec![0; 100].into(), 0));
+    assert!(matches!(pair.ours.poll(), Step::Pdu(pdu) if pdu.data.as_deref() == Some(&[1; 100][..])));
+}
+
+/// Reads of memory that is not there, too short, or not to be read: the initiator's end says so, and the connection is over.
+#[test]
+fn memory_that_is_not_what_was_said_ends_the_connection() {
+    for length in [0, 99] {
+        let mut pair = Pair::of_target(&NORMAL.write());
+        let stag = pair.theirs.register(Registration::of_slices(vec![1; length].into())).unwrap();
+        pair.say(message(opened(None, Some(window(stag))), command(5, 100, false).write(), &[]), None);
+        pair.got();
+        let ready = ReadyToTransfer { task_tag: 5, transfer_tag: 1, desired_bytes: 100, ..ReadyToTransfer::default() };
+        pair.ours.get_data(&ready.write(), vec![0; 100].into(), 0).expect("a window");
+        pair.pass();
+        assert!(pair.is_torn(), "{length}");
+    }
+}
+
+#[test]
+fn an_offset_that_wraps_is_not_read() {
+    let mut pair = Pair::of_target(&NORMAL.write());
+    let end = Window { stag: Stag(5), offset: u64::MAX };
+    pair.say(message(opened(None, Some(end)), command(5, 100, false).write(), &[]), None);
+    pair.got();
+    let ready = |offset_bytes| {
+        ReadyToTransfer { task_tag: 5, transfer_tag: 1, offset_bytes, desired_bytes: 50, ..ReadyToTransfer::default() }
+            .write()
+    };
+    assert!(pair.ours.get_data(&ready(0), vec![0; 100].into(), 0).is_err(), "the end of it lies beyond all numbers");
+    assert!(pair.ours.get_data(&ready(50), vec![0; 100].into(), 0).is_err());
+    assert!(
+        pair.ours
+            .get_data(&ReadyToTransfer { task_tag: 6, ..ReadyToTransfer::default() }.write(), vec![0; 1].into(), 0)
+            .is_err()
+    );
+}
+
+#[test]
+fn memory_for_more_commands_than_may_be_given_is_not_kept() {
+    let mut pair = Pair::of_target(&NORMAL.write());
+    let mut given = 0;
+    while !matches!(pair.ours.poll(), Step::Torn) {
+        given += 1;
+        assert!(given < 10_000);
+        let read = window(Stag(given));
+        if pair.theirs.is_established() {
+            pair.say(message(opened(Some(read), None), command(given, 512, true).write(), &[]), None);
+        }
+    }
+    assert!(given > 1000);
+}
+
+#[test]
+fn short_sends_end_the_connection() {
+    let whole = message(IserHeader::PLAIN, NopOut::default().write(), &[0; 20]);
+    for length in [0, 1, 27, 28, 75, 76, 95] {
+        let mut pair = Pair::of_target(&NORMAL.write());
+        pair.say(whole[..length].to_vec(), None);
+        assert!(pair.is_torn(), "{length}");
+    }
+}
+
+#[test]
+fn hello_is_answered_once_the_login_is_over() {
+    let hello = IserHeader::Hello { versions: (10, 1), ird: 5 }.write().to_vec();
+    let mut pair = Pair::of_target(&NORMAL.write());
+    pair.ours.begin(&ConnectionParameters::default());
+    pair.say(hello.clone(), None);
+    assert!(matches!(pair.ours.poll(), Step::Starving));
+    pair.pass();
+    let reply = IserHeader::read(pair.heard().expect("a reply").buffer.first_chunk().unwrap());
+    assert_eq!(reply, Some(IserHeader::HelloReply { is_rejected: false, versions: (10, 10), ord: 128 }));
+    let mut pair = Pair::of_target(&NORMAL.write());
+    pair.say(hello, None);
+    assert!(pair.is_torn(), "not before");
+}
+
+/// A plain iSCSI initiator, or any other noise, at a portal of iSER.
+#[test]
+fn who_does_not_speak_rdma_is_refused_with_the_reason() {
+    for bytes in [
+        &LoginRequest::default().write().as_bytes()[..],
+        b"GET / HTTP/1.1\r\n\r\n12345678901234567890123456789012345678901234567890",
+    ] {
+        let mut host = Host::new();
+        host.open(ConnectionId(1), true, Instant::ZERO);
+        host.feed(ConnectionId(1), bytes, Instant::ZERO);
+        let [reason] = &host.refusals[..] else { panic!("{:?}", host.refusals) };
+        assert!(reason.contains("does not begin as iSER does") && reason.contains("iscsi: wire"), "{reason}");
+    }
+}
+
+/// An initiator at a whole target: logged in, with its own RDMA.
+struct Raw {
+    host: Host,
+    rdma: Connection,
+    told: Vec<Event>,
+    now: Instant,
+}
+
+const ID: ConnectionId = ConnectionId(1);
+
+impl Raw {
+    fn logged_in() -> Raw {
+        let mut rdma = Connection::initiator(Config { seed: [3; 16], ..Config::default() }, &NORMAL.write()).unwrap();
+        (0..500).for_each(|_| rdma.post_receive(vec![0; 9000].into()).unwrap());
+        let mut raw = Raw { host: Host::new(), rdma, told: Vec::new(), now: Instant::from_nanos(1) };
+        raw.host.open(ID, true, raw.now);
+        raw.pass();
+        let keys = format!(
+            "InitiatorName=iqn.2026-11.org.raw:x\0TargetName={}\0SessionType=Normal\0RDMAExtensions=Yes\0InitialR2T=Yes\0ImmediateData=Yes\0",
+            name()
+        );
+        let login = LoginRequest {
+            is_immediate: true,
+            transits: true,
+            current_stage: 1,
+            next_stage: 3,
+            isid: [0x80, 0, 0, 0, 0, 9],
+            command_number: 1,
+            ..LoginRequest::default()
+        };
+        raw.say(message(IserHeader::PLAIN, login.write(), keys.as_bytes()));
+        let answer = raw.answers().pop().expect("an answer");
+        let answer = LoginResponse::read(&sanwire_iscsi::wire::Header::from_bytes(answer[28..76].try_into().unwrap()));
+        assert!(answer.transits && answer.status_class == 0, "{answer:?}");
+        assert!(matches!(raw.host.ends[&ID], End::Admitted));
+        raw
+    }
+
+    fn pass(&mut self) {
+        loop {
+            let to_host: Vec<u8> =
+                std::iter::from_fn(|| self.rdma.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
+            let mut rest = &to_host[..];
+            while !rest.is_empty() {
+                let taken = self.host.feed(ID, rest, self.now);
+                rest = &rest[taken..];
+                if taken == 0 {
+                    break;
+                }
+            }
+            let to_us: Vec<u8> =
+                self.host.output.get_mut(&ID).map(|output| output.drain(..).collect()).unwrap_or_default();
+            self.rdma.take(&to_us);
+            self.told.extend(std::iter::from_fn(|| self.rdma.poll_event()));
+            if to_host.is_empty() && to_us.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn say(&mut self, bytes: Vec<u8>) {
+        let order = Order::Send { kind: SendKind::default(), head: bytes.into(), data: None };
+        self.rdma.order(order, None).expect("room");
+        self.pass();
+    }
+
+    fn answers(&mut self) -> Vec<Frame> {
+        let messages = self.told.drain(..).filter_map(|event| match event {
+            Event::Message(message) => Some(message.buffer),
+            _ => None,
+        });
+        messages.collect()
+    }
+
+    fn write(&mut self, number: u32, window: Window) {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[8]) = (0x2a, 16);
+        let command = ScsiCommand { command_number: number, cdb, ..command(number, 8192, false) };
+        self.say(message(opened(None, Some(window)), command.write(), &[]));
+    }
+}
+
+#[test]
+fn data_is_read_from_the_memory_of_who_writes() {
+    let mut raw = Raw::logged_in();
+    let stag = raw.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
+    raw.write(1, window(stag));
+    let [answer] = &raw.answers()[..] else { panic!("one answer") };
+    assert_eq!((answer[28], answer[31]), (0x21, 0), "GOOD");
+    assert!(raw.host.disk[..8192] == [7; 8192]);
+    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
+}
+
+/// A key that is none: the session ends, and what it had goes home.
+#[test]
+fn a_key_that_is_none_costs_the_session_and_no_memory() {
+    let mut raw = Raw::logged_in();
+    raw.write(1, window(Stag(12345)));
+    assert!(raw.host.closed.contains(&ID), "{:?}", raw.told);
+    raw.host.lose(ID, raw.now);
+    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
+}
+
+/// CVE-2026-97951: an abort of a command whose data is being read. The read never ends, and nobody waits for it.
+#[test]
+fn a_command_whose_data_is_being_read_is_aborted_at_once() {
+    let mut raw = Raw::logged_in();
+    let stag = raw.rdma.register(Registration::of_slices(vec![7; 8192].into())).unwrap();
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[8]) = (0x2a, 16);
+    let write = ScsiCommand { command_number: 1, cdb, ..command(1, 8192, false) };
+    let abort = TaskRequest {
+        is_immediate: true,
+        is_final: true,
+        function: 1,
+        task_tag: 99,
+        referenced_task_tag: 1,
+        command_number: 2,
+        referenced_command_number: 1,
+        ..TaskRequest::default()
+    };
+    for bytes in
+        [message(opened(None, Some(window(stag))), write.write(), &[]), message(IserHeader::PLAIN, abort.write(), &[])]
+    {
+        let order = Order::Send { kind: SendKind::default(), head: bytes.into(), data: None };
+        raw.rdma.order(order, None).expect("room");
+    }
+    // Both arrive before the read is answered.
+    raw.pass();
+    let answers = raw.answers();
+    let [aborted] = &answers[..] else { panic!("{} answers", answers.len()) };
+    assert_eq!((aborted[28], aborted[30]), (0x22, 0), "complete");
+    raw.pass();
+    assert!(raw.host.disk.iter().all(|byte| *byte == 0) && raw.host.closed.is_empty());
+    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES, "what was read has gone nowhere");
+}
+
+/// An initiator that never answers a read: the command fails in the end, and the connection with it.
+#[test]
+fn an_initiator_that_answers_no_read_keeps_no_memory_for_ever() {
+    let mut raw = Raw::logged_in();
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[8]) = (0x2a, 16);
+    let write = ScsiCommand { command_number: 1, cdb, ..command(1, 8192, false) };
+    let order = Order::Send {
+        kind: SendKind::default(),
+        head: message(opened(None, Some(window(Stag(1)))), write.write(), &[]).into(),
+        data: None,
+    };
+    raw.rdma.order(order, None).expect("room");
+    let bytes: Vec<u8> = std::iter::from_fn(|| raw.rdma.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
+    raw.host.feed(ID, &bytes, raw.now);
+    assert!(raw.host.memory.free_bytes() < MEMORY_BYTES);
+    for _ in 0..200 {
+        let Some(next) = raw.host.server.poll_timeout() else { break };
+        raw.now = next.max(raw.now + Duration::from_millis(1));
+        raw.host.server.handle_timeout(raw.now);
+        raw.host.drain(raw.now);
+        if raw.host.closed.contains(&ID) {
+            raw.host.lose(ID, raw.now);
+        }
+    }
+    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
+}

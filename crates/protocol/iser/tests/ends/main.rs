@@ -1,0 +1,9 @@
+//! Both ends of iSER against each other in one thread, over streams that come in pieces and are cut; and each of them against somebody
+//! who breaks the rules.
+
+mod dissection;
+mod exchange;
+mod hostile_initiator;
+mod hostile_target;
+mod pair;
+mod world;

@@ -194,7 +194,13 @@ fn an_idle_server_opens_an_interface_again_that_was_away() {
     run_ok(ethtool, TIMEOUT);
     let options = ["--allow", "any", "--wire", "hdsp:lan1,path=xdp"];
     let mut server = Server::start_beside(&world, "idle", "lan1", &["disk=ram:8M"], &options);
-    assert!(!server.log().contains("AF_PACKET"), "{}", server.log());
+    let by = |path: &str| {
+        let mut ctl = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        ctl.args(["ctl", "--socket"]).arg(world.scratch.path("beside.control")).arg("status");
+        let status = run_ok(ctl, TIMEOUT);
+        assert!(status.contains(&format!("hdsp:lan1,path=xdp by {path}")), "{status}");
+    };
+    by("AF_XDP, copied");
     for round in 1..=2 {
         if round == 2 {
             // Then its end says nothing to who waits for packets.
@@ -203,6 +209,8 @@ fn an_idle_server_opens_an_interface_again_that_was_away() {
         }
         world.replace_path(1, 1500);
         wait_until("both wires are open again", TIMEOUT, || server.log().matches("is open again").count() == 2 * round);
+        // It takes VLAN tags out, as it did not before.
+        by("AF_PACKET");
         for scheme in ["hs+eth", "hdsp"] {
             run_ok(world.sanwire(&["info", &format!("{scheme}://lan1/idle/disk")]), TIMEOUT);
         }

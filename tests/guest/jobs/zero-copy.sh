@@ -2,6 +2,7 @@
 #
 # zero-copy.sh serve NAME INTERFACE MIB HOST: serves a volume of so many MiB, which is a file of this name, over HDSP on an interface, and
 #   asks the host for echoes all the while. Each time it forgets the host's MAC address, so it asks for that too.
+# zero-copy.sh lengthen INTERFACE MTU HOST: its packets may be longer than the pages of that memory from now on, and come all the same.
 # zero-copy.sh end NAME SIGNAL HOST: ends the server by this signal, when every echo has come. The last line is what has become of the
 #   data of writes, in bytes, and what the file has: `KEPT COPIED SHA256`.
 . /rig/jobs/lib.sh
@@ -13,8 +14,8 @@ export XDG_STATE_HOME=$SCRATCH/state
 
 ctl() { /host/sanwire ctl --socket "$SOCKET" "$@"; }
 
-# echoes HOST: so many questions, each of which is answered.
-echoes() { expect " $ECHOES received, 0% packet loss" ping -q -c $ECHOES -i 0.05 -W 20 "$1"; }
+# echoes HOST [BYTES]: so many questions, each of which is answered.
+echoes() { expect " $ECHOES received, 0% packet loss" ping -q -c $ECHOES -i 0.05 -W 20 -s "${2:-56}" "$1"; }
 
 ask_on() {
     while [ -e "$SCRATCH/asking" ]; do
@@ -47,18 +48,34 @@ written() { ctl metrics | sed -n "s/^sanwire_hdsp_written_bytes_total{memory=\"$
 
 is_over() { ! kill -0 "$1"; }
 
-end() {
-    local name=$1 signal=$2 host=$3 kept copied pid
+# Nobody asks any more, and until now nothing was lost.
+hush() {
     rm "$SCRATCH/asking"
     within 60 is_over "$(< "$SCRATCH/asking.pid")"
     [ ! -s "$SCRATCH/asked" ] || fail "$(cat "$SCRATCH/asked")"
     say "$(awk '{ sum += $1 } END { print sum }' "$SCRATCH/echoes") echoes have come"
     expect 'kernel_dropped_packets_total\{.*\} 0$' ctl metrics
+    ! grep -E 'WARN|ERROR|panic' "$SCRATCH/serve" || fail "$(cat "$SCRATCH/serve")"
+}
+
+# The kernel has none of those sockets any more.
+comes_another_way() { ctl status | grep "hdsp:$1 by AF_PACKET" && ! ss --xdp --all --no-header | grep .; }
+
+lengthen() {
+    hush
+    ip link set "$1" mtu "$2"
+    within 30 comes_another_way "$1"
+    # The IP and ICMP headers are 28 bytes.
+    echoes "$3" $(($2 - 28))
+}
+
+end() {
+    local name=$1 signal=$2 host=$3 kept copied pid
+    [ ! -e "$SCRATCH/asking" ] || hush
     kept=$(written 'where they came') copied=$(written copied)
     pid=$(< "$SCRATCH/serve.pid")
     kill -"$signal" "$pid"
     within 20 is_over "$pid"
-    ! grep -E 'WARN|ERROR|panic' "$SCRATCH/serve" || fail "$(cat "$SCRATCH/serve")"
     # The card is as it was before.
     echoes "$host"
     ! dmesg | grep -E 'BUG|WARNING|Call Trace' || fail 'the kernel has complained'

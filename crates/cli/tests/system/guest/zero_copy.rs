@@ -7,6 +7,8 @@ use super::LIMIT;
 use crate::harness::{GUEST_LINKS, Guest, World, pattern, run_ok};
 
 const MIB: usize = 16;
+/// Packets of this MTU are longer than a page.
+const JUMBO: &str = "9000";
 
 /// What the job says at the end.
 struct Outcome {
@@ -25,7 +27,8 @@ impl Outcome {
     }
 }
 
-/// Without `path=`: such a card is what the server then looks for. It is killed, so that its next one finds the card as that has left it.
+/// Without `path=`: such a card is what the server then looks for. It is killed, so that the next one finds the card as that has left it; of
+/// that one the MTU grows.
 #[test]
 #[ignore = "boots a Linux guest"]
 fn a_card_puts_what_writes_bring_into_memory_from_which_it_goes_to_the_disk() {
@@ -42,6 +45,11 @@ fn a_card_puts_what_writes_bring_into_memory_from_which_it_goes_to_the_disk() {
     };
     let [image, back] = ["image", "back"].map(|name| world.scratch.path(name));
     let (image_text, back_text) = (world.scratch.text("image"), world.scratch.text("back"));
+    let read_back = |when: &str, content: &[u8]| {
+        sanwire(&["cp", &url, &back_text]);
+        assert!(fs::read(&back).expect("a copy") == content, "{when}: other data came back");
+        fs::remove_file(&back).expect("it goes");
+    };
     for (round, signal) in (0..).zip(["KILL", "TERM"]) {
         let content = pattern(round, MIB << 20);
         fs::write(&image, &content).expect("an image");
@@ -51,9 +59,14 @@ fn a_card_puts_what_writes_bring_into_memory_from_which_it_goes_to_the_disk() {
         let name = format!("disk{round}");
         guest.run("zero-copy", &["serve", &name, "eth1", &MIB.to_string(), link.server], LIMIT);
         sanwire(&["cp", "--overwrite", &image_text, &url]);
-        sanwire(&["cp", &url, &back_text]);
-        assert!(fs::read(&back).expect("a copy") == content, "round {round}: other data came back");
-        fs::remove_file(&back).expect("it goes");
+        read_back(&format!("round {round}"), &content);
+        if signal == "TERM" {
+            let mut ip = world.on_server("ip");
+            ip.args(["link", "set", link.interface, "mtu", JUMBO]);
+            run_ok(ip, LIMIT);
+            guest.run("zero-copy", &["lengthen", "eth1", JUMBO, link.server], LIMIT);
+            read_back("by jumbo frames", &content);
+        }
         let outcome = Outcome::of(&guest.run("zero-copy", &["end", &name, signal, link.server], LIMIT));
         assert!(sum.starts_with(&outcome.sum), "round {round}: the disk has other data");
         let Outcome { kept_bytes, copied_bytes, .. } = outcome;

@@ -1,16 +1,17 @@
 //! One end of one stream.
 
+mod setup;
+
 use std::ops::Range;
 
-use sanwire_buffer::{Frame, Head, Packet};
+use sanwire_buffer::{Frame, Packet};
 
 use crate::config::{Config, ConfigError, check_private_data};
-use crate::event::{Closed, Ended, Event, Order, Refusal, Refused, Terms, WorkId};
-use crate::fault::Fault;
+use crate::event::{Closed, Ended, Event, Order, Refusal, Refused, WorkId};
 use crate::memory::{Memory, Registration, Registrations};
-use crate::mpa::{self, Answer, Begin, Broken, Framer, Step};
+use crate::mpa::{self, Broken, Framer, Step};
 use crate::rdmap::{Inbound, Outbound, Outgoing, Read};
-use crate::wire::{Opcode, ReadRequest, Rtr, Stag, Startup, Terminate};
+use crate::wire::{Opcode, ReadRequest, Stag, Startup, Terminate};
 
 /// One end of one stream: see the [crate].
 pub struct Connection {
@@ -70,61 +71,6 @@ impl Connection {
         let registrations = Registrations::new(config.seed, config.registrations_max);
         let inbound = Inbound::new(registrations, Outbound::new(config.mulpdu_bytes()));
         Ok(Connection { framer: Framer::new(config.staging_bytes), config, phase, inbound })
-    }
-
-    /// Takes the initiator that [`Event::Requested`] told of, and says this to its owner. Post receive buffers before.
-    ///
-    /// # Errors
-    /// When there is no request to answer, or the private data is too long (512 bytes; 508 if the request was an enhanced one).
-    pub fn accept(&mut self, private_data: &[u8]) -> Result<(), ConfigError> {
-        let (terms, rtr) = self.answer(private_data, false)?;
-        self.phase = Phase::Established;
-        self.establish(terms, rtr, true);
-        Ok(())
-    }
-
-    /// Refuses it, and says this to its owner.
-    ///
-    /// # Errors
-    /// As for [`Connection::accept`].
-    pub fn reject(&mut self, private_data: &[u8]) -> Result<(), ConfigError> {
-        self.answer(private_data, true)?;
-        self.phase = Phase::Ending(Closed::Refused);
-        Ok(())
-    }
-
-    fn answer(&mut self, private_data: &[u8], is_rejected: bool) -> Result<(Terms, Option<Rtr>), ConfigError> {
-        let Phase::Deciding(request) = &self.phase else { return Err(ConfigError::NoRequest) };
-        check_private_data(private_data, request.enhanced.is_some())?;
-        let (reply, terms, rtr) = mpa::reply(&self.config, request, private_data, is_rejected);
-        self.inbound.outbound.push_raw(reply.write());
-        Ok((terms, rtr))
-    }
-
-    fn establish(&mut self, terms: Terms, rtr: Option<Rtr>, is_responder: bool) {
-        self.framer.set_crc(terms.crc);
-        self.inbound.establish(terms.ird, terms.ord, rtr.filter(|_| is_responder));
-        self.inbound.outbound.establish(terms.crc, is_responder);
-        if let Some(rtr) = rtr.filter(|_| !is_responder) {
-            self.say_ready(rtr);
-        }
-        self.inbound.events.push_back(Event::Connected(terms));
-    }
-
-    /// The first message of a peer-to-peer connection (RFC 6581 9.2).
-    fn say_ready(&mut self, rtr: Rtr) {
-        let inbound = &mut self.inbound;
-        let outgoing = if rtr.write {
-            Outgoing::write(Stag(0), 0, None)
-        } else if rtr.read {
-            let sink = inbound.registrations.new_key();
-            let request = ReadRequest { sink, sink_offset: 0, length_bytes: 0, source: Stag(0), source_offset: 0 };
-            inbound.reads.begin(Read { id: None, frame: Vec::new().into(), start: 0, request, done: 0 });
-            Outgoing::read_request(&request)
-        } else {
-            Outgoing::untagged(Opcode::Send, Stag(0), Head::new(), None)
-        };
-        inbound.outbound.push_first(outgoing);
     }
 
     /// Where the next bytes of the stream belong: first all of the first space, then the second. Either may be empty, not both.
@@ -206,6 +152,7 @@ impl Connection {
     ///
     /// # Errors
     /// Gives the order back when the connection is not established, when too many wait, or when it is longer than messages may be.
+    #[expect(clippy::result_large_err, reason = "the order itself comes back; boxing it would allocate")]
     pub fn order(&mut self, order: Order, id: Option<WorkId>) -> Result<(), Refused<Order>> {
         let refusal = match &order {
             _ if !self.is_established() => Some(Refusal::NotConnected),
@@ -378,69 +325,6 @@ impl Connection {
                 false
             }
         }
-    }
-
-    fn take_request(&mut self) -> bool {
-        match Startup::read(self.framer.waiting(), false) {
-            Ok(None) => false,
-            Ok(Some((request, length))) => {
-                self.framer.consume(length);
-                self.take_whole_request(request);
-                true
-            }
-            Err(_) => {
-                self.break_off();
-                false
-            }
-        }
-    }
-
-    fn take_whole_request(&mut self, request: Startup) {
-        match mpa::begin(&request) {
-            Begin::Ask(event) => {
-                self.phase = Phase::Deciding(request);
-                self.inbound.events.push_back(Event::Requested(event));
-            }
-            Begin::Refuse => {
-                let (reply, ..) = mpa::reply(&self.config, &request, &[], true);
-                self.inbound.outbound.push_raw(reply.write());
-                self.phase = Phase::Ending(Closed::Refused);
-            }
-        }
-    }
-
-    fn take_reply(&mut self) -> bool {
-        let answer = match Startup::read(self.framer.waiting(), true) {
-            Ok(None) => return false,
-            Ok(Some((reply, length))) => {
-                self.framer.consume(length);
-                mpa::agree(&self.config, &reply)
-            }
-            Err(fault) => Err(fault),
-        };
-        match answer {
-            Ok(Answer::Agreed(terms, rtr)) => {
-                self.phase = Phase::Established;
-                self.establish(terms, rtr, false);
-            }
-            Ok(Answer::Rejected(private_data)) => {
-                self.inbound.events.push_back(Event::Rejected(private_data));
-                self.end(Closed::Refused, None);
-            }
-            Ok(Answer::Unfit(terms, fault)) => {
-                self.framer.set_crc(terms.crc);
-                self.inbound.outbound.establish(terms.crc, false);
-                self.fail(Broken { fault, about: None });
-            }
-            Err(_) => self.break_off(),
-        }
-        true
-    }
-
-    /// What came is no beginning of a stream: there is no way to tell the peer.
-    fn break_off(&mut self) {
-        self.inbound.events.push_back(Event::Terminated(Ended::ByUs(Fault::Startup)));
-        self.end(Closed::Terminated, None);
     }
 
     /// The peer broke a rule: tell it, and end.

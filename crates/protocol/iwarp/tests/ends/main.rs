@@ -1,5 +1,6 @@
 //! Both ends of iWARP over a stream that a test cuts, and peers that keep no rule.
 
+mod arrival;
 mod cuts;
 mod dissection;
 mod hostile;

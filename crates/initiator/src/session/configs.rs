@@ -8,7 +8,7 @@ use sanwire_iscsi::{ClientConfig as IscsiConfig, Credential, IscsiName, Isid};
 
 use sanwire_scsi::reservation::TransportId;
 
-use super::table::ISCSI;
+use super::table::{ISCSI, ISER};
 use crate::endpoint::{self, ConnectError};
 use crate::options::{ClientOptions, no_randomness};
 use crate::ports::EVERYWHERE;
@@ -46,11 +46,12 @@ impl ClientOptions {
             (Some(user), None) => return Err(ConnectError::NoSecret { user: user.clone() }),
             (None, _) => None,
         };
+        let service = if server.is_iser { ISER } else { ISCSI };
         Ok(IscsiConfig {
             initiator: self.initiator_name()?,
             isid: random_isid()?,
             target,
-            portals: endpoint::addresses(&server.host, server.port, ISCSI, &self.name_servers)?,
+            portals: endpoint::addresses(&server.host, server.port, service, &self.name_servers)?,
             credential,
             target_credential: self.iscsi.target.clone(),
             wishes: self.iscsi.wishes,

@@ -27,6 +27,9 @@ pub(crate) const HYPERSCSI: Service = Service { label: "_hyperscsi._udp", usual_
 /// iSCSI, in DNS (registered by IANA under this name).
 pub(crate) const ISCSI: Service = Service { label: "_iscsi-target._tcp", usual_port: ISCSI_PORT };
 
+/// iSER, in DNS.
+pub(crate) const ISER: Service = Service { label: "_iser-target._tcp", usual_port: ISCSI_PORT };
+
 /// VISA over UDP, in DNS.
 pub(crate) const VISA: Service = Service { label: "_visa._udp", usual_port: VISA_PORT };
 
@@ -148,7 +151,8 @@ fn open_iscsi(
     now: Instant,
 ) -> Result<Opened, ConnectError> {
     let target = server.target.clone().ok_or_else(|| ConnectError::NoTarget { host: server.to_string() })?;
-    let lookup = Lookup::of(&server.host, server.port, ISCSI, &options.name_servers);
+    let service = if server.is_iser { ISER } else { ISCSI };
+    let lookup = Lookup::of(&server.host, server.port, service, &options.name_servers);
     let lookup = lookup.map(|lookup| lookup.waking(waker.clone()));
     let config = options.iscsi(server, Some(target))?;
     let session = Box::new(Iscsi::new(config, server.is_iser, lookup, now));

@@ -278,10 +278,17 @@ impl Label {
         (label.table.is_sound() && label.own < label.table.members.len()).then_some(label)
     }
 
-    /// Of the two copies on a member the newer one; `None`: there is none.
+    /// Of the copies at the beginning and at the end of a member the newer one; `None`: there is none. Where a volume has become longer, at
+    /// its end may stand what somebody else had there before: of two arrays the one at the beginning counts.
     #[must_use]
-    pub fn newer(one: Option<Label>, other: Option<Label>) -> Option<Label> {
-        [one, other].into_iter().flatten().max_by_key(|label| label.table.generation)
+    pub fn newer(first: Option<Label>, last: Option<Label>) -> Option<Label> {
+        match (first, last) {
+            (Some(first), Some(last)) => {
+                let is_newer = last.table.array == first.table.array && last.table.generation >= first.table.generation;
+                Some(if is_newer { last } else { first })
+            }
+            (first, last) => first.or(last),
+        }
     }
 }
 
@@ -416,6 +423,17 @@ mod tests {
         assert_eq!(bytes.len(), LABEL_BYTES);
         assert_eq!(Label::decode(&bytes), Some(label()));
         assert_eq!(label().table.layout().group_bytes, [1 << 20, 3 << 20]);
+    }
+
+    #[test]
+    fn what_another_array_has_left_at_the_end_is_not_newer() {
+        let newer = Label { table: Table { generation: 8, ..label().table }, ..label() };
+        assert_eq!(Label::newer(Some(label()), Some(newer.clone())), Some(newer.clone()));
+        assert_eq!(Label::newer(Some(newer.clone()), Some(label())), Some(newer));
+        let other = Label { table: Table { array: [8; 16], generation: 50, ..label().table }, ..label() };
+        assert_eq!(Label::newer(Some(label()), Some(other.clone())), Some(label()));
+        assert_eq!(Label::newer(None, Some(other.clone())), Some(other));
+        assert_eq!((Label::newer(Some(label()), None), Label::newer(None, None)), (Some(label()), None));
     }
 
     #[test]

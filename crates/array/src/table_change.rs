@@ -149,12 +149,12 @@ fn came_back(number: usize) -> StoreError {
 }
 
 /// Writes both copies of a label, each stable before the next. The newer one of those that are whole is written last: so it stands there until
-/// this one is whole.
+/// this one is whole. Those of another array do not count.
 pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
     let Some(second_at) = label::second_at(store.geometry().length_bytes) else {
         return Started::Done(Err(gone()));
     };
-    let data = Slices::from(label.encode());
+    let (data, array) = (Slices::from(label.encode()), label.table.array);
     let store = Arc::clone(store);
     // What was written last may not be stable yet, or whole, where that has failed.
     store.start(Request::Flush, completions).then(completions, move |end, completions| {
@@ -167,7 +167,8 @@ pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &C
         };
         let reads = vec![read(0), read(second_at)];
         Started::join(reads, completions, move |ends, completions| {
-            let generations = match ends.into_iter().map(generation).collect::<Result<Vec<_>, _>>() {
+            let generations = ends.into_iter().map(|end| generation(end, array)).collect::<Result<Vec<_>, _>>();
+            let generations = match generations {
                 Ok(generations) => generations,
                 Err(error) => return Started::Done(Err(error)),
             };
@@ -179,10 +180,13 @@ pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &C
     })
 }
 
-/// The generation of a copy of a label; `None`: it is not whole.
-fn generation(found: Completion) -> Result<Option<u64>, StoreError> {
+/// The generation of a copy of a label of this array; `None`: there is none that is whole.
+fn generation(found: Completion, array: [u8; 16]) -> Result<Option<u64>, StoreError> {
     match found {
-        Ok(Outcome::Read(found)) => Ok(Label::decode(&found).map(|label| label.table.generation)),
+        Ok(Outcome::Read(found)) => {
+            let own = Label::decode(&found).filter(|label| label.table.array == array);
+            Ok(own.map(|label| label.table.generation))
+        }
         Ok(_) => Ok(None),
         Err(error) if error.kind == ErrorKind::Unreadable => Ok(None),
         Err(error) => Err(error),

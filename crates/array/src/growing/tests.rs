@@ -184,6 +184,35 @@ fn an_array_that_could_not_grow_is_as_it_was_or_has_grown() {
     }
 }
 
+/// The space may have been another one's, whose label stands just where the second one of a member is to be.
+#[test]
+fn the_label_of_another_array_at_the_new_end_of_a_member_is_not_taken_for_its_own() {
+    for writes in 0..6 {
+        for failing in 0..2 {
+            let (candidates, stores) = stores(2);
+            create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+            write(&used(&candidates), 4096, 5);
+            drop(used(&candidates));
+            let mut other = candidates[0].label(&mut drive).unwrap().unwrap();
+            (other.table.array, other.table.generation, other.table.name) = ([99; 16], 1000, "other".to_owned());
+            for store in &stores {
+                let at = label::second_at(12 * MIB).unwrap();
+                let request = Request::Write { offset_bytes: at, data: other.encode().into() };
+                sanwire_store::run(&store.store, request, kernel).unwrap();
+            }
+            set_length(&stores, 12 * MIB);
+            *stores[failing].writes.lock().unwrap() = writes;
+            let end = grow("a", &candidates, &[], ids(), &mut drive);
+            *stores[failing].writes.lock().unwrap() = usize::MAX;
+            assert!(end.is_ok() || writes < 3, "{writes}: {end:?}");
+            let array = used(&candidates);
+            let length_bytes = array.geometry().length_bytes;
+            assert!([2 * MIB, 10 * MIB].contains(&length_bytes) && (end.is_err() || length_bytes == 10 * MIB), "{end:?}");
+            assert_eq!((read_back(&array, 4096), array.scrub(&mut drive).unwrap()), (5, 0), "{writes} {failing}");
+        }
+    }
+}
+
 /// Its label says that it is of this array; with a new one the array would lack a member.
 #[test]
 fn a_member_is_not_added_a_second_time_by_another_way() {

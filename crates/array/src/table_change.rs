@@ -21,7 +21,7 @@ impl Shared {
     }
 
     /// The same by who has the turn, which is held as long as this lasts.
-    fn settle_in_turn(self: Arc<Self>, turn: Guard, completions: &CompletionQueue) -> Started {
+    pub(crate) fn settle_in_turn(self: Arc<Self>, turn: Guard, completions: &CompletionQueue) -> Started {
         let (table, stages) = {
             let state = &mut *self.lock();
             if state.is_settled() {
@@ -53,7 +53,12 @@ impl Shared {
         completions: &CompletionQueue,
     ) -> Started {
         let Some(parts) = stages.next() else {
-            self.lock().published(table);
+            {
+                let state = &mut *self.lock();
+                state.published(table);
+                // What has come behind the rest is written from now on: all that are to know of it do.
+                self.show(state.table.layout());
+            }
             return self.settle_in_turn(turn, completions);
         };
         let write = |part: &Part| {

@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) table_turn: Arc<Locks>,
     /// Who brings members up to date.
     pub(crate) resync_turn: Arc<Locks>,
+    /// Who makes it longer: what a second one would make the same may be written by then.
+    pub(crate) growing: Mutex<()>,
     discards: AtomicBool,
     state: Mutex<State>,
 }
@@ -128,6 +130,7 @@ impl Shared {
             layout: RwLock::new(Arc::new(table.layout())),
             table_turn: Arc::default(),
             resync_turn: Arc::default(),
+            growing: Mutex::default(),
             discards: AtomicBool::new(false),
             state: Mutex::new(State {
                 newest_generation: table.generation,

@@ -52,6 +52,9 @@ impl Array {
         mut fresh: impl FnMut() -> [u8; 16],
         drive: &mut Drive<'_>,
     ) -> Result<(), ArrayError> {
+        let Ok(_alone) = self.shared().growing.try_lock() else {
+            return Err(ArrayError::Shape(format!("{} is being made longer already", self.table().name)));
+        };
         let shared = Arc::clone(self.shared());
         self.drive(drive, move |completions| shared.settle(completions))?;
         let (before, members, seen) = self.whole_members()?;

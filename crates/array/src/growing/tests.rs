@@ -301,6 +301,25 @@ fn a_host_may_end_before_each_write_of_a_growth() {
     }
 }
 
+/// What one makes the same, before anything is written there, the other one would make the same afterwards.
+#[test]
+fn an_array_is_made_longer_by_one_at_a_time() {
+    let (candidates, stores) = stores(2);
+    create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+    let array = used(&candidates);
+    set_length(&stores, 12 * MIB);
+    let (second, mut refused) = (array.clone(), Vec::new());
+    let mut meanwhile = |begin| {
+        refused.push(second.grow(&[], ids(), &mut drive).unwrap_err().to_string());
+        drive(begin)
+    };
+    array.grow(&[], ids(), &mut meanwhile).unwrap();
+    assert!(refused.iter().all(|error| error.contains("being made longer")) && !refused.is_empty(), "{refused:?}");
+    assert_eq!(array.geometry().length_bytes, 10 * MIB);
+    set_length(&stores, 14 * MIB);
+    array.grow(&[], ids(), &mut drive).unwrap();
+}
+
 /// The space may have been another one's, whose label stands just where the second one of a member is to be.
 #[test]
 fn the_label_of_another_array_at_the_new_end_of_a_member_is_not_taken_for_its_own() {

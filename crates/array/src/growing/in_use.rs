@@ -9,7 +9,8 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 use sanwire_buffer::{Frame, Slices};
 use sanwire_store::{
-    Capabilities, CompletionQueue, ErrorKind, Outcome, Request, ResizeError, Started, Store, StoreError, parts,
+    Capabilities, Completion, CompletionQueue, ErrorKind, Outcome, Request, ResizeError, Started, Store, StoreError,
+    parts,
 };
 
 use super::{add, take_room};
@@ -19,8 +20,9 @@ use crate::drive::{Candidate, Drive};
 use crate::error::ArrayError;
 use crate::group::first_error;
 use crate::intent::{self, Intents};
-use crate::label::{DATA_AT, Label, Standing, Table};
-use crate::state::{Member, Shared, State, gone};
+use crate::label::{self, DATA_AT, Label, Standing, Table};
+use crate::locks::Guard;
+use crate::state::{Member, Part, Shared, State, gone};
 use crate::table_change::write_label;
 use crate::unflushed::Unflushed;
 
@@ -125,7 +127,7 @@ impl Array {
 
     /// Has all members have the same in what is new, and those that are there say that nothing is written there.
     fn prepare(&self, growth: &Growth, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
-        let Growth { before, after, stores, .. } = growth;
+        let Growth { before, after, .. } = growth;
         let (was, now) = (before.layout().group_bytes, after.layout().group_bytes);
         for (group, end) in now.iter().copied().enumerate() {
             let mut from = was.get(group).copied().unwrap_or(0);
@@ -133,8 +135,9 @@ impl Array {
                 continue;
             }
             while from < end && after.copies > 1 {
-                let (copies, length) = (stores[after.group(group)].to_vec(), STEP_BYTES.min(end - from) as usize);
-                self.drive(drive, move |completions| make_same(copies, DATA_AT + from, length, completions))?;
+                let (copies, length) = (growth.parts(group), STEP_BYTES.min(end - from) as usize);
+                let shared = Arc::clone(self.shared());
+                self.drive(drive, move |completions| shared.make_same(copies, DATA_AT + from, length, completions))?;
                 from += length as u64;
             }
             if group < was.len() {
@@ -151,30 +154,25 @@ fn seen_of(member: &Member) -> Seen {
     (member.incarnation, member.failures.seen)
 }
 
-/// Writes what the first of these has to those that have something else. What is equal is not written: it may take no space there.
-fn make_same(stores: Vec<Arc<dyn Store>>, offset_bytes: u64, length: usize, completions: &CompletionQueue) -> Started {
-    let read = |store: &Arc<dyn Store>| match Frame::zeroed(length) {
-        Some(buffer) => store.start(Request::Read { offset_bytes, buffer }, completions),
-        None => Started::Done(Err(gone())),
+/// The second label of a member that has become longer is to stand elsewhere, where there may be no space for it. This one, which the member
+/// has at its beginning, goes there, unless one of its array is there.
+fn claim_end(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
+    let at = label::second_at(store.geometry().length_bytes);
+    let (Some(offset_bytes), Some(buffer)) = (at, Frame::zeroed(label::LABEL_BYTES)) else {
+        return Started::Done(Err(gone()));
     };
-    let reads = stores.iter().map(read).collect();
-    Started::join(reads, completions, move |ends, completions| {
-        let mut found = Vec::new();
-        for end in ends {
-            match end {
-                Ok(Outcome::Read(frame)) => found.push(frame.freeze()),
-                Ok(_) => return Started::Done(Err(gone())),
-                Err(error) => return Started::Done(Err(error)),
-            }
+    let (store, label) = (Arc::clone(store), label.clone());
+    store.start(Request::Read { offset_bytes, buffer }, completions).then(completions, move |end, completions| {
+        let found = match end {
+            Ok(Outcome::Read(found)) => Label::decode(&found),
+            Ok(_) => None,
+            Err(error) if error.kind == ErrorKind::Unreadable => None,
+            Err(error) => return Started::Done(Err(error)),
+        };
+        if found.is_some_and(|found| found.table.array == label.table.array) {
+            return Started::Done(Ok(Outcome::Done));
         }
-        let Some(first) = found.first() else { return Started::Done(Ok(Outcome::Done)) };
-        let data = Slices::from(first.clone());
-        let others = stores.iter().zip(&found).filter(|(_, copy)| copy[..] != first[..]);
-        let writes = others.map(|(store, _)| {
-            let request = Request::Write { offset_bytes, data: data.clone() };
-            store.start(request, completions)
-        });
-        parts::all(writes.collect(), completions)
+        store.start(Request::Write { offset_bytes, data: label.encode().into() }, completions)
     })
 }
 
@@ -198,43 +196,134 @@ fn begin_member(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQ
 }
 
 impl Shared {
+    /// Writes what the first of these has to those that have something else. What is equal is not written: it may take no space there.
+    fn make_same(
+        self: Arc<Self>,
+        copies: Vec<Part>,
+        offset_bytes: u64,
+        length: usize,
+        completions: &CompletionQueue,
+    ) -> Started {
+        let read = |part: &Part| match Frame::zeroed(length) {
+            Some(buffer) => part.store.start(Request::Read { offset_bytes, buffer }, completions),
+            None => Started::Done(Err(gone())),
+        };
+        let reads = copies.iter().map(read).collect();
+        Started::join(reads, completions, move |ends, completions| {
+            let mut found = Vec::new();
+            for end in ends {
+                match end {
+                    Ok(Outcome::Read(frame)) => found.push(frame.freeze()),
+                    Ok(_) => return Started::Done(Err(gone())),
+                    Err(error) => return Started::Done(Err(error)),
+                }
+            }
+            let Some(first) = found.first() else { return Started::Done(Ok(Outcome::Done)) };
+            let data = Slices::from(first.clone());
+            let others = copies.into_iter().zip(&found).filter(|(_, copy)| copy[..] != first[..]);
+            let others: Vec<Part> = others.map(|(part, _)| part).collect();
+            let write = |part: &Part| {
+                let request = Request::Write { offset_bytes, data: data.clone() };
+                part.store.start(request, completions)
+            };
+            let writes = others.iter().map(write).collect();
+            Started::join(writes, completions, move |ends, _| self.all_done(&others, ends))
+        })
+    }
+
+    /// Whether all of these have done what was asked. A member that does not answer is given up: it may do it later, when something else
+    /// was written there.
+    fn all_done(&self, parts: &[Part], ends: Vec<Completion>) -> Started {
+        for (part, end) in parts.iter().zip(&ends).filter(|(part, _)| part.is_in) {
+            if let Err(error) = end
+                && matches!(error.kind, ErrorKind::Gone | ErrorKind::Other)
+            {
+                self.fail(part, error);
+            }
+        }
+        Started::Done(first_error(ends).map_or(Ok(Outcome::Done), Err))
+    }
+
+    /// Has all members have both labels where they are to stand now, before anything else changes: without space for the second one, no
+    /// label could be written any more, and no write be acknowledged that depends on it.
+    fn claim_ends(self: &Arc<Self>, completions: &CompletionQueue) -> Started {
+        let (table, parts) = {
+            let state = self.lock();
+            (state.table.clone(), state.present())
+        };
+        let claim = |part: &Part| {
+            let (shared, part) = (Arc::clone(self), part.clone());
+            let label = Label { own: part.member, table: table.clone() };
+            claim_end(&part.store, &label, completions).then(completions, move |end, completions| match end {
+                Ok(_) => shared.watch(&part, part.store.start(Request::Flush, completions), completions),
+                Err(error) => Started::Done(Err(error)),
+            })
+        };
+        let claims = parts.iter().map(claim).collect();
+        let shared = Arc::clone(self);
+        Started::join(claims, completions, move |ends, _| shared.all_done(&parts, ends))
+    }
+
     /// Has the labels of all members say what the array is now. What comes in meanwhile is acknowledged when they do.
     fn grow(self: &Arc<Self>, growth: Growth, completions: &CompletionQueue) -> Started {
         let shared = Arc::clone(self);
         self.table_turn.with(0..1, completions, move |turn, completions| {
-            let table = {
-                let state = &mut *shared.lock();
+            if let Err(error) = growth.check(&shared.lock()) {
+                return Started::Done(Err(error));
+            }
+            shared.claim_ends(completions).then(completions, move |end, completions| match end {
+                Ok(_) => shared.grow_in_turn(turn, growth, completions),
+                Err(error) => Started::Done(Err(error)),
+            })
+        })
+    }
+
+    /// The same by who has the turn, when all members have both labels.
+    fn grow_in_turn(self: Arc<Self>, turn: Guard, growth: Growth, completions: &CompletionQueue) -> Started {
+        let table = {
+            let state = &mut *self.lock();
+            // Once more: labels were written meanwhile.
+            if let Err(error) = growth.check(state) {
+                return Started::Done(Err(error));
+            }
+            Table { generation: state.next_table(&[]).generation, ..growth.after.clone() }
+        };
+        // Those that are new have their labels before the others know them: where that fails, nothing has changed.
+        let (first, new) = (growth.before.members.len(), growth.stores.iter().enumerate());
+        let writes = new.skip(first).map(|(own, store)| {
+            let label = Label { own, table: table.clone() };
+            begin_member(store, &label, completions)
+        });
+        Started::join(writes.collect(), completions, move |ends, completions| {
+            if let Some(error) = first_error(ends) {
+                return Started::Done(Err(error));
+            }
+            {
+                let state = &mut *self.lock();
+                // Once more.
                 if let Err(error) = growth.check(state) {
                     return Started::Done(Err(error));
                 }
-                Table { generation: state.next_table(&[]).generation, ..growth.after.clone() }
-            };
-            // Those that are new have their labels before the others know them: where that fails, nothing has changed.
-            let (first, new) = (growth.before.members.len(), growth.stores.iter().enumerate());
-            let writes = new.skip(first).map(|(own, store)| {
-                let label = Label { own, table: table.clone() };
-                begin_member(store, &label, completions)
-            });
-            Started::join(writes.collect(), completions, move |ends, completions| {
-                if let Some(error) = first_error(ends) {
-                    return Started::Done(Err(error));
-                }
-                {
-                    let state = &mut *shared.lock();
-                    // Once more: labels were written meanwhile.
-                    if let Err(error) = growth.check(state) {
-                        return Started::Done(Err(error));
-                    }
-                    growth.begin(state, table);
-                    shared.look_at_discards(state);
-                }
-                shared.settle_in_turn(turn, completions)
-            })
+                growth.begin(state, table);
+                self.look_at_discards(state);
+            }
+            self.settle_in_turn(turn, completions)
         })
     }
 }
 
 impl Growth {
+    /// What a group consists of then.
+    fn parts(&self, group: usize) -> Vec<Part> {
+        let part = |member: usize| {
+            let seen = self.seen.get(member);
+            let (store, incarnation) =
+                (Arc::clone(&self.stores[member]), seen.map_or(0, |(incarnation, _)| *incarnation));
+            Part { member, store, incarnation, is_in: seen.is_some() }
+        };
+        self.after.group(group).map(part).collect()
+    }
+
     /// Whether the members are what they were when it began, so that they have what was done there for it.
     fn check(&self, state: &State) -> Result<(), StoreError> {
         let is_same = |(seen, member): (&Seen, &Member)| member.store.is_some() && *seen == seen_of(member);

@@ -1,6 +1,8 @@
 use std::sync::Mutex;
 
-use sanwire_store::{Capabilities, Completion, CompletionQueue, Geometry, KernelOp, Outcome, RamStore, Started, Store};
+use sanwire_store::{
+    Capabilities, Completion, CompletionQueue, ErrorKind, Geometry, KernelOp, Outcome, RamStore, Started, Store,
+};
 
 use super::*;
 use crate::array::Array;
@@ -18,6 +20,8 @@ struct Growing {
     writes: Mutex<usize>,
     /// Writes that all of them take still, together.
     all_writes: Arc<Mutex<usize>>,
+    /// What it says of those behind this place.
+    refusal: Mutex<Option<(u64, ErrorKind)>>,
 }
 
 impl Store for Growing {
@@ -33,9 +37,10 @@ impl Store for Growing {
         if let Request::Write { offset_bytes, .. } = request {
             let writes = &mut *self.writes.lock().unwrap();
             let all_writes = &mut *self.all_writes.lock().unwrap();
-            if *writes == 0 || *all_writes == 0 {
-                let error = sanwire_store::StoreError::new(sanwire_store::ErrorKind::Unwritable, offset_bytes);
-                return Started::Done(Err(error));
+            let refusal = self.refusal.lock().unwrap().filter(|(from, _)| offset_bytes >= *from).map(|(_, kind)| kind);
+            let is_over = *writes == 0 || *all_writes == 0;
+            if let Some(kind) = refusal.or(is_over.then_some(ErrorKind::Unwritable)) {
+                return Started::Done(Err(sanwire_store::StoreError::new(kind, offset_bytes)));
             }
             (*writes, *all_writes) = (*writes - 1, *all_writes - 1);
         }
@@ -49,7 +54,7 @@ fn stores(count: usize) -> (Vec<Candidate>, Vec<Arc<Growing>>) {
         .map(|_| {
             let (store, all_writes) = (RamStore::new(16 * MIB, 512), Arc::clone(&all_writes));
             let (length_bytes, writes) = (Mutex::new(4 * MIB), Mutex::new(usize::MAX));
-            Arc::new(Growing { store, length_bytes, writes, all_writes })
+            Arc::new(Growing { store, length_bytes, writes, all_writes, refusal: Mutex::default() })
         })
         .collect();
     let candidate = |(number, store): (usize, &Arc<Growing>)| Candidate {
@@ -301,6 +306,68 @@ fn a_host_may_end_before_each_write_of_a_growth() {
     }
 }
 
+/// The space may have been another one's, whose label stands just where the second one of a member is to be.
+#[test]
+fn what_stands_at_the_end_of_what_members_became_longer_by_is_not_taken_for_their_labels() {
+    for writes in 0..20 {
+        let (candidates, stores) = stores(2);
+        create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+        let array = used(&candidates);
+        write(&array, 4096, 5);
+        let mut other = candidates[0].label(&mut drive).unwrap().unwrap();
+        (other.table.array, other.table.generation, other.table.name) = ([99; 16], 1000, "other".to_owned());
+        for store in &stores {
+            let offset_bytes = label::second_at(12 * MIB).unwrap();
+            let request = Request::Write { offset_bytes, data: other.encode().into() };
+            sanwire_store::run(&store.store, request, kernel).unwrap();
+        }
+        set_length(&stores, 12 * MIB);
+        *stores[0].all_writes.lock().unwrap() = writes;
+        let end = array.grow(&[], ids(), &mut drive);
+        *stores[0].all_writes.lock().unwrap() = usize::MAX;
+        let array = used(&candidates);
+        let length_bytes = array.geometry().length_bytes;
+        assert!([2 * MIB, 10 * MIB].contains(&length_bytes) && (end.is_err() || length_bytes == 10 * MIB), "{end:?}");
+        assert_eq!((read_back(&array, 4096), array.scrub(&mut drive).unwrap()), (5, 0), "{writes}");
+    }
+}
+
+#[test]
+fn an_array_without_space_for_labels_at_its_new_end_goes_on_as_it_was() {
+    for copies in [1, 2] {
+        let (candidates, stores) = stores(copies);
+        create(&plan(Arrangement::Concat, copies), &candidates, ids(), &mut drive).unwrap();
+        let array = used(&candidates);
+        set_length(&stores, 12 * MIB);
+        stores.iter().for_each(|store| *store.refusal.lock().unwrap() = Some((11 * MIB, ErrorKind::Full)));
+        for byte in [5, 6] {
+            array.grow(&[], ids(), &mut drive).unwrap_err();
+            write(&array, 4096, byte);
+            sanwire_store::run(&array, Request::Flush, kernel).unwrap();
+            assert!(array.members().iter().all(|member| member.is_present && member.standing == Standing::In));
+        }
+        assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 6));
+        stores.iter().for_each(|store| *store.refusal.lock().unwrap() = None);
+        array.grow(&[], ids(), &mut drive).unwrap();
+        assert_eq!(array.geometry().length_bytes, 10 * MIB);
+    }
+}
+
+#[test]
+fn a_member_that_does_not_answer_while_copies_are_made_the_same_is_given_up() {
+    let (candidates, stores) = stores(2);
+    create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+    let array = used(&candidates);
+    let request = Request::Write { offset_bytes: 9 * MIB, data: vec![8; 4096].into() };
+    sanwire_store::run(&stores[0].store, request, kernel).unwrap();
+    set_length(&stores, 12 * MIB);
+    *stores[1].refusal.lock().unwrap() = Some((4 * MIB, ErrorKind::Gone));
+    array.grow(&[], ids(), &mut drive).unwrap_err();
+    assert_eq!(array.members().iter().map(|member| member.is_present).collect::<Vec<_>>(), [true, false]);
+    write(&array, 4096, 5);
+    assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 5));
+}
+
 /// What one makes the same, before anything is written there, the other one would make the same afterwards.
 #[test]
 fn an_array_is_made_longer_by_one_at_a_time() {
@@ -316,8 +383,6 @@ fn an_array_is_made_longer_by_one_at_a_time() {
     array.grow(&[], ids(), &mut meanwhile).unwrap();
     assert!(refused.iter().all(|error| error.contains("being made longer")) && !refused.is_empty(), "{refused:?}");
     assert_eq!(array.geometry().length_bytes, 10 * MIB);
-    set_length(&stores, 14 * MIB);
-    array.grow(&[], ids(), &mut drive).unwrap();
 }
 
 /// The space may have been another one's, whose label stands just where the second one of a member is to be.

@@ -14,7 +14,7 @@ use sanwire_array::{Array, MemberStatus, Standing};
 use sanwire_store::kind::Place;
 use sanwire_store::{Capabilities, CompletionQueue, Copies, CopiesError, Geometry, Request, Started, Store};
 
-use super::members::{Obstacle, again, drive, fresh, member_spec, open_member, parts, put_back, step};
+use super::members::{Obstacle, again, drive, fresh, lasting_keys, member_spec, open_member, parts, put_back, step};
 use super::purpose::{Purpose, is_unfenced};
 
 /// How often is looked for what is to be done.
@@ -147,6 +147,7 @@ impl Copies for KeptArray {
         }
         grown.map_err(|error| CopiesError(error.into()))?;
         tracing::info!("array {}: it has {} now, {before} before", table.name, length());
+        others.iter().for_each(|store| warn_of_keys(&table.name, store));
         Ok(())
     }
 }
@@ -154,7 +155,7 @@ impl Copies for KeptArray {
 impl KeptArray {
     /// Files and devices of this host do not tell by themselves that they have become longer.
     fn look_at_files(&self) -> Result<(), CopiesError> {
-        for (number, member) in self.array.members().into_iter().enumerate() {
+        for (number, member) in self.array.members().into_iter().enumerate().filter(|(_, member)| member.is_present) {
             let Ok(spec) = member_spec(&text_of(&self.texts, number, &member.place), self.purpose) else { continue };
             let Place::File(path) = spec.backing.place() else { continue };
             let Ok(length_bytes) = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))) else { continue };
@@ -162,6 +163,18 @@ impl KeptArray {
             lengthened.map_err(|error| CopiesError(format!("{}: {error}", member.place).into()))?;
         }
         Ok(())
+    }
+}
+
+/// By its label alone a member is found without its keys, which is another one then, or none: without it, a part of the array is missing.
+fn warn_of_keys(array: &str, store: &str) {
+    let keys = lasting_keys(store).join(", ");
+    if !keys.is_empty() {
+        let place = parts(store).next().unwrap_or_default();
+        tracing::warn!(
+            "array {array}: {place} has keys that no label holds ({keys}): where the array is written, name this store as a member, too, \
+             with its keys (member=), or the array may not be assembled when it is begun to be used again"
+        );
     }
 }
 

@@ -1,11 +1,13 @@
 //! What stands on each member beside the data: a label at both ends, and which regions are being written.
 //!
 //! ```text
-//! | label, 16 KiB | ... | at 32 KiB: regions, 64 KiB | ... | at 1 MiB: data | ... | label, the last 16 KiB |
+//! | label, 16 KiB | the same, 16 KiB | regions, 64 KiB | ... | at 1 MiB: data | ... | label, the last 16 KiB |
 //! ```
 //!
-//! A label has the whole table of the array, so one is enough to know all members. Its two copies are written one after the other, each
-//! stable before the next, and the newer one that is whole last: one of them can always be read. All numbers are big-endian.
+//! A label has the whole table of the array, so one is enough to know all members. The two copies at the beginning are written one after the
+//! other, the first one stable before the second, and the newer one that is whole last: one of them can always be read. The end moves when
+//! the member becomes longer, also while its label is being written, and what stood there is not found any more. So the copy there is never
+//! newer than those at the beginning; it is for who has lost these. All numbers are big-endian.
 //!
 //! | offset | bytes | |
 //! |---|---|---|
@@ -36,6 +38,8 @@ use crate::layout::{Arrangement, Layout};
 
 /// A label.
 pub(crate) const LABEL_BYTES: usize = 16 << 10;
+/// Where its second copy begins; the first one begins at the beginning.
+pub(crate) const SECOND_AT: u64 = LABEL_BYTES as u64;
 /// Where the regions begin.
 pub(crate) const INTENT_AT: u64 = 32 << 10;
 /// Where the data begins.
@@ -278,17 +282,15 @@ impl Label {
         (label.table.is_sound() && label.own < label.table.members.len()).then_some(label)
     }
 
-    /// Of the copies at the beginning and at the end of a member the newer one; `None`: there is none. Where a volume has become longer, at
-    /// its end may stand what somebody else had there before: of two arrays the one at the beginning counts.
+    /// Of the copies on a member, in their order, the newest one; `None`: there is none. Where a volume has become longer, at its end may
+    /// stand what somebody else had there before: of two arrays the first copy counts.
     #[must_use]
-    pub fn newer(first: Option<Label>, last: Option<Label>) -> Option<Label> {
-        match (first, last) {
-            (Some(first), Some(last)) => {
-                let is_newer = last.table.array == first.table.array && last.table.generation >= first.table.generation;
-                Some(if is_newer { last } else { first })
-            }
-            (first, last) => first.or(last),
-        }
+    pub fn newest(copies: [Option<Label>; 3]) -> Option<Label> {
+        let newest = |one: Label, other: Label| {
+            let is_newer = other.table.array == one.table.array && other.table.generation > one.table.generation;
+            if is_newer { other } else { one }
+        };
+        copies.into_iter().flatten().reduce(newest)
     }
 }
 
@@ -363,8 +365,8 @@ fn text(bytes: &[u8]) -> Result<String, ReadError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| ReadError::Field("text"))
 }
 
-/// Where the second label begins in a store of this length; `None`: it is too short for a member.
-pub(crate) fn second_at(length_bytes: u64) -> Option<u64> {
+/// Where the copy of the label at the end begins in a store of this length; `None`: it is too short for a member.
+pub(crate) fn last_at(length_bytes: u64) -> Option<u64> {
     let at = length_bytes.checked_sub(LABEL_BYTES as u64)?;
     let at = at - at % 4096;
     (at >= DATA_AT + DATA_UNIT_BYTES).then_some(at)
@@ -375,7 +377,7 @@ pub(crate) fn second_at(length_bytes: u64) -> Option<u64> {
 /// # Errors
 /// [`ArrayError::Member`]: none.
 pub(crate) fn data_bytes(place: &str, length_bytes: u64) -> Result<u64, ArrayError> {
-    let room = second_at(length_bytes).map(|end| end - DATA_AT);
+    let room = last_at(length_bytes).map(|end| end - DATA_AT);
     room.map(|room| room - room % DATA_UNIT_BYTES).ok_or_else(|| ArrayError::Member {
         place: place.to_owned(),
         reason: "it is too small for a member of an array: 3 MiB is the least".to_owned(),
@@ -426,14 +428,18 @@ mod tests {
     }
 
     #[test]
-    fn what_another_array_has_left_at_the_end_is_not_newer() {
-        let newer = Label { table: Table { generation: 8, ..label().table }, ..label() };
-        assert_eq!(Label::newer(Some(label()), Some(newer.clone())), Some(newer.clone()));
-        assert_eq!(Label::newer(Some(newer.clone()), Some(label())), Some(newer));
-        let other = Label { table: Table { array: [8; 16], generation: 50, ..label().table }, ..label() };
-        assert_eq!(Label::newer(Some(label()), Some(other.clone())), Some(label()));
-        assert_eq!(Label::newer(None, Some(other.clone())), Some(other));
-        assert_eq!((Label::newer(Some(label()), None), Label::newer(None, None)), (Some(label()), None));
+    fn the_newest_copy_counts_but_none_of_another_array() {
+        let newer = || Some(Label { table: Table { generation: 8, ..label().table }, ..label() });
+        let other = || Some(Label { table: Table { array: [8; 16], generation: 50, ..label().table }, ..label() });
+        let own = || Some(label());
+        for copies in [[newer(), own(), own()], [own(), newer(), own()], [own(), own(), newer()], [None, own(), newer()]] {
+            assert_eq!(Label::newest(copies), newer());
+        }
+        assert_eq!(Label::newest([own(), newer(), other()]), newer());
+        assert_eq!(Label::newest([own(), other(), newer()]), newer());
+        assert_eq!(Label::newest([None, own(), other()]), own());
+        assert_eq!(Label::newest([None, None, other()]), other());
+        assert_eq!((Label::newest([own(), None, None]), Label::newest([None, None, None])), (own(), None));
     }
 
     #[test]
@@ -470,7 +476,7 @@ mod tests {
         assert!(data_bytes("a", (2 << 20) + LABEL_BYTES as u64 - 1).is_err());
         assert_eq!(data_bytes("a", (2 << 20) + LABEL_BYTES as u64).unwrap(), 1 << 20);
         assert_eq!(data_bytes("a", 1 << 30).unwrap(), 1022 << 20);
-        assert_eq!(second_at((1 << 30) + 512), Some((1 << 30) - LABEL_BYTES as u64));
+        assert_eq!(last_at((1 << 30) + 512), Some((1 << 30) - LABEL_BYTES as u64));
     }
 
     proptest! {

@@ -154,10 +154,10 @@ fn seen_of(member: &Member) -> Seen {
     (member.incarnation, member.failures.seen)
 }
 
-/// The second label of a member that has become longer is to stand elsewhere, where there may be no space for it. This one, which the member
-/// has at its beginning, goes there, unless one of its array is there.
+/// The last copy of the label of a member that has become longer is to stand elsewhere, where there may be no space for it. This label, which
+/// the member has at its beginning, goes there, unless one of its array is there.
 fn claim_end(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
-    let at = label::second_at(store.geometry().length_bytes);
+    let at = label::last_at(store.geometry().length_bytes);
     let (Some(offset_bytes), Some(buffer)) = (at, Frame::zeroed(label::LABEL_BYTES)) else {
         return Started::Done(Err(gone()));
     };
@@ -244,8 +244,8 @@ impl Shared {
         Started::Done(first_error(ends).map_or(Ok(Outcome::Done), Err))
     }
 
-    /// Has all members have both labels where they are to stand now, before anything else changes: without space for the second one, no
-    /// label could be written any more, and no write be acknowledged that depends on it.
+    /// Has all members have all copies of their labels where they are to stand now, before anything else changes: where there is no space for
+    /// one at the end, there is none for what is to be written before it, either.
     fn claim_ends(self: &Arc<Self>, completions: &CompletionQueue) -> Started {
         let (table, parts) = {
             let state = self.lock();
@@ -278,7 +278,7 @@ impl Shared {
         })
     }
 
-    /// The same by who has the turn, when all members have both labels.
+    /// The same by who has the turn, when all members have all copies of their labels.
     fn grow_in_turn(self: Arc<Self>, turn: Guard, growth: Growth, completions: &CompletionQueue) -> Started {
         let table = {
             let state = &mut *self.lock();

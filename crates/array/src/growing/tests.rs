@@ -306,7 +306,7 @@ fn a_host_may_end_before_each_write_of_a_growth() {
     }
 }
 
-/// The space may have been another one's, whose label stands just where the second one of a member is to be.
+/// The space may have been another one's, whose label stands just where the last one of a member is to be.
 #[test]
 fn what_stands_at_the_end_of_what_members_became_longer_by_is_not_taken_for_their_labels() {
     for writes in 0..20 {
@@ -317,7 +317,7 @@ fn what_stands_at_the_end_of_what_members_became_longer_by_is_not_taken_for_thei
         let mut other = candidates[0].label(&mut drive).unwrap().unwrap();
         (other.table.array, other.table.generation, other.table.name) = ([99; 16], 1000, "other".to_owned());
         for store in &stores {
-            let offset_bytes = label::second_at(12 * MIB).unwrap();
+            let offset_bytes = label::last_at(12 * MIB).unwrap();
             let request = Request::Write { offset_bytes, data: other.encode().into() };
             sanwire_store::run(&store.store, request, kernel).unwrap();
         }
@@ -347,6 +347,16 @@ fn an_array_without_space_for_labels_at_its_new_end_goes_on_as_it_was() {
             assert!(array.members().iter().all(|member| member.is_present && member.standing == Standing::In));
         }
         assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 6));
+        if copies == 2 {
+            // The label of the other one has to say so, and has no space at its end.
+            *stores[1].refusal.lock().unwrap() = Some((0, ErrorKind::Gone));
+            write(&array, 4096, 7);
+            assert_eq!(array.members().iter().map(|member| member.is_present).collect::<Vec<_>>(), [true, false]);
+            drop(array);
+            let array = used(&candidates[..1]);
+            assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 7));
+            continue;
+        }
         stores.iter().for_each(|store| *store.refusal.lock().unwrap() = None);
         array.grow(&[], ids(), &mut drive).unwrap();
         assert_eq!(array.geometry().length_bytes, 10 * MIB);
@@ -385,7 +395,7 @@ fn an_array_is_made_longer_by_one_at_a_time() {
     assert_eq!(array.geometry().length_bytes, 10 * MIB);
 }
 
-/// The space may have been another one's, whose label stands just where the second one of a member is to be.
+/// The space may have been another one's, whose label stands just where the last one of a member is to be.
 #[test]
 fn the_label_of_another_array_at_the_new_end_of_a_member_is_not_taken_for_its_own() {
     for writes in 0..6 {
@@ -397,7 +407,7 @@ fn the_label_of_another_array_at_the_new_end_of_a_member_is_not_taken_for_its_ow
             let mut other = candidates[0].label(&mut drive).unwrap().unwrap();
             (other.table.array, other.table.generation, other.table.name) = ([99; 16], 1000, "other".to_owned());
             for store in &stores {
-                let at = label::second_at(12 * MIB).unwrap();
+                let at = label::last_at(12 * MIB).unwrap();
                 let request = Request::Write { offset_bytes: at, data: other.encode().into() };
                 sanwire_store::run(&store.store, request, kernel).unwrap();
             }
@@ -405,7 +415,7 @@ fn the_label_of_another_array_at_the_new_end_of_a_member_is_not_taken_for_its_ow
             *stores[failing].writes.lock().unwrap() = writes;
             let end = grow("a", &candidates, &[], ids(), &mut drive);
             *stores[failing].writes.lock().unwrap() = usize::MAX;
-            assert!(end.is_ok() || writes < 3, "{writes}: {end:?}");
+            assert!(end.is_ok() || writes < 4, "{writes}: {end:?}");
             let array = used(&candidates);
             let length_bytes = array.geometry().length_bytes;
             assert!([2 * MIB, 10 * MIB].contains(&length_bytes) && (end.is_err() || length_bytes == 10 * MIB), "{end:?}");

@@ -178,15 +178,14 @@ impl Table {
     }
 
     /// Whether it is known by this one that the other never was on all of its members: a member that had to have it did not, when a later
-    /// run began.
+    /// run began. Of a run that the other knows to be over, this one does not know what began later.
     pub(crate) fn rules_out(&self, other: &Table) -> bool {
-        let is_common =
-            |run: &&Run| run.number == other.run || other.runs.iter().any(|known| known.number == run.number);
-        let common = self.runs.iter().rev().find(is_common);
+        let is_known = |number: u64| number == other.run || other.runs.iter().any(|known| known.number == number);
+        let common = self.runs.iter().rev().find(|run| is_known(run.number));
         let is_in_both =
             |run: &Run| (0..other.members.len()).any(|at| other.is_in(at) && run.taken_over >> at & 1 == 1);
         let are_apart = !self.descends_from(other) && !other.descends_from(self);
-        are_apart && common.is_some_and(is_in_both)
+        are_apart && !is_known(self.run) && common.is_some_and(is_in_both)
     }
 
     /// The next run begins with it, and with these members.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_server::{CopyOrder, JobStatus, MemberReplacement, Request};
+use sanwire_server::{ArrayGrowth, CopyOrder, JobStatus, MemberReplacement, Request};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -14,7 +14,8 @@ use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(scrub_volume)).routes(routes!(replace_member)).routes(routes!(copy_volume))
+    let router = OpenApiRouter::new().routes(routes!(scrub_volume)).routes(routes!(replace_member));
+    router.routes(routes!(grow_array)).routes(routes!(copy_volume))
 }
 
 /// What is to be a member.
@@ -63,6 +64,36 @@ async fn replace_member(
 ) -> Result<Made, Problem> {
     let request = Request::ReplaceMember(MemberReplacement { name, member: usize::from(member), store });
     changer.change(request, dry_run).await
+}
+
+/// What comes behind the members of an array.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewMembers {
+    /// Their stores, as those of volumes: empty; of copies as many as hold the same, or a multiple of that.
+    #[serde(default)]
+    add: Vec<String>,
+}
+
+/// Have an array take all that its members have room for
+///
+/// That is after they have become longer, and beside all else that is done with the volume. Of an array whose parts stand one behind the
+/// other, other stores come behind the members: that takes the role administrator, for it may name paths of the host. Where copies are made
+/// the same first it takes long, and goes on as a job.
+#[utoipa::path(post, path = "/volumes/{volume}/grow", tag = "volumes", request_body = NewMembers,
+    params(
+        ("volume" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
+        DryRunQuery,
+    ),
+    responses((status = 200, description = "It is longer.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn grow_array(
+    changer: Changer,
+    Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
+    Json(NewMembers { add }): Json<NewMembers>,
+) -> Result<Made, Problem> {
+    changer.change(Request::GrowArray(ArrayGrowth { name, add }), dry_run).await
 }
 
 /// Copy a volume straight to one of another server

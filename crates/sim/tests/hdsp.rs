@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanwire_core::Protection;
 use sanwire_sim::hdsp::plan::{Fault, LinkPlan, Plan};
-use sanwire_sim::hdsp::world::World;
+use sanwire_sim::hdsp::world::{Seen, World};
 use sanwire_sim::random::Random;
 use sanwire_sim::seeds::{plan_random, run_seeds};
 use sanwire_sim::world::Outcome;
@@ -24,10 +24,14 @@ fn faults(random: &mut Random, draw: impl Fn(&mut Random) -> Fault) -> Vec<(Dura
 }
 
 fn lives(plan: Plan) -> Outcome<()> {
+    seen(plan).map(drop)
+}
+
+fn seen(plan: Plan) -> Outcome<Seen> {
     let (commands, clients) = (u64::from(plan.commands), plan.clients as u64);
     let seen = World::new(plan).live()?;
     match seen.ended == commands * clients {
-        true => Ok(()),
+        true => Ok(seen),
         false => Err(format!("{} of {} commands ended", seen.ended, commands * clients)),
     }
 }
@@ -84,6 +88,28 @@ fn scarcity() {
         let memory_bytes = random.choose(&[24 << 10, 32 << 10, 64 << 10]);
         let plan = Plan::calm(seed, &mut random);
         lives(Plan { link, memory_bytes, clients: 3, depth: 12, blocks_max: 40, ..plan })
+    });
+}
+
+/// Memory goes to others for a while, and comes back: all is answered all the same, everybody may send again as much as before, and
+/// nobody's window swings: after it was as small as can be, it is made smaller no more than 15 times in a second.
+#[test]
+fn overload() {
+    run_seeds("overload", 300, |seed| {
+        let mut random = plan_random(108, seed);
+        let link = if random.chance(300_000) { bad_link(&mut random) } else { LinkPlan::default() };
+        let faults = faults(&mut random, |random| Fault::Shortage {
+            micros: random.range(50_000..=1_500_000),
+            left_bytes: random.choose(&[0, 8 << 10, 24 << 10]),
+        });
+        let memory_bytes = random.choose(&[64 << 10, 256 << 10, 16 << 20]);
+        let (clients, commands) = (random.range(1..=3) as usize, random.range(60..=120) as u32);
+        let plan = Plan::calm(seed, &mut random);
+        let plan = Plan { link, faults, memory_bytes, clients, commands, depth: 12, blocks_max: 40, ..plan };
+        let seen = seen(Plan { changes_flow: false, ..plan })?;
+        let seconds = seen.at.as_nanos() / 1_000_000_000 + 1;
+        let most = 8 * seen.accepted + 15 * clients as u64 * seconds;
+        if seen.shrunk <= most { Ok(()) } else { Err(format!("{seen:?}: more than {most}")) }
     });
 }
 

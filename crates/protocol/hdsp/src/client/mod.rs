@@ -370,6 +370,12 @@ impl Client {
         self.counters
     }
 
+    /// As if the server took as much as was agreed, whatever it says.
+    #[cfg(test)]
+    pub(crate) fn ignore_room(&mut self, now: Instant) {
+        self.live.iter_mut().for_each(|live| live.channel.ignore_room(now));
+    }
+
     /// Whether there is a connection.
     #[must_use]
     pub fn is_connected(&self) -> bool {

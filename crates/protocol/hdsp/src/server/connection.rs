@@ -7,6 +7,7 @@ use sanwire_core::{Alarm, Instant, NexusId, Path, SessionEnd};
 
 use super::Server;
 use super::assembly::{Assembly, Came, KEPT_MIN_BYTES, Refused, Whole, single};
+use super::flow_control::FlowControl;
 use super::session::Session;
 use super::types::ServerEvent;
 use crate::channel::{Channel, Heard, Rejected};
@@ -36,6 +37,8 @@ pub(super) struct Connection {
     pub(super) kept: usize,
     /// Since when there is no memory for what it sends.
     pub(super) starved_since: Option<Instant>,
+    /// How much it may send, by whether there is memory for that.
+    pub(super) flow: FlowControl,
 }
 
 impl Server {
@@ -54,6 +57,10 @@ impl Server {
             Err(rejected) => Err(rejected),
         };
         self.plain = plain;
+        if matches!(taken, Err(Rejected::NoMemory)) && !self.is_closed {
+            self.refused(port, now);
+        }
+        self.tell_allowance(port, now);
         self.wake(port);
         match taken {
             Ok((nexus, number, Taken::Whole(whole))) => {
@@ -206,6 +213,7 @@ impl Connection {
         } else {
             Taken::Whole(single(pdu, &came.opened, transfer_max_bytes)?)
         };
+        self.flow.taken(now);
         if self.channel.took(pdu, now) { Ok(taken) } else { Err(Rejected::Violation) }
     }
 

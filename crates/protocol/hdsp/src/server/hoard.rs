@@ -56,12 +56,13 @@ impl Connection {
     /// When something is due on it.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let starved = self.starved_since.map(|since| since + STARVED_MAX);
-        let channel = self.channel.poll_timeout();
-        channel.into_iter().chain(self.abandoned_at(BEGINNING_MAX)).chain(starved).min()
+        let channel = self.channel.poll_timeout().into_iter().chain(self.flow.poll_timeout());
+        channel.chain(self.abandoned_at(BEGINNING_MAX)).chain(starved).min()
     }
 
     /// Time has passed. False: it is over.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+        self.flow.handle_timeout(now);
         let is_abandoned = self.abandoned_at(BEGINNING_MAX).is_some_and(|at| at <= now);
         self.channel.handle_timeout(now) && !is_abandoned
     }

@@ -1,11 +1,14 @@
 //! Clients that keep memory from others, and those others.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sanwire_buffer::Shortage;
 use sanwire_core::NexusId;
+use sanwire_hdsp::wire::flow::Flow;
+use sanwire_hdsp::wire::pcu::RawPcu;
 use sanwire_hdsp::wire::pdu::Fields;
-use sanwire_hdsp::wire::{DiskType, Pdu};
+use sanwire_hdsp::wire::{Class, DiskType, Pdu};
 use sanwire_hdsp::{ClientEvent, Outcome};
 
 use crate::sessions::connected;
@@ -87,6 +90,35 @@ fn a_command_that_never_ends_does_not_keep_others_from_theirs() {
     assert_eq!(good(&world.other_events), 0);
     world.wait(Duration::from_secs(12));
     assert_eq!(good(&world.other_events), 1);
+}
+
+/// The network has kept a packet back by which a client may send next to nothing.
+#[test]
+fn a_change_that_a_later_one_has_overtaken_is_ignored() {
+    let mut world = connected();
+    let change = Flow::Change { window_packets: 1, group_packets: 1, rate_bytes_per_second: 1 }.write();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeps = Arc::clone(&kept);
+    world.loses = Box::new(move |from, packet| {
+        let is_change =
+            RawPcu::read(packet).is_ok_and(|raw| raw.pcu.class == Class::Flow && raw.operation.len() == change.len());
+        let is_kept = from == Sender::Server && is_change;
+        if is_kept {
+            keeps.lock().unwrap().push(packet.to_vec());
+        }
+        is_kept
+    });
+    world.server.change_flow(world.opened[0], 1, 1, 1, world.now);
+    world.wait(Duration::from_millis(10));
+    world.loses = Box::new(|_, _| false);
+    world.server.change_flow(world.opened[0], 64, 32, 0, world.now);
+    world.wait(Duration::from_millis(10));
+    let kept = kept.lock().unwrap().clone();
+    assert_eq!(kept.len(), 1);
+    world.client.handle_input(path(0), &kept[0], world.now);
+    world.client.order(write(DiskType::Sata, 0, &[1; 8 << 10]), world.now).unwrap();
+    let burst = std::iter::from_fn(|| world.client.poll_transmit(world.now)).count();
+    assert!(burst >= 8, "{burst} packets at once");
 }
 
 /// All sessions share the pages that packets come into; who is alone needs none of them for others.

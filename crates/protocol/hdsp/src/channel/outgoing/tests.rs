@@ -87,6 +87,16 @@ fn no_change_makes_more_of_what_was_agreed() {
 }
 
 #[test]
+fn a_receiver_that_has_told_absurd_rates_is_sent_to_as_it_tells_at_last() {
+    let mut outgoing = outgoing(64, 4, 12);
+    outgoing.change(64, 4, u64::MAX, NOW);
+    assert!(outgoing.poll(NOW).is_some());
+    outgoing.change(u32::MAX, u16::MAX, 1, NOW);
+    outgoing.change(64, 4, 1_000_000, NOW);
+    assert!(outgoing.poll(NOW + Duration::from_secs(1)).is_some());
+}
+
+#[test]
 fn numbers_of_groups_never_come_again() {
     let mut outgoing = outgoing(100, 2, 12);
     outgoing.next = (GROUPS_MAX - 3, 0);

@@ -29,6 +29,11 @@ const GROW_EACH: Duration = Duration::from_millis(20);
 /// A client that sends is told again after this: what it was told may be lost, and nobody acknowledges it.
 const TELL_AGAIN: Duration = Duration::from_millis(500);
 
+/// What all sessions hold is added up once in as many times this as there are sessions, if they are more than a few. Otherwise each of
+/// many connections would have all of them looked at for each window that shrinks, just when memory is short.
+const ADD_UP_EACH_SESSION: Duration = Duration::from_micros(1);
+const FEW_SESSIONS: usize = 32;
+
 /// What a client may send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Allowance {
@@ -141,7 +146,8 @@ impl Server {
     pub(super) fn refused(&mut self, port: u16, now: Instant) {
         let Some(connection) = self.connections.get_mut(&port) else { return };
         let (sessions, nexus, round_trip) = (&self.sessions, connection.nexus, connection.channel.round_trip());
-        connection.flow.refused(round_trip, || has_its_part(sessions, nexus), now);
+        let held = &mut self.held_by_all;
+        connection.flow.refused(round_trip, || has_its_part(sessions, nexus, held, now), now);
     }
 
     /// Tells a client how much it may send from now on, if that is to be told.
@@ -159,10 +165,29 @@ impl Server {
     }
 }
 
+/// The memory that all sessions had together when that was added up last.
+#[derive(Debug, Default)]
+pub(super) struct HeldByAll {
+    bytes: usize,
+    at: Option<Instant>,
+}
+
+impl HeldByAll {
+    /// For so many sessions; `add_up` is called no more often than that is worth.
+    fn bytes(&mut self, sessions: usize, now: Instant, add_up: impl FnOnce() -> usize) -> usize {
+        let each = ADD_UP_EACH_SESSION * u32::try_from(sessions).unwrap_or(u32::MAX);
+        let is_known = sessions > FEW_SESSIONS && self.at.is_some_and(|at| now < at + each);
+        if !is_known {
+            (self.bytes, self.at) = (add_up(), Some(now));
+        }
+        self.bytes
+    }
+}
+
 /// Whether a session has as much memory as sessions have on the average, or more. If it has less, others fill it.
-fn has_its_part(sessions: &BTreeMap<NexusId, Session>, nexus: NexusId) -> bool {
+fn has_its_part(sessions: &BTreeMap<NexusId, Session>, nexus: NexusId, held: &mut HeldByAll, now: Instant) -> bool {
     let held_bytes = |session: &Session| session.memory.held_bytes();
-    let all_bytes: usize = sessions.values().map(held_bytes).sum();
+    let all_bytes = held.bytes(sessions.len(), now, || sessions.values().map(held_bytes).sum());
     sessions.get(&nexus).is_none_or(|session| held_bytes(session) * sessions.len() >= all_bytes)
 }
 

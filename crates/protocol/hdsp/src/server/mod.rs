@@ -26,6 +26,7 @@ use sanwire_security::{Gate, Throttle};
 pub(crate) use self::batch::sectors;
 use self::commands::Executing;
 use self::connection::Connection;
+use self::flow_control::HeldByAll;
 use self::half_opens::HalfOpens;
 pub(crate) use self::handshake::loose;
 use self::hoard::Favoured;
@@ -72,6 +73,7 @@ pub struct Server {
     written: Written,
     answered: Answered,
     windows: WindowChanges,
+    held_by_all: HeldByAll,
     next_nexus: u64,
     next_handle: u64,
     is_closed: bool,
@@ -110,6 +112,7 @@ impl Server {
             written: Written::default(),
             answered: Answered::default(),
             windows: WindowChanges::default(),
+            held_by_all: HeldByAll::default(),
             next_handle: 0,
             is_closed: false,
             told: BTreeSet::new(),

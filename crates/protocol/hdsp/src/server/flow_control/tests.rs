@@ -98,6 +98,14 @@ fn a_client_that_sends_is_told_again() {
     assert!(told.is_some() && flow.poll(at(500)) == told);
 }
 
+#[test]
+fn what_many_sessions_hold_is_not_added_up_for_each_of_them() {
+    let mut held = HeldByAll::default();
+    assert_eq!([1, 2].map(|bytes| held.bytes(2, NOW, || bytes)), [1, 2], "of a few it is");
+    assert_eq!([3, 4].map(|bytes| held.bytes(5000, at(4), || bytes)), [2, 2]);
+    assert_eq!([5, 6].map(|bytes| held.bytes(5000, at(5), || bytes)), [5, 5]);
+}
+
 /// Windows of clients that find memory for so many packets, all of them together, in each of ten seconds.
 fn settle(windows: &mut [FlowControl], room_packets: u32) -> (u64, Vec<Vec<u32>>) {
     let (mut shrunk, mut seen) = (0, vec![Vec::new(); windows.len()]);

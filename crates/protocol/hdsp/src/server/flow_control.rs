@@ -165,30 +165,37 @@ impl Server {
     }
 }
 
-/// The memory that all sessions had together when that was added up last.
+/// The memory that all sessions had together when that was added up last, and how many of them had any.
 #[derive(Debug, Default)]
 pub(super) struct HeldByAll {
     bytes: usize,
+    holders: usize,
     at: Option<Instant>,
 }
 
 impl HeldByAll {
-    /// For so many sessions; `add_up` is called no more often than that is worth.
-    fn bytes(&mut self, sessions: usize, now: Instant, add_up: impl FnOnce() -> usize) -> usize {
+    /// Bytes and holders of so many sessions; `add_up` is called no more often than that is worth.
+    fn of(&mut self, sessions: usize, now: Instant, add_up: impl FnOnce() -> (usize, usize)) -> (usize, usize) {
         let each = ADD_UP_EACH_SESSION * u32::try_from(sessions).unwrap_or(u32::MAX);
         let is_known = sessions > FEW_SESSIONS && self.at.is_some_and(|at| now < at + each);
         if !is_known {
-            (self.bytes, self.at) = (add_up(), Some(now));
+            (self.bytes, self.holders) = add_up();
+            self.at = Some(now);
         }
-        self.bytes
+        (self.bytes, self.holders)
     }
 }
 
-/// Whether a session has as much memory as sessions have on the average, or more. If it has less, others fill it.
+/// Whether a session has as much memory as those that have any have on the average, or more. If it has less, others fill it. Those that have
+/// none say nothing: whoever opens many sessions, and fills the memory in one of them, would have all others send less.
 fn has_its_part(sessions: &BTreeMap<NexusId, Session>, nexus: NexusId, held: &mut HeldByAll, now: Instant) -> bool {
     let held_bytes = |session: &Session| session.memory.held_bytes();
-    let all_bytes = held.bytes(sessions.len(), now, || sessions.values().map(held_bytes).sum());
-    sessions.get(&nexus).is_none_or(|session| held_bytes(session) * sessions.len() >= all_bytes)
+    let add_up = || {
+        let holders = sessions.values().map(held_bytes).filter(|bytes| *bytes > 0);
+        holders.fold((0, 0), |(bytes, holders), held| (bytes + held, holders + 1))
+    };
+    let (all_bytes, holders) = held.of(sessions.len(), now, add_up);
+    sessions.get(&nexus).is_none_or(|session| held_bytes(session) * holders >= all_bytes)
 }
 
 #[cfg(test)]

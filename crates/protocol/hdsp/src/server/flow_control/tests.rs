@@ -101,9 +101,9 @@ fn a_client_that_sends_is_told_again() {
 #[test]
 fn what_many_sessions_hold_is_not_added_up_for_each_of_them() {
     let mut held = HeldByAll::default();
-    assert_eq!([1, 2].map(|bytes| held.bytes(2, NOW, || bytes)), [1, 2], "of a few it is");
-    assert_eq!([3, 4].map(|bytes| held.bytes(5000, at(4), || bytes)), [2, 2]);
-    assert_eq!([5, 6].map(|bytes| held.bytes(5000, at(5), || bytes)), [5, 5]);
+    assert_eq!([1, 2].map(|bytes| held.of(2, NOW, || (bytes, 1))), [(1, 1), (2, 1)], "of a few it is");
+    assert_eq!([3, 4].map(|bytes| held.of(5000, at(4), || (bytes, 9))), [(2, 1), (2, 1)]);
+    assert_eq!([5, 6].map(|bytes| held.of(5000, at(5), || (bytes, 9))), [(5, 9), (5, 9)]);
 }
 
 /// Windows of clients that find memory for so many packets, all of them together, in each of ten seconds.

@@ -82,7 +82,7 @@ impl Server {
         mut came: Came<'_>,
         now: Instant,
     ) -> Result<Taken, Rejected> {
-        let may_take = self.may_take(nexus, pdu.command, now);
+        let may_take = self.may_take(port, pdu, now);
         let least_bytes = if self.sessions.len() == 1 { KEPT_MIN_BYTES } else { KEPT_LEAST_BYTES };
         let Some(session) = self.sessions.get_mut(&nexus) else { return Err(Rejected::Malformed) };
         session.is_heard = true;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_buffer::Shortage;
+use sanwire_buffer::{Frame, Shortage, UNIT_BYTES};
 use sanwire_core::NexusId;
 use sanwire_hdsp::wire::flow::Flow;
 use sanwire_hdsp::wire::pcu::RawPcu;
@@ -19,6 +19,14 @@ fn lose_sector(world: &mut World, sector: u64) {
     world.loses = Box::new(move |from, packet| {
         let fields = Pdu::read(packet).map(|pdu| pdu.fields);
         from == Sender::Client && matches!(fields, Ok(Fields::Ata(register)) if register.lba == sector)
+    });
+}
+
+/// What is written to these sectors never arrives.
+fn lose_below(world: &mut World, end: u64) {
+    world.loses = Box::new(move |from, packet| {
+        let fields = Pdu::read(packet).map(|pdu| pdu.fields);
+        from == Sender::Client && matches!(fields, Ok(Fields::Ata(register)) if register.lba < end)
     });
 }
 
@@ -159,4 +167,49 @@ fn who_has_much_under_way_keeps_no_more_than_a_share_of_what_packets_come_into()
     world.loses = Box::new(|_, _| false);
     world.wait(Duration::from_secs(5));
     assert_eq!(world.server.written().in_place, alone + ((2 * 512 + 16) << 10));
+}
+
+/// Somebody else has so many bytes of the memory.
+fn take(world: &World, bytes: usize) -> Vec<Frame> {
+    (0..bytes / UNIT_BYTES).map(|_| world.memory.frame(UNIT_BYTES).unwrap()).collect()
+}
+
+/// Otherwise nobody gives it memory, while nobody else may take any.
+#[test]
+fn the_command_that_comes_first_lacks_memory_whatever_its_client_sends_besides() {
+    let mut world = World::new(Habits { memory_bytes: 24 << 10, ..Habits::default() });
+    world.wait(Duration::from_millis(100));
+    let taken = take(&world, 4 << 10);
+    world.client.order(write(DiskType::Sata, 0, &[1; 24 << 10]), world.now).unwrap();
+    world.client.order(write(DiskType::Sata, 64, &[1; 24 << 10]), world.now).unwrap();
+    for _ in 0..10 {
+        world.wait(Duration::from_millis(600));
+        let (_, share) = world.server.starving().next().unwrap();
+        assert!(share.is_denied());
+    }
+    world.forgets = true;
+    drop(taken);
+    assert_eq!(good(&world.wait(Duration::from_secs(2))), 2);
+}
+
+/// The window of a client is full of packets of its first command, which were lost, when some of its second one have come: the others of
+/// that wait for the first one, so that comes first.
+#[test]
+fn a_command_that_was_sent_first_comes_before_one_that_came_before_it() {
+    let mut world = World::new(Habits { memory_bytes: 24 << 10, ..Habits::default() });
+    world.wait(Duration::from_millis(100));
+    world.server.change_flow(world.opened[0], 6, 32, 0, world.now);
+    world.wait(Duration::from_millis(10));
+    lose_below(&mut world, 8);
+    world.client.order(write(DiskType::Sata, 0, &[1; 4 << 10]), world.now).unwrap();
+    world.client.order(write(DiskType::Sata, 8, &[1; 24 << 10]), world.now).unwrap();
+    world.wait(Duration::from_millis(1));
+    let taken = take(&world, 20 << 10);
+    assert_eq!(world.memory.free_bytes(), 0, "the second one has the rest");
+    world.loses = Box::new(|_, _| false);
+    world.forgets = true;
+    let mut ended = good(&world.wait(Duration::from_secs(2)));
+    drop(taken);
+    ended += good(&world.wait(Duration::from_secs(3)));
+    assert_eq!(ended, 2);
 }

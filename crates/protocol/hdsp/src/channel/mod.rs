@@ -50,6 +50,8 @@ pub(crate) enum Rejected {
 pub(crate) enum Heard {
     /// Nothing that the channel has not done already.
     Nothing,
+    /// The other end answers this question.
+    Answer(u64),
     /// The other end has these answers, or commands, whole.
     Arrived(Vec<u16>),
     /// The server has accepted us.
@@ -167,8 +169,13 @@ impl Channel {
 
     /// Asks whether the other end is there.
     pub(crate) fn ask(&mut self, now: Instant) {
+        self.question(now.as_nanos(), now);
+    }
+
+    /// The same by this number, with which the answer comes: the other end has what was sent before, if nothing is lost.
+    pub(crate) fn question(&mut self, number: u64, now: Instant) {
         self.asked_at = now;
-        self.control(Class::KeepAlive, Live::KeepAlive(now.as_nanos()).write());
+        self.control(Class::KeepAlive, Live::KeepAlive(number).write());
     }
 
     /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told.
@@ -212,7 +219,7 @@ impl Channel {
                 match Live::read(class, &operation).map_err(|_| Rejected::Malformed)? {
                     Live::Query(place) => self.incoming.queried(place, now),
                     Live::KeepAlive(nonce) => self.control(Class::KeepAlive, Live::Alive(nonce).write()),
-                    Live::Alive(_) => {}
+                    Live::Alive(nonce) => return Ok(Heard::Answer(nonce)),
                 }
                 Ok(Heard::Nothing)
             }

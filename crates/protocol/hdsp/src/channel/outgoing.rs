@@ -250,7 +250,10 @@ impl Outgoing {
             self.grow_groups(arrived.values().filter(|sent| sent.piece.flags.group_end).count() as u32);
         }
         self.pace(now);
-        self.query_at = (!self.is_idle()).then(|| now + self.round_trip.timeout());
+        // Who says only again what it has does not keep us from asking.
+        let asks_at = now + self.round_trip.timeout();
+        let before = self.query_at.filter(|_| arrived.is_empty());
+        self.query_at = (!self.is_idle()).then(|| before.map_or(asks_at, |before| before.min(asks_at)));
         let is_last = |sent: &&Sent| sent.piece.flags.last;
         Some(arrived.values().filter(is_last).map(|sent| sent.piece.command).collect())
     }

@@ -271,7 +271,7 @@ impl Client {
                     self.lose(now);
                 }
                 // It says again that we are accepted: our proof has come twice.
-                Ok(Heard::Nothing | Heard::Arrived(_) | Heard::Accepted(_) | Heard::Released) => {}
+                Ok(Heard::Answer(_) | Heard::Nothing | Heard::Arrived(_) | Heard::Accepted(_) | Heard::Released) => {}
                 Err(rejected) => self.reject(rejected, now),
             }
             return;

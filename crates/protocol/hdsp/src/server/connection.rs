@@ -147,7 +147,14 @@ impl Server {
         };
         let nexus = connection.nexus;
         let heard = connection.channel.handle_control(raw, now);
+        if let Ok(heard) = &heard {
+            connection.flow.heard(now);
+            if let Heard::Answer(question) = heard {
+                connection.flow.answered(*question);
+            }
+        }
         self.note_heard(port);
+        self.tell_allowance(port, now);
         self.wake(port);
         match heard {
             Ok(Heard::Arrived(numbers)) => {
@@ -160,7 +167,7 @@ impl Server {
                 self.farewell(port, RELEASED);
                 self.close_session(nexus, SessionEnd::Closed);
             }
-            Ok(Heard::Nothing | Heard::Released | Heard::Accepted(_)) => {}
+            Ok(Heard::Answer(_) | Heard::Nothing | Heard::Released | Heard::Accepted(_)) => {}
             Err(Rejected::Violation) => self.violation(port, now),
             Err(rejected) => self.count(rejected),
         }
@@ -204,6 +211,7 @@ impl Connection {
         (session, memory, transfer_max_bytes): (&Session, &Region, u32),
         now: Instant,
     ) -> Result<Taken, Rejected> {
+        self.flow.heard(now);
         let number = pdu.command;
         let taken = if session.knows(number) {
             // The client gives it again on this connection. What it writes is here, or done.
@@ -213,7 +221,6 @@ impl Connection {
         } else {
             Taken::Whole(single(pdu, &came.opened, transfer_max_bytes)?)
         };
-        self.flow.taken(now);
         if self.channel.took(pdu, now) { Ok(taken) } else { Err(Rejected::Violation) }
     }
 

@@ -26,7 +26,6 @@ use sanwire_security::{Gate, Throttle};
 pub(crate) use self::batch::sectors;
 use self::commands::Executing;
 use self::connection::Connection;
-use self::flow_control::HeldByAll;
 use self::half_opens::HalfOpens;
 pub(crate) use self::handshake::loose;
 use self::hoard::Favoured;
@@ -73,7 +72,6 @@ pub struct Server {
     written: Written,
     answered: Answered,
     windows: WindowChanges,
-    held_by_all: HeldByAll,
     next_nexus: u64,
     next_handle: u64,
     is_closed: bool,
@@ -112,7 +110,6 @@ impl Server {
             written: Written::default(),
             answered: Answered::default(),
             windows: WindowChanges::default(),
-            held_by_all: HeldByAll::default(),
             next_handle: 0,
             is_closed: false,
             told: BTreeSet::new(),
@@ -208,15 +205,6 @@ impl Server {
                 traffic: channel.traffic(),
             }
         })
-    }
-
-    /// From now on connections of this session take so much: W, N, and a rate in bytes for each second (0: any).
-    pub fn change_flow(&mut self, nexus: NexusId, window_packets: u32, group_packets: u16, rate: u64, now: Instant) {
-        let port = self.sessions.get(&nexus).and_then(|session| session.connection);
-        if let Some((port, connection)) = port.and_then(|port| Some((port, self.connections.get_mut(&port)?))) {
-            connection.channel.change(window_packets.max(1), group_packets.clamp(1, 256), rate, now);
-            self.wake(port);
-        }
     }
 
     fn send_packet(&mut self, path: Path, packet: Packet) {

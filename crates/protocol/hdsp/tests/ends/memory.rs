@@ -129,6 +129,25 @@ fn a_change_that_a_later_one_has_overtaken_is_ignored() {
     assert!(burst >= 8, "{burst} packets at once");
 }
 
+/// The network has lost the packet by which a client may send as much as ever again, and there is nothing that would have it sent anew.
+#[test]
+fn a_change_that_was_lost_is_told_again() {
+    let mut world = connected();
+    world.server.change_flow(world.opened[0], 1, 1, 1, world.now);
+    world.wait(Duration::from_millis(10));
+    for lba in [0, 16] {
+        world.client.order(write(DiskType::Sata, lba, &[1; 16 * 512]), world.now).unwrap();
+    }
+    assert_eq!(good(&world.wait(Duration::from_secs(1))), 0, "a byte in a second");
+    world.loses = Box::new(|from, packet| {
+        from == Sender::Server && RawPcu::read(packet).is_ok_and(|raw| raw.pcu.class == Class::Flow)
+    });
+    world.server.change_flow(world.opened[0], 64, 32, 0, world.now);
+    world.wait(Duration::from_millis(10));
+    world.loses = Box::new(|_, _| false);
+    assert_eq!(good(&world.wait(Duration::from_secs(3))), 2);
+}
+
 /// All sessions share the pages that packets come into; who is alone needs none of them for others.
 #[test]
 fn who_has_much_under_way_keeps_no_more_than_a_share_of_what_packets_come_into() {

@@ -49,6 +49,22 @@ fn no_more_than_w_and_the_room_of_the_receiver_is_under_way() {
 }
 
 #[test]
+fn a_receiver_that_says_only_again_what_it_has_is_asked_no_later() {
+    let mut outgoing = outgoing(8, 32, 4);
+    drain(&mut outgoing, NOW);
+    let at = outgoing.poll_timeout().unwrap();
+    for millis in 1..5 {
+        outgoing.acknowledged(
+            &Ack { room_packets: 8 + millis, ..ack((0, 0), (7, 0)) },
+            NOW + Duration::from_millis(millis.into()),
+        );
+    }
+    assert_eq!(outgoing.poll_timeout(), Some(at));
+    outgoing.acknowledged(&ack((0, 2), (7, 0)), NOW + Duration::from_millis(5));
+    assert!(outgoing.poll_timeout() > Some(at), "some of it has come");
+}
+
+#[test]
 fn only_what_is_missed_is_sent_again_and_as_it_was() {
     let mut outgoing = outgoing(100, 4, 8);
     let first = drain(&mut outgoing, NOW);

@@ -37,17 +37,64 @@ fn at(millis: u64) -> Instant {
 fn w_n_and_rate_shrink_once_for_each_round_trip() {
     let mut flow = flow(256);
     flow.refused(None, || true, NOW);
-    let half = Allowance { window_packets: 128, group_packets: 32, rate_bytes_per_second: 128 * 1024 * 100 };
+    let half = Allowance { window_packets: 128, group_packets: 32, rate_bytes_per_second: 128 * 1024 * 1000 };
     assert_eq!((flow.poll(NOW), flow.poll(NOW)), (Some(half), None));
-    flow.refused(None, || true, at(9));
-    assert_eq!(flow.poll(at(9)), None, "that was under way");
-    flow.refused(Some(Duration::from_millis(50)), || true, at(49));
-    assert_eq!(flow.poll(at(49)), None, "so was that");
-    flow.refused(Some(Duration::from_millis(50)), || true, at(50));
-    assert_eq!(flow.poll(at(50)).map(|allowance| allowance.window_packets), Some(64));
-    (6..50).for_each(|step| flow.refused(None, || true, at(step * 10)));
-    let least = Allowance { window_packets: 4, group_packets: 2, rate_bytes_per_second: 4 * 1024 * 100 };
-    assert_eq!(flow.poll(at(500)), Some(least));
+    flow.refused(None, || true, NOW + Duration::from_micros(999));
+    assert_eq!(flow.poll(at(1)), None, "that was under way");
+    flow.refused(None, || true, at(1));
+    assert_eq!(flow.poll(at(1)).map(|allowance| allowance.window_packets), Some(64));
+    let round_trip = Some(Duration::from_millis(50));
+    flow.refused(round_trip, || true, at(50));
+    assert_eq!(flow.poll(at(50)), None, "so was that");
+    flow.refused(round_trip, || true, at(51));
+    let less = Allowance { window_packets: 32, group_packets: 16, rate_bytes_per_second: 32 * 1024 * 20 };
+    assert_eq!(flow.poll(at(51)), Some(less));
+    (0..500).for_each(|millis| flow.refused(round_trip, || true, at(52 + millis)));
+    let least = Allowance { window_packets: 4, group_packets: 2, rate_bytes_per_second: 4 * 1024 * 20 };
+    assert_eq!(flow.poll(at(600)), Some(least));
+}
+
+/// What is under way may take much longer than a round trip did before there was so much of it.
+#[test]
+fn what_was_sent_before_its_client_has_heard_that_w_is_smaller_makes_it_no_smaller() {
+    let mut flow = flow(256);
+    flow.refused(None, || true, NOW);
+    let patience = Duration::from_millis(50);
+    assert!(flow.poll(NOW).is_some());
+    let question = flow.poll_question(patience, NOW).unwrap();
+    assert_eq!(flow.poll_question(patience, NOW), None);
+    (1..30).for_each(|millis| flow.refused(None, || true, at(millis)));
+    flow.answered(question + 1);
+    flow.refused(None, || true, at(30));
+    assert_eq!((flow.poll(at(30)), flow.poll_timeout()), (None, Some(at(130))), "it does not grow either");
+    flow.answered(question);
+    flow.refused(None, || true, at(31));
+    assert_eq!(flow.poll(at(31)).map(|allowance| allowance.window_packets), Some(64));
+    flow.poll_question(patience, at(31)).unwrap();
+    flow.refused(None, || true, at(80));
+    assert_eq!(flow.poll(at(80)), None);
+    flow.refused(None, || true, at(81));
+    assert!(flow.poll(at(81)).is_some(), "the answer is lost, perhaps");
+}
+
+#[test]
+fn who_may_send_no_more_than_so_much_is_told_the_less_of_that_and_of_what_there_is_memory_for() {
+    let mut flow = flow(256);
+    let told = |window_packets, group_packets, rate_bytes_per_second| {
+        Some(Allowance { window_packets, group_packets, rate_bytes_per_second })
+    };
+    flow.limit(16, 64, 1000);
+    assert_eq!(flow.poll(NOW), told(16, 32, 1000));
+    flow.refused(None, || true, NOW);
+    assert_eq!(flow.poll(NOW), told(8, 4, 1000));
+    flow.limit(u32::MAX, 8, 0);
+    assert_eq!(flow.poll(NOW), told(8, 4, 8 * 1024 * 1000), "there is memory for no more");
+    flow.handle_timeout(at(100));
+    assert_eq!(flow.poll(at(100)), told(10, 5, 10 * 1024 * 1000));
+    flow.limit(0, 0, 7);
+    assert_eq!((flow.poll(at(100)), flow.poll_timeout()), (told(1, 1, 7), None));
+    flow.limit(256, 32, 0);
+    assert_eq!((flow.poll(at(100)), flow.poll_timeout()), (told(256, 32, 0), None));
 }
 
 #[test]
@@ -86,24 +133,16 @@ fn a_window_that_is_as_small_as_can_be_does_not_change() {
 
 /// Nobody acknowledges what a client is told, so it may be lost.
 #[test]
-fn a_client_that_sends_is_told_again() {
+fn a_client_that_is_heard_is_told_again() {
     let mut flow = flow(256);
-    flow.taken(NOW);
+    flow.heard(NOW);
     assert_eq!(flow.poll(NOW), None, "it was told nothing");
     flow.refused(None, || true, NOW);
     let told = flow.poll(NOW);
-    flow.taken(at(499));
+    flow.heard(at(499));
     assert_eq!(flow.poll(at(499)), None);
-    flow.taken(at(500));
+    flow.heard(at(500));
     assert!(told.is_some() && flow.poll(at(500)) == told);
-}
-
-#[test]
-fn what_many_sessions_hold_is_not_added_up_for_each_of_them() {
-    let mut held = HeldByAll::default();
-    assert_eq!([1, 2].map(|bytes| held.of(2, NOW, || (bytes, 1))), [(1, 1), (2, 1)], "of a few it is");
-    assert_eq!([3, 4].map(|bytes| held.of(5000, at(4), || (bytes, 9))), [(2, 1), (2, 1)]);
-    assert_eq!([5, 6].map(|bytes| held.of(5000, at(5), || (bytes, 9))), [(5, 9), (5, 9)]);
 }
 
 /// Windows of clients that find memory for so many packets, all of them together, in each of ten seconds.
@@ -116,6 +155,10 @@ fn settle(windows: &mut [FlowControl], room_packets: u32) -> (u64, Vec<Vec<u32>>
             flow.handle_timeout(at(millis));
             if sum > room_packets {
                 flow.refused(None, || true, at(millis));
+            }
+            flow.poll(at(millis));
+            if let Some(question) = flow.poll_question(Duration::from_millis(50), at(millis)) {
+                flow.answered(question);
             }
             shrunk += u64::from(flow.window_packets < before);
             seen.push(flow.window_packets);

@@ -32,7 +32,7 @@ fn both_ends_agree_on_iser() {
     world.order(0, 0, None, 0);
     world.settle();
     let server = world.client.server().expect("a session");
-    assert_eq!((server.session.error_recovery_level, server.session.max_connections), (0, 1));
+    assert_eq!((server.session.error_recovery_level, server.session.max_connections), (0, 4));
     assert!(!server.connection.digests.header && !server.connection.digests.data, "CRCs are iWARP's");
     assert!(server.session.initial_r2t && server.session.immediate_data);
     assert_eq!((server.connection.send_data_max_bytes, server.connection.receive_data_max_bytes), (4096, 1024));

@@ -135,8 +135,9 @@ impl Framer {
             (self.start, self.end) = (0, self.end - self.start);
         }
         let direct = self.direct().and_then(|(place, from, to)| inbound.bytes_mut(place, from, to));
-        let end = if self.long_for > 0 { self.end + BEHIND_LONG_BYTES } else { self.staging.len() };
-        let end = end.min(self.staging.len());
+        let short_rest = if direct.is_some() { 0 } else { self.fpdu.as_ref().map_or(0, Fpdu::rest) };
+        let wanted = if self.long_for > 0 { short_rest + BEHIND_LONG_BYTES } else { self.staging.len() };
+        let end = (self.end + wanted).min(self.staging.len());
         [direct.unwrap_or_default(), &mut self.staging[self.end..end]]
     }
 

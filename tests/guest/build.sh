@@ -4,7 +4,7 @@
 #   tests/guest/build.sh            build it if it is not there, which takes some 4 minutes, root and a Debian mirror
 #   tests/guest/build.sh --where    only print the directory
 #
-# It is kept in $SANWIRE_GUEST_CACHE [default: ~/.cache/sanwire], in a directory named after what this file says: a guest
+# It is kept in $SANWIRE_GUEST_CACHE [default: ~/.cache/sanwire], in a directory named after what this file and siw.sh say: a guest
 # that would be built otherwise is another one. Two builds at once do not disturb each other: the second waits for the first.
 
 set -euo pipefail
@@ -34,8 +34,11 @@ fail() { say "$*"; exit 1; }
 # What is needed from elsewhere cannot be had now (EX_TEMPFAIL): nothing here is wrong.
 unavailable() { say "$*"; exit 75; }
 
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/siw.sh"
+
 [ $# = 0 ] || [ "$*" = --where ] || { echo "usage: tests/guest/build.sh [--where]" >&2; exit 2; }
-version=$(sha256sum < "$0" | cut -c -12)
+version=$(cat "$0" "$here/siw.sh" | sha256sum | cut -c -12)
 cache=${SANWIRE_GUEST_CACHE:-${XDG_CACHE_HOME:-${HOME:?is not set, nor is SANWIRE_GUEST_CACHE}/.cache}/sanwire}
 guest=$cache/guest-$version
 if [ $# = 1 ] || [ -d "$guest" ]; then
@@ -46,7 +49,7 @@ fi
 check() {
     [ "$(id -u)" = 0 ] || fail "the Linux guest is not built, and building it takes root: sudo tests/guest/build.sh"
     local tool
-    for tool in debootstrap mke2fs chroot unshare flock apt-get dpkg xz; do
+    for tool in debootstrap mke2fs chroot unshare flock apt-get dpkg xz make gcc strip; do
         command -v "$tool" > /dev/null || fail "the program $tool is missing: 'make setup' installs it"
     done
     [ -r $KEYRING ] || fail "$KEYRING is missing: install debian-archive-keyring"
@@ -95,6 +98,7 @@ add_kernel() {
     (cd "$modules/kernel" && rm -rf "${USELESS_MODULES[@]}")
     mkdir -p "$1/root/usr/lib/modules"
     mv "$modules" "$1/root/usr/lib/modules/"
+    add_siw "$1" "$release"
     chroot "$1/root" depmod "$release"
     make_initramfs "$1" "$release" "$3"
 }

@@ -34,6 +34,18 @@ login() {
     within 20 test -b "$(device_of "$1" "$2")"
 }
 
+# discover INTERFACE PORTAL IQN...: the server has exactly these targets.
+discover() {
+    local interface=$1 portal=$2 found wanted
+    shift 2
+    start_iscsi
+    # Records of what was found would stand in the way of those that login makes.
+    found=$(iscsiadm -m discovery -t sendtargets -o nonpersistent -I "$interface" -p "$portal" | awk '{ print $2 }' | sort -u)
+    wanted=$(printf '%s\n' "$@" | sort)
+    [ "$found" = "$wanted" ] || fail "found: $found; wanted: $wanted"
+    say "found $found"
+}
+
 logout() {
     iscsiadm -m node -T "$2" -p "$1" --logout
 }

@@ -61,7 +61,7 @@ fn data_of_every_length_passes_and_is_moved_once() {
 /// Longer than what one Data-In can tell of.
 #[test]
 fn a_very_long_read_brings_all_of_its_data() {
-    let mut world = World::new(config(Some(name())), usize::MAX);
+    let mut world = World::new(config(Some(name())), 100_000);
     world.host.disk = pattern(17 << 20, 3);
     let id = world.order(0x28, 0, None, 17 << 20);
     world.settle();

@@ -431,7 +431,9 @@ mod tests {
         let newer = || Some(Label { table: Table { generation: 8, ..label().table }, ..label() });
         let other = || Some(Label { table: Table { array: [8; 16], generation: 50, ..label().table }, ..label() });
         let own = || Some(label());
-        for copies in [[newer(), own(), own()], [own(), newer(), own()], [own(), own(), newer()], [None, own(), newer()]] {
+        for copies in
+            [[newer(), own(), own()], [own(), newer(), own()], [own(), own(), newer()], [None, own(), newer()]]
+        {
             assert_eq!(Label::newest(copies), newer());
         }
         assert_eq!(Label::newest([own(), newer(), other()]), newer());

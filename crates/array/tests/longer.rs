@@ -27,8 +27,7 @@ impl Store for Disk {
 
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
         let Request::Write { offset_bytes, data } = request else { return self.inner.start(request, completions) };
-        let (number, torn_from) =
-            (self.writes.fetch_add(1, Ordering::Relaxed), self.torn_from.load(Ordering::Relaxed));
+        let (number, torn_from) = (self.writes.fetch_add(1, Ordering::Relaxed), self.torn_from.load(Ordering::Relaxed));
         if number < torn_from {
             return self.inner.start(Request::Write { offset_bytes, data }, completions);
         }

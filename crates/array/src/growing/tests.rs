@@ -418,7 +418,10 @@ fn the_label_of_another_array_at_the_new_end_of_a_member_is_not_taken_for_its_ow
             assert!(end.is_ok() || writes < 4, "{writes}: {end:?}");
             let array = used(&candidates);
             let length_bytes = array.geometry().length_bytes;
-            assert!([2 * MIB, 10 * MIB].contains(&length_bytes) && (end.is_err() || length_bytes == 10 * MIB), "{end:?}");
+            assert!(
+                [2 * MIB, 10 * MIB].contains(&length_bytes) && (end.is_err() || length_bytes == 10 * MIB),
+                "{end:?}"
+            );
             assert_eq!((read_back(&array, 4096), array.scrub(&mut drive).unwrap()), (5, 0), "{writes} {failing}");
         }
     }

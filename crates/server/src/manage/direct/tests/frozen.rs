@@ -133,6 +133,7 @@ fn the_snapshot_of_a_copy_that_was_under_way_goes_at_the_next_start_and_no_other
         assert_eq!(snapshots(&desk).len(), 2, "{way}");
         drop(units);
         end(&desk);
+        drop(desk);
         let catalogue = || fs::read_to_string(kept.directory.join("fast/.sanwire-pool.json")).unwrap();
         assert!(catalogue().contains("temporary"), "{way}: {}", catalogue());
         let (desk, _) = serve_in_pool(&kept, way);

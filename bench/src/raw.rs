@@ -1,8 +1,10 @@
 //! The wires against what a link carries: HDSP beside our iSCSI and a plain TCP stream by the size of blocks, as in the HDSP
-//! paper's figures 5 and 6; HyperSCSI beside the bare link; ATA over Ethernet beside vblade; and a mirror beside one member.
+//! paper's figures 5 and 6; HyperSCSI beside the bare link; ATA over Ethernet beside vblade; a mirror beside one file;
+//! and a mirror over two links beside what these carry.
 
 mod frames;
 mod mirror;
+mod mirror_links;
 mod picture;
 mod sizes;
 
@@ -19,6 +21,11 @@ use crate::servers::Files;
 pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let sizes = sizes::measure(settings, files)?;
     let picture = picture::draw(&sizes::panels(&sizes.rows, settings.args.sequential_depth));
-    let sections = vec![sizes, frames::measure(settings, files)?, mirror::measure(settings, files)?];
+    let sections = vec![
+        sizes,
+        frames::measure(settings, files)?,
+        mirror::measure(settings, files)?,
+        mirror_links::measure(settings, files)?,
+    ];
     Ok(Outcome { picture: Some(picture), ..Section::all("raw", sections) })
 }

@@ -14,7 +14,7 @@ pub(crate) struct Sample {
     pub(crate) packets_per_io: Option<f64>,
     /// Of what another contender gives, which the part says.
     pub(crate) share: Option<f64>,
-    /// Of the bytes that writes have brought, the part that the server has not copied.
+    /// Of the bytes that writes have brought, or answers have carried, the part that the server has not copied.
     pub(crate) in_place: Option<f64>,
     /// Of the time of all processors of the machine, the part that was not idle.
     pub(crate) busy: Option<f64>,

@@ -114,7 +114,8 @@ impl World {
         let data_out = (writes && bytes > 0).then(|| Slice::from(vec![1; bytes]));
         let data_in = if writes { None } else { Frame::zeroed(bytes) };
         let is_repeatable = u.arbitrary()?;
-        let order = Order { lun: Lun::default(), ask: Ask::Command(cdb), is_repeatable, data_out, data_in };
+        let ask = if u.ratio(1, 8)? { Ask::Administer } else { Ask::Command(cdb) };
+        let order = Order { lun: Lun::default(), ask, is_repeatable, data_out, data_in };
         self.waiting.extend(self.client.order(order, self.now).ok());
         Ok(())
     }

@@ -34,6 +34,7 @@ impl World {
             match event {
                 ServerEvent::Command { handle, task } => self.working.push((handle, task)),
                 ServerEvent::Reset { handle, .. } => self.managing.push(handle),
+                ServerEvent::Administer { handle, request, .. } => self.server.administered(handle, request, self.now),
                 _ => {}
             }
         }

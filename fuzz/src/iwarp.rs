@@ -1,5 +1,7 @@
 //! A peer of iWARP that keeps no rule: it knows the keys, the numbers and the CRC, and uses them as it likes.
 
+use std::collections::VecDeque;
+
 use arbitrary::{Result, Unstructured};
 use sanwire_buffer::{Head, Region};
 use sanwire_iwarp::wire::{
@@ -25,15 +27,15 @@ pub struct Tried {
     is_initiator: bool,
     crc: bool,
     memory: Region,
-    /// Keys that this end has given, also those that have ended.
-    keys: Vec<Stag>,
+    /// Keys that this end has given, also those that have ended, with the offsets of their windows and how long they are.
+    keys: Vec<(Stag, u64, usize)>,
     windows: Vec<Stag>,
     reads: usize,
     closed: Option<Closed>,
     /// What the peer believes comes next in each queue.
     sequences: [u32; 3],
-    /// Requests of this end for reads.
-    asked: Vec<ReadRequest>,
+    /// Reads that this end has asked for, as far as they are not answered.
+    asked: VecDeque<ReadRequest>,
 }
 
 /// An end with little room.
@@ -59,21 +61,21 @@ fn rtr(u: &mut Unstructured<'_>) -> Result<Rtr> {
 
 fn startup(u: &mut Unstructured<'_>, is_reply: bool, config: &Config) -> Result<Startup> {
     let depth = |u: &mut Unstructured<'_>| Ok(*u.choose(&[0, 1, 3, 128, DEPTH_ANY])?);
-    let enhanced = if u.ratio(3, 4)? {
+    let enhanced = if u.ratio(31, 32)? {
         Some(Enhanced { is_peer_to_peer: u.arbitrary()?, rtr: rtr(u)?, ird: depth(u)?, ord: depth(u)? })
     } else {
         None
     };
-    let revision = if u.ratio(7, 8)? { config.revision } else { u.arbitrary()? };
+    let revision = if u.ratio(31, 32)? { config.revision } else { u.arbitrary()? };
     let enhanced = enhanced.filter(|_| revision == 2);
     Ok(Startup {
         is_reply,
-        markers: u.ratio(1, 16)?,
+        markers: u.ratio(1, 64)?,
         crc: u.arbitrary()?,
-        is_rejected: u.ratio(1, 16)?,
+        is_rejected: is_reply && u.ratio(1, 64)?,
         revision,
         enhanced,
-        private_data: vec![1; *u.choose(&[0, 4, 508, 512])?],
+        private_data: vec![1; *u.choose(&[0, 0, 0, 0, 0, 4, 508, 512])?],
     })
 }
 
@@ -101,7 +103,7 @@ pub fn run(u: &mut Unstructured<'_>, is_initiator: bool, memory: &Region) -> Res
         reads: 0,
         closed: None,
         sequences: [1; 3],
-        asked: Vec::new(),
+        asked: VecDeque::new(),
     };
     let outcome = tried.steps(u, &config);
     tried.end();
@@ -110,16 +112,15 @@ pub fn run(u: &mut Unstructured<'_>, is_initiator: bool, memory: &Region) -> Res
 
 impl Tried {
     fn steps(&mut self, u: &mut Unstructured<'_>, config: &Config) -> Result<()> {
-        if u.ratio(15, 16)? {
+        if u.ratio(63, 64)? {
             let startup = startup(u, self.is_initiator, config)?;
             self.crc |= startup.crc;
             self.input(u, &startup.write())?;
         }
         while !u.is_empty() {
-            match u.int_in_range(0..=9)? {
-                0 => self.own(u)?,
-                1 => self.own(u)?,
-                2 => {
+            match u.int_in_range(0..=31)? {
+                0..=11 => self.own(u)?,
+                12 => {
                     let junk: Vec<u8> = u.bytes(u.len().min(40))?.iter().map(|byte| byte & 0x7f).collect();
                     self.input(u, &junk)?;
                 }
@@ -137,7 +138,8 @@ impl Tried {
         let length = u.int_in_range(0..=9000)?;
         match u.int_in_range(0..=6)? {
             0 => {
-                if let Some(frame) = self.memory.frame(length) {
+                for _ in 0..u.int_in_range(1..=8)? {
+                    let Some(frame) = self.memory.frame(length) else { break };
                     let _ = self.connection.post_receive(frame);
                 }
             }
@@ -145,7 +147,7 @@ impl Tried {
             3 => {
                 let Some(frame) = self.memory.frame(length) else { return Ok(()) };
                 let from = u.int_in_range(0..=length)?;
-                if self.connection.read(WorkId(1), frame, from..length, Stag(1), u.arbitrary()?).is_ok() {
+                if self.connection.read(WorkId(1), frame, from..length, Stag(1), 0).is_ok() {
                     self.reads += 1;
                 }
             }
@@ -159,7 +161,7 @@ impl Tried {
                 let order = Order::Write { stag: Stag(1), offset: u.arbitrary()?, data: vec![3; length].into() };
                 let _ = self.connection.order(order, None);
             }
-            _ if u.ratio(1, 8)? => self.connection.disconnect(),
+            _ if u.ratio(1, 16)? => self.connection.disconnect(),
             _ => {
                 if let Some(stag) = self.windows.pop() {
                     check(&self.connection.deregister(stag).expect("it was registered"));
@@ -181,8 +183,9 @@ impl Tried {
         };
         let memory = if is_frame { Memory::Frame(frame) } else { Memory::Slices(frame.freeze().into()) };
         let range = MARGIN_BYTES..MARGIN_BYTES + length;
-        if let Ok(stag) = self.connection.register(Registration { memory, range, base: u.arbitrary()?, rights }) {
-            self.keys.push(stag);
+        let base = if u.arbitrary()? { 0 } else { u.arbitrary()? };
+        if let Ok(stag) = self.connection.register(Registration { memory, range, base, rights }) {
+            self.keys.push((stag, base, length));
             self.windows.push(stag);
         }
         Ok(())
@@ -190,19 +193,18 @@ impl Tried {
 
     /// An FPDU that is nearly right.
     fn fpdu(&mut self, u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
-        let opcode = u.int_in_range(0..=if u.ratio(7, 8)? { 7 } else { 15 })?;
-        let segment = Segment {
-            is_last: u.ratio(3, 4)?,
-            ddp_version: if u.ratio(31, 32)? { 1 } else { u.int_in_range(0..=3)? },
-            rdmap_version: if u.ratio(31, 32)? { 1 } else { u.int_in_range(0..=3)? },
-            opcode,
-            target: self.target(u, opcode)?,
-        };
+        let opcode = *u.choose(&[0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 6, 7, 15])?;
+        let (target, is_last, payload) = self.content(u, opcode)?;
+        let mut segment = Segment { is_last, ddp_version: 1, rdmap_version: 1, opcode, target };
+        if u.ratio(1, 32)? {
+            segment.ddp_version = u.int_in_range(0..=3)?;
+            segment.rdmap_version = u.int_in_range(0..=3)?;
+            segment.opcode = u.int_in_range(0..=15)?;
+        }
         let mut head = Head::new();
         segment.write(&mut head);
-        let payload = self.payload(u, opcode)?;
         let whole = [&head, &payload[..]].concat();
-        let length = if u.ratio(31, 32)? { whole.len() } else { usize::from(u.arbitrary::<u16>()?) };
+        let length = if u.ratio(63, 64)? { whole.len() } else { usize::from(u.arbitrary::<u16>()?) };
         let mut bytes = (length as u16).to_be_bytes().to_vec();
         bytes.extend_from_slice(&whole);
         bytes.extend_from_slice(&[0; 3][..padding_bytes(whole.len())]);
@@ -211,51 +213,74 @@ impl Tried {
         Ok(bytes)
     }
 
-    fn key(&self, u: &mut Unstructured<'_>) -> Result<Stag> {
-        if self.keys.is_empty() || u.ratio(1, 8)? { Ok(Stag(u.arbitrary()?)) } else { Ok(*u.choose(&self.keys)?) }
+    /// Where it goes, whether it is the last of its message, and what is in it.
+    fn content(&mut self, u: &mut Unstructured<'_>, opcode: u8) -> Result<(Target, bool, Vec<u8>)> {
+        match opcode {
+            0 => {
+                let (stag, offset, length) = self.window(u)?;
+                Ok((Target::Tagged { stag, offset }, u.arbitrary()?, vec![u.arbitrary::<u8>()? & 0x7f; length]))
+            }
+            2 => self.response(u),
+            1 => {
+                let (source, source_offset, length) = self.window(u)?;
+                let sink_offset = if u.ratio(7, 8)? { 0 } else { u.arbitrary()? };
+                let length_bytes = length as u32;
+                let request = ReadRequest { sink: Stag(7), sink_offset, length_bytes, source, source_offset };
+                let mut header = request.write().to_vec();
+                if u.ratio(1, 32)? {
+                    header.resize(u.int_in_range(0..=2 * READ_REQUEST_BYTES)?, 1);
+                }
+                Ok((self.untagged(u, 1)?, u.ratio(31, 32)?, header))
+            }
+            7 => Ok((self.untagged(u, 2)?, u.ratio(31, 32)?, vec![1; u.int_in_range(0..=60)?])),
+            _ => {
+                let length = *u.choose(&[0, 1, 4, 100, 1000, 8000, 60_000])?;
+                let is_last = u.ratio(7, 8)?;
+                Ok((self.untagged(u, 0)?, is_last, vec![u.arbitrary::<u8>()? & 0x7f; length]))
+            }
+        }
     }
 
-    fn target(&mut self, u: &mut Unstructured<'_>, opcode: u8) -> Result<Target> {
-        let stag = self.key(u)?;
-        if opcode == 2 && !self.asked.is_empty() && u.ratio(7, 8)? {
-            let asked = *u.choose(&self.asked)?;
-            return Ok(Target::Tagged {
-                stag: asked.sink,
-                offset: asked.sink_offset + u64::from(u.arbitrary::<u8>()?),
-            });
+    /// A part of a window, mostly.
+    fn window(&self, u: &mut Unstructured<'_>) -> Result<(Stag, u64, usize)> {
+        if self.keys.is_empty() || u.ratio(1, 32)? {
+            return Ok((Stag(u.arbitrary()?), u.arbitrary()?, u.int_in_range(0..=9000)?));
         }
-        if matches!(opcode, 0 | 2) != u.ratio(1, 32)? {
-            return Ok(Target::Tagged { stag, offset: u.arbitrary()? });
-        }
-        let queue = match opcode {
-            1 => 1,
-            7 => 2,
-            _ if u.ratio(1, 32)? => u.arbitrary()?,
-            _ => 0,
+        let (stag, base, length) = *u.choose(&self.keys)?;
+        let from = u.int_in_range(0..=length)?;
+        let rest = if u.ratio(15, 16)? { length - from } else { 2 * length };
+        Ok((stag, base.wrapping_add(from as u64), u.int_in_range(0..=rest)?))
+    }
+
+    /// The next part of the answer to the oldest read, mostly.
+    fn response(&mut self, u: &mut Unstructured<'_>) -> Result<(Target, bool, Vec<u8>)> {
+        let Some(asked) = self.asked.front_mut() else {
+            return Ok((Target::Tagged { stag: Stag(u.arbitrary()?), offset: 0 }, true, vec![1; 10]));
         };
-        let mut sequence = self.sequences.get(queue as usize).copied().unwrap_or_default();
-        if u.ratio(1, 32)? {
-            sequence = u.arbitrary()?;
-        } else if let Some(next) = self.sequences.get_mut(queue as usize) {
-            *next += u32::from(u.ratio(7, 8)?);
+        let mut length = asked.length_bytes;
+        if u.ratio(1, 4)? {
+            length = u.int_in_range(0..=length)?;
+        } else if u.ratio(1, 16)? {
+            length += u.int_in_range(0..=100)?;
         }
-        let offset = if u.ratio(3, 4)? { 0 } else { u.int_in_range(0..=9000)? };
-        Ok(Target::Untagged { invalidate: stag, queue, sequence, offset })
+        let is_last = length == asked.length_bytes;
+        let target = Target::Tagged { stag: asked.sink, offset: asked.sink_offset };
+        asked.sink_offset += u64::from(length);
+        asked.length_bytes = asked.length_bytes.saturating_sub(length);
+        if is_last {
+            self.asked.pop_front();
+        }
+        Ok((target, is_last != u.ratio(1, 32)?, vec![5; length as usize]))
     }
 
-    fn payload(&mut self, u: &mut Unstructured<'_>, opcode: u8) -> Result<Vec<u8>> {
-        if opcode == 1 && u.ratio(15, 16)? {
-            let request = ReadRequest {
-                sink: Stag(u.arbitrary()?),
-                sink_offset: u.arbitrary()?,
-                length_bytes: u.int_in_range(0..=9000)?,
-                source: self.key(u)?,
-                source_offset: u.arbitrary()?,
-            };
-            return Ok(request.write().to_vec());
-        }
-        let length = *u.choose(&[0, 1, 4, READ_REQUEST_BYTES, 100, 1000, 8000, 60_000])?;
-        Ok(vec![u.arbitrary::<u8>()? & 0x7f; length])
+    fn untagged(&mut self, u: &mut Unstructured<'_>, queue: u32) -> Result<Target> {
+        let invalidate = self.window(u)?.0;
+        let next = &mut self.sequences[queue as usize];
+        let sequence = if u.ratio(1, 32)? { u.arbitrary()? } else { *next };
+        *next += u32::from(u.ratio(7, 8)?);
+        let offset = if u.ratio(15, 16)? { 0 } else { u.int_in_range(0..=9000)? };
+        let queue = if u.ratio(1, 64)? { u.arbitrary()? } else { queue };
+        Ok(Target::Untagged { invalidate, queue, sequence, offset })
     }
 
     /// The bytes come as a socket gives them: in pieces.
@@ -295,7 +320,7 @@ impl Tried {
         if let Some(Segment { opcode: 1, .. }) = head.get(2..).and_then(Segment::read)
             && let Some(header) = head.get(20..).and_then(|rest| rest.first_chunk())
         {
-            self.asked.push(ReadRequest::read(header));
+            self.asked.push_back(ReadRequest::read(header));
         }
     }
 

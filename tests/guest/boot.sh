@@ -8,6 +8,7 @@
 #                                           without any, the guest has qemu's own network, and the host is 10.0.2.2
 #   --share DIRECTORY                       is /host in the guest, read-only
 #   --systemd                               its first process is systemd, and it can restart
+#   --new-kernel                            the newer kernel, and cards whose driver there has AF_XDP's zero-copy mode
 #
 # The processor is emulated: it runs everywhere, and proves correctness, never speed.
 
@@ -19,6 +20,7 @@ console=
 addresses=
 share=
 is_systemd=
+suffix=
 network=()
 
 # ADDRESS/PREFIX and the arguments of -netdev: no boot ROM is needed.
@@ -34,6 +36,7 @@ while [ $# -gt 0 ]; do
         --tap) add_card "${2#*=}" "tap,ifname=${2%%=*},script=no,downscript=no" ;;
         --share) share=${2:?a directory} ;;
         --systemd) is_systemd=yes; shift; continue ;;
+        --new-kernel) suffix=-new; shift; continue ;;
         *) echo "boot.sh: $1 is not an option: see the beginning of $0" >&2; exit 2 ;;
     esac
     shift 2 || { echo "boot.sh: $1 takes a value" >&2; exit 2; }
@@ -49,9 +52,11 @@ kernel+=" modprobe.blacklist=kvm_amd,kvm_intel,ata_piix,ata_generic,floppy,i2c_p
 machine=(-accel tcg,thread=single -cpu max -m $MEMORY_MIB -smp $PROCESSORS -nodefaults -no-user-config -display none)
 # What ends by itself ends qemu, unless it is to come again.
 if [ -n "$is_systemd" ]; then kernel+=" rig.systemd"; else machine+=(-no-reboot); fi
-machine+=(-kernel "$guest/vmlinuz" -initrd "$guest/initramfs")
+machine+=(-kernel "$guest/vmlinuz$suffix" -initrd "$guest/initramfs$suffix")
 machine+=(-drive "file=$guest/root.img,if=virtio,format=raw,snapshot=on,cache=unsafe")
 machine+=(-virtfs "local,path=$here,mount_tag=rig,security_model=none,readonly=on")
+# The driver has that mode only where the card gets at memory by the kernel's DMA.
+[ -z "$suffix" ] || machine+=(-global virtio-net-pci.disable-legacy=on -global virtio-net-pci.iommu_platform=on)
 if [ -n "$share" ]; then
     machine+=(-virtfs "local,path=$share,mount_tag=host,security_model=none,readonly=on")
     kernel+=" rig.host"

@@ -11,8 +11,9 @@ set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
 
 readonly SUITE=bookworm
-# The kernel is a newer one than the suite's: its initiators, its target and its ublk are what people run.
-readonly KERNEL_SUITE=$SUITE-backports KERNEL=linux-image-amd64
+# The kernel is a newer one than the suite's: its initiators, its target and its ublk are what people run. Beside it is one whose
+# virtio_net has AF_XDP's zero-copy mode, which it has from Linux 6.13 on.
+readonly KERNEL=linux-image-amd64 KERNEL_SUITE=$SUITE-backports NEW_KERNEL_SUITE=trixie-backports
 readonly DEFAULT_MIRROR=http://deb.debian.org/debian
 readonly KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 readonly PACKAGES=(
@@ -73,32 +74,38 @@ private_apt() {
         -o Dir::Etc::PreferencesParts=/dev/null -o APT::Sandbox::User=root -o APT::Install-Recommends=false "$@"
 }
 
-# Unpacks the kernel, without installing it: its image to $1/vmlinuz, its modules into the root file system $1/root.
+# add_kernel DIRECTORY SUITE SUFFIX: unpacks the kernel of a suite, without installing it: its image to vmlinuz$SUFFIX, its modules into
+# the root file system, and what loads them first to initramfs$SUFFIX.
 add_kernel() {
-    local apt=$1/apt package
+    local apt=$1/apt$3 kernel=$1/kernel$3 package release packages file modules image
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
     touch "$apt/status"
-    echo "deb [signed-by=$KEYRING] $mirror $KERNEL_SUITE main" > "$apt/sources.list"
-    private_apt apt-get update >&2 || unavailable "$mirror has no $KERNEL_SUITE, or is not reachable"
+    echo "deb [signed-by=$KEYRING] $mirror $2 main" > "$apt/sources.list"
+    private_apt apt-get update >&2 || unavailable "$mirror has no $2, or is not reachable"
     package=$(private_apt apt-cache depends $KERNEL | sed -n 's/^ *Depends: \(linux-image-[0-9]\S*\)$/\1/p')
-    [ -n "$package" ] || fail "$KERNEL of $KERNEL_SUITE names no kernel"
+    [ -n "$package" ] || fail "$KERNEL of $2 names no kernel"
     say "unpacking $package"
-    (cd "$apt" && private_apt apt-get download "$package" >&2) || unavailable "$package cannot be downloaded from $mirror"
-    dpkg -x "$apt/$package"_*.deb "$1/kernel"
     release=${package#linux-image-}
-    mv "$1/kernel/boot/vmlinuz-$release" "$1/vmlinuz"
-    local modules=$1/kernel/lib/modules/$release
-    [ -d "$modules" ] || modules=$1/kernel/usr/lib/modules/$release
+    # From 7.x on the image and the modules are packages of their own, of the same release.
+    mapfile -t packages < <(private_apt apt-cache depends "$package" | sed -n "s/^ *Depends: \(linux-\S*-$release\)$/\1/p")
+    (cd "$apt" && private_apt apt-get download "$package" "${packages[@]}" >&2) || unavailable "$package cannot be downloaded from $mirror"
+    for file in "$apt"/*.deb; do dpkg -x "$file" "$kernel"; done
+    # In the image's own file system /lib is a link to /usr/lib.
+    if [ -d "$kernel/lib" ]; then modules=$kernel/lib/modules/$release; else modules=$kernel/usr/lib/modules/$release; fi
+    image=$kernel/boot/vmlinuz-$release
+    [ -e "$image" ] || image=$modules/vmlinuz
+    mv "$image" "$1/vmlinuz$3"
     (cd "$modules/kernel" && rm -rf "${USELESS_MODULES[@]}")
     mkdir -p "$1/root/usr/lib/modules"
     mv "$modules" "$1/root/usr/lib/modules/"
     add_siw "$1" "$release"
     chroot "$1/root" depmod "$release"
+    make_initramfs "$1" "$release" "$3"
 }
 
 # The root file system is read from a disk image, so something small must load its driver and mount it first.
 make_initramfs() {
-    local tree=$1/initramfs.d module
+    local release=$2 tree=$1/initramfs$3.d module
     mkdir -p "$tree"/{bin,modules,dev,proc,sys,root}
     cp "$1/root/bin/busybox" "$tree/bin/"
     chroot "$1/root" modprobe -S "$release" -a --show-depends "${EARLY_MODULES[@]}" | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' \
@@ -122,7 +129,7 @@ mount --move /dev /root/dev
 exec switch_root /root /bin/bash /rig/init.sh
 INIT
     chmod +x "$tree/init"
-    (cd "$tree" && find . | "$1/root/bin/busybox" cpio -o -H newc 2> /dev/null | gzip -1) > "$1/initramfs"
+    (cd "$tree" && find . | "$1/root/bin/busybox" cpio -o -H newc 2> /dev/null | gzip -1) > "$1/initramfs$3"
 }
 
 make_root_image() {
@@ -134,7 +141,7 @@ make_root_image() {
 }
 
 build() {
-    local directory=$1 release= mirror include
+    local directory=$1 mirror include
     mirror=$(find_mirror)
     include=$(IFS=,; echo "${PACKAGES[*]}")
     say "unpacking Debian $SUITE from $mirror"
@@ -143,11 +150,11 @@ build() {
         tail -n 20 "$directory/debootstrap.log" >&2
         unavailable "debootstrap failed: is $mirror reachable?"
     }
-    add_kernel "$directory"
-    make_initramfs "$directory"
+    add_kernel "$directory" $KERNEL_SUITE ''
+    add_kernel "$directory" $NEW_KERNEL_SUITE -new
     make_root_image "$directory"
     mkdir "$directory/guest"
-    mv "$directory"/{vmlinuz,initramfs,root.img} "$directory/guest/"
+    mv "$directory"/{vmlinuz,initramfs}{,-new} "$directory/root.img" "$directory/guest/"
     # The last step and the only one that anybody sees.
     mv "$directory/guest" "$guest"
 }

@@ -22,7 +22,7 @@ const WIRES: [Wire; 3] =
     [Wire::Hdsp(INTERFACE, "packet"), Wire::Hdsp(SECOND_INTERFACE, "xdp"), Wire::Iscsi("10.99.0.2:3260")];
 const STREAM: &str = "10.99.0.2:5001";
 
-pub(super) const BLOCKS_KIB: [u32; 8] = [1, 4, 16, 32, 64, 128, 256, 1024];
+pub(super) const BLOCKS_KIB: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// The targets speak of larger blocks than this: throughput, and time for a byte, in terms of iSCSI.
 const SMALL_KIB: u32 = 32;
 const THROUGHPUT: f64 = 1.5;
@@ -71,7 +71,7 @@ pub(super) fn measure(settings: &Settings, files: &Files) -> Result<Section> {
     let tables = vec![
         ("MiB/s", table(&rows, depth, Measure::MibPerS, 0)),
         ("the server's processor time, in seconds for a GiB", table(&rows, depth, Measure::ServerCpuSecondsPerGib, 3)),
-        ("of the bytes that writes have brought, what the server has not copied, and has", copies(&rows, depth)),
+        ("of the bytes of writes and of answers, what the server has not copied, and has", copies(&rows, depth)),
     ];
     Ok(Section { verdicts: judge(&rows, depth), tables, rows })
 }
@@ -120,10 +120,10 @@ impl Servers<'_> {
         let client = self.client(contender, load);
         match contender {
             Contender::Stream => loaded(&self.bed.host, &self.stream, &client, read_stream),
-            Contender::Wire(_, Wire::Hdsp(..)) if load.is_write => {
-                let before = self.written()?;
+            Contender::Wire(_, Wire::Hdsp(..)) => {
+                let before = self.carried(load.is_write)?;
                 let sample = self.bed.measure(&client, read_sanwire)?;
-                let [in_place, copied] = self.written()?.map(|count| count as f64);
+                let [in_place, copied] = self.carried(load.is_write)?.map(|count| count as f64);
                 let (in_place, copied) = (in_place - before[0] as f64, copied - before[1] as f64);
                 Ok(Sample { in_place: Some(in_place / (in_place + copied).max(1.0)), ..sample })
             }
@@ -131,15 +131,16 @@ impl Servers<'_> {
         }
     }
 
-    /// Bytes that writes of HDSP have brought so far: those that were not copied, and those that were.
-    fn written(&self) -> Result<[u64; 2]> {
+    /// Bytes that writes of HDSP have brought so far, or its answers have carried: those that were not copied, and those that were.
+    fn carried(&self, is_write: bool) -> Result<[u64; 2]> {
         let metrics = self.bed.metrics()?;
-        Ok([written(&metrics, "where they came")?, written(&metrics, "copied")?])
+        let (family, in_place) = if is_write { ("written", "where they came") } else { ("read", "where they were") };
+        Ok([carried(&metrics, family, in_place)?, carried(&metrics, family, "copied")?])
     }
 }
 
-fn written(metrics: &str, memory: &str) -> Result<u64> {
-    let name = format!("sanwire_hdsp_written_bytes_total{{memory=\"{memory}\"}} ");
+fn carried(metrics: &str, family: &str, memory: &str) -> Result<u64> {
+    let name = format!("sanwire_hdsp_{family}_bytes_total{{memory=\"{memory}\"}} ");
     let value = metrics.lines().find_map(|line| line.strip_prefix(&name)).with_context(|| format!("no {name}"))?;
     Ok(value.trim().parse()?)
 }
@@ -190,7 +191,7 @@ fn copies(rows: &[Row], depth: u16) -> String {
     let mut lines =
         vec![["MTU", "load", "packet: in place", "copied", "xdp: in place", "copied"].map(Into::into).to_vec()];
     for mtu in mtus(rows) {
-        for load in loads(depth).filter(|load| load.is_write) {
+        for load in loads(depth) {
             let mut line = vec![mtu.to_string(), load.name()];
             for path in [PACKET, XDP] {
                 let part = value(rows, mtu, path, &load, Measure::InPlace);
@@ -281,10 +282,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_from_the_metrics() {
+    fn what_was_copied_is_read_from_the_metrics() {
         let metrics = "sanwire_hdsp_written_bytes_total{memory=\"where they came\"} 5\n\
-                       sanwire_hdsp_written_bytes_total{memory=\"copied\"} 7\n";
-        assert_eq!(written(metrics, "copied").unwrap(), 7);
-        assert!(written(metrics, "elsewhere").is_err());
+                       sanwire_hdsp_written_bytes_total{memory=\"copied\"} 7\n\
+                       sanwire_hdsp_read_bytes_total{memory=\"copied\"} 9\n";
+        assert_eq!(carried(metrics, "written", "copied").unwrap(), 7);
+        assert_eq!(carried(metrics, "read", "copied").unwrap(), 9);
+        assert!(carried(metrics, "read", "elsewhere").is_err());
     }
 }

@@ -82,7 +82,7 @@ impl Array {
 
     /// Has all members that are there know what the others are, and which regions may differ.
     pub(crate) fn open(&self, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
-        for group in 0..self.0.groups.len() {
+        for group in 0..self.0.group_count() {
             let shared = Arc::clone(&self.0);
             self.drive(drive, move |completions| shared.note_all(group, completions))?;
         }
@@ -112,7 +112,7 @@ impl Array {
     /// Begins to note on the members that regions are not written any more; `None`: they know.
     #[must_use]
     pub fn tidy(&self, completions: &CompletionQueue) -> Option<Started> {
-        (0..self.0.groups.len()).find_map(|group| self.0.tidy(group, completions))
+        (0..self.0.group_count()).find_map(|group| self.0.tidy(group, completions))
     }
 
     /// Compares all copies, and has those copied again that differ.
@@ -121,9 +121,9 @@ impl Array {
     /// A member's, which could not be read. How many pieces of up to 256 KiB differed is told else.
     pub fn scrub(&self, drive: &mut Drive<'_>) -> Result<u64, ArrayError> {
         let different = Arc::<AtomicU64>::default();
-        for group in 0..self.0.groups.len() {
+        for group in 0..self.0.group_count() {
             let mut from = 0;
-            while from < self.0.layout.group_bytes[group] {
+            while from < self.0.group_bytes(group) {
                 let (shared, counted) = (Arc::clone(&self.0), Arc::clone(&different));
                 self.drive(drive, move |completions| shared.compare(group, from, &counted, completions))?;
                 from = resync::next_piece(from);
@@ -144,12 +144,12 @@ impl Array {
 
     /// The pieces of a range, each with its length.
     fn parts(&self, range: std::ops::Range<u64>) -> Vec<(Piece, usize)> {
-        let pieces = self.0.layout.pieces(range).into_iter();
+        let pieces = self.0.layout().pieces(range).into_iter();
         pieces.map(|piece| (piece.clone(), piece.length_bytes as usize)).collect()
     }
 
     fn change(&self, range: std::ops::Range<u64>, change: &Change, completions: &CompletionQueue) -> Started {
-        let shares = self.0.layout.shares(range);
+        let shares = self.0.layout().shares(range);
         let changes = shares.into_iter().map(|piece| self.0.change(piece, change.clone(), completions));
         parts::all(changes.collect(), completions)
     }
@@ -158,7 +158,7 @@ impl Array {
 impl Store for Array {
     fn geometry(&self) -> Geometry {
         Geometry {
-            length_bytes: self.0.layout.length_bytes(),
+            length_bytes: self.0.layout().length_bytes(),
             block_bytes: self.0.block_bytes,
             physical_block_bytes: self.0.physical_block_bytes,
             read_only: false,
@@ -181,7 +181,7 @@ impl Store for Array {
             Request::Discard { .. } if geometry.discards => self.change(range, &Change::Discard, completions),
             Request::Discard { .. } => Started::Done(Err(StoreError::new(ErrorKind::Unsupported, offset_bytes))),
             Request::Flush => {
-                let flushes = (0..self.0.groups.len()).map(|group| self.0.flush(group, completions));
+                let flushes = (0..self.0.group_count()).map(|group| self.0.flush(group, completions));
                 parts::all(flushes.collect(), completions)
             }
             // Its members may know different things about it.

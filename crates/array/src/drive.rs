@@ -5,7 +5,7 @@ use sanwire_store::{Completion, CompletionQueue, Outcome, Request, Started, Stor
 use std::sync::Arc;
 
 use crate::error::ArrayError;
-use crate::label::{self, LABEL_BYTES, Label};
+use crate::label::{self, LABEL_BYTES, Label, SECOND_AT};
 use crate::state::gone;
 
 /// Begins something, at the driver that has this queue.
@@ -46,14 +46,14 @@ impl Candidate {
     /// The label on it; `None`: it has none.
     ///
     /// # Errors
-    /// [`ArrayError::Store`]: it cannot be read at either end.
+    /// [`ArrayError::Store`]: no copy of it can be read.
     pub fn label(&self, drive: &mut Drive<'_>) -> Result<Option<Label>, ArrayError> {
         let length_bytes = self.store.geometry().length_bytes;
-        let Some(second_at) = label::second_at(length_bytes) else { return Ok(None) };
-        let mut copy = |at| read(&self.store, at, LABEL_BYTES, drive).map(|frame| Label::decode(&frame));
-        match (copy(0), copy(second_at)) {
-            (Err(error), Err(_)) => Err(self.failed(error)),
-            (one, other) => Ok(Label::newer(one.ok().flatten(), other.ok().flatten())),
+        let Some(last_at) = label::last_at(length_bytes) else { return Ok(None) };
+        let copy = |at| read(&self.store, at, LABEL_BYTES, drive).map(|frame| Label::decode(&frame));
+        match [0, SECOND_AT, last_at].map(copy) {
+            [Err(error), Err(_), Err(_)] => Err(self.failed(error)),
+            copies => Ok(Label::newest(copies.map(|copy| copy.ok().flatten()))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An array that becomes longer while nobody uses it: its members have grown, or it gets others behind them.
+//! An array that becomes longer: its members have grown, or it gets others behind them. Here nobody uses it meanwhile.
 //!
 //! The order on the members is such that at each moment the array is either as it was or as it is to be: first all know that what is new
 //! may differ, then new members get their labels, then the others. A table that not all of its members have does not count.
@@ -17,6 +17,8 @@ use crate::label::{self, INTENT_AT, Label, Standing, Table};
 use crate::layout::Arrangement;
 use crate::making::{Plan, record};
 use crate::table_change::write_label;
+
+mod in_use;
 
 /// Takes all that the members of an array have room for, and these `others` behind them. All members must be there and up to date, and
 /// nobody may use them. `fresh` gives identities that nothing has had.

@@ -71,6 +71,11 @@ impl Intents {
         Intents { stored: dirty.clone(), touched, dirty, flushes: 0 }
     }
 
+    /// So many regions there are at the least from now on; those that are new are not written.
+    pub(crate) fn grow(&mut self, regions: usize) {
+        [&mut self.stored, &mut self.dirty, &mut self.touched].into_iter().for_each(|bits| bits.grow(regions));
+    }
+
     /// The regions that may differ among the members.
     pub(crate) fn dirty(&self) -> &FixedBitSet {
         &self.dirty

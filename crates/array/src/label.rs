@@ -1,11 +1,13 @@
 //! What stands on each member beside the data: a label at both ends, and which regions are being written.
 //!
 //! ```text
-//! | label, 16 KiB | ... | at 32 KiB: regions, 64 KiB | ... | at 1 MiB: data | ... | label, the last 16 KiB |
+//! | label, 16 KiB | the same, 16 KiB | regions, 64 KiB | ... | at 1 MiB: data | ... | label, the last 16 KiB |
 //! ```
 //!
-//! A label has the whole table of the array, so one is enough to know all members. Its two copies are written one after the other, each
-//! stable before the next, and the newer one that is whole last: one of them can always be read. All numbers are big-endian.
+//! A label has the whole table of the array, so one is enough to know all members. The two copies at the beginning are written one after the
+//! other, the first one stable before the second, and the newer one that is whole last: one of them can always be read. The end moves when
+//! the member becomes longer, also while its label is being written, and what stood there is not found any more. So the copy there is never
+//! newer than those at the beginning; it is for who has lost these. All numbers are big-endian.
 //!
 //! | offset | bytes | |
 //! |---|---|---|
@@ -36,6 +38,8 @@ use crate::layout::{Arrangement, Layout};
 
 /// A label.
 pub(crate) const LABEL_BYTES: usize = 16 << 10;
+/// Where its second copy begins; the first one begins at the beginning.
+pub(crate) const SECOND_AT: u64 = LABEL_BYTES as u64;
 /// Where the regions begin.
 pub(crate) const INTENT_AT: u64 = 32 << 10;
 /// Where the data begins.
@@ -174,15 +178,14 @@ impl Table {
     }
 
     /// Whether it is known by this one that the other never was on all of its members: a member that had to have it did not, when a later
-    /// run began.
+    /// run began. Of a run that the other knows to be over, this one does not know what began later.
     pub(crate) fn rules_out(&self, other: &Table) -> bool {
-        let is_common =
-            |run: &&Run| run.number == other.run || other.runs.iter().any(|known| known.number == run.number);
-        let common = self.runs.iter().rev().find(is_common);
+        let is_known = |number: u64| number == other.run || other.runs.iter().any(|known| known.number == number);
+        let common = self.runs.iter().rev().find(|run| is_known(run.number));
         let is_in_both =
             |run: &Run| (0..other.members.len()).any(|at| other.is_in(at) && run.taken_over >> at & 1 == 1);
         let are_apart = !self.descends_from(other) && !other.descends_from(self);
-        are_apart && common.is_some_and(is_in_both)
+        are_apart && !is_known(self.run) && common.is_some_and(is_in_both)
     }
 
     /// The next run begins with it, and with these members.
@@ -278,10 +281,15 @@ impl Label {
         (label.table.is_sound() && label.own < label.table.members.len()).then_some(label)
     }
 
-    /// Of the two copies on a member the newer one; `None`: there is none.
+    /// Of the copies on a member, in their order, the newest one; `None`: there is none. Where a volume has become longer, at its end may
+    /// stand what somebody else had there before: of two arrays the first copy counts.
     #[must_use]
-    pub fn newer(one: Option<Label>, other: Option<Label>) -> Option<Label> {
-        [one, other].into_iter().flatten().max_by_key(|label| label.table.generation)
+    pub fn newest(copies: [Option<Label>; 3]) -> Option<Label> {
+        let newest = |one: Label, other: Label| {
+            let is_newer = other.table.array == one.table.array && other.table.generation > one.table.generation;
+            if is_newer { other } else { one }
+        };
+        copies.into_iter().flatten().reduce(newest)
     }
 }
 
@@ -356,8 +364,8 @@ fn text(bytes: &[u8]) -> Result<String, ReadError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| ReadError::Field("text"))
 }
 
-/// Where the second label begins in a store of this length; `None`: it is too short for a member.
-pub(crate) fn second_at(length_bytes: u64) -> Option<u64> {
+/// Where the copy of the label at the end begins in a store of this length; `None`: it is too short for a member.
+pub(crate) fn last_at(length_bytes: u64) -> Option<u64> {
     let at = length_bytes.checked_sub(LABEL_BYTES as u64)?;
     let at = at - at % 4096;
     (at >= DATA_AT + DATA_UNIT_BYTES).then_some(at)
@@ -368,7 +376,7 @@ pub(crate) fn second_at(length_bytes: u64) -> Option<u64> {
 /// # Errors
 /// [`ArrayError::Member`]: none.
 pub(crate) fn data_bytes(place: &str, length_bytes: u64) -> Result<u64, ArrayError> {
-    let room = second_at(length_bytes).map(|end| end - DATA_AT);
+    let room = last_at(length_bytes).map(|end| end - DATA_AT);
     room.map(|room| room - room % DATA_UNIT_BYTES).ok_or_else(|| ArrayError::Member {
         place: place.to_owned(),
         reason: "it is too small for a member of an array: 3 MiB is the least".to_owned(),
@@ -419,6 +427,23 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_copy_counts_but_none_of_another_array() {
+        let newer = || Some(Label { table: Table { generation: 8, ..label().table }, ..label() });
+        let other = || Some(Label { table: Table { array: [8; 16], generation: 50, ..label().table }, ..label() });
+        let own = || Some(label());
+        for copies in
+            [[newer(), own(), own()], [own(), newer(), own()], [own(), own(), newer()], [None, own(), newer()]]
+        {
+            assert_eq!(Label::newest(copies), newer());
+        }
+        assert_eq!(Label::newest([own(), newer(), other()]), newer());
+        assert_eq!(Label::newest([own(), other(), newer()]), newer());
+        assert_eq!(Label::newest([None, own(), other()]), own());
+        assert_eq!(Label::newest([None, None, other()]), other());
+        assert_eq!((Label::newest([own(), None, None]), Label::newest([None, None, None])), (own(), None));
+    }
+
+    #[test]
     fn a_table_of_the_most_and_longest_members_fits() {
         let mut label = label();
         let place = "p".repeat(PLACE_MAX_BYTES);
@@ -452,7 +477,7 @@ mod tests {
         assert!(data_bytes("a", (2 << 20) + LABEL_BYTES as u64 - 1).is_err());
         assert_eq!(data_bytes("a", (2 << 20) + LABEL_BYTES as u64).unwrap(), 1 << 20);
         assert_eq!(data_bytes("a", 1 << 30).unwrap(), 1022 << 20);
-        assert_eq!(second_at((1 << 30) + 512), Some((1 << 30) - LABEL_BYTES as u64));
+        assert_eq!(last_at((1 << 30) + 512), Some((1 << 30) - LABEL_BYTES as u64));
     }
 
     proptest! {

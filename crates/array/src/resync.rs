@@ -31,7 +31,7 @@ impl Shared {
             let place = if let Task::Copy { group, region, .. } = &task { Some((*group, *region)) } else { None };
             let doing = match task {
                 Task::Copy { group, region, to } => {
-                    let bytes = shared.layout.group_bytes[group];
+                    let bytes = shared.group_bytes(group);
                     let from = region as u64 * shared.region_bytes;
                     let end = (from + shared.region_bytes).min(bytes);
                     Arc::clone(&shared).copy(Region { group, region, end }, from, to, completions)
@@ -61,8 +61,9 @@ impl Shared {
 
     fn next_task(&self) -> Option<Task> {
         let state = &mut *self.lock();
-        for turn in 0..self.groups.len() {
-            let group = (state.copied_group + turn) % self.groups.len();
+        let groups = self.group_count();
+        for turn in 0..groups {
+            let group = (state.copied_group + turn) % groups;
             let parts = state.written(group);
             let next = |from: usize| {
                 let behind = |part: &Part| state.members[part.member].behind.ones().find(|region| *region >= from);
@@ -179,7 +180,7 @@ impl Shared {
         completions: &CompletionQueue,
     ) -> Started {
         let shared = Arc::clone(self);
-        let length_bytes = COPY_BYTES.min(self.layout.group_bytes[group].saturating_sub(from));
+        let length_bytes = COPY_BYTES.min(self.group_bytes(group).saturating_sub(from));
         let piece = Piece { group, offset_bytes: from, length_bytes };
         let locks = Arc::clone(&self.groups[group].data);
         let different = Arc::clone(different);

@@ -128,7 +128,7 @@ impl Array {
         }
     }
 
-    fn note(&self, group: usize, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
+    pub(crate) fn note(&self, group: usize, drive: &mut Drive<'_>) -> Result<(), ArrayError> {
         let shared = Arc::clone(self.shared());
         self.drive(drive, move |completions| shared.note_all(group, completions))
     }
@@ -199,7 +199,10 @@ fn own_label(state: &State, number: usize, candidate: &Candidate, found: Option<
         Some(label) if is_taken_over(&state.table, &label) => {
             Err(ArrayError::TakenOver { place: candidate.place.clone() })
         }
-        Some(label) if !label.is_fit(candidate) => {
+        // It may have been shorter when it went away than it is to be now.
+        Some(label)
+            if !label.is_fit(candidate) || !Label { own: number, table: state.table.clone() }.is_fit(candidate) =>
+        {
             refuse(candidate, "it has become shorter, is read-only, or has other blocks")
         }
         Some(label) => Ok(label),

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use fixedbitset::FixedBitSet;
 use sanwire_store::{ErrorKind, Store, StoreError};
 
 use crate::intent::{self, Intents};
-use crate::label::{Standing, Table};
+use crate::label::{MEMBERS_MAX, Standing, Table};
 use crate::layout::Layout;
 use crate::locks::Locks;
 use crate::unflushed::{Failures, Unflushed};
@@ -16,15 +16,18 @@ use crate::unflushed::{Failures, Unflushed};
 /// An array while it is in use.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) layout: Layout,
+    layout: RwLock<Arc<Layout>>,
     pub(crate) block_bytes: u32,
     pub(crate) physical_block_bytes: u32,
     pub(crate) region_bytes: u64,
+    /// Of each group that there is, or that may come behind them.
     pub(crate) groups: Vec<GroupLocks>,
     /// Who changes the table.
     pub(crate) table_turn: Arc<Locks>,
     /// Who brings members up to date.
     pub(crate) resync_turn: Arc<Locks>,
+    /// Who makes it longer: what a second one would make the same may be written by then.
+    pub(crate) growing: Mutex<()>,
     discards: AtomicBool,
     state: Mutex<State>,
 }
@@ -119,15 +122,15 @@ pub(crate) struct Part {
 impl Shared {
     pub(crate) fn new(table: Table, members: Vec<Member>, intents: Vec<Intents>) -> Arc<Self> {
         let physical = |member: &Member| member.store.as_ref().map(|store| store.geometry().physical_block_bytes);
-        let layout = table.layout();
         let shared = Shared {
             block_bytes: table.block_bytes,
             physical_block_bytes: members.iter().filter_map(physical).fold(table.block_bytes, u32::max),
             region_bytes: table.region_bytes,
-            groups: layout.group_bytes.iter().map(|_| GroupLocks::default()).collect(),
-            layout,
+            groups: (0..MEMBERS_MAX).map(|_| GroupLocks::default()).collect(),
+            layout: RwLock::new(Arc::new(table.layout())),
             table_turn: Arc::default(),
             resync_turn: Arc::default(),
+            growing: Mutex::default(),
             discards: AtomicBool::new(false),
             state: Mutex::new(State {
                 newest_generation: table.generation,
@@ -167,7 +170,28 @@ impl Shared {
 
     /// How many regions a group has.
     pub(crate) fn region_count(&self, group: usize) -> usize {
-        self.regions(&(0..self.layout.group_bytes[group])).end
+        self.regions(&(0..self.group_bytes(group))).end
+    }
+
+    /// Where the bytes of the volume lie. They stay there: it only becomes longer.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.layout.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on they lie so, too.
+    pub(crate) fn show(&self, layout: Layout) {
+        let mut shown = self.layout.write().unwrap_or_else(PoisonError::into_inner);
+        if **shown != layout {
+            *shown = Arc::new(layout);
+        }
+    }
+
+    pub(crate) fn group_count(&self) -> usize {
+        self.layout().group_bytes.len()
+    }
+
+    pub(crate) fn group_bytes(&self, group: usize) -> u64 {
+        self.layout().group_bytes[group]
     }
 
     /// A request to a member has failed. It is given up, unless the array does not go on without it: then its store may still come back by
@@ -207,7 +231,10 @@ impl Shared {
 impl State {
     /// The other members of its group that are in, whichever table their labels have.
     fn others_in(&self, member: usize) -> impl Iterator<Item = usize> {
-        let is_in_both = |other: &usize| self.former.as_ref().is_none_or(|former| former.is_in(*other));
+        // One that is new by the table is in none before.
+        let is_in_both = |other: &usize| {
+            self.former.as_ref().is_none_or(|former| former.is_in(*other) || *other >= former.members.len())
+        };
         let others = self.table.in_group(self.table.group_of(member));
         others.filter(move |other| *other != member).filter(is_in_both)
     }
@@ -227,7 +254,8 @@ impl State {
             has_all && left * 2 >= all
         };
         let tables = [Some(&self.table), self.former.as_ref()];
-        tables.into_iter().flatten().all(|table| (0..self.intents.len()).all(|group| goes_on(table, group)))
+        let all_go_on = |table: &Table| (0..table.members.len() / table.copies).all(|group| goes_on(table, group));
+        tables.into_iter().flatten().all(all_go_on)
     }
 
     /// Whether the store of one of these that were in is another one by now, though it was in all the time: what was answered there may be

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use sanwire_buffer::{Frame, Slices};
-use sanwire_store::{Completion, CompletionQueue, ErrorKind, Outcome, Request, Started, Store, StoreError};
+use sanwire_store::{Completion, CompletionQueue, ErrorKind, Outcome, Request, Started, Store, StoreError, parts};
 
 use crate::drive::Candidate;
-use crate::label::{self, Label, Standing, Table};
+use crate::label::{self, Label, SECOND_AT, Standing, Table};
 use crate::locks::Guard;
 use crate::state::{Part, Shared, gone};
 
@@ -21,7 +21,7 @@ impl Shared {
     }
 
     /// The same by who has the turn, which is held as long as this lasts.
-    fn settle_in_turn(self: Arc<Self>, turn: Guard, completions: &CompletionQueue) -> Started {
+    pub(crate) fn settle_in_turn(self: Arc<Self>, turn: Guard, completions: &CompletionQueue) -> Started {
         let (table, stages) = {
             let state = &mut *self.lock();
             if state.is_settled() {
@@ -53,12 +53,17 @@ impl Shared {
         completions: &CompletionQueue,
     ) -> Started {
         let Some(parts) = stages.next() else {
-            self.lock().published(table);
+            {
+                let state = &mut *self.lock();
+                state.published(table);
+                // What has come behind the rest is written from now on: all that are to know of it do.
+                self.show(state.table.layout());
+            }
             return self.settle_in_turn(turn, completions);
         };
         let write = |part: &Part| {
             let label = Label { own: part.member, table: table.clone() };
-            self.watch(part, write_label(&part.store, &label, completions), completions)
+            self.watch(part, renew_label(&part.store, &label, completions), completions)
         };
         let writes = parts.iter().map(write).collect();
         Started::join(writes, completions, move |ends, completions| {
@@ -148,13 +153,25 @@ fn came_back(number: usize) -> StoreError {
     StoreError { source: Some(std::io::Error::other(what)), ..StoreError::new(ErrorKind::Other, 0) }
 }
 
-/// Writes both copies of a label, each stable before the next. The newer one of those that are whole is written last: so it stands there until
-/// this one is whole.
+/// Writes all copies of a label. Of the two at the beginning, the newer one that is whole is written when the other one is stable: so it
+/// stands there until that is whole. The one at the end may not stand where anybody finds it by then. Those of another array do not count.
 pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
-    let Some(second_at) = label::second_at(store.geometry().length_bytes) else {
-        return Started::Done(Err(gone()));
-    };
-    let data = Slices::from(label.encode());
+    write_copies(store, label, |_| false, completions)
+}
+
+/// The same of a member that has all copies already: it may have become longer by what there is no space for.
+fn renew_label(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQueue) -> Started {
+    write_copies(store, label, |error| error.kind == ErrorKind::Full, completions)
+}
+
+/// `is_bearable` says of an error whether the copy at the end can be done without.
+fn write_copies(
+    store: &Arc<dyn Store>,
+    label: &Label,
+    is_bearable: fn(&StoreError) -> bool,
+    completions: &CompletionQueue,
+) -> Started {
+    let (data, array) = (Slices::from(label.encode()), label.table.array);
     let store = Arc::clone(store);
     // What was written last may not be stable yet, or whole, where that has failed.
     store.start(Request::Flush, completions).then(completions, move |end, completions| {
@@ -165,41 +182,51 @@ pub(crate) fn write_label(store: &Arc<dyn Store>, label: &Label, completions: &C
             Some(buffer) => store.start(Request::Read { offset_bytes, buffer }, completions),
             None => Started::Done(Err(gone())),
         };
-        let reads = vec![read(0), read(second_at)];
+        let reads = vec![read(0), read(SECOND_AT)];
         Started::join(reads, completions, move |ends, completions| {
-            let generations = match ends.into_iter().map(generation).collect::<Result<Vec<_>, _>>() {
+            let generations = ends.into_iter().map(|end| generation(end, array)).collect::<Result<Vec<_>, _>>();
+            let generations = match generations {
                 Ok(generations) => generations,
                 Err(error) => return Started::Done(Err(error)),
             };
-            let (one, other) = if generations[0] > generations[1] { (second_at, 0) } else { (0, second_at) };
-            let write = |offset_bytes| Request::Write { offset_bytes, data: data.clone() };
-            let requests = vec![write(one), Request::Flush, write(other), Request::Flush];
-            one_by_one(store, requests.into_iter(), completions)
+            let (one, other) = if generations[1] > generations[0] { (0, SECOND_AT) } else { (SECOND_AT, 0) };
+            let write = move |offset_bytes| Request::Write { offset_bytes, data: data.clone() };
+            let first = stable(Arc::clone(&store), store.start(write(one), completions), completions);
+            first.then(completions, move |end, completions| {
+                if let Err(error) = end {
+                    return Started::Done(Err(error));
+                }
+                let Some(last_at) = label::last_at(store.geometry().length_bytes) else {
+                    return Started::Done(Err(gone()));
+                };
+                let last = store.start(write(last_at), completions).then(completions, move |end, _| match end {
+                    Err(error) if is_bearable(&error) => Started::Done(Ok(Outcome::Done)),
+                    end => Started::Done(end),
+                });
+                let rest = parts::all(vec![store.start(write(other), completions), last], completions);
+                stable(store, rest, completions)
+            })
         })
     })
 }
 
-/// The generation of a copy of a label; `None`: it is not whole.
-fn generation(found: Completion) -> Result<Option<u64>, StoreError> {
+/// What was written there is made stable, if that has ended well.
+fn stable(store: Arc<dyn Store>, written: Started, completions: &CompletionQueue) -> Started {
+    written.then(completions, move |end, completions| match end {
+        Ok(_) => store.start(Request::Flush, completions),
+        Err(error) => Started::Done(Err(error)),
+    })
+}
+
+/// The generation of a copy of a label of this array; `None`: there is none that is whole.
+fn generation(found: Completion, array: [u8; 16]) -> Result<Option<u64>, StoreError> {
     match found {
-        Ok(Outcome::Read(found)) => Ok(Label::decode(&found).map(|label| label.table.generation)),
+        Ok(Outcome::Read(found)) => {
+            let own = Label::decode(&found).filter(|label| label.table.array == array);
+            Ok(own.map(|label| label.table.generation))
+        }
         Ok(_) => Ok(None),
         Err(error) if error.kind == ErrorKind::Unreadable => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Does requests of one store, each when the one before has ended well.
-fn one_by_one(
-    store: Arc<dyn Store>,
-    mut requests: std::vec::IntoIter<Request>,
-    completions: &CompletionQueue,
-) -> Started {
-    match requests.next() {
-        None => Started::Done(Ok(Outcome::Done)),
-        Some(request) => store.start(request, completions).then(completions, move |end, completions| match end {
-            Ok(_) => one_by_one(store, requests, completions),
-            Err(error) => Started::Done(Err(error)),
-        }),
     }
 }

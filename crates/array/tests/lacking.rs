@@ -159,11 +159,11 @@ fn a_member_that_comes_back_says_that_it_lacks_something_before_anything_is_copi
 }
 
 #[test]
-fn of_two_labels_one_is_whole_however_often_the_other_one_is_torn() {
-    let second_at = (8 << 20) - LABEL_BYTES as u64;
+fn of_the_copies_of_a_label_one_is_whole_however_often_another_one_is_torn() {
+    let (second_at, last_at) = (LABEL_BYTES as u64, (8 << 20) - LABEL_BYTES as u64);
     let (disks, members, array) = made(1);
     drop(array);
-    for (run, end) in (2..).zip([0, 0, second_at, second_at, 0, second_at, 0, second_at]) {
+    for (run, end) in (2..).zip([0, 0, second_at, second_at, last_at, 0, last_at, second_at, 0, second_at]) {
         *disks[0].torn_at.lock().unwrap() = Some(end);
         assemble("a", &members, false, run, &mut drive).unwrap_err();
         assert!(members[0].label(&mut drive).unwrap().is_some(), "run {run}");
@@ -173,8 +173,8 @@ fn of_two_labels_one_is_whole_however_often_the_other_one_is_torn() {
 
 #[test]
 fn hosts_that_end_while_they_begin_leave_an_array() {
-    // So often each member is written before the host ends: what is being written, and twice its label.
-    for writes in [[[3, 1, 1], [1, 3, 3]], [[3, 1, 1], [1, 3, 1]], [[1, 3, 3], [3, 1, 1]], [[3, 3, 1], [1, 1, 3]]] {
+    // So often each member is written before the host ends: what is being written, and the copies of its label.
+    for writes in [[[4, 1, 1], [1, 4, 4]], [[4, 1, 1], [1, 4, 1]], [[1, 4, 4], [4, 1, 1]], [[4, 4, 1], [1, 1, 4]]] {
         let (disks, members, array) = made(3);
         drop(array);
         for (run, writes) in (2..).zip(writes) {

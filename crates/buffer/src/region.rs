@@ -104,6 +104,15 @@ impl Region {
         self.lock().shares[holder].held_bytes()
     }
 
+    /// Whether this holder has as much as those holders that have anything have on the average, or more. If it has less, others fill the
+    /// region. Those that have nothing say nothing: whoever makes many holders, and fills the region by one of them, would be one of
+    /// many that have their part. It takes as long however many there are.
+    #[must_use]
+    pub fn holds_its_part(&self) -> bool {
+        let Terms::Share(holder) = self.0.terms else { return true };
+        self.lock().holds_its_part(holder)
+    }
+
     /// Whether memory is short for this holder: it asked for what is guaranteed to it, and has not got that yet.
     #[must_use]
     pub fn is_denied(&self) -> bool {

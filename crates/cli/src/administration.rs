@@ -17,8 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use sanwire_server::{
-    AccessChange, Answer, Clearing, ClientSettings, JobState, JobStatus, MemberReplacement, Request, Response, SCHEMA,
-    Secret, SupportBundle,
+    AccessChange, Answer, ArrayGrowth, Clearing, ClientSettings, JobState, JobStatus, LinkFor, MemberReplacement,
+    Request, Response, SCHEMA, Secret, SupportBundle,
 };
 
 use self::tables::table_of;
@@ -60,6 +60,9 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::Copies(CopiesCommand::ReplaceMember { name, member, store }) => {
             Request::ReplaceMember(MemberReplacement { name: name.clone(), member: *member, store: store.clone() })
         }
+        ManageCommand::Copies(CopiesCommand::GrowArray { name, added }) => {
+            Request::GrowArray(ArrayGrowth { name: name.clone(), add: added.clone() })
+        }
         ManageCommand::EjectVolume { name, force } => Request::EjectVolume { name: name.clone(), force: *force },
         ManageCommand::LoadVolume { name, store } => {
             let store = store.as_deref().map(|store| args::medium_for(server, store)).transpose()?;
@@ -89,7 +92,7 @@ fn request(command: &ManageCommand, server: Asked) -> anyhow::Result<Request> {
         ManageCommand::ResumeClient { client } => Request::ResumeClient { client: client.clone() },
         ManageCommand::DropClient { client } => Request::DropClient { client: client.clone() },
         ManageCommand::DropSession { session } => Request::DropSession { session: session.clone() },
-        ManageCommand::WebLogin { name } => Request::WebLogin { name: name.clone() },
+        ManageCommand::WebLogin { name } => Request::WebLogin(LinkFor { name: name.clone() }),
         ManageCommand::SetAccessState { group, state, target } => {
             Request::SetAccessState(AccessChange { group: *group, state: (*state).into(), target: target.clone() })
         }

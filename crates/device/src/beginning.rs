@@ -10,6 +10,7 @@ use sanwire_scsi::{Rest, Task};
 use sanwire_store::Geometry;
 
 use crate::copy_targets::CopyTargetUnit;
+use crate::derived::Guest;
 use crate::judged::Judged;
 use crate::piece::Part;
 use crate::refusal::Refusal;
@@ -21,6 +22,8 @@ pub(crate) struct Beginning<'a> {
     pub(crate) unit: &'a Arc<UnitState>,
     pub(crate) geometry: Geometry,
     pub(crate) nexus: NexusId,
+    /// The same as a unit that is derived knows it.
+    pub(crate) guest: Option<&'a Guest>,
     pub(crate) memory: &'a Region,
     /// What its reply will say of its data.
     pub(crate) account: Cell<Account>,
@@ -72,7 +75,8 @@ impl Beginning<'_> {
 
     /// The unit itself, as a copy uses it.
     pub(crate) fn own_target(&self) -> CopyTargetUnit {
-        let guest = self.unit.derived().and_then(|derived| derived.users.guest(self.nexus));
+        let present = self.unit.derived().and_then(|derived| derived.users.guest(self.nexus));
+        let guest = present.map(|present| present.to_guest());
         CopyTargetUnit { guest, ..CopyTargetUnit::new(Arc::clone(self.unit), self.nexus) }
     }
 

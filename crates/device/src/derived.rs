@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sanwire_core::quota::Usage;
 use sanwire_core::{Instant, NexusId, Principal, WallClock};
-use sanwire_scsi::CommandSet;
+use sanwire_scsi::{Cdb, CommandSet, OperationClasses, operation_code};
 use sanwire_store::{ExtentMap, ExtentStore};
 
 use crate::allowed_operations::AllowedOperations;
@@ -20,7 +20,7 @@ use budget::Budget;
 pub(crate) use end::End;
 pub(crate) use judges::Judge;
 pub use users::{DerivedStatistics, PrincipalStatistics, PrincipalUsage};
-pub(crate) use users::{Guest, Refused, Users};
+pub(crate) use users::{Guest, Present, Refused, Users};
 
 /// Of a derived unit: how it is derived, and what was done with it.
 #[derive(Debug)]
@@ -38,6 +38,9 @@ pub struct Derived {
     budget: Arc<Budget>,
     /// Its own first, then those of what it is derived from.
     pub(crate) judges: Box<[Judge]>,
+    /// Nobody judges its commands, and all operations of a disk are allowed: what is left to be looked at is where its blocks end, and the
+    /// disk does that for all commands.
+    pub(crate) is_unrestricted: bool,
     pub(crate) users: Arc<Users>,
 }
 
@@ -59,9 +62,23 @@ impl Derived {
         let judge = |program: &Arc<dyn CommandProgram>| {
             Judge::new(Arc::clone(program), &users, &budget, in_root.length_bytes())
         };
-        let judges = program.as_ref().map(judge).into_iter().chain(of_parent).collect();
-        let end = Arc::new(End::new(until_unix_ms, parent.map(|parent| Arc::clone(&parent.end))));
-        Derived { extents, in_root, store, operations, admission, end, program, clock, budget, judges, users }
+        let judges: Box<[Judge]> = program.as_ref().map(judge).into_iter().chain(of_parent).collect();
+        let is_unrestricted = judges.is_empty() && operations.classes() == OperationClasses::ALL;
+        let end = End::new(until_unix_ms, parent.map(|parent| Arc::clone(&parent.end)));
+        Derived {
+            extents,
+            in_root,
+            store,
+            operations,
+            admission,
+            end,
+            program,
+            clock,
+            budget,
+            judges,
+            is_unrestricted,
+            users,
+        }
     }
 
     /// Where its blocks lie in the unit that it is derived from, in their order.
@@ -125,6 +142,12 @@ impl Derived {
         self.clock.unix_ms(now)
     }
 
+    /// Whether a command is one like each to a disk that is not derived: nothing but its blocks can be amiss.
+    pub(crate) fn is_free(&self, cdb: &Cdb) -> bool {
+        // What is about the whole target is nobody's who has a part of a unit.
+        self.is_unrestricted && cdb.operation_code() != operation_code::MAINTENANCE_OUT
+    }
+
     /// What is left of the operations of the unit's type.
     pub(crate) fn commands(&self, commands: CommandSet) -> CommandSet {
         commands.retaining(|operation| self.operations.allow_operation(operation))
@@ -136,9 +159,11 @@ impl Derived {
         self.in_root.numbers_of(offset_bytes..end_bytes).map(|number| number.start)
     }
 
-    pub(crate) fn note_moved(&self, nexus: NexusId, read_bytes: u64, written_bytes: u64) {
-        let Some(guest) = self.users.guest(nexus) else { return };
-        guest.note_read(read_bytes);
-        guest.note_written(written_bytes);
+    pub(crate) fn note_read(&self, nexus: NexusId, bytes: u64) {
+        self.users.guest(nexus).iter().for_each(|guest| guest.note_read(bytes));
+    }
+
+    pub(crate) fn note_written(&self, nexus: NexusId, bytes: u64) {
+        self.users.guest(nexus).iter().for_each(|guest| guest.note_written(bytes));
     }
 }

@@ -1,7 +1,6 @@
 //! From a command to what executes it, with the checks that come before.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use sanwire_buffer::Region;
 use sanwire_core::{Instant, Lun, NexusId, Principal};
@@ -16,9 +15,9 @@ use sanwire_store::Completion;
 use crate::beginning::{Account, Beginning, Surroundings};
 use crate::copy_targets::CopyTargetUnit;
 use crate::data::cut;
-use crate::derived::Guest;
+use crate::derived::Refused;
 use crate::execution::Execution;
-use crate::fault::{MEDIUM_CHANGED, NOT_SUPPORTED, REPLACED, check_condition};
+use crate::fault::{LBA_OUT_OF_RANGE, MEDIUM_CHANGED, NOT_SUPPORTED, REPLACED, check_condition};
 use crate::judging::Judging;
 use crate::logical_unit::LogicalUnit;
 use crate::progress::{Given, Progress};
@@ -36,7 +35,7 @@ impl LogicalUnits {
     pub fn begin(&self, nexus: NexusId, submission: impl Into<Submission>, memory: &Region, now: Instant) -> Progress {
         let Submission { mut task, deferred_since, is_judged, judged } = submission.into();
         let inventory = self.inventory();
-        let Some((unit, guest)) = task.lun.and_then(|lun| self.unit_for(nexus, lun, &inventory, now)) else {
+        let Some((unit, present)) = task.lun.and_then(|lun| self.unit_for(nexus, lun, &inventory, now)) else {
             return Progress::Done(self.answer_for_nobody(&task, nexus, now));
         };
         if let Some(cdb) = judged.as_ref().and_then(|judged| judged.cdb) {
@@ -52,6 +51,7 @@ impl LogicalUnits {
             unit: unit.state(),
             geometry,
             nexus,
+            guest: present.as_deref(),
             memory,
             account,
             judged,
@@ -59,14 +59,16 @@ impl LogicalUnits {
             now,
         };
         let commands = unit.server().commands(unit, &begun.geometry);
-        let dispatch =
-            Dispatch { units: self, unit, guest, begun, is_judged: Cell::new(is_judged), receipt: Cell::new(None) };
+        let dispatch = Dispatch { units: self, unit, begun, is_judged: Cell::new(is_judged), receipt: Cell::new(None) };
         let is_bulk_read = commands.is_bulk_read(&task.cdb);
         let step = dispatch.step(commands, &mut task);
         let judged = dispatch.begun.judged.take();
         let step = match step {
             Ok(step) => Ok(step),
-            Err(Refusal::Sense(sense)) => Err(sense),
+            Err(Refusal::Sense(sense)) => {
+                dispatch.note_refused(&sense);
+                Err(sense)
+            }
             Err(Refusal::Conflict) => {
                 return Progress::Done(Reply::bare(Status::ReservationConflict));
             }
@@ -145,8 +147,6 @@ impl Surroundings for LogicalUnits {
 struct Dispatch<'a> {
     units: &'a LogicalUnits,
     unit: &'a LogicalUnit,
-    /// Who asks, of a unit that is derived.
-    guest: Option<Arc<Guest>>,
     begun: Beginning<'a>,
     /// Programs have let the command pass.
     is_judged: Cell<bool>,
@@ -213,7 +213,7 @@ impl Dispatch<'_> {
 
     /// What the owner of a derived unit allows, and his programs. The command may be another one afterwards.
     fn check_derivation(&self, commands: CommandSet, task: &mut Task) -> Result<(), Refusal> {
-        let (Some(derived), Some(guest)) = (self.begun.unit.derived(), &self.guest) else { return Ok(()) };
+        let (Some(derived), Some(guest)) = (self.begun.unit.derived(), self.begun.guest) else { return Ok(()) };
         if asks_who_is_there(task) || task.cdb.operation_code() == operation_code::TEST_UNIT_READY {
             return Ok(());
         }
@@ -221,6 +221,10 @@ impl Dispatch<'_> {
         let is_judged = self.is_judged.get();
         if !is_judged && deferred_since.is_none() {
             guest.note_command();
+        }
+        if derived.is_free(&task.cdb) {
+            self.is_judged.set(true);
+            return Ok(());
         }
         let judging = Judging { derived, guest, geometry, commands, now: *now, deferred_since: *deferred_since };
         let given = task.cdb;
@@ -234,6 +238,14 @@ impl Dispatch<'_> {
             self.check_access_state(task)?;
         }
         Ok(())
+    }
+
+    /// Counts a command that was refused because there are no such blocks, where nobody has looked at that before.
+    fn note_refused(&self, sense: &Sense) {
+        let (Some(derived), Some(guest)) = (self.begun.unit.derived(), self.begun.guest) else { return };
+        if *sense == LBA_OUT_OF_RANGE && derived.is_unrestricted {
+            guest.note_refused(Refused::Region);
+        }
     }
 
     /// What other commands are refused with, because of the state of the port's group.

@@ -164,8 +164,8 @@ impl Hold {
         let Some(derived) = self.unit.derived().filter(|_| !self.is_copy) else { return };
         let (_, length_bytes) = request.range_bytes();
         match request {
-            Request::Read { .. } => derived.note_moved(self.nexus, length_bytes, 0),
-            Request::Write { .. } | Request::WriteZeroes { .. } => derived.note_moved(self.nexus, 0, length_bytes),
+            Request::Read { .. } => derived.note_read(self.nexus, length_bytes),
+            Request::Write { .. } | Request::WriteZeroes { .. } => derived.note_written(self.nexus, length_bytes),
             Request::Flush | Request::Discard { .. } | Request::Allocation { .. } => {}
         }
     }

@@ -54,6 +54,10 @@ impl Wishes {
 impl Judged {
     /// A program has judged so.
     pub(crate) fn note(&mut self, program: &Arc<dyn CommandProgram>, judgement: &Judgement) {
+        // As nearly always.
+        if judgement.keep.is_none() && judgement.end.is_none() {
+            return;
+        }
         self.wishes.add(program, judgement.keep);
         self.ends.extend(judgement.end.map(|token| End { program: Arc::clone(program), token }));
     }

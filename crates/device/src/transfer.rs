@@ -29,6 +29,7 @@ pub(crate) fn read(extent: Extent, begun: &Beginning<'_>, task: &Task) -> Result
         && unit.exclusion.is_open()
         && let Some(data) = unit.store().share(range.offset_bytes, whole_blocks)
     {
+        begun.guest.iter().for_each(|guest| guest.note_read(whole_blocks as u64));
         return Ok(Step::Data(if whole_blocks == room_bytes { data } else { data.slice(0..room_bytes) }));
     }
     let buffer = frame(begun.memory, whole_blocks)?;

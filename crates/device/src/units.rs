@@ -16,7 +16,7 @@ use sanwire_scsi::vpd::{Designator, TargetPort, WriteVerifier};
 use sanwire_scsi::{ReportedLuns, report};
 
 use crate::copy_targets::{CopyTargetResolver, CopyTargetUnit};
-use crate::derived::{Derived, Guest, Refused};
+use crate::derived::{Derived, Present, Refused};
 use crate::disturbances;
 use crate::flushes::Told;
 use crate::logical_unit::LogicalUnit;
@@ -308,18 +308,18 @@ impl LogicalUnits {
         lun: Lun,
         inventory: &'a Inventory,
         now: Instant,
-    ) -> Option<(&'a LogicalUnit, Option<Arc<Guest>>)> {
+    ) -> Option<(&'a LogicalUnit, Option<Present>)> {
         let unit = &inventory.get(lun)?.unit;
-        let guest = match unit.derived() {
+        let present = match unit.derived() {
             Some(derived) => Some(self.let_in(nexus, unit, derived, now)?),
             None => None,
         };
         self.view.settle(nexus, lun, inventory, unit.id());
-        Some((unit, guest))
+        Some((unit, present))
     }
 
     /// A nexus that may use a derived unit.
-    fn let_in(&self, nexus: NexusId, unit: &UnitState, derived: &Derived, now: Instant) -> Option<Arc<Guest>> {
+    fn let_in(&self, nexus: NexusId, unit: &UnitState, derived: &Derived, now: Instant) -> Option<Present> {
         let known = derived.users.guest(nexus);
         if unit.is_revoked() || derived.is_expired(now) {
             known.iter().for_each(|guest| guest.note_refused(Refused::Expired));
@@ -331,7 +331,7 @@ impl LogicalUnits {
                 derived.users.note_not_admitted();
                 return None;
             }
-            Some(derived.users.let_in(nexus, principal))
+            Some(Present::New(derived.users.let_in(nexus, principal)))
         })
     }
 

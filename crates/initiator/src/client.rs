@@ -197,7 +197,7 @@ impl Client {
     /// it knows; it refuses clients that may not manage it.
     ///
     /// # Errors
-    /// [`ConnectError::NotManaged`] over iSCSI, [`ConnectError::Handshake`] when the connection is lost for good, or the
+    /// [`ConnectError::NotManaged`] over iSCSI, AoE and HDSP, [`ConnectError::Handshake`] when the connection is lost for good, or the
     /// server was restarted meanwhile and nobody knows whether it was done.
     pub fn administer(&mut self, request: &[u8]) -> Result<Vec<u8>, ConnectError> {
         let server = self.server.name.clone();

@@ -342,8 +342,7 @@ impl Driver {
                     self.fail_operations(failure);
                 }
                 Event::GivenUp(failure) => {
-                    self.fail_operations(failure);
-                    let error = self.disconnected();
+                    let error = self.fail_operations(failure);
                     self.volumes.iter().flatten().for_each(|served| served.queue.close(error.clone()));
                 }
             }
@@ -370,14 +369,15 @@ impl Driver {
         self.link = ConnectionState::Up(server);
     }
 
-    /// Fails what waits for the server, and what comes from now on until it is back.
-    fn fail_operations(&mut self, failure: Failure) {
+    /// Fails what waits for the server, and what comes from now on until it is back; gives with what.
+    fn fail_operations(&mut self, failure: Failure) -> VolumeError {
+        let error = if failure == Failure::VolumeGone { self.gone() } else { self.disconnected() };
         self.link = ConnectionState::Down(failure);
-        let error = self.disconnected();
         for Stalled { again, completer, .. } in std::mem::take(&mut self.stalled) {
             self.note_in_doubt(&again);
             completer.complete(Err(error.clone()));
         }
+        error
     }
 
     fn disconnected(&self) -> VolumeError {

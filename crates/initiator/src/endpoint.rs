@@ -58,9 +58,9 @@ pub enum ConnectError {
         /// Why.
         failure: Failure,
     },
-    /// Only HyperSCSI carries management.
+    /// Its wire carries no management.
     #[error(
-        "{server} cannot be managed over iSCSI, AoE, HDSP or VISA: use its hs+ip:// or hs+eth:// URL, or `sanwire ctl` on its host"
+        "{server} cannot be managed over iSCSI, AoE or HDSP: use its hs+ip://, hs+eth:// or visa:// URL, or `sanwire ctl` on its host"
     )]
     NotManaged {
         /// The server.

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
@@ -22,6 +22,17 @@ const WOKEN: u8 = 2;
 /// calls [`Waker::drain`] afterwards.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
+
+/// A waker, as long as somebody else has it.
+#[derive(Debug)]
+pub(crate) struct WeakWaker(Weak<Shared>);
+
+impl WeakWaker {
+    /// Wakes the thread; `false`: nobody has its waker any more.
+    pub(crate) fn wake(&self) -> bool {
+        self.0.upgrade().map(|shared| Waker(shared).wake()).is_some()
+    }
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -51,6 +62,10 @@ impl Waker {
             // It can only fail when the counter is full, and then the event is readable.
             let _ = write(&self.0.event, &1u64.to_ne_bytes());
         }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakWaker {
+        WeakWaker(Arc::downgrade(&self.0))
     }
 
     /// Whether the thread, which is awake, was woken since it last drained.

@@ -30,6 +30,12 @@ impl Cdb {
         Some(cdb)
     }
 
+    /// The block and the zeroes behind it.
+    #[must_use]
+    pub fn padded(&self) -> [u8; Cdb::MAX_BYTES] {
+        self.bytes
+    }
+
     /// The block and the zeroes behind it as two numbers, the first byte highest.
     pub(crate) fn as_numbers(&self) -> (u128, u128) {
         let number = u128::from_be_bytes;

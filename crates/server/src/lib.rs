@@ -72,14 +72,14 @@ pub use front::iscsi::target_settings::{ChapUser, SetSecret, TargetSettings, Tar
 pub use front::visa::Wishes as VisaWishes;
 pub use kept::{Keeps, StateError};
 pub use manage::{
-    AccessChange, Answer, AnswerPage, Asker, AuditLines, AuditQuery, AuditResult, Clearing, ClientStatus, Collections,
-    CommandStatus, ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume,
-    ConnectionStatistics, CopyError, CopyOrder, CopyProgress, CopyTerms, DerivedStatus, Deviation, DvdEnd, DvdStatus,
-    GroupStatus, HostStatus, JobState, JobStatus, LinkStatus, ManageError, ManagementHandle, Manager,
-    MemberReplacement, MetricsText, MissingStatus, NewDvd, NewDvds, PortState, PrincipalStatus, ProgramStatus,
-    QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus, RemoteStatistics, Request,
-    ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics, Status, SupportBundle,
-    TargetStatus, VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
+    AccessChange, Answer, AnswerPage, ArrayGrowth, Asker, AuditLines, AuditQuery, AuditResult, Clearing, ClientStatus,
+    Collections, CommandStatus, ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit,
+    ConfiguredVolume, ConnectionStatistics, CopyError, CopyOrder, CopyProgress, CopyTerms, DerivedStatus, Deviation,
+    DvdEnd, DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkFor, LinkStatus, ManageError,
+    ManagementHandle, Manager, MemberReplacement, MetricsText, MissingStatus, NewDvd, NewDvds, PortState,
+    PrincipalStatus, ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus,
+    RemoteStatistics, Request, ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics,
+    Status, SupportBundle, TargetStatus, VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

@@ -6,12 +6,11 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sanwire_io::interface::Interface;
 use sanwire_io::{LocalAddress, PacketPort, Port, ReceivePath, UdpPort, XdpWish};
 
-use crate::Server;
 use crate::front::DATA_AT;
 use crate::wire::{ReceiveChoice, Wire};
 
@@ -177,13 +176,10 @@ impl Opener {
     }
 }
 
-impl Server {
-    /// How the packets of raw Ethernet wires come, by wires.
-    #[must_use]
-    pub fn receive_paths(&self) -> BTreeMap<String, String> {
-        let on_ethernet = self.openers.iter().filter(|opener| opener.is_bound_to_an_interface());
-        on_ethernet.filter_map(|opener| Some((opener.to_string(), opener.receive_path()?.to_string()))).collect()
-    }
+/// How the packets of raw Ethernet wires come now, by wires.
+pub(crate) fn receive_paths(openers: &[Arc<Opener>]) -> BTreeMap<String, String> {
+    let on_ethernet = openers.iter().filter(|opener| opener.is_bound_to_an_interface());
+    on_ethernet.filter_map(|opener| Some((opener.to_string(), opener.receive_path()?.to_string()))).collect()
 }
 
 impl fmt::Display for Opener {

@@ -20,6 +20,7 @@ pub mod hdsp;
 pub mod hearing;
 pub mod hyperscsi;
 pub mod iscsi;
+pub mod managers;
 pub mod memory_watch;
 pub mod model;
 pub mod plan;

@@ -1,5 +1,6 @@
 //! Thousands of seeds of VISA, in both modes and over TCP, by what goes wrong.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sanwire_core::Protection;
@@ -55,6 +56,11 @@ fn cuts(plan: &mut Plan, random: &mut Random) {
         let length_us = random.choose(&[10_000, 500_000, 2_000_000, 8_000_000]);
         plan.faults.push((at + random.micros(0..=length_us), Fault::Wire(LinkFault::Mend(client))));
     }
+}
+
+/// Whether so many seeds are run as a test does of itself.
+fn is_whole() -> bool {
+    std::env::var_os("SANWIRE_SEED").is_none() && std::env::var_os("SANWIRE_SEEDS").is_none()
 }
 
 fn live(plan: Plan, seed: u64) -> Outcome<()> {
@@ -138,6 +144,36 @@ fn restart() {
         kills(&mut plan, random, fault);
         live(plan, seed)
     });
+}
+
+/// Requests that come again after a cut, or at a server that was restarted, are none.
+#[test]
+fn requests_to_manage_are_done_once_for_those_who_may() {
+    let done = AtomicU64::new(0);
+    run_seeds("visa_requests_to_manage", 300, |seed| {
+        let random = &mut plan_random(214, seed);
+        let mut plan = Plan::any_mode(random);
+        (plan.work.manage_per_million, plan.work.count_per_million) = (300_000, 0);
+        plan.work.managers = random.range(0..=plan.clients as u64) as usize;
+        if random.chance(300_000) {
+            (plan.wire.is_stream, plan.wire.claimed_bytes) = (true, 60_000);
+        } else {
+            bad_link(&mut plan, random);
+            plan.wire.link.loss_per_million = plan.wire.link.loss_per_million.min(100_000);
+        }
+        match random.range(0..=2) {
+            0 => cuts(&mut plan, random),
+            1 => kills(&mut plan, random, Fault::Kill),
+            _ => {
+                plan.wire.protection = random.choose(&Protection::ALL[1..]);
+                plan.wire.attacks = random.choose(&[10, 300]);
+            }
+        }
+        let world = World::live(plan, seed)?;
+        done.fetch_add(world.counts.len() as u64, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(!is_whole() || done.load(Ordering::Relaxed) > 300, "nothing is managed");
 }
 
 #[test]

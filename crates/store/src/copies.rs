@@ -17,6 +17,12 @@ pub trait Copies {
     /// # Errors
     /// [`CopiesError`]: the member is there, or the store is not fit for its place, or holds something.
     fn replace(&self, member: usize, store: &str) -> Result<(), CopiesError>;
+
+    /// It takes all that its members have room for, and these stores behind them, written as for volumes. All that those hold is lost.
+    ///
+    /// # Errors
+    /// [`CopiesError`]: a member is away, nothing is longer, or a store is not fit. It is as long as it was, or as it was to be.
+    fn grow(&self, others: &[String]) -> Result<(), CopiesError>;
 }
 
 /// Why copies stay as they are.

@@ -78,6 +78,18 @@ impl ExtentStore {
     }
 }
 
+/// The same request at another place.
+fn moved(request: Request, offset_bytes: u64) -> Request {
+    match request {
+        Request::Read { buffer, .. } => Request::Read { offset_bytes, buffer },
+        Request::Write { data, .. } => Request::Write { offset_bytes, data },
+        Request::Discard { length_bytes, .. } => Request::Discard { offset_bytes, length_bytes },
+        Request::WriteZeroes { length_bytes, .. } => Request::WriteZeroes { offset_bytes, length_bytes },
+        Request::Allocation { length_bytes, .. } => Request::Allocation { offset_bytes, length_bytes },
+        Request::Flush => Request::Flush,
+    }
+}
+
 impl Store for ExtentStore {
     fn geometry(&self) -> Geometry {
         let below = self.below.geometry();
@@ -104,6 +116,10 @@ impl Store for ExtentStore {
         }
         let (offset_bytes, length_bytes) = request.range_bytes();
         let range = offset_bytes..offset_bytes + length_bytes;
+        // As nearly always.
+        if let Some(place) = self.map.piece(range.clone()) {
+            return self.below.start(moved(request, place.start), completions);
+        }
         match request {
             Request::Read { offset_bytes, buffer } => {
                 parts::read((offset_bytes, buffer), self.parts(range), completions, |place, buffer| {

@@ -31,6 +31,8 @@ pub struct ExtentMap {
     /// In the order of their own numbers.
     extents: Box<[Extent]>,
     length_bytes: u64,
+    /// The bits of all offsets at which one of them begins, here and where it lies.
+    begin_bits: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +93,8 @@ impl ExtentMap {
             }
             length_bytes += added_bytes;
         }
-        ExtentMap { extents: extents.into(), length_bytes }
+        let begin_bits = extents.iter().fold(0, |bits, extent| bits | extent.from_bytes | extent.offset_bytes);
+        ExtentMap { extents: extents.into(), length_bytes, begin_bits }
     }
 
     /// How many bytes there are.
@@ -106,9 +109,12 @@ impl ExtentMap {
         self.extents.len() == 1
     }
 
-    /// Whether each piece of it begins at a multiple of so many bytes.
+    /// Whether each piece of it begins at a multiple of so many bytes. It is asked for each command.
     #[must_use]
     pub fn is_aligned_to(&self, bytes: u64) -> bool {
+        if bytes.is_power_of_two() {
+            return self.begin_bits & (bytes - 1) == 0;
+        }
         self.extents
             .iter()
             .all(|extent| extent.offset_bytes.is_multiple_of(bytes) && extent.from_bytes.is_multiple_of(bytes))

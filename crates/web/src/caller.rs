@@ -156,7 +156,7 @@ fn role_for(request: &Request) -> Role {
         | R::Page { request, .. }
         | R::InPools { request, .. } => role_for(request),
         // It reads the file that says everything; the audit log tells of accounts, too.
-        R::Audit(_) | R::WebLogin { .. } | R::Reload { dry_run: false, .. } => Role::Administrator,
+        R::Audit(_) | R::WebLogin(_) | R::Reload { dry_run: false, .. } => Role::Administrator,
         // It reads that file as well, and stretches its passwords.
         R::Reload { .. } => Role::Operator,
         request if request.names_host_path() => Role::Administrator,

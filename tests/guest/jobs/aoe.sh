@@ -1,6 +1,9 @@
 # The kernel's own initiator of ATA over Ethernet, and aoetools.
 #
-# aoe.sh find SHELF.SLOT INTERFACE MTU MIB: it finds a target of so many MiB on an interface, and the tools agree with it.
+# aoe.sh find SHELF.SLOT INTERFACE MTU MIB INTERFACE,INTERFACE: it finds a target of so many MiB on an interface, and the tools agree with
+#   it. They look for it by themselves, on all interfaces, of which these two lead there.
+# aoe.sh find-over INTERFACE,INTERFACE SHELF.SLOT...: it has each of these targets over both interfaces.
+# aoe.sh use INTERFACE...: commands go over each of these.
 # aoe.sh filesystem KIND SHELF.SLOT: a small file system is made, filled, checked, and read again.
 # aoe.sh leave: the driver goes, with all its devices.
 . /rig/jobs/lib.sh
@@ -8,7 +11,7 @@
 readonly DEVICES=/dev/etherd
 
 find_target() {
-    local target=$1 interface=$2 mtu=$3 mib=$4 device=$DEVICES/e$1
+    local target=$1 interface=$2 mtu=$3 mib=$4 interfaces=$5 device=$DEVICES/e$1 data_max=$((($3 - 36) / 512 * 512))
     ip link set "$interface" mtu "$mtu"
     modprobe aoe aoe_iflist="$interface"
     within 20 test -c $DEVICES/discover
@@ -16,14 +19,43 @@ find_target() {
     within 30 test -b "$device"
     [ "$(blockdev --getsize64 "$device")" = $((mib * 1048576)) ] || fail "$device has $(blockdev --getsize64 "$device") bytes"
     # As much data as fits into a frame, once the server has seen that these have another size.
-    within 20 takes "$target" "$interface" $(((mtu - 36) / 512 * 512))
-    expect "^e$target[[:space:]]+1[[:space:]]+$(((mtu - 36) / 512 * 512))[[:space:]]+$interface" aoe-sancheck
+    within 20 takes "$target" "$interface" "$data_max"
+    expect "^e$target[[:space:]]+2[[:space:]]+$data_max[[:space:]]+$interfaces$" aoe-sancheck
     say "$(aoe-stat)"
 }
 
 takes() {
     aoe-discover
     aoe-stat | grep -E "e$1 +[0-9.]+GB +$2 +$3 +up"
+}
+
+find_over() {
+    local interfaces=$1 target found
+    modprobe aoe aoe_iflist="$interfaces"
+    within 20 test -c $DEVICES/discover
+    for target in "${@:2}"; do
+        within 30 is_over "$target" "$interfaces"
+    done
+    found=$(aoe-sancheck 2>&1)
+    for target in "${@:2}"; do
+        grep -Eq "^e$target[[:space:]]+2[[:space:]]+[0-9]+[[:space:]]+$interfaces$" <<< "$found" || fail "aoe-sancheck has no e$target: $found"
+    done
+    say "$(aoe-stat)"
+}
+
+# In whichever order it has found them.
+is_over() {
+    local first=${2%,*} second=${2#*,}
+    aoe-discover
+    aoe-stat | grep -E "e$1 +[0-9.]+GB +($first,$second|$second,$first) +[0-9]+ +up"
+}
+
+sent() { cat "/sys/class/net/$1/statistics/tx_packets"; }
+has_sent_more() { [ "$(sent "$1")" -gt "$2" ]; }
+
+use() {
+    local interface
+    for interface in "$@"; do within 20 has_sent_more "$interface" $(($(sent "$interface") + 20)); done
 }
 
 filesystem() {
@@ -52,6 +84,8 @@ leave() {
 
 case $1 in
     find) find_target "${@:2}" ;;
+    find-over) find_over "${@:2}" ;;
+    use) use "${@:2}" ;;
     filesystem) filesystem "${@:2}" ;;
     leave) leave ;;
     *) fail "$1 is nothing that this job does" ;;

@@ -9,7 +9,7 @@ use super::Finding;
 
 /// Each package of the workspace, and the packages of the workspace that it may name. Tests may also
 /// name [`FOR_TESTS`] and what [`TEST_ARROWS`] lists.
-const ALLOWED: [(&str, &[&str]); 34] = [
+const ALLOWED: [(&str, &[&str]); 35] = [
     ("sanwire-core", &[]),
     ("sanwire-buffer", &["core"]),
     ("sanwire-scsi", &["core", "buffer"]),
@@ -113,7 +113,7 @@ const ALLOWED: [(&str, &[&str]); 34] = [
     ("xtask", &[]),
 ];
 /// What only tests may name: a client is tested against a real server, and what is pure with stores that are files.
-const TEST_ARROWS: [(&str, &str); 9] = [
+const TEST_ARROWS: [(&str, &str); 11] = [
     ("sanwire-sim", "sanwire-array"),
     ("sanwire-sim", "sanwire-snapshot"),
     ("sanwire-initiator", "sanwire-store"),
@@ -123,6 +123,8 @@ const TEST_ARROWS: [(&str, &str); 9] = [
     ("sanwire-program", "sanwire-buffer"),
     ("sanwire-program", "sanwire-store"),
     ("sanwire-rbd", "sanwire-store-file"),
+    ("sanwire-iser", "sanwire-core"),
+    ("sanwire-iser", "sanwire-scsi"),
 ];
 /// What all tests may name.
 const FOR_TESTS: [&str; 2] = ["sanwire-sim", "sanwire-testing"];

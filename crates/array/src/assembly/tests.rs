@@ -125,6 +125,24 @@ fn a_member_that_came_back_from_an_earlier_run_is_not_the_array() {
     assert_eq!(found.table, before);
 }
 
+/// Its label is of a change that came to nothing, and those that know that know nothing else of that time, either.
+#[test]
+fn a_former_member_does_not_say_that_its_successors_do_not_count() {
+    let mut known = table(4, &[IN, IN]);
+    known.begin_run(2, 0..2);
+    known.generation = 5;
+    let mut begun = known.clone();
+    (begun.generation, begun.members[0].standing) = (6, OUT);
+    // The next host goes on with the other one, and then others take the places of both.
+    let mut next = known;
+    next.begin_run(3, 1..2);
+    (next.generation, next.members[0].id) = (9, [9; 16]);
+    (next.members[1].id, next.members[1].standing) = ([8; 16], OUT);
+    assert!(next.rules_out(&begun) && !begun.rules_out(&next));
+    let found = find("a", &labels(&[(0, begun), (0, next.clone())])).unwrap();
+    assert_eq!(found.table, next);
+}
+
 #[test]
 fn copies_of_members_other_arrays_and_nothing_are_told() {
     let both = table(4, &[IN, IN]);

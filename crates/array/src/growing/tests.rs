@@ -1,6 +1,8 @@
 use std::sync::Mutex;
 
-use sanwire_store::{Capabilities, Completion, CompletionQueue, Geometry, KernelOp, Outcome, RamStore, Started, Store};
+use sanwire_store::{
+    Capabilities, Completion, CompletionQueue, ErrorKind, Geometry, KernelOp, Outcome, RamStore, Started, Store,
+};
 
 use super::*;
 use crate::array::Array;
@@ -16,6 +18,10 @@ struct Growing {
     length_bytes: Mutex<u64>,
     /// Writes that it takes still.
     writes: Mutex<usize>,
+    /// Writes that all of them take still, together.
+    all_writes: Arc<Mutex<usize>>,
+    /// What it says of those behind this place.
+    refusal: Mutex<Option<(u64, ErrorKind)>>,
 }
 
 impl Store for Growing {
@@ -30,21 +36,25 @@ impl Store for Growing {
     fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
         if let Request::Write { offset_bytes, .. } = request {
             let writes = &mut *self.writes.lock().unwrap();
-            if *writes == 0 {
-                let error = sanwire_store::StoreError::new(sanwire_store::ErrorKind::Unwritable, offset_bytes);
-                return Started::Done(Err(error));
+            let all_writes = &mut *self.all_writes.lock().unwrap();
+            let refusal = self.refusal.lock().unwrap().filter(|(from, _)| offset_bytes >= *from).map(|(_, kind)| kind);
+            let is_over = *writes == 0 || *all_writes == 0;
+            if let Some(kind) = refusal.or(is_over.then_some(ErrorKind::Unwritable)) {
+                return Started::Done(Err(sanwire_store::StoreError::new(kind, offset_bytes)));
             }
-            *writes -= 1;
+            (*writes, *all_writes) = (*writes - 1, *all_writes - 1);
         }
         self.store.start(request, completions)
     }
 }
 
 fn stores(count: usize) -> (Vec<Candidate>, Vec<Arc<Growing>>) {
+    let all_writes = Arc::new(Mutex::new(usize::MAX));
     let stores: Vec<_> = (0..count)
         .map(|_| {
-            let store = RamStore::new(16 * MIB, 512);
-            Arc::new(Growing { store, length_bytes: Mutex::new(4 * MIB), writes: Mutex::new(usize::MAX) })
+            let (store, all_writes) = (RamStore::new(16 * MIB, 512), Arc::clone(&all_writes));
+            let (length_bytes, writes) = (Mutex::new(4 * MIB), Mutex::new(usize::MAX));
+            Arc::new(Growing { store, length_bytes, writes, all_writes, refusal: Mutex::default() })
         })
         .collect();
     let candidate = |(number, store): (usize, &Arc<Growing>)| Candidate {
@@ -180,6 +190,239 @@ fn an_array_that_could_not_grow_is_as_it_was_or_has_grown() {
             assert_eq!(read_back(&array, 4096), 5);
             write(&array, length_bytes - 4096, 6);
             assert_eq!((read_back(&array, length_bytes - 4096), array.scrub(&mut drive).unwrap()), (6, 0));
+        }
+    }
+}
+
+#[test]
+fn an_array_in_use_has_what_is_new_at_once_and_all_copies_have_it() {
+    let stripe = Arrangement::Stripe { chunk_bytes: 65_536 };
+    for (arrangement, copies, added, sizes) in [
+        (Arrangement::Concat, 2, 0, [4, 12]),
+        (Arrangement::Concat, 2, 2, [4, 22]),
+        (Arrangement::Concat, 4, 4, [2, 20]),
+        (Arrangement::Concat, 1, 1, [8, 26]),
+        (stripe, 1, 0, [8, 40]),
+        (stripe, 2, 0, [4, 20]),
+    ] {
+        let (candidates, stores) = stores(4 + added);
+        let (members, others) = candidates.split_at(4);
+        create(&plan(arrangement, copies), members, ids(), &mut drive).unwrap();
+        let array = used(members);
+        let before = array.geometry().length_bytes;
+        assert_eq!(before, sizes[0] * MIB);
+        let refused = array.grow(&[], ids(), &mut drive).unwrap_err();
+        assert!(refused.to_string().contains("no more room"), "{refused}");
+        let places: Vec<u64> = (0..before / MIB).map(|mib| mib * MIB + 65_536).collect();
+        (1..).zip(&places).for_each(|(byte, at)| write(&array, *at, byte));
+        for (byte, store) in (1..).zip(&stores) {
+            // In what is new every store has something else.
+            let data = vec![byte; 4096].into();
+            sanwire_store::run(&store.store, Request::Write { offset_bytes: 9 * MIB, data }, kernel).unwrap();
+        }
+        set_length(&stores, 12 * MIB);
+        array.grow(others, ids(), &mut drive).unwrap();
+        assert_eq!(array.geometry().length_bytes, sizes[1] * MIB, "{arrangement:?} {copies} {added}");
+        assert_eq!(array.members().len(), 4 + added);
+        let is_whole = |member: &crate::MemberStatus| member.standing == Standing::In && member.behind_bytes == 0;
+        assert!(array.members().iter().all(is_whole), "{:?}", array.members());
+        assert_eq!(array.scrub(&mut drive).unwrap(), 0);
+        for at in (before..sizes[1] * MIB).step_by(MIB as usize) {
+            write(&array, at, 77);
+        }
+        drop(array);
+        let array = used(&candidates);
+        assert_eq!(array.geometry().length_bytes, sizes[1] * MIB);
+        (1..).zip(&places).for_each(|(byte, at)| assert_eq!(read_back(&array, *at), byte));
+        for at in (before..sizes[1] * MIB).step_by(MIB as usize) {
+            assert_eq!(read_back(&array, at), 77);
+        }
+        assert_eq!(array.scrub(&mut drive).unwrap(), 0);
+    }
+}
+
+#[test]
+fn an_array_in_use_that_could_not_grow_goes_on_as_it_was_or_as_it_is_to_be() {
+    for writes in 0..14 {
+        for failing in 0..4 {
+            let (candidates, stores) = stores(4);
+            let (members, others) = candidates.split_at(2);
+            create(&plan(Arrangement::Concat, 2), members, ids(), &mut drive).unwrap();
+            let array = used(members);
+            write(&array, 4096, 5);
+            set_length(&stores, 12 * MIB);
+            *stores[failing].writes.lock().unwrap() = writes;
+            let end = array.grow(others, ids(), &mut drive);
+            let length_bytes = array.geometry().length_bytes;
+            assert!(if end.is_ok() { length_bytes == 20 * MIB } else { [2, 20].contains(&(length_bytes / MIB)) });
+            write(&array, 8192, 6);
+            *stores[failing].writes.lock().unwrap() = usize::MAX;
+            drop(array);
+            let array = used(&candidates);
+            assert_eq!(array.geometry().length_bytes, length_bytes, "{writes} {failing}");
+            assert_eq!((read_back(&array, 4096), read_back(&array, 8192)), (5, 6));
+            write(&array, length_bytes - 4096, 7);
+            assert_eq!((read_back(&array, length_bytes - 4096), array.scrub(&mut drive).unwrap()), (7, 0));
+            if length_bytes == 2 * MIB {
+                // What has a label of the growth that came to nothing can be taken all the same.
+                array.grow(others, ids(), &mut drive).unwrap();
+                assert_eq!(array.geometry().length_bytes, 20 * MIB);
+            }
+        }
+    }
+}
+
+/// Nothing that it does from then on comes to any member.
+#[test]
+fn a_host_may_end_before_each_write_of_a_growth() {
+    for copies in [1, 2] {
+        let mut lengths = Vec::new();
+        for writes in 0..30 {
+            let (candidates, stores) = stores(4);
+            let (members, others) = candidates.split_at(2);
+            create(&plan(Arrangement::Concat, copies), members, ids(), &mut drive).unwrap();
+            let array = used(members);
+            let before = array.geometry().length_bytes;
+            write(&array, 4096, 5);
+            set_length(&stores, 12 * MIB);
+            *stores[0].all_writes.lock().unwrap() = writes;
+            let end = array.grow(others, ids(), &mut drive);
+            drop(array);
+            *stores[0].all_writes.lock().unwrap() = usize::MAX;
+            let array = used(&candidates);
+            let length_bytes = array.geometry().length_bytes;
+            assert!(if end.is_ok() { length_bytes > before } else { length_bytes >= before }, "{writes}: {end:?}");
+            assert_eq!((read_back(&array, 4096), array.scrub(&mut drive).unwrap()), (5, 0));
+            if length_bytes == before {
+                array.grow(others, ids(), &mut drive).unwrap();
+            }
+            write(&array, array.geometry().length_bytes - 4096, 7);
+            lengths.push((length_bytes, array.geometry().length_bytes));
+        }
+        let (last, grown) = (lengths[29], lengths[29].1);
+        assert!(lengths[0].0 < grown && last.0 == grown, "{lengths:?}");
+        assert!(lengths.iter().all(|(found, then)| [lengths[0].0, grown].contains(found) && *then == grown));
+        assert!(lengths.is_sorted(), "it is as it was until it is as it was to be: {lengths:?}");
+    }
+}
+
+/// The space may have been another one's, whose label stands just where the last one of a member is to be.
+#[test]
+fn what_stands_at_the_end_of_what_members_became_longer_by_is_not_taken_for_their_labels() {
+    for writes in 0..20 {
+        let (candidates, stores) = stores(2);
+        create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+        let array = used(&candidates);
+        write(&array, 4096, 5);
+        let mut other = candidates[0].label(&mut drive).unwrap().unwrap();
+        (other.table.array, other.table.generation, other.table.name) = ([99; 16], 1000, "other".to_owned());
+        for store in &stores {
+            let offset_bytes = label::last_at(12 * MIB).unwrap();
+            let request = Request::Write { offset_bytes, data: other.encode().into() };
+            sanwire_store::run(&store.store, request, kernel).unwrap();
+        }
+        set_length(&stores, 12 * MIB);
+        *stores[0].all_writes.lock().unwrap() = writes;
+        let end = array.grow(&[], ids(), &mut drive);
+        *stores[0].all_writes.lock().unwrap() = usize::MAX;
+        let array = used(&candidates);
+        let length_bytes = array.geometry().length_bytes;
+        assert!([2 * MIB, 10 * MIB].contains(&length_bytes) && (end.is_err() || length_bytes == 10 * MIB), "{end:?}");
+        assert_eq!((read_back(&array, 4096), array.scrub(&mut drive).unwrap()), (5, 0), "{writes}");
+    }
+}
+
+#[test]
+fn an_array_without_space_for_labels_at_its_new_end_goes_on_as_it_was() {
+    for copies in [1, 2] {
+        let (candidates, stores) = stores(copies);
+        create(&plan(Arrangement::Concat, copies), &candidates, ids(), &mut drive).unwrap();
+        let array = used(&candidates);
+        set_length(&stores, 12 * MIB);
+        stores.iter().for_each(|store| *store.refusal.lock().unwrap() = Some((11 * MIB, ErrorKind::Full)));
+        for byte in [5, 6] {
+            array.grow(&[], ids(), &mut drive).unwrap_err();
+            write(&array, 4096, byte);
+            sanwire_store::run(&array, Request::Flush, kernel).unwrap();
+            assert!(array.members().iter().all(|member| member.is_present && member.standing == Standing::In));
+        }
+        assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 6));
+        if copies == 2 {
+            // The label of the other one has to say so, and has no space at its end.
+            *stores[1].refusal.lock().unwrap() = Some((0, ErrorKind::Gone));
+            write(&array, 4096, 7);
+            assert_eq!(array.members().iter().map(|member| member.is_present).collect::<Vec<_>>(), [true, false]);
+            drop(array);
+            let array = used(&candidates[..1]);
+            assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 7));
+            continue;
+        }
+        stores.iter().for_each(|store| *store.refusal.lock().unwrap() = None);
+        array.grow(&[], ids(), &mut drive).unwrap();
+        assert_eq!(array.geometry().length_bytes, 10 * MIB);
+    }
+}
+
+#[test]
+fn a_member_that_does_not_answer_while_copies_are_made_the_same_is_given_up() {
+    let (candidates, stores) = stores(2);
+    create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+    let array = used(&candidates);
+    let request = Request::Write { offset_bytes: 9 * MIB, data: vec![8; 4096].into() };
+    sanwire_store::run(&stores[0].store, request, kernel).unwrap();
+    set_length(&stores, 12 * MIB);
+    *stores[1].refusal.lock().unwrap() = Some((4 * MIB, ErrorKind::Gone));
+    array.grow(&[], ids(), &mut drive).unwrap_err();
+    assert_eq!(array.members().iter().map(|member| member.is_present).collect::<Vec<_>>(), [true, false]);
+    write(&array, 4096, 5);
+    assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 5));
+}
+
+/// What one makes the same, before anything is written there, the other one would make the same afterwards.
+#[test]
+fn an_array_is_made_longer_by_one_at_a_time() {
+    let (candidates, stores) = stores(2);
+    create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+    let array = used(&candidates);
+    set_length(&stores, 12 * MIB);
+    let (second, mut refused) = (array.clone(), Vec::new());
+    let mut meanwhile = |begin| {
+        refused.push(second.grow(&[], ids(), &mut drive).unwrap_err().to_string());
+        drive(begin)
+    };
+    array.grow(&[], ids(), &mut meanwhile).unwrap();
+    assert!(refused.iter().all(|error| error.contains("being made longer")) && !refused.is_empty(), "{refused:?}");
+    assert_eq!(array.geometry().length_bytes, 10 * MIB);
+}
+
+/// The space may have been another one's, whose label stands just where the last one of a member is to be.
+#[test]
+fn the_label_of_another_array_at_the_new_end_of_a_member_is_not_taken_for_its_own() {
+    for writes in 0..6 {
+        for failing in 0..2 {
+            let (candidates, stores) = stores(2);
+            create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+            write(&used(&candidates), 4096, 5);
+            drop(used(&candidates));
+            let mut other = candidates[0].label(&mut drive).unwrap().unwrap();
+            (other.table.array, other.table.generation, other.table.name) = ([99; 16], 1000, "other".to_owned());
+            for store in &stores {
+                let at = label::last_at(12 * MIB).unwrap();
+                let request = Request::Write { offset_bytes: at, data: other.encode().into() };
+                sanwire_store::run(&store.store, request, kernel).unwrap();
+            }
+            set_length(&stores, 12 * MIB);
+            *stores[failing].writes.lock().unwrap() = writes;
+            let end = grow("a", &candidates, &[], ids(), &mut drive);
+            *stores[failing].writes.lock().unwrap() = usize::MAX;
+            assert!(end.is_ok() || writes < 4, "{writes}: {end:?}");
+            let array = used(&candidates);
+            let length_bytes = array.geometry().length_bytes;
+            assert!(
+                [2 * MIB, 10 * MIB].contains(&length_bytes) && (end.is_err() || length_bytes == 10 * MIB),
+                "{end:?}"
+            );
+            assert_eq!((read_back(&array, 4096), array.scrub(&mut drive).unwrap()), (5, 0), "{writes} {failing}");
         }
     }
 }

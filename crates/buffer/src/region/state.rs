@@ -18,6 +18,9 @@ pub(super) enum Terms {
 pub(super) struct State {
     taken: Bitmap,
     pub(super) shares: Vec<Share>,
+    /// What all of them hold together, and how many of them hold anything.
+    held_bytes: usize,
+    holding: usize,
     /// Numbers of holders that are gone.
     unused: Vec<usize>,
     /// How many frames have gone home.
@@ -44,6 +47,8 @@ impl State {
         State {
             taken: Bitmap::new(units),
             shares: Vec::new(),
+            held_bytes: 0,
+            holding: 0,
             unused: Vec::new(),
             returned: 0,
             releases: 0,
@@ -72,6 +77,11 @@ impl State {
 
     fn free_bytes(&self) -> usize {
         self.taken.free_units() * UNIT_BYTES
+    }
+
+    /// Whether a holder has as much as those that have anything have on the average.
+    pub(super) fn holds_its_part(&self, holder: usize) -> bool {
+        self.shares[holder].held_bytes() * self.holding >= self.held_bytes
     }
 
     pub(super) fn allowed_bytes(&self, terms: &Terms) -> usize {
@@ -149,6 +159,8 @@ impl State {
                 let start = if may_take { self.taken.take(units) } else { None };
                 if start.is_some() {
                     let lacked_bytes = self.shares[holder].lacking_bytes();
+                    self.holding += usize::from(self.shares[holder].held_bytes() == 0);
+                    self.held_bytes += bytes;
                     self.shares[holder].took(bytes);
                     self.most_bytes = self.most_bytes.max(self.shares[holder].held_bytes());
                     self.settle(holder, lacked_bytes);
@@ -179,6 +191,8 @@ impl State {
         self.note_release();
         if let Terms::Share(holder) = *terms {
             self.shares[holder].gave_back(units * UNIT_BYTES);
+            self.held_bytes -= units * UNIT_BYTES;
+            self.holding -= usize::from(self.shares[holder].held_bytes() == 0);
         }
     }
 

@@ -253,3 +253,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn who_has_less_than_others_that_have_something_does_not_hold_its_part() {
+    let region = Region::new(16 * UNIT_BYTES).unwrap();
+    let shares = [(); 4].map(|()| region.share(16 * UNIT_BYTES));
+    let holds = || shares.each_ref().map(Region::holds_its_part);
+    assert_eq!(holds(), [true; 4], "nobody has anything");
+    let much = shares[0].frame(4 * UNIT_BYTES);
+    assert_eq!(holds(), [true, false, false, false]);
+    let little = shares[1].frame(UNIT_BYTES);
+    assert_eq!(holds(), [true, false, false, false]);
+    let more = shares[1].frame(3 * UNIT_BYTES);
+    assert_eq!(holds(), [true, true, false, false], "those that have nothing are not counted");
+    let whole = region.frame(4 * UNIT_BYTES);
+    assert_eq!(holds(), [true, true, false, false], "nor is who has it for all");
+    drop((much, more, whole));
+    assert_eq!(holds(), [false, true, false, false]);
+    drop(little);
+    assert_eq!(holds(), [true; 4]);
+    assert!(region.holds_its_part() && region.nothing().holds_its_part());
+}

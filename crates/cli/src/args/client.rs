@@ -287,8 +287,8 @@ impl std::fmt::Display for CpEnd {
 #[command(
     after_help = "Holes and blocks of zeroes are not sent. Between two volumes of one server (over iSCSI: of one portal) the server \
                   copies by itself, unless --cap is given, and no data crosses the wire. Between two servers that allow it to this client, the \
-                  source's server copies straight to the destination's. A volume that is written while it is copied gives a mixture of its states: \
-                  stop what uses it first. An array as the destination is assembled for this host alone, and one that is read is only looked at.\n\nExamples:
+                  source's server copies straight to the destination's, from a snapshot where the volume can have one. In all other copies a volume that is \
+                  written meanwhile gives a mixture of its states: stop what uses it first. An array as the destination is assembled for this host alone, and one that is read is only looked at.\n\nExamples:
   sanwire cp debian.img hs+ip://127.0.0.1/disk0
   sanwire cp hs+eth://eth0/storage/disk0 backup.img --verify
   sanwire cp hs+ip://old/disk0 hs+ip://new/disk0 --overwrite

@@ -19,4 +19,13 @@ pub(crate) enum CopiesCommand {
         /// The store that takes its place, as for a `member`; all that it holds is lost
         store: String,
     },
+    /// Make an array longer while it is in use: by all that its members have room for, and by other stores behind them
+    GrowArray {
+        /// The volume's name
+        name: String,
+        /// A store that comes behind the members, of an array whose parts stand one behind the other; all that it holds is lost. Of mirrors
+        /// as many at once as hold the same
+        #[arg(long = "add", value_name = "STORE")]
+        added: Vec<String>,
+    },
 }

@@ -168,7 +168,7 @@ pub(crate) struct FileArgs {
 /// Which server is asked, and how.
 #[derive(Args, Debug)]
 pub(crate) struct WayArgs {
-    /// A server elsewhere, over HyperSCSI: as its manager, or as an owner of the parent [default: one of this host]
+    /// A server elsewhere, over HyperSCSI or VISA: as its manager, or as an owner of the parent [default: one of this host]
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "socket"])]
     pub(crate) at: Option<Url>,
 

@@ -21,7 +21,7 @@ use super::{
                   sanwire manage hs+eth://eth0/storage statistics --json"
 )]
 pub(crate) struct ManageArgs {
-    /// The server, over HyperSCSI
+    /// The server, over HyperSCSI or VISA
     pub(crate) url: Url,
 
     /// What to do

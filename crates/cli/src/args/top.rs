@@ -18,7 +18,7 @@ use crate::config::ServerName;
                   sanwire top --attachments\n  sanwire top --once --json"
 )]
 pub(crate) struct TopArgs {
-    /// A server that this client may manage, over HyperSCSI [default: the server that runs on this host]
+    /// A server that this client may manage, over HyperSCSI or VISA [default: the server that runs on this host]
     pub(crate) url: Option<Url>,
 
     /// Which server of this host, by its name [default: the only one that runs here]

@@ -1,8 +1,8 @@
 //! `sanwire discover`.
 
 mod members;
+mod portal;
 
-use std::net::ToSocketAddrs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::known_servers::KnownServers;
 use crate::output;
 
 pub(crate) use members::find_volumes;
+use portal::Portal;
 
 /// Servers whose volumes are asked for at once.
 const ASKED_AT_ONCE: usize = 16;
@@ -172,38 +173,6 @@ fn shown(place: &HyperScsiServer, name: &str, links: &[FoundLink], is_only: bool
     match server.to_string().parse::<Url>() {
         Ok(url) if url.volume.is_none() && url.server == server => server,
         _ => Server::HyperScsi(links.first().map_or_else(|| place.clone(), FoundLink::server)),
-    }
-}
-
-/// A host that was asked for its targets, with its addresses: it is looked up once for all of them.
-struct Portal<'a> {
-    asked: &'a IscsiServer,
-    addresses: Vec<(String, u16)>,
-}
-
-impl<'a> Portal<'a> {
-    fn new(asked: &'a IscsiServer) -> Self {
-        let found = (&*asked.host, asked.port).to_socket_addrs().into_iter().flatten();
-        let found = found.map(|address| (address.ip().to_string(), address.port()));
-        let addresses = std::iter::once((asked.host.clone(), asked.port)).chain(found).collect();
-        Portal { asked, addresses }
-    }
-
-    /// Where a target is: here, if this is one of its portals, and else at the first of these.
-    fn of_target(&self, addresses: &[(String, u16)]) -> IscsiServer {
-        let portals = addresses.iter().filter_map(|(address, _)| {
-            match format!("iscsi://{address}").parse::<Url>().ok()?.server {
-                Server::Iscsi(portal) => Some((portal.host, portal.port)),
-                _ => None,
-            }
-        });
-        let portals: Vec<(String, u16)> = portals.collect();
-        match portals.first() {
-            Some((host, port)) if !portals.iter().any(|portal| self.addresses.contains(portal)) => {
-                IscsiServer { host: host.clone(), port: *port, ..self.asked.clone() }
-            }
-            _ => self.asked.clone(),
-        }
     }
 }
 

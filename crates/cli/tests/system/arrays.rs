@@ -319,6 +319,96 @@ fn an_array_grows_with_its_last_member_and_by_others() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+fn await_served(client: &Client, url: &str) {
+    wait_until("it is served again", TIMEOUT, || client.run(&["info", url]).code == Some(0));
+}
+
+fn lengthen(scratch: &Scratch, name: &str, bytes: usize) {
+    let file = fs::OpenOptions::new().write(true).open(scratch.path(name)).expect("the member");
+    file.set_len(bytes as u64).expect("it is longer");
+}
+
+#[test]
+fn an_array_grows_while_it_is_served_and_written() {
+    let (first, front) = (Scratch::new(), Scratch::new());
+    let (hs, own, far) = (port(), port(), first.path("c.sock"));
+    let volume = format!("disk=file:{},size={MEMBER_BYTES}", first.text("disk.img"));
+    let control = ["--control".to_owned(), first.text("c.sock")];
+    let mut one = Server::start_on(&first, &[&format!("hs-ip:127.0.0.1:{hs}")], &[&volume], &control);
+    let url_of_one = format!("hs+ip://127.0.0.1:{hs}/disk");
+    let new = |name: &str| format!("file:{},size={MEMBER_BYTES}", front.text(name));
+    let client = Client::new(&front, "client");
+    ok(&client, &["array", "create", "longer", "--mirror", &url_of_one, &new("two.img")]);
+    let volume = format!("d=array:longer,member={url_of_one},member=file:{}", front.text("two.img"));
+    let (wire, control) = (format!("hs-ip:127.0.0.1:{own}"), ["--control".to_owned(), front.text("c.sock")]);
+    let mut server = Server::start_on(&front, &[&wire], &[&volume], &control);
+    let (url, socket) = (format!("hs+ip://127.0.0.1:{own}/d"), front.path("c.sock"));
+    wait_until("the copies are the same", TIMEOUT, || times(&server, "has all again") == 1);
+    let refused = ctl(&socket, &["grow-array", "d"]);
+    assert!(refused.stderr.contains("have no more room than it takes"), "{refused:?}");
+    let (image, content) = (front.path("image.raw"), pattern(11, SIZE_BYTES));
+    fs::write(&image, &content).expect("an image");
+    let command = client.command(&["cp", "--overwrite", &image.display().to_string(), &url]);
+    let mut copy = Process::spawn("cp", command, front.path("cp.log"));
+    std::thread::sleep(Duration::from_millis(50));
+    ctl_ok(&far, &["resize-volume", "disk", "40M"]);
+    lengthen(&front, "two.img", 40 << 20);
+    let told = ctl_ok(&socket, &["grow-array", "d", "--dry-run"]);
+    assert!(told.contains("d would take all that its members have room for"), "{told}");
+    let grown = ctl_ok(&socket, &["grow-array", "d"]);
+    assert!(grown.contains("volume d has 38 MiB now, 22 MiB before"), "{grown}");
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    expect_start(&client, &front, &url, &content);
+    let grown = ctl_ok(&socket, &["grow-array", "d", "--add", &new("three.img"), "--add", &new("four.img")]);
+    assert!(grown.contains("volume d has 60 MiB now, 38 MiB before"), "{grown}");
+    expect_start(&client, &front, &url, &content);
+    let all = pattern(12, 60 << 20);
+    fs::write(&image, &all).expect("an image");
+    ok(&client, &["cp", "--overwrite", &image.display().to_string(), &url]);
+    assert!(ctl_ok(&socket, &["scrub-volume", "d"]).contains("are the same"));
+    assert!(server.stop().success(), "{}", server.log());
+    // The labels name those that are new.
+    server.restart();
+    await_served(&client, &url);
+    expect(&client, &front, &url, &all);
+    assert!(server.stop().success(), "{}", server.log());
+    assert!(one.stop().success(), "{}", one.log());
+}
+
+#[test]
+fn a_server_that_is_killed_while_its_array_grows_has_it_as_it_was_or_as_it_was_to_be() {
+    let (scratch, own) = (Scratch::new(), port());
+    let client = Client::new(&scratch, "client");
+    let new = |name: &str| format!("file:{},size=8M", scratch.text(name));
+    ok(&client, &["array", "create", "killed", "--mirror", &new("one.img"), &new("two.img")]);
+    let there = |name: &str| format!("file:{}", scratch.text(name));
+    let volume = format!("d=array:killed,member={},member={}", there("one.img"), there("two.img"));
+    let (wire, control) = (format!("hs-ip:127.0.0.1:{own}"), ["--control".to_owned(), scratch.text("c.sock")]);
+    let mut server = Server::start_on(&scratch, &[&wire], &[&volume], &control);
+    let (url, socket) = (format!("hs+ip://127.0.0.1:{own}/d"), scratch.path("c.sock"));
+    let (image, content) = (scratch.text("image.raw"), pattern(13, 6 << 20));
+    fs::write(&image, &content).expect("an image");
+    ok(&client, &["cp", "--overwrite", &image, &url]);
+    let mut length = 6 << 20;
+    for (step, millis) in (1..).zip([0, 3, 8, 15, 30, 60]) {
+        let longer = (8 + step * 16) << 20;
+        ["one.img", "two.img"].into_iter().for_each(|name| lengthen(&scratch, name, longer));
+        std::thread::scope(|scope| {
+            scope.spawn(|| ctl(&socket, &["grow-array", "d"]));
+            std::thread::sleep(Duration::from_millis(millis));
+            server.kill();
+        });
+        server.restart();
+        await_served(&client, &url);
+        expect_start(&client, &scratch, &url, &content);
+        let now = fs::metadata(scratch.path("back.raw")).expect("the copy").len() as usize;
+        assert!([length, longer - (2 << 20)].contains(&now), "{now}");
+        length = now;
+    }
+    assert!(ctl_ok(&socket, &["scrub-volume", "d"]).contains("are the same"));
+    assert!(server.stop().success(), "{}", server.log());
+}
+
 #[test]
 fn a_host_whose_array_another_one_has_had_gets_no_member_back() {
     let (first, second, front, other) = (Scratch::new(), Scratch::new(), Scratch::new(), Scratch::new());

@@ -24,32 +24,41 @@ enum May {
     Nothing,
 }
 
-/// The wires of both servers, so that data goes by the best that they have in common, and where the client reaches the first one.
+/// The wires of both servers, so that data goes by the best that they have in common, and where the client reaches them.
 struct Wires {
     near: [String; 2],
     far: [String; 2],
     near_url: String,
+    far_url: String,
 }
 
 impl Wires {
     /// Both serve on IP, and on one wire more, if any, between them.
     fn ip(more: Option<&str>) -> Wires {
         let more = |ip: &str| [ip.to_owned(), more.unwrap_or(ip).to_owned()];
-        let near_url = format!("hs+ip://{SERVER_ADDRESS}");
-        Wires { near: more(&format!("hs-ip:{SERVER_ADDRESS}")), far: more("hs-ip:0.0.0.0"), near_url }
+        let [near_url, far_url] = [SERVER_ADDRESS, FAR_FROM_CLIENT].map(|address| format!("hs+ip://{address}"));
+        Wires { near: more(&format!("hs-ip:{SERVER_ADDRESS}")), far: more("hs-ip:0.0.0.0"), near_url, far_url }
     }
 
     /// They have nothing in common but VISA.
     fn visa() -> Wires {
         let near = ["hs-eth:lan0".to_owned(), "visa:0.0.0.0".to_owned()];
         let far = ["hs-ip:0.0.0.0".to_owned(), "visa:0.0.0.0".to_owned()];
-        Wires { near, far, near_url: "hs+eth://lan0/box".to_owned() }
+        Wires { near, far, near_url: "hs+eth://lan0/box".to_owned(), far_url: format!("hs+ip://{FAR_FROM_CLIENT}") }
+    }
+
+    /// They have nothing else at all: the client asks them by it, too, by both of its carriers.
+    fn visa_alone() -> Wires {
+        let both = || ["visa:0.0.0.0".to_owned(), "visa:0.0.0.0".to_owned()];
+        let (near_url, far_url) = (format!("visa://{SERVER_ADDRESS}"), format!("visa+tcp://{FAR_FROM_CLIENT}"));
+        Wires { near: both(), far: both(), near_url, far_url }
     }
 }
 
 /// A client, the server of the source, and that of the destination.
 struct Hosts {
     near_url: String,
+    far_url: String,
     near: Server,
     far: Server,
     third: Third,
@@ -58,7 +67,7 @@ struct Hosts {
 
 impl Hosts {
     /// Servers with volumes of so many MiB, that which is copied with such keys; and at each what the client may do, and more lines of the
-    /// configuration.
+    /// configuration, in which `SCRATCH` is the directory of the test.
     fn new(test: &str, mib: usize, keys: &str, of_near: (May, &str), of_far: (May, &str)) -> Option<Hosts> {
         Hosts::over(&Wires::ip(None), test, mib, keys, (of_near, of_far))
     }
@@ -80,10 +89,12 @@ impl Hosts {
         };
         let configuration = |name: &str, (may, lines): (May, &str)| {
             let manage = may == May::Manage;
+            let lines = lines.replace("SCRATCH", &world.scratch.directory().display().to_string());
             fs::write(world.scratch.path(name), format!("{lines}\n[[client]]\nid = '{id}'\nmanage = {manage}\n"))
                 .expect("a configuration");
             world.scratch.text(name)
         };
+        fs::create_dir(world.scratch.path("pool")).expect("a directory for a pool");
         let configurations = [configuration("near.toml", of_near), configuration("far.toml", of_far)];
         let options = |at: usize, wires: &[String; 2]| {
             let mut options = vec!["--config".to_owned(), configurations[at].clone(), "--allow".into(), "any".into()];
@@ -97,7 +108,8 @@ impl Hosts {
         let volumes = [volume("disk", of_near.0, keys), volume("other", of_near.0, "")];
         let near = Server::start_alone(&world, &[&volumes[0], &volumes[1]], &near);
         let far = third.serve(&world, &[&volume("copy", of_far.0, "")], &far);
-        Some(Hosts { near_url: wires.near_url.clone(), near, far, third, world })
+        let (near_url, far_url) = (wires.near_url.clone(), wires.far_url.clone());
+        Some(Hosts { near_url, far_url, near, far, third, world })
     }
 
     /// The same for who manages both.
@@ -106,7 +118,7 @@ impl Hosts {
     }
 
     fn arguments(&self, source: &str, options: &[&str]) -> Vec<String> {
-        let ends = [format!("{}/{source}", self.near_url), format!("hs+ip://{FAR_FROM_CLIENT}/copy")];
+        let ends = [format!("{}/{source}", self.near_url), format!("{}/copy", self.far_url)];
         let words = ["cp", "--json"].into_iter().chain(options.iter().copied()).map(str::to_owned);
         words.chain(ends).collect()
     }
@@ -149,7 +161,7 @@ impl Hosts {
 
     /// What is derived at the destination.
     fn derived(&self) -> String {
-        run_ok(self.world.sanwire(&["dvd", "ls", "--at", &format!("hs+ip://{FAR_FROM_CLIENT}")]), TIMEOUT)
+        run_ok(self.world.sanwire(&["dvd", "ls", "--at", &self.far_url]), TIMEOUT)
     }
 
     #[track_caller]
@@ -324,7 +336,7 @@ fn what_is_revoked_in_the_middle_is_written_no_more() {
     let mut copy = hosts.begin(&["--direct", "--cap", "8M"]);
     let list = hosts.derived();
     let name = list.split_ascii_whitespace().find(|word| word.starts_with("copy-")).expect("the volume of the copy");
-    let at = format!("hs+ip://{FAR_FROM_CLIENT}");
+    let at = hosts.far_url.clone();
     // Whoever else may connect does not find it.
     let stranger = hosts.world.sanwire_of("stranger", &["info", &format!("{at}/{name}")]);
     assert_eq!(run(stranger, TIMEOUT).code, Some(1));
@@ -337,12 +349,39 @@ fn what_is_revoked_in_the_middle_is_written_no_more() {
 }
 
 #[test]
+fn a_volume_that_is_written_meanwhile_is_copied_as_it_was_when_the_copy_began() {
+    let test = "a_volume_that_is_written_meanwhile_is_copied_as_it_was_when_the_copy_began";
+    let pool = "[[pool]]\nname = 'p'\ndirectory = 'SCRATCH/pool'\nsnapshots = 'layers'";
+    let Some(hosts) = Hosts::new(test, 64, ",layers=p", (May::Manage, pool), (May::Manage, "")) else { return };
+    let url = format!("{}/disk", hosts.near_url);
+    let write = |seed: u64| {
+        let image = hosts.world.scratch.text("content.raw");
+        fs::write(&image, pattern(seed, 64 * MIB)).expect("content");
+        run_ok(hosts.world.sanwire_of("writer", &["cp", "--overwrite", &image, &url]), TIMEOUT);
+    };
+    let snapshots = || run_ok(hosts.world.sanwire(&["manage", &hosts.near_url, "snapshots"]), TIMEOUT);
+    write(1);
+    let mut copy = hosts.begin(&["--direct", "--cap", "8M", "--verify"]);
+    assert!(snapshots().contains("copy-"), "{}", snapshots());
+    write(2);
+    assert!(copy.is_alive(), "it was too fast: {}", copy.log());
+    assert!(copy.wait(TIMEOUT).success(), "{}", copy.log());
+    let copied = fs::read(hosts.path("copy.img")).expect("the copy");
+    assert!(copied == pattern(1, 64 * MIB), "it is a mixture");
+    assert!(!snapshots().contains("copy-"), "{}", snapshots());
+    hosts.stop();
+}
+
+#[test]
 fn data_goes_by_each_wire_whose_clients_have_keys() {
     let test = "data_goes_by_each_wire_whose_clients_have_keys";
     let manage = ((May::Manage, ""), (May::Manage, ""));
-    for (scheme, wires) in
-        [("hs+eth", Wires::ip(Some("hs-eth:far0"))), ("hdsp", Wires::ip(Some("hdsp:far0"))), ("visa", Wires::visa())]
-    {
+    for (scheme, wires) in [
+        ("hs+eth", Wires::ip(Some("hs-eth:far0"))),
+        ("hdsp", Wires::ip(Some("hdsp:far0"))),
+        ("visa", Wires::visa()),
+        ("visa", Wires::visa_alone()),
+    ] {
         let Some(hosts) = Hosts::over(&wires, test, 32, "", manage) else { return };
         hosts.fill(24);
         let before = hosts.third.carried_bytes();

@@ -5,6 +5,7 @@ mod life;
 mod parts;
 mod principals;
 mod program;
+mod tree;
 
 pub(crate) use program::ONE_WRITE;
 

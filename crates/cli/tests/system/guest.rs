@@ -9,6 +9,7 @@ mod iser;
 mod isolation;
 mod optical;
 mod package;
+mod zero_copy;
 
 use std::time::Duration;
 
@@ -23,14 +24,16 @@ fn another_kernel_attaches_volumes_over_both_wires_and_has_a_driver_for_a_third(
     let Some(world) = World::new(test, 1500, &[]) else { return };
     let Some(mut guest) = Guest::boot(&world, test) else { return };
     let [ethernet, ip] = GUEST_LINKS;
-    let [eth, udp, aoe] =
-        [format!("hs-eth:{}", ethernet.interface), format!("hs-ip:{}", ip.server), format!("aoe:{}", ip.interface)];
+    let [eth, udp] = [format!("hs-eth:{}", ethernet.interface), format!("hs-ip:{}", ip.server)];
+    let aoe = GUEST_LINKS.map(|link| format!("aoe:{}", link.interface));
     let volume = format!("disk=file:{},size=512M", world.scratch.text("disk.img"));
     let for_aoe = format!("beside=file:{},{}", world.scratch.text("aoe.img"), aoe::VOLUME);
-    let options = ["--allow", "any", "--wire", &eth, "--wire", &udp, "--wire", &aoe];
-    let mut server = Server::start_with(&world, &[&volume, &for_aoe], &options);
+    let second = format!("second=file:{},{}", world.scratch.text("second.img"), aoe::SECOND_VOLUME);
+    let options = ["--allow", "any", "--wire", &eth, "--wire", &udp, "--wire", &aoe[0], "--wire", &aoe[1]];
+    let mut server = Server::start_with(&world, &[&volume, &for_aoe, &second], &options);
     guest.run("sanwire", &[&format!("hs+eth://eth0/{SERVER_NAME}/disk"), "filesystem", "ext4"], LIMIT);
     guest.run("sanwire", &[&format!("hs+ip://{}/disk", ip.server), "fio-verify"], LIMIT);
     aoe::the_driver_of_linux_finds_a_target_and_writes_on_when_the_server_is_back(&world, &mut guest, &mut server);
+    aoe::the_driver_has_two_shelves_over_two_links_and_writes_on_when_one_is_cut(&world, &mut guest);
     assert!(server.stop().success(), "{}", server.log());
 }

@@ -245,6 +245,72 @@ fn an_hdsp_volume_is_attached_shown_and_dropped() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// The values of what `sanwire ctl metrics` says by names that begin so and have these labels.
+fn samples(metrics: &str, name: &str, labels: &str) -> Vec<u64> {
+    let of_name = metrics.lines().filter(|line| line.starts_with(name) && line.contains(labels));
+    let values = of_name.filter_map(|line| line.split_whitespace().last());
+    values.map(|value| value.parse().unwrap_or_else(|_| panic!("{name}: {metrics}"))).collect()
+}
+
+/// Many programs write to a slow disk more than a server has memory for.
+#[test]
+fn hdsp_clients_send_less_while_their_server_is_short_of_memory() {
+    let test = "hdsp_clients_send_less_while_their_server_is_short_of_memory";
+    let Some(world) = World::new(test, 9000, &[]) else { return };
+    let socket = world.scratch.text("control");
+    // All sessions of a client are in one shard, and each shard has a part of the memory.
+    let options = ["--shards", "3", "--control", &socket];
+    let mut server = serve(&world, &["disk=ram:64M,delay=write:100ms"], &options);
+    let metrics = || sanwire(&world, &["ctl", "--socket", &socket, "metrics"]);
+    let writer = |name: &str, seconds: &str| {
+        let volume = url(&world, "disk");
+        let load = ["bench", &volume, "--reads", "0", "--overwrite", "--block", "256K", "--depth", "16"];
+        let command = world.sanwire(&[&load[..], &["--time", seconds]].concat());
+        Process::spawn(name, command, world.scratch.path(&format!("{name}.log")))
+    };
+    let windows = || samples(&metrics(), "sanwire_session_window_packets{", "direction=\"in\"");
+    let changes = |to: &str| samples(&metrics(), "sanwire_hdsp_window_changes_total{", &format!("to=\"{to}\""));
+    let long = writer("long", "3600");
+    wait_until("the first one writes", TIMEOUT, || windows().len() == 1);
+    let agreed = windows()[0];
+    assert_eq!(changes("smaller"), [0], "there is memory for one");
+    let others: Vec<Process> = (0..11).map(|number| writer(&format!("writer-{number}"), "20")).collect();
+    wait_until("clients are told to send less", TIMEOUT, || {
+        changes("smaller")[0] > 5 && windows().iter().any(|window| *window < agreed)
+    });
+    // They go on until their time is over, and then there is memory again.
+    for mut other in others {
+        assert!(other.wait(TIMEOUT).success(), "{}", other.log());
+    }
+    wait_until("the first one may send as much as ever", TIMEOUT, || windows() == [agreed]);
+    assert!(changes("larger")[0] > 0);
+    drop(long);
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+/// The kernel copies what is sent, and the server only what it guards.
+#[test]
+fn what_hdsp_reads_is_sent_from_where_it_was_unless_it_is_sealed() {
+    let test = "what_hdsp_reads_is_sent_from_where_it_was_unless_it_is_sealed";
+    let Some(world) = World::new(test, 9000, &[]) else { return };
+    let socket = world.scratch.text("control");
+    let volumes = ["plain=ram:8M,security=none", "secret=ram:8M,security=aes-128-gcm"];
+    let mut server = serve(&world, &volumes, &["--control", &socket]);
+    let read = |memory: &str| {
+        let metrics = sanwire(&world, &["ctl", "--socket", &socket, "metrics"]);
+        samples(&metrics, "sanwire_hdsp_read_bytes_total{", &format!("memory=\"{memory}\"")).iter().sum::<u64>()
+    };
+    let content = CONTENT_BYTES as u64;
+    for (volume, seed) in [("plain", 1), ("secret", 2)] {
+        let before = [read("where they were"), read("copied")];
+        copy_and_compare(&world, volume, seed, &[]);
+        let [in_place, copied] = [read("where they were") - before[0], read("copied") - before[1]];
+        let (most, least) = if volume == "plain" { (in_place, copied) } else { (copied, in_place) };
+        assert!(most >= content && least < content / 10, "{volume}: {in_place} and {copied}");
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
 fn client_id(world: &World) -> String {
     sanwire(world, &["id"]).trim().to_owned()
 }

@@ -184,6 +184,40 @@ fn a_replaced_interface_is_opened_again_for_all_shards_together() {
     assert!(server.stop().success(), "{}", server.log());
 }
 
+/// No packet comes any more that would wake the server, and it has none to send.
+#[test]
+fn an_idle_server_opens_an_interface_again_that_was_away() {
+    let Some(world) = World::new("an_idle_server_opens_an_interface_again", 1500, &[]) else { return };
+    world.add_path(1, 1500);
+    let mut ethtool = world.on_server("ethtool");
+    ethtool.args(["-K", "lan1", "rxvlan", "off"]);
+    run_ok(ethtool, TIMEOUT);
+    let options = ["--allow", "any", "--wire", "hdsp:lan1,path=xdp"];
+    let mut server = Server::start_beside(&world, "idle", "lan1", &["disk=ram:8M"], &options);
+    let by = |path: &str| {
+        let mut ctl = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        ctl.args(["ctl", "--socket"]).arg(world.scratch.path("beside.control")).arg("status");
+        let status = run_ok(ctl, TIMEOUT);
+        assert!(status.contains(&format!("hdsp:lan1,path=xdp by {path}")), "{status}");
+    };
+    by("AF_XDP, copied");
+    for round in 1..=2 {
+        if round == 2 {
+            // Then its end says nothing to who waits for packets.
+            world.set_server_link(1, "down");
+            thread::sleep(Duration::from_secs(5));
+        }
+        world.replace_path(1, 1500);
+        wait_until("both wires are open again", TIMEOUT, || server.log().matches("is open again").count() == 2 * round);
+        // It takes VLAN tags out, as it did not before.
+        by("AF_PACKET");
+        for scheme in ["hs+eth", "hdsp"] {
+            run_ok(world.sanwire(&["info", &format!("{scheme}://lan1/idle/disk")]), TIMEOUT);
+        }
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
+
 /// So it is with a VLAN and its card.
 #[test]
 fn interfaces_of_one_address_are_told_apart() {

@@ -47,10 +47,11 @@ impl Budget {
         if fuel == 0 {
             return;
         }
+        let taken_ns = fuel.saturating_mul(FUEL_NS);
+        let charged = |full_at_ns: u64| Some(full_at_ns.max(now.as_nanos()).saturating_add(taken_ns));
         for budget in self.line() {
-            // What comes in between, of another thread, is one call more or less.
-            budget.full_at_ns.fetch_max(now.as_nanos(), Ordering::Relaxed);
-            budget.full_at_ns.fetch_add(fuel.saturating_mul(FUEL_NS), Ordering::Relaxed);
+            // Nothing keeps it from being charged.
+            let _ = budget.full_at_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged);
         }
     }
 

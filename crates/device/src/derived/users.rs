@@ -1,9 +1,10 @@
 //! Who uses a derived unit, and what each has done with it.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use sanwire_core::{NexusId, Principal};
 
 /// So many principals have a number and a count of their own.
@@ -106,6 +107,35 @@ impl Guest {
     }
 }
 
+/// A nexus that may use the unit, for as long as one of its commands is looked at: it is on the list, and nobody counts who looks at that.
+pub(crate) enum Present {
+    Listed(Guard<Arc<Vec<Arc<Guest>>>>, usize),
+    /// It was not there before.
+    New(Arc<Guest>),
+}
+
+impl Deref for Present {
+    type Target = Guest;
+
+    fn deref(&self) -> &Guest {
+        self.shared()
+    }
+}
+
+impl Present {
+    fn shared(&self) -> &Arc<Guest> {
+        match self {
+            Present::Listed(guests, at) => &guests[*at],
+            Present::New(guest) => guest,
+        }
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn to_guest(&self) -> Arc<Guest> {
+        Arc::clone(self.shared())
+    }
+}
+
 /// What is counted of a principal, on lines that it shares with no other one.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -183,10 +213,10 @@ impl Default for Users {
 
 impl Users {
     /// The nexus, if it has been let in.
-    pub(crate) fn guest(&self, nexus: NexusId) -> Option<Arc<Guest>> {
+    pub(crate) fn guest(&self, nexus: NexusId) -> Option<Present> {
         let guests = self.guests.load();
         let at = guests.binary_search_by_key(&nexus, |guest| guest.nexus).ok()?;
-        Some(Arc::clone(&guests[at]))
+        Some(Present::Listed(guests, at))
     }
 
     /// Lets a nexus in that may use the unit.

@@ -22,7 +22,7 @@ impl Driver {
                     self.note_in_doubt(&again);
                 }
                 let error = match failure {
-                    Failure::InDoubt | Failure::TooLarge | Failure::Protocol(_) => {
+                    Failure::InDoubt | Failure::TooLarge | Failure::Protocol(_) | Failure::VolumeGone => {
                         VolumeError::Protocol { what: failure.to_string().into() }
                     }
                     Failure::TimedOut { after } => VolumeError::TimedOut { after },
@@ -90,6 +90,13 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// The only volume of the session is there no more.
+    pub(super) fn gone(&self) -> VolumeError {
+        let what = Failure::VolumeGone.to_string();
+        tracing::error!("server {}: {what}", self.server_name);
+        VolumeError::Protocol { what: what.into() }
     }
 
     /// Tells the caller when all of the operation is done; else gives the next part of it.

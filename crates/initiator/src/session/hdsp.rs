@@ -60,7 +60,8 @@ pub(crate) struct Hdsp {
     standing: Standing,
     /// When a disk is asked again what it is that did not say so.
     ask_at: Option<Instant>,
-    is_over: bool,
+    /// There will be no session any more: how commands end.
+    over: Option<Failure>,
     /// The server has forgotten what was given, and somebody sees first whether the disk is the same.
     holds_after_restart: bool,
     /// Why the server did not want us when it was asked last.
@@ -96,7 +97,7 @@ impl Hdsp {
             patience_ends: deadline(now, options.connect_patience),
             standing: Standing::default(),
             ask_at: None,
-            is_over: false,
+            over: None,
             holds_after_restart: false,
             refused: None,
             trust: Trust::new(options),
@@ -115,6 +116,7 @@ impl Hdsp {
             ClientEvent::Forgotten if !self.holds_after_restart => self.protocol.resume(now),
             ClientEvent::Forgotten => {}
             ClientEvent::Refused(reason) => self.refused_for(reason),
+            ClientEvent::VolumeGone => self.give_up(Failure::VolumeGone),
             ClientEvent::OtherServer { key } => self.trust.note_other_server(key),
             ClientEvent::Ended { id, outcome, data, data_bytes } => self.ended(id, outcome, data, data_bytes),
         }
@@ -175,7 +177,8 @@ impl Hdsp {
     }
 
     fn give_up(&mut self, failure: Failure) {
-        if !std::mem::replace(&mut self.is_over, true) {
+        if self.over.is_none() {
+            self.over = Some(if failure == Failure::VolumeGone { failure.clone() } else { Failure::Closed });
             self.patience_ends = None;
             self.protocol.close();
             self.events.push_back(Event::GivenUp(failure));
@@ -220,8 +223,7 @@ impl Hdsp {
                 (Form::Ata(disk), Some(work)) => disk.ended((id, work), &registers, data_in, data_in_bytes),
                 _ => Event::Failed { id, failure: Failure::InDoubt, data_in },
             },
-            Outcome::Lost if self.is_over => Event::Failed { id, failure: Failure::Closed, data_in },
-            Outcome::Lost => Event::Failed { id, failure: Failure::InDoubt, data_in },
+            Outcome::Lost => Event::Failed { id, failure: self.over.clone().unwrap_or(Failure::InDoubt), data_in },
             Outcome::TooLong => Event::Failed { id, failure: Failure::TooLarge, data_in },
         };
         self.events.push_back(event);
@@ -323,7 +325,7 @@ impl Session for Hdsp {
 
     fn order(&mut self, order: Order, now: Instant) -> Result<OrderId, Order> {
         // What is known of a disk answers nothing while it may be another one.
-        if self.is_over || self.standing.is_fresh() || self.in_transit() >= COMMANDS_MAX.into() {
+        if self.over.is_some() || self.standing.is_fresh() || self.in_transit() >= COMMANDS_MAX.into() {
             return Err(order);
         }
         let bytes = match &mut self.form {

@@ -155,6 +155,11 @@ pub enum Failure {
         /// The key that it has.
         received: [u8; 32],
     },
+    /// The server that had it says that it is not there any more.
+    #[error(
+        "the volume was removed or replaced at the server, or this client may not use it any more: check it, and open it again"
+    )]
+    VolumeGone,
     /// There is no room for another connection or command.
     #[error("{}", WireFailure::Full)]
     Full,

@@ -8,8 +8,10 @@ mod terms;
 use std::io;
 use std::time::Duration;
 
+use sanwire_buffer::{Frame, Slice};
 use sanwire_core::{Instant, Lun, Path, Protection};
 use sanwire_io::{Clock, Waker};
+use sanwire_scsi::Status;
 use sanwire_visa::wire::HEADER_BYTES;
 use sanwire_visa::{
     Answer as WireAnswer, Ask, Client, ClientEvent, Failure as WireFailure, Mode, Order as WireOrder,
@@ -151,6 +153,20 @@ impl Session for Visa {
         }
     }
 
+    fn administer(&mut self, request: Slice, room: Frame, now: Instant) -> Option<Result<OrderId, (Slice, Frame)>> {
+        let order = WireOrder {
+            lun: Lun::default(),
+            ask: Ask::Administer,
+            is_repeatable: false,
+            data_out: Some(request.clone()),
+            data_in: Some(room),
+        };
+        match self.protocol.order(order, now) {
+            Ok(id) => Some(Ok(OrderId(id.number()))),
+            Err(WireOrder { data_in, .. }) => data_in.map(|room| Err((request, room))),
+        }
+    }
+
     fn in_transit(&self) -> usize {
         self.protocol.in_transit()
     }
@@ -202,7 +218,11 @@ fn translate(event: ClientEvent) -> Event {
         ClientEvent::Completed { id, answer: WireAnswer::Command { status, sense }, data_in, data_in_bytes } => {
             Event::Completed { id: OrderId(id.number()), answer: Answer { status, sense }, data_in, data_in_bytes }
         }
-        ClientEvent::Completed { id, data_in, .. } => {
+        ClientEvent::Completed { id, answer: WireAnswer::Administered, data_in, data_in_bytes } => {
+            let answer = Answer { status: Status::Good, sense: Vec::new() };
+            Event::Completed { id: OrderId(id.number()), answer, data_in, data_in_bytes }
+        }
+        ClientEvent::Completed { id, answer: WireAnswer::Managed { .. }, data_in, .. } => {
             let what = "a command was answered as something else".to_owned();
             Event::Failed { id: OrderId(id.number()), failure: Failure::Protocol(what), data_in }
         }

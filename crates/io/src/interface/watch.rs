@@ -13,6 +13,7 @@ use sanwire_core::Peer;
 
 use super::{Interface, is_among, is_loopback, list};
 use crate::sys;
+use crate::waker::{Waker, WeakWaker};
 
 /// What changes one after the other is looked at once; while it goes on, the looks take a twentieth of the time at the most.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -29,9 +30,16 @@ type List = Box<dyn Fn() -> io::Result<Vec<Interface>> + Send + Sync>;
 
 /// The interfaces as they were a moment ago.
 pub struct Watch {
-    known: Arc<Mutex<Option<Arc<Vec<Interface>>>>>,
+    seen: Arc<Seen>,
     /// Without a thread each caller looks for itself.
     look: Option<List>,
+}
+
+/// What the last look has shown, and who is woken when the next one shows something else.
+#[derive(Default)]
+struct Seen {
+    known: Mutex<Option<Arc<Vec<Interface>>>>,
+    wakers: Mutex<Vec<WeakWaker>>,
 }
 
 /// The watch of this process, over the network namespace of the thread that asks first.
@@ -43,22 +51,23 @@ pub fn watch() -> &'static Watch {
 impl Watch {
     /// The first look is the caller's.
     fn begin(list: List, mut news: News) -> Watch {
-        let known = Arc::new(Mutex::new(list().ok().map(Arc::new)));
-        let (watched, list) = (Arc::clone(&known), Arc::new(list));
+        let seen = Arc::new(Seen::default());
+        let _ = seen.look(&list);
+        let (watched, list) = (Arc::clone(&seen), Arc::new(list));
         let looking = Arc::clone(&list);
         let watching = thread::Builder::new().name("interfaces".to_owned()).spawn(move || {
-            let (mut has_failed, mut rest) = (lock(&watched).is_none(), SETTLE);
+            let (mut has_failed, mut rest) = (lock(&watched.known).is_none(), SETTLE);
             loop {
                 news.wait(has_failed);
                 thread::sleep(rest);
                 news.clear();
                 let begun = Instant::now();
-                has_failed = look(&watched, &looking).is_err();
+                has_failed = watched.look(&looking).is_err();
                 rest = SETTLE.max(begun.elapsed() * REST);
             }
         });
         let look: Option<List> = watching.is_err().then(|| Box::new(move || list()) as List);
-        Watch { known, look }
+        Watch { seen, look }
     }
 
     /// The interfaces of the last look, by index; the same ones until something has changed. `None`: the kernel has not told them
@@ -67,9 +76,15 @@ impl Watch {
     pub fn known(&self) -> Option<Arc<Vec<Interface>>> {
         if let Some(list) = &self.look {
             // What was known before is better than nothing.
-            let _ = look(&self.known, list);
+            let _ = self.seen.look(list);
         }
-        lock(&self.known).clone()
+        lock(&self.seen.known).clone()
+    }
+
+    /// Wakes a thread from now on whenever a look has shown something new, as long as it has its waker. Without that a thread which has
+    /// nothing to do does not hear that an interface is there again.
+    pub fn wake(&self, thread: &Waker) {
+        lock(&self.seen.wakers).push(thread.downgrade());
     }
 
     /// Whether the peer is this very host: one of its IP addresses or of its interfaces' hardware addresses. While the kernel does
@@ -86,18 +101,23 @@ impl fmt::Debug for Watch {
     }
 }
 
-fn look(known: &Mutex<Option<Arc<Vec<Interface>>>>, list: &List) -> io::Result<()> {
-    let interfaces = list()?;
-    let mut known = lock(known);
-    if known.as_deref() != Some(&interfaces) {
+impl Seen {
+    fn look(&self, list: &List) -> io::Result<()> {
+        let interfaces = list()?;
+        let mut known = lock(&self.known);
+        if known.as_deref() == Some(&interfaces) {
+            return Ok(());
+        }
         *known = Some(Arc::new(interfaces));
+        drop(known);
+        lock(&self.wakers).retain(WeakWaker::wake);
+        Ok(())
     }
-    Ok(())
 }
 
-fn lock(known: &Mutex<Option<Arc<Vec<Interface>>>>) -> MutexGuard<'_, Option<Arc<Vec<Interface>>>> {
-    // Nothing panics while the lock is held.
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while a lock is held.
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where the kernel tells that interfaces or their addresses have changed (rtnetlink(7)); what, the look shows.
@@ -192,6 +212,20 @@ mod tests {
             assert!(Instant::now() < end, "the change was not seen");
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    #[test]
+    fn who_wants_it_is_woken_by_what_is_new_and_by_nothing_else() {
+        let seen = Seen::default();
+        let [awake, gone] = [(); 2].map(|()| Waker::new().unwrap());
+        lock(&seen.wakers).extend([&gone, &awake].map(Waker::downgrade));
+        drop(gone);
+        for (index, is_new) in [(1, true), (1, false), (2, true)] {
+            seen.look(&(Box::new(move || Ok(loopback(index))) as List)).unwrap();
+            assert_eq!(awake.is_woken(), is_new, "{index}");
+            awake.drain();
+        }
+        assert_eq!(lock(&seen.wakers).len(), 1, "who is gone is forgotten");
     }
 
     #[test]

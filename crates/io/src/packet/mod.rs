@@ -213,7 +213,8 @@ impl PacketPort {
     /// again: until then the ring's frames bound the payload.
     ///
     /// # Errors
-    /// `NotFound` when the interface is gone, or another one has its name now.
+    /// `NotFound` when the interface is gone, or another one has its name now; `Unsupported` when its MTU is too large by now for how its
+    /// packets come: opened again, the port has them in another way.
     pub fn refresh(&mut self, interfaces: &[Interface]) -> io::Result<()> {
         let interface = interface::find(&self.interface.name, interfaces)?;
         if interface.index != self.interface.index || interface.mac_address.is_none() {
@@ -223,7 +224,7 @@ impl PacketPort {
         self.interface = interface.clone();
         match &self.source {
             Source::Ring(_) => Ok(()),
-            Source::Xdp(receiver, _) => receiver.set_address(self.mac_address()),
+            Source::Xdp(receiver, _) => receiver.set_interface(self.mac_address(), self.interface.mtu_bytes),
         }
     }
 

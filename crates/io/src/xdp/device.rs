@@ -16,7 +16,7 @@ use super::driver::Asker;
 use super::memory::{Layout, Memory};
 use super::program::{Rule, program};
 use super::ring::{FillRing, ReceiveRing, ask_for_completions};
-use super::socket::{bind, explain, no_zero_copy, offsets, register, while_busy};
+use super::socket::{bind, explain, no_zero_copy, offsets, register, too_long, while_busy};
 use crate::interface::Interface;
 use crate::packet::ETHERNET_HEADER_BYTES;
 use crate::sys;
@@ -84,7 +84,11 @@ impl Device {
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|(_, device)| device.strong_count() > 0);
         if let Some(device) = devices.iter().find(|(other, _)| *other == key).and_then(|(_, device)| device.upgrade()) {
-            return if device.is_zero_copy || !wish.zero_copy_only { Ok(device) } else { Err(no_zero_copy()) };
+            return match device.is_zero_copy {
+                true if !device.takes_mtu(interface.mtu_bytes) => Err(too_long()),
+                false if wish.zero_copy_only => Err(no_zero_copy()),
+                _ => Ok(device),
+            };
         }
         let device = Arc::new(Device::new(interface, wish)?);
         devices.push((key, Arc::downgrade(&device)));
@@ -102,9 +106,8 @@ impl Device {
     fn new(interface: &Interface, wish: &Terms) -> io::Result<Device> {
         let asker = Asker::of(&interface.name)?;
         let (queues, layout) = (asker.receive_queues(), Layout::aligning(ETHERNET_HEADER_BYTES + wish.data_at));
-        if wish.zero_copy_only && interface.mtu_bytes > layout.packet_max_bytes() - ETHERNET_HEADER_BYTES {
-            let message = "packets of its MTU are longer than a page of memory";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        if wish.zero_copy_only && !layout.takes_mtu(interface.mtu_bytes) {
+            return Err(too_long());
         }
         let pages = (wish.ring_bytes / UNIT_BYTES / usize::from(queues)).max(1).next_power_of_two();
         let pages = u32::try_from(pages).map_err(io::Error::other)?.max(PAGES_MIN);
@@ -152,6 +155,12 @@ impl Device {
     /// The longest packet, with its Ethernet header.
     pub(super) fn packet_max_bytes(&self) -> usize {
         self.layout.packet_max_bytes()
+    }
+
+    /// Whether packets of this MTU may come. In zero-copy mode those of others come into our pages too, and drivers may drop what is longer
+    /// than one.
+    pub(super) fn takes_mtu(&self, mtu_bytes: usize) -> bool {
+        !self.is_zero_copy || self.layout.takes_mtu(mtu_bytes)
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {

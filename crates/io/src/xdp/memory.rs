@@ -6,6 +6,7 @@ use std::ops::Range;
 use sanwire_buffer::{Region, Slice, UNIT_BYTES};
 
 use super::ring::{Descriptor, FillRing};
+use crate::packet::ETHERNET_HEADER_BYTES;
 
 /// What the kernel leaves free before each packet, besides what it is told to (`XDP_PACKET_HEADROOM`).
 const KERNEL_HEADROOM_BYTES: usize = 256;
@@ -33,6 +34,11 @@ impl Layout {
     /// The longest packet, with its Ethernet header.
     pub(super) fn packet_max_bytes(self) -> usize {
         UNIT_BYTES - KERNEL_HEADROOM_BYTES - self.headroom_bytes
+    }
+
+    /// Whether packets of an interface with this MTU are no longer.
+    pub(super) fn takes_mtu(self, mtu_bytes: usize) -> bool {
+        mtu_bytes + ETHERNET_HEADER_BYTES <= self.packet_max_bytes()
     }
 }
 
@@ -138,6 +144,8 @@ mod tests {
             assert_eq!((KERNEL_HEADROOM_BYTES + layout.headroom_bytes + data_at) % ALIGNMENT_BYTES, 0);
             assert!(layout.headroom_bytes < ALIGNMENT_BYTES && layout.packet_max_bytes() > 3328);
         }
-        assert_eq!(Layout::aligning(14 + 28).headroom_bytes, 214);
+        let usual = Layout::aligning(14 + 28);
+        assert_eq!(usual.headroom_bytes, 214);
+        assert!(usual.takes_mtu(1500) && usual.takes_mtu(3612) && !usual.takes_mtu(3613));
     }
 }

@@ -157,9 +157,13 @@ impl Receiver {
         self.share.device.mode()
     }
 
-    /// The interface has this address now: packets for another one are not ours.
-    pub(crate) fn set_address(&self, address: MacAddress) -> io::Result<()> {
-        self.share.device.set_address(address)
+    /// The interface has this address and this MTU now: packets for another one are not ours.
+    ///
+    /// # Errors
+    /// When its packets cannot come so any more.
+    pub(crate) fn set_interface(&self, address: MacAddress, mtu_bytes: usize) -> io::Result<()> {
+        let device = &self.share.device;
+        if device.takes_mtu(mtu_bytes) { device.set_address(address) } else { Err(socket::too_long()) }
     }
 
     pub(crate) fn has_input(&self) -> bool {

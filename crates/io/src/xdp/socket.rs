@@ -80,6 +80,10 @@ pub(super) fn no_zero_copy() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "its driver has no zero-copy mode")
 }
 
+pub(super) fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "packets of its MTU are longer than a page of memory")
+}
+
 /// What the kernel's refusal means.
 pub(super) fn explain(what: &str, error: io::Error) -> io::Error {
     let message = match error.raw_os_error() {

@@ -5,9 +5,8 @@ use sanwire_device::{BlockRange, JudgedCommand};
 
 use super::{ANSWER_BYTES, Header, RANGE_BYTES, put};
 
-/// Where the CDB begins, and how much there is room for.
+/// Where the CDB begins: there is room for the longest.
 const CDB_AT: usize = 8;
-const CDB_MAX_BYTES: usize = 32;
 /// Where the fields begin that are 0.
 const RESERVED_AT: usize = 104;
 /// Where the name of the principal begins, and how much of it there is room for.
@@ -85,8 +84,7 @@ pub(crate) fn write_command(
     let (head, name_room) = header.command.of_mut(memory).split_at_mut(NAME_AT);
     put(head, 0, u32::from(command.classes.bits()).to_le_bytes());
     put(head, 4, (command.cdb.len() as u32).to_le_bytes());
-    put(head, CDB_AT, [0; CDB_MAX_BYTES]);
-    head[CDB_AT..][..command.cdb.len()].copy_from_slice(command.cdb);
+    put(head, CDB_AT, command.cdb.padded());
     put(head, 40, hull.lba.to_le_bytes());
     put(head, 48, hull.blocks.to_le_bytes());
     put(head, 56, command.capacity_blocks.to_le_bytes());

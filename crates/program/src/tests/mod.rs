@@ -2,4 +2,5 @@ mod answers;
 mod hostile;
 mod kept;
 mod modules;
+mod stack;
 mod support;

@@ -71,6 +71,24 @@ pub struct Written {
     pub copied: u64,
 }
 
+/// Bytes that answers have carried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Answered {
+    /// Which went into packets from where they were given to us.
+    pub in_place: u64,
+    /// Which were copied: guarded by more than a checksum, or from several places into one packet.
+    pub copied: u64,
+}
+
+/// How often W of a client has changed, for want of memory or because there was some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WindowChanges {
+    /// It may send less.
+    pub shrunk: u64,
+    /// It may send more.
+    pub grown: u64,
+}
+
 /// What went through a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
@@ -97,7 +115,7 @@ pub struct ConnectionStatus {
     pub path: Path,
     /// How its packets are guarded.
     pub protection: Protection,
-    /// W of what comes from the client, as it was agreed on.
+    /// W of what comes from the client: what it was told last, no more than was agreed.
     pub window_packets: u32,
     /// What went through it.
     pub traffic: Traffic,

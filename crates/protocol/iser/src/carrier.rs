@@ -14,7 +14,7 @@ use crate::wire::SetUp;
 /// Bytes that are received at once, beyond what goes straight into memory.
 const STAGING_BYTES: usize = 6 << 10;
 
-/// Receive buffers: as many as there can be messages in what is received at once, each with nothing but its headers.
+/// Messages that may come: as many as there can be in what is received at once, each with nothing but its headers.
 const RECEIVES: usize = STAGING_BYTES / HEADERS_BYTES + 1;
 
 /// Until the login is over an end says one thing, and waits for the answer; what follows that may be there with it.
@@ -35,6 +35,8 @@ pub(crate) enum Arrival {
 struct Waiting {
     order: Order,
     size: Size,
+    /// It is sent once this read is done.
+    after: Option<WorkId>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -67,10 +69,12 @@ pub(crate) struct Carrier {
     under_way: VecDeque<Size>,
     queued: Size,
     last_work: u64,
+    /// The last read that is done.
+    last_read: WorkId,
     was_connected: bool,
     /// Both ends end the keys of memory with answers.
     invalidates: bool,
-    /// Buffers for messages, and the longest data of one.
+    /// Messages that may come at once, and the longest data of one.
     receives: usize,
     receive_max_bytes: usize,
     /// Why nothing comes any more, and nothing can be sent.
@@ -105,6 +109,7 @@ impl Carrier {
             under_way: VecDeque::new(),
             queued: Size::default(),
             last_work: 0,
+            last_read: WorkId(0),
             was_connected: false,
             invalidates: false,
             receives: RECEIVES_OF_LOGIN,
@@ -112,7 +117,7 @@ impl Carrier {
             fault: None,
             is_leaving: false,
         };
-        carrier.post_receives();
+        carrier.expect_messages();
         carrier.look_ahead();
         carrier
     }
@@ -120,16 +125,12 @@ impl Carrier {
     /// The login is over: the other end may send much at once, and the data of a message is no longer than that.
     pub(crate) fn begin(&mut self, receive_max_bytes: usize) {
         (self.receives, self.receive_max_bytes) = (RECEIVES, receive_max_bytes);
-        self.post_receives();
+        self.expect_messages();
     }
 
-    fn post_receives(&mut self) {
-        let bytes = HEADERS_BYTES + ADDITIONAL_MAX_BYTES + self.receive_max_bytes;
-        while self.rdma.receives_posted() < self.receives && !self.is_over() {
-            if self.rdma.post_receive(vec![0; bytes].into()).is_err() {
-                return;
-            }
-        }
+    fn expect_messages(&mut self) {
+        let longest_bytes = HEADERS_BYTES + ADDITIONAL_MAX_BYTES + self.receive_max_bytes;
+        self.rdma.expect_messages(self.receives, longest_bytes);
     }
 
     pub(crate) fn spaces(&mut self) -> [&mut [u8]; 2] {
@@ -172,7 +173,10 @@ impl Carrier {
                 }
                 Event::Rejected(_) => self.end("it refuses the RDMA connection: its log may say why"),
                 Event::Message(message) => self.arrivals.push_back(Arrival::Message(message)),
-                Event::ReadDone { id, frame } => self.arrivals.push_back(Arrival::Read(id, frame)),
+                Event::ReadDone { id, frame } => {
+                    self.last_read = id;
+                    self.arrivals.push_back(Arrival::Read(id, frame));
+                }
                 Event::Sent(_) => {
                     let Size { bytes, heap_bytes, lent_bytes } = self.under_way.pop_front().unwrap_or_default();
                     self.queued.bytes -= bytes;
@@ -185,7 +189,7 @@ impl Carrier {
                 Event::Closed(_) => self.end("the stream has ended"),
             }
         }
-        self.post_receives();
+        self.expect_messages();
     }
 
     fn meet(&mut self, other: SetUp) {
@@ -228,23 +232,24 @@ impl Carrier {
         self.arrivals.pop_front()
     }
 
-    /// Has a message sent.
-    pub(crate) fn send(&mut self, head: Head, data: Option<Slices>, invalidate: Option<Stag>) {
+    /// Has a message sent, once a read is done if one is given.
+    pub(crate) fn send(&mut self, head: Head, data: Option<Slices>, invalidate: Option<Stag>, after: Option<WorkId>) {
         let size = Size::of(head.len(), data.as_ref());
-        self.push(Order::Send { kind: SendKind { solicited: true, invalidate }, head, data }, size);
+        let order = Order::Send { kind: SendKind { solicited: true, invalidate }, head, data };
+        self.push(Waiting { order, size, after });
     }
 
     /// Has data written into the other end's memory.
     pub(crate) fn write(&mut self, stag: Stag, offset: u64, data: Slices) {
         let size = Size::of(0, Some(&data));
-        self.push(Order::Write { stag, offset, data }, size);
+        self.push(Waiting { order: Order::Write { stag, offset, data }, size, after: None });
     }
 
-    fn push(&mut self, order: Order, size: Size) {
-        self.queued.bytes += size.bytes;
-        self.queued.heap_bytes += size.heap_bytes;
-        self.queued.lent_bytes += size.lent_bytes;
-        self.waiting.push_back(Waiting { order, size });
+    fn push(&mut self, waiting: Waiting) {
+        self.queued.bytes += waiting.size.bytes;
+        self.queued.heap_bytes += waiting.size.heap_bytes;
+        self.queued.lent_bytes += waiting.size.lent_bytes;
+        self.waiting.push_back(waiting);
         self.look_ahead();
     }
 
@@ -304,10 +309,11 @@ impl Carrier {
 
     /// Hands the next order down; `false` when there is none, or it is not time.
     fn order_next(&mut self) -> bool {
-        if !self.rdma.is_established() {
+        let is_time = |next: &Waiting| next.after.is_none_or(|read| read <= self.last_read);
+        if !self.rdma.is_established() || !self.waiting.front().is_some_and(is_time) {
             return false;
         }
-        let Some(Waiting { order, size }) = self.waiting.pop_front() else { return false };
+        let Some(Waiting { order, size, .. }) = self.waiting.pop_front() else { return false };
         let id = self.next_work();
         self.under_way.push_back(size);
         if self.rdma.order(order, Some(id)).is_err() {
@@ -334,8 +340,14 @@ impl Carrier {
         self.queued.lent_bytes
     }
 
-    pub(crate) fn placed_bytes(&self) -> u64 {
-        self.rdma.placed_bytes()
+    /// Bytes that have come into memory that is open, or is being read into.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.rdma.moved_bytes()
+    }
+
+    /// How many bytes of memory that is open, from its beginning, the other end has written.
+    pub(crate) fn written_bytes(&self, stag: Stag) -> usize {
+        self.rdma.written_bytes(stag)
     }
 
     /// What is to be sent is the last.

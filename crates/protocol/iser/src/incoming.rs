@@ -22,13 +22,17 @@ enum Next {
 
 /// The PDUs of one connection that have arrived, in their order.
 #[derive(Default)]
-pub(crate) struct Incoming(VecDeque<Next>);
+pub(crate) struct Incoming {
+    next: VecDeque<Next>,
+    /// Bytes that have come into frames out of messages.
+    placed_bytes: u64,
+}
 
 impl Incoming {
     /// A PDU that has come in a message.
     pub(crate) fn push(&mut self, pdu: Pdu) {
         let Pdu { header, additional, buffer, data, .. } = pdu;
-        self.0.push_back(if data.is_empty() {
+        self.next.push_back(if data.is_empty() {
             Next::Pdu(Told { header, additional, data: None, is_intact: true })
         } else {
             Next::Waits { header, additional, buffer, data }
@@ -37,20 +41,20 @@ impl Incoming {
 
     /// Data that has come without one, with the frame that it lies in.
     pub(crate) fn push_data(&mut self, header: Header, frame: Frame) {
-        self.0.push_back(Next::Pdu(told(header, Some(frame))));
+        self.next.push_back(Next::Pdu(told(header, Some(frame))));
     }
 
     /// More of it, in the same frame.
     pub(crate) fn push_more_data(&mut self, header: Header) {
-        self.0.push_back(Next::IsThere { header });
+        self.next.push_back(Next::IsThere { header });
     }
 
     /// What is told next, if anything is.
     pub(crate) fn poll(&mut self) -> Option<Step> {
-        match self.0.pop_front()? {
+        match self.next.pop_front()? {
             Next::Pdu(pdu) => Some(Step::Pdu(pdu)),
             next @ (Next::Waits { header, .. } | Next::IsThere { header }) => {
-                self.0.push_front(next);
+                self.next.push_front(next);
                 Some(Step::Header(header))
             }
         }
@@ -58,23 +62,30 @@ impl Incoming {
 
     /// Where the data belongs of the header that was told last.
     pub(crate) fn place(&mut self, destination: Destination) {
-        let pdu = match self.0.pop_front() {
+        let pdu = match self.next.pop_front() {
             Some(Next::Waits { header, additional, buffer, data }) => {
+                let is_kept = matches!(destination, Destination::Frame(..));
+                self.placed_bytes += if is_kept { data.len() as u64 } else { 0 };
                 Told { additional, ..told(header, destination.put(&buffer[data])) }
             }
             Some(Next::IsThere { header }) => match destination {
                 Destination::Frame(frame, _) => told(header, Some(frame)),
                 Destination::Beginning(_) | Destination::Nowhere => told(header, None),
             },
-            Some(next @ Next::Pdu(_)) => return self.0.push_front(next),
+            Some(next @ Next::Pdu(_)) => return self.next.push_front(next),
             None => return,
         };
-        self.0.push_front(Next::Pdu(pdu));
+        self.next.push_front(Next::Pdu(pdu));
+    }
+
+    /// Bytes that have come into frames out of messages.
+    pub(crate) fn placed_bytes(&self) -> u64 {
+        self.placed_bytes
     }
 
     /// Takes out the frames in which data lies that was not told, with the tags of their tasks.
     pub(crate) fn withdraw(&mut self) -> Vec<(u32, Frame)> {
-        let with_frames = self.0.iter_mut().filter_map(|next| match next {
+        let with_frames = self.next.iter_mut().filter_map(|next| match next {
             Next::Pdu(pdu) => Some((pdu.header.task_tag(), pdu.data.take()?)),
             Next::Waits { .. } | Next::IsThere { .. } => None,
         });

@@ -74,21 +74,17 @@ impl Initiator {
             return self.carrier.fail("it closed memory that is not of the command that it answered");
         }
         lending.write.map(|stag| self.carrier.deregister(stag));
+        let written = lending.read.map_or(0, |(stag, _)| self.carrier.written_bytes(stag));
         let frame = lending.read.and_then(|(stag, length)| Some((self.carrier.deregister(stag)?, length)));
         if let Some((frame, length)) = frame {
-            self.tell_of_data(&response, lending.is_bidirectional, frame, length);
+            let told = told_bytes(&response, lending.is_bidirectional, length);
+            self.tell_of_data(&response, frame, told.min(written));
         }
         self.incoming.push(pdu);
     }
 
-    /// How much was written into the frame the answer says: all, but for the residual.
-    fn tell_of_data(&mut self, response: &ScsiResponse, is_bidirectional: bool, frame: Frame, length: usize) {
-        let (underflow, residual) = if is_bidirectional {
-            (response.read_underflow, response.read_residual_bytes)
-        } else {
-            (response.underflow, response.residual_bytes)
-        };
-        let written = if underflow { length.saturating_sub(residual as usize) } else { length };
+    /// Tells of so many bytes in the frame of a command that is answered.
+    fn tell_of_data(&mut self, response: &ScsiResponse, frame: Frame, written: usize) {
         let part = |number: usize| {
             let start = number * PART_MAX_BYTES;
             let length = PART_MAX_BYTES.min(written - start);
@@ -98,6 +94,8 @@ impl Initiator {
                 transfer_tag: TAG_NONE,
                 data_number: number as u32,
                 offset_bytes: start as u32,
+                expected_command_number: response.expected_command_number,
+                max_command_number: response.max_command_number,
                 ..DataIn::default()
             };
             let mut header = data.write();
@@ -123,6 +121,16 @@ impl Initiator {
         lending.write.map(|stag| self.carrier.deregister(stag));
         lending.read.and_then(|(stag, _)| self.carrier.deregister(stag))
     }
+}
+
+/// How much of a frame of that length was written, as the answer says: all, but for the residual.
+fn told_bytes(response: &ScsiResponse, is_bidirectional: bool, length: usize) -> usize {
+    let (underflow, residual) = if is_bidirectional {
+        (response.read_underflow, response.read_residual_bytes)
+    } else {
+        (response.underflow, response.residual_bytes)
+    };
+    if underflow { length.saturating_sub(residual as usize) } else { length }
 }
 
 impl Datamover for Initiator {
@@ -170,7 +178,7 @@ impl Datamover for Initiator {
     }
 
     fn placed_bytes(&self) -> u64 {
-        self.carrier.placed_bytes()
+        self.carrier.moved_bytes() + self.incoming.placed_bytes()
     }
 
     fn awaited_bytes(&self) -> u64 {
@@ -190,7 +198,7 @@ impl Datamover for Initiator {
         head.extend(&control.write());
         head.extend(header.as_bytes());
         head.extend(&additional);
-        self.carrier.send(head, data, None);
+        self.carrier.send(head, data, None, None);
     }
 
     fn pop(&mut self) -> Option<Packet> {

@@ -14,8 +14,8 @@ use crate::wire::{IserHeader, VERSION, Window};
 /// The data of a message during a login (RFC 7143 6.1), and before a target has said what it takes.
 const RECEIVE_MAX_BYTES: usize = 8192;
 
-/// Commands whose memory is known: more than may be under way, and those that were ignored.
-const WINDOWS_MAX: usize = 4096;
+/// Commands whose memory is known: more than may be under way.
+const WINDOWS_MAX: usize = 1024;
 
 /// RDMA Reads that a target has under way at a time, as it says in HelloReply.
 const ORD: u16 = 128;
@@ -28,6 +28,7 @@ pub fn target(seed: [u8; 32]) -> Box<dyn Datamover> {
         incoming: Incoming::default(),
         windows: FxHashMap::default(),
         reads: FxHashMap::default(),
+        fence: None,
         is_in_full_feature: false,
     })
 }
@@ -40,6 +41,8 @@ struct Opened {
     /// To be read from, and the first byte of the command's data that is there. That is known when it is first wanted: what comes before
     /// has come unasked.
     write: Option<(Window, Option<u32>)>,
+    /// The last read from there.
+    reading: Option<WorkId>,
 }
 
 struct Target {
@@ -49,6 +52,9 @@ struct Target {
     windows: FxHashMap<u32, Opened>,
     /// What is being read: the Data-Outs that tell of it.
     reads: FxHashMap<WorkId, Header>,
+    /// The last read for a command that is over. What is said from then on waits for it: once the initiator knows that the command is
+    /// over, it closes the memory, and a read that is still under way there would cost the connection.
+    fence: Option<WorkId>,
     is_in_full_feature: bool,
 }
 
@@ -59,7 +65,7 @@ impl Target {
             Ok(Arrived::Greeting(IserHeader::Hello { versions, .. })) if self.is_in_full_feature => {
                 let is_rejected = !(versions.1..=versions.0).contains(&VERSION);
                 let reply = IserHeader::HelloReply { is_rejected, versions: (VERSION, VERSION), ord: ORD };
-                self.carrier.send(reply.write().to_vec().into(), None, None);
+                self.carrier.send(reply.write().to_vec().into(), None, None, self.fence);
             }
             Ok(Arrived::Greeting(_)) => self.carrier.fail("it greets out of turn"),
             Ok(Arrived::Pdu(pdu)) => self.take_pdu(pdu),
@@ -77,8 +83,11 @@ impl Target {
                 if self.windows.len() >= WINDOWS_MAX {
                     return self.carrier.fail("it has opened memory for more commands than it may give");
                 }
-                let write = pdu.write.map(|window| (window, None));
-                self.windows.insert(command.task_tag, Opened { read: pdu.read, write });
+                self.forget(command.task_tag);
+                if pdu.read.is_some() || pdu.write.is_some() {
+                    let write = pdu.write.map(|window| (window, None));
+                    self.windows.insert(command.task_tag, Opened { read: pdu.read, write, reading: None });
+                }
             }
             // RFC 7145 7.3.4: what was asked for is read.
             Some(Opcode::DataOut) if DataOut::read(&pdu.header).transfer_tag != TAG_NONE => {
@@ -122,9 +131,10 @@ impl Target {
     /// A command is answered: its memory is closed with that, where both ends have agreed so.
     fn respond(&mut self, header: Header, data: Option<Slices>) {
         let opened = self.windows.remove(&header.task_tag()).unwrap_or_default();
+        self.fence = self.fence.max(opened.reading);
         let windows = opened.read.or(opened.write.map(|(window, _)| window));
         let invalidate = windows.filter(|_| self.carrier.invalidates()).map(|window| window.stag);
-        self.carrier.send(head(&header, &[]), data, invalidate);
+        self.carrier.send(head(&header, &[]), data, invalidate, self.fence);
     }
 }
 
@@ -182,7 +192,7 @@ impl Datamover for Target {
     }
 
     fn placed_bytes(&self) -> u64 {
-        self.carrier.placed_bytes()
+        self.carrier.moved_bytes() + self.incoming.placed_bytes()
     }
 
     /// What is still being read for commands that are over: the engine does not know of it.
@@ -200,7 +210,7 @@ impl Datamover for Target {
             Some(Opcode::ScsiResponse) => self.respond(header, data),
             // It asks for what cannot be read: the command ends when that does not come.
             Some(Opcode::ReadyToTransfer) => {}
-            _ => self.carrier.send(head(&header, &additional), data, None),
+            _ => self.carrier.send(head(&header, &additional), data, None, self.fence),
         }
     }
 
@@ -248,10 +258,8 @@ impl Datamover for Target {
 
     fn get_data(&mut self, ready: &Header, frame: Frame, start: u32) -> Result<(), Frame> {
         let wanted = ReadyToTransfer::read(ready);
-        let Some((window, first)) = self.windows.get_mut(&wanted.task_tag).and_then(|opened| opened.write.as_mut())
-        else {
-            return Err(frame);
-        };
+        let Some(opened) = self.windows.get_mut(&wanted.task_tag) else { return Err(frame) };
+        let Some((window, first)) = &mut opened.write else { return Err(frame) };
         // What an initiator opens begins behind what it has sent unasked (RFC 7145 9.2).
         let first = *first.get_or_insert(wanted.offset_bytes);
         let place = wanted.offset_bytes.checked_sub(first).and_then(|behind| window.offset.checked_add(behind.into()));
@@ -259,6 +267,7 @@ impl Datamover for Target {
         let (Some(place), Some(from)) = (place, from) else { return Err(frame) };
         let stag = window.stag;
         let id = self.carrier.read(frame, from..from + wanted.desired_bytes as usize, stag, place)?;
+        opened.reading = Some(id);
         let data = DataOut {
             is_final: true,
             lun: wanted.lun,
@@ -274,6 +283,8 @@ impl Datamover for Target {
     }
 
     fn forget(&mut self, task_tag: u32) {
-        self.windows.remove(&task_tag);
+        if let Some(opened) = self.windows.remove(&task_tag) {
+            self.fence = self.fence.max(opened.reading);
+        }
     }
 }

@@ -228,6 +228,12 @@ impl Connection {
         Err(Refused { refusal, given: frame })
     }
 
+    /// Lets so many messages of the peer come without buffers that were posted for them, each of at most so many bytes: memory is taken
+    /// when one begins, as much as it needs. Buffers that are posted are filled first.
+    pub fn expect_messages(&mut self, count: usize, longest_bytes: usize) {
+        self.inbound.expect(count.min(self.config.receives_max), longest_bytes);
+    }
+
     /// Lets the peer reach memory, by the key that this gives.
     ///
     /// # Errors
@@ -271,7 +277,7 @@ impl Connection {
         matches!(self.phase, Phase::Closed)
     }
 
-    /// Receive buffers that are posted: as many messages may come.
+    /// Receive buffers that are posted, and messages that may come without one: as many may come.
     #[must_use]
     pub fn receives_posted(&self) -> usize {
         self.inbound.receives()
@@ -287,6 +293,18 @@ impl Connection {
     #[must_use]
     pub fn reads_under_way(&self) -> usize {
         self.inbound.reads.len()
+    }
+
+    /// How many bytes from the beginning of a window on the peer has written, without a gap; also when it has ended the window.
+    #[must_use]
+    pub fn written_bytes(&self, stag: Stag) -> usize {
+        self.inbound.registrations.written_bytes(stag)
+    }
+
+    /// Bytes that have arrived in windows and in the frames of reads, copied or not.
+    #[must_use]
+    pub fn moved_bytes(&self) -> u64 {
+        self.framer.moved_bytes()
     }
 
     /// Bytes that were received straight into their places, without a copy.

@@ -100,6 +100,39 @@ struct Entry {
     registration: Registration,
     /// Whether the peer has not ended it.
     is_valid: bool,
+    written: Written,
+}
+
+/// Runs of bytes behind a gap that are kept account of. What leaves more gaps counts as not written.
+const RUNS_MAX: usize = 256;
+
+/// Which bytes of a window the peer has written, counted from its beginning.
+#[derive(Default)]
+struct Written {
+    /// All up to here.
+    reached: usize,
+    /// What has come beyond, in rising order; no two of them touch.
+    runs: Vec<Range<usize>>,
+}
+
+impl Written {
+    fn note(&mut self, part: Range<usize>) {
+        if part.start <= self.reached {
+            self.reached = self.reached.max(part.end);
+        } else {
+            let at = self.runs.partition_point(|run| run.end < part.start);
+            let end = at + self.runs[at..].iter().take_while(|run| run.start <= part.end).count();
+            let joined =
+                self.runs[at..end].iter().fold(part, |all, run| all.start.min(run.start)..all.end.max(run.end));
+            if end > at || self.runs.len() < RUNS_MAX {
+                self.runs.splice(at..end, [joined]);
+            }
+        }
+        while let Some(run) = self.runs.first().filter(|run| run.start <= self.reached) {
+            self.reached = self.reached.max(run.end);
+            self.runs.remove(0);
+        }
+    }
 }
 
 /// All windows of one connection.
@@ -131,7 +164,7 @@ impl Registrations {
             return Err(Refused { refusal: Refusal::Full, given: registration });
         }
         let stag = self.keys.next();
-        self.entries.insert(stag, Entry { registration, is_valid: true });
+        self.entries.insert(stag, Entry { registration, is_valid: true, written: Written::default() });
         Ok(stag)
     }
 
@@ -184,6 +217,20 @@ impl Registrations {
             Memory::Frame(frame) => frame.get_mut(range),
             Memory::Slices(_) => None,
         }
+    }
+
+    /// The peer has written these bytes, which were found to be [`Registrations::writable`]; `None` when the memory is not registered
+    /// any more.
+    pub(crate) fn note_written(&mut self, stag: Stag, range: Range<usize>) -> Option<()> {
+        let entry = self.entries.get_mut(&stag).filter(|entry| entry.is_valid)?;
+        let start = entry.registration.range.start;
+        entry.written.note(range.start - start..range.end - start);
+        Some(())
+    }
+
+    /// How many bytes from the beginning of a window on the peer has written, without a gap.
+    pub(crate) fn written_bytes(&self, stag: Stag) -> usize {
+        self.entries.get(&stag).map_or(0, |entry| entry.written.reached)
     }
 
     /// Bytes that the peer may read, to be sent: shared, or a copy where the peer may write there.
@@ -266,7 +313,27 @@ mod tests {
         assert_eq!((all.drain().len(), all.len()), (3, 0));
     }
 
+    #[test]
+    fn gaps_without_end_are_not_kept_account_of() {
+        let mut written = Written::default();
+        (1..5000).for_each(|number| written.note(2 * number..2 * number + 1));
+        assert_eq!((written.reached, written.runs.len()), (0, RUNS_MAX));
+        written.note(0..20_000);
+        assert_eq!((written.reached, written.runs.len()), (20_000, 0));
+    }
+
     proptest! {
+        #[test]
+        fn what_is_written_reaches_to_the_first_gap(parts in prop::collection::vec((0usize..80, 1usize..9), 0..40)) {
+            let (mut written, mut model) = (Written::default(), [false; 100]);
+            for (start, length) in parts {
+                written.note(start..start + length);
+                model[start..start + length].fill(true);
+                prop_assert_eq!(Some(written.reached), model.iter().position(|is| !is));
+                prop_assert!(written.runs.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+        }
+
         /// Whatever a peer says, what it is given lies in the window.
         #[test]
         fn nothing_outside_a_window_is_reached(

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,9 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_array::{Array, MemberStatus, Standing};
+use sanwire_store::kind::Place;
 use sanwire_store::{Capabilities, CompletionQueue, Copies, CopiesError, Geometry, Request, Started, Store};
 
-use super::members::{Obstacle, again, drive, fresh, open_member, parts, put_back, step};
+use super::members::{Obstacle, again, drive, fresh, lasting_keys, member_spec, open_member, parts, put_back, step};
 use super::purpose::{Purpose, is_unfenced};
 
 /// How often is looked for what is to be done.
@@ -119,6 +122,68 @@ impl Copies for KeptArray {
         }
         replaced.map_err(|error| CopiesError(error.into()))
     }
+
+    fn grow(&self, others: &[String]) -> Result<(), CopiesError> {
+        let length = || sanwire_core::Size(self.array.geometry().length_bytes);
+        let before = length();
+        self.look_at_files()?;
+        let opened = others.iter().map(|store| {
+            let candidate = open_member(store, self.purpose);
+            candidate.map_err(|error| CopiesError(format!("{store}: {error}").into()))
+        });
+        let candidates = opened.collect::<Result<Vec<_>, _>>()?;
+        let ids = others.iter().map(|_| fresh()).collect::<io::Result<Vec<_>>>();
+        let ids = ids.map_err(|error| CopiesError(error.into()))?;
+        let mut next = ids.iter().copied();
+        let grown = self.array.grow(&candidates, || next.next().unwrap_or_default(), &mut drive);
+        // Also where not all know it yet: they are looked for from now on.
+        let table = self.array.table();
+        for (number, member) in table.members.iter().enumerate() {
+            if let Some((_, store)) = ids.iter().zip(others).find(|(id, _)| **id == member.id) {
+                let texts = &mut *self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+                texts.retain(|(of, _)| *of != number);
+                texts.push((number, again(store)));
+            }
+        }
+        grown.map_err(|error| CopiesError(error.into()))?;
+        tracing::info!("array {}: it has {} now, {before} before", table.name, length());
+        others.iter().for_each(|store| warn_of_keys(&table.name, store));
+        Ok(())
+    }
+}
+
+impl KeptArray {
+    /// Files and devices of this host do not tell by themselves that they have become longer.
+    fn look_at_files(&self) -> Result<(), CopiesError> {
+        for (number, member) in self.array.members().into_iter().enumerate().filter(|(_, member)| member.is_present) {
+            let Ok(spec) = member_spec(&text_of(&self.texts, number, &member.place), self.purpose) else { continue };
+            let Place::File(path) = spec.backing.place() else { continue };
+            let Ok(length_bytes) = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))) else { continue };
+            let lengthened = self.array.lengthen(number, length_bytes);
+            lengthened.map_err(|error| CopiesError(format!("{}: {error}", member.place).into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// By its label alone a member is found without its keys, which is another one then, or none: without it, a part of the array is missing.
+fn warn_of_keys(array: &str, store: &str) {
+    let keys = lasting_keys(store).join(", ");
+    if !keys.is_empty() {
+        let place = parts(store).next().unwrap_or_default();
+        tracing::warn!(
+            "array {array}: {place} has keys that no label holds ({keys}): where the array is written, name this store as a member, too, \
+             with its keys (member=), or the array may not be assembled when it is begun to be used again"
+        );
+    }
+}
+
+/// How a member is written whose label has this place.
+fn text_of(texts: &Texts, number: usize, place: &str) -> String {
+    let texts = texts.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone());
+    // Nothing but the store: a label is written by who can write one member.
+    own.unwrap_or_else(|| parts(place).next().unwrap_or_default().to_owned())
 }
 
 struct Keeper {
@@ -195,11 +260,12 @@ impl Keeper {
 
     /// Looks for members that are away, or kept and over, and puts back those that are there again.
     fn search(&mut self) {
+        let away = self.array.members().into_iter().enumerate();
+        // After them: members come behind the others.
         let table = self.array.table();
         let is_taken = |number: usize| self.taken.get(&number).is_some_and(|id| table.members[number].id == *id);
         let is_missed =
             |number: usize, member: &MemberStatus| (!member.is_present || member.is_over) && !is_taken(number);
-        let away = self.array.members().into_iter().enumerate();
         let away = away.filter(|(number, member)| is_missed(*number, member));
         let away: Vec<_> = away.map(|(number, member)| (number, self.text(number, &member.place))).collect();
         if self.is_abandoned.load(Ordering::Relaxed) {
@@ -254,12 +320,8 @@ impl Keeper {
         }
     }
 
-    /// How a member is written whose label has this place.
     fn text(&self, number: usize, place: &str) -> String {
-        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone());
-        // Nothing but the store: a label is written by who can write one member.
-        own.unwrap_or_else(|| parts(place).next().unwrap_or_default().to_owned())
+        text_of(&self.texts, number, place)
     }
 
     fn name(&self) -> String {

@@ -100,6 +100,12 @@ pub(super) fn again(text: &str) -> String {
     parts(text).filter(|part| key_of(part) != "takeover").collect::<Vec<_>>().join(",")
 }
 
+/// The names of the keys that a store is to have whenever it is opened.
+pub(super) fn lasting_keys(text: &str) -> Vec<&str> {
+    let is_lasting = |key: &&str| !["size", "grow", "takeover", "reconnect"].contains(key);
+    parts(text).skip(1).map(key_of).filter(is_lasting).collect()
+}
+
 /// Where a member is, for its label: without keys, which may name secrets of this host, and so that it means the same in every directory.
 pub(super) fn place(text: &str, spec: &StoreSpec) -> String {
     match spec.backing.absolute().and_then(|rewritten| rewritten.store) {
@@ -288,4 +294,16 @@ pub enum AssembleError {
     /// This machine lacks something.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_a_store_is_opened_with_each_time_are_those_that_a_label_would_have_to_hold() {
+        let store = r"iscsi://u@host/t/0,password-file=/a\,b,takeover,reconnect=9s,block=4096";
+        assert_eq!(lasting_keys(store), ["password-file", "block"]);
+        assert_eq!(lasting_keys(r"file:/a\,direct,size=1G,grow"), Vec::<&str>::new());
+    }
 }

@@ -6,6 +6,7 @@
 //! What a front end sends and receives goes by one of two carriers, which belong to the shard: packets by the ports of
 //! [`crate::link::Links`] ([`DatagramEnd`]), bytes by the connections of [`crate::streams::Streams`] ([`StreamEnd`]).
 
+mod administration;
 pub(crate) mod aoe;
 pub(crate) mod copies;
 mod fronts;

@@ -99,6 +99,21 @@ fn discard(taken: &[(Content, SnapshotId)]) {
 
 /// Takes snapshots: what volumes have answered for is in them, and when this has ended well, they are stable.
 pub(super) fn take(taken: &[(Content, SnapshotId)], protected: bool, hold: &Arc<Hold>) -> Result<(), PoolError> {
+    take_and(taken, hold, || commit(taken, protected))
+}
+
+/// The same of one that is needed for a while.
+pub(super) fn take_for_now(taken: &(Content, SnapshotId), hold: &Arc<Hold>) -> Result<(), PoolError> {
+    let (content, id) = taken;
+    take_and(std::slice::from_ref(taken), hold, || content.pool.commit_for_now(id))
+}
+
+/// Takes what volumes hold, and has that become what it is to be.
+fn take_and(
+    taken: &[(Content, SnapshotId)],
+    hold: &Arc<Hold>,
+    commit: impl FnOnce() -> Result<(), PoolError>,
+) -> Result<(), PoolError> {
     let _locks = taken.iter().map(|(content, _)| content.lock()).collect::<Result<Vec<_>, _>>()?;
     prepare(taken, hold)?;
     let served: Vec<Served> = taken.iter().map(|(content, _)| content.served()).collect();
@@ -108,7 +123,7 @@ pub(super) fn take(taken: &[(Content, SnapshotId)], protected: bool, hold: &Arc<
     drop(held);
     tracing::debug!("for snapshots of {} volumes writes have waited for {:?}", taken.len(), since.elapsed());
     captured?;
-    commit(taken, protected).inspect_err(|_| discard(taken))
+    commit().inspect_err(|_| discard(taken))
 }
 
 /// All of them, or none: those of a pool at once, and what was done in other pools is undone when one fails.

@@ -2,7 +2,7 @@
 
 use super::slow::{Next, Slow, Step};
 use super::targets::target_name;
-use super::{Clearing, DvdEnd, ManageError, Manager, MemberReplacement, Request};
+use super::{ArrayGrowth, Clearing, DvdEnd, ManageError, Manager, MemberReplacement, Request};
 use crate::front::hyperscsi::clients::ClientError;
 use crate::pools::{PoolError, SnapshotId};
 use crate::revisions::Collection::{Clients, Targets, Volumes};
@@ -63,6 +63,7 @@ impl Subject {
             | R::ResizeVolume { name, .. }
             | R::ScrubVolume { name }
             | R::ReplaceMember(MemberReplacement { name, .. })
+            | R::GrowArray(ArrayGrowth { name, .. })
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, .. }
             | R::SetVolume { name, .. }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use sanwire_device::LogicalUnit;
 use sanwire_store::CopiesError;
 
+use super::busy::Hold;
+use super::resizing::Resized;
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
 
@@ -19,6 +21,17 @@ pub struct MemberReplacement {
     pub member: usize,
     /// How the store is written.
     pub store: String,
+}
+
+/// How an array becomes longer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayGrowth {
+    /// The name of the volume.
+    pub name: String,
+    /// How the stores are written that come behind its members: of copies as many as hold the same, or a multiple of that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add: Vec<String>,
 }
 
 impl Manager {
@@ -58,6 +71,40 @@ impl Manager {
         }))
     }
 
+    /// Has an array take all that its members have room for, and others behind them, beside all that clients do with the volume.
+    pub(super) fn grow_array(&self, new: ArrayGrowth) -> Result<Step, ManageError> {
+        let (hold, unit) = self.begin_to_grow(&new)?;
+        let ArrayGrowth { name, add } = new;
+        let grow = move || {
+            let length = || unit.store().geometry().length_bytes;
+            let before_bytes = length();
+            let grown = unit.store().copies().ok_or_else(none).and_then(|copies| copies.grow(&add));
+            (before_bytes, length(), grown)
+        };
+        Ok(Step::slow(format!("making {name} longer"), grow, move |manager, (before_bytes, after_bytes, grown)| {
+            let _hold = hold;
+            // It may be longer, too, where something has failed after that.
+            let lines = manager.resized(&name, Resized::by_itself(before_bytes, after_bytes))?;
+            if !lines.is_empty() {
+                manager.revise_volume(&name);
+            }
+            grown.map_err(failed(&name))?;
+            Ok(Step::Done(Answer::Changed(lines)))
+        }))
+    }
+
+    /// What of that is refused before a store is opened.
+    pub(super) fn begin_to_grow(&self, new: &ArrayGrowth) -> Result<(Hold, Arc<LogicalUnit>), ManageError> {
+        let hold = self.busy.hold(&new.name, "being made longer")?;
+        let unit = self.array(&new.name)?;
+        if self.volumes.get(&new.name).is_some_and(|volume| volume.spec.below_layers().is_some()) {
+            let source = CopiesError("it has layers, which keep the length that it had when they were made".into());
+            return Err(failed(&new.name)(source));
+        }
+        new.add.iter().try_for_each(|store| self.target.pools().check_part(store))?;
+        Ok((hold, unit))
+    }
+
     /// A volume that has copies.
     pub(super) fn array(&self, name: &str) -> Result<Arc<LogicalUnit>, ManageError> {
         let (_, unit) = self.find(name).ok_or_else(|| ManageError::NoVolume(name.to_owned()))?;
@@ -77,14 +124,15 @@ fn failed(name: &str) -> impl Fn(CopiesError) -> ManageError {
 mod tests {
     use super::super::testing::config;
     use super::super::{ManageError, Manager, Request};
-    use super::MemberReplacement;
+    use super::{ArrayGrowth, MemberReplacement};
 
     #[test]
     fn a_volume_without_copies_is_refused_what_is_for_arrays() {
         let mut manager = Manager::start(config(&["a=ram:1M"]), Box::new(|| Ok(config(&[])))).unwrap();
         let name = || "a".to_owned();
         let replace = Request::ReplaceMember(MemberReplacement { name: name(), member: 1, store: "ram:1M".to_owned() });
-        for request in [Request::ScrubVolume { name: name() }, replace] {
+        let grow = Request::GrowArray(ArrayGrowth { name: name(), add: Vec::new() });
+        for request in [Request::ScrubVolume { name: name() }, replace, grow] {
             let refused = manager.execute(request).unwrap_err();
             assert!(refused.to_string().contains("it is no array"), "{refused}");
         }

@@ -10,6 +10,7 @@ use super::slow::Step;
 use super::{Answer, Manager};
 use crate::counting::{Counted, WireCount};
 use crate::front::wire_name;
+use crate::opener::receive_paths;
 use crate::streams::PortalCount;
 use crate::wire::Wire;
 
@@ -58,7 +59,7 @@ impl Manager {
 
     fn links_of(&self, counted: &[Counted]) -> Vec<LinkStatus> {
         let (counts, portals) = (wires(counted), portals(counted, self.target.wires()));
-        let mut paths = self.target.receive_paths();
+        let mut paths = receive_paths(&self.target.openers);
         let link = |wire: &Wire| {
             let name = wire.to_string();
             let none = || WireCount { wire: name.clone(), is_up: false, ports: Default::default(), connections: 0 };

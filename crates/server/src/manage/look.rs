@@ -1,6 +1,5 @@
 //! How a server is, for those who only look: they never wait for one who changes something.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sanwire_core::Lun;
@@ -15,6 +14,7 @@ use super::store_texts::StoreTexts;
 use super::{Collections, GroupStatus, Manager, MissingStatus, Request, RunStatus, Status, TargetStatus, VolumeStatus};
 use crate::config::Origin;
 use crate::kept::{Changes, Configured};
+use crate::opener::receive_paths;
 use crate::revisions::Collection::{Clients, Targets, Volumes};
 use crate::revisions::Revisions;
 use crate::server::View;
@@ -30,7 +30,6 @@ pub(super) struct Looker {
     record: SharedRecord,
     missing: Vec<MissingStatus>,
     wires: Vec<String>,
-    receive_paths: BTreeMap<String, String>,
     /// Who has said of a volume that it is to be served.
     pub(super) configured: Arc<Configured>,
 }
@@ -46,7 +45,6 @@ impl Manager {
             record: self.kept.shared(),
             missing: self.missing(),
             wires: self.target.wires().iter().map(ToString::to_string).collect(),
-            receive_paths: self.target.receive_paths(),
             configured: Arc::clone(&self.kept.configured),
         }
     }
@@ -108,7 +106,7 @@ impl Looker {
     }
 
     pub(super) fn status(&self) -> Status {
-        let View { units, exports, clients, revisions, .. } = &self.view;
+        let View { units, exports, clients, revisions, openers, .. } = &self.view;
         // They are read before what they are of.
         let (look, sessions) = (revisions.look(), revisions.sessions());
         let collections = Collections {
@@ -133,7 +131,7 @@ impl Looker {
         });
         Status {
             name: self.name.clone(),
-            run: Box::new(RunStatus::of(self.began, self.receive_paths.clone())),
+            run: Box::new(RunStatus::of(self.began, receive_paths(openers))),
             revision: self.revision,
             collections,
             deviations: deviations(&record, clients),

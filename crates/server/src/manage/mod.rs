@@ -82,7 +82,7 @@ use self::conditions::Condition;
 pub use self::configuration::{
     ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit, ConfiguredVolume,
 };
-pub use self::copies::MemberReplacement;
+pub use self::copies::{ArrayGrowth, MemberReplacement};
 pub use self::course::CopyProgress;
 use self::derivations::Derivations;
 pub use self::direct::{CopyError, CopyOrder, CopyTerms};
@@ -115,8 +115,8 @@ use self::slow::{Next, Step};
 use self::store_texts::StoreTexts;
 pub use self::support_bundle::SupportBundle;
 pub use self::using::{CommandStatus, Waits};
-pub use self::web_login::WebLinkError;
 use self::web_login::WebLinks;
+pub use self::web_login::{LinkFor, WebLinkError};
 pub use self::wrong_request::without_values;
 use crate::allow::AllowList;
 use crate::config::{ServerConfig, VolumeConfig};
@@ -285,10 +285,9 @@ impl Manager {
             Request::LoadVolume { name, store } => self.load_volume(&name, store.as_deref()),
             Request::ScrubVolume { name } => self.scrub_volume(&name),
             Request::ReplaceMember(new) => self.replace_member(&new.name, new.member, &new.store),
+            Request::GrowArray(new) => self.grow_array(new),
             Request::ResizeVolume { name, size } => self.resize_by_request(&name, &size),
-            Request::SetVolume { name, security, protected, owners } => {
-                self.set_volume(&name, security, protected, owners)
-            }
+            Request::SetVolume { name, security: to, protected: on, owners } => self.set_volume(&name, to, on, owners),
             Request::Pools => Ok(self.pools()),
             Request::ForgetPool { name } => self.forget_pool(&name).map(Step::Done),
             Request::Snapshots { volume } => self.snapshots(volume.as_deref()).map(Step::Done),
@@ -335,7 +334,7 @@ impl Manager {
             Request::IfRevision { revision, request } => self.begin_if(revision, *request),
             Request::InPools { pools, request } => self.begin_in_pools(&pools, *request),
             Request::DryRun { request } => self.rehearse(*request),
-            Request::WebLogin { name } => self.web_login(name.as_deref()).map(Step::Done),
+            Request::WebLogin(of) => self.web_login(of.name.as_deref()).map(Step::Done),
             Request::Start { request } | Request::Page { request, .. } => self.begin(*request),
             Request::Events { since, filter, .. } => done(self.events_since(since.as_deref(), &filter)),
         }

@@ -119,7 +119,7 @@ fn of_pool(error: &PoolError) -> &'static str {
         PoolError::NoSnapshot(_) => "snapshot-unknown",
         PoolError::Protected(_) => "content-protected",
         PoolError::HasSnapshots { .. } => "volume-has-snapshots",
-        PoolError::SnapshotServed { .. } => "snapshot-in-use",
+        PoolError::SnapshotServed { .. } | PoolError::Copied(_) => "snapshot-in-use",
         PoolError::Shorter { .. } => "snapshot-longer",
         PoolError::ContentExists { .. } => "content-exists",
         PoolError::Silent(_) | PoolError::Hangs(_) => "store-silent",

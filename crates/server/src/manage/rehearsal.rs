@@ -69,6 +69,7 @@ impl Manager {
             Request::ReplaceMember(MemberReplacement { name, member, store }) => {
                 self.rehearse_replacement(&name, member, &store)
             }
+            Request::GrowArray(new) => self.rehearse_growth(&new),
             Request::ForgetPool { name } => self.rehearse_forgetting(&name),
             Request::SetAccessState(AccessChange { group, state, target }) => {
                 self.rehearse_access_state(group, state, target.as_deref())

@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::audit::AuditQuery;
 use super::clearing::Clearing;
-use super::copies::MemberReplacement;
+use super::copies::{ArrayGrowth, MemberReplacement};
 use super::direct::CopyOrder;
 use super::dvds::{DvdEnd, NewDvd, NewDvds};
 use crate::events::EventFilter;
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::front::iscsi::target_settings::TargetSettings;
 use crate::manage::access::AccessChange;
+use crate::manage::web_login::LinkFor;
 
 /// What is asked of a running server. As JSON: `{"do": "add-volume", "volume": "disk1=ram:1G"}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -166,6 +167,8 @@ pub enum Request {
     },
     /// Have another store take the place of a member of an array that is gone.
     ReplaceMember(MemberReplacement),
+    /// Have an array take all that its members have room for, and other stores behind them.
+    GrowArray(ArrayGrowth),
     /// Take the medium of a drive, or of a removable volume, out.
     EjectVolume {
         /// Its name.
@@ -352,11 +355,7 @@ pub enum Request {
         request: Box<Request>,
     },
     /// The link by which somebody begins with the HTTP API: once, and for a short time.
-    WebLogin {
-        /// The user who gets another password by it; without it, the first administrator.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        name: Option<String>,
-    },
+    WebLogin(LinkFor),
     /// A part of an answer that is too long for who asks: as many of its items as there is room for.
     Page {
         /// What is asked; no change.

@@ -64,7 +64,7 @@ impl Manager {
     }
 
     /// Tells of another size; what has changed, for people.
-    fn resized(&self, name: &str, resized: Resized) -> Result<Vec<String>, ManageError> {
+    pub(super) fn resized(&self, name: &str, resized: Resized) -> Result<Vec<String>, ManageError> {
         let Resized { before_bytes, after_bytes, result } = resized;
         result.map_err(|source| ManageError::Resize { name: name.to_owned(), source })?;
         if before_bytes == after_bytes {
@@ -100,6 +100,11 @@ pub(super) struct Resized {
 }
 
 impl Resized {
+    /// It has become so long by itself.
+    pub(super) fn by_itself(before_bytes: u64, after_bytes: u64) -> Resized {
+        Resized { before_bytes, after_bytes, result: Ok(()) }
+    }
+
     /// Makes it so long, if it is not.
     pub(super) fn of(disk: &LogicalUnit, size_bytes: u64, room: Option<Room>) -> Resized {
         let before_bytes = disk.store().geometry().length_bytes;

@@ -4,7 +4,7 @@ use sanwire_store::VolumeSpec;
 
 use super::slow::Step;
 use super::targets::target_name;
-use super::{Clearing, CopyOrder, DvdEnd, ManageError, Manager, MemberReplacement, NewDvds, Request};
+use super::{ArrayGrowth, Clearing, CopyOrder, DvdEnd, ManageError, Manager, MemberReplacement, NewDvds, Request};
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::pools::SnapshotId;
 
@@ -29,6 +29,7 @@ impl Request {
             Request::AddVolume { volume, .. } => !volume.parse::<VolumeSpec>().is_ok_and(|volume| is_in_pool(&volume)),
             Request::LoadVolume { store, .. } => store.is_some(),
             Request::ReplaceMember(_) | Request::CopyOut(_) => true,
+            Request::GrowArray(ArrayGrowth { add, .. }) => !add.is_empty(),
             _ => false,
         }
     }
@@ -57,6 +58,7 @@ impl Manager {
             R::LoadVolume { name, store: Some(_) }
             | R::ReplaceMember(MemberReplacement { name, .. })
             | R::CopyOut(CopyOrder { volume: name, .. }) => check(Place::Elsewhere, name),
+            R::GrowArray(ArrayGrowth { name, add }) if !add.is_empty() => check(Place::Elsewhere, name),
             // What is derived from a volume is where that is.
             R::CreateDvd(new) => check(self.place_of_volume(&new.parent)?, &new.parent),
             R::CreateDvds(NewDvds { dvds }) => {
@@ -67,6 +69,7 @@ impl Manager {
             | R::DeleteVolume { name, .. }
             | R::ResizeVolume { name, .. }
             | R::ScrubVolume { name }
+            | R::GrowArray(ArrayGrowth { name, .. })
             | R::EjectVolume { name, .. }
             | R::LoadVolume { name, store: None }
             | R::SetVolume { name, .. }

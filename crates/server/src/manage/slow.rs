@@ -82,6 +82,14 @@ impl Step {
         }
     }
 
+    /// The same, which tells how far it is by this, and can be cancelled.
+    pub(super) fn telling(self, course: Arc<Course>) -> Step {
+        match self {
+            Step::Slow(slow) => Step::Slow(Slow { course: Some(course), ..slow }),
+            done => done,
+        }
+    }
+
     /// When the request is done, `done` is called; when it is refused after all, `undo` is done first, without the manager.
     pub(super) fn done_or_undone(
         self,

@@ -1,8 +1,18 @@
 //! The link by which somebody begins with the HTTP API, which that makes.
 
+use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 
 use super::{Answer, ManageError, Manager};
+
+/// For whom a link is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkFor {
+    /// The user who gets another password by it; without it, the first administrator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
 
 /// Why there is no link.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -36,6 +36,9 @@ pub(super) struct Catalogue {
     /// Volumes that are made of layers, and the family of each. What they hold is not in their files.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) layered: BTreeMap<String, String>,
+    /// Snapshots, as `VOLUME@SNAPSHOT`, that go when this run of the server is over, at the latest.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) temporary: BTreeSet<String>,
 }
 
 /// What is known of a snapshot.
@@ -70,6 +73,7 @@ impl Catalogue {
     /// Whether the content of a volume may be deleted, with its snapshots if that is said.
     pub(super) fn check_deletion(&self, volume: &str, with_snapshots: bool) -> Result<(), PoolError> {
         if let Some((id, _)) = self.of_volume(volume).find(|(_, record)| record.protected) {
+            self.check_not_copied(&id)?;
             return Err(PoolError::Protected(format!("snapshot {id}")));
         }
         match self.of_volume(volume).count() {
@@ -78,11 +82,20 @@ impl Catalogue {
         }
     }
 
+    /// Refuses what would take a snapshot away from a copy that reads it.
+    pub(super) fn check_not_copied(&self, id: &SnapshotId) -> Result<(), PoolError> {
+        let content = id.to_string();
+        let is_read = self.temporary.contains(&content) && self.snapshot(id).is_some_and(|record| record.protected);
+        if is_read { Err(PoolError::Copied(content)) } else { Ok(()) }
+    }
+
     pub(super) fn insert(&mut self, SnapshotId { volume, name }: SnapshotId, record: SnapshotRecord) {
         self.snapshots.entry(volume).or_default().insert(name, record);
     }
 
-    pub(super) fn remove(&mut self, SnapshotId { volume, name }: &SnapshotId) {
+    pub(super) fn remove(&mut self, id: &SnapshotId) {
+        let SnapshotId { volume, name } = id;
+        self.temporary.remove(&id.to_string());
         if let Some(snapshots) = self.snapshots.get_mut(volume) {
             snapshots.remove(name);
             if snapshots.is_empty() {

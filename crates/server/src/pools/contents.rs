@@ -224,12 +224,26 @@ impl Pool {
         self.catalogue().snapshot(id).cloned().ok_or_else(|| PoolError::NoSnapshot(id.to_string()))
     }
 
+    /// Whether a snapshot can be protected, or not be any more.
+    ///
+    /// # Errors
+    /// [`PoolError`]: there is none, or it is not for who asks to say so.
+    pub(crate) fn check_protection(&self, id: &SnapshotId, protected: bool) -> Result<(), PoolError> {
+        self.record(id)?;
+        if protected { Ok(()) } else { self.catalogue().check_not_copied(id) }
+    }
+
     /// A snapshot is not deleted from now on, or can be again. Whether it was not so.
     pub(crate) fn protect_snapshot(&self, id: &SnapshotId, protected: bool) -> Result<bool, PoolError> {
+        self.check_protection(id, protected)?;
         let is_other = self.record(id)?.protected != protected;
         self.edit(|catalogue| {
             let record = catalogue.snapshots.get_mut(&id.volume).and_then(|named| named.get_mut(&id.name));
             record.ok_or_else(|| PoolError::NoSnapshot(id.to_string()))?.protected = protected;
+            if is_other && protected {
+                // Whoever protects what a copy has left wants to keep it.
+                catalogue.temporary.remove(&id.to_string());
+            }
             Ok(())
         })?;
         Ok(is_other)

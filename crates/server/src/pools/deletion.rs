@@ -13,7 +13,9 @@ impl Pool {
 
     /// Whether a snapshot may be deleted.
     pub(crate) fn check_snapshot_deletion(&self, id: &SnapshotId) -> Result<(), PoolError> {
-        match self.record(id)?.protected {
+        let is_protected = self.record(id)?.protected;
+        self.catalogue().check_not_copied(id)?;
+        match is_protected {
             true => Err(PoolError::Protected(format!("snapshot {id}"))),
             false => self.check_not_rolled_back_to(id),
         }

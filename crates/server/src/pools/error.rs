@@ -209,6 +209,12 @@ pub enum PoolError {
         /// As what.
         volume: String,
     },
+    /// A copy to another server reads it.
+    #[error(
+        "snapshot {0} is there for a copy to another server, and goes with it: end that first (`sanwire ctl jobs`, `sanwire ctl cancel-job`), or \
+         take a snapshot of your own"
+    )]
+    Copied(String),
     /// The volume was not so long then.
     #[error("snapshot {snapshot} is longer than volume {volume}: make that as long first")]
     Shorter {

@@ -30,6 +30,7 @@ mod seal;
 mod shelf;
 mod side_by_side;
 mod taken;
+mod temporary;
 mod tidying;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,7 +159,8 @@ impl Pools {
     /// The volume, with the file that its pool has for it. One of a pool that is not there stays as it is, and cannot be opened.
     ///
     /// # Errors
-    /// [`PoolError::Ambiguous`] when it names no pool and several have it, [`PoolError::Absent`] when one may have it that is not there.
+    /// [`PoolError::Ambiguous`] when it names no pool and several have it, [`PoolError::Absent`] when one may have it that is not there,
+    /// [`PoolError::Copied`] when it is of a snapshot that does not stay.
     pub(crate) fn place(&self, spec: VolumeSpec) -> Result<VolumeSpec, PoolError> {
         let Some(PoolPlace { pool, snapshot }) = spec.pool() else { return Ok(spec) };
         let content = snapshot.clone().unwrap_or_else(|| spec.name.to_string());
@@ -167,6 +169,9 @@ impl Pools {
             Some(pool) => self.pools.get(pool),
             None => self.with_content(&content)?,
         };
+        if pool.is_some_and(|pool| pool.is_temporary(&content)) {
+            return Err(PoolError::Copied(content));
+        }
         let is_new = pool.is_some_and(|pool| !pool.has(&content));
         if place_names_no_pool && is_new {
             // It would be made anew, and empty, while what it holds is in one that is not there.

@@ -19,6 +19,7 @@ const SUFFIX: &str = ".img";
 impl Pool {
     /// Brings snapshots and rollbacks to their end.
     pub(super) fn recover(&self) -> Result<(), PoolError> {
+        self.end_temporary()?;
         let before = self.catalogue().clone();
         self.recover_families().map_err(|source| self.failed("look into", "its layers", source))?;
         for content in before.deleting.iter().filter(|content| content.contains('@')) {

@@ -15,6 +15,7 @@ use crate::front::hyperscsi::clients::Clients;
 use crate::front::iscsi::directory::TargetNodes;
 use crate::front::iscsi::target_node::TargetNodeConfig;
 use crate::login_listener::LoginResults;
+use crate::opener::Opener;
 use crate::past_uses::Host;
 use crate::protection_table::ProtectionTable;
 use crate::revisions::Revisions;
@@ -28,6 +29,7 @@ pub(crate) struct View {
     pub(crate) exports: Arc<TargetNodes>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) revisions: Revisions,
+    pub(crate) openers: Vec<Arc<Opener>>,
 }
 
 impl Server {
@@ -107,6 +109,7 @@ impl Server {
             exports: Arc::clone(&self.exports),
             clients: Arc::clone(&self.clients),
             revisions: self.revisions.clone(),
+            openers: self.openers.clone(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::Receiver;
 
 use sanwire_buffer::Region;
 use sanwire_core::limits::HYPERSCSI_TRANSFER_MAX_BYTES;
-use sanwire_io::Waker;
+use sanwire_io::{Waker, interface};
 
 use super::waker;
 use crate::config::ServerConfig;
@@ -32,6 +32,8 @@ impl ShardPlace {
         let place = |_| {
             let memory = Region::new(memory_bytes).map_err(|source| StartError::Resource { what: "memory", source })?;
             let waker = waker()?;
+            // It looks after its links when something wakes it.
+            interface::watch().wake(&waker);
             let (mailbox, mail) = Mailbox::new(waker.clone());
             Ok(ShardPlace { memory, waker, mailbox, mail })
         };

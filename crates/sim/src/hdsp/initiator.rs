@@ -106,6 +106,7 @@ impl Initiator {
                 ClientEvent::Forgotten => self.client.resume(now),
                 ClientEvent::Ended { id, outcome, data, .. } => self.end(id, &outcome, data, model)?,
                 ClientEvent::Refused(reason) => return Err(format!("the server refuses: {reason:?}")),
+                ClientEvent::VolumeGone => return Err("the server has no such volume".to_owned()),
                 ClientEvent::OtherServer { .. } => return Err("another server has answered".to_owned()),
                 ClientEvent::Connected(_) | ClientEvent::Disconnected => {}
             }

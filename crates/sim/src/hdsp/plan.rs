@@ -33,6 +33,13 @@ pub enum Fault {
         /// The disk loses what was not flushed.
         loses_power: bool,
     },
+    /// Somebody else takes the memory for received data.
+    Shortage {
+        /// For how long, in microseconds.
+        micros: u64,
+        /// What is left, in bytes.
+        left_bytes: usize,
+    },
 }
 
 /// A world.

@@ -1,9 +1,11 @@
 //! One world of HDSP, from its beginning to the moment when all is answered and nothing is left.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sanwire_buffer::{Packet, Region};
+use sanwire_buffer::{Frame, Packet, Region};
 use sanwire_core::{Instant, MacAddress, NexusId, Path, Peer};
 use sanwire_hdsp::{CommandHandle, Request, Server, ServerEvent};
 
@@ -39,6 +41,8 @@ enum Event {
     Fault(Fault),
     Forge,
     ChangeFlow,
+    /// The memory that somebody else had is free again.
+    Relief,
     Healed,
     /// Nothing: deadlines are looked at.
     Wake,
@@ -60,6 +64,10 @@ pub struct Seen {
     pub lost: u64,
     /// Packets that were sent.
     pub packets: u64,
+    /// Connections that the last run of the server has accepted.
+    pub accepted: u64,
+    /// How often that had a client send less, for want of memory.
+    pub shrunk: u64,
     /// When all was over.
     pub at: Instant,
 }
@@ -73,6 +81,8 @@ pub struct World {
     steps: u64,
     server: Server,
     memory: Region,
+    /// What somebody else has of it.
+    taken: Vec<Frame>,
     run: u64,
     nexuses: Vec<NexusId>,
     executing: BTreeMap<CommandHandle, Executing>,
@@ -99,6 +109,7 @@ impl World {
         let mut world = World {
             server: server(&plan, &memory, &mut random),
             memory,
+            taken: Vec::new(),
             now: Instant::ZERO,
             events: BTreeMap::new(),
             steps: 0,
@@ -158,6 +169,7 @@ impl World {
         let all = Range { lba: 0, blocks: BLOCKS };
         let begun = self.model.tick();
         self.model.check_read(None, all, begun, self.disk.content())?;
+        self.recover()?;
         self.leave()
     }
 
@@ -189,11 +201,13 @@ impl World {
         if violations > 0 {
             return Err(format!("somebody breaks the rules: {}", self.state()));
         }
+        self.taken.clear();
         if self.memory.free_bytes() != self.memory.length_bytes() {
             return Err(format!("{} bytes of memory are left", self.memory.free_bytes()));
         }
         let (ended, lost) = self.initiators.iter().fold((0, 0), |sum, one| (sum.0 + one.ended, sum.1 + one.lost));
-        Ok(Seen { ended, lost, packets: self.packets, at: self.now })
+        let (accepted, shrunk) = (self.server.handshakes().accepted, self.server.window_changes().shrunk);
+        Ok(Seen { ended, lost, packets: self.packets, accepted, shrunk, at: self.now })
     }
 
     fn next_at(&self) -> Instant {
@@ -240,6 +254,8 @@ impl World {
             Event::Done { .. } | Event::Wake => {}
             Event::Fault(Fault::Cut { micros }) => self.cut_until = now + Duration::from_micros(micros),
             Event::Fault(Fault::Restart { loses_power }) => self.restart(loses_power)?,
+            Event::Fault(Fault::Shortage { micros, left_bytes }) => self.take_memory(micros, left_bytes),
+            Event::Relief => self.taken.clear(),
             Event::Forge => {
                 if let Some((path, packet)) = self.attacker.forge(&mut self.random) {
                     self.deliver(path, packet, Duration::from_micros(5));
@@ -250,36 +266,11 @@ impl World {
                 }
             }
             Event::ChangeFlow => self.change_flow(),
-            Event::Healed => self.is_healed = true,
-        }
-        Ok(())
-    }
-
-    fn change_flow(&mut self) {
-        let Some(nexus) = self.nexuses.last().copied() else { return };
-        let window = if self.is_healed { self.plan.window_packets } else { self.random.choose(&[1, 2, 16, 1000]) };
-        let (group, rate) = (self.random.choose(&[1, 4, 64]), self.random.choose(&[0, 1_000_000]));
-        self.server.change_flow(nexus, window, group, if self.is_healed { 0 } else { rate }, self.now);
-        if !self.is_healed {
-            self.at(Duration::from_millis(50), Event::ChangeFlow);
-        }
-    }
-
-    /// The server dies and starts again. What was at the disk is done, or not.
-    fn restart(&mut self, loses_power: bool) -> Outcome<()> {
-        for (_, executing) in std::mem::take(&mut self.executing) {
-            if executing.has_begun && self.random.chance(500_000) {
-                self.disk.execute(&executing.request, false)?;
+            Event::Healed => {
+                self.taken.clear();
+                self.is_healed = true;
             }
         }
-        if loses_power {
-            self.disk.lose_power(&mut self.random);
-            self.model.lose();
-        }
-        self.disk.restarted();
-        self.run += 1;
-        self.nexuses.clear();
-        self.server = server(&self.plan, &self.memory, &mut self.random);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use super::plan::Medium;
 use super::shard::{Clients, Shard};
 use super::terms::Wanted;
 use super::wire::World;
+use crate::managers::Managers;
 use crate::world::Outcome;
 
 /// The server's, and that of its clients.
@@ -56,10 +57,11 @@ impl World {
         let instance = self.random.u64();
         let numbers = (0..self.plan.clients).map(|client| Ok((identity(client)?.client_id(), client)));
         let numbers: BTreeMap<ClientId, usize> = numbers.collect::<Outcome<_>>()?;
+        let managers = Managers { numbers, count: self.plan.work.managers };
         let mut shards = Vec::new();
         for shard in 0..self.plan.wire.shards {
             let wanted = self.wire.wanted.clone();
-            let clients = Clients { wanted, numbers: numbers.clone(), managers: self.plan.work.managers };
+            let clients = Clients { wanted, managers: managers.clone() };
             let config = self.shard_config(shard as u32, instance)?;
             shards.push(Shard::new(config, Arc::clone(&units), Arc::clone(self.disk()), clients));
         }

@@ -14,16 +14,14 @@ use sanwire_scsi::vpd::TargetPort;
 use super::terms::Wanted;
 use crate::disk::SimDisk;
 use crate::executor::{Counts, Executor};
+use crate::managers::Managers;
 use crate::memory_watch::MemoryWatch;
-use crate::task::manage_request;
 
 /// What a server knows of its clients.
 pub(super) struct Clients {
     pub(super) wanted: Wanted,
-    /// Their numbers, as the world has them.
-    pub(super) numbers: BTreeMap<ClientId, usize>,
-    /// So many may manage it: the first ones.
-    pub(super) managers: usize,
+    /// Which of them may manage it.
+    pub(super) managers: Managers,
 }
 
 /// Who has a session.
@@ -186,22 +184,7 @@ impl Shard {
         let Some(visitor) = self.visitors.get(&nexus) else {
             return Err(format!("{nexus:?} manages, and is not there"));
         };
-        let asker = self.clients.numbers.get(&visitor.client).copied();
-        let Some((operation, client)) = request.as_deref().and_then(manage_request) else {
-            return Err("a request to manage the server is not what was sent".to_owned());
-        };
-        if asker != Some(client) {
-            return Err(format!("client {client} manages as {asker:?}"));
-        }
-        if client >= self.clients.managers {
-            return Ok(None);
-        }
-        let count = counts.entry(operation).or_default();
-        *count += 1;
-        if *count > 1 {
-            return Err(format!("request {operation} to manage the server was executed {count} times"));
-        }
-        Ok(request)
+        self.clients.managers.execute(visitor.client, request, counts)
     }
 
     /// Tells the clients what has become of their commands.

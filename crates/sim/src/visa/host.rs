@@ -15,6 +15,7 @@ use sanwire_visa::{CommandHandle, Server, ServerConfig, ServerEvent};
 
 use crate::disk::SimDisk;
 use crate::executor::{Counts, Executor};
+use crate::managers::Managers;
 use crate::memory_watch::MemoryWatch;
 use crate::post::{Post, ShardMessage};
 use crate::random::Random;
@@ -51,6 +52,7 @@ pub struct Host {
     executor: Executor<Command>,
     post: Post<Command, AbortedBy>,
     visitors: BTreeMap<NexusId, ClientId>,
+    managers: Managers,
     /// Connections over TCP that are of no more use.
     pub(super) hangups: Vec<Path>,
     /// What the trace must know.
@@ -58,7 +60,13 @@ pub struct Host {
 }
 
 impl Host {
-    pub(super) fn new(config: ServerConfig, units: Arc<LogicalUnits>, disk: Arc<SimDisk>, random: Random) -> Self {
+    pub(super) fn new(
+        config: ServerConfig,
+        units: Arc<LogicalUnits>,
+        disk: Arc<SimDisk>,
+        managers: Managers,
+        random: Random,
+    ) -> Self {
         let memory = config.memory.clone();
         Host {
             watch: MemoryWatch::new(&memory),
@@ -67,6 +75,7 @@ impl Host {
             server: Server::new(config),
             memory,
             visitors: BTreeMap::new(),
+            managers,
             hangups: Vec::new(),
             notes: Vec::new(),
         }
@@ -107,6 +116,11 @@ impl Host {
                 ServerEvent::Command { handle, task } => {
                     self.notes.push(handle.number());
                     self.executor.begin(Command(handle), task, counts, now)?;
+                }
+                ServerEvent::Administer { handle, request, .. } => {
+                    let client = *self.visitors.get(&handle.nexus()).ok_or("who manages has no session")?;
+                    let answer = self.managers.execute(client, request, counts)?;
+                    self.server.administered(handle, answer, now);
                 }
                 ServerEvent::Abort { handle } => {
                     let which = Which::Command(Command(handle));

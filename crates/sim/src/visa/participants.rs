@@ -15,6 +15,7 @@ use sanwire_visa::{
 
 use super::host::Host;
 use super::wire::World;
+use crate::managers::Managers;
 use crate::workload::{Given, Initiator, Told};
 use crate::world::Outcome;
 
@@ -69,13 +70,14 @@ impl World {
 
     pub(super) fn make_server(&mut self) -> Outcome<Host> {
         let units = self.make_units()?;
-        let allowed = (0..self.plan.clients).map(|client| Ok(identity(10 + client as u8)?.client_id()));
+        let numbers = (0..self.plan.clients).map(|client| Ok((identity(10 + client as u8)?.client_id(), client)));
+        let managers = Managers { numbers: numbers.collect::<Outcome<_>>()?, count: self.plan.work.managers };
         let protection = self.plan.wire.protection;
         let config = ServerConfig {
             name: "sim".to_owned(),
             identity: identity(99)?,
             psk: PASSWORD,
-            doorkeeper: Box::new(Door(allowed.collect::<Outcome<_>>()?)),
+            doorkeeper: Box::new(Door(managers.numbers.keys().copied().collect())),
             levels: Box::new(move |lun| lun.map_or(sanwire_core::Protection::Checksum, |_| protection)),
             wishes: self.plan.wire.wishes[0],
             memory: Region::new(self.plan.server_memory_bytes).map_err(|error| error.to_string())?,
@@ -90,7 +92,7 @@ impl World {
             transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
             seed: self.random.seed(),
         };
-        Ok(Host::new(config, units, Arc::clone(self.disk()), self.random.fork()))
+        Ok(Host::new(config, units, Arc::clone(self.disk()), managers, self.random.fork()))
     }
 
     pub(super) fn make_machine(&mut self, client: usize) -> Outcome<Client> {
@@ -123,8 +125,7 @@ impl Initiator for Client {
             Given::Command(cdb, data_out, data_in) => (Ask::Command(cdb), data_out, data_in),
             Given::Abort(task) => manage(Function::AbortTask, task.number()),
             Given::Reset => manage(Function::LogicalUnitReset, 0),
-            // There is no management of the server.
-            Given::Manage(..) => return None,
+            Given::Manage(request, room) => (Ask::Administer, Some(request), Some(room)),
         };
         self.order(Order { lun: Lun::default(), ask, is_repeatable, data_out, data_in }, now).ok()
     }
@@ -139,7 +140,7 @@ impl Initiator for Client {
                 let (is_good, is_management) = match answer {
                     Answer::Command { status, .. } => (status == Status::Good, false),
                     Answer::Managed { done } => (done, true),
-                    Answer::Administered => (false, true),
+                    Answer::Administered => (data_in_bytes > 0, true),
                 };
                 Told::Answered { id, is_good, is_management, data_in: data_in.map(|frame| (frame, data_in_bytes)) }
             }

@@ -200,6 +200,16 @@ impl Network {
         state.disks[disk].is_up = true;
     }
 
+    /// How long a disk is.
+    pub fn length_bytes(&self, disk: usize) -> u64 {
+        self.lock().disks[disk].length_bytes
+    }
+
+    /// It is so much longer, and nothing stands there.
+    pub fn lengthen(&self, disk: usize, bytes: u64) {
+        self.lock().disks[disk].length_bytes += bytes;
+    }
+
     /// Nothing is on a disk any more.
     pub fn clear(&self, disk: usize) {
         let state = &mut *self.lock();

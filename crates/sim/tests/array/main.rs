@@ -2,6 +2,7 @@
 
 mod disk;
 mod flights;
+mod growing;
 mod hosts;
 mod model;
 mod plan;
@@ -108,10 +109,32 @@ fn what_was_taken_by_force_stays_what_it_was_whoever_comes_back() {
     run_seeds("array", 1000, forced);
 }
 
-/// Seeds that are not among the first ones, and have failed once.
+#[test]
+fn an_array_becomes_longer_in_use_and_whenever_its_host_ends_it_is_as_before_or_as_it_was_to_be() {
+    run_seeds("array", 1000, |seed| {
+        let plan = plan(&mut plan_random(11, seed));
+        let plan = Plan { grown_per_million: 15_000, spares: plan.copies * 2, power_per_million: 300_000, ..plan };
+        run(Plan { lives: 6, shards: 2, ..plan }, seed)
+    });
+}
+
+fn grown(seed: u64) -> Outcome<()> {
+    let plan = plan(&mut plan_random(12, seed));
+    let plan = Plan { grown_per_million: 15_000, spares: plan.copies * 2, cut_per_million: 10_000, ..plan };
+    let plan = Plan { hidden_per_million: 200_000, power_per_million: 200_000, lives: 6, ..plan };
+    run(Plan { replaced_per_million: 10_000, shards: 2, ..plan }, seed)
+}
+
+#[test]
+fn members_go_and_come_and_are_replaced_while_an_array_becomes_longer() {
+    run_seeds("array", 1500, grown);
+}
+
+/// Seeds that have failed once, most of them not among the first ones.
 #[test]
 fn what_has_failed_once_does_not_fail_again() {
     hurt(6563).unwrap();
     [13_482, 17_998].into_iter().for_each(|seed| ended(seed).unwrap());
     [5508, 11_818].into_iter().for_each(|seed| forced(seed).unwrap());
+    [240, 374, 753].into_iter().for_each(|seed| grown(seed).unwrap());
 }

@@ -53,6 +53,15 @@ impl Model {
         Model { sectors: sectors.map(|sector| (sector, History::of(0))).collect(), clock: 0, lost: 0 }
     }
 
+    /// These hold nothing, too.
+    pub fn add(&mut self, sectors: impl Iterator<Item = u64>) {
+        self.clock += 1;
+        let disturbed = self.clock;
+        for sector in sectors {
+            self.sectors.entry(sector).or_insert_with(|| History { disturbed, ..History::of(0) });
+        }
+    }
+
     pub fn sectors(&self) -> impl Iterator<Item = u64> {
         self.sectors.keys().copied()
     }

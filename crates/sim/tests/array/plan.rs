@@ -29,6 +29,8 @@ pub struct Plan {
     pub replaced_per_million: u32,
     /// How often too few members are taken for the array, once.
     pub forced_per_million: u32,
+    /// How many of a million turns it becomes longer; half of these times its host may end in the midst of it.
+    pub grown_per_million: u32,
     /// From so many sides requests come at the same time.
     pub shards: usize,
 }
@@ -57,6 +59,7 @@ impl Default for Plan {
             spares: 0,
             replaced_per_million: 0,
             forced_per_million: 0,
+            grown_per_million: 0,
             shards: 1,
         }
     }

@@ -45,6 +45,10 @@ pub(super) struct World {
     pub(super) is_forced: bool,
     /// For each group, the disks of its members that were in when the array was in use last.
     pub(super) last_in: Vec<Vec<usize>>,
+    /// How long it is known to be.
+    pub(super) sectors: u64,
+    /// Its host ends now.
+    pub(super) is_ended: bool,
 }
 
 /// Runs the world of a seed.
@@ -57,8 +61,12 @@ pub fn run(plan: Plan, seed: u64) -> Outcome<()> {
         world.assemble()?;
         for _ in 0..plan.turns {
             world.turn()?;
+            if world.is_ended {
+                break;
+            }
         }
-        if world.random.chance(500_000) {
+        let is_ended = std::mem::take(&mut world.is_ended);
+        if world.random.chance(500_000) && !is_ended {
             world.quiesce()?;
         }
         if world.former.is_none() && world.random.chance(plan.taken_per_million) {
@@ -91,6 +99,8 @@ impl World {
             cleared: Vec::new(),
             is_forced: false,
             last_in: Vec::new(),
+            sectors: 0,
+            is_ended: false,
         };
         let members: Vec<_> = (0..plan.copies * plan.groups).map(|disk| world.candidate(disk)).collect();
         let wanted =
@@ -102,6 +112,7 @@ impl World {
         // At the borders of regions, of chunks, of groups, and at the end.
         let parts = [0..20, 120..136, 2040..2056, sectors / 2 - 8..sectors / 2 + 8, sectors - 20..sectors];
         world.model = Model::new(parts.into_iter().flatten());
+        world.sectors = sectors;
         Ok(world)
     }
 
@@ -111,11 +122,20 @@ impl World {
 
     /// Drives something to its end, while all else goes on.
     pub(super) fn drive(&mut self, begin: Begin) -> Completion {
+        self.drive_while(begin, |_| true).expect("it goes on until it has ended")
+    }
+
+    /// The same as long as somebody says before each step that it goes on; `None`: it has ended in the midst.
+    pub(super) fn drive_while(
+        &mut self,
+        begin: Begin,
+        mut goes_on: impl FnMut(&mut World) -> bool,
+    ) -> Option<Completion> {
         let queue = CompletionQueue::new(|| ());
         let (mut course, mut operations) = (Course::default(), BTreeMap::new());
         let mut end = course.begin(begin(&queue), &mut note(&mut operations));
         loop {
-            if let Some(end) = end {
+            if end.is_some() {
                 return end;
             }
             for (pending, completion) in queue.take() {
@@ -125,11 +145,14 @@ impl World {
             if end.is_some() {
                 continue;
             }
+            if !goes_on(self) {
+                return None;
+            }
             let has_stepped = self.step();
             self.deliver().unwrap_or_else(|what| panic!("{what}"));
             let arrived = queue.take();
-            let goes_on = has_stepped || !arrived.is_empty() || self.network.is_busy();
-            assert!(goes_on, "nothing is under way that it waits for");
+            let is_under_way = has_stepped || !arrived.is_empty() || self.network.is_busy();
+            assert!(is_under_way, "nothing is under way that it waits for");
             for (pending, completion) in arrived {
                 let Some(number) = operations.remove(&pending) else { continue };
                 end = course.go_on(number, Started::Done(completion), &queue, &mut note(&mut operations));
@@ -169,7 +192,7 @@ impl World {
         hidden.into_iter().for_each(|disk| self.network.cut(disk, false));
         self.model.lost_member();
         self.network.set(false, self.plan.hurt_per_million);
-        Ok(())
+        self.see_length()
     }
 
     /// Nothing goes wrong any more: all that is under way ends.
@@ -208,6 +231,9 @@ impl World {
         if self.random.chance(self.plan.replaced_per_million) {
             return self.replace();
         }
+        if self.random.chance(self.plan.grown_per_million) {
+            return self.grow();
+        }
         if self.former.is_some() && self.random.chance(20_000) {
             self.thaw()?;
         }
@@ -225,7 +251,7 @@ impl World {
         }
     }
 
-    fn change_link(&mut self) -> Outcome<()> {
+    pub(super) fn change_link(&mut self) -> Outcome<()> {
         let disk = self.random.range(0..=self.disks() as u64 - 1) as usize;
         if !self.network.is_up(disk) {
             self.network.mend(disk);
@@ -276,7 +302,7 @@ impl World {
         }
     }
 
-    fn resync(&mut self) -> Outcome<()> {
+    pub(super) fn resync(&mut self) -> Outcome<()> {
         if self.flights.iter().any(|flight| flight.what == What::Resync) {
             return Ok(());
         }

@@ -44,6 +44,16 @@ fn extents_that_follow_each_other_are_one() {
     assert_eq!((map.pieces(24..30).count(), map.piece(20..25)), (0, None), "behind the end");
 }
 
+#[test]
+fn a_map_is_aligned_to_what_each_of_its_pieces_begins_at_here_and_where_it_lies() {
+    let aligned = |extents: &[(u64, u64)]| [512, 1024, 2048, 3000].map(|bytes| map(extents).is_aligned_to(bytes));
+    assert_eq!(aligned(&[(4096, 1024), (16384, 512)]), [true, true, false, false]);
+    assert_eq!(aligned(&[(4096, 2048), (16384, 512)]), [true, true, true, false]);
+    assert_eq!(aligned(&[(512, 4096)]), [true, false, false, false]);
+    assert_eq!(aligned(&[(6000, 3000), (0, 3000)]), [false, false, false, true]);
+    assert_eq!(aligned(&[(0, 1)]), [true; 4]);
+}
+
 /// Extents of blocks within so many blocks, none overlapping.
 fn extents(blocks: u64) -> impl Strategy<Value = Vec<(u64, u64)>> {
     let cuts = prop::collection::btree_set(0..=blocks, 2..8);

@@ -10,11 +10,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, rehearsed, unexpected};
+use super::{ChangeQuery, Changed, Changer, DryRunQuery, Made, Tagged, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
-use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -59,17 +58,12 @@ async fn list_clients(
     params(("If-Match" = Option<String>, Header, description = "Only if `collections.clients` of the server is still this, in quotes."), ChangeQuery),
     responses((status = 200, description = "It was only told.", body = Changed), (status = 201, description = "It is served.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn add_client(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(NewClient { id, settings }): Json<NewClient>,
 ) -> Result<Made, Problem> {
     let request = Request::AddClient { id: id.clone(), settings, force };
-    if dry_run {
-        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
-    }
-    Ok(Made::resource(app.change(&caller, request, terms).await?, "clients", &id))
+    changer.create(request, dry_run, "clients", &id).await
 }
 
 /// A client
@@ -95,15 +89,13 @@ async fn client(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<St
     ),
     responses((status = 200, description = "It was changed.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn change_client(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(client): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(settings): Json<ClientSettings>,
 ) -> Result<Made, Problem> {
     let request = Request::SetClient { client, settings, force };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Serve a client no longer
@@ -117,14 +109,12 @@ async fn change_client(
     ),
     responses((status = 200, description = "It is not served any more.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn remove_client(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(client): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
     let request = Request::RemoveClient { client, force };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Discard runtime changes to a client and use its configured settings
@@ -136,14 +126,12 @@ async fn remove_client(
     ),
     responses((status = 200, description = "The configuration holds again.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn reset_client(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(client): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
     let request = Request::ResetClient { client, force };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Let a client or an iSCSI initiator wait
@@ -157,13 +145,11 @@ async fn reset_client(
     ),
     responses((status = 200, description = "It waits.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn pause_client(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(client): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::PauseClient { client }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::PauseClient { client }, dry_run).await
 }
 
 /// Let a client or an iSCSI initiator go on
@@ -175,13 +161,11 @@ async fn pause_client(
     ),
     responses((status = 200, description = "It goes on.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn resume_client(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(client): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::ResumeClient { client }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::ResumeClient { client }, dry_run).await
 }
 
 /// End the sessions of a client or an iSCSI initiator
@@ -195,13 +179,11 @@ async fn resume_client(
     ),
     responses((status = 200, description = "They have ended.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn drop_client(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(client): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::DropClient { client }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::DropClient { client }, dry_run).await
 }
 
 fn clients(answer: Answer) -> Result<Vec<ClientStatus>, Problem> {

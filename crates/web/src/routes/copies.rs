@@ -2,22 +2,20 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use sanwire_server::{CopyOrder, JobStatus, MemberReplacement, Request};
+use sanwire_server::{ArrayGrowth, CopyOrder, JobStatus, MemberReplacement, Request};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, DryRunQuery, Made, rehearsed};
+use super::{Changed, Changer, DryRunQuery, Made};
 use crate::app::App;
-use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
-use crate::management::Terms;
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(scrub_volume)).routes(routes!(replace_member)).routes(routes!(copy_volume))
+    let router = OpenApiRouter::new().routes(routes!(scrub_volume)).routes(routes!(replace_member));
+    router.routes(routes!(grow_array)).routes(routes!(copy_volume))
 }
 
 /// What is to be a member.
@@ -39,13 +37,11 @@ struct NewMember {
     ),
     responses((status = 200, description = "They were compared.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn scrub_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::ScrubVolume { name }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::ScrubVolume { name }, dry_run).await
 }
 
 /// Have another store take the place of a member of an array
@@ -61,15 +57,43 @@ async fn scrub_volume(
     ),
     responses((status = 200, description = "It is a member.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn replace_member(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path((name, member)): Path<(String, u16)>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewMember { store }): Json<NewMember>,
 ) -> Result<Made, Problem> {
     let request = Request::ReplaceMember(MemberReplacement { name, member: usize::from(member), store });
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
+}
+
+/// What comes behind the members of an array.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewMembers {
+    /// Their stores, as those of volumes: empty; of copies as many as hold the same, or a multiple of that.
+    #[serde(default)]
+    add: Vec<String>,
+}
+
+/// Have an array take all that its members have room for
+///
+/// That is after they have become longer, and beside all else that is done with the volume. Of an array whose parts stand one behind the
+/// other, other stores come behind the members: that takes the role administrator, for it may name paths of the host. Where copies are made
+/// the same first it takes long, and goes on as a job.
+#[utoipa::path(post, path = "/volumes/{volume}/grow", tag = "volumes", request_body = NewMembers,
+    params(
+        ("volume" = String, Path, description = "Its name."),
+        ("If-Match" = Option<String>, Header, description = "Only if the volume still has this ETag."),
+        DryRunQuery,
+    ),
+    responses((status = 200, description = "It is longer.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
+async fn grow_array(
+    changer: Changer,
+    Path(name): Path<String>,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
+    Json(NewMembers { add }): Json<NewMembers>,
+) -> Result<Made, Problem> {
+    changer.change(Request::GrowArray(ArrayGrowth { name, add }), dry_run).await
 }
 
 /// Copy a volume straight to one of another server
@@ -80,14 +104,12 @@ async fn replace_member(
     params(("volume" = String, Path, description = "Its name.")),
     responses((status = 200, description = "It was copied.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn copy_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(volume): Path<String>,
     Json(order): Json<CopyOrder>,
 ) -> Result<Made, Problem> {
     if !order.volume.is_empty() && order.volume != volume {
         return Err(Problem::invalid("volume: it is that of the path, and need not be said"));
     }
-    app.change(&caller, Request::CopyOut(CopyOrder { volume, ..order }), terms).await.map(Made::changed)
+    changer.change(Request::CopyOut(CopyOrder { volume, ..order }), false).await
 }

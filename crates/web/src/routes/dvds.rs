@@ -10,11 +10,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, DryRunQuery, Made, Tagged, rehearsed, unexpected};
+use super::{Changed, Changer, DryRunQuery, Made, Tagged, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
-use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -85,17 +84,14 @@ async fn list(app: &App, caller: &Caller, query: PageQuery, parent: Option<Strin
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
 async fn create_dvd(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(parent): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(new): Json<NewDvd>,
 ) -> Result<Made, Problem> {
     let name = new.name.clone();
     let request = Request::CreateDvd(of_parent(&parent, new)?);
-    let outcome = app.change(&caller, rehearsed(request, dry_run), terms).await?;
-    Ok(if dry_run { Made::changed(outcome) } else { Made::resource(outcome, "dvds", &name) })
+    changer.create(request, dry_run, "dvds", &name).await
 }
 
 /// Derive some volumes from a volume
@@ -112,15 +108,13 @@ async fn create_dvd(
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
 async fn create_dvds(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(parent): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewDvds { dvds }): Json<NewDvds>,
 ) -> Result<Made, Problem> {
     let dvds = dvds.into_iter().map(|new| of_parent(&parent, new)).collect::<Result<_, _>>()?;
-    app.change(&caller, rehearsed(Request::CreateDvds(NewDvds { dvds }), dry_run), terms).await.map(Made::changed)
+    changer.change(Request::CreateDvds(NewDvds { dvds }), dry_run).await
 }
 
 /// A volume that is derived from that of the path.
@@ -155,14 +149,12 @@ async fn dvd(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<Strin
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
 async fn set_dvd(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(DvdChange { until }): Json<DvdChange>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::SetDvd(DvdEnd { name, until }), dry_run), terms).await.map(Made::changed)
+    changer.change(Request::SetDvd(DvdEnd { name, until }), dry_run).await
 }
 
 /// Revoke a derived volume
@@ -179,11 +171,9 @@ async fn set_dvd(
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
 async fn revoke_dvd(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::RevokeDvd { name }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::RevokeDvd { name }, dry_run).await
 }

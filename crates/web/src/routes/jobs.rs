@@ -8,11 +8,10 @@ use sanwire_server::{Answer, JobStatus, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, Made, unexpected};
+use super::{Changed, Changer, Made, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
-use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -49,11 +48,6 @@ async fn job(State(app): State<Arc<App>>, caller: Caller, Path(id): Path<u64>) -
 /// Copies to other servers can be ended; others go on to their ends.
 #[utoipa::path(post, path = "/jobs/{job}/cancel", tag = "jobs", params(("job" = u64, Path, description = "Its number.")),
     responses((status = 200, description = "It ends soon.", body = Changed)))]
-async fn cancel_job(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
-    Path(id): Path<u64>,
-) -> Result<Made, Problem> {
-    app.change(&caller, Request::CancelJob { id }, terms).await.map(Made::changed)
+async fn cancel_job(changer: Changer, Path(id): Path<u64>) -> Result<Made, Problem> {
+    changer.change(Request::CancelJob { id }, false).await
 }

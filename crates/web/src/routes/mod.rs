@@ -28,6 +28,8 @@ mod volumes;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sanwire_server::{Answer, JobStatus, Request, Status};
@@ -93,6 +95,36 @@ pub(crate) struct DryRunQuery {
     /// Only tell what it would do, or why it would be refused.
     #[serde(default)]
     dry_run: bool,
+}
+
+/// Somebody who changes something, and on which terms.
+pub(crate) struct Changer {
+    app: Arc<App>,
+    caller: Caller,
+    terms: Terms,
+}
+
+impl FromRequestParts<Arc<App>> for Changer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let terms = Terms::from_request_parts(parts, app).await?;
+        Ok(Changer { app: Arc::clone(app), caller, terms })
+    }
+}
+
+impl Changer {
+    /// Has the server do it, or only tell what it would do.
+    async fn change(self, request: Request, dry_run: bool) -> Result<Made, Problem> {
+        self.app.change(&self.caller, rehearsed(request, dry_run), self.terms).await.map(Made::changed)
+    }
+
+    /// The same of what makes a resource of this name in a collection.
+    async fn create(self, request: Request, dry_run: bool, collection: &str, name: &str) -> Result<Made, Problem> {
+        let made = self.change(request, dry_run).await?;
+        Ok(if dry_run { made } else { Made::resource(made.outcome, collection, name) })
+    }
 }
 
 /// The request, or that to tell only what it would do.

@@ -8,11 +8,10 @@ use sanwire_server::{Answer, JobStatus, PoolStatus, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, DryRunQuery, Made, Tagged, rehearsed, unexpected};
+use super::{Changed, Changer, DryRunQuery, Made, Tagged, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
-use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -55,13 +54,11 @@ async fn pool(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<Stri
     ),
     responses((status = 200, description = "It is forgotten.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn forget_pool(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::ForgetPool { name }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::ForgetPool { name }, dry_run).await
 }
 
 fn pools(answer: Answer) -> Result<Vec<PoolStatus>, Problem> {

@@ -8,11 +8,10 @@ use sanwire_server::{Answer, Clearing, JobStatus, Request, ReservationsStatus};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ChangeQuery, Changed, Made, rehearsed, unexpected};
+use super::{ChangeQuery, Changed, Changer, Made, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Path, Query};
-use crate::management::Terms;
 use crate::problem::Problem;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
@@ -48,14 +47,12 @@ async fn reservations(
     ),
     responses((status = 200, description = "They are ended.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn clear_reservations(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
     let request = Request::ClearReservations(Clearing { name, key: None, force });
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// End what is registered with a key
@@ -70,12 +67,10 @@ async fn clear_reservations(
     ),
     responses((status = 200, description = "It is ended.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn clear_registration(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path((name, key)): Path<(String, String)>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
     let request = Request::ClearReservations(Clearing { name, key: Some(key), force });
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Changed, DryRunQuery, Made, Tagged, check_revision, rehearsed, status, unexpected};
+use super::{Changed, Changer, DryRunQuery, Made, Tagged, check_revision, status, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
@@ -191,13 +191,11 @@ pub(super) struct AccessState {
     (status = 202, description = "It goes on as a job.", body = JobStatus),
 ))]
 async fn set_group(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(group): Path<u16>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(AccessState { state }): Json<AccessState>,
 ) -> Result<Made, Problem> {
     let request = Request::SetAccessState(AccessChange { group, state, target: None });
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }

@@ -10,11 +10,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, in_path, rehearsed, unexpected};
+use super::{ChangeQuery, Changed, Changer, DryRunQuery, Made, Tagged, in_path, unexpected};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
-use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -87,14 +86,12 @@ async fn list_snapshots(
     (status = 202, description = "It goes on as a job.", body = JobStatus),
 ))]
 async fn take_snapshots(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewSnapshots { volumes, name, protected }): Json<NewSnapshots>,
 ) -> Result<Made, Problem> {
     let request = Request::Snapshot { volumes, name, protected };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// The snapshots of a volume
@@ -114,19 +111,14 @@ async fn list_snapshots_of(
     params(("volume" = String, Path, description = "Its name."), DryRunQuery),
     responses((status = 200, description = "It was only told.", body = Changed), (status = 201, description = "It is taken.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn take_snapshot(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(volume): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewSnapshot { name, protected }): Json<NewSnapshot>,
 ) -> Result<Made, Problem> {
     let collection = format!("volumes/{}/snapshots", in_path(&volume));
     let request = Request::Snapshot { volumes: vec![volume], name: name.clone(), protected };
-    if dry_run {
-        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
-    }
-    Ok(Made::resource(app.change(&caller, request, terms).await?, &collection, &name))
+    changer.create(request, dry_run, &collection, &name).await
 }
 
 /// A snapshot
@@ -152,15 +144,13 @@ async fn snapshot(
         ("If-Match" = Option<String>, Header, description = "Only if the snapshot still has this ETag."), DryRunQuery),
     responses((status = 200, description = "It was changed.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn change_snapshot(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path((volume, name)): Path<(String, String)>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(SnapshotChange { protected }): Json<SnapshotChange>,
 ) -> Result<Made, Problem> {
     let request = Request::SetSnapshot { snapshot: id(&volume, &name), protected };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Delete a snapshot
@@ -169,14 +159,12 @@ async fn change_snapshot(
         ("If-Match" = Option<String>, Header, description = "Only if the snapshot still has this ETag."), DryRunQuery),
     responses((status = 200, description = "It is deleted.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn delete_snapshot(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path((volume, name)): Path<(String, String)>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> Result<Made, Problem> {
     let request = Request::DeleteSnapshot { snapshot: id(&volume, &name) };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Have a volume hold again what its snapshot does
@@ -188,15 +176,13 @@ async fn delete_snapshot(
     ),
     responses((status = 200, description = "It does.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn roll_back(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(volume): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(Rollback { snapshot, keep }): Json<Rollback>,
 ) -> Result<Made, Problem> {
     let request = Request::Rollback { snapshot: id(&volume, &snapshot), force, keep };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// What the management calls a snapshot. No name has an `@`, which is refused there.

@@ -13,11 +13,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::server::AccessState;
-use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, rehearsed, status};
+use super::{ChangeQuery, Changed, Changer, DryRunQuery, Made, Tagged, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
-use crate::management::Terms;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -146,18 +145,13 @@ async fn target(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<St
     params(("If-Match" = Option<String>, Header, description = "Only if `collections.targets` of the server is still this, in quotes."), DryRunQuery),
     responses((status = 200, description = "It was only told.", body = Changed), (status = 201, description = "It is there.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn add_target(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(NewTarget { name, settings }): Json<NewTarget>,
 ) -> Result<Made, Problem> {
     let whole_name = TargetNodeConfig::name_of(&name).map_or_else(|_| name.clone(), |name| name.to_string());
     let request = Request::AddTarget { name, settings };
-    if dry_run {
-        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
-    }
-    Ok(Made::resource(app.change(&caller, request, terms).await?, "targets", &whole_name))
+    changer.create(request, dry_run, "targets", &whole_name).await
 }
 
 /// Change who may use a target, and how
@@ -171,15 +165,13 @@ async fn add_target(
     ),
     responses((status = 200, description = "It was changed.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn change_target(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(settings): Json<TargetSettings>,
 ) -> Result<Made, Problem> {
     let request = Request::SetTarget { name, settings, force };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Remove a target
@@ -193,13 +185,11 @@ async fn change_target(
     ),
     responses((status = 200, description = "It is gone.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn remove_target(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::RemoveTarget { name, force }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::RemoveTarget { name, force }, dry_run).await
 }
 
 /// Make a volume a logical unit of a target
@@ -214,15 +204,13 @@ async fn remove_target(
     ),
     responses((status = 200, description = "It is one.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn map_unit(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path((target, lun)): Path<(String, u16)>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(Mapping { volume }): Json<Mapping>,
 ) -> Result<Made, Problem> {
     let request = Request::MapVolume { name: volume, lun: Some(lun), target: Some(target), force };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Take a logical unit out of a target
@@ -237,20 +225,18 @@ async fn map_unit(
     ),
     responses((status = 200, description = "It is none any more.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn unmap_unit(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    mut terms: Terms,
+    mut changer: Changer,
     Path((target, lun)): Path<(String, u16)>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
     let name = target.clone();
-    let known = app.look(&caller, Request::Status, move |answer| find(answer, &name)).await?;
+    let known = changer.app.look(&changer.caller, Request::Status, move |answer| find(answer, &name)).await?;
     // What is unmapped is what has this number now.
-    terms.revision = terms.revision.or(Some(known.revision));
+    changer.terms.revision = changer.terms.revision.or(Some(known.revision));
     let unit = known.units.into_iter().find(|unit| unit.lun == lun);
     let unit = unit.ok_or_else(|| Problem::new("mapping-unknown", "the target has no logical unit of this number"))?;
     let request = Request::UnmapVolume { name: unit.volume, target, force };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Set the ALUA access state of a port group, for one target
@@ -263,15 +249,13 @@ async fn unmap_unit(
     ),
     responses((status = 200, description = "It was done.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn set_target_group(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path((target, group)): Path<(String, u16)>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(AccessState { state }): Json<AccessState>,
 ) -> Result<Made, Problem> {
     let request = Request::SetAccessState(AccessChange { group, state, target: Some(target) });
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 fn find(answer: Answer, name: &str) -> Result<Target, Problem> {

@@ -11,11 +11,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::new_volume::{NewVolume, VolumeInPool};
-use super::{ChangeQuery, Changed, DryRunQuery, Made, Tagged, check_revision, rehearsed, status};
+use super::{ChangeQuery, Changed, Changer, DryRunQuery, Made, Tagged, check_revision, status};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::extract::{Json, Path, Query};
-use crate::management::{Outcome, Terms};
+use crate::management::Outcome;
 use crate::page::{Page, PageQuery};
 use crate::problem::Problem;
 
@@ -78,18 +78,13 @@ async fn list_volumes(
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
 async fn add_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(volume): Json<NewVolume>,
 ) -> Result<Made, Problem> {
     let name = volume.name.clone();
     let request = volume.request()?;
-    if dry_run {
-        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
-    }
-    Ok(Made::resource(app.change(&caller, request, terms).await?, "volumes", &name))
+    changer.create(request, dry_run, "volumes", &name).await
 }
 
 /// A volume
@@ -117,25 +112,21 @@ async fn volume(State(app): State<Arc<App>>, caller: Caller, Path(name): Path<St
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
 async fn put_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(wanted): Json<VolumeInPool>,
 ) -> Result<Made, Problem> {
     let request = wanted.request(&name)?;
-    caller.check(&request)?;
+    changer.caller.check(&request)?;
     let known = name.clone();
-    if let Some(volume) = app.look(&caller, Request::Status, move |answer| find(answer, &known)).await? {
-        check_revision(&terms, volume.revision, &format!("volume {name}"))?;
+    if let Some(volume) = changer.app.look(&changer.caller, Request::Status, move |answer| find(answer, &known)).await?
+    {
+        check_revision(&changer.terms, volume.revision, &format!("volume {name}"))?;
         wanted.check_equal(&volume)?;
         return Ok(Made::changed(Outcome::Changed(Vec::new())));
     }
-    if dry_run {
-        return app.change(&caller, rehearsed(request, true), terms).await.map(Made::changed);
-    }
-    Ok(Made::resource(app.change(&caller, request, terms).await?, "volumes", &name))
+    changer.create(request, dry_run, "volumes", &name).await
 }
 
 /// Change a volume
@@ -152,9 +143,7 @@ async fn put_volume(
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
 async fn change_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
     Json(change): Json<VolumeChange>,
@@ -175,7 +164,7 @@ async fn change_volume(
         }
         _ => return Err(one_change()),
     };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// What becomes of a volume.
@@ -223,9 +212,7 @@ enum ContentFate {
         (status = 202, description = "It goes on as a job.", body = JobStatus),
     ))]
 async fn remove_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(RemovalQuery { force, content, snapshots, dry_run }): Query<RemovalQuery>,
 ) -> Result<Made, Problem> {
@@ -236,7 +223,7 @@ async fn remove_volume(
         }
         ContentFate::Keep => Request::RemoveVolume { name, force },
     };
-    app.change(&caller, rehearsed(request, dry_run), terms).await.map(Made::changed)
+    changer.change(request, dry_run).await
 }
 
 /// Take the medium out of a drive or a removable volume
@@ -248,13 +235,11 @@ async fn remove_volume(
     ),
     responses((status = 200, description = "It is out.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn eject_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(ChangeQuery { force, dry_run }): Query<ChangeQuery>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::EjectVolume { name, force }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::EjectVolume { name, force }, dry_run).await
 }
 
 /// Put the medium back, or another disc into a drive
@@ -266,14 +251,12 @@ async fn eject_volume(
     ),
     responses((status = 200, description = "It is in.", body = Changed), (status = 202, description = "It goes on as a job.", body = JobStatus)))]
 async fn load_volume(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    terms: Terms,
+    changer: Changer,
     Path(name): Path<String>,
     Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
     Json(Disc { store }): Json<Disc>,
 ) -> Result<Made, Problem> {
-    app.change(&caller, rehearsed(Request::LoadVolume { name, store }, dry_run), terms).await.map(Made::changed)
+    changer.change(Request::LoadVolume { name, store }, dry_run).await
 }
 
 fn find(answer: Answer, name: &str) -> Result<Option<VolumeStatus>, Problem> {

@@ -1,8 +1,8 @@
 //! Which request each change of content leads to, and what lists of it look like.
 
 use sanwire_server::{
-    Answer, AuditLines, AuditQuery, AuditResult, Clearing, CopyOrder, DvdEnd, MemberReplacement, NewDvd, NewDvds,
-    PortState, Request, Response, TargetSettings,
+    Answer, ArrayGrowth, AuditLines, AuditQuery, AuditResult, Clearing, CopyOrder, DvdEnd, MemberReplacement, NewDvd,
+    NewDvds, PortState, Request, Response, TargetSettings,
 };
 use serde_json::json;
 
@@ -184,6 +184,12 @@ fn a_change_of_a_volume_may_be_only_told() {
             r#"{"store":"ram:1M"}"#,
             Request::ReplaceMember(MemberReplacement { name: "v0".into(), member: 2, store: "ram:1M".into() }),
         ),
+        (
+            "POST",
+            "/volumes/v0/grow?dry-run=true",
+            "{}",
+            Request::GrowArray(ArrayGrowth { name: "v0".into(), add: Vec::new() }),
+        ),
         ("DELETE", "/pools/fast?dry-run=true", "", Request::ForgetPool { name: "fast".into() }),
         ("DELETE", "/sessions/1f?dry-run=true", "", Request::DropSession { session: "1f".into() }),
         ("POST", "/clients/a/drop?dry-run=true", "", Request::DropClient { client: "a".into() }),
@@ -281,6 +287,13 @@ fn each_change_of_content_is_a_request() {
             r#"{"store":"file:/b"}"#,
             200,
             Request::ReplaceMember(MemberReplacement { name: "v0".into(), member: 2, store: "file:/b".into() }),
+        ),
+        (
+            "POST",
+            "/volumes/v0/grow",
+            r#"{"add":["file:/c","file:/d"]}"#,
+            200,
+            Request::GrowArray(ArrayGrowth { name: "v0".into(), add: vec!["file:/c".into(), "file:/d".into()] }),
         ),
         (
             "POST",

@@ -77,13 +77,16 @@ pub(super) fn check_ends(from: &CpEnd, to: &CpEnd) -> Result<(), &'static str> {
     let (CpEnd::Volume(from), CpEnd::Volume(to)) = (from, to) else {
         return Err("both ends of a direct copy are volumes");
     };
-    match (&from.server, &to.server) {
-        (Server::HyperScsi(from), Server::HyperScsi(to)) if from == to => {
-            Err("both volumes are on one server, which copies by itself anyway")
-        }
-        (Server::HyperScsi(_), Server::HyperScsi(_)) => Ok(()),
-        _ => Err("servers are asked for direct copies by HyperSCSI: name both volumes by hs+ip or hs+eth"),
+    let is_managed = |server: &Server| matches!(server, Server::HyperScsi(_) | Server::Visa(_));
+    if !is_managed(&from.server) || !is_managed(&to.server) {
+        return Err(
+            "servers are asked for direct copies in band: name both volumes by hs+ip, hs+eth, visa or visa+tcp",
+        );
     }
+    if from.server == to.server {
+        return Err("both volumes are on one server, which copies by itself anyway");
+    }
+    Ok(())
 }
 
 /// What is to be copied.
@@ -307,10 +310,18 @@ mod tests {
     #[test]
     fn servers_are_asked_only_where_both_are_managed_in_band() {
         let may = |from: &str, to: &str| check_ends(&end(from), &end(to)).is_ok();
-        assert!(may("hs+ip://a/v", "hs+ip://b/v") && may("hs+eth://eth0/a/v", "hs+ip://b/v"));
+        for (from, to) in [
+            ("hs+ip://a/v", "hs+ip://b/v"),
+            ("hs+eth://eth0/a/v", "hs+ip://b/v"),
+            ("hs+ip://a/v", "visa://b/v"),
+            ("visa+tcp://a/v", "visa://b/v"),
+        ] {
+            assert!(may(from, to), "{from} {to}");
+        }
         for (from, to) in [
             ("hs+ip://a/v", "hs+ip://a/w"),
-            ("hs+ip://a/v", "visa://b/v"),
+            ("visa://a/v", "visa://a/w"),
+            ("hdsp://eth0/a/v", "visa://b/v"),
             ("iscsi://a/iqn.2026-11.org.example:v/0", "hs+ip://b/v"),
             ("file.img", "hs+ip://b/v"),
             ("hs+ip://a/v", "-"),

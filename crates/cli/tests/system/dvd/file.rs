@@ -23,6 +23,15 @@ const ENDED: Duration = Duration::from_secs(35);
 
 const TOOLS: [&str; 6] = ["mkfs.ext4", "fsck.ext4", "mkfs.xfs", "xfs_repair", "mount", "fallocate"];
 
+/// How the server is asked to serve a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// On its own host, by its socket.
+    Socket,
+    /// In band, by an owner of the disk.
+    InBand,
+}
+
 /// A host that has a file system on a volume, and the server of that.
 struct Host {
     /// First, so that it is unmounted before the volume goes.
@@ -31,6 +40,7 @@ struct Host {
     server: Server,
     directory: PathBuf,
     kind: Filesystem,
+    way: Way,
     world: World,
 }
 
@@ -38,13 +48,19 @@ impl Host {
     fn new(test: &str, kind: Filesystem) -> Option<Host> {
         let world = World::new(test, 9000, &TOOLS)?;
         let block_bytes = if kind == Filesystem::Xfs { 4096 } else { 512 };
-        let disk = format!("disk=file:{},size=320M,block={block_bytes}", world.scratch.text("disk.img"));
+        let owner = run_ok(world.sanwire_of("owner", &["id"]), TIMEOUT);
+        let disk = format!(
+            "disk=file:{},size=320M,block={block_bytes},owner=key:{}",
+            world.scratch.text("disk.img"),
+            owner.trim()
+        );
         let server = serve(&world, &[&disk, "other=ram:64M"], &["--control", &world.scratch.text("c.sock")]);
         let attached = Attached::device(&world, &format!("hs+ip://{SERVER_ADDRESS}/disk"));
         kind.make(&attached.place);
         let directory = world.scratch.path("mnt");
         let filler = kind.open(&attached.place, &directory);
-        Some(Host { filler: Some(filler), attached: Some(attached), server, directory, kind, world })
+        let way = Way::Socket;
+        Some(Host { filler: Some(filler), attached: Some(attached), server, directory, kind, way, world })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -78,9 +94,20 @@ impl Host {
     }
 
     fn create(&self, name: &str, options: &[&str]) -> Process {
-        let (path, socket) = (self.path(name).display().to_string(), self.world.scratch.text("c.sock"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
-        command.args(["dvd", "create", "disk", "cam", "--file", &path, "--principal", "any", "--socket", &socket]);
+        let path = self.path(name).display().to_string();
+        let create = ["dvd", "create", "disk", "cam", "--file", &path, "--principal", "any"];
+        let mut command = match self.way {
+            Way::Socket => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+                command.args(create).args(["--socket", &self.world.scratch.text("c.sock")]);
+                command
+            }
+            Way::InBand => {
+                let mut command = self.world.sanwire_of("owner", &create);
+                command.args(["--at", &format!("hs+ip://{SERVER_ADDRESS}")]);
+                command
+            }
+        };
         command.args(options).env_remove("SANWIRE_LOG");
         let log = self.world.scratch.path("watch.log");
         let _ = fs::remove_file(&log);
@@ -134,8 +161,9 @@ fn padded(mut content: Vec<u8>, block_bytes: usize) -> Vec<u8> {
     content
 }
 
-fn is_served_where_it_lies(test: &str, kind: Filesystem, block_bytes: usize) {
+fn is_served_where_it_lies(test: &str, kind: Filesystem, block_bytes: usize, way: Way) {
     let Some(host) = Host::new(test, kind) else { return };
+    let host = Host { way, ..host };
     let content = padded(host.scatter("movie", 1, 24, 1000), block_bytes);
     let mut watch = host.serve("movie", &[]);
     assert!(host.at_server() == content, "the regions are the file");
@@ -166,12 +194,50 @@ fn is_served_where_it_lies(test: &str, kind: Filesystem, block_bytes: usize) {
 
 #[test]
 fn a_file_of_ext4_is_served_where_it_lies() {
-    is_served_where_it_lies("a_file_of_ext4_is_served_where_it_lies", Filesystem::Ext4, 512);
+    is_served_where_it_lies("a_file_of_ext4_is_served_where_it_lies", Filesystem::Ext4, 512, Way::Socket);
 }
 
 #[test]
 fn a_file_of_xfs_is_served_where_it_lies() {
-    is_served_where_it_lies("a_file_of_xfs_is_served_where_it_lies", Filesystem::Xfs, 4096);
+    is_served_where_it_lies("a_file_of_xfs_is_served_where_it_lies", Filesystem::Xfs, 4096, Way::Socket);
+}
+
+/// The host that has the file system is another one than the server's, as a rule: it asks over the wire, and need not manage the server.
+#[test]
+fn a_file_is_served_where_it_lies_by_an_owner_of_the_disk_in_band() {
+    let test = "a_file_is_served_where_it_lies_by_an_owner_of_the_disk_in_band";
+    is_served_where_it_lies(test, Filesystem::Ext4, 512, Way::InBand);
+}
+
+#[test]
+fn a_volume_whose_file_is_watched_from_elsewhere_ends_when_that_host_does_not_reach_the_server() {
+    let test = "a_volume_whose_file_is_watched_from_elsewhere_ends_when_that_host_does_not_reach_the_server";
+    let Some(host) = Host::new(test, Filesystem::Ext4) else { return };
+    let host = Host { way: Way::InBand, ..host };
+    let content = padded(host.scatter("movie", 11, 2, 0), 512);
+    let mut watch = host.serve("movie", &[]);
+    host.world.cut_link();
+    assert!(host.has_volume(), "it has its time");
+    wait_until("it is over", ENDED, || !host.has_volume());
+    assert_eq!(watch.wait(TIMEOUT).code(), Some(1), "{}", watch.log());
+    let said = watch.log();
+    assert!(said.contains("volume cam ends soon unless its server can be told"), "it has said so before: {said}");
+    let parts = ["volume cam, which was the file", "has ended by itself: its server could not be told"];
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    host.world.restore_link();
+    // The disk is there again, and the file can be served again.
+    let mut watch = host.serve("movie", &[]);
+    assert!(host.at_server() == content, "it lies where it did");
+    // Away for a moment, when it should be renewed, is not long enough.
+    host.world.cut_link();
+    thread::sleep(Duration::from_secs(12));
+    host.world.restore_link();
+    thread::sleep(ENDED - Duration::from_secs(8));
+    assert!(watch.is_alive() && host.has_volume(), "it is renewed: {}", watch.log());
+    watch.signal(Signal::TERM);
+    assert!(watch.wait(TIMEOUT).success(), "{}", watch.log());
+    assert!(!host.has_volume(), "it ends with the command");
+    host.close();
 }
 
 #[test]
@@ -199,6 +265,7 @@ fn a_file_on_a_partition_is_served_where_it_lies() {
         attached: None,
         directory: world.scratch.path("mnt"),
         kind: Filesystem::Ext4,
+        way: Way::Socket,
         server,
         world,
     };

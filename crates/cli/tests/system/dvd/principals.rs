@@ -105,30 +105,36 @@ fn an_owner_derives_from_its_volume_in_band_and_may_do_nothing_else() {
     let owner = id(&world, "owner");
     let volumes = [&format!("mine=ram:16M,owner=key:{owner}")[..], "other=ram:16M"];
     let mut server = serve(&world, &volumes, &["--control", &world.scratch.text("c.sock")]);
-    let at = format!("hs+ip://{SERVER_ADDRESS}");
-    let ask = |who: &str, arguments: &[&str]| {
-        run(world.sanwire_of(who, &[&["dvd"], arguments, &["--at", &at]].concat()), TIMEOUT)
-    };
-    let create = |parent| ["create", parent, "cam", "--region", "1M+1M", "--principal", "any"];
-    let made = ask("owner", &create("mine"));
-    assert!(made.code == Some(0) && made.stdout.contains("volume cam is derived from mine"), "{}", made.stderr);
-    let listed = ask("owner", &["ls"]);
-    assert!(listed.stdout.contains("cam") && listed.stdout.contains("1M+1M"), "{}", listed.stdout);
-    for (who, arguments, part) in [
-        ("owner", &create("other")[..], "does not own volume other"),
-        ("owner", &["revoke", "mine"], "does not own volume mine"),
-        ("stranger", &create("mine"), "may not manage the server"),
-        ("stranger", &["revoke", "cam"], "may not manage the server"),
-    ] {
-        let refused = ask(who, arguments);
-        assert!(refused.code == Some(1) && refused.stderr.contains(part), "{arguments:?}: {}", refused.stderr);
+    for scheme in ["hs+ip", "visa", "visa+tcp"] {
+        let at = format!("{scheme}://{SERVER_ADDRESS}");
+        let ask = |who: &str, arguments: &[&str]| {
+            run(world.sanwire_of(who, &[&["dvd"], arguments, &["--at", &at]].concat()), TIMEOUT)
+        };
+        let create = |parent| ["create", parent, "cam", "--region", "1M+1M", "--principal", "any"];
+        let made = ask("owner", &create("mine"));
+        assert!(made.code == Some(0) && made.stdout.contains("volume cam is derived from mine"), "{}", made.stderr);
+        let listed = ask("owner", &["ls"]);
+        assert!(listed.stdout.contains("cam") && listed.stdout.contains("1M+1M"), "{}", listed.stdout);
+        for (who, arguments, part) in [
+            ("owner", &create("other")[..], "does not own volume other"),
+            ("owner", &["revoke", "mine"], "does not own volume mine"),
+            ("stranger", &create("mine"), "may not manage the server"),
+            ("stranger", &["revoke", "cam"], "may not manage the server"),
+        ] {
+            let refused = ask(who, arguments);
+            assert!(refused.code == Some(1) && refused.stderr.contains(part), "{arguments:?}: {}", refused.stderr);
+        }
+        for command in [&["status"][..], &["remove-volume", "cam"], &["add-volume", "x=ram:1M"]] {
+            let refused = run(world.sanwire_of("owner", &[&["manage", &at], command].concat()), TIMEOUT);
+            assert!(
+                refused.code == Some(1) && refused.stderr.contains("and no more"),
+                "{command:?}: {}",
+                refused.stderr
+            );
+        }
+        let revoked = ask("owner", &["revoke", "cam"]);
+        assert!(revoked.stdout.contains("volume cam, which was derived from mine, is revoked"), "{}", revoked.stderr);
     }
-    for command in [&["status"][..], &["remove-volume", "cam"], &["add-volume", "x=ram:1M"]] {
-        let refused = run(world.sanwire_of("owner", &[&["manage", &at], command].concat()), TIMEOUT);
-        assert!(refused.code == Some(1) && refused.stderr.contains("and no more"), "{command:?}: {}", refused.stderr);
-    }
-    let revoked = ask("owner", &["revoke", "cam"]);
-    assert!(revoked.stdout.contains("volume cam, which was derived from mine, is revoked"), "{}", revoked.stderr);
     let audit = fs::read_to_string(world.state("server").join("sanwire/audit-box.jsonl")).expect("an audit log");
     let by_owner = audit.lines().filter(|line| line.contains(&owner)).collect::<Vec<_>>();
     assert!(by_owner.iter().any(|line| line.contains("create-dvd") && line.contains("\"done\"")), "{audit}");

@@ -205,3 +205,32 @@ fn linux_uses_the_commands_reservations_and_secrets_of_a_target() {
     }
     rig.stop();
 }
+
+/// Who has the file system need not run on the server's host, or attach the disk by a program of ours.
+#[test]
+#[ignore = "boots a Linux guest"]
+fn a_file_on_an_iscsi_disk_of_linux_becomes_a_disk_by_its_owner_in_band() {
+    let test = "a_file_on_an_iscsi_disk_of_linux_becomes_a_disk_by_its_owner_in_band";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let Some(guest) = Guest::boot(&world, test) else { return };
+    let portal = GUEST_LINKS[0].server;
+    let disk = format!("disk=file:{},size=128M", world.scratch.text("disk.img"));
+    let (iscsi, udp) = (format!("iscsi:{portal}"), format!("hs-ip:{portal}"));
+    let socket = world.scratch.text(SOCKET);
+    let options = ["--wire", &iscsi, "--wire", &udp, "--control", &socket, "--allow", "any"];
+    let server = Server::start_alone(&world, &[&disk], &options);
+    let mut rig = Rig { guest, server, world };
+    let told = rig.guest.run("dvd-file", &["id"], LIMIT);
+    let is_id = |line: &&str| line.len() == 32 && line.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let id = told.lines().find(is_id).expect("the id of the guest");
+    rig.ctl(&["set-volume", "disk", "--owner", &format!("key:{id}")]);
+    rig.log_in(portal, "disk");
+    let url = format!("hs+ip://{portal}");
+    rig.run("dvd-file", &["serve", &device(portal, "disk", 0), &url, portal, &target("movie")]);
+    rig.log_out(portal, "disk");
+    let mut list = Command::new(env!("CARGO_BIN_EXE_sanwire"));
+    list.args(["dvd", "ls", "--socket", &socket]);
+    let left = run_ok(list, LIMIT);
+    assert!(!left.contains("movie"), "{left}");
+    rig.stop();
+}

@@ -56,13 +56,22 @@ pub struct Guest {
 impl Guest {
     /// Boots it with links to the server of this world, or says why it cannot be. The links are there from now on.
     pub fn boot(world: &World, test: &str) -> Option<Guest> {
-        let program = Path::new(env!("CARGO_BIN_EXE_sanwire"));
-        Guest::boot_as(world, test, &[], program.parent().expect("the directory of the program"))
+        Guest::boot_with(world, test, &[])
     }
 
     /// The same with systemd, which restarts; `/host` in it is `shared`.
     pub fn boot_with_systemd(world: &World, test: &str, shared: &Path) -> Option<Guest> {
         Guest::boot_as(world, test, &["--systemd"], shared)
+    }
+
+    /// The same with a newer kernel, where the driver of its cards has AF_XDP's zero-copy mode.
+    pub fn boot_with_new_kernel(world: &World, test: &str) -> Option<Guest> {
+        Guest::boot_with(world, test, &["--new-kernel"])
+    }
+
+    fn boot_with(world: &World, test: &str, options: &[&str]) -> Option<Guest> {
+        let program = Path::new(env!("CARGO_BIN_EXE_sanwire"));
+        Guest::boot_as(world, test, options, program.parent().expect("the directory of the program"))
     }
 
     fn boot_as(world: &World, test: &str, options: &[&str], shared: &Path) -> Option<Guest> {

@@ -162,6 +162,11 @@ impl World {
         CLIENT_MAC
     }
 
+    /// The server's Ethernet address.
+    pub fn server_mac(&self) -> String {
+        server_mac(0)
+    }
+
     /// The name of the interface on either host.
     pub fn interface(&self) -> &'static str {
         INTERFACE

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use sanwire_core::{Instant, NexusId, Principal};
-use sanwire_scsi::{AdditionalSense, Identity, OperationClasses, Status, build, inquiry, report};
+use sanwire_scsi::{
+    AdditionalSense, Extent, Identity, OperationClasses, Status, build, inquiry, operation_code, report,
+    unmap_parameters,
+};
+use sanwire_store::RamStore;
 
 use super::super::copy::{A, B, SECOND, aborted, list, run, segment};
-use super::{DENIED, NOT_THERE, blocks, good, identity, of, on, read, write};
-use crate::testing::{NEXUS, OTHER, World, lun, ports, sense};
+use super::{DENIED, NOT_THERE, OUT_OF_RANGE, blocks, good, identity, of, on, read, write};
+use crate::testing::{NEXUS, OTHER, UUID, World, lun, ports, sense};
 use crate::{Admission, AllowedOperations, Derivation, LogicalUnit, NexusPorts, PrincipalUsage, UnitOptions};
 
 /// Admits initiators of these names.
@@ -179,4 +183,39 @@ fn what_each_principal_does_is_counted() {
         Derivation { operations: unit.derived().unwrap().operations().clone(), ..of(&[(0, 1)]) },
     );
     assert_eq!((child.identity().uuid(), child.derived().unwrap().extents().len()), (identity(2).uuid(), 1));
+}
+
+/// What is left to be looked at is looked at as for each disk.
+#[test]
+fn a_unit_that_allows_everything_counts_what_is_beyond_it_and_refuses_what_is_about_the_target() {
+    let world = World::small();
+    let unit = world.derive(1, only(&["a"], &[(0, 8)]));
+    world.come_as(NEXUS, "a");
+    let list = unmap_parameters(&[Extent { lba: 7, blocks: 2 }]).unwrap();
+    for task in [read(1, 7, 2), write(1, 8, &blocks(&[1])), on(1, build::unmap(list.len() as u16), &list)] {
+        assert_eq!(sense(&world.run_task(NEXUS, task)), OUT_OF_RANGE);
+    }
+    good(world.run_task(NEXUS, read(1, 0, 8)));
+    let set_port_groups = [operation_code::MAINTENANCE_OUT, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(sense(&world.run_task(NEXUS, on(1, set_port_groups, &[]))), DENIED);
+    let usage = unit.derived().unwrap().statistics().principals[0].usage;
+    let none = PrincipalUsage::default();
+    let expected = PrincipalUsage { commands: 5, read_bytes: 4096, refused_region: 3, refused_operation: 1, ..none };
+    assert_eq!(usage, expected);
+}
+
+#[test]
+fn what_is_read_of_a_store_that_shares_its_memory_is_counted_too() {
+    let world = World::small();
+    world.units.remove(lun(0)).unwrap();
+    let (name, store) = (Identity::new("ram", UUID).unwrap(), Arc::new(RamStore::new(1 << 20, 512)));
+    world.units.add(lun(0), LogicalUnit::new(name, store, UnitOptions::default()).unwrap()).unwrap();
+    let unit = world.derive(1, of(&[(16, 16)]));
+    let content = blocks(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    good(world.run_task(NEXUS, write(1, 0, &content)));
+    let reply = world.run_task(NEXUS, read(1, 0, 8));
+    assert!(reply.data_in.as_ref().is_some_and(|data| data.lent_bytes() > 0), "it is shared");
+    assert_eq!(good(reply), content);
+    let usage = unit.derived().unwrap().statistics().principals[0].usage;
+    assert_eq!((usage.commands, usage.read_bytes, usage.written_bytes), (2, 4096, 4096));
 }

@@ -1,6 +1,7 @@
 //! Units that are derived from each other in any way, compared with a model that knows for each which blocks it has, what may be done with
-//! them, by whom, for how long and under which program; and what tokens of their blocks stand for.
+//! them, by whom, for how long and under which program; who has reserved it; and what tokens of their blocks stand for.
 
+mod copies;
 mod oracle;
 mod plan;
 mod rules;
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sanwire_core::{Instant, NexusId, Principal, WallClock};
-use sanwire_scsi::{Extent, OperationClasses, Reply, SenseKey, Status, Task, build, unmap_parameters};
+use sanwire_scsi::{
+    Extent, OperationClasses, Reply, Sense, SenseKey, Status, Task, build, operation_code, unmap_parameters,
+};
 use sanwire_store::Geometry;
 
 use self::oracle::{Blocks, Undone};
@@ -65,6 +68,19 @@ struct Unit {
     until_ms: Option<u64>,
     rule: Rule,
     is_revoked: bool,
+    /// By which nexus.
+    reserved_by: Option<u64>,
+}
+
+impl Unit {
+    /// It is reserved for a nexus, or not any more if it was for that one.
+    fn reserve(&mut self, nexus: u64, is_begun: bool) {
+        if is_begun {
+            self.reserved_by = Some(nexus);
+        } else if self.reserved_by == Some(nexus) {
+            self.reserved_by = None;
+        }
+    }
 }
 
 struct Twins {
@@ -88,6 +104,7 @@ impl Twins {
             until_ms: None,
             rule: Rule::None,
             is_revoked: false,
+            reserved_by: None,
         };
         let content = vec![0; BLOCKS as usize];
         let mut twins = Twins { world, units: vec![root], content, tokens: Vec::new(), now_ms: 0 };
@@ -119,10 +136,7 @@ impl Twins {
             extents.push((0, most));
         }
         let map = extents.iter().flat_map(|(lba, blocks)| &parent.map[*lba as usize..(lba + blocks) as usize]).copied();
-        let copies = OperationClasses::COPY_SOURCE | OperationClasses::COPY_TARGET;
-        let all = OperationClasses::READ | OperationClasses::WRITE | OperationClasses::DISCARD | copies;
-        let of_parent = if parent.number == 0 { all } else { parent.classes };
-        let classes = OperationClasses::from_bits(plan.classes.bits() & of_parent.bits());
+        let classes = OperationClasses::from_bits(plan.classes.bits() & parent.classes.bits());
         let codes: Vec<u8> = plan.codes.iter().copied().filter(|code| parent.has_code(*code)).collect();
         let operations = AllowedOperations::of(classes);
         let program = (plan.rule != Rule::None).then(|| Arc::new(plan.rule) as Arc<dyn CommandProgram>);
@@ -145,6 +159,7 @@ impl Twins {
             until_ms,
             rule: plan.rule,
             is_revoked: parent.is_revoked,
+            reserved_by: None,
         };
         let parent = self.world.units.get(lun(parent.number)).unwrap();
         if parent.state().ancestors().count() < 3 {
@@ -167,6 +182,10 @@ impl Twins {
         self.now_ms += STEP_MS;
         let (deed, count) = match deed {
             Deed::Revoke => return self.revoke(at),
+            Deed::Copy(source, from) => {
+                let count = u64::from(count);
+                return self.copy(nexus, (source % self.units.len(), (from, count)), (at, (lba, count)));
+            }
             Deed::Swap(..) => (deed, 1),
             Deed::Use(_) if self.tokens.is_empty() => return,
             Deed::Use(which) => {
@@ -189,6 +208,9 @@ impl Twins {
             Ok(done) => done,
         };
         assert_eq!(outcome(&reply), None, "{what}");
+        if matches!(deed, Deed::Reserve | Deed::Release) {
+            return self.units[at].reserve(nexus, matches!(deed, Deed::Reserve));
+        }
         let touched = self.units[at].places(done).unwrap().to_vec();
         match deed {
             Deed::Read => {
@@ -204,7 +226,7 @@ impl Twins {
                 self.change(&touched, &content);
             }
             Deed::Populate => self.take_token(at, nexus, touched),
-            Deed::Verify | Deed::Revoke | Deed::Ask => {}
+            _ => {}
         }
     }
 
@@ -229,7 +251,9 @@ impl Twins {
             Deed::Populate => populate_for(TOKEN_LIFE_S, TOKEN_ID, number, &[(lba, count)]),
             Deed::Ask => ask(INFORMATION, TOKEN_ID, number, 1024),
             Deed::Use(which) => write_using(&self.tokens[which].bytes, (0, TOKEN_ID), number, (0, &[(lba, count)])),
-            Deed::Revoke => unreachable!("it is no command"),
+            Deed::Reserve => on(number, [operation_code::RESERVE_6, 0, 0, 0, 0, 0], &[]),
+            Deed::Release => on(number, [operation_code::RELEASE_6, 0, 0, 0, 0, 0], &[]),
+            Deed::Revoke | Deed::Copy(..) => unreachable!("it is no command of one unit"),
         }
     }
 
@@ -273,7 +297,9 @@ fn outcome(reply: &Reply) -> Option<Undone> {
     match reply.status {
         Status::Good => None,
         Status::Busy => Some(Undone::Busy),
-        _ => Some(Undone::Refused(sense(reply))),
+        Status::ReservationConflict => Some(Undone::Conflict),
+        // Of a list there is only one segment.
+        _ => Some(Undone::Refused(Sense { segment: None, ..sense(reply) })),
     }
 }
 

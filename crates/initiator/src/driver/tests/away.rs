@@ -56,3 +56,26 @@ fn of_several_commands_none_is_given_after_the_server_has_been_away_for_too_long
     assert!(driver.execute_all(&asked).iter().all(Option::is_none), "all have failed");
     assert_eq!(stage.given_while_away.load(Ordering::SeqCst), 0);
 }
+
+fn is_gone<T>(answer: Result<T, VolumeError>) -> bool {
+    matches!(answer, Err(VolumeError::Protocol { what }) if what.contains("removed or replaced"))
+}
+
+/// By wires whose session is with one volume.
+#[test]
+fn a_volume_that_the_server_has_no_more_is_told_as_such_to_whoever_waits_or_asks_for_it() {
+    let (mut driver, volume, stage) = world();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| block_on(volume.flush()));
+        while driver.waiting.is_empty() {
+            driver.turn();
+        }
+        stage.is_removed.store(true, Ordering::SeqCst);
+        while !waiting.is_finished() {
+            driver.turn();
+        }
+        assert!(is_gone(waiting.join().expect("no panic")));
+    });
+    assert!(is_gone(serve(&mut driver, volume.read(0, Frame::from(vec![0; 512])))));
+    assert!(matches!(driver.link(), ConnectionState::Down(Failure::VolumeGone)));
+}

@@ -42,6 +42,8 @@ pub(super) struct Stage {
     pub(super) is_lost: AtomicBool,
     /// The server is away for longer than the patience lasts, from the next look at the events on.
     pub(super) goes_away: AtomicBool,
+    /// It has the volume no more, from the next look at the events on.
+    pub(super) is_removed: AtomicBool,
     /// It is away: no command is taken.
     pub(super) is_away: AtomicBool,
     /// How many it takes that it does not answer.
@@ -59,6 +61,7 @@ impl Default for Stage {
             opens_at_ms: AtomicU64::new(u64::MAX),
             is_lost: AtomicBool::new(false),
             goes_away: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
             unanswered_max: AtomicU64::new(u64::MAX),
             given_while_away: AtomicU64::new(0),
@@ -99,6 +102,12 @@ impl Session for Scripted {
                 data_in: None,
             }));
             self.events.push_back(Event::OutOfPatience(away()));
+        }
+        if self.stage.is_removed.swap(false, Ordering::SeqCst) {
+            self.stage.is_away.store(true, Ordering::SeqCst);
+            self.events.push_back(Event::GivenUp(Failure::VolumeGone));
+            let failed = |id| Event::Failed { id, failure: Failure::VolumeGone, data_in: None };
+            self.events.extend(self.unanswered.drain(..).map(failed));
         }
         self.events.pop_front()
     }

@@ -189,12 +189,18 @@ impl Incoming {
         self.ack_within(Duration::ZERO, now);
     }
 
-    /// From now on the sender may have so many packets under way.
-    pub(crate) fn set_room(&mut self, packets: u32, now: Instant) {
+    /// From now on the sender may have so many packets under way, and so many of each group are acknowledged.
+    pub(crate) fn set_room(&mut self, packets: u32, group_packets: u16, now: Instant) {
         if packets > self.room_packets {
             self.ack_within(Duration::ZERO, now);
         }
         self.room_packets = packets.min(self.window_packets);
+        self.group_packets = group_packets;
+    }
+
+    /// How many packets the sender may have under way.
+    pub(crate) fn room_packets(&self) -> u32 {
+        self.room_packets
     }
 
     /// The acknowledgement that is due, if one is.

@@ -50,6 +50,8 @@ pub(crate) enum Rejected {
 pub(crate) enum Heard {
     /// Nothing that the channel has not done already.
     Nothing,
+    /// The other end answers this question.
+    Answer(u64),
     /// The other end has these answers, or commands, whole.
     Arrived(Vec<u16>),
     /// The server has accepted us.
@@ -74,6 +76,8 @@ pub(crate) struct Channel {
     heard: u64,
     /// What both ends have agreed on: W and N.
     agreed: (u32, u16),
+    /// The number of the newest packet by which the other end has changed that for us.
+    changed_by: Option<u32>,
     asked_at: Instant,
     sent_packets: u64,
 }
@@ -103,6 +107,7 @@ impl Channel {
             heard_at: now,
             heard: 0,
             agreed: (window_packets, group_packets),
+            changed_by: None,
             asked_at: now,
             sent_packets: 0,
         }
@@ -128,6 +133,12 @@ impl Channel {
     /// When the other end was heard last.
     pub(crate) fn heard_at(&self) -> Instant {
         self.heard_at
+    }
+
+    /// As if the other end had said that it takes as much as was agreed, whatever it has said.
+    #[cfg(test)]
+    pub(crate) fn ignore_room(&mut self, now: Instant) {
+        self.outgoing.ignore_room(now);
     }
 
     /// As if so many groups had been sent.
@@ -158,8 +169,13 @@ impl Channel {
 
     /// Asks whether the other end is there.
     pub(crate) fn ask(&mut self, now: Instant) {
+        self.question(now.as_nanos(), now);
+    }
+
+    /// The same by this number, with which the answer comes: the other end has what was sent before, if nothing is lost.
+    pub(crate) fn question(&mut self, number: u64, now: Instant) {
         self.asked_at = now;
-        self.control(Class::KeepAlive, Live::KeepAlive(now.as_nanos()).write());
+        self.control(Class::KeepAlive, Live::KeepAlive(number).write());
     }
 
     /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told.
@@ -198,12 +214,12 @@ impl Channel {
         let operation = self.guard.open_pcu(raw, now)?;
         self.hear(now);
         match raw.pcu.class {
-            Class::Flow => self.handle_flow(&operation, now),
+            Class::Flow => self.handle_flow(&operation, raw.pcu.number, now),
             class @ (Class::Query | Class::KeepAlive) => {
                 match Live::read(class, &operation).map_err(|_| Rejected::Malformed)? {
                     Live::Query(place) => self.incoming.queried(place, now),
                     Live::KeepAlive(nonce) => self.control(Class::KeepAlive, Live::Alive(nonce).write()),
-                    Live::Alive(_) => {}
+                    Live::Alive(nonce) => return Ok(Heard::Answer(nonce)),
                 }
                 Ok(Heard::Nothing)
             }
@@ -217,7 +233,7 @@ impl Channel {
         }
     }
 
-    fn handle_flow(&mut self, operation: &[u8], now: Instant) -> Result<Heard, Rejected> {
+    fn handle_flow(&mut self, operation: &[u8], number: u32, now: Instant) -> Result<Heard, Rejected> {
         match Flow::read(operation).map_err(|_| Rejected::Malformed)? {
             Flow::Ack(ack) => self.outgoing.acknowledged(&ack, now).map(Heard::Arrived).ok_or(Rejected::Violation),
             Flow::Nack { group, ranges } => {
@@ -225,7 +241,11 @@ impl Channel {
                 Ok(Heard::Nothing)
             }
             Flow::Change { window_packets, group_packets, rate_bytes_per_second } => {
-                self.outgoing.change(window_packets, group_packets, rate_bytes_per_second, now);
+                // One that a later one has overtaken says nothing any more.
+                if self.changed_by.is_none_or(|newest| newest < number) {
+                    self.changed_by = Some(number);
+                    self.outgoing.change(window_packets, group_packets, rate_bytes_per_second, now);
+                }
                 Ok(Heard::Nothing)
             }
         }
@@ -257,8 +277,18 @@ impl Channel {
     pub(crate) fn change(&mut self, window_packets: u32, group_packets: u16, rate_bytes_per_second: u64, now: Instant) {
         let (window_agreed, group_agreed) = self.agreed;
         let (window_packets, group_packets) = (window_packets.min(window_agreed), group_packets.min(group_agreed));
-        self.incoming.set_room(window_packets, now);
+        self.incoming.set_room(window_packets, group_packets, now);
         self.control(Class::Flow, Flow::Change { window_packets, group_packets, rate_bytes_per_second }.write());
+    }
+
+    /// W of the other end: what it was told last.
+    pub(crate) fn room_packets(&self) -> u32 {
+        self.incoming.room_packets()
+    }
+
+    /// How long an answer takes, once that is known.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.outgoing.smoothed()
     }
 
     /// The next packet to send.

@@ -24,6 +24,9 @@ const CALM_GROUPS: u32 = 64;
 /// The rate is so much more than the window for each round trip, in quarters: only bursts are spread.
 const PACE_QUARTERS: u64 = 6;
 
+/// No link carries so many bytes in a second: who allows them allows any number.
+const RATE_MAX: u64 = 1 << 40;
+
 /// Rounds of silence after which what is under way is taken for lost.
 const SILENT_ROUNDS: u32 = 2;
 
@@ -132,6 +135,12 @@ impl Outgoing {
     }
 
     #[cfg(test)]
+    pub(crate) fn ignore_room(&mut self, now: Instant) {
+        self.room_packets = self.window_agreed_packets;
+        self.change(self.window_agreed_packets, self.group_agreed_packets, 0, now);
+    }
+
+    #[cfg(test)]
     pub(crate) fn skip_groups(&mut self, groups: u32) {
         self.next = (self.next.0 + groups, 0);
     }
@@ -146,7 +155,7 @@ impl Outgoing {
         self.window_packets = window_packets.min(self.window_agreed_packets);
         self.group_limit = group_packets.min(self.group_agreed_packets);
         self.group_packets = self.group_packets.min(self.group_limit);
-        self.rate_of_peer = Some(rate).filter(|rate| *rate > 0);
+        self.rate_of_peer = Some(rate).filter(|rate| (1..RATE_MAX).contains(rate));
         self.pace(now);
     }
 
@@ -241,7 +250,10 @@ impl Outgoing {
             self.grow_groups(arrived.values().filter(|sent| sent.piece.flags.group_end).count() as u32);
         }
         self.pace(now);
-        self.query_at = (!self.is_idle()).then(|| now + self.round_trip.timeout());
+        // Who says only again what it has does not keep us from asking.
+        let asks_at = now + self.round_trip.timeout();
+        let before = self.query_at.filter(|_| arrived.is_empty());
+        self.query_at = (!self.is_idle()).then(|| before.map_or(asks_at, |before| before.min(asks_at)));
         let is_last = |sent: &&Sent| sent.piece.flags.last;
         Some(arrived.values().filter(is_last).map(|sent| sent.piece.command).collect())
     }

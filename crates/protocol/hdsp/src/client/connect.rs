@@ -51,6 +51,7 @@ impl Client {
         self.doubt = None;
         self.said.clear();
         let now_with = (offer.instance, agreement.volume);
+        self.known_key = Some(key);
         let is_first = self.former.is_none();
         let is_forgotten = is_forgotten(self.former.replace(now_with), now_with, agreement.is_known);
         let info = ServerInfo {
@@ -139,7 +140,12 @@ impl Client {
     }
 
     fn refused(&mut self, path: Path, header: Header, proof: Option<&[u8; 16]>, now: Instant) {
-        if let Some(reason) = self.seek.as_mut().and_then(|seek| seek.refused((path, header), proof)) {
+        if let Some((reason, key)) = self.seek.as_mut().and_then(|seek| seek.refused((path, header), proof)) {
+            // Anybody may say of himself that he has no such volume.
+            let is_of_volume = matches!(reason, ErrorCode::NoSuchDisk | ErrorCode::DiskType);
+            if let Some(seek) = self.seek.as_mut().filter(|_| is_of_volume && self.known_key == Some(key)) {
+                seek.is_without_volume = true;
+            }
             if reason == ErrorCode::UnknownConnection {
                 // Another session has taken the place of this one.
                 self.begin_anew(now);

@@ -58,6 +58,8 @@ pub struct Client {
     lost_at: Instant,
     /// With whom this session had its last one.
     former: Option<Former>,
+    /// The key of the server that has accepted us last.
+    known_key: Option<[u8; 32]>,
     hinted_at: Option<Instant>,
     doubt: Option<Doubt>,
     said: Said,
@@ -86,6 +88,7 @@ impl Client {
             seek: None,
             lost_at: now,
             former: None,
+            known_key: None,
             hinted_at: None,
             doubt: None,
             said: Said::default(),
@@ -271,7 +274,7 @@ impl Client {
                     self.lose(now);
                 }
                 // It says again that we are accepted: our proof has come twice.
-                Ok(Heard::Nothing | Heard::Arrived(_) | Heard::Accepted(_) | Heard::Released) => {}
+                Ok(Heard::Answer(_) | Heard::Nothing | Heard::Arrived(_) | Heard::Accepted(_) | Heard::Released) => {}
                 Err(rejected) => self.reject(rejected, now),
             }
             return;
@@ -343,6 +346,9 @@ impl Client {
             match self.live.as_ref().is_some_and(goes_on) {
                 true => self.seek = None,
                 false => {
+                    if seek.is_without_volume && self.live.is_none() {
+                        self.events.push_back(ClientEvent::VolumeGone);
+                    }
                     self.moves = 0;
                     self.begin_seek(now);
                 }
@@ -368,6 +374,12 @@ impl Client {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// As if the server took as much as was agreed, whatever it says.
+    #[cfg(test)]
+    pub(crate) fn ignore_room(&mut self, now: Instant) {
+        self.live.iter_mut().for_each(|live| live.channel.ignore_room(now));
     }
 
     /// Whether there is a connection.

@@ -97,6 +97,8 @@ pub(super) struct Seek {
     challenges: u32,
     cookies: u32,
     pub(super) candidates: Vec<Candidate>,
+    /// The server that had the volume has said that it has it no more.
+    pub(super) is_without_volume: bool,
     thirds: Vec<Third>,
 }
 
@@ -139,6 +141,7 @@ impl Seek {
             challenges: 0,
             cookies: 0,
             candidates: Vec::new(),
+            is_without_volume: false,
             thirds: Vec::new(),
         })
     }
@@ -271,16 +274,19 @@ impl Seek {
         Ok(Ok(Third { connection, mark, second, key, offer: theirs, secrets, refusal_key, noise }))
     }
 
-    /// A server refuses. The reason, if it is one whose challenge was answered; it is no candidate any more.
-    pub(super) fn refused(&mut self, (path, theirs): (Path, Header), proof: Option<&Proof>) -> Option<ErrorCode> {
+    /// A server refuses. The reason and its key, if it is one whose challenge was answered; it is no candidate any more.
+    pub(super) fn refused(
+        &mut self,
+        (path, theirs): (Path, Header),
+        proof: Option<&Proof>,
+    ) -> Option<(ErrorCode, [u8; 32])> {
         let (reason, proof) = (theirs.error?, proof?);
         let place = self.candidates.iter().position(|candidate| {
             candidate.path == path
                 && candidate.header.server_port == theirs.server_port
                 && candidate.refusal_key.is_proven(reason as u8, &candidate.third, proof)
         })?;
-        self.candidates.swap_remove(place);
-        Some(reason)
+        Some((reason, self.candidates.swap_remove(place).key))
     }
 
     /// A sealed packet that may say that a candidate accepts us: on which terms, and the candidate. It may also be one that a server

@@ -152,6 +152,9 @@ pub enum ClientEvent {
     Forgotten,
     /// A server that knows the secret, or the other end of it, does not accept us. It is asked again.
     Refused(ErrorCode),
+    /// The server with which this session had its connection says that it has no such volume for this client any more, or another one by
+    /// that name, and nobody else has accepted us in an attempt. Commands wait: it is sought on.
+    VolumeGone,
     /// A server answers that has this key, and not the one of [`ClientConfig::server_key`]. The right one is sought on.
     OtherServer {
         /// Its key.

@@ -6,6 +6,7 @@ use sanwire_core::{Alarm, ClientId, Instant, NexusId, Path, Protection, SessionE
 use sanwire_security::keys::KeyError;
 
 use super::connection::Connection;
+use super::flow_control::FlowControl;
 use super::handshake::answering;
 use super::pages::needed_bytes;
 use super::proof::Proven;
@@ -70,6 +71,7 @@ impl Server {
             assemblies: BTreeMap::new(),
             kept: 0,
             starved_since: None,
+            flow: FlowControl::new(&agreement),
         };
         self.connections.insert(port, connection);
         self.wake(port);

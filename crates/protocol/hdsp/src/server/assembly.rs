@@ -8,6 +8,7 @@ use super::pages::Pages;
 use super::types::Request;
 use crate::channel::Opened;
 use crate::wire::Pdu;
+use crate::wire::flow::Place;
 use crate::wire::pdu::{Fields, Register, SECTOR_BYTES};
 
 /// Sectors of one command, at the most.
@@ -56,6 +57,8 @@ pub(super) struct Assembly {
     pages: Pages,
     have: u64,
     sync: bool,
+    /// The first of its packets, as they were sent, of those that have come.
+    pub(super) first: Place,
     /// When its first packet came, and when its last one so far.
     pub(super) begun_at: Instant,
     moved_at: Instant,
@@ -107,7 +110,8 @@ impl Assembly {
             Fields::Scsi(_) => Kind::Scsi(None),
         };
         let pages = Pages::default();
-        Assembly { kind, start: None, end: None, pages, have: 0, sync: false, begun_at: now, moved_at: now }
+        let first = (pdu.group, pdu.serial);
+        Assembly { kind, start: None, end: None, pages, have: 0, sync: false, first, begun_at: now, moved_at: now }
     }
 
     /// Whether it takes memory of its session: what has stayed where it came does not.
@@ -133,6 +137,7 @@ impl Assembly {
         (memory, transfer_max_bytes): (&Region, u32),
         now: Instant,
     ) -> Result<bool, Refused> {
+        self.first = self.first.min((pdu.group, pdu.serial));
         let (at, length, unit_bytes) = self.place(pdu)?;
         // Otherwise a command in pieces of a byte would take many times its length, and what lies in them could go to no disk as it is.
         let is_whole = pdu.flags.last || length.saturating_mul(unit_bytes).is_multiple_of(SECTOR_BYTES as u64);
@@ -239,8 +244,8 @@ mod tests {
 
     fn empty() -> Assembly {
         let (kind, pages) = (Kind::Scsi(None), Pages::default());
-        let now = Instant::ZERO;
-        Assembly { kind, start: None, end: None, pages, have: 0, sync: false, begun_at: now, moved_at: now }
+        let (first, now) = ((0, 0), Instant::ZERO);
+        Assembly { kind, start: None, end: None, pages, have: 0, sync: false, first, begun_at: now, moved_at: now }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Commands that have come whole: what is executed, and what they are answered.
 
 use sanwire_ata::{Command, Registers, TaskFile, error};
-use sanwire_core::{ClientId, Instant, NexusId};
+use sanwire_core::{ClientId, Instant, NexusId, Protection};
 
 use super::Server;
 use super::assembly::Whole;
@@ -200,6 +200,14 @@ impl Server {
                 pieces::scsi_answer(number, (*status, sense), data.as_ref(), data_bytes)
             }
         };
+        let is_copied = connection.agreement.protection != Protection::Checksum;
+        for data in pieces.iter().filter_map(|piece| piece.data.as_ref()) {
+            // What lies in several places is put together on the heap.
+            match is_copied || data.heap_bytes() > 0 {
+                true => self.answered.copied += data.len() as u64,
+                false => self.answered.in_place += data.len() as u64,
+            }
+        }
         pieces.into_iter().for_each(|piece| connection.channel.send(piece, now));
         // Of what was not sent whole its client has no answer: it has given more commands than it may.
         match connection.channel.queued() > COMMANDS_MAX.into() {

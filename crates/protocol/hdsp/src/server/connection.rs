@@ -7,6 +7,7 @@ use sanwire_core::{Alarm, Instant, NexusId, Path, SessionEnd};
 
 use super::Server;
 use super::assembly::{Assembly, Came, KEPT_MIN_BYTES, Refused, Whole, single};
+use super::flow_control::FlowControl;
 use super::session::Session;
 use super::types::ServerEvent;
 use crate::channel::{Channel, Heard, Rejected};
@@ -36,6 +37,8 @@ pub(super) struct Connection {
     pub(super) kept: usize,
     /// Since when there is no memory for what it sends.
     pub(super) starved_since: Option<Instant>,
+    /// How much it may send, by whether there is memory for that.
+    pub(super) flow: FlowControl,
 }
 
 impl Server {
@@ -54,6 +57,10 @@ impl Server {
             Err(rejected) => Err(rejected),
         };
         self.plain = plain;
+        if matches!(taken, Err(Rejected::NoMemory)) && !self.is_closed {
+            self.refused(port, now);
+        }
+        self.tell_allowance(port, now);
         self.wake(port);
         match taken {
             Ok((nexus, number, Taken::Whole(whole))) => {
@@ -75,7 +82,7 @@ impl Server {
         mut came: Came<'_>,
         now: Instant,
     ) -> Result<Taken, Rejected> {
-        let may_take = self.may_take(nexus, pdu.command, now);
+        let may_take = self.may_take(port, pdu, now);
         let least_bytes = if self.sessions.len() == 1 { KEPT_MIN_BYTES } else { KEPT_LEAST_BYTES };
         let Some(session) = self.sessions.get_mut(&nexus) else { return Err(Rejected::Malformed) };
         session.is_heard = true;
@@ -140,7 +147,14 @@ impl Server {
         };
         let nexus = connection.nexus;
         let heard = connection.channel.handle_control(raw, now);
+        if let Ok(heard) = &heard {
+            connection.flow.heard(now);
+            if let Heard::Answer(question) = heard {
+                connection.flow.answered(*question);
+            }
+        }
         self.note_heard(port);
+        self.tell_allowance(port, now);
         self.wake(port);
         match heard {
             Ok(Heard::Arrived(numbers)) => {
@@ -153,7 +167,7 @@ impl Server {
                 self.farewell(port, RELEASED);
                 self.close_session(nexus, SessionEnd::Closed);
             }
-            Ok(Heard::Nothing | Heard::Released | Heard::Accepted(_)) => {}
+            Ok(Heard::Answer(_) | Heard::Nothing | Heard::Released | Heard::Accepted(_)) => {}
             Err(Rejected::Violation) => self.violation(port, now),
             Err(rejected) => self.count(rejected),
         }
@@ -197,6 +211,7 @@ impl Connection {
         (session, memory, transfer_max_bytes): (&Session, &Region, u32),
         now: Instant,
     ) -> Result<Taken, Rejected> {
+        self.flow.heard(now);
         let number = pdu.command;
         let taken = if session.knows(number) {
             // The client gives it again on this connection. What it writes is here, or done.

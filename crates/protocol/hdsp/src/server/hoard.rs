@@ -11,7 +11,9 @@ use sanwire_core::{Instant, NexusId};
 use super::Server;
 use super::assembly::Assembly;
 use super::connection::Connection;
+use crate::wire::Pdu;
 use crate::wire::connection::RELEASE;
+use crate::wire::flow::Place;
 
 /// So long the next packet of a command may take.
 const BEGINNING_MAX: Duration = Duration::from_secs(30);
@@ -25,7 +27,8 @@ const STARVED_MAX: Duration = Duration::from_millis(500);
 /// So long others wait for the command that comes before them.
 const FAVOURED_MAX: Duration = Duration::from_secs(10);
 
-/// The command that has begun first, while memory is short: no other one takes any.
+/// The command that comes first while memory is short: no other one takes any. Of its connection it is the one that was sent first, as a
+/// window that waits for a packet of that one lets no later packets go.
 pub(super) struct Favoured {
     nexus: NexusId,
     number: u16,
@@ -43,9 +46,16 @@ impl Favoured {
 }
 
 impl Connection {
-    /// Its unfinished commands, and when they have begun.
-    fn unfinished(&self) -> impl Iterator<Item = (Instant, NexusId, u16)> {
-        self.assemblies.iter().map(|(number, assembly)| (assembly.begun_at, self.nexus, *number))
+    /// When the first of its unfinished commands has begun, and which one was sent first. That is another one when packets were lost.
+    fn unfinished(&self) -> Option<(Instant, NexusId, u16)> {
+        let begun_at = self.assemblies.values().map(|assembly| assembly.begun_at).min()?;
+        let (number, _) = self.assemblies.iter().min_by_key(|(_, assembly)| assembly.first)?;
+        Some((begun_at, self.nexus, *number))
+    }
+
+    /// Whether a packet with this place was sent before all that has come of a command.
+    fn is_before(&self, place: Place, number: u16) -> bool {
+        self.assemblies.get(&number).is_none_or(|assembly| place < assembly.first)
     }
 
     /// When it has kept an unfinished command for too long.
@@ -56,12 +66,13 @@ impl Connection {
     /// When something is due on it.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let starved = self.starved_since.map(|since| since + STARVED_MAX);
-        let channel = self.channel.poll_timeout();
-        channel.into_iter().chain(self.abandoned_at(BEGINNING_MAX)).chain(starved).min()
+        let channel = self.channel.poll_timeout().into_iter().chain(self.flow.poll_timeout());
+        channel.chain(self.abandoned_at(BEGINNING_MAX)).chain(starved).min()
     }
 
     /// Time has passed. False: it is over.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+        self.flow.handle_timeout(now);
         let is_abandoned = self.abandoned_at(BEGINNING_MAX).is_some_and(|at| at <= now);
         self.channel.handle_timeout(now) && !is_abandoned
     }
@@ -83,7 +94,7 @@ impl Server {
         }
         self.forget_favoured(now);
         if self.favoured.is_none() {
-            let unfinished = self.connections.values().flat_map(Connection::unfinished);
+            let unfinished = self.connections.values().filter_map(Connection::unfinished);
             let oldest = unfinished.min_by_key(|(begun_at, ..)| *begun_at);
             self.favoured = oldest.map(|(_, nexus, number)| Favoured { nexus, number, since: now });
         }
@@ -106,14 +117,25 @@ impl Server {
         keeping.max().map(|(.., port)| port)
     }
 
-    /// Whether this command may take memory now. If not, it lacks none of its session's share: another one goes before it.
-    pub(super) fn may_take(&mut self, nexus: NexusId, number: u16, now: Instant) -> bool {
+    /// Whether the command of this packet may take memory now. If not, another one goes before it.
+    pub(super) fn may_take(&mut self, port: u16, pdu: &Pdu, now: Instant) -> bool {
         self.forget_favoured(now);
-        let may_take = self.favoured.as_ref().is_none_or(|favoured| favoured.is(nexus, number));
-        if !may_take && let Some(session) = self.sessions.get(&nexus) {
-            session.memory.forgo();
+        let Some(favoured) = &mut self.favoured else { return true };
+        let Some(connection) = self.connections.get(&port) else { return false };
+        let Some(session) = self.sessions.get(&connection.nexus) else { return false };
+        if !pdu.flags.write || session.knows(pdu.command) {
+            // It needs none.
+            return true;
         }
-        may_take
+        if !favoured.is_of(connection.nexus) {
+            session.memory.forgo();
+            return false;
+        }
+        // What this session lacks stays lacking: it is the favoured command that needs it, whatever its client sends besides.
+        if connection.is_before((pdu.group, pdu.serial), favoured.number) {
+            favoured.number = pdu.command;
+        }
+        favoured.number == pdu.command
     }
 
     /// A command has all its packets.

@@ -5,6 +5,7 @@ mod assembly;
 mod batch;
 mod commands;
 mod connection;
+mod flow_control;
 mod half_opens;
 mod handshake;
 mod hoard;
@@ -33,7 +34,7 @@ pub use self::types::{
     Answer, CommandHandle, Directory, Disk, GivenAt, LinkLimits, Request, ServerConfig, ServerEvent, Wanted,
 };
 use crate::channel::data_bytes;
-use crate::counters::{ConnectionStatus, Counters, Handshakes, Written};
+use crate::counters::{Answered, ConnectionStatus, Counters, Handshakes, WindowChanges, Written};
 use crate::wire::connection::RELEASE;
 use crate::wire::pcu::RawPcu;
 use crate::wire::{Header, PacketType};
@@ -69,6 +70,8 @@ pub struct Server {
     counters: Counters,
     handshakes: Handshakes,
     written: Written,
+    answered: Answered,
+    windows: WindowChanges,
     next_nexus: u64,
     next_handle: u64,
     is_closed: bool,
@@ -105,6 +108,8 @@ impl Server {
             counters: Counters::default(),
             handshakes: Handshakes::default(),
             written: Written::default(),
+            answered: Answered::default(),
+            windows: WindowChanges::default(),
             next_handle: 0,
             is_closed: false,
             told: BTreeSet::new(),
@@ -196,19 +201,10 @@ impl Server {
                 nexus: *nexus,
                 path: channel.path,
                 protection: agreement.protection,
-                window_packets: agreement.window_packets,
+                window_packets: channel.room_packets(),
                 traffic: channel.traffic(),
             }
         })
-    }
-
-    /// From now on connections of this session take so much: W, N, and a rate in bytes for each second (0: any).
-    pub fn change_flow(&mut self, nexus: NexusId, window_packets: u32, group_packets: u16, rate: u64, now: Instant) {
-        let port = self.sessions.get(&nexus).and_then(|session| session.connection);
-        if let Some((port, connection)) = port.and_then(|port| Some((port, self.connections.get_mut(&port)?))) {
-            connection.channel.change(window_packets.max(1), group_packets.clamp(1, 256), rate, now);
-            self.wake(port);
-        }
     }
 
     fn send_packet(&mut self, path: Path, packet: Packet) {
@@ -283,6 +279,7 @@ impl Server {
                     }
                     match connection.handle_timeout(now) {
                         true => {
+                            self.tell_allowance(port, now);
                             self.wake(port);
                             self.feed(port, now);
                         }
@@ -331,6 +328,18 @@ impl Server {
     #[must_use]
     pub fn written(&self) -> Written {
         self.written
+    }
+
+    /// What answers have carried.
+    #[must_use]
+    pub fn answered(&self) -> Answered {
+        self.answered
+    }
+
+    /// How often clients were told to send less, or that they may send more.
+    #[must_use]
+    pub fn window_changes(&self) -> WindowChanges {
+        self.windows
     }
 
     /// How many sessions there are.

@@ -1,11 +1,14 @@
 //! Clients that keep memory from others, and those others.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sanwire_buffer::Shortage;
+use sanwire_buffer::{Frame, Shortage, UNIT_BYTES};
 use sanwire_core::NexusId;
+use sanwire_hdsp::wire::flow::Flow;
+use sanwire_hdsp::wire::pcu::RawPcu;
 use sanwire_hdsp::wire::pdu::Fields;
-use sanwire_hdsp::wire::{DiskType, Pdu};
+use sanwire_hdsp::wire::{Class, DiskType, Pdu};
 use sanwire_hdsp::{ClientEvent, Outcome};
 
 use crate::sessions::connected;
@@ -16,6 +19,14 @@ fn lose_sector(world: &mut World, sector: u64) {
     world.loses = Box::new(move |from, packet| {
         let fields = Pdu::read(packet).map(|pdu| pdu.fields);
         from == Sender::Client && matches!(fields, Ok(Fields::Ata(register)) if register.lba == sector)
+    });
+}
+
+/// What is written to these sectors never arrives.
+fn lose_below(world: &mut World, end: u64) {
+    world.loses = Box::new(move |from, packet| {
+        let fields = Pdu::read(packet).map(|pdu| pdu.fields);
+        from == Sender::Client && matches!(fields, Ok(Fields::Ata(register)) if register.lba < end)
     });
 }
 
@@ -89,6 +100,54 @@ fn a_command_that_never_ends_does_not_keep_others_from_theirs() {
     assert_eq!(good(&world.other_events), 1);
 }
 
+/// The network has kept a packet back by which a client may send next to nothing.
+#[test]
+fn a_change_that_a_later_one_has_overtaken_is_ignored() {
+    let mut world = connected();
+    let change = Flow::Change { window_packets: 1, group_packets: 1, rate_bytes_per_second: 1 }.write();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeps = Arc::clone(&kept);
+    world.loses = Box::new(move |from, packet| {
+        let is_change =
+            RawPcu::read(packet).is_ok_and(|raw| raw.pcu.class == Class::Flow && raw.operation.len() == change.len());
+        let is_kept = from == Sender::Server && is_change;
+        if is_kept {
+            keeps.lock().unwrap().push(packet.to_vec());
+        }
+        is_kept
+    });
+    world.server.change_flow(world.opened[0], 1, 1, 1, world.now);
+    world.wait(Duration::from_millis(10));
+    world.loses = Box::new(|_, _| false);
+    world.server.change_flow(world.opened[0], 64, 32, 0, world.now);
+    world.wait(Duration::from_millis(10));
+    let kept = kept.lock().unwrap().clone();
+    assert_eq!(kept.len(), 1);
+    world.client.handle_input(path(0), &kept[0], world.now);
+    world.client.order(write(DiskType::Sata, 0, &[1; 8 << 10]), world.now).unwrap();
+    let burst = std::iter::from_fn(|| world.client.poll_transmit(world.now)).count();
+    assert!(burst >= 8, "{burst} packets at once");
+}
+
+/// The network has lost the packet by which a client may send as much as ever again, and there is nothing that would have it sent anew.
+#[test]
+fn a_change_that_was_lost_is_told_again() {
+    let mut world = connected();
+    world.server.change_flow(world.opened[0], 1, 1, 1, world.now);
+    world.wait(Duration::from_millis(10));
+    for lba in [0, 16] {
+        world.client.order(write(DiskType::Sata, lba, &[1; 16 * 512]), world.now).unwrap();
+    }
+    assert_eq!(good(&world.wait(Duration::from_secs(1))), 0, "a byte in a second");
+    world.loses = Box::new(|from, packet| {
+        from == Sender::Server && RawPcu::read(packet).is_ok_and(|raw| raw.pcu.class == Class::Flow)
+    });
+    world.server.change_flow(world.opened[0], 64, 32, 0, world.now);
+    world.wait(Duration::from_millis(10));
+    world.loses = Box::new(|_, _| false);
+    assert_eq!(good(&world.wait(Duration::from_secs(3))), 2);
+}
+
 /// All sessions share the pages that packets come into; who is alone needs none of them for others.
 #[test]
 fn who_has_much_under_way_keeps_no_more_than_a_share_of_what_packets_come_into() {
@@ -127,4 +186,49 @@ fn who_has_much_under_way_keeps_no_more_than_a_share_of_what_packets_come_into()
     world.loses = Box::new(|_, _| false);
     world.wait(Duration::from_secs(5));
     assert_eq!(world.server.written().in_place, alone + ((2 * 512 + 16) << 10));
+}
+
+/// Somebody else has so many bytes of the memory.
+fn take(world: &World, bytes: usize) -> Vec<Frame> {
+    (0..bytes / UNIT_BYTES).map(|_| world.memory.frame(UNIT_BYTES).unwrap()).collect()
+}
+
+/// Otherwise nobody gives it memory, while nobody else may take any.
+#[test]
+fn the_command_that_comes_first_lacks_memory_whatever_its_client_sends_besides() {
+    let mut world = World::new(Habits { memory_bytes: 24 << 10, ..Habits::default() });
+    world.wait(Duration::from_millis(100));
+    let taken = take(&world, 4 << 10);
+    world.client.order(write(DiskType::Sata, 0, &[1; 24 << 10]), world.now).unwrap();
+    world.client.order(write(DiskType::Sata, 64, &[1; 24 << 10]), world.now).unwrap();
+    for _ in 0..10 {
+        world.wait(Duration::from_millis(600));
+        let (_, share) = world.server.starving().next().unwrap();
+        assert!(share.is_denied());
+    }
+    world.forgets = true;
+    drop(taken);
+    assert_eq!(good(&world.wait(Duration::from_secs(2))), 2);
+}
+
+/// The window of a client is full of packets of its first command, which were lost, when some of its second one have come: the others of
+/// that wait for the first one, so that comes first.
+#[test]
+fn a_command_that_was_sent_first_comes_before_one_that_came_before_it() {
+    let mut world = World::new(Habits { memory_bytes: 24 << 10, ..Habits::default() });
+    world.wait(Duration::from_millis(100));
+    world.server.change_flow(world.opened[0], 6, 32, 0, world.now);
+    world.wait(Duration::from_millis(10));
+    lose_below(&mut world, 8);
+    world.client.order(write(DiskType::Sata, 0, &[1; 4 << 10]), world.now).unwrap();
+    world.client.order(write(DiskType::Sata, 8, &[1; 24 << 10]), world.now).unwrap();
+    world.wait(Duration::from_millis(1));
+    let taken = take(&world, 20 << 10);
+    assert_eq!(world.memory.free_bytes(), 0, "the second one has the rest");
+    world.loses = Box::new(|_, _| false);
+    world.forgets = true;
+    let mut ended = good(&world.wait(Duration::from_secs(2)));
+    drop(taken);
+    ended += good(&world.wait(Duration::from_secs(3)));
+    assert_eq!(ended, 2);
 }

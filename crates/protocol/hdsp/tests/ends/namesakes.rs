@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use sanwire_core::{Instant, Path};
+use sanwire_hdsp::wire::ErrorCode;
 use sanwire_hdsp::{Client, ClientEvent, Server};
 use sanwire_security::keys::Identity;
 
-use crate::world::{Habits, World, client, namesake, path, server};
+use crate::world::{Door, Habits, World, client, namesake, path, server};
 
 /// Where the client asks for its server.
 const EVERYBODY: u8 = 255;
@@ -20,6 +21,7 @@ fn keys() -> [[u8; 32]; 2] {
 }
 
 struct Namesakes {
+    door: Door,
     /// `None`: it is switched off.
     servers: [Option<Server>; 2],
     client: Client,
@@ -31,7 +33,7 @@ impl Namesakes {
         let habits = Habits { server_key, ..Habits::default() };
         let World { door, memory, now, .. } = World::new(habits);
         let servers = [server(&door, 1, &memory), namesake(&door, [7; 32], &memory)].map(Some);
-        Namesakes { servers, client: client(habits, 1, vec![path(EVERYBODY)], now), now }
+        Namesakes { door, servers, client: client(habits, 1, vec![path(EVERYBODY)], now), now }
     }
 
     /// Whether anything was sent.
@@ -113,4 +115,24 @@ fn a_client_that_knows_the_key_is_told_that_of_the_other_server_and_never_takes_
     let is_told = |event: &ClientEvent| matches!(event, ClientEvent::OtherServer { key } if *key == other);
     assert!(events.iter().any(is_told) && !world.client.is_connected(), "{events:?}");
     assert_eq!(world.servers[1].as_ref().map(Server::sessions), Some(0));
+}
+
+/// Anybody can say of himself that he has no such volume.
+#[test]
+fn a_client_whose_server_is_away_does_not_take_the_word_of_another_one_that_its_volume_is_gone() {
+    let mut world = Namesakes::new(None);
+    let events = world.wait(Duration::from_secs(30));
+    let [(station, _)] = connections(&events)[..] else { panic!("{events:?}") };
+    let place = STATIONS.iter().position(|other| path(*other) == station).expect("one of both");
+    let away = world.servers[place].take();
+    let disk = world.door.disk.lock().unwrap().take();
+    let events = world.wait(Duration::from_secs(30));
+    let is_refused = |event: &ClientEvent| matches!(event, ClientEvent::Refused(ErrorCode::NoSuchDisk));
+    let is_gone = |event: &ClientEvent| matches!(event, ClientEvent::VolumeGone);
+    assert!(events.iter().any(is_refused) && !events.iter().any(is_gone), "{events:?}");
+    world.servers[place] = away;
+    let events = world.wait(Duration::from_secs(30));
+    assert!(events.iter().any(is_gone), "its own one says so, too: {events:?}");
+    *world.door.disk.lock().unwrap() = disk;
+    assert_eq!(connections(&world.wait(Duration::from_secs(5))).len(), 1, "it is sought on");
 }

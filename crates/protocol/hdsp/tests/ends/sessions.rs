@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanwire_core::LinkId;
+use sanwire_core::{LinkId, Protection};
 use sanwire_hdsp::wire::connection::Step;
 use sanwire_hdsp::wire::{Class, DiskType, ErrorCode, Header, Pcu};
 use sanwire_hdsp::{ClientEvent, Disk, Order, Outcome};
@@ -52,6 +52,35 @@ fn an_ended_session_is_over_at_once_and_its_client_gets_another_one_if_it_may() 
     world.server.end(world.opened[1]);
     let events = world.wait(Duration::from_secs(5));
     assert!(connections(&events) == 0 && world.server.sessions() == 0, "it has no disk any more");
+}
+
+fn is_gone(events: &[ClientEvent]) -> bool {
+    events.iter().any(|event| matches!(event, ClientEvent::VolumeGone))
+}
+
+#[test]
+fn a_client_whose_volume_was_removed_or_replaced_hears_so_and_nobody_else_does() {
+    let scsi = Disk { address: 3, volume: [8; 16], disk_type: DiskType::Scsi, protection: Protection::Hash };
+    for now_there in [None, Some(scsi)] {
+        let mut world = World::new(Habits { wanted: DiskType::Sata, ..Habits::default() });
+        world.wait(MOMENT);
+        world.executes = false;
+        world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+        world.wait(MOMENT);
+        world.change_disk(|disk| *disk = now_there);
+        world.server.end(world.opened[0]);
+        let events = world.wait(Duration::from_secs(3));
+        assert!(is_gone(&events) && !world.client.is_connected(), "{events:?}");
+        assert_eq!(world.client.in_transit(), 1, "whoever gave it says what becomes of it");
+        world.client.close();
+        let events: Vec<_> = std::iter::from_fn(|| world.client.poll_event()).collect();
+        assert!(matches!(events[..], [ClientEvent::Ended { outcome: Outcome::Lost, .. }]), "{events:?}");
+    }
+    let mut world = World::new(Habits { volume: "other", ..Habits::default() });
+    assert!(!is_gone(&world.wait(Duration::from_secs(10))), "it never had one");
+    let mut world = connected();
+    world.client.order(write(DiskType::Sata, 0, &[1; 512]), world.now).unwrap();
+    assert!(!is_gone(&cut(&mut world)), "the server is away");
 }
 
 #[test]

@@ -169,6 +169,8 @@ pub struct World {
     pub asked: Vec<(CommandHandle, Request)>,
     /// Whether it is executed.
     pub executes: bool,
+    /// What was executed keeps no memory.
+    pub forgets: bool,
     /// What comes may stay where it came.
     pub keeps: bool,
     done: usize,
@@ -208,6 +210,7 @@ impl World {
             sent: Vec::new(),
             asked: Vec::new(),
             executes: true,
+            forgets: false,
             keeps: false,
             done: 0,
             content: vec![0; 1 << 20],
@@ -241,6 +244,12 @@ impl World {
         let (handle, request) = self.asked[self.done].clone();
         self.done += 1;
         let (answer, may_repeat) = self.execute(&request);
+        if let (Request::Ata { data, .. } | Request::Scsi { data, .. }, true) =
+            (&mut self.asked[self.done - 1].1, self.forgets)
+        {
+            data.clear();
+        }
+        drop(request);
         self.server.reply(handle, &answer, may_repeat, self.now);
     }
 

@@ -121,6 +121,8 @@ impl Client {
             // Its status was sent and lost, and is asked for once more.
             NO_SUCH_TASK if link.owes_statuses() => Ok(()),
             NO_SUCH_TASK => {
+                let frame = link.mover.recall(tag);
+                self.tasks.put_back(frame.map(|frame| (tag, frame)));
                 link.load = link.load.saturating_sub(1);
                 self.repeat(tag);
                 Ok(())

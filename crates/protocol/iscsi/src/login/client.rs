@@ -3,7 +3,7 @@
 use super::client_security::{ClientSecurity, SecurityKeys};
 use super::exchange::{FULL_FEATURE, OPERATIONAL, SECURITY};
 use super::status::LoginStatus;
-use crate::client::{ClientConfig, DesiredParameters, Failure};
+use crate::client::{ClientConfig, Failure};
 use crate::negotiation::{Carriage, Negotiation, NegotiationError, Position};
 use crate::parameters::{ConnectionParameters, SessionParameters};
 use crate::serial::Serial;
@@ -23,9 +23,6 @@ const ISER: Carriage =
 
 /// The text that we take in one message of a discovery session over RDMA.
 const ISER_TEXT_MAX_BYTES: u32 = 8192;
-
-/// Over RDMA there is one connection, which recovers nothing, and has digests of its own.
-const ISER_WISHES: DesiredParameters = DesiredParameters { digests: false, error_recovery_level: 0, connections: 1 };
 
 /// What a connection logs in with.
 pub(crate) struct LoginPlan<'a> {
@@ -276,7 +273,7 @@ impl ClientLogin {
 
 /// What we would like.
 fn position(plan: &LoginPlan<'_>) -> Position {
-    let wishes = if plan.is_iser { ISER_WISHES } else { plan.config.wishes };
+    let wishes = plan.config.wishes;
     let session = SessionParameters {
         // Over RDMA the target reads what does not come with the command: that costs it no copy.
         initial_r2t: plan.is_iser,
@@ -287,7 +284,8 @@ fn position(plan: &LoginPlan<'_>) -> Position {
         max_outstanding_r2t: 8,
         data_pdu_in_order: true,
         data_sequence_in_order: true,
-        error_recovery_level: wishes.error_recovery_level.min(2),
+        // RDMA loses nothing but whole connections, and their memory is closed with them.
+        error_recovery_level: if plan.is_iser { 0 } else { wishes.error_recovery_level.min(2) },
         max_connections: wishes.connections.max(1),
         time_to_wait_s: 0,
         time_to_retain_s: 20,

@@ -41,8 +41,7 @@ const TARGET: SessionParameters = SessionParameters {
 const RECEIVE_DATA_MAX_BYTES: u32 = 256 << 10;
 
 /// What a target takes over RDMA: the data of a command is read at once, and comes whole or not at all.
-const ISER_TARGET: SessionParameters =
-    SessionParameters { max_outstanding_r2t: 1, error_recovery_level: 0, max_connections: 1, ..TARGET };
+const ISER_TARGET: SessionParameters = SessionParameters { max_outstanding_r2t: 1, error_recovery_level: 0, ..TARGET };
 
 /// What goes in one message over RDMA, beyond what is written straight into memory.
 const ISER: Carriage = Carriage::Iser {

@@ -120,6 +120,11 @@ impl Connection {
         }
     }
 
+    /// Whether there may be an answer that nobody has pushed: RDMA has some of its own.
+    pub(super) fn has_answered(&self) -> bool {
+        self.mover.reaches_memory() && !self.mover.is_empty()
+    }
+
     /// The longest Data-In, in bytes: what is written straight into an initiator's memory is one.
     pub(super) fn data_in_max_bytes(&self) -> u32 {
         if self.mover.reaches_memory() { DATA_MAX_BYTES } else { self.parameters.send_data_max_bytes }

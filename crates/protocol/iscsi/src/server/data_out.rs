@@ -68,10 +68,15 @@ impl Session {
         if !pdu.is_intact {
             self.reject(at, &pdu.header, Rejection::DataDigest, shared);
         }
+        let reaches_memory = self.connections[at].mover.reaches_memory();
         let Some((number, gathering)) = self.gathering(id, data.task_tag) else {
             return self.handle_stray(at, &data, &pdu.header, shared);
         };
         let verdict = gathering.judge(&data, bytes, strictness);
+        if verdict == Verdict::Stray && reaches_memory {
+            // It was read for an earlier command of this tag: the frame is none of this one's.
+            return self.handle_stray(at, &data, &pdu.header, shared);
+        }
         if pdu.data.is_some() {
             gathering.is_lent = false;
             gathering.frame = pdu.data;

@@ -114,6 +114,7 @@ impl Session {
         let id = self.connections[at].id;
         let is_immediate = Bit::<0, 6>::get(&pdu.header);
         if let Some(reason) = self.refusal(&pdu, is_immediate) {
+            self.forget_untaken(at, &pdu.header);
             return self.reject(at, &pdu.header, reason, shared);
         }
         if is_immediate {
@@ -130,7 +131,17 @@ impl Session {
                 self.order.hold(number, Held::Request(id, pdu));
             }
             // RFC 7143 4.2.2.1: what is outside the window is silently ignored.
-            Turn::Never => {}
+            Turn::Never => self.forget_untaken(at, &pdu.header),
+        }
+    }
+
+    /// The memory that comes with a command that is not taken is not kept, unless it has the tag of one that is.
+    fn forget_untaken(&mut self, at: usize, header: &Header) {
+        let tag = header.task_tag();
+        let mover = &mut self.connections[at].mover;
+        let is_held = |held: &Held| matches!(held, Held::Request(_, pdu) if pdu.header.task_tag() == tag);
+        if mover.reaches_memory() && !self.commands.has_tag(tag) && !self.order.held().any(is_held) {
+            mover.forget(tag);
         }
     }
 

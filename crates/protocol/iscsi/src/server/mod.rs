@@ -120,9 +120,8 @@ impl Server {
         own.mover.filled(count);
         session.handle_input(connection, &mut self.shared, now);
         if let Some(at) = session.position(connection)
-            && !session.connections[at].mover.is_empty()
+            && session.connections[at].has_answered()
         {
-            // RDMA answers what nobody has pushed an answer to.
             self.shared.wake(&mut session.connections[at]);
         }
         self.settle(nexus);

@@ -60,7 +60,9 @@ fn dissected(sent: &[(bool, Vec<u8>)], fields: &[&str]) -> Option<Vec<Vec<String
 
 #[test]
 fn wireshark_reads_what_was_sent() {
-    let mut world = World::new(config(Some(name())), SEGMENT_BYTES);
+    let mut alone = config(Some(name()));
+    alone.wishes.connections = 1;
+    let mut world = World::new(alone, SEGMENT_BYTES);
     world.order(0x2a, 0, Some(vec![1; 4 * BLOCK_BYTES]), 0);
     world.settle();
     world.order(0x2a, 0, Some(vec![2; 100 * BLOCK_BYTES]), 0);

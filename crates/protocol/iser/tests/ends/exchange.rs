@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure};
 
+use super::forgetful::forgetful;
 use super::world::{BLOCK_BYTES, MEMORY_BYTES, World, config, name};
 
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
@@ -31,7 +32,7 @@ fn both_ends_agree_on_iser() {
     world.order(0, 0, None, 0);
     world.settle();
     let server = world.client.server().expect("a session");
-    assert_eq!((server.session.error_recovery_level, server.session.max_connections), (0, 1));
+    assert_eq!((server.session.error_recovery_level, server.session.max_connections), (0, 4));
     assert!(!server.connection.digests.header && !server.connection.digests.data, "CRCs are iWARP's");
     assert!(server.session.initial_r2t && server.session.immediate_data);
     assert_eq!((server.connection.send_data_max_bytes, server.connection.receive_data_max_bytes), (4096, 1024));
@@ -55,6 +56,29 @@ fn data_of_every_length_passes_and_is_moved_once() {
         assert!(passed.iter().all(|passed| (data.len() as u64..most).contains(passed)), "{blocks}: {passed:?}");
     }
     assert_eq!(world.host.memory.free_bytes(), MEMORY_BYTES);
+}
+
+/// Longer than what one Data-In can tell of.
+#[test]
+fn a_very_long_read_brings_all_of_its_data() {
+    let mut world = World::new(config(Some(name())), 100_000);
+    world.host.disk = pattern(17 << 20, 3);
+    let id = world.order(0x28, 0, None, 17 << 20);
+    world.settle();
+    assert!(world.data_of(id).is_some_and(|data| data == world.host.disk));
+}
+
+/// A target that does not know a command that is to be aborted: it is given again, with its memory.
+#[test]
+fn a_read_that_is_given_again_brings_its_data() {
+    let mut world = World::over(forgetful, config(Some(name())), usize::MAX);
+    world.host.disk = pattern(16 * BLOCK_BYTES, 3);
+    world.host.is_frozen = true;
+    let id = world.order(0x28, 0, None, 16 * BLOCK_BYTES);
+    world.run(usize::MAX);
+    world.host.is_frozen = false;
+    world.settle();
+    assert!(world.data_of(id).is_some_and(|data| data == world.host.disk));
 }
 
 #[test]

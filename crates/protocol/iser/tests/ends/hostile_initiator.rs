@@ -6,7 +6,7 @@ use sanwire_buffer::{Frame, Slice};
 use sanwire_core::Instant;
 use sanwire_iscsi::wire::{
     DataIn, DataOut, LoginRequest, LoginResponse, NopOut, Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE,
-    TaskRequest,
+    TaskRequest, TaskResponse,
 };
 use sanwire_iscsi::{ConnectionId, ConnectionParameters, Destination, Step};
 use sanwire_iser::wire::{IserHeader, SetUp, Window};
@@ -197,13 +197,17 @@ const ID: ConnectionId = ConnectionId(1);
 
 impl Raw {
     fn logged_in() -> Raw {
+        Raw::logged_in_with("InitialR2T=Yes")
+    }
+
+    fn logged_in_with(key: &str) -> Raw {
         let mut rdma = Connection::initiator(Config { seed: [3; 16], ..Config::default() }, &NORMAL.write()).unwrap();
         (0..500).for_each(|_| rdma.post_receive(vec![0; 9000].into()).unwrap());
         let mut raw = Raw { host: Host::new(), rdma, told: Vec::new(), now: Instant::from_nanos(1) };
         raw.host.open(ID, true, raw.now);
         raw.pass();
         let keys = format!(
-            "InitiatorName=iqn.2026-11.org.raw:x\0TargetName={}\0SessionType=Normal\0RDMAExtensions=Yes\0InitialR2T=Yes\0ImmediateData=Yes\0",
+            "InitiatorName=iqn.2026-11.org.raw:x\0TargetName={}\0SessionType=Normal\0RDMAExtensions=Yes\0{key}\0ImmediateData=Yes\0",
             name()
         );
         let login = LoginRequest {
@@ -320,6 +324,87 @@ fn a_command_whose_data_is_being_read_is_aborted_at_once() {
     raw.pass();
     assert!(raw.host.disk.iter().all(|byte| *byte == 0) && raw.host.closed.is_empty());
     assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES, "what was read has gone nowhere");
+}
+
+/// Once an initiator knows that a command is over it closes its memory, and a read that is under way there would end the connection.
+#[test]
+fn a_command_is_not_answered_while_its_data_is_being_read() {
+    for is_aborted in [false, true] {
+        let mut pair = Pair::of_target(&NORMAL.write());
+        let registration = Registration::of_slices(vec![1; 100_000].into()).with_invalidation();
+        let stag = pair.theirs.register(registration).unwrap();
+        pair.say(message(opened(None, Some(window(stag))), command(5, 100_000, false).write(), &[]), None);
+        pair.got();
+        let desired_bytes = 100_000;
+        let ready = ReadyToTransfer { task_tag: 5, transfer_tag: 1, desired_bytes, ..ReadyToTransfer::default() };
+        pair.ours.get_data(&ready.write(), vec![0; 100_000].into(), 0).expect("a window");
+        if is_aborted {
+            pair.ours.forget(5);
+            pair.ours.push(TaskResponse::default().write(), None);
+        } else {
+            pair.ours.push(ScsiResponse { task_tag: 5, ..ScsiResponse::default() }.write(), None);
+        }
+        let request: Vec<u8> = std::iter::from_fn(|| pair.ours.pop()).flat_map(|packet| packet.to_vec()).collect();
+        pair.theirs.take(&request);
+        pair.told.extend(std::iter::from_fn(|| pair.theirs.poll_event()));
+        assert!(pair.heard().is_none(), "the read is under way");
+        pair.pass();
+        assert!(pair.heard().is_some() && pair.theirs.is_established(), "{:?}", pair.told);
+        assert!(matches!(pair.ours.poll(), Step::Pdu(pdu) if pdu.data.as_deref() == Some(&[1; 100_000][..])));
+    }
+}
+
+/// Data for an earlier command of a tag comes while a later one waits for its own.
+#[test]
+fn what_was_read_for_a_command_does_not_become_the_data_of_another() {
+    let mut raw = Raw::logged_in_with("InitialR2T=No");
+    let stag = raw.rdma.register(Registration::of_slices(vec![0xaa; 8192].into())).unwrap();
+    let write = |number, blocks, is_final| {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[8]) = (0x2a, blocks);
+        let expected_bytes = u32::from(blocks) * 512;
+        ScsiCommand { command_number: number, cdb, is_final, ..command(1, expected_bytes, false) }.write()
+    };
+    let abort = TaskRequest {
+        is_immediate: true,
+        is_final: true,
+        function: 1,
+        task_tag: 99,
+        referenced_task_tag: 1,
+        command_number: 2,
+        referenced_command_number: 1,
+        ..TaskRequest::default()
+    };
+    for bytes in [
+        message(opened(None, Some(window(stag))), write(1, 16, true), &[]),
+        message(IserHeader::PLAIN, abort.write(), &[]),
+        message(IserHeader::PLAIN, write(2, 2, false), &[0xbb; 512]),
+    ] {
+        let order = Order::Send { kind: SendKind::default(), head: bytes.into(), data: None };
+        raw.rdma.order(order, None).expect("room");
+    }
+    raw.pass();
+    let rest = DataOut { is_final: true, task_tag: 1, transfer_tag: TAG_NONE, offset_bytes: 512, ..DataOut::default() };
+    raw.say(message(IserHeader::PLAIN, rest.write(), &[0xbb; 512]));
+    let answers = raw.answers();
+    let [aborted, answer] = &answers[..] else { panic!("{} answers", answers.len()) };
+    assert_eq!((aborted[28], answer[28], answer[31]), (0x22, 0x21, 0), "complete, and GOOD");
+    assert!(raw.host.disk[..1024] == [0xbb; 1024] && raw.host.disk[1024..].iter().all(|byte| *byte == 0));
+    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
+}
+
+/// Commands outside the window of numbers are ignored (RFC 7143 4.2.2.1), and so is the memory that they open.
+#[test]
+fn memory_of_commands_that_are_ignored_is_not_kept() {
+    let mut raw = Raw::logged_in();
+    for tag in 1000..4000 {
+        let ignored = ScsiCommand { command_number: 5000, ..command(tag, 512, true) };
+        raw.say(message(opened(Some(window(Stag(tag))), None), ignored.write(), &[]));
+    }
+    assert!(raw.host.closed.is_empty());
+    let stag = raw.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
+    raw.write(1, window(stag));
+    assert!(raw.host.disk[..8192] == [7; 8192]);
 }
 
 /// An initiator that never answers a read: the command fails in the end, and the connection with it.

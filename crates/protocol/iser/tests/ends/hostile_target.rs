@@ -68,6 +68,32 @@ fn what_was_written_comes_back_with_the_answer() {
     assert!(matches!(pair.ours.poll(), Step::Starving));
 }
 
+/// What was in a frame before is no data, whatever an answer says.
+#[test]
+fn what_a_target_has_not_written_is_not_taken_for_data() {
+    for (parts, written) in [(&[][..], 0), (&[(0, 100)], 100), (&[(0, 100), (200, 300)], 100), (&[(1, 50)], 0)] {
+        let mut pair = Pair::of_initiator();
+        let window = read(&mut pair, 5);
+        for (offset, length) in parts {
+            write_into(&mut pair, Window { offset: window.offset + offset, ..window }, &vec![7; *length]);
+        }
+        pair.say(plain(response(5).write()), Some(window.stag));
+        assert_eq!(frame_back(&mut pair).1, written, "{parts:?}");
+    }
+}
+
+/// All PDUs of a target tell of the window of commands: one that nobody has sent says what the answer says.
+#[test]
+fn data_that_was_written_leaves_the_window_of_commands_as_it_is() {
+    let mut pair = Pair::of_initiator();
+    read(&mut pair, 5);
+    let numbers = (0xffff_0000, 0xffff_0080);
+    let answer = ScsiResponse { expected_command_number: numbers.0, max_command_number: numbers.1, ..response(5) };
+    pair.say(plain(answer.write()), None);
+    let told = DataIn::read(&pair.got());
+    assert_eq!((told.expected_command_number, told.max_command_number), numbers);
+}
+
 /// A residual beyond what was asked for is no reason to read beyond the frame.
 #[test]
 fn a_residual_that_lies_tells_of_no_data() {

@@ -3,6 +3,7 @@
 
 mod dissection;
 mod exchange;
+mod forgetful;
 mod hostile_initiator;
 mod hostile_target;
 mod pair;

@@ -229,9 +229,14 @@ pub struct World {
 
 impl World {
     pub fn new(config: ClientConfig, piece: usize) -> Self {
+        World::over(initiator, config, piece)
+    }
+
+    /// With other datamovers at the client.
+    pub fn over(make: MakeDatamover, config: ClientConfig, piece: usize) -> Self {
         let now = Instant::from_nanos(1);
         World {
-            client: Client::over(initiator, config, now),
+            client: Client::over(make, config, now),
             host: Host::new(),
             is_iser: true,
             wires: BTreeMap::new(),

@@ -80,12 +80,13 @@ pub(crate) struct Framer {
     /// The last segment was long; short ones until that counts no more.
     long_for: u8,
     placed_bytes: u64,
+    moved_bytes: u64,
 }
 
 impl Framer {
     pub(crate) fn new(staging_bytes: usize) -> Self {
         let staging = vec![0; staging_bytes.max(STAGING_MIN_BYTES)].into_boxed_slice();
-        Framer { staging, start: 0, end: 0, crc: true, fpdu: None, long_for: 0, placed_bytes: 0 }
+        Framer { staging, start: 0, end: 0, crc: true, fpdu: None, long_for: 0, placed_bytes: 0, moved_bytes: 0 }
     }
 
     pub(crate) fn set_crc(&mut self, crc: bool) {
@@ -95,6 +96,11 @@ impl Framer {
     /// Bytes that were received straight into their places.
     pub(crate) fn placed_bytes(&self) -> u64 {
         self.placed_bytes
+    }
+
+    /// Bytes that have come into windows and into the frames of reads.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.moved_bytes
     }
 
     /// Bytes that have arrived and were not looked at.
@@ -129,8 +135,9 @@ impl Framer {
             (self.start, self.end) = (0, self.end - self.start);
         }
         let direct = self.direct().and_then(|(place, from, to)| inbound.bytes_mut(place, from, to));
-        let end = if self.long_for > 0 { self.end + BEHIND_LONG_BYTES } else { self.staging.len() };
-        let end = end.min(self.staging.len());
+        let short_rest = if direct.is_some() { 0 } else { self.fpdu.as_ref().map_or(0, Fpdu::rest) };
+        let wanted = if self.long_for > 0 { short_rest + BEHIND_LONG_BYTES } else { self.staging.len() };
+        let end = (self.end + wanted).min(self.staging.len());
         [direct.unwrap_or_default(), &mut self.staging[self.end..end]]
     }
 
@@ -145,6 +152,7 @@ impl Framer {
                 fpdu.done += direct;
             }
             self.placed_bytes += direct as u64;
+            self.moved_bytes += if place.is_memory() { direct as u64 } else { 0 };
             staged -= direct;
         }
         self.end = (self.end + staged).min(self.staging.len());
@@ -195,7 +203,7 @@ impl Framer {
             return self.step_data(fpdu, inbound);
         }
         let at = self.start + headers_end;
-        copy(&self.staging[at..at + length], &fpdu, inbound);
+        self.moved_bytes += copy(&self.staging[at..at + length], &fpdu, inbound);
         self.start += whole;
         finish(&fpdu, inbound)
     }
@@ -214,7 +222,7 @@ impl Framer {
         let staged = fpdu.rest().min(self.end - self.start);
         let part = &self.staging[self.start..self.start + staged];
         fpdu.update(part);
-        copy(part, &fpdu, inbound);
+        self.moved_bytes += copy(part, &fpdu, inbound);
         fpdu.done += staged;
         self.start += staged;
         let padding = padding_bytes(fpdu.ulpdu_bytes);
@@ -237,14 +245,13 @@ fn is_intact(fpdu: &[u8]) -> bool {
     fpdu.split_last_chunk::<CRC_BYTES>().is_some_and(|(covered, found)| crc(covered) == *found)
 }
 
-/// Puts the next bytes of a segment to their place.
-fn copy(part: &[u8], fpdu: &Fpdu, inbound: &mut Inbound) {
-    if let Ok(place) = fpdu.place
-        && let Some(space) = inbound.bytes_mut(place, fpdu.done, fpdu.done + part.len())
-    {
-        let kept = space.len();
-        space.copy_from_slice(&part[..kept]);
-    }
+/// Puts the next bytes of a segment to their place; gives how many have come into memory that is not this end's own.
+fn copy(part: &[u8], fpdu: &Fpdu, inbound: &mut Inbound) -> u64 {
+    let Ok(place) = fpdu.place else { return 0 };
+    let Some(space) = inbound.bytes_mut(place, fpdu.done, fpdu.done + part.len()) else { return 0 };
+    let kept = space.len();
+    space.copy_from_slice(&part[..kept]);
+    if place.is_memory() { kept as u64 } else { 0 }
 }
 
 /// What an FPDU does that has arrived whole.

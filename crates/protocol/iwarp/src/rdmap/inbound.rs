@@ -29,6 +29,13 @@ pub(crate) enum Place {
     Nowhere,
 }
 
+impl Place {
+    /// Whether it is a window, or the frame of a read.
+    pub(crate) fn is_memory(self) -> bool {
+        matches!(self, Place::Window(..) | Place::Read(_))
+    }
+}
+
 /// What comes of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
@@ -45,6 +52,8 @@ pub(crate) struct Inbound {
     pub(crate) outbound: Outbound,
     pub(crate) events: VecDeque<Event>,
     receives: VecDeque<Frame>,
+    /// So many messages may come besides, each of at most so many bytes: room is made for one when it begins.
+    expected: (usize, usize),
     /// Bytes of the message that is arriving, and its operation.
     arriving: Option<(usize, Opcode)>,
     /// The numbers of the messages that come next in the queues.
@@ -65,6 +74,7 @@ impl Inbound {
             outbound,
             events: VecDeque::new(),
             receives: VecDeque::new(),
+            expected: (0, 0),
             arriving: None,
             sequences: [1; 3],
             control: [0; TERMINATE_MAX_BYTES],
@@ -82,8 +92,13 @@ impl Inbound {
         self.receives.push_back(frame);
     }
 
+    pub(crate) fn expect(&mut self, count: usize, longest_bytes: usize) {
+        self.expected = (count, longest_bytes);
+    }
+
+    /// Messages that may come.
     pub(crate) fn receives(&self) -> usize {
-        self.receives.len()
+        self.receives.len() + self.expected.0
     }
 
     /// Whether a message has begun and not ended.
@@ -107,7 +122,7 @@ impl Inbound {
     }
 
     /// Where a segment goes that has so many bytes.
-    pub(crate) fn place(&self, segment: &Segment, length: usize) -> Result<Place, Fault> {
+    pub(crate) fn place(&mut self, segment: &Segment, length: usize) -> Result<Place, Fault> {
         if segment.ddp_version != DDP_VERSION {
             return Err(if segment.is_tagged() { Fault::TaggedVersion } else { Fault::UntaggedVersion });
         }
@@ -174,10 +189,16 @@ impl Inbound {
         }
     }
 
-    fn place_message(&self, opcode: Opcode, offset: u32, length: usize, is_last: bool) -> Result<Place, Fault> {
+    fn place_message(&mut self, opcode: Opcode, offset: u32, length: usize, is_last: bool) -> Result<Place, Fault> {
         let (at, of) = self.arriving.unwrap_or((0, opcode));
         if self.arriving.is_none() && length == 0 && is_last && self.rtr.is_some_and(|rtr| rtr.send) {
             return if offset == 0 { Ok(Place::Nowhere) } else { Err(Fault::Offset) };
+        }
+        if self.receives.is_empty() && self.expected.0 > 0 {
+            let (count, longest_bytes) = &mut self.expected;
+            *count -= 1;
+            let bytes = if is_last { length.min(*longest_bytes) } else { *longest_bytes };
+            self.receives.push_back(vec![0; bytes].into());
         }
         let buffer = self.receives.front().ok_or(Fault::NoBuffer)?;
         if offset as usize != at {
@@ -218,10 +239,8 @@ impl Inbound {
         let opcode = Opcode::from_code(segment.opcode).ok_or(Fault::Opcode)?;
         match (opcode, segment.target) {
             (Opcode::Write, _) => {
-                if let Place::Window(stag, at) = place
-                    && self.registrations.bytes_mut(stag, at..at + length).is_none()
-                {
-                    return Err(Fault::Stag);
+                if let Place::Window(stag, at) = place {
+                    self.registrations.note_written(stag, at..at + length).ok_or(Fault::Stag)?;
                 }
             }
             (Opcode::ReadResponse, _) => {

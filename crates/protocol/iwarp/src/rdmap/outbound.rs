@@ -192,7 +192,7 @@ impl Outbound {
     pub(crate) fn cut(&mut self, last: Option<Outgoing>) {
         (self.queue, self.responses) = (VecDeque::new(), VecDeque::new());
         self.current = last.map(|last| self.numbered(last));
-        (self.told, self.is_held) = (None, false);
+        self.is_held = false;
     }
 
     /// The next packet.

@@ -113,6 +113,7 @@ fn long_segments_are_received_in_place_and_short_ones_are_not() {
     world.initiator.write(sink, 0, bytes(1, 100_000));
     world.run();
     assert_eq!(world.responder.connection.placed_bytes(), 0);
+    assert_eq!(world.responder.connection.moved_bytes(), 100_000);
     assert!(world.responder.contents(sink) == bytes(1, 100_000));
 }
 

@@ -3,6 +3,7 @@
 mod arrival;
 mod cuts;
 mod dissection;
+mod formats;
 mod hostile;
 mod operations;
 mod startup;

@@ -146,3 +146,46 @@ fn a_closed_stream_is_told_from_one_that_broke() {
     world.initiator.drain();
     assert_eq!(world.initiator.told.closed, Some(Closed::Lost), "it owes an answer");
 }
+
+#[test]
+fn messages_that_are_expected_need_no_buffer_before_they_come() {
+    let mut world = World::new(Config::default(), Config::default());
+    world.run();
+    world.responder.connection.expect_messages(3, 100_000);
+    world.responder.connection.accept(b"").unwrap();
+    world.run();
+    for length in [0, 70, 100_000] {
+        world.initiator.send(&bytes(1, length));
+        world.run();
+        assert_eq!(world.responder.message(), Some(bytes(1, length)));
+    }
+    assert_eq!(world.responder.connection.receives_posted(), 0);
+    world.initiator.send(b"one too many");
+    world.run();
+    assert_eq!(world.responder.told.terminated, Some(Ended::ByUs(Fault::NoBuffer)));
+    for length in [101, 70_000] {
+        let mut world = World::plain();
+        world.initiator.connection.expect_messages(1, 100);
+        let rest = world.initiator.connection.receives_posted() - 1;
+        (0..rest).for_each(|_| world.responder.send(b"into what was posted"));
+        world.initiator.send(b"begin");
+        world.run();
+        world.responder.send(&bytes(1, length));
+        world.run();
+        assert_eq!(world.initiator.told.terminated, Some(Ended::ByUs(Fault::TooLong)), "{length}");
+    }
+}
+
+#[test]
+fn what_was_written_of_a_window_is_known_up_to_the_first_gap() {
+    let mut world = World::plain();
+    let stag = world.responder.sink(100_000);
+    for (offset, length, written) in [(0, 10, 10), (20, 99_980, 10), (5, 6, 11), (11, 9, 100_000)] {
+        world.initiator.write(stag, offset, bytes(1, length));
+        world.run();
+        assert_eq!(world.responder.connection.written_bytes(stag), written);
+    }
+    assert_eq!(world.responder.connection.moved_bytes(), 10 + 99_980 + 6 + 9);
+    world.responder.connection.deregister(stag);
+    assert_eq!(world.responder.connection.written_bytes(stag), 0);
+}

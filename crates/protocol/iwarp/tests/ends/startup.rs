@@ -145,6 +145,10 @@ fn a_responder_of_a_peer_to_peer_connection_begins_when_the_initiator_says_so() 
         world.initiator.send(b"and is answered");
         world.run();
         assert_eq!(world.responder.message().unwrap(), b"and is answered");
+        // Only the first message of no bytes is none.
+        world.initiator.send(b"");
+        world.run();
+        assert_eq!((world.responder.message().unwrap(), world.responder.connection.receives_posted()), (Vec::new(), 6));
         assert_eq!(world.initiator.connection.reads_under_way(), 0);
     }
 }
@@ -164,6 +168,20 @@ fn a_responder_sends_nothing_before_the_first_fpdu_of_the_initiator() {
     world.responder.connection.disconnect();
     world.run();
     assert_eq!(world.responder.told.closed, Some(Closed::ByUs));
+}
+
+/// What is no word that the responder may begin is one too, and is heard.
+#[test]
+fn a_first_message_that_says_more_than_that_the_responder_may_begin_is_a_message() {
+    let enhanced = Enhanced { is_peer_to_peer: true, rtr: SEND, ..request().enhanced.unwrap() };
+    let (mut end, _) = answered(&Startup { enhanced: Some(enhanced), crc: true, ..request() }, Config::default());
+    end.post(2, 10);
+    for (sequence, text) in [(1, &b"hello"[..]), (2, &b""[..])] {
+        let segment = crate::hostile::untagged(Opcode::Send, sequence, 0);
+        end.connection.take(&crate::hostile::fpdu(&crate::hostile::ulpdu(segment, text)));
+        end.drain();
+        assert_eq!(end.message().unwrap(), text);
+    }
 }
 
 #[test]

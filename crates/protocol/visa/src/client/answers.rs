@@ -102,8 +102,9 @@ fn is_too_weak(orders: &Orders, header: &Header) -> bool {
 fn finish(orders: &mut Orders, partial: &Partial) -> Placed {
     let Ok(reply) = ReplyHead::read(&partial.head) else { return Placed::Violation };
     let Some(pending) = orders.get_mut(partial.tag) else { return Placed::Noted };
-    let (id, lun) = (pending.id(), pending.order.lun);
-    if reply.number != id.number() {
+    let (id, lun, is_local) = (pending.id(), pending.order.lun, pending.is_local());
+    // No unit answers what manages the server, and no server wants that guarded better than it was.
+    if reply.number != id.number() || (reply.answer == Some(Answer::Administered)) != is_local {
         return Placed::Violation;
     }
     let Some(answer) = reply.answer else {
@@ -113,7 +114,9 @@ fn finish(orders: &mut Orders, partial: &Partial) -> Placed {
         orders.learn(lun, reply.unit);
         return if is_more { Placed::Weak(partial.tag) } else { Placed::Violation };
     };
-    orders.learn(lun, reply.unit);
+    if !is_local {
+        orders.learn(lun, reply.unit);
+    }
     let Some(pending) = orders.answered(partial.tag, reply.receipt) else { return Placed::Noted };
     Placed::Answered(Answered { id, answer, data_in: pending.order.data_in, data_in_bytes: partial.data_bytes })
 }

@@ -1,6 +1,6 @@
 //! Requests of established sessions, and their answers.
 
-use sanwire_buffer::Slices;
+use sanwire_buffer::{Slice, Slices};
 use sanwire_core::{Instant, NexusId, Protection};
 use sanwire_exchange::{Answer, Ask, Asked, Function, ReplyHead, RequestHead, UnitTerms};
 use sanwire_scsi::{Receipt, Reply, Status, Task};
@@ -14,8 +14,14 @@ impl Server {
     pub(super) fn handle_request(&mut self, nexus: NexusId, request: Request, now: Instant) {
         let Some(session) = self.sessions.get_mut(&nexus) else { return };
         let RequestHead { number, settled_below, ask, .. } = request.head;
-        let lun = request.head.logical_unit();
-        let demanded = (self.config.levels)(lun);
+        let (lun, demanded) = match ask {
+            // What manages the server is of no unit, and encrypted whatever units want.
+            Ask::Administer => (None, Protection::STRONGEST),
+            Ask::Command(_) | Ask::Manage { .. } => {
+                let lun = request.head.logical_unit();
+                (lun, (self.config.levels)(lun))
+            }
+        };
         if request.protection < demanded {
             self.note_offence_of(nexus, Offence::Downgrade, now);
             return self.demand(nexus, request.tag, number, demanded, now);
@@ -53,11 +59,12 @@ impl Server {
         }
     }
 
-    /// Ends what was not begun.
+    /// Ends what was not begun. Of management of the server, an answer that says nothing tells so.
     fn end(&mut self, handle: CommandHandle, ask: Ask, status: Status, now: Instant) {
         match ask {
+            Ask::Administer => self.administered(handle, None, now),
             Ask::Manage { .. } => self.managed(handle, false, now),
-            Ask::Command(_) | Ask::Administer => self.reply(handle, Reply::bare(status), now),
+            Ask::Command(_) => self.reply(handle, Reply::bare(status), now),
         }
     }
 
@@ -86,8 +93,10 @@ impl Server {
             Ask::Manage { function: Function::LogicalUnitReset, .. } => {
                 self.events.push_back(ServerEvent::Reset { handle, lun });
             }
-            // VISA has no management of the server.
-            Ask::Administer => self.violation_of(handle.nexus, now),
+            Ask::Administer => {
+                let room_bytes = data_in_max_bytes.min(self.config.transfer_max_bytes);
+                self.events.push_back(ServerEvent::Administer { handle, request: request.data, room_bytes });
+            }
         }
     }
 
@@ -111,11 +120,17 @@ impl Server {
         self.answer(handle, (Answer::Managed { done }, false), (None, None), now);
     }
 
+    /// What came of a request to manage the server: not more than there is room for. Without anything, it was not begun.
+    pub fn administered(&mut self, handle: CommandHandle, answer: Option<Slice>, now: Instant) {
+        self.answer(handle, (Answer::Administered, false), (answer.map(Slices::from), None), now);
+    }
+
     /// A request that was guarded too little: it is not executed, and the client learns how to ask.
     fn demand(&mut self, nexus: NexusId, tag: u16, number: u64, demanded: Protection, now: Instant) {
         let head = ReplyHead { number, unit: terms_of(demanded), receipt: 0, answer: None }.write();
-        let to = ReplyTo { tag, protection: Protection::STRONGEST };
-        self.send(nexus, to, (None, Kept { head, data: None, is_bulk_read: false }), now);
+        let protection = Protection::STRONGEST;
+        let kept = Kept { head, data: None, protection, is_bulk_read: false };
+        self.send(nexus, ReplyTo { tag, protection }, (None, kept), now);
     }
 
     fn answer(
@@ -132,10 +147,9 @@ impl Server {
         let level = lun.map_or(protection, |lun| (self.config.levels)(Some(lun)).max(protection));
         let receipt = receipt.map_or(0, |receipt| session.commands.issue(receipt, handle.number));
         let head = ReplyHead { number: handle.number, unit: terms_of(level), receipt, answer: Some(answer) }.write();
-        let kept = Kept { head, data, is_bulk_read };
+        let kept = Kept { head, data, protection: level, is_bulk_read };
         let answered = session.commands.answer(handle.number, kept.clone(), session.connection);
         if let Some(to) = answered.to {
-            let to = ReplyTo { protection: to.protection.max(level), ..to };
             self.send(handle.nexus, to, (Some(handle.number), kept), now);
         }
         for by in answered.awaited_by {
@@ -151,8 +165,8 @@ impl Server {
             self.counters.hoarders += 1;
             return self.release(id, now);
         }
-        let protection = to.protection.max(connection.terms.protection_min);
-        let Kept { head, data, .. } = kept;
+        let Kept { head, data, protection, .. } = kept;
+        let protection = protection.max(to.protection).max(connection.terms.protection_min);
         connection.channel.send(Message { tag: to.tag, protection, head, data, cookie }, now);
         self.touch(id);
     }
@@ -162,3 +176,6 @@ impl Server {
 fn terms_of(protection: Protection) -> UnitTerms {
     UnitTerms { protection, is_compressible: false }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,8 @@ use sanwire_exchange::{Keepsake, Memory};
 pub(super) struct Kept {
     pub(super) head: Head,
     pub(super) data: Option<Slices>,
+    /// It is never sent guarded less, whoever asks for it again: where packets have no check, anybody may.
+    pub(super) protection: Protection,
     pub(super) is_bulk_read: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use sanwire_buffer::Region;
+use sanwire_buffer::{Region, Slice};
 use sanwire_core::{ClientId, Lun, NexusId, Path, Peer, Protection, SessionEnd};
 use sanwire_scsi::Task;
 use sanwire_security::OffenceKind;
@@ -241,6 +241,15 @@ pub enum ServerEvent {
         handle: CommandHandle,
         /// What to do.
         task: Task,
+    },
+    /// Manage the server, if its client may, and call [`super::Server::administered`]. It came encrypted, and so goes the answer.
+    Administer {
+        /// For the answer.
+        handle: CommandHandle,
+        /// What is asked.
+        request: Option<Slice>,
+        /// The longest answer that the client has room for, in bytes.
+        room_bytes: u32,
     },
     /// End a command as soon as that can be done. [`super::Server::reply`] is called for it in any case.
     Abort {

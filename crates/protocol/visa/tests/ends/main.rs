@@ -1,6 +1,7 @@
 //! Both ends of VISA together: who gets in, what commands come to, and what happens when an end, or a packet, is lost.
 
 mod dissection;
+mod management;
 mod streams;
 mod succession;
 mod world;

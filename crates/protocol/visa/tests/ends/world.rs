@@ -92,6 +92,8 @@ pub struct World {
     /// Commands are not answered, and wait here.
     pub is_hung: bool,
     pub waiting: Vec<(CommandHandle, Task)>,
+    /// Requests to manage the server: what is asked, and how much room there is for an answer.
+    pub asked: Vec<(CommandHandle, Vec<u8>, u32)>,
     /// Packets for which this is true are lost.
     pub loses: fn(bool, &[u8]) -> bool,
     /// Those on their way, in the order in which they arrive: whether from a client, which is there, and what.
@@ -166,6 +168,7 @@ impl World {
             executed: 0,
             is_hung: false,
             waiting: Vec::new(),
+            asked: Vec::new(),
             loses: |_, _| false,
             on_way: VecDeque::new(),
             habits,
@@ -207,6 +210,9 @@ impl World {
             while let Some(event) = self.server.poll_event() {
                 match event {
                     ServerEvent::Command { handle, task } => self.waiting.push((handle, task)),
+                    ServerEvent::Administer { handle, request, room_bytes } => {
+                        self.asked.push((handle, request.map_or_else(Vec::new, |json| json.to_vec()), room_bytes));
+                    }
                     other => self.told.push(other),
                 }
             }
@@ -324,6 +330,14 @@ impl World {
 
     pub fn read(&mut self, lba: u32, bytes: usize) {
         let order = order(cdb(0x28, lba, bytes), None, Frame::zeroed(bytes));
+        self.client.order(order, self.now).unwrap();
+        self.drain();
+    }
+
+    /// Asks the server to be managed.
+    pub fn administer(&mut self, json: &[u8]) {
+        let (data_out, data_in) = (Some(Slice::from(json.to_vec())), Frame::zeroed(1 << 16));
+        let order = Order { lun: Lun::default(), ask: Ask::Administer, is_repeatable: false, data_out, data_in };
         self.client.order(order, self.now).unwrap();
         self.drain();
     }

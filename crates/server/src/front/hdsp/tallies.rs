@@ -11,6 +11,15 @@ static HANDSHAKES: TallyFamily =
 static WRITTEN: TallyFamily =
     TallyFamily { name: "sanwire_hdsp_written_bytes", help: "Bytes that writes have brought", label: "memory" };
 
+static READ: TallyFamily =
+    TallyFamily { name: "sanwire_hdsp_read_bytes", help: "Bytes that answers have carried", label: "memory" };
+
+static WINDOWS: TallyFamily = TallyFamily {
+    name: "sanwire_hdsp_window_changes",
+    help: "How often a client was told to send less, for want of memory, or that it may send more",
+    label: "to",
+};
+
 pub(super) fn of(server: &Server) -> Vec<Tally> {
     let (counters, handshakes) = (server.counters(), server.handshakes());
     let results = [
@@ -23,7 +32,13 @@ pub(super) fn of(server: &Server) -> Vec<Tally> {
     let handshakes = results.into_iter().map(|(result, count)| HANDSHAKES.named(result, count));
     let written = server.written();
     let written = [("where they came", written.in_place), ("copied", written.copied)];
-    handshakes.chain(written.into_iter().map(|(memory, bytes)| WRITTEN.named(memory, bytes))).collect()
+    let written = written.map(|(memory, bytes)| WRITTEN.named(memory, bytes));
+    let answered = server.answered();
+    let answered = [("where they were", answered.in_place), ("copied", answered.copied)];
+    let answered = answered.map(|(memory, bytes)| READ.named(memory, bytes));
+    let windows = server.window_changes();
+    let windows = [("smaller", windows.shrunk), ("larger", windows.grown)];
+    handshakes.chain(written).chain(answered).chain(windows.map(|(to, count)| WINDOWS.named(to, count))).collect()
 }
 
 /// All connections, each of one link.

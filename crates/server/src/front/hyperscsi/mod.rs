@@ -7,7 +7,7 @@ mod tallies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sanwire_buffer::{Arrival, Packet, Region, Shortage};
+use sanwire_buffer::{Arrival, Packet, Region, Shortage, Slice};
 use sanwire_core::quota::Usage;
 use sanwire_core::text::printable;
 use sanwire_core::{ClientId, Instant, Lun, NexusId, Path, Principal, Protection};
@@ -20,6 +20,7 @@ use sanwire_scsi::{Reply, reservation::TransportId, vpd::TargetPort};
 pub(crate) use sanwire_hyperscsi::{ETHERTYPE, Identity, Psk, Recovery, UDP_PORT};
 
 pub(crate) use self::open::open;
+use super::administration::{Administration, InBandRequest};
 use super::{
     ConnectionStatus, DatagramEnd, FrontEnd, FrontEvent, Function, LinkState, ManageOutcome, NewNexus, NexusSelection,
     NexusView, Offence, Tally,
@@ -27,13 +28,7 @@ use super::{
 use crate::command::CommandRef;
 use crate::front::hyperscsi::clients::Clients;
 use crate::link::LinkAddress;
-use crate::manage::{NOT_PERMITTED, REQUEST_MAX_BYTES, Refusal, Response};
-use crate::management_queue::{Content, ManagementQueue, QueuedRequest};
-use crate::messages::Mailbox;
 use crate::writes::writer;
-
-/// Requests to manage the server from clients that may not.
-const UNPERMITTED: &str = "management without permission";
 
 /// The target port of all HyperSCSI wires: a session goes over any of them, so they are one port.
 const HYPERSCSI_PORT: TargetPort = TargetPort { relative_id: 1, group: 1, port_name: None, device_name: None };
@@ -59,23 +54,16 @@ impl Session {
     }
 }
 
-/// [`crate::Request::CopyTerms`].
-const COPY_TERMS: &[u8] = br#"{"do":"copy-terms"}"#;
-
 /// The server's end of HyperSCSI in one shard.
 pub(crate) struct HyperScsi {
     /// Its place among the front ends.
     front: u8,
     server: Server,
     clients: Arc<Clients>,
-    inbox: ManagementQueue,
-    /// The way to this shard.
-    home: Mailbox,
+    administration: Administration,
     sessions: BTreeMap<NexusId, Session>,
     /// What is to be told besides what the protocol tells.
     events: VecDeque<FrontEvent>,
-    /// Requests to manage the server from clients that may not.
-    unpermitted: u64,
 }
 
 impl HyperScsi {
@@ -88,8 +76,7 @@ impl HyperScsi {
         match event {
             ServerEvent::Command { handle, task } => Some(FrontEvent::Command { command: self.command(handle), task }),
             ServerEvent::Administer { handle, request, room_bytes } => {
-                let json = request.map_or_else(Vec::new, |request| request.to_vec());
-                self.administer(handle, json, room_bytes, now);
+                self.administer(handle, request, room_bytes, now);
                 None
             }
             ServerEvent::Abort { handle } => Some(FrontEvent::Abort(self.command(handle))),
@@ -196,36 +183,15 @@ impl HyperScsi {
         format!("{} at {}", self.clients.shown(client, ""), path.peer)
     }
 
-    /// Passes on a request to manage the server, of a client that may. No shard works on one itself.
-    fn administer(&mut self, handle: CommandHandle, json: Vec<u8>, room_bytes: u32, now: Instant) {
+    /// Has a request to manage the server answered, at once or later.
+    fn administer(&mut self, handle: CommandHandle, json: Option<Slice>, room_bytes: u32, now: Instant) {
         let Some(session) = self.sessions.get(&handle.nexus()) else { return };
-        let (client, address) = (session.client, session.path.peer.to_string());
-        let (may_manage, principal) = (self.clients.may_manage(client), session.principal());
-        let owner = Some(principal).filter(|principal| !may_manage && self.clients.owners.include(principal));
-        let refusal = if !may_manage && owner.is_none() {
-            // Programs of clients ask by themselves whether they may have copies made.
-            if json != COPY_TERMS {
-                self.unpermitted += 1;
-                // What cannot be written down was counted.
-                self.inbox.put(QueuedRequest { client: Some(client), address, content: Content::Attempt });
-            }
-            let verb = if self.clients.is_listed(client) { "set-client" } else { "add-client" };
-            Refusal::new(
-                "not-permitted",
-                format!("{NOT_PERMITTED}: `sanwire ctl {verb} {client} --manage` on its host permits it"),
-            )
-        } else if json.len() > REQUEST_MAX_BYTES {
-            Refusal::new("request-too-long", "the request is too long")
-        } else {
-            let (request, home) = (self.command(handle), self.home.clone());
-            let content = Content::Request { json, room_bytes, request, home, as_owner: owner };
-            if self.inbox.put(QueuedRequest { client: Some(client), address, content }) {
-                return;
-            }
-            Refusal::new("busy", "the server has too many other requests to do, or is not managed: ask again")
-        };
-        let answer = Response::Refused(refusal).to_json(room_bytes);
-        self.server.administered(handle, Some(answer.into()), now);
+        let (client, address, principal) = (session.client, session.path.peer.to_string(), session.principal());
+        let request = self.command(handle);
+        let asked = InBandRequest { client, address, principal, json, room_bytes, request };
+        if let Some(answer) = self.administration.ask(asked) {
+            self.server.administered(handle, Some(answer.into()), now);
+        }
     }
 
     fn drop_client(&mut self, client: ClientId, now: Instant) {
@@ -350,7 +316,7 @@ impl FrontEnd for HyperScsi {
     }
 
     fn dropped(&self) -> Vec<(&'static str, u64)> {
-        self.server.counters().reasons().chain([(UNPERMITTED, self.unpermitted)]).collect()
+        self.server.counters().reasons().chain([self.administration.dropped()]).collect()
     }
 
     fn links(&self) -> Vec<LinkState> {

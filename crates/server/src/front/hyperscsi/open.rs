@@ -10,11 +10,10 @@ use sanwire_io::interface;
 
 use super::{HyperScsi, fastest, packet_max_bytes};
 use crate::error::StartError;
+use crate::front::administration::Administration;
 use crate::front::hyperscsi::clients::Gate;
 use crate::front::{FrontBuilder, FrontParts};
 use crate::link::{self, PortTerms};
-use crate::management_queue::ManagementQueue;
-use crate::messages::Mailbox;
 use crate::server::random;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -50,17 +49,15 @@ pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
         recovery: config.recovery,
         seed: random()?,
     };
-    let (clients, inbox, home) = (Arc::clone(clients), ManagementQueue::clone(inbox), Mailbox::clone(home));
+    let (clients, administration) = (Arc::clone(clients), Administration::new(clients, inbox, home));
     Ok(Box::new(move |front| {
         Box::new(HyperScsi {
             front,
             server: Server::new(config),
             clients,
-            inbox,
-            home,
+            administration,
             sessions: BTreeMap::new(),
             events: VecDeque::new(),
-            unpermitted: 0,
         })
     }))
 }

@@ -13,7 +13,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use sanwire_buffer::{Arrival, Packet, Region, Shortage};
+use sanwire_buffer::{Arrival, Packet, Region, Shortage, Slice};
 use sanwire_core::quota::Usage;
 use sanwire_core::{ClientId, Instant, LinkId, NexusId, Path, Principal};
 use sanwire_device::NexusPorts;
@@ -29,6 +29,7 @@ use self::greeting::Greeted;
 pub(crate) use self::greeting::{Greetings, LOGIN_RESULTS};
 pub(crate) use self::open::open;
 use self::streams::Streams;
+use super::administration::{Administration, InBandRequest};
 use super::{
     Admission, ConnectionStatus, DatagramEnd, FrontEnd, FrontEvent, Function, LinkState, ManageOutcome, NewNexus,
     NexusSelection, NexusView, Offence, PassedLogin, StreamEnd, StreamId, Tally,
@@ -50,12 +51,20 @@ struct Session {
     path: Path,
 }
 
+impl Session {
+    /// Who it is: it has shown its key when it connected.
+    fn principal(&self) -> Principal {
+        Principal { address: Some(self.path.peer.into()), client: Some(self.client), ..Principal::default() }
+    }
+}
+
 /// The server's end of VISA in one shard.
 pub(crate) struct Visa {
     /// Its place among the front ends.
     front: u8,
     server: Server,
     clients: Arc<Clients>,
+    administration: Administration,
     sessions: BTreeMap<NexusId, Session>,
     streams: Streams,
     events: VecDeque<FrontEvent>,
@@ -69,9 +78,13 @@ impl Visa {
     }
 
     /// What the front end tells of what the protocol has told; `None` when the shard need not know.
-    fn translate(&mut self, event: ServerEvent) -> Option<FrontEvent> {
+    fn translate(&mut self, event: ServerEvent, now: Instant) -> Option<FrontEvent> {
         match event {
             ServerEvent::Command { handle, task } => Some(FrontEvent::Command { command: self.command(handle), task }),
+            ServerEvent::Administer { handle, request, room_bytes } => {
+                self.administer(handle, request, room_bytes, now);
+                None
+            }
             ServerEvent::Abort { handle } => Some(FrontEvent::Abort(self.command(handle))),
             ServerEvent::Reset { handle, lun } => {
                 let function = Function::LogicalUnitReset(lun);
@@ -142,12 +155,23 @@ impl Visa {
         Some(NexusView {
             units: self.clients.seen_by(*client, false)?,
             who: format!("{} at {}", self.clients.shown(*client, ""), path.peer),
-            principal: Principal { address: Some(path.peer.into()), client: Some(*client), ..Principal::default() },
+            principal: session.principal(),
             address: path.peer.to_string(),
             is_read_only: false,
             weight: self.clients.memory_weight(*client, 0),
             locks_media: false,
         })
+    }
+
+    /// Has a request to manage the server answered, at once or later.
+    fn administer(&mut self, handle: CommandHandle, json: Option<Slice>, room_bytes: u32, now: Instant) {
+        let Some(session) = self.sessions.get(&handle.nexus()) else { return };
+        let (client, address, principal) = (session.client, session.path.peer.to_string(), session.principal());
+        let request = self.command(handle);
+        let asked = InBandRequest { client, address, principal, json, room_bytes, request };
+        if let Some(answer) = self.administration.ask(asked) {
+            self.server.administered(handle, Some(answer.into()), now);
+        }
     }
 }
 
@@ -167,7 +191,7 @@ impl FrontEnd for Visa {
                 return Some(event);
             }
             let event = self.server.poll_event()?;
-            let told = self.translate(event);
+            let told = self.translate(event, now);
             if told.is_some() {
                 return told;
             }
@@ -207,6 +231,10 @@ impl FrontEnd for Visa {
 
     fn withdrawn(&mut self, command: CommandRef, now: Instant) {
         self.server.withdraw(handle(command), now);
+    }
+
+    fn administered(&mut self, request: CommandRef, answer: Vec<u8>, now: Instant) {
+        self.server.administered(handle(request), Some(answer.into()), now);
     }
 
     /// A request that has no memory keeps the others of its connection back by itself.
@@ -271,7 +299,7 @@ impl FrontEnd for Visa {
     }
 
     fn dropped(&self) -> Vec<(&'static str, u64)> {
-        self.server.counters().reasons().to_vec()
+        self.server.counters().reasons().into_iter().chain([self.administration.dropped()]).collect()
     }
 
     fn links(&self) -> Vec<LinkState> {

@@ -12,6 +12,7 @@ use sanwire_visa::{Doorkeeper, LinkLimits, Psk, Server, ServerConfig};
 use super::streams::Streams;
 use super::{Visa, packet_max_bytes};
 use crate::error::StartError;
+use crate::front::administration::Administration;
 use crate::front::hyperscsi::clients::Clients;
 use crate::front::{FrontBuilder, FrontParts};
 use crate::link::PortTerms;
@@ -48,7 +49,7 @@ impl Doorkeeper for Door {
 
 /// Prepares the end of a shard.
 pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
-    let FrontParts { config, shard, memory, clients, levels, instance, .. } = parts;
+    let FrontParts { config, shard, memory, clients, levels, instance, inbox, home, .. } = parts;
     let shards = config.shards.max(1);
     let of_volumes = Arc::clone(levels);
     let mut links: Vec<LinkLimits> = parts.ports.iter().map(|port| link_limits(port, shards)).collect();
@@ -77,12 +78,13 @@ pub(crate) fn open(parts: &FrontParts<'_>) -> Result<FrontBuilder, StartError> {
         transfer_max_bytes: TRANSFER_MAX_BYTES as u32,
         seed: random()?,
     };
-    let clients = Arc::clone(clients);
+    let (clients, administration) = (Arc::clone(clients), Administration::new(clients, inbox, home));
     Ok(Box::new(move |front| {
         Box::new(Visa {
             front,
             server: Server::new(config),
             clients,
+            administration,
             sessions: BTreeMap::new(),
             streams: Streams::new(of_streams),
             events: VecDeque::new(),

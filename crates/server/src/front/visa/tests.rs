@@ -7,15 +7,20 @@ use sanwire_buffer::Frame;
 use sanwire_core::quota::VISA_NEWCOMERS;
 use sanwire_core::{Lun, Peer, Protection};
 use sanwire_device::LogicalUnits;
+use sanwire_io::Waker;
 use sanwire_visa::framing::Deframer;
 use sanwire_visa::wire::Kind;
 use sanwire_visa::wire::header::RawPacket;
-use sanwire_visa::{Client, ClientConfig, Identity, LinkLimits, ServerConfig, discovery};
+use sanwire_visa::{
+    Answer, Ask, Client, ClientConfig, ClientEvent, Identity, LinkLimits, Order, ServerConfig, discovery,
+};
 
 use super::greeting::Greeted;
 use super::*;
 use crate::allow::AllowList;
-use crate::front::hyperscsi::clients::{ClientsConfig, Secret};
+use crate::front::hyperscsi::clients::{ClientConfig as ListedClient, ClientsConfig, Secret};
+use crate::management_queue::{Content, Letters, ManagementQueue, QueuedRequest};
+use crate::messages::Mailbox;
 
 const SECOND: Duration = Duration::from_secs(1);
 const STREAM: LinkLimits = LinkLimits { packet_max_bytes: 60_000, window_packets: 64, is_stream: true };
@@ -27,13 +32,20 @@ pub(super) fn key(number: u8) -> Identity {
 
 /// Whom these rules allow.
 pub(super) fn clients(rules: &[&str]) -> Arc<Clients> {
+    with_listed(rules, Vec::new())
+}
+
+/// The same, and these clients are listed.
+fn with_listed(rules: &[&str], clients: Vec<ListedClient>) -> Arc<Clients> {
     let allow = AllowList::new(rules.iter().map(|rule| rule.parse().unwrap()).collect());
-    let terms = ClientsConfig { allow, psk: Secret([9; 32]), compression: Default::default(), clients: Vec::new() };
+    let terms = ClientsConfig { allow, psk: Secret([9; 32]), compression: Default::default(), clients };
     Arc::new(Clients::open(terms, None, Arc::new(LogicalUnits::new())).unwrap())
 }
 
-fn front(memory: Region) -> Visa {
-    let clients = clients(&["any"]);
+/// With what it passes on to the thread that manages.
+fn front(memory: Region, clients: Arc<Clients>) -> (Visa, Letters) {
+    let ((inbox, letters), (home, _)) = (ManagementQueue::new(), Mailbox::new(Waker::new().unwrap()));
+    let administration = Administration::new(&clients, &inbox, &home);
     let server = Server::new(ServerConfig {
         name: "box".into(),
         identity: key(1),
@@ -54,7 +66,8 @@ fn front(memory: Region) -> Visa {
         seed: [3; 32],
     });
     let (sessions, events) = Default::default();
-    Visa { front: 0, server, clients, sessions, streams: Streams::new(LinkId(1)), events, now: Instant::ZERO }
+    let (streams, now) = (Streams::new(LinkId(1)), Instant::ZERO);
+    (Visa { front: 0, server, clients, administration, sessions, streams, events, now }, letters)
 }
 
 pub(super) fn peer(host: u8, port: u16) -> SocketAddr {
@@ -100,6 +113,7 @@ struct World {
     /// What the front end has told, but for commands.
     told: Vec<FrontEvent>,
     commands: Vec<CommandRef>,
+    letters: Letters,
 }
 
 const CLIENT: StreamId = StreamId(7);
@@ -110,7 +124,7 @@ fn admission(number: u64) -> Admission {
 
 impl World {
     /// With a connection of TCP, by which nothing was said yet.
-    fn new(memory_bytes: usize) -> World {
+    fn new(memory_bytes: usize, clients: Arc<Clients>) -> World {
         let (memory, now) = (Region::new(memory_bytes).unwrap(), Instant::ZERO + SECOND);
         let config = ClientConfig {
             identity: key(2),
@@ -126,14 +140,19 @@ impl World {
             reconnect_patience: None,
             seed: [4; 32],
         };
-        let (front, client) = (front(memory.clone()), Client::new(config, now));
-        let mut world = World { front, client, now, memory, told: Vec::new(), commands: Vec::new() };
+        let ((front, letters), client) = (front(memory.clone(), clients), Client::new(config, now));
+        let mut world = World { front, client, now, memory, told: Vec::new(), commands: Vec::new(), letters };
         world.admit(CLIENT, peer(2, 4000));
         world
     }
 
     fn connected() -> World {
-        let mut world = World::new(4 << 20);
+        World::of(clients(&["any"]))
+    }
+
+    /// Connected to a server that has these clients.
+    fn of(clients: Arc<Clients>) -> World {
+        let mut world = World::new(4 << 20, clients);
         world.run_for(SECOND);
         assert!(world.client.server().is_some());
         world
@@ -188,6 +207,24 @@ impl World {
         self.now = end;
     }
 
+    /// Asks the server to be managed.
+    fn administer(&mut self, json: &[u8]) {
+        let (data_out, data_in) = (Some(Slice::from(json.to_vec())), Frame::zeroed(4096));
+        let order = Order { lun: Lun::default(), ask: Ask::Administer, is_repeatable: false, data_out, data_in };
+        self.client.order(order, self.now).unwrap();
+        self.exchange();
+    }
+
+    /// What that was answered, if it was.
+    fn administered(&mut self) -> Option<String> {
+        std::iter::from_fn(|| self.client.poll_event()).find_map(|event| match event {
+            ClientEvent::Completed { answer: Answer::Administered, data_in, data_in_bytes, .. } => {
+                Some(String::from_utf8(data_in?[..data_in_bytes].to_vec()).unwrap())
+            }
+            _ => None,
+        })
+    }
+
     /// Which connections are to be closed: at once, or when all is sent.
     fn closed(&self) -> Vec<(StreamId, bool)> {
         let close = |event: &FrontEvent| match event {
@@ -217,8 +254,8 @@ fn answers_are_made_when_a_connection_takes_them() {
     let mut world = World::connected();
     let cdb = sanwire_scsi::Cdb::from([0x28, 0, 0, 0, 0, 0, 0, 8, 0, 0]);
     for _ in 0..4 {
-        let (ask, data_in) = (sanwire_visa::Ask::Command(cdb), Frame::zeroed(1 << 20));
-        let order = sanwire_visa::Order { lun: Lun::default(), ask, is_repeatable: true, data_out: None, data_in };
+        let (ask, data_in) = (Ask::Command(cdb), Frame::zeroed(1 << 20));
+        let order = Order { lun: Lun::default(), ask, is_repeatable: true, data_out: None, data_in };
         world.client.order(order, world.now).unwrap();
     }
     world.exchange();
@@ -234,6 +271,41 @@ fn answers_are_made_when_a_connection_takes_them() {
     // What is taken and sent keeps nothing, though nobody has acknowledged it.
     assert!(taken(&mut world.front, CLIENT).len() > 32);
     assert_eq!(world.memory.free_bytes(), world.memory.length_bytes());
+}
+
+#[test]
+fn who_may_not_manage_is_told_so_and_written_down() {
+    let mut world = World::connected();
+    world.administer(br#"{"do":"status"}"#);
+    assert!(world.administered().is_some_and(|answer| answer.contains("not-permitted")));
+    let QueuedRequest { client, content, .. } = world.letters.next().unwrap();
+    assert_eq!(client, Some(key(2).client_id()));
+    assert!(matches!(content, Content::Attempt));
+    // Programs ask by themselves whether they may have copies made.
+    world.administer(br#"{"do":"copy-terms"}"#);
+    assert!(world.administered().is_some());
+    assert!(world.front.dropped().contains(&("management without permission", 1)));
+    assert!(world.client.server().is_some(), "its connection goes on");
+}
+
+#[test]
+fn what_managers_and_owners_ask_is_passed_on_and_answered() {
+    let id = key(2).client_id();
+    let of_manager = with_listed(&[], vec![ListedClient { manage: true, ..ListedClient::new(id) }]);
+    let of_owner = clients(&["any"]);
+    of_owner.owners.set(vec![format!("key:{id}").parse().unwrap()]);
+    for (clients, is_owner) in [(of_manager, false), (of_owner, true)] {
+        let mut world = World::of(clients);
+        world.administer(b"a request");
+        assert_eq!(world.administered(), None);
+        let QueuedRequest { client, content, .. } = world.letters.next().unwrap();
+        let Content::Request { json, room_bytes, request, as_owner, .. } = content else { panic!("it is refused") };
+        assert_eq!((&json[..], room_bytes, client), (&b"a request"[..], 4096, Some(id)));
+        assert_eq!(as_owner.map(|principal| principal.client), is_owner.then_some(Some(id)));
+        world.front.administered(request, b"an answer".to_vec(), world.now);
+        world.exchange();
+        assert_eq!(world.administered().as_deref(), Some("an answer"));
+    }
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn begin(place: usize, spec: &VolumeSpec, tell: &Sender<Tried>) -> Result<(), St
     thread.map(drop).map_err(|error| Stop::Failed(format!("the system has no thread for it: {error}")))
 }
 
-fn unit(spec: &VolumeSpec, store: Arc<dyn Store>) -> Result<Arc<LogicalUnit>, Stop> {
+pub(super) fn unit(spec: &VolumeSpec, store: Arc<dyn Store>) -> Result<Arc<LogicalUnit>, Stop> {
     let failed = |what: &str| Stop::Failed(format!("its unit cannot be made: {what}"));
     let fresh = || crate::random::bytes().map_err(|error| failed(&error.to_string()));
     let identity = Identity::new(&spec.name, fresh()?).map_err(|error| failed(&error.to_string()))?;
@@ -81,7 +81,7 @@ fn unit(spec: &VolumeSpec, store: Arc<dyn Store>) -> Result<Arc<LogicalUnit>, St
     LogicalUnit::new(identity, store, options).map(Arc::new).map_err(|error| failed(&error.to_string()))
 }
 
-fn told(error: &OpenError) -> String {
+pub(super) fn told(error: &OpenError) -> String {
     let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let text = error.to_string();
     if source.is_empty() || text.contains(&source) { text } else { format!("{text}: {source}") }

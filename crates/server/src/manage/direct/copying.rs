@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use sanwire_buffer::Slices;
 use sanwire_device::{LogicalUnit, LogicalUnits};
-use sanwire_scsi::Reply;
-use sanwire_scsi::Task;
+use sanwire_scsi::{Reply, Status, Task};
 
-use super::initiator::{End, Pair, next_end};
+use super::initiator::{End, Pair, RESERVED, next_end};
 use super::{Stop, check_goes_on};
 use crate::front::copies::{CopySession, Dropped};
 use crate::manage::course::{CopyProgress, Course};
@@ -120,6 +119,7 @@ impl<'a> Copying<'a> {
         let (mut place, mut losses) = (range.start, 0);
         while place < range.end {
             let before = self.course.look();
+            self.check_reservations()?;
             let end = self.stage(mode, place..range.end)?;
             if mode == Mode::Verify {
                 place = end;
@@ -312,25 +312,43 @@ impl<'a> Copying<'a> {
         }
     }
 
-    /// Gives a command by itself, again as long as it is to be; what else ends meanwhile is kept.
+    /// Gives a command by itself, again as long as it is to be.
     fn ask(&mut self, task: &dyn Fn(&Pair) -> Task) -> Result<End, Stop> {
         let begun_at = Instant::now();
         let mut attentions = 0;
         loop {
-            let number = self.session.begin(task(self.pair));
-            let reply = loop {
-                let (ended, reply) = next_end(&self.session, || self.look())?;
-                if ended == number {
-                    break reply;
-                }
-                self.ended.push_back((ended, reply));
-            };
-            match End::of(reply) {
+            match End::of(self.reply_to(task(self.pair))?) {
                 End::Again if attentions < ATTENTIONS_MAX => attentions += 1,
                 End::Later if begun_at.elapsed() < BUSY_MAX => thread::sleep(BUSY_INTERVAL),
                 end => return Ok(end),
             }
         }
+    }
+
+    /// The reply to a command that is given by itself; what else ends meanwhile is kept.
+    fn reply_to(&mut self, task: Task) -> Result<Option<Reply>, Stop> {
+        let number = self.session.begin(task);
+        loop {
+            let (ended, reply) = next_end(&self.session, || self.look())?;
+            if ended == number {
+                return Ok(reply);
+            }
+            self.ended.push_back((ended, reply));
+        }
+    }
+
+    /// What is copied may be a snapshot, which has no reservations: those of its volume hold for it.
+    fn check_reservations(&mut self) -> Result<(), Stop> {
+        for _ in 0..ATTENTIONS_MAX {
+            let Some(probe) = self.pair.probe() else { return Ok(()) };
+            match self.reply_to(probe)?.map(|reply| reply.status) {
+                // It has something to say first.
+                Some(Status::CheckCondition) => {}
+                Some(Status::ReservationConflict) => return Err(Stop::Failed(RESERVED.to_owned())),
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
     }
 
     fn next_end(&mut self) -> Result<(u64, Option<Reply>), Stop> {

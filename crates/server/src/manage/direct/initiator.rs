@@ -25,7 +25,12 @@ pub(super) struct Pair {
     pub(super) block_bytes: u32,
     source_naa: u64,
     far_naa: u64,
+    /// Whether there is a third one, of which the source is a snapshot.
+    is_watching: bool,
 }
+
+/// Why a copy ends whose volume somebody has reserved.
+pub(super) const RESERVED: &str = "somebody else has reserved it";
 
 /// Their numbers.
 fn source_lun() -> Lun {
@@ -36,6 +41,10 @@ fn far_lun() -> Lun {
     Lun::new(1).unwrap_or_default()
 }
 
+fn watched_lun() -> Lun {
+    Lun::new(2).unwrap_or_default()
+}
+
 impl Pair {
     pub(super) fn new(source: &Arc<LogicalUnit>, far: &Arc<LogicalUnit>) -> Result<Pair, AddError> {
         let units = Arc::new(LogicalUnits::new());
@@ -43,7 +52,20 @@ impl Pair {
         units.add_shared(far_lun(), Arc::clone(far))?;
         let block_bytes = source.store().geometry().block_bytes;
         let [source_naa, far_naa] = [source, far].map(|unit| unit.identity().naa());
-        Ok(Pair { units, block_bytes, source_naa, far_naa })
+        Ok(Pair { units, block_bytes, source_naa, far_naa, is_watching: false })
+    }
+
+    /// The same where the source is a snapshot of this unit, which is seen, too.
+    pub(super) fn watching(mut self, unit: &Arc<LogicalUnit>) -> Result<Pair, AddError> {
+        self.units.add_shared(watched_lun(), Arc::clone(unit))?;
+        self.is_watching = true;
+        Ok(self)
+    }
+
+    /// READ of nothing of the unit of which the source is a snapshot, if it is one: whoever may not read that may not read this.
+    pub(super) fn probe(&self) -> Option<Task> {
+        let nothing = build::read_16(Extent { lba: 0, blocks: 0 });
+        self.is_watching.then(|| task(watched_lun(), nothing, None, 0))
     }
 
     fn extent(&self, offset_bytes: u64, length_bytes: u64) -> Extent {
@@ -148,7 +170,7 @@ impl End {
         match reply.status {
             Status::Good | Status::ConditionMet => End::Good(reply.data_in),
             Status::Busy | Status::TaskSetFull => End::Later,
-            Status::ReservationConflict => End::Failed("somebody else has reserved it".to_owned()),
+            Status::ReservationConflict => End::Failed(RESERVED.to_owned()),
             Status::TaskAborted => End::Failed("it was aborted by somebody else".to_owned()),
             Status::CheckCondition => match Sense::parse(&reply.sense) {
                 Some(sense) => End::of_sense(&sense),

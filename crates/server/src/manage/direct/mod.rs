@@ -6,13 +6,14 @@
 mod connecting;
 mod copying;
 mod error;
+mod freezing;
 mod initiator;
 mod order;
 mod permission;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sanwire_core::{HostAddress, Peer, Principal};
 use sanwire_device::{LogicalUnit, LogicalUnits};
@@ -20,6 +21,7 @@ use sanwire_store::VolumeSpec;
 
 use self::copying::{Copying, Mode};
 pub use self::error::CopyError;
+use self::freezing::Frozen;
 use self::initiator::Pair;
 pub use self::order::{CopyOrder, CopyTerms};
 use super::course::{Course, Ending, Ordered, UNASKED_MAX, UNASKED_MIN};
@@ -56,6 +58,15 @@ impl Stop {
     }
 }
 
+/// Where a volume is copied to.
+struct Reached {
+    far: Arc<LogicalUnit>,
+    /// By which URL.
+    way: String,
+    /// How much is copied.
+    total_bytes: u64,
+}
+
 /// What is to be copied, for whom, and how that is told.
 struct DirectCopy {
     order: CopyOrder,
@@ -89,7 +100,7 @@ impl Manager {
         let specs: Vec<VolumeSpec> = specs.collect::<Result<_, _>>().map_err(&refused)?;
         let length_bytes = source.store().geometry().length_bytes;
         let course = Arc::new(Course::new(length_bytes, ordered));
-        let what = format!("copying volume {} straight to another server", order.volume);
+        let what = format!("reaching the volume that {volume} is copied to");
         let copy = DirectCopy {
             source,
             served: Arc::clone(self.target.units()),
@@ -100,8 +111,13 @@ impl Manager {
             course: Arc::clone(&course),
             order,
         };
-        let work = move || Next::Over(Box::new(copy.run(&specs)));
-        Ok(Step::Slow(Slow { what, is_awaited: false, course: Some(course), work: Box::new(work) }))
+        let reach = move || {
+            let reached = copy.reach(&specs);
+            (copy, reached)
+        };
+        let step =
+            Step::slow(what, reach, |manager, (copy, reached)| manager.copy_reached(copy, reached, Instant::now()));
+        Ok(step.telling(course))
     }
 }
 
@@ -171,15 +187,41 @@ fn check_goes_on(course: &Course) -> Result<(), Stop> {
 }
 
 impl DirectCopy {
-    fn run(self, specs: &[VolumeSpec]) -> Result<Answer, ManageError> {
-        let copied = self.copy(specs).map_err(|stop| {
-            let (volume, went) = (self.order.volume.clone(), self.went());
-            match stop {
-                Stop::Failed(reason) => CopyError::Failed { volume, went, reason },
-                Stop::Cancelled(reason) => CopyError::Cancelled { volume, went, reason },
+    /// The other volume, if there is room in it.
+    fn reach(&self, specs: &[VolumeSpec]) -> Result<Reached, Stop> {
+        let (far, way) = self.connect(specs)?;
+        let total_bytes = self.check_fits(&far)?;
+        Ok(Reached { far, way, total_bytes })
+    }
+
+    /// Copies, from a snapshot if there is one, which goes then.
+    fn step(self, reached: Reached, frozen: Option<Frozen>) -> Step {
+        let what = format!("copying volume {} straight to another server", self.order.volume);
+        let course = Some(Arc::clone(&self.course));
+        let work = move || {
+            let mut frozen = frozen;
+            let snapshot = frozen.as_mut().map(|frozen| self.open(frozen)).transpose();
+            let copied = snapshot.and_then(|snapshot| self.copy(&reached, snapshot.as_ref()));
+            let copied = copied.map_err(|stop| self.ended(stop));
+            drop((self, reached));
+            match frozen {
+                Some(frozen) => {
+                    Next::Then(Box::new(move |manager: &mut Manager| manager.thaw(frozen, copied, Instant::now())))
+                }
+                None => Next::Over(Box::new(copied)),
             }
-        });
-        Ok(copied?)
+        };
+        Step::Slow(Slow { what, is_awaited: false, course, work: Box::new(work) })
+    }
+
+    /// Why it has ended before it was done.
+    fn ended(&self, stop: Stop) -> ManageError {
+        let (volume, went) = (self.order.volume.clone(), self.went());
+        let error = match stop {
+            Stop::Failed(reason) => CopyError::Failed { volume, went, reason },
+            Stop::Cancelled(reason) => CopyError::Cancelled { volume, went, reason },
+        };
+        error.into()
     }
 
     /// How much has gone where, for the audit log: the order may have many URLs.
@@ -192,13 +234,16 @@ impl DirectCopy {
         }
     }
 
-    fn copy(&self, specs: &[VolumeSpec]) -> Result<Answer, Stop> {
-        let (far, way) = self.connect(specs)?;
-        let total_bytes = self.check_fits(&far)?;
+    fn copy(&self, reached: &Reached, snapshot: Option<&Arc<LogicalUnit>>) -> Result<Answer, Stop> {
+        let Reached { far, way, total_bytes } = reached;
         // Not before: who ordered it may still go another way.
         self.course.change(|progress| progress.way = Some(way.clone()));
         let defect = |error| Stop::Failed(format!("its units cannot be used: {error}"));
-        let pair = Pair::new(&self.source, &far).map_err(defect)?;
+        let pair = match snapshot {
+            Some(snapshot) => Pair::new(snapshot, far).and_then(|pair| pair.watching(&self.source)),
+            None => Pair::new(&self.source, far),
+        };
+        let pair = pair.map_err(defect)?;
         let session = self.copiers.open(CopyTaker {
             units: Arc::clone(&pair.units),
             principal: self.principal.clone(),
@@ -208,7 +253,7 @@ impl DirectCopy {
         let session = session.ok_or_else(|| Stop::Failed("the server ends".to_owned()))?;
         let source = (&*self.order.volume, &self.source, &*self.served);
         let mut copying = Copying::new((&pair, session, &self.course), source, self.order.cap_bytes_per_second);
-        let ended = self.go_through(&mut copying, 0..total_bytes);
+        let ended = self.go_through(&mut copying, 0..*total_bytes);
         if let Err(stop) = ended {
             // Whoever hears that it is over may use the other volume.
             return Err(match copying.settle() {
@@ -218,7 +263,7 @@ impl DirectCopy {
         }
         drop(copying);
         let mut lines = vec![format!("volume {} was copied to {way}{}", self.order.volume, self.went())];
-        if self.source.store().geometry().length_bytes > total_bytes {
+        if self.source.store().geometry().length_bytes > *total_bytes {
             let volume = &self.order.volume;
             lines.push(format!(
                 "volume {volume} has grown meanwhile: nothing beyond its first {total_bytes} bytes was copied"

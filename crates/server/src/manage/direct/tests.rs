@@ -1,6 +1,7 @@
 //! Copies from a server to what stands for a volume of another one: memory, by URLs of a made-up kind.
 
 mod ending;
+mod frozen;
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use sanwire_core::NexusId;
 
 use super::wires::WireSamples;
 use super::{Family, Labels, Placed, Sample, both};
-use crate::counting::{ConnectionCount, Counted};
+use crate::counting::{ConnectionCount, Counted, PacketCount};
 use crate::manage::statistics::reason_key;
 use crate::sessions::page_place;
 
@@ -46,6 +46,11 @@ pub(super) fn of_each_session(counted: &[Counted]) -> Vec<Family> {
         }),
         of("sanwire_session_timeouts", "How often nothing was acknowledged in time", &|count| {
             count.packets.iter().flat_map(|packets| one(packets.timeouts)).collect()
+        }),
+        of("sanwire_session_window_packets", "Packets that may be in flight now", &|count| {
+            let windows = |packets: &PacketCount| [("in", packets.window_in), ("out", packets.window_out)];
+            let sample = |(direction, window): (&'static str, u32)| (Some(direction), Sample::Gauge(window.into()));
+            count.packets.iter().flat_map(windows).map(sample).collect()
         }),
         of("sanwire_session_round_trip_seconds", "The round trip of its packets, once it was measured", &|count| {
             let measured = count.packets.as_ref().and_then(|packets| packets.round_trip);

@@ -19,7 +19,8 @@ impl Manager {
     }
 
     pub(super) fn rehearse_protection(&self, snapshot: &str, protected: bool) -> Result<Step, ManageError> {
-        let (id, ..) = self.hold_snapshot(snapshot, "getting a snapshot protected")?;
+        let (id, pool, _hold) = self.hold_snapshot(snapshot, "getting a snapshot protected")?;
+        pool.check_protection(&id, protected)?;
         let would = if protected { "would be protected" } else { "would not be protected any more" };
         Ok(told(format!("snapshot {id} {would}")))
     }

@@ -4,7 +4,7 @@ use sanwire_core::{ParseProtectionError, Protection};
 
 use super::told;
 use crate::manage::slow::Step;
-use crate::manage::{Answer, ManageError, Manager};
+use crate::manage::{Answer, ArrayGrowth, ManageError, Manager};
 
 impl Manager {
     pub(super) fn rehearse_setting(
@@ -76,6 +76,16 @@ impl Manager {
         self.array(name)?;
         Ok(told(format!(
             "{store} would be member {member} of {name}, if that one is gone and it can be opened and is empty"
+        )))
+    }
+
+    pub(super) fn rehearse_growth(&self, new: &ArrayGrowth) -> Result<Step, ManageError> {
+        let (_hold, _) = self.begin_to_grow(new)?;
+        let others =
+            if new.add.is_empty() { String::new() } else { format!(", and {} behind them", new.add.join(", ")) };
+        Ok(told(format!(
+            "{} would take all that its members have room for{others}, if all of them are there and others can be opened and are empty",
+            new.name
         )))
     }
 }

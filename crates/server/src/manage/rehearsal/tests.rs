@@ -1,7 +1,7 @@
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::manage::pools::tests::{add, ask, protect, start, status};
 use crate::manage::testing::Kept;
-use crate::manage::{Answer, Manager, MemberReplacement, PortState, Request};
+use crate::manage::{Answer, ArrayGrowth, Manager, MemberReplacement, PortState, Request};
 use crate::pools::testing::copy_files;
 
 fn rehearse(manager: &mut Manager, request: Request) -> Result<Vec<String>, String> {
@@ -207,6 +207,7 @@ fn settings_media_states_and_sessions_are_told_and_not_done() {
         Request::SetAccessState(crate::manage::AccessChange { group, state, target: target.map(str::to_owned) })
     };
     let replace = Request::ReplaceMember(MemberReplacement { name: "own".into(), member: 1, store: "ram:1M".into() });
+    let grow = Request::GrowArray(ArrayGrowth { name: "own".into(), add: vec!["ram:1M".into()] });
     let pause = Request::PauseClient { client: client.clone() };
     let pauses = format!("{client} would wait, until it is resumed or the server ends");
     for (request, expected) in [
@@ -225,6 +226,7 @@ fn settings_media_states_and_sessions_are_told_and_not_done() {
         (load("r", Some("file:/a.iso")), Err("medium-refused")),
         (Request::ScrubVolume { name: "own".into() }, Err("copies-refused")),
         (replace, Err("copies-refused")),
+        (grow, Err("copies-refused")),
         (Request::ForgetPool { name: "none".into() }, Err("pool-unknown")),
         (Request::ForgetPool { name: "fast".into() }, Err("pool-in-use")),
         (

@@ -2,9 +2,9 @@ use std::fs;
 
 use crate::front::hyperscsi::clients::ClientSettings;
 use crate::front::iscsi::target_settings::TargetSettings;
-use crate::manage::Request;
 use crate::manage::pools::tests::{add, ask, protect, start};
 use crate::manage::testing::Kept;
+use crate::manage::{ArrayGrowth, Request};
 
 fn within(pools: &[&str], request: Request) -> Request {
     let pools = pools.iter().map(|pool| (*pool).to_owned()).collect();
@@ -33,6 +33,8 @@ fn what_is_in_no_pool_is_not_for_who_may_change_what_is_in_pools() {
         Request::MapVolume { name: "own".into(), lun: Some(9), target: None, force: true },
         Request::Snapshot { volumes: vec!["a".into(), "own".into()], name: "s".into(), protected: false },
         Request::LoadVolume { name: "a".into(), store: Some("file:/etc/shadow".into()) },
+        Request::GrowArray(ArrayGrowth { name: "own".into(), add: Vec::new() }),
+        Request::GrowArray(ArrayGrowth { name: "a".into(), add: vec!["file:/etc/shadow".into()] }),
         add("b=file:/etc/shadow"),
         add("b=ram:1M"),
         Request::Start { request: Box::new(add("b=/dev/sda")) },

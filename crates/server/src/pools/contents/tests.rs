@@ -137,6 +137,55 @@ fn snapshots_of_a_group_are_all_there_or_none_whenever_the_power_fails() {
 }
 
 #[test]
+fn a_snapshot_for_a_while_is_none_after_the_power_has_failed() {
+    let place = Place::new("for-a-while");
+    let taken = id("a@copy");
+    let take = |pool: &Pool| {
+        let done = pool.capture(&taken).and_then(|()| pool.commit_for_now(&taken));
+        done.inspect_err(|_| pool.discard(std::slice::from_ref(&taken)))
+    };
+    let crashes = crash_everywhere(&place, take, |place, pool, _| {
+        assert_eq!(names(pool), ["a@first"]);
+        assert_eq!(place.contents().len(), 3);
+        assert!(place.is("a@first", &[(1, 4096)]) && place.is("a", &[(3, 8192)]));
+    });
+    assert!(crashes > 4, "{crashes}");
+    place.fill();
+    let (pool, _) = place.open(ALL).unwrap();
+    take(&pool).unwrap();
+    assert!(matches!(pool.delete_snapshot(&taken), Err(PoolError::Copied(_))));
+    assert!(matches!(pool.check_deletion("a", true), Err(PoolError::Copied(_))));
+    assert!(matches!(pool.protect_snapshot(&taken, false), Err(PoolError::Copied(_))));
+    pool.remove_snapshot(&taken).unwrap();
+    assert_eq!(names(&pool), ["a@first"]);
+    // That to which a volume is rolled back is needed until it is.
+    take(&pool).unwrap();
+    pool.begin_rollback(&taken, None).unwrap();
+    drop(pool);
+    let pool = place.reopen();
+    assert!(names(&pool).contains(&"a@copy".to_owned()) && place.is("a", &[(3, 8192)]));
+    pool.remove_snapshot(&taken).unwrap();
+}
+
+#[test]
+fn what_a_copy_has_left_goes_at_the_next_start_unless_somebody_protects_it() {
+    let place = Place::new("left");
+    let (kept, left) = (id("a@kept"), id("a@left"));
+    place.fill();
+    let (pool, _) = place.open(ALL).unwrap();
+    for id in [&kept, &left] {
+        pool.capture(id).and_then(|()| pool.commit_for_now(id)).unwrap();
+        pool.release_temporary(id).unwrap();
+    }
+    assert!(pool.snapshots(None).iter().all(|snapshot| !snapshot.protected));
+    assert!(pool.protect_snapshot(&kept, true).unwrap() && !pool.protect_snapshot(&kept, true).unwrap());
+    drop(pool);
+    let pool = place.reopen();
+    assert_eq!(names(&pool), ["a@first", "a@kept"]);
+    pool.protect_snapshot(&kept, false).and_then(|_| pool.delete_snapshot(&kept)).unwrap();
+}
+
+#[test]
 fn a_rollback_is_brought_to_its_end_whenever_the_power_fails() {
     let place = Place::new("rollback");
     let roll_back = |pool: &Pool| {

@@ -9,6 +9,7 @@ use super::rules::{REFUSED, Rule, Said};
 use super::{Twins, Unit};
 use crate::BlockRange;
 
+const COPIES: OperationClasses = OperationClasses::COPY_SOURCE.with(OperationClasses::COPY_TARGET);
 const NO_SUCH_OPERATION: Sense = Sense::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
 /// How long a program may defer a command in all, and at once.
 const DEFER_MAX_MS: u64 = 10_000;
@@ -18,6 +19,8 @@ const DEFER_STEP_MAX_MS: u64 = 1000;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Undone {
     Refused(Sense),
+    /// Another nexus has reserved the unit.
+    Conflict,
     /// It was deferred for too long.
     Busy,
     /// It is asked about again after so many milliseconds.
@@ -35,7 +38,7 @@ pub(super) type Blocks = (u64, u64);
 
 /// Who gives a command, when, and for how long it was deferred, in milliseconds.
 #[derive(Clone, Copy)]
-struct Asking {
+pub(super) struct Asking {
     nexus: u64,
     now_ms: u64,
     waited_ms: u64,
@@ -52,9 +55,14 @@ impl Unit {
         class.is_subset_of(self.classes) || self.codes.contains(&code)
     }
 
-    fn is_there(&self, asking: Asking) -> bool {
+    pub(super) fn is_there(&self, asking: Asking) -> bool {
         let is_over = self.until_ms.is_some_and(|until| asking.now_ms >= until);
         !self.is_revoked && !is_over && self.admitted & 1 << asking.nexus != 0
+    }
+
+    /// Whether a nexus is kept out by what another one has reserved.
+    pub(super) fn is_reserved_from(&self, asking: Asking) -> bool {
+        self.reserved_by.is_some_and(|by| by != asking.nexus)
     }
 
     /// Whether its own classes and operations allow something.
@@ -77,6 +85,10 @@ impl Unit {
             Deed::Unmap | Deed::Revoke => discard,
             Deed::Populate => OperationClasses::COPY_SOURCE,
             Deed::Use(_) => OperationClasses::COPY_TARGET,
+            // What it does to each unit is looked at there.
+            Deed::Copy(..) if self.classes.intersects(COPIES) => return Ok(()),
+            Deed::Copy(..) => COPIES,
+            Deed::Reserve | Deed::Release => OperationClasses::RESERVATIONS,
             Deed::Ask => return Ok(()),
         };
         if needed.is_subset_of(self.classes) {
@@ -92,34 +104,45 @@ impl Unit {
 impl Twins {
     /// The blocks of the unit for which a command is done in the end, or why it is not; and when that is known.
     pub(super) fn foresee(&self, at: usize, nexus: u64, deed: Deed, blocks: Blocks) -> (Result<Blocks, Undone>, u64) {
+        self.when_known(nexus, |asking| self.judge(at, deed, blocks, asking))
+    }
+
+    /// What is judged in the end, after it was deferred as often as that was wanted; and when.
+    pub(super) fn when_known<T>(
+        &self,
+        nexus: u64,
+        judge: impl Fn(Asking) -> Result<T, Undone>,
+    ) -> (Result<T, Undone>, u64) {
         let mut now_ms = self.now_ms;
         loop {
-            let asking = Asking { nexus, now_ms, waited_ms: now_ms - self.now_ms };
-            match self.judge(at, deed, blocks, asking) {
+            match judge(Asking { nexus, now_ms, waited_ms: now_ms - self.now_ms }) {
                 Err(Undone::Deferred(milliseconds)) => now_ms += milliseconds,
                 done => return (done, now_ms),
             }
         }
     }
 
-    fn judge(&self, at: usize, deed: Deed, mut blocks: Blocks, asking: Asking) -> Result<Blocks, Undone> {
+    /// Whether the unit takes the command, whatever blocks it is about.
+    pub(super) fn judge_command(&self, at: usize, deed: Deed, asking: Asking) -> Result<(), Undone> {
         let unit = &self.units[at];
         if !unit.is_there(asking) {
             return Err(NOT_THERE.into());
         }
+        if unit.is_reserved_from(asking) && !matches!(deed, Deed::Ask | Deed::Reserve | Deed::Release) {
+            return Err(Undone::Conflict);
+        }
         unit.check_operation(deed)?;
-        if deed.is_copy() || matches!(deed, Deed::Ask) {
+        if deed.names_no_blocks() {
             for judge in self.judges(at) {
                 self.ask(judge, at, None, true, asking)?;
             }
         }
-        if matches!(deed, Deed::Ask) {
-            return Ok(blocks);
-        }
-        unit.places(blocks).ok_or(OUT_OF_RANGE)?;
-        if let Deed::Use(which) = deed {
-            self.check_token(which, asking)?;
-        }
+        let is_late = matches!(deed, Deed::Reserve) && unit.is_reserved_from(asking);
+        if is_late { Err(Undone::Conflict) } else { Ok(()) }
+    }
+
+    /// The blocks of a unit with which something is done in the place of these, as its programs want it.
+    pub(super) fn moved(&self, at: usize, deed: Deed, mut blocks: Blocks, asking: Asking) -> Result<Blocks, Undone> {
         for judge in self.judges(at) {
             let changed = self.ask(judge, at, Some(blocks), !matches!(deed, Deed::Unmap), asking)?.unwrap_or(blocks);
             if deed.is_copy() && changed.1 != blocks.1 {
@@ -127,6 +150,20 @@ impl Twins {
             }
             blocks = changed;
         }
+        Ok(blocks)
+    }
+
+    fn judge(&self, at: usize, deed: Deed, blocks: Blocks, asking: Asking) -> Result<Blocks, Undone> {
+        let unit = &self.units[at];
+        self.judge_command(at, deed, asking)?;
+        if matches!(deed, Deed::Ask | Deed::Reserve | Deed::Release) {
+            return Ok(blocks);
+        }
+        unit.places(blocks).ok_or(OUT_OF_RANGE)?;
+        if let Deed::Use(which) = deed {
+            self.check_token(which, asking)?;
+        }
+        let blocks = self.moved(at, deed, blocks, asking)?;
         if let Deed::Use(which) = deed {
             let own = &self.tokens[which].map;
             if unit.places(blocks).into_iter().flatten().any(|block| own.contains(block)) {
@@ -144,6 +181,9 @@ impl Twins {
             }
             () if token.nexus != asking.nexus => Err(UNKNOWN.into()),
             () if !token.is_valid => Err(CANCELLED.into()),
+            () if self.units[token.unit].is_reserved_from(asking) => {
+                Err(Sense::new(SenseKey::CopyAborted, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE).into())
+            }
             () => Ok(()),
         }
     }

@@ -42,12 +42,22 @@ pub(super) enum Deed {
     Ask,
     /// Writes one of the tokens from the first of the blocks on, if there is any.
     Use(usize),
+    /// Has as many blocks of a unit, from this one on, copied there.
+    Copy(usize, u64),
+    /// Has the unit for one nexus alone.
+    Reserve,
+    Release,
 }
 
 impl Deed {
     /// Whether it is about blocks of several units, which are named in its data.
     pub(super) fn is_copy(self) -> bool {
-        matches!(self, Deed::Populate | Deed::Use(_))
+        matches!(self, Deed::Populate | Deed::Use(_) | Deed::Copy(..))
+    }
+
+    /// Whether its command names no blocks itself.
+    pub(super) fn names_no_blocks(self) -> bool {
+        self.is_copy() || matches!(self, Deed::Ask | Deed::Reserve | Deed::Release)
     }
 }
 
@@ -91,5 +101,8 @@ pub(super) fn deed() -> impl Strategy<Value = Deed> {
         1 => Just(Deed::Revoke),
         4 => Just(Deed::Populate),
         6 => any::<usize>().prop_map(Deed::Use),
+        4 => (0..8_usize, 0..30_u64).prop_map(|(source, lba)| Deed::Copy(source, lba)),
+        1 => Just(Deed::Reserve),
+        3 => Just(Deed::Release),
     ]
 }

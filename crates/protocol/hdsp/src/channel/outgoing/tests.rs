@@ -49,6 +49,22 @@ fn no_more_than_w_and_the_room_of_the_receiver_is_under_way() {
 }
 
 #[test]
+fn a_receiver_that_says_only_again_what_it_has_is_asked_no_later() {
+    let mut outgoing = outgoing(8, 32, 4);
+    drain(&mut outgoing, NOW);
+    let at = outgoing.poll_timeout().unwrap();
+    for millis in 1..5 {
+        outgoing.acknowledged(
+            &Ack { room_packets: 8 + millis, ..ack((0, 0), (7, 0)) },
+            NOW + Duration::from_millis(millis.into()),
+        );
+    }
+    assert_eq!(outgoing.poll_timeout(), Some(at));
+    outgoing.acknowledged(&ack((0, 2), (7, 0)), NOW + Duration::from_millis(5));
+    assert!(outgoing.poll_timeout() > Some(at), "some of it has come");
+}
+
+#[test]
 fn only_what_is_missed_is_sent_again_and_as_it_was() {
     let mut outgoing = outgoing(100, 4, 8);
     let first = drain(&mut outgoing, NOW);
@@ -84,6 +100,16 @@ fn no_change_makes_more_of_what_was_agreed() {
     let sent = drain(&mut outgoing, NOW);
     assert_eq!(sent.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
     assert_eq!(outgoing.group_limit, 2);
+}
+
+#[test]
+fn a_receiver_that_has_told_absurd_rates_is_sent_to_as_it_tells_at_last() {
+    let mut outgoing = outgoing(64, 4, 12);
+    outgoing.change(64, 4, u64::MAX, NOW);
+    assert!(outgoing.poll(NOW).is_some());
+    outgoing.change(u32::MAX, u16::MAX, 1, NOW);
+    outgoing.change(64, 4, 1_000_000, NOW);
+    assert!(outgoing.poll(NOW + Duration::from_secs(1)).is_some());
 }
 
 #[test]

@@ -129,7 +129,8 @@ fn remember_a_span(session: &mut Session) {
     let to = ReplyTo { tag: 0, protection: Protection::Checksum };
     let unit = Unit { lun: None, protection: Protection::Checksum };
     session.commands.ask((1023, 0), (to, None), unit, &mut Account::new(&COMMAND_NUMBERS_OF_SESSION));
-    session.commands.answer(1023, Kept { head: Head::new(), data: None, is_bulk_read: false }, None);
+    let kept = Kept { head: Head::new(), data: None, protection: Protection::Checksum, is_bulk_read: false };
+    session.commands.answer(1023, kept, None);
 }
 
 #[test]

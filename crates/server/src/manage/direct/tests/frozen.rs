@@ -1,0 +1,254 @@
+//! Copies of volumes that can have snapshots, and that somebody uses meanwhile.
+
+use std::{fs, time};
+
+use sanwire_buffer::Region;
+use sanwire_core::{Instant as Moment, NexusId};
+use sanwire_device::Progress;
+use sanwire_scsi::{Cdb, Status, Task};
+
+use super::*;
+use crate::config::ServerConfig;
+use crate::error::StartError;
+use crate::manage::pools::tests::{add, configured};
+use crate::manage::testing::Kept;
+use crate::pools::testing::copy_files;
+
+const BYTES: usize = 16 * MIB;
+
+/// How snapshots are made.
+const WAYS: [&str; 2] = ["reflink", "layers"];
+
+/// The thread of a copy that was under way has the volume until it sees that its server is gone; that of a process would be gone with it.
+fn start(config: &ServerConfig) -> Manager {
+    let last = time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let again = config.clone();
+        match Manager::start(config.clone(), Box::new(move || Ok(again.clone()))) {
+            Err(StartError::Store { source: OpenError::Locked { .. }, .. }) if time::Instant::now() < last => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            started => return started.unwrap(),
+        }
+    }
+}
+
+/// A server with one volume, in a pool that makes snapshots in this way.
+fn start_in_pool(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>) {
+    copy_files();
+    let mut config = configured(kept);
+    config.pools = config.pools.into_iter().map(|pool| pool.with_snapshots(way).unwrap()).collect();
+    config.direct_copies.by = CopyOrderers::Owners;
+    let manager = start(&config);
+    let units = Arc::clone(manager.target().units());
+    (manager, units)
+}
+
+fn serve_in_pool(kept: &Kept, way: &str) -> (ManagementHandle, Arc<LogicalUnits>) {
+    let (manager, units) = start_in_pool(kept, way);
+    (ManagementHandle::new(manager), units)
+}
+
+fn kept(test: &str, way: &str) -> Kept {
+    Kept::new(&format!("{test}-{way}"), &["disk=pool:,size=16M"])
+}
+
+fn fill(units: &LogicalUnits, content: &[u8]) {
+    let (_, unit) = units.find_named("disk").unwrap();
+    for (at, piece) in content.chunks(MIB).enumerate() {
+        write(&**unit.store(), at * MIB, piece);
+    }
+}
+
+/// Begins with a slow copy, and waits until it has got somewhere.
+fn begin_slowly(desk: &ManagementHandle, order: CopyOrder) -> u64 {
+    let id = begin(desk, CopyOrder { cap_bytes_per_second: Some(8 << 20), ..order }).unwrap();
+    while job(desk, id, false).copy.is_none_or(|copy| copy.done_bytes == 0) {
+        assert_eq!(job(desk, id, false).state, JobState::Running, "{:?}", job(desk, id, false));
+        thread::sleep(Duration::from_millis(5));
+    }
+    id
+}
+
+/// The snapshots, and whether they are protected.
+fn snapshots(desk: &ManagementHandle) -> Vec<(String, bool)> {
+    match desk.handle(&BY, Request::Snapshots { volume: None }) {
+        Response::Done(Answer::Snapshots(list)) => {
+            list.into_iter().map(|one| (format!("{}@{}", one.volume, one.name), one.protected)).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_volume_that_is_written_meanwhile_is_copied_as_it_was_at_one_moment() {
+    for way in WAYS {
+        let kept = kept("frozen", way);
+        let (desk, units) = serve_in_pool(&kept, way);
+        let before = pattern(1, BYTES);
+        fill(&units, &before);
+        let far = Arc::new(RamStore::new(BYTES as u64, 512));
+        let url = put(&format!("frozen-{way}"), Arc::clone(&far) as Arc<dyn Store>);
+        let id = begin_slowly(&desk, CopyOrder { verify: true, ..order(&url) });
+        let taken = snapshots(&desk);
+        assert!(matches!(&taken[..], [(name, true)] if name.starts_with("disk@copy-")), "{way}: {taken:?}");
+        fill(&units, &pattern(2, BYTES));
+        let done = job(&desk, id, true);
+        assert_eq!((done.state, &done.refused), (JobState::Done, &None), "{way}");
+        assert!(read(&*far) == before, "{way}: it is a mixture");
+        assert_eq!(snapshots(&desk), [], "{way}");
+        end(&desk);
+    }
+}
+
+#[test]
+fn the_snapshot_of_a_copy_goes_with_it_however_that_ends() {
+    for way in WAYS {
+        let kept = kept("frozen-ends", way);
+        let (desk, units) = serve_in_pool(&kept, way);
+        fill(&units, &pattern(1, BYTES));
+        let url = put(&format!("frozen-ends-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
+        let id = begin_slowly(&desk, order(&url));
+        assert!(matches!(desk.handle(&BY, Request::CancelJob { id }), Response::Done(_)));
+        assert_eq!(job(&desk, id, true).code.as_deref(), Some("copy-cancelled"), "{way}");
+        assert_eq!(snapshots(&desk), [], "{way}");
+        // None is taken for what cannot be copied.
+        assert_eq!(copy(&desk, order("hs+ip://10.0.0.1/away")).code.as_deref(), Some("copy-failed"));
+        assert_eq!(snapshots(&desk), [], "{way}");
+        end(&desk);
+    }
+}
+
+/// The server has no time for it when it ends, and none at all when it is killed.
+#[test]
+fn the_snapshot_of_a_copy_that_was_under_way_goes_at_the_next_start_and_no_other_one_does() {
+    for way in WAYS {
+        let kept = kept("frozen-litter", way);
+        let (desk, units) = serve_in_pool(&kept, way);
+        fill(&units, &pattern(1, BYTES));
+        let own = Request::Snapshot { volumes: vec!["disk".into()], name: "copy-1".into(), protected: false };
+        assert!(matches!(desk.handle(&BY, own), Response::Done(_)));
+        let url = put(&format!("frozen-litter-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
+        begin_slowly(&desk, order(&url));
+        assert_eq!(snapshots(&desk).len(), 2, "{way}");
+        drop(units);
+        end(&desk);
+        drop(desk);
+        let catalogue = || fs::read_to_string(kept.directory.join("fast/.sanwire-pool.json")).unwrap();
+        assert!(catalogue().contains("temporary"), "{way}: {}", catalogue());
+        let (desk, _) = serve_in_pool(&kept, way);
+        assert_eq!(snapshots(&desk), [("disk@copy-1".to_owned(), false)], "{way}");
+        assert!(!catalogue().contains("temporary"), "{way}: {}", catalogue());
+        end(&desk);
+    }
+}
+
+/// A snapshot has none of its own.
+#[test]
+fn who_reserves_a_volume_that_is_being_copied_ends_the_copy() {
+    let kept = kept("frozen-reserved", "reflink");
+    let (desk, units) = serve_in_pool(&kept, "reflink");
+    fill(&units, &pattern(1, BYTES));
+    let url = put("frozen-reserved", Arc::new(RamStore::new(BYTES as u64, 512)));
+    let id = begin_slowly(&desk, CopyOrder { verify: true, ..order(&url) });
+    let reserve = Task {
+        lun: units.find_named("disk").map(|(lun, _)| lun),
+        cdb: Cdb::new(&[0x16, 0, 0, 0, 0, 0]).unwrap(),
+        data_out: None,
+        tells_residual: false,
+        data_in_max_bytes: 0,
+        may_share: false,
+        piece: None,
+        receipts: 0,
+    };
+    let memory = Region::new(1 << 20).unwrap();
+    let reserved = units.begin(NexusId(1), reserve, &memory, Moment::ZERO);
+    assert!(matches!(&reserved, Progress::Done(reply) if reply.status == Status::Good), "{reserved:?}");
+    let ended = job(&desk, id, true);
+    assert_eq!(ended.code.as_deref(), Some("copy-failed"), "{ended:?}");
+    assert!(ended.refused.is_some_and(|reason| reason.contains("reserved")));
+    assert_eq!(snapshots(&desk), []);
+    end(&desk);
+}
+
+fn refused(desk: &ManagementHandle, request: Request) -> String {
+    match desk.handle(&BY, request) {
+        Response::Refused(refusal) => refusal.code.into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is served from it would be gone at the next start, and whoever could delete it could have another one of its name deleted.
+#[test]
+fn nobody_serves_the_snapshot_of_a_copy_or_takes_it_away() {
+    for way in WAYS {
+        let kept = kept("frozen-taken", way);
+        let (desk, units) = serve_in_pool(&kept, way);
+        let before = pattern(1, BYTES);
+        fill(&units, &before);
+        let far = Arc::new(RamStore::new(BYTES as u64, 512));
+        let url = put(&format!("frozen-taken-{way}"), Arc::clone(&far) as Arc<dyn Store>);
+        let id = begin_slowly(&desk, order(&url));
+        let taken = snapshots(&desk);
+        let [(snapshot, true)] = &taken[..] else { panic!("{way}: {taken:?}") };
+        let add = add(&format!("look=pool:fast/{snapshot},readonly"));
+        assert_eq!(refused(&desk, Request::DryRun { request: Box::new(add.clone()) }), "snapshot-in-use", "{way}");
+        assert_eq!(refused(&desk, add), "snapshot-in-use", "{way}");
+        let bare = Request::SetSnapshot { snapshot: snapshot.clone(), protected: false };
+        assert_eq!(refused(&desk, Request::DryRun { request: Box::new(bare.clone()) }), "snapshot-in-use", "{way}");
+        assert_eq!(refused(&desk, bare), "snapshot-in-use", "{way}");
+        assert_eq!(refused(&desk, Request::DeleteSnapshot { snapshot: snapshot.clone() }), "snapshot-in-use", "{way}");
+        let delete = Request::DeleteVolume { name: "disk".into(), force: true, snapshots: true };
+        assert_eq!(refused(&desk, delete), "snapshot-in-use", "{way}");
+        let done = job(&desk, id, true);
+        assert_eq!((done.state, &done.refused), (JobState::Done, &None), "{way}");
+        assert!(read(&*far) == before && snapshots(&desk).is_empty(), "{way}");
+        end(&desk);
+    }
+}
+
+/// Its volume could never be deleted else, nor could it, while the server runs.
+#[test]
+fn a_snapshot_of_a_copy_that_cannot_be_deleted_when_that_is_over_can_be_later() {
+    for way in WAYS {
+        let kept = kept("frozen-left", way);
+        let (manager, units) = start_in_pool(&kept, way);
+        let (busy, desk) = (manager.busy.clone(), ManagementHandle::new(manager));
+        fill(&units, &pattern(1, BYTES));
+        let url = put(&format!("frozen-left-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
+        let id = begin_slowly(&desk, order(&url));
+        let hold = busy.hold("disk", "having its copies compared").unwrap();
+        assert!(matches!(desk.handle(&BY, Request::CancelJob { id }), Response::Done(_)));
+        assert_eq!(job(&desk, id, true).code.as_deref(), Some("copy-cancelled"), "{way}");
+        drop(hold);
+        let left = snapshots(&desk);
+        let [(snapshot, false)] = &left[..] else { panic!("{way}: {left:?}") };
+        let delete = Request::DeleteSnapshot { snapshot: snapshot.clone() };
+        assert!(matches!(desk.handle(&BY, delete), Response::Done(_)), "{way}");
+        assert_eq!(snapshots(&desk), [], "{way}");
+        end(&desk);
+    }
+}
+
+#[test]
+fn who_only_owns_a_volume_is_not_told_where_its_snapshots_are() {
+    crate::derived::register();
+    let client = ClientId([7; 16]);
+    let kept = Kept::new("frozen-owner", &[&format!("disk=pool:,size=16M,owner=key:{client}")]);
+    let (desk, _) = serve_in_pool(&kept, "reflink");
+    let url = put("frozen-owner", Arc::new(RamStore::new(BYTES as u64, 512)));
+    let principal = Principal { client: Some(client), ..Principal::default() };
+    let owner = Asker::Client { client, address: "10.0.0.9:1".into(), as_owner: Some(principal) };
+    let (pool, moved) = (kept.directory.join("fast"), kept.directory.join("moved"));
+    fs::rename(&pool, &moved).unwrap();
+    let refused = |by: &Asker| match desk.handle(by, Request::CopyOut(order(&url))) {
+        Response::Refused(refusal) => refusal.reason,
+        other => panic!("{other:?}"),
+    };
+    let directory = kept.directory.display().to_string();
+    assert!(refused(&BY).contains(&directory));
+    let told = refused(&owner);
+    assert!(told.contains("log says why") && !told.contains(&directory), "{told}");
+    fs::rename(&moved, &pool).unwrap();
+    end(&desk);
+}

@@ -5,6 +5,7 @@
 mod aoe;
 mod ipxe;
 mod iscsi;
+mod iser;
 mod isolation;
 mod optical;
 mod package;

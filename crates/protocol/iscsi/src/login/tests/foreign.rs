@@ -53,3 +53,27 @@ fn keys_without_meaning_in_discovery_and_on_further_connections_are_answered_wit
     let (further, _) = answered(names() + keys, 0x4711);
     assert!(further.contains(&format!("MaxConnections=4\0{expected}")), "{further}");
 }
+
+/// Linux' target echoes what it is offered, and has buffers of 8 KiB.
+#[test]
+fn a_target_of_iser_that_agrees_to_any_length_is_sent_no_more_than_its_buffers_take() {
+    let config = config();
+    let mut client = ClientLogin::new(&LoginPlan { is_iser: true, ..plan(&config) });
+    let (request, _) = client.poll_transmit().unwrap();
+    let answer = |request: &LoginRequest| LoginResponse {
+        transits: true,
+        current_stage: request.current_stage,
+        next_stage: request.next_stage,
+        task_tag: request.task_tag,
+        tsih: 1,
+        ..LoginResponse::default()
+    };
+    assert_eq!(client.handle(&answer(&request), b"AuthMethod=None\0"), None);
+    let (request, offered) = client.poll_transmit().unwrap();
+    // Its own terms stand in front of what it echoes.
+    let offered = String::from_utf8(offered).unwrap();
+    let echoed: Vec<&str> = offered.split_terminator('\0').filter(|pair| pair.contains("RecvData")).collect();
+    let text = format!("RDMAExtensions=Yes\0{}\0", echoed.join("\0"));
+    let admission = client.handle(&answer(&request), text.as_bytes()).unwrap().unwrap();
+    assert!(admission.connection.send_data_max_bytes <= 8192, "{offered}");
+}

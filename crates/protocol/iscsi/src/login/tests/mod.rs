@@ -95,17 +95,13 @@ fn server_with_seed(seed: u8) -> ServerLogin {
     ServerLogin::new(portal, Ipv4Addr::LOCALHOST.into(), [seed; 32], Instant::ZERO)
 }
 
-fn client(config: &ClientConfig, md5_only: bool) -> ClientLogin {
+fn plan(config: &ClientConfig) -> LoginPlan<'_> {
     let command_number = Serial(1);
-    ClientLogin::new(&LoginPlan {
-        config,
-        tsih: 0,
-        connection: 0,
-        command_number,
-        md5_only,
-        is_iser: false,
-        seed: [9; 32],
-    })
+    LoginPlan { config, tsih: 0, connection: 0, command_number, md5_only: false, is_iser: false, seed: [9; 32] }
+}
+
+fn client(config: &ClientConfig, md5_only: bool) -> ClientLogin {
+    ClientLogin::new(&LoginPlan { md5_only, ..plan(config) })
 }
 
 /// The bytes of PDUs.

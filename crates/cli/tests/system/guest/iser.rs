@@ -1,0 +1,106 @@
+//! iSER with the initiator and the target of the Linux kernel, over its own iWARP, siw.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{GUEST_LINKS, Guest, Server, World, pattern, run_ok};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long the server is away, or the link: longer than a ping takes to notice, shorter than anybody gives up.
+const OUTAGE: Duration = Duration::from_secs(3);
+
+const DISK: &str = "iqn.2026-11.org.sanwire:disk";
+const STRICT: &str = "iqn.2026-11.org.sanwire:strict";
+
+/// One target as it comes, and one that insists on digests, which are not there over iSER.
+const TARGETS: &str = r#"
+[[target]]
+name = "iqn.2026-11.org.sanwire:disk"
+lun = { 0 = "disk" }
+allow = ["any"]
+
+[[target]]
+name = "iqn.2026-11.org.sanwire:strict"
+lun = { 0 = "other" }
+allow = ["any"]
+require-digests = true
+"#;
+
+const LINUX_TARGET: &str = "iqn.2003-01.org.linux-iscsi.guest:disk";
+const LINUX_MIB: usize = 64;
+const CONTENT_BYTES: usize = 24 << 20;
+
+#[test]
+#[ignore = "boots a Linux guest"]
+fn the_initiator_of_linux_keeps_a_file_system_over_iser_while_the_server_restarts() {
+    let test = "the_initiator_of_linux_keeps_a_file_system_over_iser_while_the_server_restarts";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let Some(mut guest) = Guest::boot(&world, test) else { return };
+    let portal = GUEST_LINKS[0].server;
+    let (store, config) = (world.scratch.path("disk.img"), world.scratch.text("sanwire.toml"));
+    fs::write(&config, TARGETS).expect("a configuration");
+    let volumes = [&format!("disk=file:{},size=96M", store.display())[..], "other=ram:8M"];
+    let wire = format!("iser:{portal}");
+    let mut server = Server::start_alone(&world, &volumes, &["--wire", &wire, "--config", &config]);
+    guest.run("iser-discovery", &[portal, DISK, STRICT], LIMIT);
+    guest.run("iser-refused", &[portal, STRICT], LIMIT);
+    guest.run("iser-login", &[portal, DISK], LIMIT);
+    let device = format!("/dev/disk/by-path/ip-{portal}:3260-iscsi-{DISK}-lun-0");
+    guest.run("filesystem", &["ext4", &device], LIMIT);
+    guest.run("fio-verify", &[&device], LIMIT);
+    guest.run("restart", &["start", &device, "24m"], LIMIT);
+    server.kill();
+    thread::sleep(OUTAGE);
+    server.restart();
+    guest.run("restart", &["finish"], LIMIT);
+    let in_guest = guest.run("sum", &[&device], LIMIT);
+    guest.run("logout", &[portal, DISK], LIMIT);
+    let mut sum = Command::new("sha256sum");
+    sum.arg(&store);
+    let stored = run_ok(sum, LIMIT);
+    assert_eq!(stored.split_whitespace().next(), Some(in_guest.trim()), "what the guest reads is what is stored");
+    assert!(server.stop().success(), "{}", server.log());
+}
+
+#[test]
+#[ignore = "boots a Linux guest"]
+fn the_target_of_linux_is_found_and_copied_to_over_iser_while_the_link_is_cut() {
+    let test = "the_target_of_linux_is_found_and_copied_to_over_iser_while_the_link_is_cut";
+    let Some(world) = World::new(test, 1500, &[]) else { return };
+    let Some(mut guest) = Guest::boot(&world, test) else { return };
+    let link = GUEST_LINKS[0];
+    guest.run("lio-iser", &[link.guest, LINUX_TARGET, &LINUX_MIB.to_string()], LIMIT);
+    let sanwire = |arguments: &[&str]| {
+        let mut command = world.on_server(env!("CARGO_BIN_EXE_sanwire"));
+        command.args(arguments);
+        run_ok(command, LIMIT)
+    };
+    let (host, url) = (format!("iser://{}", link.guest), format!("iser://{}/{LINUX_TARGET}/0", link.guest));
+    let found = sanwire(&["discover", &host, "--wide"]);
+    assert!(found.contains(LINUX_TARGET) && found.contains("iSER"), "{found}");
+    let told = sanwire(&["info", &url]);
+    assert!(told.contains("64 MiB") && told.contains("LIO-ORG"), "{told}");
+    let (image, back) = (world.scratch.text("image"), world.scratch.text("back"));
+    for (seed, is_cut) in [(1, false), (2, true)] {
+        let content = pattern(seed, CONTENT_BYTES);
+        fs::write(&image, &content).expect("an image");
+        drop(fs::remove_file(&back));
+        thread::scope(|scope| {
+            let copying = scope.spawn(|| {
+                sanwire(&["cp", "--overwrite", "--verify", "--wait", "60", &image, &url]);
+                sanwire(&["cp", "--wait", "60", &url, &back]);
+            });
+            if is_cut {
+                thread::sleep(Duration::from_millis(500));
+                link.set(&world, "down");
+                thread::sleep(OUTAGE);
+                link.set(&world, "up");
+            }
+            copying.join().expect("copies");
+        });
+        let read = fs::read(&back).expect("a copy");
+        assert!(read.len() == LINUX_MIB << 20 && read[..CONTENT_BYTES] == content, "what was read is what was written");
+    }
+}

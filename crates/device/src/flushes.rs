@@ -8,7 +8,8 @@
 //! it heeds it, hears of it there: the verifier is another one after each failure.
 //!
 //! Units that share blocks share the store, and so its flushes: each has its [`UnitFlushes`] of one [`Flushes`]. A nexus hears of a failure
-//! by each unit that it uses, since it may have another file system there.
+//! by each unit that it uses, since it may have another file system there. A unit may be made anew on the same blocks, by the same name:
+//! who used it before is told what it has missed.
 //!
 //! Of two that are at the store together one may have the error of both, and it may be known here after the other's success. So a
 //! success counts only when all that had begun before it have ended, and none has failed meanwhile: also of those of its own nexus,
@@ -28,6 +29,8 @@ use crate::tenure::{TenureKeeper, Volatility};
 
 /// Of so many initiator ports that are away it is remembered what they have heard.
 const AWAY_MAX: usize = 256;
+/// Of so many units that are gone it is remembered what those have heard who used them.
+const GONE_MAX: usize = 1024;
 /// So many answers to one nexus, the last of those that told of failures, are looked for.
 const TOLD_MAX: usize = 64;
 
@@ -50,14 +53,22 @@ struct FlushState {
     /// How many of them were before this run: no nexus has heard of these.
     before: u64,
     units: BTreeMap<UnitId, Audience>,
+    /// By their names, the last of those that are there.
+    named: BTreeMap<[u8; 16], UnitId>,
+    /// The names of units that are gone, and of how many failures all had heard who used one; the one that went last is at the end.
+    gone: VecDeque<([u8; 16], u64)>,
     /// How many flushes have begun.
     begun: u64,
     under_way: Vec<Option<Flush>>,
 }
 
 /// Those who must hear of failures by one unit.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct Audience {
+    /// The name of the unit.
+    name: [u8; 16],
+    /// There was such a unit before: of how many failures all had heard who used that.
+    former: Option<u64>,
     listeners: BTreeMap<NexusId, Listener>,
     /// Initiator ports that may come back, each as often as it had nexuses, and how many failures these had heard of; the one that left
     /// last is at the end.
@@ -98,22 +109,25 @@ pub(crate) struct UnitFlushes {
 
 impl Drop for UnitFlushes {
     fn drop(&mut self) {
-        self.shared.lock().units.remove(&self.unit);
+        self.shared.lock().take_out(self.unit);
     }
 }
 
 impl UnitFlushes {
-    pub(crate) fn new(unit: UnitId, volatility: Option<&Volatility>) -> Self {
+    /// Those of a unit of this name on a store of its own.
+    pub(crate) fn new((unit, name): (UnitId, [u8; 16]), volatility: Option<&Volatility>) -> Self {
         let before = volatility.map_or(0, |kept| u64::from(kept.has_failed));
         // That it has failed is in the verifier already.
         let verifier = volatility.map(|kept| verifier_before(kept.verifier, before));
         let keeper = volatility.and_then(|kept| kept.keeper.clone());
-        let state = Mutex::new(FlushState { before, failures: before, ..FlushState::default() });
-        UnitFlushes { shared: Arc::new(Flushes { verifier, keeper, state }), unit }
+        let mut state = FlushState { before, failures: before, ..FlushState::default() };
+        state.take_in(unit, name);
+        UnitFlushes { shared: Arc::new(Flushes { verifier, keeper, state: Mutex::new(state) }), unit }
     }
 
     /// Those of another unit on the same store.
-    pub(crate) fn of_part(&self, unit: UnitId) -> Self {
+    pub(crate) fn of_part(&self, unit: UnitId, name: [u8; 16]) -> Self {
+        self.lock().take_in(unit, name);
         UnitFlushes { shared: Arc::clone(&self.shared), unit }
     }
 
@@ -137,7 +151,7 @@ impl UnitFlushes {
     pub(crate) fn establish(&self, nexus: NexusId, ports: Arc<NexusPorts>) {
         let state = &mut *self.lock();
         let (before, failures) = (state.before, state.failures);
-        let audience = state.units.entry(self.unit).or_default();
+        let Some(audience) = state.units.get_mut(&self.unit) else { return };
         if !audience.listeners.contains_key(&nexus) {
             let initiator = &ports.initiator;
             let came_back = audience.come_back(initiator);
@@ -291,6 +305,31 @@ impl Listener {
 }
 
 impl FlushState {
+    fn take_in(&mut self, unit: UnitId, name: [u8; 16]) {
+        let at = self.gone.iter().position(|(gone, _)| *gone == name);
+        let gone = at.and_then(|at| self.gone.remove(at)).map(|(_, heard)| heard);
+        // A command may hold one that is taken back already.
+        let there = self.named.get(&name).and_then(|unit| self.units.get(unit)).and_then(Audience::least_heard);
+        let former = gone.into_iter().chain(there).min();
+        let (listeners, away) = Default::default();
+        self.units.insert(unit, Audience { name, former, listeners, away });
+        self.named.insert(name, unit);
+    }
+
+    fn take_out(&mut self, unit: UnitId) {
+        let Some(audience) = self.units.remove(&unit) else { return };
+        // Else there is another one of its name, which knows.
+        if self.named.get(&audience.name) != Some(&unit) {
+            return;
+        }
+        self.named.remove(&audience.name);
+        let Some(heard) = audience.least_heard() else { return };
+        if self.gone.len() == GONE_MAX {
+            self.gone.pop_front();
+        }
+        self.gone.push_back((audience.name, heard));
+    }
+
     fn listener(&mut self, unit: UnitId, nexus: NexusId) -> Option<&mut Listener> {
         self.units.get_mut(&unit)?.listeners.get_mut(&nexus)
     }
@@ -307,17 +346,23 @@ impl FlushState {
 }
 
 impl Audience {
+    /// Of how many failures all have heard who use the unit, or did; `None` when nobody does.
+    fn least_heard(&self) -> Option<u64> {
+        let there = self.listeners.values().map(|listener| listener.heard);
+        there.chain(self.away.iter().map(|(_, heard)| *heard)).chain(self.former).min()
+    }
+
     /// Of how many failures a nexus has heard that comes from a port of which nothing is known. The initiator may have been here before
-    /// this run; what was then another one of its ports has heard. And it may go on for another port: what none of these has heard is
-    /// new to it too.
+    /// this run, or before the unit was made anew; what was then another one of its ports has heard. And it may go on for another port:
+    /// what none of these has heard is new to it too.
     fn heard_by_newcomer(&self, initiator: &TransportId, before: u64, failures: u64) -> u64 {
         let there = self.listeners.values().map(|listener| (&listener.ports.initiator, listener.heard));
         let known = there.chain(self.away.iter().map(|(port, heard)| (port, *heard)));
         let most = known.filter(|(port, _)| port.is_of_device_of(initiator)).map(|(_, heard)| heard).max();
         match most {
             Some(heard) if heard >= before => heard,
-            None if before == 0 => failures,
-            _ => 0,
+            Some(_) => 0,
+            None => self.former.unwrap_or(if before == 0 { failures } else { 0 }),
         }
     }
 

@@ -132,11 +132,15 @@ impl UnitState {
         let (exclusion, flushes, is_watchful) = match &lineage {
             None => {
                 let has_failed = options.volatility.as_ref().is_some_and(|kept| kept.has_failed);
-                (UnitExclusion::default(), UnitFlushes::new(id, options.volatility.as_ref()), has_failed)
+                (
+                    UnitExclusion::default(),
+                    UnitFlushes::new((id, identity.uuid()), options.volatility.as_ref()),
+                    has_failed,
+                )
             }
             Some(lineage) => {
                 let (root, map) = (&lineage.root, Arc::clone(&lineage.derived.in_root));
-                (root.exclusion.of_part(map), root.flushes.of_part(id), root.is_watchful())
+                (root.exclusion.of_part(map), root.flushes.of_part(id, identity.uuid()), root.is_watchful())
             }
         };
         Ok(UnitState {

@@ -54,6 +54,9 @@ impl Code {
         module::check(module, &limits)?;
         let engine = Engine::new(&config());
         let invalid = |error: Error| LoadError::Invalid { reason: error.to_string() };
+        // The compiler validates each instruction before it translates it, but that something follows the end of a function it notices
+        // only when it has translated that, without anything on its stacks, and may panic.
+        Module::validate(&engine, module).map_err(invalid)?;
         let module = Module::new(&engine, module).map_err(invalid)?;
         Ok(Code { engine, module, limits })
     }

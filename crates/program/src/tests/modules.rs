@@ -47,6 +47,37 @@ fn what_is_no_module_is_refused() {
 }
 
 #[test]
+fn what_stands_behind_the_end_of_a_function_is_refused() {
+    const BEFORE: &[u8] = b"\0asm\x01\0\0\0\
+        \x01\x05\x01\x60\0\x01\x7f\
+        \x03\x02\x01\0\
+        \x05\x03\x01\0\x01\
+        \x06\x06\x01\x7f\0\x41\0\x0b\
+        \x07\x22\x03\x06memory\x02\0\x0dsanwire_abi_1\x03\0\x05judge\0\0";
+    let with_body = |behind: &[u8]| {
+        let body = [&b"\0\x41\x01\x0b"[..], behind].concat();
+        let length = body.len() as u8;
+        [BEFORE, &[0x0a, length + 2, 1, length], &body].concat()
+    };
+    check(&with_body(&[]), "header");
+    for behind in [
+        &b"\x41\0\x0b"[..],
+        b"\x41\0",
+        b"\x0b",
+        b"\x0f\x0b",
+        b"\x02\x40\x0b\x0b",
+        b"\x41\0\x04\x40\x05\x0b\x0b",
+        b"\x41\0\x2d\0\0\x1a\x0b",
+        b"\x41\0\x0d\0\x0b",
+        b"\x20\0\x0b",
+        b"\x10\0\x0b",
+        b"\0",
+    ] {
+        check(&with_body(behind), "not valid");
+    }
+}
+
+#[test]
 fn what_a_program_must_export_is_said() {
     let header = r#"(global (export "sanwire_abi_1") i32 (i32.const 0))"#;
     let judge = r#"(func (export "judge") (result i32) (i32.const 1))"#;

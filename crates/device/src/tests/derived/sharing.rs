@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sanwire_core::NexusId;
+use sanwire_scsi::vpd::page;
 use sanwire_scsi::{AdditionalSense, Cdb, Sense, SenseKey, Status, build};
 use sanwire_store::ErrorKind;
 use sanwire_store_file::blocking;
@@ -10,7 +11,7 @@ use sanwire_store_file::blocking;
 use super::super::flushes::{LOST, flush, told};
 use super::super::tenure::Slow;
 use super::{BLOCK, PROTECTED, blocks, good, of, on, read, swap, write};
-use crate::testing::{Driver, NEXUS, OTHER, Op, World, sense};
+use crate::testing::{Driver, NEXUS, OTHER, Op, World, lun, sense};
 use crate::{Progress, Volatility, WriteHold};
 
 const MISCOMPARE: AdditionalSense = AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION;
@@ -100,6 +101,62 @@ fn a_flush_that_fails_is_heard_of_by_each_unit_that_a_nexus_uses() {
     assert_eq!(flushes(NEXUS, 1), [None, None], "it has heard of it by this one");
     for (nexus, number) in [(NEXUS, 0), (NEXUS, 2), (OTHER, 0), (OTHER, 1), (OTHER, 2)] {
         assert_eq!(flushes(nexus, number), [Some(LOST), None], "{nexus:?} by {number}");
+    }
+}
+
+/// As one whose rules are changed: to its initiators it is the same disk as before.
+#[test]
+fn who_used_a_unit_that_is_made_anew_hears_of_what_it_has_missed() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Fails {
+        Before,
+        Between,
+        After,
+        Never,
+    }
+    for (fails, is_held) in [Fails::Before, Fails::Between, Fails::After, Fails::Never]
+        .into_iter()
+        .flat_map(|fails| [(fails, false), (fails, true)])
+    {
+        let world = World::small();
+        let former = world.derive(1, of(&[(0, 8)]));
+        for nexus in [NEXUS, OTHER] {
+            world.establish(nexus);
+            (0..2).for_each(|number| _ = world.run_task(nexus, on(number, build::test_unit_ready(), &[])));
+        }
+        good(world.run_task(NEXUS, write(1, 0, &blocks(&[1]))));
+        let fail_at = |moment| {
+            if fails == moment {
+                world.run_task(OTHER, on(0, build::test_unit_ready(), &[]));
+                world.store.fail(Op::Flush, ErrorKind::Unwritable);
+                assert_eq!(told(&world.run_task(OTHER, on(0, flush(), &[]))), Some(LOST));
+                world.store.heal();
+            }
+        };
+        fail_at(Fails::Before);
+        former.revoke();
+        world.units.remove(lun(1));
+        // As by a command that has not ended.
+        let held = is_held.then(|| Arc::clone(former.state()));
+        drop(former);
+        fail_at(Fails::Between);
+        (1..3).for_each(|number| _ = world.derive(number, of(&[(0, 8)])));
+        drop(held);
+        let see = |nexus| {
+            for number in 1..3 {
+                good(world.run_task(nexus, on(number, build::inquiry(Some(page::DEVICE_IDENTIFICATION), 512), &[])));
+                world.run_task(nexus, on(number, build::test_unit_ready(), &[]));
+            }
+        };
+        // It was away meanwhile.
+        world.units.nexus_lost(NEXUS);
+        fail_at(Fails::After);
+        world.establish(NEXUS);
+        see(NEXUS);
+        let flushes = |number| [(); 2].map(|()| told(&world.run_task(NEXUS, on(number, flush(), &[]))));
+        let expected = if fails == Fails::Never { [None, None] } else { [Some(LOST), None] };
+        assert_eq!(flushes(1), expected, "{fails:?} {is_held}");
+        assert_eq!(flushes(2), [None, None], "it has never used this one: {fails:?} {is_held}");
     }
 }
 

@@ -12,5 +12,5 @@ static MEMORY: LazyLock<Region> = LazyLock::new(|| Region::new(MEMORY_BYTES).unw
 
 fuzz_target!(|bytes: &[u8]| {
     // When the bytes are used up the run is over.
-    drop(run(&mut Unstructured::new(bytes), false, &MEMORY));
+    let _ = run(&mut Unstructured::new(bytes), false, &MEMORY);
 });

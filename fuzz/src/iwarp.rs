@@ -39,7 +39,6 @@ pub struct Tried {
 }
 
 /// An end with little room.
-#[must_use]
 pub fn config(u: &mut Unstructured<'_>) -> Result<Config> {
     Ok(Config {
         revision: u.int_in_range(1..=2)?,

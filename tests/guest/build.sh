@@ -165,6 +165,10 @@ if [ "${SANWIRE_GUEST_BUILDS:-}" != "$guest" ]; then
     check
     SANWIRE_GUEST_BUILDS=$guest exec unshare --mount --propagation private bash "$0"
 fi
+# What others have mounted on disks of their own is theirs alone: a copy of it here keeps such a disk busy after they have unmounted it.
+awk '$2 != "/" && ($1 ~ "^/dev/(loop|nbd|ublkb)" || $3 ~ "^fuse") { print $2 }' /proc/self/mounts | while read -r place; do
+    umount --lazy "$place" || true
+done
 mkdir -p "$cache"
 exec 9> "$cache/lock"
 flock --nonblock 9 || { say "waiting for another build to end"; flock 9; }

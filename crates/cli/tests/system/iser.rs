@@ -117,7 +117,8 @@ fn an_iser_server_is_killed_under_load_without_an_error() {
 fn a_file_system_lives_on_an_iser_volume() {
     let test = "a_file_system_lives_on_an_iser_volume";
     let Some(world) = World::new(test, 9000, &Filesystem::TOOLS) else { return };
-    let mut server = serve(&world, &[Filesystem::Ext4.volume()], &[]);
+    let disk = format!("ext4=file:{},size=256M", world.scratch.path("disk.img").display());
+    let mut server = serve(&world, &[&disk], &[]);
     let attached = Attached::device(&world, &url("ext4"));
     let device = attached.place.clone();
     Filesystem::Ext4.make(&device);

@@ -81,7 +81,7 @@ mod tests {
         let mut values = vec![None; BLOCKS_KIB.len()];
         (values[0], values[1], values[10]) = (Some(256.0), Some(1024.0), Some(4096.0));
         let svg = draw(&[Panel { title: "reads".into(), curves: vec![Curve { name: "HDSP", values }] }]);
-        assert!(svg.contains("points=\"66.8,186.0 104.2,106.0 329.2,26.0\""), "{svg}");
+        assert!(svg.contains("points=\"61.6,186.0 88.9,106.0 334.4,26.0\""), "{svg}");
         assert!(svg.contains(">reads<") && svg.contains(">1024K<") && svg.contains(">HDSP<"), "{svg}");
     }
 }

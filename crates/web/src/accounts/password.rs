@@ -109,8 +109,10 @@ impl Hashing {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::task::Poll;
 
     use futures_util::future::join_all;
+    use futures_util::poll;
 
     use super::*;
 
@@ -121,28 +123,31 @@ mod tests {
         let going = Arc::new(std::sync::Mutex::new(going));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let most = HASHED_MAX + HASHED_WAITING_MAX;
-        let ended = runtime.block_on(async {
+        runtime.block_on(async {
             let all = (0..100).map(|_| {
                 let (begun, going) = (begun.clone(), Arc::clone(&going));
-                hashing.work(move || {
+                Box::pin(hashing.work(move || {
                     begun.send(()).unwrap();
                     // Until the sender is gone.
                     let _ = going.lock().unwrap().recv();
-                })
+                }))
             });
-            let watch = thread::spawn(move || {
-                (0..threads()).for_each(|_| has_begun.recv().unwrap());
-                let more = has_begun.try_recv().is_ok();
-                drop(go);
-                (more, has_begun.iter().take(most - threads()).count())
-            });
-            let ended = join_all(all).await;
-            assert_eq!(watch.join().unwrap(), (false, most - threads()));
-            ended
+            // All have asked before the first one may end: none gets a place that another one had.
+            let (mut waiting, mut refused) = (Vec::new(), Vec::new());
+            for mut work in all {
+                match poll!(&mut work) {
+                    Poll::Ready(ended) => refused.push(ended.unwrap_err().code),
+                    Poll::Pending => waiting.push(work),
+                }
+            }
+            assert_eq!(waiting.len(), most);
+            assert!(refused.iter().all(|code| *code == "login-too-often"), "{refused:?}");
+            (0..threads()).for_each(|_| has_begun.recv().unwrap());
+            assert!(has_begun.try_recv().is_err(), "more are stretched at a time than there are threads");
+            drop(go);
+            assert!(join_all(waiting).await.iter().all(Result::is_ok));
+            assert_eq!(has_begun.try_iter().count(), most - threads());
         });
-        let refused: Vec<_> = ended.iter().filter_map(|ended| ended.as_ref().err()).collect();
-        assert_eq!(refused.len(), 100 - most);
-        assert!(refused.iter().all(|problem| problem.code == "login-too-often"));
         assert_eq!(runtime.block_on(hashing.work(|| 7)).unwrap(), 7, "and then there is room again");
     }
 }

@@ -234,16 +234,36 @@ impl KeyRing {
         plain: &'a mut Vec<u8>,
         now: Instant,
     ) -> Result<&'a [u8], KeyError> {
+        if !protection.encrypts() {
+            self.open_into(protection, epoch, number, packet, &mut [], now)?;
+            return Ok(packet.body);
+        }
+        plain.resize(packet.body.len(), 0);
+        self.open_into(protection, epoch, number, packet, plain, now)?;
+        Ok(plain)
+    }
+
+    /// Verifies a packet, and decrypts its body into `place`, which is as long; of one that is not encrypted nothing is put there. After
+    /// an error anything may stand in `place`, and in nothing else.
+    pub fn open_into(
+        &mut self,
+        protection: Protection,
+        epoch: u8,
+        number: u64,
+        packet: Sealed<'_>,
+        place: &mut [u8],
+        now: Instant,
+    ) -> Result<(), KeyError> {
         if epoch == self.current.nibble() {
-            return self.current.open(protection, number, packet, plain);
+            return self.current.open(protection, number, packet, place);
         }
         if let Some(next) = self.next.as_mut().filter(|next| next.nibble() == epoch) {
-            let body = next.open(protection, number, packet, plain)?;
+            next.open(protection, number, packet, place)?;
             self.next.take().into_iter().for_each(|next| self.advance(next, now));
-            return Ok(body);
+            return Ok(());
         }
         let previous = self.previous.as_mut().filter(|(old, until)| old.nibble() == epoch && *until > now);
-        previous.ok_or(KeyError)?.0.open(protection, number, packet, plain)
+        previous.ok_or(KeyError)?.0.open(protection, number, packet, place)
     }
 }
 
@@ -253,25 +273,22 @@ impl Generation {
         (self.epoch % u64::from(EPOCHS)) as u8
     }
 
-    fn open<'a>(
+    fn open(
         &mut self,
         protection: Protection,
         number: u64,
-        packet: Sealed<'a>,
-        plain: &'a mut Vec<u8>,
-    ) -> Result<&'a [u8], KeyError> {
+        packet: Sealed<'_>,
+        place: &mut [u8],
+    ) -> Result<(), KeyError> {
         let key = self.inward.key(protection)?;
-        if protection == Protection::Hash {
-            let opened = key.open_separate_gather(nonce(number), Aad::from(packet.all), &[], packet.tag, &mut []);
-            opened.map_err(|_| KeyError)?;
-            self.inward.note(packet.all.len());
-            return Ok(packet.body);
-        }
-        plain.resize(packet.body.len(), 0);
-        key.open_separate_gather(nonce(number), Aad::from(packet.prefix), packet.body, packet.tag, plain)
-            .map_err(|_| KeyError)?;
+        let (number, tag) = (nonce(number), packet.tag);
+        let opened = match protection {
+            Protection::Hash => key.open_separate_gather(number, Aad::from(packet.all), &[], tag, &mut []),
+            _ => key.open_separate_gather(number, Aad::from(packet.prefix), packet.body, tag, place),
+        };
+        opened.map_err(|_| KeyError)?;
         self.inward.note(packet.all.len());
-        Ok(plain)
+        Ok(())
     }
 }
 

@@ -67,6 +67,33 @@ fn what_one_end_seals_only_the_other_opens_and_only_unchanged() {
 }
 
 #[test]
+fn a_packet_is_opened_to_its_place_and_nowhere_else() {
+    let (mut client, mut server) = shake([3; 32], [3; 32]).unwrap();
+    let body = b"some body that is longer than one block";
+    let mut open_into = |protection, packet: &[u8], place: &mut [u8]| {
+        let (all, tag) = packet.split_at(packet.len() - TAG_BYTES);
+        let (prefix, body) = all.split_at(PREFIX_BYTES);
+        server.open_into(protection, 0, 9, Sealed { prefix, body, all, tag }, place, Instant::ZERO)
+    };
+    for protection in KEYED {
+        let packet = seal(&mut client, protection, 9, body);
+        let mut forged = packet.clone();
+        forged[PREFIX_BYTES] ^= 1;
+        let mut memory = [5; 100];
+        assert!(open_into(protection, &forged, &mut memory[10..10 + body.len()]).is_err(), "{protection}");
+        assert_eq!((&memory[..10], &memory[10 + body.len()..]), (&[5; 10][..], &[5; 51][..]), "{protection}");
+        for length in [0, body.len() - 1, body.len() + 1] {
+            let opened = open_into(protection, &packet, &mut memory[10..10 + length]);
+            assert_eq!(opened.is_err(), protection.encrypts(), "{protection}: a place of {length} bytes");
+        }
+        let mut memory = [5; 100];
+        open_into(protection, &packet, &mut memory[10..10 + body.len()]).unwrap();
+        let opened: &[u8] = if protection.encrypts() { body } else { &[5; 39] };
+        assert_eq!(memory.to_vec(), [&[5; 10][..], opened, &[5; 51]].concat(), "{protection}");
+    }
+}
+
+#[test]
 fn no_two_protections_share_a_key() {
     let (mut client, mut server) = shake([3; 32], [3; 32]).unwrap();
     for sealed in KEYED {

@@ -6,6 +6,8 @@
 //!
 //! Fragment numbers begin again in long messages. Where a fragment's data belongs, and how long it is, tells its place.
 
+use std::ops::Range;
+
 use crate::wire::command::Fragment;
 use crate::wire::{FRAGMENT_NUMBERS, FRAGMENTS_MAX, Header, fragment_number};
 
@@ -61,6 +63,37 @@ impl Assembly {
         u64::from(self.data_length).saturating_sub(self.received_bytes)
     }
 
+    /// Whether the data is compressed.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.expanded_kib > 0
+    }
+
+    /// Where in the message the data of a fragment belongs, as far as its header tells, if nothing has come there.
+    ///
+    /// Anybody may have written the header: the place never touches what has come, whatever the header says. That it is the
+    /// right one only the fragment itself can tell.
+    pub(crate) fn vacancy(&self, header: Header, data_bytes: usize) -> Option<Range<usize>> {
+        let (second, length) = (self.second_offset?, u64::from(self.data_length));
+        let data_bytes = u64::try_from(data_bytes).ok().filter(|data_bytes| *data_bytes > 0)?;
+        let stride = self.stride_bytes.map_or(data_bytes, u64::from);
+        let fits = if header.last { self.last.is_none() && data_bytes <= stride } else { data_bytes == stride };
+        if header.fragment == 0 || !fits {
+            return None;
+        }
+        let mut places = (header.fragment..FRAGMENTS_MAX).step_by(usize::from(FRAGMENT_NUMBERS - 1));
+        let place = places.find(|place| !self.has_seen(*place))?;
+        let start = u64::from(second) + stride * u64::from(place - 1);
+        let end = start + data_bytes;
+        let free_end = self.last.map_or(length, |last| length.min(last.offset.into()));
+        let is_free = end <= free_end && (!header.last || end == length);
+        is_free.then_some(start as usize..end as usize)
+    }
+
+    /// Whether this one of those between the first and the last has come.
+    fn has_seen(&self, place: u16) -> bool {
+        self.seen[usize::from(place / 64)] & 1 << (place % 64) != 0
+    }
+
     /// Notes a fragment with `data_bytes` of data. After a contradiction the message can only be given up.
     pub(crate) fn note(
         &mut self,
@@ -111,11 +144,10 @@ impl Assembly {
         agree(*self.second_offset.get_or_insert(second), second)?;
         let place = u64::from(number) + rounds * u64::from(FRAGMENT_NUMBERS - 1);
         let place = u16::try_from(place).ok().filter(|place| *place < FRAGMENTS_MAX).ok_or(Contradiction)?;
-        let (word, bit) = (usize::from(place / 64), 1 << (place % 64));
-        if self.seen[word] & bit != 0 {
+        if self.has_seen(place) {
             return Err(Contradiction);
         }
-        self.seen[word] |= bit;
+        self.seen[usize::from(place / 64)] |= 1 << (place % 64);
         self.highest = self.highest.max(place);
         Ok(())
     }
@@ -171,11 +203,10 @@ mod tests {
         bytes: usize,
     ) -> Result<(), Contradiction> {
         let number = fragment_number(place);
-        let header = Header { tag: Tag::default(), last, fragment: number, opcode: Opcode::HcbeReply };
         let head: &[u8] = if number == 0 { b"head" } else { b"" };
         let head_length = head.len() as u16;
         let fields = Fragment { data_offset: offset, data_length: total, head_length, ..Fragment::default() };
-        assembly.note(header, &fields, head, bytes)
+        assembly.note(header(number, last), &fields, head, bytes)
     }
 
     #[test]
@@ -192,6 +223,35 @@ mod tests {
             note(&mut assembly, place, false, stride * u32::from(place), total, 100).unwrap();
         }
         assert_eq!(assembly.finish(), Ok(Some(b"head".to_vec())));
+    }
+
+    fn header(number: u16, last: bool) -> Header {
+        Header { tag: Tag::default(), last, fragment: number, opcode: Opcode::HcbeReply }
+    }
+
+    #[test]
+    fn a_number_that_comes_again_names_the_first_place_of_it_to_which_nothing_has_come() {
+        let (stride, total) = (100, 100 * 1026);
+        let mut assembly = Assembly::new(&Fragment { data_length: total, ..Fragment::default() });
+        assert_eq!(assembly.vacancy(header(1, false), 100), None, "nobody knows where the second one begins");
+        note(&mut assembly, 0, false, 0, total, 60).unwrap();
+        assert_eq!(assembly.vacancy(header(0, false), 60), None, "it has come");
+        assert_eq!(assembly.vacancy(header(1, false), 0), None, "it would be no data");
+        assert_eq!(assembly.vacancy(header(1, false), 100), Some(60..160));
+        note(&mut assembly, 1, false, 60, total, 100).unwrap();
+        assert_eq!(assembly.vacancy(header(2, false), 99), None, "shorter than the one before");
+        assert_eq!(assembly.vacancy(header(2, false), 100), Some(160..260));
+        let again = 60 + 1023 * stride;
+        assert_eq!(assembly.vacancy(header(1, false), 100), Some(again..again + 100));
+        note(&mut assembly, 1024, false, again as u32, total, 100).unwrap();
+        assert_eq!(assembly.vacancy(header(1, false), 100), None, "beyond the end");
+        let end = 60 + 1025 * stride;
+        assert_eq!(assembly.vacancy(header(3, true), 40), None, "not at the end");
+        note(&mut assembly, 3, false, 260, total, 100).unwrap();
+        assert_eq!(assembly.vacancy(header(3, true), 40), Some(end..end + 40));
+        assert_eq!(assembly.vacancy(header(3, true), 39), None, "not to the end");
+        note(&mut assembly, 1026, true, end as u32, total, 40).unwrap();
+        assert_eq!(assembly.vacancy(header(3, true), 40), None, "there is one last");
     }
 
     #[test]
@@ -224,6 +284,46 @@ mod tests {
                 let (offset, bytes) = pieces[index];
                 let last = index == pieces.len() - 1;
                 note(&mut assembly, index as u16, last, offset, total, bytes as usize).unwrap();
+            }
+            prop_assert_eq!(assembly.finish(), Ok(Some(b"head".to_vec())));
+        }
+
+        /// Whoever writes headers, in whatever order the true fragments come.
+        #[test]
+        fn no_vacancy_is_where_data_has_come_and_each_fragment_finds_its_own(
+            total in 1u32..10_000, first in 1u32..1500, stride in 100u32..1500, seed: u64,
+            forged in proptest::collection::vec((0u16..FRAGMENT_NUMBERS, any::<bool>(), 0usize..3000), 4)
+        ) {
+            let first = first.min(total);
+            let mut pieces = vec![(0, first as usize)];
+            let mut at = first;
+            while at < total {
+                let bytes = stride.min(total - at);
+                pieces.push((at, bytes as usize));
+                at += bytes;
+            }
+            let mut order: Vec<usize> = (0..pieces.len()).collect();
+            order.sort_by_key(|&i| (i as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut assembly = Assembly::new(&Fragment { data_length: total, ..Fragment::default() });
+            let mut covered = vec![false; total as usize];
+            for index in order {
+                let (offset, bytes) = pieces[index];
+                let (last, place) = (index == pieces.len() - 1, offset as usize..offset as usize + bytes);
+                for &(number, last, bytes) in &forged {
+                    for bytes in [bytes, stride as usize, ((total - first) % stride) as usize] {
+                        let numbers = [number, number % 8];
+                        let vacancies = numbers.map(|number| assembly.vacancy(header(number, last), bytes));
+                        for vacancy in vacancies.into_iter().flatten() {
+                            prop_assert_eq!(vacancy.len(), bytes);
+                            prop_assert!(covered[vacancy].iter().all(|covered| !covered), "{} {}", number, bytes);
+                        }
+                    }
+                }
+                if index > 0 && assembly.second_offset.is_some() && assembly.stride_bytes.is_some() {
+                    prop_assert_eq!(assembly.vacancy(header(index as u16, last), bytes), Some(place.clone()));
+                }
+                note(&mut assembly, index as u16, last, offset, total, bytes).unwrap();
+                covered[place].fill(true);
             }
             prop_assert_eq!(assembly.finish(), Ok(Some(b"head".to_vec())));
         }

@@ -15,6 +15,7 @@ mod counters;
 mod option_exchange;
 mod options;
 mod server;
+mod vacancy;
 pub mod wire;
 
 use sanwire_core::Peer;

@@ -81,7 +81,7 @@ fn a_packet_is_opened_to_its_place_and_nowhere_else() {
         forged[PREFIX_BYTES] ^= 1;
         let mut memory = [5; 100];
         assert!(open_into(protection, &forged, &mut memory[10..10 + body.len()]).is_err(), "{protection}");
-        assert_eq!((&memory[..10], &memory[10 + body.len()..]), (&[5; 10][..], &[5; 51][..]), "{protection}");
+        assert_eq!((&memory[..10], &memory[10 + body.len()..]), (&[5u8; 10][..], &[5u8; 51][..]), "{protection}");
         for length in [0, body.len() - 1, body.len() + 1] {
             let opened = open_into(protection, &packet, &mut memory[10..10 + length]);
             assert_eq!(opened.is_err(), protection.encrypts(), "{protection}: a place of {length} bytes");
@@ -89,7 +89,7 @@ fn a_packet_is_opened_to_its_place_and_nowhere_else() {
         let mut memory = [5; 100];
         open_into(protection, &packet, &mut memory[10..10 + body.len()]).unwrap();
         let opened: &[u8] = if protection.encrypts() { body } else { &[5; 39] };
-        assert_eq!(memory.to_vec(), [&[5; 10][..], opened, &[5; 51]].concat(), "{protection}");
+        assert_eq!(memory.to_vec(), [&[5u8; 10][..], opened, &[5; 51]].concat(), "{protection}");
     }
 }
 

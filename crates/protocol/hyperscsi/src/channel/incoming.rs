@@ -6,6 +6,7 @@ use sanwire_core::Instant;
 
 use super::receive::Arrival;
 use super::{AckDue, Channel, LinkAt, Marker, Recovery, Rejected, WindowRequest};
+use crate::vacancy::{Parts, Vacancy};
 use crate::wire::flow::{Ack, AckKind, Snr, Window, Windows};
 use crate::wire::{Malformed, Opcode, RawPacket, command};
 
@@ -13,16 +14,15 @@ use crate::wire::{Malformed, Opcode, RawPacket, command};
 const ACK_DELAY: Duration = Duration::from_millis(1);
 
 impl Channel {
-    /// Verifies a data packet, decrypted into `plain` where it must be, and tells whether it is new. The caller that could use it then calls
-    /// [`Channel::take_data`]; one that had no room for it does not, and the packet will come again.
+    /// Verifies a data packet, decrypted to the vacancy or into `plain` where it must be, and tells whether it is new. The caller that
+    /// could use it then calls [`Channel::take_data`]; one that had no room for it does not, and the packet will come again.
     pub(crate) fn check_data<'a>(
         &mut self,
         packet: &RawPacket<'a>,
-        plain: &'a mut Vec<u8>,
+        room: (&'a mut Vec<u8>, Option<Vacancy<'_>>),
         now: Instant,
-    ) -> Result<(command::Fragment, &'a [u8], &'a [u8]), Rejected> {
-        let body = self.guard.open_data(packet, plain, now)?;
-        let parts = command::Fragment::read(body).map_err(|_| Rejected::Bad)?;
+    ) -> Result<Parts<'a>, Rejected> {
+        let parts = self.guard.open_data(packet, room, now)?;
         match self.received.look(parts.0.sequence) {
             Arrival::New => Ok(parts),
             Arrival::Beyond => Err(Rejected::Bad),

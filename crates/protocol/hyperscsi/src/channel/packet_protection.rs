@@ -10,7 +10,8 @@ use sanwire_security::ReplayWindow;
 use crate::keys::KeyError;
 use crate::option_exchange::{Floors, Former};
 use crate::ring::KeyRing;
-use crate::wire::packet::{PREFIX_BYTES, TAG_BYTES, guard_bytes, put_checksum};
+use crate::vacancy::{Parts, Vacancy, parts};
+use crate::wire::packet::{PREFIX_BYTES, Sealed, TAG_BYTES, guard_bytes, put_checksum};
 use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket, Tag};
 
 /// Why a data packet was not taken.
@@ -158,23 +159,30 @@ impl PacketProtection {
         }
     }
 
-    /// The body of a received data packet: decrypted into `plain`, or as it came.
+    /// What is in a received data packet: decrypted to its place, or into `plain`, or as it came.
     pub(super) fn open_data<'a>(
         &mut self,
         packet: &RawPacket<'a>,
-        plain: &'a mut Vec<u8>,
+        (plain, vacancy): (&'a mut Vec<u8>, Option<Vacancy<'_>>),
         now: Instant,
-    ) -> Result<&'a [u8], Rejected> {
+    ) -> Result<Parts<'a>, Rejected> {
         let protection = packet.prefix.protection;
         if !self.is_enough(protection, now) {
             return Err(Rejected::Weak);
         }
-        if protection == Protection::Checksum {
+        let opened = match (protection, vacancy) {
             // Its sequence tells whether it is new.
-            let is_good = packet.checksum_holds(Some(&self.ring.headers.inward));
-            return if is_good { Ok(packet.body) } else { Err(Rejected::Bad) };
-        }
-        self.open(packet, plain, now).ok_or(Rejected::Bad)
+            (Protection::Checksum, _) => {
+                let is_good = packet.checksum_holds(Some(&self.ring.headers.inward));
+                is_good.then_some(packet.body).and_then(parts)
+            }
+            (_, None) => self.open(packet, plain, now).and_then(parts),
+            (_, Some(mut vacancy)) => {
+                let fields = vacancy.fill(|body| self.open_into(packet, body, now));
+                fields.and_then(|fields| vacancy.parts(&fields, plain))
+            }
+        };
+        opened.ok_or(Rejected::Bad)
     }
 
     /// A control packet; `None` when the library refuses to seal it.
@@ -195,11 +203,27 @@ impl PacketProtection {
 
     fn open<'a>(&mut self, packet: &RawPacket<'a>, plain: &'a mut Vec<u8>, now: Instant) -> Option<&'a [u8]> {
         let Prefix { protection, epoch, number, .. } = packet.prefix;
+        self.open_once(packet, |ring, sealed| ring.open(protection, epoch, number, sealed, plain, now))
+    }
+
+    /// The same for an encrypted packet, into `place`, which is as long as its body without the tag.
+    fn open_into(&mut self, packet: &RawPacket<'_>, place: &mut [u8], now: Instant) -> Option<()> {
+        let Prefix { protection, epoch, number, .. } = packet.prefix;
+        self.open_once(packet, |ring, sealed| ring.open_into(protection, epoch, number, sealed, place, now))
+    }
+
+    /// What `open` gives for a packet that has not come before; it is not called for others.
+    fn open_once<'a, T>(
+        &mut self,
+        packet: &RawPacket<'a>,
+        open: impl FnOnce(&mut KeyRing, Sealed<'a>) -> Result<T, KeyError>,
+    ) -> Option<T> {
+        let number = packet.prefix.number;
         if !self.replay.is_new(number) {
             return None;
         }
-        let body = self.ring.open(protection, epoch, number, packet.sealed()?, plain, now).ok()?;
+        let opened = open(&mut self.ring, packet.sealed()?).ok()?;
         self.replay.note(number);
-        Some(body)
+        Some(opened)
     }
 }

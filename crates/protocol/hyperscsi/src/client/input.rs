@@ -3,7 +3,7 @@
 use sanwire_core::{Instant, Path};
 
 use super::answering::Answering;
-use super::orders::{Answered, Placed, is_too_weak, place};
+use super::orders::{Answered, Placed, is_too_weak, place, vacancy_for};
 use super::seek::Rejection;
 use super::{Client, ClientEvent, Connected, Failure, Orders, State};
 use crate::channel::{LinkAt, Rejected};
@@ -51,7 +51,8 @@ impl Client {
             self.counters.downgrades += 1;
             return;
         }
-        match channel.check_data(packet, &mut self.plain, now) {
+        let vacancy = vacancy_for(&mut self.orders, packet);
+        match channel.check_data(packet, (&mut self.plain, vacancy), now) {
             Ok((fragment, head, data)) => {
                 let placed = place(&mut self.orders, prefix.header, &fragment, (head, data));
                 channel.take_data(&fragment, now);

@@ -195,7 +195,8 @@ impl Connection {
         (counters, incoming): (&mut Counters, &mut Account),
         now: Instant,
     ) -> Result<Option<Request>, SecurityEvent> {
-        let (fragment, head, data) = match self.channel.check_data(packet, plain, now) {
+        let vacancy = self.intake.vacancy_for(packet);
+        let (fragment, head, data) = match self.channel.check_data(packet, (plain, vacancy), now) {
             Ok(parts) => parts,
             Err(Rejected::Duplicate) => {
                 counters.duplicates += 1;

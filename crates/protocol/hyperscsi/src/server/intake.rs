@@ -10,8 +10,9 @@ use sanwire_core::quota::Account;
 use super::connection::Request;
 use crate::assembly::Assembly;
 use crate::compression::{EXPANDED_MAX_BYTES, expand, expanded_max_bytes};
+use crate::vacancy::{Data, Vacancy};
 use crate::wire::command::{Fragment, RequestHead};
-use crate::wire::{Header, Opcode, Prefix, Protection};
+use crate::wire::{Header, Opcode, Prefix, Protection, RawPacket};
 
 /// The memory for a message's data.
 #[derive(Default)]
@@ -92,7 +93,7 @@ pub(super) struct Piece<'a> {
     pub(super) prefix: &'a Prefix,
     pub(super) fragment: &'a Fragment,
     pub(super) head: &'a [u8],
-    pub(super) data: &'a [u8],
+    pub(super) data: Data<'a>,
     /// Everything before it has arrived.
     pub(super) is_next: bool,
 }
@@ -143,6 +144,14 @@ impl Intake {
         self.incoming.values_mut().for_each(|incoming| incoming.since = now);
     }
 
+    /// Where the data of an encrypted packet belongs, as far as its header tells, if nothing has come there.
+    pub(super) fn vacancy_for(&mut self, packet: &RawPacket<'_>) -> Option<Vacancy<'_>> {
+        let (data_bytes, header) = (packet.sealed_data_bytes()?, packet.prefix.header);
+        let Incoming { assembly, room, .. } = self.incoming.get_mut(&key(header))?;
+        let place = assembly.vacancy(header, data_bytes)?;
+        Vacancy::new(room.frame.as_deref_mut()?, place)
+    }
+
     /// Takes a fragment that is new. The account is of all that come in at once.
     pub(super) fn take(&mut self, piece: Piece<'_>, memory: &Region, account: &mut Account, now: Instant) -> Taken {
         let key = key(piece.prefix.header);
@@ -180,8 +189,11 @@ impl Intake {
         let Piece { prefix: Prefix { header, protection, .. }, fragment, head, data, .. } = piece;
         let tag = key(*header);
         if !self.incoming.contains_key(&tag) {
-            if header.fragment == 0 && header.last {
-                return self.place_whole(piece, memory);
+            if header.fragment == 0
+                && header.last
+                && let Data::Apart(data) = data
+            {
+                return self.place_whole(piece, data, memory);
             }
             let room = self.room(&piece, memory)?;
             let (assembly, expanded_kib) = (Assembly::new(fragment), fragment.expanded_kib);
@@ -196,6 +208,7 @@ impl Intake {
         self.placed_bytes += data.len() as u64;
         let start = fragment.data_offset as usize;
         if noted.is_ok()
+            && let Data::Apart(data) = data
             && let Some(place) = incoming.room.frame.as_mut().and_then(|frame| frame.get_mut(start..start + data.len()))
         {
             place.copy_from_slice(data);
@@ -208,8 +221,8 @@ impl Intake {
     }
 
     /// As `place`, for a message in one packet: compressed data is expanded out of it.
-    fn place_whole(&self, piece: Piece<'_>, memory: &Region) -> Option<Result<Option<Whole>, ()>> {
-        let Piece { prefix, fragment, head, data, .. } = piece;
+    fn place_whole(&self, piece: Piece<'_>, data: &[u8], memory: &Region) -> Option<Result<Option<Whole>, ()>> {
+        let Piece { prefix, fragment, head, .. } = piece;
         if fragment.data_length as usize != data.len() {
             return Some(Err(()));
         }
@@ -273,7 +286,10 @@ mod tests {
     use sanwire_core::quota::INCOMING_OF_SESSION;
 
     use super::*;
+    use crate::vacancy::Parts;
     use crate::wire::Tag;
+    use crate::wire::command::{Ask, FRAGMENT_BYTES};
+    use crate::wire::packet::TAG_BYTES;
 
     /// The first of several packets.
     fn begin(intake: &mut Intake, number: u16, account: &mut Account) -> Taken {
@@ -281,8 +297,43 @@ mod tests {
         let header = Header { tag: Tag::new(number % 128).unwrap(), last: false, fragment: 0, opcode };
         let prefix = Prefix { header, protection: Protection::Hash, epoch: 0, connection: 1, number: number.into() };
         let fragment = &Fragment { data_length: 100, head_length: 4, ..Fragment::default() };
-        let piece = Piece { prefix: &prefix, fragment, head: b"head", data: &[1; 50], is_next: true };
+        let piece = Piece { prefix: &prefix, fragment, head: b"head", data: Data::Apart(&[1; 50]), is_next: true };
         intake.take(piece, &Region::new(1 << 20).unwrap(), account, Instant::ZERO)
+    }
+
+    #[test]
+    fn data_that_was_decrypted_where_it_belongs_is_a_part_of_the_request() {
+        let (mut intake, mut account) = (Intake::new(1 << 20, false), Account::new(&INCOMING_OF_SESSION));
+        let memory = Region::new(1 << 20).unwrap();
+        let mut take = |intake: &mut Intake, prefix: &Prefix, (fragment, head, data): Parts<'_>| {
+            let piece = Piece { prefix, fragment: &fragment, head, data, is_next: true };
+            intake.take(piece, &memory, &mut account, Instant::ZERO)
+        };
+        let (lun, ask) = ([0; 8], Ask::Administer);
+        let head = RequestHead { number: 0, settled_below: 0, receipts: 0, lun, data_in_max_bytes: 0, ask }.write();
+        let tag = Tag::new(3).unwrap();
+        let header = |number: u16| Header { tag, last: number == 1, fragment: number, opcode: Opcode::HcbeRequest };
+        let [first, last] = [0, 1].map(|number| {
+            let protection = Protection::Aes128Gcm;
+            Prefix { header: header(number), protection, epoch: 0, connection: 1, number: number.into() }
+        });
+        let fields = Fragment { data_length: 100, head_length: head.len() as u16, ..Fragment::default() };
+        assert!(matches!(take(&mut intake, &first, (fields, &head[..], Data::Apart(&[1; 60]))), Taken::Noted));
+
+        let body_bytes = FRAGMENT_BYTES + 40 + TAG_BYTES;
+        let packet = [&last.write(body_bytes)[..], &vec![0; body_bytes]].concat();
+        let mut vacancy = intake.vacancy_for(&RawPacket::read(&packet).unwrap()).unwrap();
+        let fields = Fragment { data_offset: 60, data_length: 100, ..Fragment::default() };
+        let decrypted = vacancy.fill(|body| {
+            body.copy_from_slice(&[&fields.write()[..], &[2; 40]].concat());
+            Some(())
+        });
+        let mut plain = Vec::new();
+        let parts = vacancy.parts(&decrypted.unwrap(), &mut plain).unwrap();
+        assert_eq!(parts.2, Data::InPlace(40));
+        let Taken::Request(request) = take(&mut intake, &last, parts) else { panic!("it is whole") };
+        assert_eq!(request.data.as_deref(), Some(&[&[1u8; 60][..], &[2; 40]].concat()[..]));
+        assert!(intake.vacancy_for(&RawPacket::read(&packet).unwrap()).is_none(), "nothing more is to come");
     }
 
     #[test]

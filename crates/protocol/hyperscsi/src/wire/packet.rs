@@ -142,6 +142,13 @@ impl<'a> RawPacket<'a> {
         })
     }
 
+    /// How many bytes of data are encrypted in it, if there is no message head before them: only fragment 0 has one.
+    pub(crate) fn sealed_data_bytes(&self) -> Option<usize> {
+        let Prefix { header, protection, .. } = self.prefix;
+        let is_data_only = protection.encrypts() && header.fragment > 0;
+        self.body.len().checked_sub(command::FRAGMENT_BYTES + TAG_BYTES).filter(|_| is_data_only)
+    }
+
     /// Bytes of the packet as it came.
     #[must_use]
     pub fn length_bytes(&self) -> usize {

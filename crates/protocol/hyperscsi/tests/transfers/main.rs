@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod forged;
 
 use std::cell::Cell;
 use std::time::Duration;

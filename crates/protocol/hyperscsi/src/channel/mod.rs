@@ -7,6 +7,7 @@
 mod agreed;
 mod build;
 mod control;
+mod credit;
 mod drive;
 mod incoming;
 mod joins;

@@ -9,6 +9,7 @@ use sanwire_buffer::Packet;
 use sanwire_core::Instant;
 
 use super::build::{Fields, build, packet_bytes};
+use super::credit::Credit;
 use super::link::Link;
 use super::messages::{Message, MessageId, Messages, Turns};
 use super::packet_protection::PacketProtection;
@@ -65,7 +66,7 @@ pub(super) struct Outgoing {
     base: u64,
     /// Data of all packets before it.
     acknowledged_bytes: u64,
-    window: Window,
+    credit: Credit,
     /// The peer's owner wants no data for a while.
     is_paused: bool,
     /// The peer has no room for messages with data from this sequence on, until this time if it says nothing else.
@@ -85,7 +86,7 @@ impl Outgoing {
             sent: VecDeque::new(),
             base: 0,
             acknowledged_bytes: 0,
-            window,
+            credit: Credit::new(window, 0),
             is_paused: false,
             kept_back: None,
             lost: 0,
@@ -109,11 +110,11 @@ impl Outgoing {
     }
 
     pub(super) fn window(&self) -> Window {
-        self.window
+        self.credit.window()
     }
 
     pub(super) fn set_window(&mut self, window: Window) {
-        self.window = window;
+        self.credit = Credit::new(window, self.base);
     }
 
     pub(super) fn set_paused(&mut self, is_paused: bool) {
@@ -146,7 +147,7 @@ impl Outgoing {
 
     fn can_cut(&self) -> bool {
         let has_uncut = if self.kept_back.is_some() { self.messages.has_short() } else { self.messages.has_uncut() };
-        has_uncut && self.has_credit()
+        has_uncut && self.credit.admits(self.base + self.sent.len() as u64)
     }
 
     /// How large the packet at most is that [`Outgoing::transmit`] would give, or how large it is when it was sent before.
@@ -168,13 +169,6 @@ impl Outgoing {
     /// The cookie of a message that is acknowledged whole.
     pub(super) fn poll_delivered(&mut self) -> Option<u64> {
         self.messages.poll_delivered()
-    }
-
-    /// Credits are counted in whole windows: the window of the oldest missing packet and `in_flight - 1` after it.
-    fn has_credit(&self) -> bool {
-        let packets = u64::from(self.window.packets());
-        let next = self.base + self.sent.len() as u64;
-        next / packets < self.base / packets + u64::from(self.window.in_flight())
     }
 
     /// The next packet: a lost one first, else a new one if there is credit. It goes by `links[at]`.
@@ -312,6 +306,7 @@ impl Outgoing {
             }
             self.base += 1;
         }
+        self.credit.advance(self.base);
         if self.kept_back.is_some_and(|(from, _)| from < self.base) {
             self.keep_nothing_back();
         }
@@ -384,9 +379,7 @@ impl Outgoing {
 
     /// Sends the whole oldest window again.
     pub(super) fn rewind_window(&mut self, links: &mut [Link]) {
-        let packets = u64::from(self.window.packets());
-        let window_end = (self.base / packets + 1) * packets;
-        let count = (window_end - self.base) as usize;
+        let count = (self.credit.oldest_end() - self.base) as usize;
         self.find_lost(links, count, |_, _| true);
         // Of the later windows nobody can tell what has arrived. What counted as under way would keep the oldest from being sent.
         for sent in &mut self.sent {

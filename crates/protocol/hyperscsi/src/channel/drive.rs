@@ -78,7 +78,7 @@ impl Channel {
     fn poll_probe(&mut self, now: Instant) -> Option<(Path, Packet)> {
         let guard = &mut self.guard;
         self.links.iter_mut().find_map(|link| {
-            let size = link.prober.poll_probe(now, link.round_trip.timeout())?;
+            let size = link.prober.poll_probe(now, || link.round_trip.timeout())?;
             Some((link.path(), control::probe(guard, size)?))
         })
     }

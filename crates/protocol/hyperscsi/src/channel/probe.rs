@@ -67,13 +67,13 @@ impl Prober {
         }
     }
 
-    /// The size of the probe to send now, if one is due.
-    pub(super) fn poll_probe(&mut self, now: Instant, answer_time: Duration) -> Option<usize> {
+    /// The size of the probe to send now, if one is due. `answer_time`: how long an answer may take; it is asked for only then.
+    pub(super) fn poll_probe(&mut self, now: Instant, answer_time: impl FnOnce() -> Duration) -> Option<usize> {
         if self.tries >= TRIES || self.next_at.is_none_or(|at| at > now) {
             return None;
         }
         self.tries += 1;
-        self.next_at = Some(now + answer_time.max(ANSWER_MIN));
+        self.next_at = Some(now + answer_time().max(ANSWER_MIN));
         self.candidates.last().copied()
     }
 
@@ -96,7 +96,7 @@ mod tests {
         let mut now = Instant::ZERO;
         prober.start(now);
         for _ in 0..200 {
-            while let Some(size) = prober.poll_probe(now, Duration::ZERO) {
+            while let Some(size) = prober.poll_probe(now, || Duration::ZERO) {
                 assert!(size <= limit);
                 if size <= path_bytes {
                     prober.answered(size);

@@ -212,18 +212,25 @@ impl Slice {
 impl Slice {
     /// Has the processor fetch the bytes into its cache while it goes on, where there is such an instruction.
     pub fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        for line in self.chunks(CACHE_LINE_BYTES) {
-            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            // SAFETY: a hint, which neither reads nor faults.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
-        }
+        prefetch(self);
     }
 
     /// The bytes, to be changed, while nobody else shares the frame.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         Arc::get_mut(&mut self.frame).map(|frame| &mut frame[self.range.clone()])
     }
+}
+
+/// As [`Slice::prefetch`], of any bytes.
+pub(crate) fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(CACHE_LINE_BYTES) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a hint, which neither reads nor faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
 }
 
 impl Deref for Slice {

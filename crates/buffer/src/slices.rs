@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::frame::{Frame, Slice};
+use crate::frame::{Frame, Slice, prefetch};
 
 /// Bytes in one or several [`Slice`]s, one after the other. Cloning shares all of them; one piece alone needs no memory.
 #[derive(Clone)]
@@ -134,6 +134,12 @@ impl Slices {
         }
     }
 
+    /// Has the processor fetch the bytes of `range`, as far as there are such, into its cache while it goes on.
+    pub fn prefetch(&self, range: Range<usize>) {
+        let length = self.len();
+        self.runs(range.start.min(length)..range.end.min(length)).for_each(prefetch);
+    }
+
     /// Copies the bytes to a place that is as long as they are together.
     ///
     /// # Panics
@@ -254,6 +260,8 @@ mod tests {
             prop_assert_eq!(&*slices.contiguous(), &bytes[..]);
             let (first, rest) = slices.clone().split_first();
             prop_assert_eq!(Slices::join([first].into_iter().chain(rest).collect::<Vec<_>>().into_iter()).unwrap().to_vec(), &bytes[..]);
+            // Beyond the end there is nothing to fetch.
+            slices.prefetch(from.min(to)..from.max(to));
             let (from, to) = (from.min(bytes.len()), to.min(bytes.len()));
             let range = from.min(to)..from.max(to);
             let part = slices.slice(range.clone());

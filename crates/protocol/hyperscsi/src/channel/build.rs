@@ -41,6 +41,7 @@ pub(super) fn build(fields: &Fields, message: &Message, sent: &Sent, guard: &mut
         answer_at_once: fields.answer_at_once,
         expanded_kib: message.expanded_kib(),
     };
+    message.prefetch(sent.data_offset + sent.data_bytes);
     let payload = message.data(sent.data_offset, sent.data_bytes);
     guard.data(header, message.protection(), [&fragment.write(), message_head], payload)
 }

@@ -43,6 +43,15 @@ pub(crate) struct Opened<'a> {
     pub(crate) before: &'a [u8],
     /// Data.
     pub(crate) data: &'a [u8],
+    /// So many bytes of data were decrypted to where they belong instead.
+    pub(crate) in_place_bytes: usize,
+}
+
+impl Opened<'_> {
+    /// Bytes of data, wherever they are.
+    pub(crate) fn data_bytes(&self) -> usize {
+        self.data.len() + self.in_place_bytes
+    }
 }
 
 impl Guard {
@@ -54,6 +63,11 @@ impl Guard {
     /// How packets with data are guarded from now on: before the first one is sent.
     pub(crate) fn set_protection(&mut self, protection: Protection) {
         self.protection = protection;
+    }
+
+    /// Whether packets with data are encrypted.
+    pub(crate) fn encrypts(&self) -> bool {
+        self.protection.encrypts()
     }
 
     /// Whether another connection is to take the place of this one: its keys have guarded much.
@@ -96,12 +110,13 @@ impl Guard {
         }
     }
 
-    /// What lies behind the header of a received packet: decrypted into `plain`, or as it came.
+    /// What lies behind the header of a received packet: data that is encrypted, and alone there, decrypted into `place`, if that is
+    /// as long; else decrypted into `plain`, or as it came. What is in `place` counts for nothing if the packet is not authentic.
     pub(crate) fn open_pdu<'a>(
         &mut self,
         pdu: &Pdu,
         packet: &'a [u8],
-        plain: &'a mut Vec<u8>,
+        (plain, place): (&'a mut Vec<u8>, Option<&mut [u8]>),
         now: Instant,
     ) -> Result<Opened<'a>, Rejected> {
         let body = pdu.body();
@@ -109,19 +124,23 @@ impl Guard {
         let (all, rest) = packet.split_at_checked(end).ok_or(Rejected::Malformed)?;
         let code = rest.get(..code_bytes(self.protection)).ok_or(Rejected::Malformed)?;
         let (header, content) = all.split_at(PDU_BYTES);
-        let content = match self.protection {
-            Protection::Checksum => {
+        let place = place.filter(|place| self.encrypts() && place.len() == content.len() && body.before_bytes == 0);
+        let sealed = Sealed { prefix: header, body: content, all, tag: code };
+        let content = match (self.protection, place) {
+            (Protection::Checksum, _) => {
                 let own = self.ring.headers.inward.code([header, &content[..body.before_bytes]]);
                 let is_good = code == (crc(&[all]) ^ own).to_be_bytes();
                 if is_good { Ok(content) } else { Err(KeyError) }
             }
-            protection => {
-                let sealed = Sealed { prefix: header, body: content, all, tag: code };
-                self.ring.open(protection, EPOCH, pdu.number(), sealed, plain, now)
+            (protection, None) => self.ring.open(protection, EPOCH, pdu.number(), sealed, plain, now),
+            (protection, Some(place)) => {
+                let opened = self.ring.open_into(protection, EPOCH, pdu.number(), sealed, place, now);
+                opened.map_err(|_| Rejected::NotAuthentic)?;
+                return Ok(Opened { before: &[], data: &[], in_place_bytes: body.data_bytes });
             }
         };
         let (before, data) = content.map_err(|_| Rejected::NotAuthentic)?.split_at(body.before_bytes);
-        Ok(Opened { before, data })
+        Ok(Opened { before, data, in_place_bytes: 0 })
     }
 
     /// A control packet; the number in `pcu` is set here. `None` when there is no number left, or the library refuses.

@@ -178,11 +178,13 @@ impl Channel {
         self.control(Class::KeepAlive, Live::KeepAlive(number).write());
     }
 
-    /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told.
-    pub(crate) fn open<'a>(
+    /// A packet with data that is authentic and new. It counts as come when [`Channel::took`] is told. `vacancy`: where the data of an
+    /// encrypted one belongs, whoever has sent it, if nothing has come there.
+    pub(crate) fn open<'a, 'v>(
         &mut self,
         packet: &'a [u8],
         plain: &'a mut Vec<u8>,
+        vacancy: impl FnOnce(&Pdu) -> Option<&'v mut [u8]>,
         now: Instant,
     ) -> Result<(Pdu, Opened<'a>), Rejected> {
         let mut pdu = Pdu::read(packet).map_err(|_| Rejected::Malformed)?;
@@ -192,7 +194,8 @@ impl Channel {
             return Err(Rejected::Malformed);
         }
         // First, so that nobody else has us acknowledge anything.
-        let opened = self.guard.open_pdu(&pdu, packet, plain, now)?;
+        let place = if self.guard.encrypts() { vacancy(&pdu) } else { None };
+        let opened = self.guard.open_pdu(&pdu, packet, (plain, place), now)?;
         match self.incoming.judge((pdu.group, pdu.serial), now) {
             Verdict::New => self.hear(now),
             Verdict::Duplicate => return Err(Rejected::Duplicate),

@@ -221,8 +221,9 @@ impl Client {
             self.counters.unknown_connection += 1;
             return;
         };
-        let mut plain = std::mem::take(&mut self.plain);
-        let taken = live.channel.open(packet, &mut plain, now).and_then(|(pdu, opened)| {
+        let (mut plain, orders) = (std::mem::take(&mut self.plain), &mut self.orders);
+        let opened = live.channel.open(packet, &mut plain, move |pdu| orders.vacancy(pdu), now);
+        let taken = opened.and_then(|(pdu, opened)| {
             // First, so that no command ends of which nobody is told.
             if live.channel.took(&pdu, now) { self.orders.take(&pdu, &opened) } else { Err(Rejected::Violation) }
         });

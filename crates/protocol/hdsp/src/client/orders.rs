@@ -21,6 +21,8 @@ pub(super) const SAID_SPAN: u16 = 1 << 14;
 struct Given {
     id: CommandId,
     order: Order,
+    /// No data has come to what is behind this.
+    data_end: usize,
     /// Bytes of the answer that are here, and how many there are.
     received: usize,
     total: Option<usize>,
@@ -128,7 +130,7 @@ impl Orders {
         let number = self.next;
         self.next = number.wrapping_add(1);
         self.written_bytes += bytes;
-        let given = Given { id, order, received: 0, total: None, outcome: None, is_held: false };
+        let given = Given { id, order, data_end: 0, received: 0, total: None, outcome: None, is_held: false };
         let pieces = given.pieces(number, data_bytes);
         self.given.insert(number, given);
         Some(pieces)
@@ -157,7 +159,7 @@ impl Orders {
         let mut pieces = Vec::new();
         for number in self.numbers() {
             let Some(given) = self.given.get_mut(&number) else { continue };
-            (given.received, given.total, given.outcome) = (0, None, None);
+            (given.data_end, given.received, given.total, given.outcome) = (0, 0, None, None);
             given.is_held |= is_forgotten && !given.order.is_probe;
             if !given.is_held {
                 pieces.extend(given.pieces(number, data_bytes));
@@ -240,6 +242,14 @@ impl Orders {
         Some((given.id, outcome, given.order.room, data_bytes))
     }
 
+    /// Where the data of a packet of an answer belongs, if nothing has come there, nor behind it. Anybody may have sent the packet.
+    pub(super) fn vacancy(&mut self, pdu: &Pdu) -> Option<&mut [u8]> {
+        let given = self.given.get_mut(&pdu.command)?;
+        let start = given.offset(pdu).filter(|start| *start >= given.data_end)?;
+        let end = start.checked_add(pdu.body().data_bytes).filter(|end| *end > start)?;
+        given.order.room.as_mut()?.get_mut(start..end)
+    }
+
     /// A packet of an answer. Gives the command that it ends.
     pub(super) fn take(&mut self, pdu: &Pdu, opened: &Opened<'_>) -> Result<Option<Ended>, Rejected> {
         let Some(given) = self.given.get_mut(&pdu.command) else { return Ok(None) };
@@ -267,18 +277,29 @@ impl Given {
         }
     }
 
+    /// Where the data of a packet of the answer belongs.
+    fn offset(&self, pdu: &Pdu) -> Option<usize> {
+        match (&pdu.fields, &self.order.command) {
+            (Fields::Ata(register), Command::Ata(task_file)) => {
+                let sectors = usize::try_from(register.lba.checked_sub(task_file.lba)?).ok()?;
+                Some(sectors.saturating_mul(SECTOR_BYTES))
+            }
+            (Fields::Scsi(scsi), Command::Scsi(_)) => Some(scsi.offset_bytes as usize),
+            _ => None,
+        }
+    }
+
     fn take(&mut self, pdu: &Pdu, opened: &Opened<'_>) -> Result<(), Rejected> {
+        let data_bytes = opened.data_bytes();
         let (offset, outcome) = match (&pdu.fields, &self.order.command) {
             (Fields::Ata(register), Command::Ata(task_file)) => {
-                let sectors = register.lba.checked_sub(task_file.lba);
-                if opened.data.is_empty() {
+                let outcome = Outcome::Ata(registers(register, task_file));
+                if data_bytes == 0 {
                     // A failure, perhaps after data: none of that counts.
                     self.received = 0;
-                    (0, Outcome::Ata(registers(register, task_file)))
+                    (0, outcome)
                 } else {
-                    let sectors =
-                        sectors.and_then(|sectors| usize::try_from(sectors).ok()).ok_or(Rejected::Violation)?;
-                    (sectors.saturating_mul(SECTOR_BYTES), Outcome::Ata(registers(register, task_file)))
+                    (self.offset(pdu).ok_or(Rejected::Violation)?, outcome)
                 }
             }
             (Fields::Scsi(scsi), Command::Scsi(_)) => {
@@ -287,15 +308,18 @@ impl Given {
             }
             _ => return Err(Rejected::Violation),
         };
-        let end = offset.saturating_add(opened.data.len());
-        if !opened.data.is_empty() {
+        let end = offset.saturating_add(data_bytes);
+        if data_bytes > 0 {
             let Some(room) = self.order.room.as_mut().and_then(|room| room.get_mut(offset..end)) else {
                 // It was not asked for so much: another connection would bring the same.
                 (self.total, self.outcome) = (Some(self.received), Some(Outcome::Lost));
                 return Ok(());
             };
-            room.copy_from_slice(opened.data);
-            self.received += opened.data.len();
+            if opened.in_place_bytes == 0 {
+                room.copy_from_slice(opened.data);
+            }
+            self.data_end = self.data_end.max(end);
+            self.received += data_bytes;
         }
         if pdu.flags.last {
             self.total = Some(end);
@@ -316,5 +340,63 @@ fn registers(register: &crate::wire::Register, task_file: &TaskFile) -> Register
         count: register.count,
         lba: register.lba,
         device: task_file.device,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanwire_ata::{DEVICE_LBA, command_code};
+
+    use super::*;
+    use crate::wire::pdu::{Flags, Register};
+    use crate::wire::{DiskType, Header, PacketType};
+
+    /// A packet of the answer to the first command, with so many sectors.
+    fn packet(lba: u64, sectors: u16, last: bool) -> Pdu {
+        let header = Header {
+            from_server: true,
+            error: None,
+            packet_type: PacketType::Pdu,
+            disk_type: DiskType::Sata,
+            disk_address: 0,
+            server_port: 1,
+            client_port: 1,
+        };
+        let fields = Fields::Ata(Register { feature: 0, count: sectors, code: status::DRQ, lba, is_long: true });
+        Pdu { header, flags: Flags { last, ..Flags::default() }, fields, command: 0, group: 0, serial: 0 }
+    }
+
+    fn take(orders: &mut Orders, pdu: &Pdu, data: &[u8], in_place_bytes: usize) -> Option<Ended> {
+        orders.take(pdu, &Opened { before: &[], data, in_place_bytes }).unwrap()
+    }
+
+    fn is_vacant(orders: &mut Orders, lba: u64, sectors: u16) -> bool {
+        let vacancy = orders.vacancy(&packet(lba, sectors, false));
+        assert!(vacancy.as_ref().is_none_or(|vacancy| vacancy.len() == usize::from(sectors) * SECTOR_BYTES));
+        vacancy.is_some()
+    }
+
+    #[test]
+    fn a_vacancy_is_where_no_data_of_an_answer_has_come_nor_behind() {
+        let mut orders = Orders::default();
+        let command = Command::Ata(TaskFile::long(command_code::READ_DMA_EXT, 0, 4, [5, 0, 0, 0, 0, 0], DEVICE_LBA));
+        let room = Frame::zeroed(4 * SECTOR_BYTES);
+        let order = Order { command, data: None, room, more: false, may_repeat: true, is_probe: false };
+        orders.order(order).unwrap();
+        assert!(!is_vacant(&mut orders, 5, 1), "it was not given");
+        orders.give(0, 1024, None).unwrap();
+        for (lba, sectors) in [(4, 1), (9, 1), (8, 2), (5, 0), (1 << 40, 1)] {
+            assert!(!is_vacant(&mut orders, lba, sectors), "{sectors} at {lba} are not in it");
+        }
+        assert!(is_vacant(&mut orders, 5, 4));
+        orders.vacancy(&packet(6, 1, false)).unwrap().fill(2);
+        assert!(is_vacant(&mut orders, 5, 4), "nothing has come yet");
+        assert!(take(&mut orders, &packet(6, 1, false), &[], 512).is_none());
+        assert!(!is_vacant(&mut orders, 5, 1) && !is_vacant(&mut orders, 6, 1) && is_vacant(&mut orders, 7, 2));
+        assert!(take(&mut orders, &packet(5, 1, false), &[1; 512], 0).is_none());
+        orders.vacancy(&packet(7, 2, true)).unwrap().fill(3);
+        let (.., room, data_bytes) = take(&mut orders, &packet(7, 2, true), &[], 1024).unwrap();
+        let expected = [[1u8; 512], [2; 512], [3; 512], [3; 512]].concat();
+        assert_eq!((room.as_deref(), data_bytes), (Some(&expected[..]), 2048));
     }
 }

@@ -237,7 +237,7 @@ mod tests {
         let flags = Flags { write: true, first: offset_bytes == 0, last, ..Flags::default() };
         let pdu = Pdu { header, flags, fields, command: 1, group: 0, serial: 0 };
         let data = vec![7; length];
-        let came = Came { opened: Opened { before, data: &data }, arrival: data[..].into() };
+        let came = Came { opened: Opened { before, data: &data, in_place_bytes: 0 }, arrival: data[..].into() };
         let region = Region::new(1 << 20).unwrap();
         assembly.take(&pdu, &came, (&region, 1 << 20), Instant::ZERO)
     }

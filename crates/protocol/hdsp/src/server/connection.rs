@@ -49,7 +49,7 @@ impl Server {
             return self.unknown_connection(path, header, now);
         };
         let mut plain = std::mem::take(&mut self.plain);
-        let taken = match connection.channel.open(arrival.bytes(), &mut plain, now) {
+        let taken = match connection.channel.open(arrival.bytes(), &mut plain, |_| None, now) {
             Ok((pdu, opened)) => {
                 let nexus = connection.nexus;
                 self.take(port, nexus, &pdu, Came { opened, arrival }, now).map(|taken| (nexus, pdu.command, taken))

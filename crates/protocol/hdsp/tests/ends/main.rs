@@ -1,6 +1,7 @@
 //! Both ends in one thread, without a network: who gets in, what is refused, and what strangers cost.
 
 mod dissection;
+mod forged;
 mod guesses;
 mod lengths;
 mod links;

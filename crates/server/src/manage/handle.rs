@@ -30,10 +30,10 @@ use crate::pulse::Pulse;
 use crate::revisions::Revisions;
 
 /// How long somebody waits at the most for what takes long, before the answer is that it goes on.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Those who wait at a time, at the most: the others are answered at once how far it is, so that there is always room to ask.
-const WAITERS_MAX: usize = 8;
+pub(super) const WAITERS_MAX: usize = 8;
 
 /// A server that several may manage, until it ends.
 #[derive(Clone)]
@@ -69,6 +69,7 @@ impl Rest {
     fn tell(&self, job: &Job) {
         job.set_progress(&self.slow.what);
         self.slow.course.clone().into_iter().for_each(|course| job.set_course(course));
+        job.set_stop(self.slow.stop.clone());
     }
 }
 

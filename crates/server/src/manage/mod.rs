@@ -4,6 +4,7 @@
 mod access;
 mod adding;
 mod as_file;
+mod attached;
 mod audit;
 mod busy;
 mod capturing;
@@ -73,6 +74,7 @@ use sanwire_device::LogicalUnit;
 
 pub use self::access::{AccessChange, PortState};
 use self::adding::Addition;
+pub use self::attached::AttachedArray;
 pub(crate) use self::audit::AuditLog;
 use self::audit::Noted;
 pub use self::audit::{Asker, AuditLines, AuditQuery, AuditResult};
@@ -344,11 +346,7 @@ impl Manager {
     fn begin_at_once(&self, request: &Request) -> Result<Step, ManageError> {
         done(match request {
             Request::Job { id, .. } => Answer::Job(self.jobs.status(*id).ok_or(ManageError::NoJob(*id))?),
-            Request::CancelJob { id } => match self.jobs.cancel(*id) {
-                None => return Err(ManageError::NoJob(*id)),
-                Some(false) => return Err(ManageError::NoCancel(*id)),
-                Some(true) => Answer::Changed(vec![format!("job {id} ends before it is done")]),
-            },
+            Request::CancelJob { id } => self.jobs.cancel_by_request(*id)?,
             Request::CopyTerms => self.copy_terms(None),
             _ => Answer::Jobs(self.jobs.list()),
         })

@@ -98,6 +98,7 @@ pub fn create(
         block_bytes,
         region_bytes: intent::region_bytes(most),
         members: records,
+        former: Vec::new(),
     };
     for (own, member) in members.iter().enumerate() {
         write_regions(&table, own, member, drive)?;

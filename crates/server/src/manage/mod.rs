@@ -29,6 +29,7 @@ mod holding;
 mod host;
 mod jobs;
 mod keeping;
+mod lengths;
 mod links;
 mod look;
 mod mapping;
@@ -98,6 +99,7 @@ pub use self::host::HostStatus;
 use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
+use self::lengths::Lengths;
 pub use self::links::LinkStatus;
 pub use self::metrics::MetricsText;
 use self::metrics::PoolsNow;
@@ -164,6 +166,7 @@ pub struct Manager {
     paused: BTreeSet<String>,
     /// Volumes whose content is neither the one nor the other, so that nothing is written to them.
     stuck: BTreeMap<String, Stuck>,
+    lengths: Lengths,
 }
 
 fn done(answer: Answer) -> Result<Step, ManageError> {

@@ -12,6 +12,7 @@ use sanwire_store::kind::Place;
 use super::Manager;
 use super::handle::Desk;
 use super::resizing::Resized;
+use crate::config::VolumeConfig;
 use crate::pools::own_place;
 
 /// How long after one look the next one is.
@@ -43,9 +44,9 @@ impl Manager {
         let Manager { volumes, lengths, target, busy, .. } = self;
         lengths.0.retain(|name, _| volumes.contains_key(name));
         let mut grown = Vec::new();
-        for (name, volume) in volumes.iter() {
-            let may_grow = matches!(own_place(&volume.spec), Place::Elsewhere(_));
-            let Some((_, unit)) = target.units().find_named(name).filter(|_| may_grow) else { continue };
+        let may_grow = |volume: &VolumeConfig| matches!(own_place(&volume.spec), Place::Elsewhere(_));
+        for (name, _) in volumes.iter().filter(|(_, volume)| may_grow(volume)) {
+            let Some((_, unit)) = target.units().find_named(name) else { continue };
             // Whoever just makes it longer tells of that.
             if busy.hold(name, "being looked at").is_err() {
                 continue;

@@ -266,49 +266,56 @@ impl Shared {
 
     /// Has the labels of all members say what the array is now. What comes in meanwhile is acknowledged when they do.
     fn grow(self: &Arc<Self>, growth: Growth, completions: &CompletionQueue) -> Started {
-        let shared = Arc::clone(self);
-        self.table_turn.with(0..1, completions, move |turn, completions| {
-            if let Err(error) = growth.check(&shared.lock()) {
-                return Started::Done(Err(error));
-            }
-            shared.claim_ends(completions).then(completions, move |end, completions| match end {
-                Ok(_) => shared.grow_in_turn(turn, growth, completions),
-                Err(error) => Started::Done(Err(error)),
-            })
-        })
-    }
-
-    /// The same by who has the turn, when all members have all copies of their labels.
-    fn grow_in_turn(self: Arc<Self>, turn: Guard, growth: Growth, completions: &CompletionQueue) -> Started {
         let table = {
             let state = &mut *self.lock();
-            // Once more: labels were written meanwhile.
             if let Err(error) = growth.check(state) {
                 return Started::Done(Err(error));
             }
             Table { generation: state.next_table(&[]).generation, ..growth.after.clone() }
         };
-        // Those that are new have their labels before the others know them: where that fails, nothing has changed.
+        // Those that are new have their labels before the others know them: where that fails, nothing has changed. They may be slow, so
+        // others may change the table meanwhile, which a write waits for if a member fails: then what they have came to nothing.
         let (first, new) = (growth.before.members.len(), growth.stores.iter().enumerate());
         let writes = new.skip(first).map(|(own, store)| {
             let label = Label { own, table: table.clone() };
             begin_member(store, &label, completions)
         });
+        let shared = Arc::clone(self);
         Started::join(writes.collect(), completions, move |ends, completions| {
             if let Some(error) = first_error(ends) {
                 return Started::Done(Err(error));
             }
-            {
-                let state = &mut *self.lock();
-                // Once more.
-                if let Err(error) = growth.check(state) {
+            let table_turn = Arc::clone(&shared.table_turn);
+            table_turn.with(0..1, completions, move |turn, completions| {
+                if let Err(error) = growth.check(&shared.lock()) {
                     return Started::Done(Err(error));
                 }
-                growth.begin(state, table);
-                self.look_at_discards(state);
-            }
-            self.settle_in_turn(turn, completions)
+                shared.claim_ends(completions).then(completions, move |end, completions| match end {
+                    Ok(_) => shared.grow_in_turn(turn, &growth, table, completions),
+                    Err(error) => Started::Done(Err(error)),
+                })
+            })
         })
+    }
+
+    /// The same by who has the turn, when all members have all copies of their labels, and those that are new have this table.
+    fn grow_in_turn(
+        self: Arc<Self>,
+        turn: Guard,
+        growth: &Growth,
+        table: Table,
+        completions: &CompletionQueue,
+    ) -> Started {
+        {
+            let state = &mut *self.lock();
+            // Once more: labels were written meanwhile.
+            if let Err(error) = growth.check(state) {
+                return Started::Done(Err(error));
+            }
+            growth.begin(state, table);
+            self.look_at_discards(state);
+        }
+        self.settle_in_turn(turn, completions)
     }
 }
 

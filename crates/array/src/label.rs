@@ -189,6 +189,7 @@ impl Table {
             member.data_bytes > 0
                 && member.data_bytes.is_multiple_of(DATA_UNIT_BYTES)
                 && member.data_bytes <= DATA_MAX_BYTES
+                && member.place.len() <= PLACE_MAX_BYTES
                 && member.data_bytes.div_ceil(self.region_bytes) <= crate::intent::REGIONS_MAX as u64
         };
         is_whole
@@ -447,7 +448,8 @@ mod tests {
 
     #[test]
     fn what_makes_no_array_is_no_label() {
-        let spoil: [fn(&mut Label); 7] = [
+        let spoil: [fn(&mut Label); 8] = [
+            |label| label.table.members[1].place = "p".repeat(PLACE_MAX_BYTES + 1),
             |label| label.table.former[0].place = 4,
             |label| label.own = 4,
             |label| label.table.copies = 3,

@@ -497,3 +497,16 @@ fn a_write_does_not_wait_for_a_slow_store_that_comes_in_when_a_member_fails() {
     let array = used(&candidates[..1]);
     assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 5));
 }
+
+#[test]
+fn a_store_whose_place_no_label_has_room_for_is_not_added() {
+    let (candidates, _) = stores(2);
+    let (members, others) = candidates.split_at(1);
+    create(&plan(Arrangement::Concat, 1), members, ids(), &mut drive).unwrap();
+    let other = Candidate { place: "p".repeat(label::PLACE_MAX_BYTES + 1), ..others[0].clone() };
+    let refused = used(members).grow(std::slice::from_ref(&other), ids(), &mut drive).unwrap_err().to_string();
+    assert!(refused.contains("longer than the 400 bytes that a label has for it"), "{refused}");
+    let refused = grow("a", members, &[other], ids(), &mut drive).unwrap_err().to_string();
+    assert!(refused.contains("longer than the 400 bytes that a label has for it"), "{refused}");
+    used(members).grow(others, ids(), &mut drive).unwrap();
+}

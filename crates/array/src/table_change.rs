@@ -45,7 +45,7 @@ impl Shared {
     }
 
     /// Writes labels to these members, to some after the others. Those that fail are given up.
-    fn publish(
+    pub(crate) fn publish(
         self: Arc<Self>,
         turn: Guard,
         table: Table,

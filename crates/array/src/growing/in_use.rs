@@ -190,8 +190,10 @@ fn begin_member(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQ
             let request = Request::Write { offset_bytes: block.at(), data: block.encode().into() };
             store.start(request, completions)
         });
-        // The next label makes that stable.
-        parts::all(writes.collect(), completions)
+        parts::all(writes.collect(), completions).then(completions, move |end, completions| match end {
+            Ok(_) => store.start(Request::Flush, completions),
+            Err(error) => Started::Done(Err(error)),
+        })
     })
 }
 
@@ -306,16 +308,23 @@ impl Shared {
         table: Table,
         completions: &CompletionQueue,
     ) -> Started {
-        {
+        let others: Option<Vec<Part>> = {
             let state = &mut *self.lock();
             // Once more: labels were written meanwhile.
             if let Err(error) = growth.check(state) {
                 return Started::Done(Err(error));
             }
-            growth.begin(state, table);
+            growth.begin(state, table.clone());
             self.look_at_discards(state);
+            let is_newest = state.newest_generation == table.generation;
+            let first = growth.before.members.len();
+            is_newest.then(|| state.present().into_iter().filter(|part| part.member < first).collect())
+        };
+        match others {
+            // They get the same label as those that are new: what becomes of these from now on keeps nobody from that.
+            Some(others) => self.publish(turn, table, vec![others].into_iter(), completions),
+            None => self.settle_in_turn(turn, completions),
         }
-        self.settle_in_turn(turn, completions)
     }
 }
 

@@ -510,3 +510,31 @@ fn a_store_whose_place_no_label_has_room_for_is_not_added() {
     assert!(refused.contains("longer than the 400 bytes that a label has for it"), "{refused}");
     used(members).grow(others, ids(), &mut drive).unwrap();
 }
+
+/// Its label says that it is there, and those of the others do not need it for that.
+#[test]
+fn a_new_member_that_fails_as_soon_as_it_has_its_label_keeps_nobody_from_the_others() {
+    let mut grown = Vec::new();
+    for writes in 0..12 {
+        let (candidates, stores) = stores(2);
+        let (members, others) = candidates.split_at(1);
+        create(&plan(Arrangement::Concat, 1), members, ids(), &mut drive).unwrap();
+        let array = used(members);
+        *stores[1].writes.lock().unwrap() = writes;
+        let end = array.grow(others, ids(), &mut drive);
+        let length_bytes = array.geometry().length_bytes;
+        assert_eq!(length_bytes, if end.is_ok() { 4 * MIB } else { 2 * MIB }, "{writes}: {end:?}");
+        write(&array, 4096, 5);
+        assert_eq!(read_back(&array, 4096), 5);
+        *stores[1].writes.lock().unwrap() = usize::MAX;
+        if end.is_err() {
+            array.grow(others, ids(), &mut drive).unwrap();
+        }
+        write(&array, 3 * MIB, 6);
+        drop(array);
+        let array = used(&candidates);
+        assert_eq!((read_back(&array, 4096), read_back(&array, 3 * MIB)), (5, 6));
+        grown.push(end.is_ok());
+    }
+    assert!(!grown[0] && grown[11] && grown.is_sorted(), "{grown:?}");
+}

@@ -57,7 +57,7 @@ pub enum ManageError {
     NoJob(u64),
     /// It is over, or has to go on to its end.
     #[error(
-        "job {0} cannot be cancelled: it is over, or none that can (copies to other servers, comparisons of the copies of an array, and its growth can)"
+        "job {0} cannot be cancelled: it is over, or none that can (copies out, comparisons, growths of arrays can)"
     )]
     NoCancel(u64),
     /// It was not copied straight to another server.

@@ -28,12 +28,15 @@
 //! | 136 | 2 | runs before that are known, at most 16 |
 //! | 144 | 320 | those, the newest last: 8 the run, 8 the generation in which the next one found it, 4 the members that the next one had, member 0 in the lowest bit |
 //! | 464 | | the members: 16 identity; 1 standing (1 in, 2 out); 1 flags (1: all of it is missing); 2 length of the place; 4 zero; 8 the generation since which it is out; 8 bytes of data; the place in UTF-8 |
+//! | 14544 | 2 | members whose places others have taken, at most 32 |
+//! | 14552 | | those, the newest last: 16 identity; 8 the generation in which another one has the place first; 1 the place, from 0 on; 7 zero |
 
 use crc_fast::{CrcAlgorithm, checksum};
 use sanwire_core::read::{ReadError, Reader};
 
 use crate::drive::Candidate;
 use crate::error::ArrayError;
+use crate::former::Former;
 use crate::layout::{Arrangement, Layout};
 
 /// A label.
@@ -63,7 +66,9 @@ const NAME_END: usize = 128;
 const RUNS_AT: usize = 144;
 const MEMBERS_AT: usize = RUNS_AT + 20 * RUNS_MAX;
 /// Runs before the last one that are known.
-const RUNS_MAX: usize = 16;
+pub(crate) const RUNS_MAX: usize = 16;
+/// Behind the most and longest members.
+const FORMER_AT: usize = MEMBERS_AT + MEMBERS_MAX * (40 + PLACE_MAX_BYTES);
 
 /// What a member's label says of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +120,8 @@ pub struct Table {
     pub region_bytes: u64,
     /// The members, group by group.
     pub members: Vec<MemberRecord>,
+    /// Those whose places others have taken, the newest last: who has said something of the array is not who has his place now.
+    pub former: Vec<Former>,
 }
 
 /// A time in which one host had an array, and which is over.
@@ -171,32 +178,6 @@ impl Table {
         places.join(", ")
     }
 
-    /// Whether this is what became of the other one, or the same.
-    pub(crate) fn descends_from(&self, other: &Table) -> bool {
-        let is_before = |run: &Run| run.number == other.run && other.generation <= run.last_generation;
-        self.run == other.run && other.generation <= self.generation || self.runs.iter().any(is_before)
-    }
-
-    /// Whether it is known by this one that the other never was on all of its members: a member that had to have it did not, when a later
-    /// run began. Of a run that the other knows to be over, this one does not know what began later.
-    pub(crate) fn rules_out(&self, other: &Table) -> bool {
-        let is_known = |number: u64| number == other.run || other.runs.iter().any(|known| known.number == number);
-        let common = self.runs.iter().rev().find(|run| is_known(run.number));
-        let is_in_both =
-            |run: &Run| (0..other.members.len()).any(|at| other.is_in(at) && run.taken_over >> at & 1 == 1);
-        let are_apart = !self.descends_from(other) && !other.descends_from(self);
-        are_apart && !is_known(self.run) && common.is_some_and(is_in_both)
-    }
-
-    /// The next run begins with it, and with these members.
-    pub(crate) fn begin_run(&mut self, number: u64, members: impl Iterator<Item = usize>) {
-        let taken_over = members.fold(0, |mask, member| mask | 1 << member);
-        self.runs.push(Run { number: self.run, last_generation: self.generation, taken_over });
-        let most = self.runs.len().saturating_sub(RUNS_MAX);
-        self.runs.drain(..most);
-        self.run = number;
-    }
-
     fn is_sound(&self) -> bool {
         let count = self.members.len();
         let is_whole = (1..=MEMBERS_MAX).contains(&count) && self.copies > 0 && count.is_multiple_of(self.copies);
@@ -208,6 +189,7 @@ impl Table {
             member.data_bytes > 0
                 && member.data_bytes.is_multiple_of(DATA_UNIT_BYTES)
                 && member.data_bytes <= DATA_MAX_BYTES
+                && member.place.len() <= PLACE_MAX_BYTES
                 && member.data_bytes.div_ceil(self.region_bytes) <= crate::intent::REGIONS_MAX as u64
         };
         is_whole
@@ -216,6 +198,7 @@ impl Table {
             && self.region_bytes.is_power_of_two()
             && (DATA_UNIT_BYTES..=REGION_MAX_BYTES).contains(&self.region_bytes)
             && self.members.iter().all(is_possible)
+            && self.former.iter().all(|former| former.place < count)
     }
 }
 
@@ -231,8 +214,8 @@ impl Label {
     /// As it stands on a member.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let Table { array, name, generation, run, runs, arrangement, copies, block_bytes, region_bytes, members } =
-            &self.table;
+        let Table { array, name, generation, run, runs, arrangement, copies, .. } = &self.table;
+        let Table { block_bytes, region_bytes, members, former, .. } = &self.table;
         let (kind, chunk_bytes) = match arrangement {
             Arrangement::Concat => (1_u8, 0),
             Arrangement::Stripe { chunk_bytes } => (2, *chunk_bytes),
@@ -262,6 +245,8 @@ impl Label {
         }
         out.resize(MEMBERS_AT, 0);
         members.iter().for_each(|member| put(member, &mut out));
+        out.resize(FORMER_AT, 0);
+        Former::put(former, &mut out);
         out.resize(LABEL_BYTES, 0);
         let sum = crc(&out);
         out[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
@@ -277,7 +262,8 @@ impl Label {
         if crc(&bytes).to_be_bytes() != *sum {
             return None;
         }
-        let label = read(&mut Reader::new(&bytes)).ok()?;
+        let mut label = read(&mut Reader::new(&bytes)).ok()?;
+        label.table.former = Former::read(&mut Reader::new(&bytes[FORMER_AT..])).ok()?;
         (label.table.is_sound() && label.own < label.table.members.len()).then_some(label)
     }
 
@@ -343,8 +329,10 @@ fn read(reader: &mut Reader<'_>) -> Result<Label, ReadError> {
     }
     let members = (0..count).map(|_| member(reader)).collect::<Result<_, _>>()?;
     let copies = usize::from(copies);
-    let table = Table { array, name, generation, run, runs, arrangement, copies, block_bytes, region_bytes, members };
-    Ok(Label { own: usize::from(own), table })
+    let (former, own) = (Vec::new(), usize::from(own));
+    let table =
+        Table { array, name, generation, run, runs, arrangement, copies, block_bytes, region_bytes, members, former };
+    Ok(Label { own, table })
 }
 
 fn member(reader: &mut Reader<'_>) -> Result<MemberRecord, ReadError> {
@@ -388,6 +376,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::former::FORMER_MAX;
 
     pub(crate) fn label() -> Label {
         let member = |number: u8, standing| MemberRecord {
@@ -414,6 +403,7 @@ mod tests {
                 member(3, Standing::In),
                 member(4, Standing::Out { since: 7, is_whole: true }),
             ],
+            former: vec![Former { place: 3, id: [5; 16], until: 4 }, Former { place: 3, id: [6; 16], until: 7 }],
         };
         Label { own: 2, table }
     }
@@ -451,13 +441,16 @@ mod tests {
         label.table.members = vec![member; MEMBERS_MAX];
         label.table.name = "n".repeat(NAME_MAX_BYTES);
         (0..30).for_each(|run| label.table.begin_run(run, 0..MEMBERS_MAX));
-        assert_eq!(label.table.runs.len(), RUNS_MAX);
+        (0..40).for_each(|number| label.table.put_new(MEMBERS_MAX - 1, [number; 16], "p".repeat(PLACE_MAX_BYTES)));
+        assert_eq!((label.table.runs.len(), label.table.former.len()), (RUNS_MAX, FORMER_MAX));
         assert_eq!(Label::decode(&label.encode()), Some(label));
     }
 
     #[test]
     fn what_makes_no_array_is_no_label() {
-        let spoil: [fn(&mut Label); 6] = [
+        let spoil: [fn(&mut Label); 8] = [
+            |label| label.table.members[1].place = "p".repeat(PLACE_MAX_BYTES + 1),
+            |label| label.table.former[0].place = 4,
             |label| label.own = 4,
             |label| label.table.copies = 3,
             |label| label.table.block_bytes = 1024,

@@ -98,6 +98,7 @@ pub fn create(
         block_bytes,
         region_bytes: intent::region_bytes(most),
         members: records,
+        former: Vec::new(),
     };
     for (own, member) in members.iter().enumerate() {
         write_regions(&table, own, member, drive)?;
@@ -118,6 +119,9 @@ pub(crate) fn record(
     drive: &mut Drive<'_>,
 ) -> Result<MemberRecord, ArrayError> {
     let refuse = |reason: String| Err(ArrayError::Member { place: member.place.clone(), reason });
+    if member.place.len() > PLACE_MAX_BYTES {
+        return refuse(format!("that is longer than the {PLACE_MAX_BYTES} bytes that a label has for it"));
+    }
     let geometry = member.store.geometry();
     if geometry.read_only {
         return refuse("it is read-only".to_owned());

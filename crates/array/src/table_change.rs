@@ -45,7 +45,7 @@ impl Shared {
     }
 
     /// Writes labels to these members, to some after the others. Those that fail are given up.
-    fn publish(
+    pub(crate) fn publish(
         self: Arc<Self>,
         turn: Guard,
         table: Table,
@@ -118,9 +118,7 @@ impl Shared {
                     return Started::Done(Err(gone()));
                 }
                 let mut table = state.next_table(&[]);
-                let record = &mut table.members[number];
-                record.standing = Standing::Out { since: table.generation, is_whole: true };
-                (record.id, record.place) = (id, new.place);
+                table.put_new(number, id, new.place);
                 Label { own: number, table }
             };
             // It has its label before the others know it: without it they do not take it.

@@ -31,6 +31,9 @@ pub struct Record {
     /// Where its process tells how it is.
     #[serde(default)]
     pub status: Option<PathBuf>,
+    /// Where its process does what is asked, of an array: its copies are compared there, for one.
+    #[serde(default)]
+    pub control: Option<PathBuf>,
 }
 
 /// What a volume is attached as.
@@ -74,7 +77,7 @@ impl Record {
             path: PathBuf::from(format!("/proc/{pid}/stat")),
             source: io::ErrorKind::InvalidData.into(),
         })?;
-        Ok(Record { pid, pid_started, volume, name: None, identity: None, kind, status: None })
+        Ok(Record { pid, pid_started, volume, name: None, identity: None, kind, status: None, control: None })
     }
 
     /// Whether its process still runs.

@@ -145,6 +145,14 @@ impl Registry {
         Telling::start(path.clone(), tell).map_err(|source| RegistryError::Io { path, source })
     }
 
+    /// Where this process may listen for what is to be done with what it attaches: that place is [`Record::control`].
+    #[must_use]
+    pub fn control_place(&self) -> PathBuf {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        self.directory.join(format!("{}-{number}.control", std::process::id()))
+    }
+
     /// Lists an attachment until the [`Listing`] is dropped.
     ///
     /// # Errors
@@ -328,8 +336,8 @@ fn end_process(record: &Record, path: &Path, timeout: Duration) -> Result<(), Re
 
 /// Undoes what a dead process left. A thing that meanwhile belongs to somebody else is left alone.
 fn remove_remains(record: &Record) -> Result<(), LoopError> {
-    if let Some(status) = &record.status {
-        let _ = fs::remove_file(status);
+    for socket in [&record.status, &record.control].into_iter().flatten() {
+        let _ = fs::remove_file(socket);
     }
     match &record.kind {
         Kind::Fuse { mount_point, made_mount_point, file, file_system, device, name } => {

@@ -1,4 +1,4 @@
-//! The socket by which a running server is managed: one JSON request on a line, one JSON answer on a line, and so on.
+//! The socket by which a running server is managed, or an attached array: one JSON request on a line, one JSON answer on a line, and so on.
 
 mod places;
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::net::sockopt::socket_peercred;
 use sanwire_io::unix::{self, ListenError, SocketPlace};
-use sanwire_server::{Answer, Asker, ManagementHandle, REQUEST_MAX_BYTES, Request};
+use sanwire_server::{Answer, Asker, REQUEST_MAX_BYTES, Request, Response};
 
 use crate::administration;
 use crate::failure::misuse;
@@ -35,14 +35,17 @@ const CALLERS_MAX: usize = 16;
 /// How long an answer may take: a volume of many gigabytes may have to be made.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The server's end. Dropping it takes the socket away.
+/// The end of who answers. Dropping it takes the socket away.
 pub(crate) struct ControlSocket {
-    _place: SocketPlace,
+    place: SocketPlace,
 }
 
 impl ControlSocket {
-    /// Listens at `path`, for the owner alone, and answers on threads of its own.
-    pub(crate) fn open(path: &Path, desk: ManagementHandle) -> anyhow::Result<Self> {
+    /// Listens at `path`, for the owner alone, and answers on threads of its own as `desk` does.
+    pub(crate) fn open(
+        path: &Path,
+        desk: impl Fn(&Asker, &[u8]) -> Response + Send + Sync + 'static,
+    ) -> anyhow::Result<Self> {
         let shown = path.display();
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
@@ -58,9 +61,14 @@ impl ControlSocket {
         })?;
         thread::Builder::new()
             .name("control".into())
-            .spawn(move || serve(&listener, move |by, line| Ok(serde_json::to_vec(&desk.handle_json(by, line))?)))
+            .spawn(move || serve(&listener, move |by, line| Ok(serde_json::to_vec(&desk(by, line))?)))
             .context("cannot start a thread for the control socket")?;
-        Ok(ControlSocket { _place: place })
+        Ok(ControlSocket { place })
+    }
+
+    /// Where it listens.
+    pub(crate) fn path(&self) -> &Path {
+        self.place.path()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Arrays as stores: members are opened wherever they are, and kept the same while the array is in use.
 
+mod copies;
 mod discovery;
 mod keeper;
 mod kind;

@@ -72,8 +72,8 @@ pub use front::iscsi::target_settings::{ChapUser, SetSecret, TargetSettings, Tar
 pub use front::visa::Wishes as VisaWishes;
 pub use kept::{Keeps, StateError};
 pub use manage::{
-    AccessChange, Answer, AnswerPage, ArrayGrowth, Asker, AuditLines, AuditQuery, AuditResult, Clearing, ClientStatus,
-    Collections, CommandStatus, ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit,
+    AccessChange, Answer, AnswerPage, ArrayGrowth, Asker, AttachedArray, AuditLines, AuditQuery, AuditResult, Clearing,
+    ClientStatus, Collections, CommandStatus, ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit,
     ConfiguredVolume, ConnectionStatistics, CopyError, CopyOrder, CopyProgress, CopyTerms, DerivedStatus, Deviation,
     DvdEnd, DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkFor, LinkStatus, ManageError,
     ManagementHandle, Manager, MemberReplacement, MetricsText, MissingStatus, NewDvd, NewDvds, PortState,

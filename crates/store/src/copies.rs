@@ -23,6 +23,10 @@ pub trait Copies {
     /// # Errors
     /// [`CopiesError`]: a member is away, nothing is longer, or a store is not fit. It is as long as it was, or as it was to be.
     fn grow(&self, others: &[String]) -> Result<(), CopiesError>;
+
+    /// Ends a comparison or a growth that goes on before it is done, which is refused then; of the growth everything is as it was. What
+    /// begins later is not ended, and the last step of a growth is not, either.
+    fn stop(&self);
 }
 
 /// Why copies stay as they are.

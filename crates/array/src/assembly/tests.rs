@@ -20,6 +20,7 @@ fn table(generation: u64, standings: &[Standing]) -> Table {
         block_bytes: 512,
         region_bytes: 1 << 20,
         members: standings.iter().enumerate().map(member).collect(),
+        former: Vec::new(),
     }
 }
 
@@ -136,11 +137,31 @@ fn a_former_member_does_not_say_that_its_successors_do_not_count() {
     // The next host goes on with the other one, and then others take the places of both.
     let mut next = known;
     next.begin_run(3, 1..2);
-    (next.generation, next.members[0].id) = (9, [9; 16]);
-    (next.members[1].id, next.members[1].standing) = ([8; 16], OUT);
+    next.generation = 9;
+    next.put_new(0, [9; 16], "place1".to_owned());
+    next.members[0].standing = IN;
+    next.put_new(1, [8; 16], "place2".to_owned());
     assert!(next.rules_out(&begun) && !begun.rules_out(&next));
     let found = find("a", &labels(&[(0, begun), (0, next.clone())])).unwrap();
     assert_eq!(found.table, next);
+}
+
+/// It was used by force, and those that went on without it have another one in its place, of which it knows nothing.
+#[test]
+fn what_is_found_of_a_former_member_says_nothing_of_who_has_its_place_now() {
+    let mut known = table(4, &[IN, IN]);
+    known.begin_run(2, 0..2);
+    known.generation = 5;
+    let mut went_on = known.clone();
+    went_on.generation = 7;
+    went_on.put_new(1, [9; 16], "place3".to_owned());
+    (went_on.generation, went_on.members[1].standing) = (8, IN);
+    let mut forced = known;
+    forced.begin_run(3, 1..2);
+    (forced.generation, forced.members[0].standing) = (6, OUT);
+    assert!(!forced.rules_out(&went_on) && !went_on.rules_out(&forced));
+    let found = find("a", &labels(&[(1, forced), (0, went_on.clone()), (1, went_on)]));
+    assert!(matches!(found, Err(ArrayError::Split { .. })), "{found:?}");
 }
 
 #[test]

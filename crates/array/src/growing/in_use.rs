@@ -190,8 +190,10 @@ fn begin_member(store: &Arc<dyn Store>, label: &Label, completions: &CompletionQ
             let request = Request::Write { offset_bytes: block.at(), data: block.encode().into() };
             store.start(request, completions)
         });
-        // The next label makes that stable.
-        parts::all(writes.collect(), completions)
+        parts::all(writes.collect(), completions).then(completions, move |end, completions| match end {
+            Ok(_) => store.start(Request::Flush, completions),
+            Err(error) => Started::Done(Err(error)),
+        })
     })
 }
 
@@ -266,49 +268,63 @@ impl Shared {
 
     /// Has the labels of all members say what the array is now. What comes in meanwhile is acknowledged when they do.
     fn grow(self: &Arc<Self>, growth: Growth, completions: &CompletionQueue) -> Started {
-        let shared = Arc::clone(self);
-        self.table_turn.with(0..1, completions, move |turn, completions| {
-            if let Err(error) = growth.check(&shared.lock()) {
-                return Started::Done(Err(error));
-            }
-            shared.claim_ends(completions).then(completions, move |end, completions| match end {
-                Ok(_) => shared.grow_in_turn(turn, growth, completions),
-                Err(error) => Started::Done(Err(error)),
-            })
-        })
-    }
-
-    /// The same by who has the turn, when all members have all copies of their labels.
-    fn grow_in_turn(self: Arc<Self>, turn: Guard, growth: Growth, completions: &CompletionQueue) -> Started {
         let table = {
             let state = &mut *self.lock();
-            // Once more: labels were written meanwhile.
             if let Err(error) = growth.check(state) {
                 return Started::Done(Err(error));
             }
             Table { generation: state.next_table(&[]).generation, ..growth.after.clone() }
         };
-        // Those that are new have their labels before the others know them: where that fails, nothing has changed.
+        // Those that are new have their labels before the others know them: where that fails, nothing has changed. They may be slow, so
+        // others may change the table meanwhile, which a write waits for if a member fails: then what they have came to nothing.
         let (first, new) = (growth.before.members.len(), growth.stores.iter().enumerate());
         let writes = new.skip(first).map(|(own, store)| {
             let label = Label { own, table: table.clone() };
             begin_member(store, &label, completions)
         });
+        let shared = Arc::clone(self);
         Started::join(writes.collect(), completions, move |ends, completions| {
             if let Some(error) = first_error(ends) {
                 return Started::Done(Err(error));
             }
-            {
-                let state = &mut *self.lock();
-                // Once more.
-                if let Err(error) = growth.check(state) {
+            let table_turn = Arc::clone(&shared.table_turn);
+            table_turn.with(0..1, completions, move |turn, completions| {
+                if let Err(error) = growth.check(&shared.lock()) {
                     return Started::Done(Err(error));
                 }
-                growth.begin(state, table);
-                self.look_at_discards(state);
-            }
-            self.settle_in_turn(turn, completions)
+                shared.claim_ends(completions).then(completions, move |end, completions| match end {
+                    Ok(_) => shared.grow_in_turn(turn, &growth, table, completions),
+                    Err(error) => Started::Done(Err(error)),
+                })
+            })
         })
+    }
+
+    /// The same by who has the turn, when all members have all copies of their labels, and those that are new have this table.
+    fn grow_in_turn(
+        self: Arc<Self>,
+        turn: Guard,
+        growth: &Growth,
+        table: Table,
+        completions: &CompletionQueue,
+    ) -> Started {
+        let others: Option<Vec<Part>> = {
+            let state = &mut *self.lock();
+            // Once more: labels were written meanwhile.
+            if let Err(error) = growth.check(state) {
+                return Started::Done(Err(error));
+            }
+            growth.begin(state, table.clone());
+            self.look_at_discards(state);
+            let is_newest = state.newest_generation == table.generation;
+            let first = growth.before.members.len();
+            is_newest.then(|| state.present().into_iter().filter(|part| part.member < first).collect())
+        };
+        match others {
+            // They get the same label as those that are new: what becomes of these from now on keeps nobody from that.
+            Some(others) => self.publish(turn, table, vec![others].into_iter(), completions),
+            None => self.settle_in_turn(turn, completions),
+        }
     }
 }
 

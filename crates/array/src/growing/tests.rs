@@ -440,3 +440,101 @@ fn a_member_is_not_added_a_second_time_by_another_way() {
     assert_eq!(read_back(&used(members), 4096), 5);
     drop(stores);
 }
+
+/// A store that is new to an array, and has something done before it takes the first thing that is written.
+struct Slow {
+    store: RamStore,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Slow {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Slow").finish_non_exhaustive()
+    }
+}
+
+impl Store for Slow {
+    fn geometry(&self) -> Geometry {
+        self.store.geometry()
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        let meanwhile =
+            if matches!(request, Request::Write { .. }) { self.meanwhile.lock().unwrap().take() } else { None };
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
+        self.store.start(request, completions)
+    }
+}
+
+#[test]
+fn a_write_does_not_wait_for_a_slow_store_that_comes_in_when_a_member_fails() {
+    let (candidates, stores) = stores(2);
+    create(&plan(Arrangement::Concat, 2), &candidates, ids(), &mut drive).unwrap();
+    let array = used(&candidates);
+    let (told, is_written) = std::sync::mpsc::channel();
+    let (writer, failing) = (array.clone(), Arc::clone(&stores[1]));
+    let meanwhile = move || {
+        *failing.refusal.lock().unwrap() = Some((0, ErrorKind::Gone));
+        let (end, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            write(&writer, 4096, 5);
+            end.send(()).unwrap();
+        });
+        told.send(ended.recv_timeout(std::time::Duration::from_secs(20)).is_ok()).unwrap();
+    };
+    let slow = Slow { store: RamStore::new(8 * MIB, 512), meanwhile: Mutex::new(Some(Box::new(meanwhile))) };
+    let others = [
+        Candidate { place: "slow".to_owned(), store: Arc::new(slow) },
+        Candidate { place: "quick".to_owned(), store: Arc::new(RamStore::new(8 * MIB, 512)) },
+    ];
+    let refused = array.grow(&others, ids(), &mut drive).unwrap_err();
+    assert!(is_written.recv().unwrap(), "it has waited for the store");
+    assert!(refused.to_string().contains("a member went away"), "{refused}");
+    assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 5));
+    drop(array);
+    let array = used(&candidates[..1]);
+    assert_eq!((array.geometry().length_bytes, read_back(&array, 4096)), (2 * MIB, 5));
+}
+
+#[test]
+fn a_store_whose_place_no_label_has_room_for_is_not_added() {
+    let (candidates, _) = stores(2);
+    let (members, others) = candidates.split_at(1);
+    create(&plan(Arrangement::Concat, 1), members, ids(), &mut drive).unwrap();
+    let other = Candidate { place: "p".repeat(label::PLACE_MAX_BYTES + 1), ..others[0].clone() };
+    let refused = used(members).grow(std::slice::from_ref(&other), ids(), &mut drive).unwrap_err().to_string();
+    assert!(refused.contains("longer than the 400 bytes that a label has for it"), "{refused}");
+    let refused = grow("a", members, &[other], ids(), &mut drive).unwrap_err().to_string();
+    assert!(refused.contains("longer than the 400 bytes that a label has for it"), "{refused}");
+    used(members).grow(others, ids(), &mut drive).unwrap();
+}
+
+/// Its label says that it is there, and those of the others do not need it for that.
+#[test]
+fn a_new_member_that_fails_as_soon_as_it_has_its_label_keeps_nobody_from_the_others() {
+    let mut grown = Vec::new();
+    for writes in 0..12 {
+        let (candidates, stores) = stores(2);
+        let (members, others) = candidates.split_at(1);
+        create(&plan(Arrangement::Concat, 1), members, ids(), &mut drive).unwrap();
+        let array = used(members);
+        *stores[1].writes.lock().unwrap() = writes;
+        let end = array.grow(others, ids(), &mut drive);
+        let length_bytes = array.geometry().length_bytes;
+        assert_eq!(length_bytes, if end.is_ok() { 4 * MIB } else { 2 * MIB }, "{writes}: {end:?}");
+        write(&array, 4096, 5);
+        assert_eq!(read_back(&array, 4096), 5);
+        *stores[1].writes.lock().unwrap() = usize::MAX;
+        if end.is_err() {
+            array.grow(others, ids(), &mut drive).unwrap();
+        }
+        write(&array, 3 * MIB, 6);
+        drop(array);
+        let array = used(&candidates);
+        assert_eq!((read_back(&array, 4096), read_back(&array, 3 * MIB)), (5, 6));
+        grown.push(end.is_ok());
+    }
+    assert!(!grown[0] && grown[11] && grown.is_sorted(), "{grown:?}");
+}

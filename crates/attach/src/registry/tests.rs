@@ -14,6 +14,7 @@ fn nbd(pid: u32, volume: &str) -> Record {
         identity: None,
         kind,
         status: None,
+        control: None,
     }
 }
 
@@ -100,6 +101,19 @@ fn a_name_that_the_dead_had_too_means_the_living() {
     let detached = registry.detach("disk", Duration::from_secs(10)).unwrap();
     assert_eq!(detached, Detached { record: living, was_dead: false });
     process.wait().unwrap();
+}
+
+#[test]
+fn the_sockets_of_a_dead_attachment_are_removed_with_it() {
+    let (directory, registry) = registry_of("registry-sockets");
+    let places = ["status", "control"].map(|name| directory.path().join(name));
+    places.iter().for_each(|place| drop(std::os::unix::net::UnixListener::bind(place).unwrap()));
+    let [status, control] = places.clone();
+    let dead =
+        Record { pid_started: 0, status: Some(status), control: Some(control), ..nbd(std::process::id(), "disk") };
+    let _listing = registry.add(&dead).unwrap();
+    assert_eq!(registry.list().unwrap(), []);
+    assert!(places.iter().all(|place| !place.exists()), "{places:?}");
 }
 
 #[test]

@@ -9,9 +9,11 @@ use sanwire_core::Size;
                         sanwire serve --volume d=array:data,member=hs+ip://box1/disk\n  \
                         sudo sanwire attach array:data\n  \
                         sanwire array show hs+ip://box1/disk\n  \
-                        sanwire array replace data 2 hs+ip://box3/disk --member hs+ip://box1/disk\n\n\
+                        sanwire array replace data 2 hs+ip://box3/disk --member hs+ip://box1/disk\n  \
+                        sanwire array scrub data    # while it is attached on this host\n\n\
                         A STORE is written as for --volume: a URL, file:PATH, a block device. All but create and show \
-                        are for arrays that are not in use")]
+                        are for arrays that nobody uses; scrub, replace and grow also for one that is attached on this \
+                        host, which knows its members: then none are named")]
 pub(crate) struct ArrayArgs {
     /// What to do
     #[command(subcommand)]
@@ -40,8 +42,8 @@ pub(crate) enum ArrayCommand {
         /// The volume that takes its place; all that it holds is lost
         #[arg(value_name = "STORE")]
         store: String,
-        /// A member that is there; may be given several times
-        #[arg(long = "member", value_name = "STORE", required = true)]
+        /// A member that is there; may be given several times. None is needed while the array is attached on this host
+        #[arg(long = "member", value_name = "STORE")]
         members: Vec<String>,
         /// What keeps other hosts away
         #[command(flatten)]
@@ -58,7 +60,7 @@ pub(crate) enum ArrayCommand {
         added: Vec<String>,
     },
     /// Take what is there for the array, though the members that are missing may have newer content, which is lost then
-    Force(UseArgs),
+    Force(ForceArgs),
 }
 
 impl ArrayCommand {
@@ -67,9 +69,8 @@ impl ArrayCommand {
         match self {
             ArrayCommand::Show { .. } => None,
             ArrayCommand::Create(args) => Some(&args.name),
-            ArrayCommand::Scrub(args) | ArrayCommand::Grow { array: args, .. } | ArrayCommand::Force(args) => {
-                Some(&args.name)
-            }
+            ArrayCommand::Scrub(args) | ArrayCommand::Grow { array: args, .. } => Some(&args.name),
+            ArrayCommand::Force(args) => Some(&args.name),
             ArrayCommand::Replace { name, .. } => Some(name),
         }
     }
@@ -123,7 +124,21 @@ pub(crate) struct GuardArgs {
 pub(crate) struct UseArgs {
     /// The array
     pub(crate) name: String,
-    /// Its members; those that the labels of these name are found by themselves
+    /// Its members; those that the labels of these name are found by themselves. None while it is attached on this host
+    #[arg(value_name = "STORE")]
+    pub(crate) stores: Vec<String>,
+
+    /// What keeps other hosts away
+    #[command(flatten)]
+    pub(crate) guard: GuardArgs,
+}
+
+/// An array of which some members are taken for all.
+#[derive(Args, Debug)]
+pub(crate) struct ForceArgs {
+    /// The array
+    pub(crate) name: String,
+    /// The members that are there; those that the labels of these name are not looked for
     #[arg(required = true, value_name = "STORE")]
     pub(crate) stores: Vec<String>,
 

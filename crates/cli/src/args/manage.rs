@@ -270,7 +270,7 @@ pub(crate) enum ManageCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// End a job before it is done, if it can be: a copy to another server
+    /// End a job before it is done, if it can be: a copy to another server, a comparison of the copies of an array, its growth
     CancelJob {
         /// Its number
         id: u64,

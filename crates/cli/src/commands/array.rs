@@ -1,4 +1,6 @@
-//! `sanwire array`: arrays of volumes that are not in use.
+//! `sanwire array`: arrays of volumes that are not in use, or that are attached on this host.
+
+mod attached;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use sanwire_remote::volume::release_all;
 use sanwire_store::{CompletionQueue, Request, Started, Store};
 
 use super::device;
-use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, GuardArgs, UseArgs};
+use crate::args::{ArrayArgs, ArrayCommand, CreateArgs, ForceArgs, GuardArgs, UseArgs};
 use crate::failure::misuse;
 use crate::output;
 
@@ -27,14 +29,18 @@ pub(crate) fn run(args: &ArrayArgs) -> anyhow::Result<()> {
         Err(RegistryError::NoPlace) => None,
         registry => Some(registry?),
     };
-    let changed = args.command.changed().map(|name| format!("array:{name}"));
-    let claim = registry.as_ref().zip(changed).map(|(registry, shown)| registry.claim(&shown, &shown, false));
-    let _claim = claim.transpose().map_err(|error| match error {
-        RegistryError::Attached { volume, place } => {
-            anyhow::anyhow!("{volume} is attached on this host{place}: detach it")
+    let _claim = match registry.as_ref().zip(args.command.changed()) {
+        None => None,
+        Some((registry, name)) => {
+            let shown = format!("array:{name}");
+            match registry.claim(&shown, &shown, false) {
+                Err(RegistryError::Attached { place, .. }) => {
+                    return attached::run(&args.command, registry, &shown, &place);
+                }
+                claim => Some(claim?),
+            }
         }
-        error => error.into(),
-    })?;
+    };
     let text = work(args);
     release_all(RELEASE_PATIENCE);
     Ok(output::print(&text?)?)
@@ -216,7 +222,7 @@ fn grow_by(UseArgs { name, stores, guard }: &UseArgs, added: &[String]) -> anyho
     ))
 }
 
-fn force(UseArgs { name, stores, guard }: &UseArgs) -> anyhow::Result<String> {
+fn force(ForceArgs { name, stores, guard }: &ForceArgs) -> anyhow::Result<String> {
     let array = assemble(name, stores, purpose(*guard), true)?;
     tidy(&array)?;
     Ok(format!("array {name} is what is there now\n{}", state(&array)))
@@ -232,6 +238,9 @@ fn assemble(name: &str, stores: &[String], purpose: Purpose, force: bool) -> any
 
 /// The members that are written, and those that their labels name.
 fn opened(name: &str, stores: &[String], purpose: Purpose) -> anyhow::Result<Members> {
+    if stores.is_empty() {
+        return Err(misuse(format!("array:{name} is not attached on this host: name a member of it that is there")));
+    }
     guarded(name, Members::open(name, stores, purpose), purpose)
 }
 

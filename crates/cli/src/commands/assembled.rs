@@ -13,6 +13,7 @@ use sanwire_initiator::{Claim, Volume};
 use sanwire_remote::array::{Assembled, Looked, Purpose, assemble, look};
 use sanwire_remote::store_volume::{StoreNames, StoreVolume};
 use sanwire_remote::volume::release_all;
+use sanwire_server::AttachedArray;
 use sanwire_store::{OpenError, Store};
 
 use super::device;
@@ -36,6 +37,8 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 pub(crate) struct ArrayVolume {
     name: String,
     attended: Option<StoreVolume>,
+    /// Who is asked for what is to be done with its copies, where it is used.
+    desk: Option<AttachedArray>,
     /// It is only read.
     looked: Option<Looked>,
     _claim: Option<Claim>,
@@ -45,8 +48,11 @@ impl ArrayVolume {
     /// Assembles an array for this host alone; `claim`: what keeps other programs of this host from that.
     pub(crate) fn assemble(place: &ArrayPlace, reach: &ReachArgs, claim: Option<Claim>) -> anyhow::Result<Self> {
         // From here on it is dropped whatever happens, and gives back what it has.
-        let array = ArrayVolume { name: place.name().to_owned(), attended: None, looked: None, _claim: claim };
-        let Assembled { store, identity } = found(place, assemble(&place.spec()?))?;
+        let name = place.name().to_owned();
+        let mut array = ArrayVolume { name: name.clone(), attended: None, desk: None, looked: None, _claim: claim };
+        let spec = place.spec()?;
+        let Assembled { store, identity } = found(place, assemble(&spec))?;
+        array.desk = Some(AttachedArray::new(name, &store, spec.backing.below_layers().is_some()));
         array.attend(store, identity, reach)
     }
 
@@ -68,7 +74,7 @@ impl ArrayVolume {
         let looked = look_at(place, Purpose::Read)?;
         let (store, identity) = (Arc::clone(&looked.store), looked.identity());
         let name = place.name().to_owned();
-        let array = ArrayVolume { name, attended: None, looked: Some(looked), _claim: None };
+        let array = ArrayVolume { name, attended: None, desk: None, looked: Some(looked), _claim: None };
         array.attend(store, identity, reach)
     }
 
@@ -82,6 +88,11 @@ impl ArrayVolume {
     /// A handle.
     pub(crate) fn volume(&self) -> anyhow::Result<Volume> {
         Ok(self.attended()?.volume())
+    }
+
+    /// Who is asked for what is to be done with its copies; `None`: it is only read.
+    pub(crate) fn desk(&self) -> Option<&AttachedArray> {
+        self.desk.as_ref()
     }
 
     /// How often it was gone.
@@ -107,6 +118,8 @@ impl Drop for ArrayVolume {
                 thread::park();
             }
         }
+        // What goes on with its copies has it open.
+        self.desk.take().into_iter().for_each(|desk| desk.end(LEAVE_TIMEOUT));
         self.attended.take().into_iter().for_each(|attended| attended.leave(LEAVE_TIMEOUT));
         if self.looked.is_none() {
             release_all(LEAVE_TIMEOUT);

@@ -84,7 +84,7 @@ fn attach(url: &Url, args: &AttachOptions, preempt: bool) -> anyhow::Result<()> 
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let (looker, outages) = (connection.looker(), connection.outages());
     let background = connection.run_in_background()?;
-    let named = Named { shown: url.to_string(), place: place_name(url, name) };
+    let named = Named { shown: url.to_string(), place: place_name(url, name), control: None };
     let look = move || looker.look(status::CONNECTION_PATIENCE);
     let result = stay(&named, args, volume, &registry, (look, outages));
     background.leave(args.exclusive);
@@ -97,6 +97,8 @@ struct Named {
     shown: String,
     /// As one file name, so that equal names of two servers do not meet.
     place: String,
+    /// Where what is to be done with it is asked for, of an array.
+    control: Option<PathBuf>,
 }
 
 /// Has the volume here, until it is detached. `look` tells how what is behind it is.
@@ -355,7 +357,8 @@ fn wait_for_clients(clients: &NbdClients, place: &str) {
 fn listed(named: &Named, info: &VolumeInfo, kind: Kind, telling: Option<&Telling>) -> anyhow::Result<Record> {
     let record = Record::of_this_process(named.shown.clone(), kind)?;
     let (name, identity) = (Some(info.name.to_string()), Some(info::identity(info)));
-    Ok(Record { name, identity, status: telling.map(|telling| telling.path().to_owned()), ..record })
+    let (status, control) = (telling.map(|telling| telling.path().to_owned()), named.control.clone());
+    Ok(Record { name, identity, status, control, ..record })
 }
 
 fn tell(named: &Named, place: &str) -> anyhow::Result<()> {

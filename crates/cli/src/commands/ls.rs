@@ -144,6 +144,7 @@ pub(super) fn attachment_json(record: &Record) -> Value {
         "socket": socket,
         "nbd_url": nbd_url,
         "pid": record.pid,
+        "control": record.control,
     })
 }
 
@@ -162,6 +163,7 @@ mod tests {
             identity: None,
             kind,
             status: None,
+            control: None,
         };
         let fuse = Kind::Fuse {
             mount_point: "/m".into(),
@@ -172,18 +174,19 @@ mod tests {
             name: Some("/dev/sanwire/box/disk".into()),
         };
         let nbd = Kind::Nbd { socket: Some("/s".into()), url: "nbd+unix:///disk?socket=/s".into() };
+        let of_array = Record { control: Some("/c".into()), ..record(nbd) };
         assert_eq!(
             attachment_json(&record(fuse)),
             json!({
                 "url": "hs+ip://box/disk", "as": "fuse", "device": "/dev/loop3", "name": "/dev/sanwire/box/disk", "mount_point": "/m", "file": "/m/disk",
-                "socket": null, "nbd_url": null, "pid": 7,
+                "socket": null, "nbd_url": null, "pid": 7, "control": null,
             })
         );
         assert_eq!(
-            attachment_json(&record(nbd)),
+            attachment_json(&of_array),
             json!({
                 "url": "hs+ip://box/disk", "as": "nbd", "device": null, "name": null, "mount_point": null, "file": null,
-                "socket": "/s", "nbd_url": "nbd+unix:///disk?socket=/s", "pid": 7,
+                "socket": "/s", "nbd_url": "nbd+unix:///disk?socket=/s", "pid": 7, "control": "/c",
             })
         );
     }

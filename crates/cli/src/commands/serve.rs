@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -155,8 +156,12 @@ fn reload(desk: &ManagementHandle) {
 /// A server can serve without being managed, unless somebody has asked for it, or another server of its name is managed here: clients
 /// could not tell the two apart either.
 fn open_control(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result<Option<ControlSocket>> {
+    let open = |path: &Path| {
+        let desk = desk.clone();
+        ControlSocket::open(path, move |by, line| desk.handle_json(by, line))
+    };
     if let Some(path) = &config.control {
-        return ControlSocket::open(path, desk.clone()).map(Some);
+        return open(path).map(Some);
     }
     let unmanaged = |error: anyhow::Error| {
         tracing::warn!("`sanwire ctl` will not reach this server: {error:#}");
@@ -164,7 +169,7 @@ fn open_control(config: &ServeConfig, desk: &ManagementHandle) -> anyhow::Result
     };
     match control::socket_of(&config.name) {
         Err(error) => unmanaged(error),
-        Ok(path) => match ControlSocket::open(&path, desk.clone()) {
+        Ok(path) => match open(&path) {
             Err(error) if !error.is::<Misuse>() => unmanaged(error),
             opened => opened.map(Some),
         },

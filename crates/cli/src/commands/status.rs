@@ -155,6 +155,7 @@ mod tests {
             identity: None,
             kind,
             status: None,
+            control: None,
         };
         let told = |operations: u64| {
             json!({

@@ -7,6 +7,7 @@ mod aoe;
 mod array_commands;
 mod array_wires;
 mod arrays;
+mod arrays_attached;
 mod as_file;
 mod attachments;
 mod capture;

@@ -156,6 +156,7 @@ mod tests {
                 block_bytes: 512,
                 region_bytes: 1 << 20,
                 members: Vec::new(),
+                former: Vec::new(),
             };
             Label { own, table }
         };

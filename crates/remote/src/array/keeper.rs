@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanwire_array::{Array, MemberStatus, Standing};
-use sanwire_store::kind::Place;
-use sanwire_store::{Capabilities, CompletionQueue, Copies, CopiesError, Geometry, Request, Started, Store};
+use sanwire_store::{Capabilities, CompletionQueue, Copies, Geometry, Request, Started, Store};
 
-use super::members::{Obstacle, again, drive, fresh, lasting_keys, member_spec, open_member, parts, put_back, step};
+use super::members::{Obstacle, drive, parts, put_back, step};
 use super::purpose::{Purpose, is_unfenced};
 
 /// How often is looked for what is to be done.
@@ -25,14 +22,16 @@ const SEARCH_PERIOD: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How members are written, where that differs from what the labels say.
-type Texts = Arc<Mutex<Vec<(usize, String)>>>;
+pub(super) type Texts = Arc<Mutex<Vec<(usize, String)>>>;
 
 /// An array in use, with the thread that keeps its members the same until this is dropped.
 #[derive(Debug)]
 pub(super) struct KeptArray {
-    array: Array,
-    purpose: Purpose,
-    texts: Texts,
+    pub(super) array: Array,
+    pub(super) purpose: Purpose,
+    pub(super) texts: Texts,
+    /// What goes on with its copies is to end.
+    pub(super) is_stopped: AtomicBool,
     is_abandoned: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
     ended: Mutex<Receiver<()>>,
@@ -59,7 +58,8 @@ impl KeptArray {
             keeper.run(&stopped);
             drop((keeper, end));
         })?;
-        Ok(KeptArray { array, purpose, texts, is_abandoned, stop: Some(stop), ended: Mutex::new(ended) })
+        let (is_stopped, ended) = (AtomicBool::new(false), Mutex::new(ended));
+        Ok(KeptArray { array, purpose, texts, is_stopped, is_abandoned, stop: Some(stop), ended })
     }
 }
 
@@ -95,91 +95,8 @@ impl Store for KeptArray {
     }
 }
 
-impl Copies for KeptArray {
-    fn scrub(&self) -> Result<u64, CopiesError> {
-        let different = self.array.scrub(&mut drive).map_err(|error| CopiesError(error.into()))?;
-        // What differs is known to nobody when this process ends, so it is copied before anything is said.
-        while different > 0
-            && let Some(end) = step(|completions| self.array.resync(completions))
-        {
-            end.map_err(|error| CopiesError(error.into()))?;
-        }
-        Ok(different)
-    }
-
-    fn replace(&self, member: usize, store: &str) -> Result<(), CopiesError> {
-        let count = self.array.members().len();
-        let number = member.checked_sub(1).filter(|number| *number < count);
-        let number = number.ok_or_else(|| CopiesError(format!("it has members 1 to {count}").into()))?;
-        let candidate = open_member(store, self.purpose).map_err(|error| CopiesError(error.into()))?;
-        let id = fresh().map_err(|error| CopiesError(error.into()))?;
-        let replaced = self.array.replace(number, &candidate, id, &mut drive);
-        // Also where the labels say so, and it could not be taken yet: it is looked for from now on.
-        if self.array.table().members.get(number).is_some_and(|member| member.id == id) {
-            let texts = &mut *self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-            texts.retain(|(of, _)| *of != number);
-            texts.push((number, again(store)));
-        }
-        replaced.map_err(|error| CopiesError(error.into()))
-    }
-
-    fn grow(&self, others: &[String]) -> Result<(), CopiesError> {
-        let length = || sanwire_core::Size(self.array.geometry().length_bytes);
-        let before = length();
-        self.look_at_files()?;
-        let opened = others.iter().map(|store| {
-            let candidate = open_member(store, self.purpose);
-            candidate.map_err(|error| CopiesError(format!("{store}: {error}").into()))
-        });
-        let candidates = opened.collect::<Result<Vec<_>, _>>()?;
-        let ids = others.iter().map(|_| fresh()).collect::<io::Result<Vec<_>>>();
-        let ids = ids.map_err(|error| CopiesError(error.into()))?;
-        let mut next = ids.iter().copied();
-        let grown = self.array.grow(&candidates, || next.next().unwrap_or_default(), &mut drive);
-        // Also where not all know it yet: they are looked for from now on.
-        let table = self.array.table();
-        for (number, member) in table.members.iter().enumerate() {
-            if let Some((_, store)) = ids.iter().zip(others).find(|(id, _)| **id == member.id) {
-                let texts = &mut *self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-                texts.retain(|(of, _)| *of != number);
-                texts.push((number, again(store)));
-            }
-        }
-        grown.map_err(|error| CopiesError(error.into()))?;
-        tracing::info!("array {}: it has {} now, {before} before", table.name, length());
-        others.iter().for_each(|store| warn_of_keys(&table.name, store));
-        Ok(())
-    }
-}
-
-impl KeptArray {
-    /// Files and devices of this host do not tell by themselves that they have become longer.
-    fn look_at_files(&self) -> Result<(), CopiesError> {
-        for (number, member) in self.array.members().into_iter().enumerate().filter(|(_, member)| member.is_present) {
-            let Ok(spec) = member_spec(&text_of(&self.texts, number, &member.place), self.purpose) else { continue };
-            let Place::File(path) = spec.backing.place() else { continue };
-            let Ok(length_bytes) = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))) else { continue };
-            let lengthened = self.array.lengthen(number, length_bytes);
-            lengthened.map_err(|error| CopiesError(format!("{}: {error}", member.place).into()))?;
-        }
-        Ok(())
-    }
-}
-
-/// By its label alone a member is found without its keys, which is another one then, or none: without it, a part of the array is missing.
-fn warn_of_keys(array: &str, store: &str) {
-    let keys = lasting_keys(store).join(", ");
-    if !keys.is_empty() {
-        let place = parts(store).next().unwrap_or_default();
-        tracing::warn!(
-            "array {array}: {place} has keys that no label holds ({keys}): where the array is written, name this store as a member, too, \
-             with its keys (member=), or the array may not be assembled when it is begun to be used again"
-        );
-    }
-}
-
 /// How a member is written whose label has this place.
-fn text_of(texts: &Texts, number: usize, place: &str) -> String {
+pub(super) fn text_of(texts: &Texts, number: usize, place: &str) -> String {
     let texts = texts.lock().unwrap_or_else(PoisonError::into_inner);
     let own = texts.iter().find(|(of, _)| *of == number).map(|(_, text)| text.clone());
     // Nothing but the store: a label is written by who can write one member.

@@ -16,6 +16,8 @@ use super::workers::{Number, Workers};
 
 /// Between two tries to reach a store that is gone.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How often is looked whether a store that is used has grown; one that is not is looked at by who asks for that.
+const SIZE_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the thread sleeps where nothing is to come.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -34,6 +36,8 @@ pub(super) struct Driver {
     pending: BTreeMap<Pending, Number>,
     /// What goes on later: an operation of a flight, or all of one again.
     later: Vec<(Instant, Number, Option<Delayed>)>,
+    /// When its size was looked at last.
+    sized: Instant,
 }
 
 /// One operation of the volume.
@@ -65,6 +69,7 @@ impl Driver {
             next: 0,
             pending: BTreeMap::new(),
             later: Vec::new(),
+            sized: Instant::now(),
         })
     }
 
@@ -74,6 +79,10 @@ impl Driver {
             self.take_orders();
             self.take_ends();
             let now = Instant::now();
+            if now.duration_since(self.sized) >= SIZE_INTERVAL {
+                self.look_at_size();
+                self.sized = now;
+            }
             let is_due = |(at, ..): &(Instant, Number, Option<Delayed>)| *at <= now;
             let (due, later) = std::mem::take(&mut self.later).into_iter().partition(is_due);
             self.later = later;

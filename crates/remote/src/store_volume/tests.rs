@@ -1,6 +1,6 @@
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use sanwire_initiator::VolumeError;
@@ -111,4 +111,37 @@ fn a_store_that_stays_away_is_given_up() {
     let failed = block_on(own.volume().flush());
     assert!(matches!(failed, Err(VolumeError::Disconnected { .. })), "{failed:?}");
     assert!(own.outages().is_gone());
+}
+
+/// A store that is as long as it is said to be.
+#[derive(Debug)]
+struct Lengthened {
+    store: RamStore,
+    length_bytes: Arc<AtomicU64>,
+}
+
+impl Store for Lengthened {
+    fn geometry(&self) -> Geometry {
+        Geometry { length_bytes: self.length_bytes.load(Ordering::Relaxed), ..self.store.geometry() }
+    }
+
+    fn start(&self, request: Request, completions: &CompletionQueue) -> Started {
+        self.store.start(request, completions)
+    }
+}
+
+/// Whoever uses a volume asks for nothing but what he needs.
+#[test]
+fn a_volume_that_is_written_all_the_time_tells_that_its_store_has_grown() {
+    let length_bytes = Arc::new(AtomicU64::new(1 << 20));
+    let store = Lengthened { store: RamStore::new(2 << 20, 512), length_bytes: Arc::clone(&length_bytes) };
+    let own = StoreVolume::start(Arc::new(store), names(), None).unwrap();
+    let (volume, end) = (own.volume(), Instant::now() + Duration::from_secs(60));
+    length_bytes.store(2 << 20, Ordering::Relaxed);
+    while volume.info().size_bytes == 1 << 20 {
+        assert!(Instant::now() < end, "it still tells the length that it had");
+        block_on(volume.flush()).unwrap();
+    }
+    assert_eq!(volume.info().size_bytes, 2 << 20);
+    block_on(volume.write_zeroes((2 << 20) - 4096, 4096)).unwrap();
 }

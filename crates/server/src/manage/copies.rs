@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use sanwire_device::LogicalUnit;
-use sanwire_store::CopiesError;
+use sanwire_store::{CopiesError, Store};
 
 use super::busy::Hold;
+use super::jobs::Stop;
 use super::resizing::Resized;
 use super::slow::Step;
 use super::{Answer, ManageError, Manager};
@@ -39,18 +40,15 @@ impl Manager {
     pub(super) fn scrub_volume(&self, name: &str) -> Result<Step, ManageError> {
         let hold = self.busy.hold(name, "having its copies compared")?;
         let unit = self.array(name)?;
+        let stop = stop_of(unit.store());
         let scrub = move || unit.store().copies().ok_or_else(none)?.scrub();
         let name = name.to_owned();
-        Ok(Step::slow(format!("comparing the copies of {name}"), scrub, move |_, scrubbed| {
+        let step = Step::slow(format!("comparing the copies of {name}"), scrub, move |_, scrubbed| {
             let _hold = hold;
-            let line = match scrubbed.map_err(failed(&name))? {
-                0 => format!("all copies of {name} that are there are the same"),
-                count => format!(
-                    "{count} pieces of up to 256 KiB of {name} differed, and were copied from the first member that is in"
-                ),
-            };
+            let line = compared(&name, scrubbed.map_err(failed(&name))?);
             Ok(Step::Done(Answer::Changed(vec![line])))
-        }))
+        });
+        Ok(step.stopped_by(stop))
     }
 
     /// Has a store take the place of a member that is gone.
@@ -60,13 +58,11 @@ impl Manager {
         self.target.pools().check_part(store)?;
         let (name, store) = (name.to_owned(), store.to_owned());
         let what = format!("replacing member {member} of {name}");
-        let line = format!(
-            "{store} is member {member} of {name} now: what it lacks is copied, and the log tells when it has all"
-        );
+        let line = replaced(&name, member, &store);
         let replace = move || unit.store().copies().ok_or_else(none)?.replace(member, &store);
-        Ok(Step::slow(what, replace, move |_, replaced| {
+        Ok(Step::slow(what, replace, move |_, end| {
             let _hold = hold;
-            replaced.map_err(failed(&name))?;
+            end.map_err(failed(&name))?;
             Ok(Step::Done(Answer::Changed(vec![line])))
         }))
     }
@@ -75,13 +71,15 @@ impl Manager {
     pub(super) fn grow_array(&self, new: ArrayGrowth) -> Result<Step, ManageError> {
         let (hold, unit) = self.begin_to_grow(&new)?;
         let ArrayGrowth { name, add } = new;
+        let stop = stop_of(unit.store());
         let grow = move || {
             let length = || unit.store().geometry().length_bytes;
             let before_bytes = length();
             let grown = unit.store().copies().ok_or_else(none).and_then(|copies| copies.grow(&add));
             (before_bytes, length(), grown)
         };
-        Ok(Step::slow(format!("making {name} longer"), grow, move |manager, (before_bytes, after_bytes, grown)| {
+        let what = format!("making {name} longer");
+        let step = Step::slow(what, grow, move |manager, (before_bytes, after_bytes, grown)| {
             let _hold = hold;
             // It may be longer, too, where something has failed after that.
             let lines = manager.resized(&name, Resized::by_itself(before_bytes, after_bytes))?;
@@ -90,7 +88,8 @@ impl Manager {
             }
             grown.map_err(failed(&name))?;
             Ok(Step::Done(Answer::Changed(lines)))
-        }))
+        });
+        Ok(step.stopped_by(stop))
     }
 
     /// What of that is refused before a store is opened.
@@ -98,8 +97,7 @@ impl Manager {
         let hold = self.busy.hold(&new.name, "being made longer")?;
         let unit = self.array(&new.name)?;
         if self.volumes.get(&new.name).is_some_and(|volume| volume.spec.below_layers().is_some()) {
-            let source = CopiesError("it has layers, which keep the length that it had when they were made".into());
-            return Err(failed(&new.name)(source));
+            return Err(failed(&new.name)(layered()));
         }
         new.add.iter().try_for_each(|store| self.target.pools().check_part(store))?;
         Ok((hold, unit))
@@ -112,11 +110,41 @@ impl Manager {
     }
 }
 
-fn none() -> CopiesError {
+/// What came of a comparison, for people.
+pub(super) fn compared(name: &str, different: u64) -> String {
+    match different {
+        0 => format!("all copies of {name} that are there are the same"),
+        count => format!(
+            "{count} pieces of up to 256 KiB of {name} differed, and were copied from the first member that is in"
+        ),
+    }
+}
+
+/// That a store has the place of a member, for people.
+pub(super) fn replaced(name: &str, member: usize, store: &str) -> String {
+    format!("{store} is member {member} of {name} now: what it lacks is copied, and the log tells when it has all")
+}
+
+/// Has what goes on with the copies of a store end.
+pub(super) fn stop_of(store: &Arc<dyn Store>) -> Stop {
+    let store = Arc::downgrade(store);
+    Stop::new(move || {
+        let store = store.upgrade();
+        if let Some(copies) = store.as_ref().and_then(|store| store.copies()) {
+            copies.stop();
+        }
+    })
+}
+
+pub(super) fn none() -> CopiesError {
     CopiesError("it is no array, and has no copies".into())
 }
 
-fn failed(name: &str) -> impl Fn(CopiesError) -> ManageError {
+pub(super) fn layered() -> CopiesError {
+    CopiesError("it has layers, which keep the length that it had when they were made".into())
+}
+
+pub(super) fn failed(name: &str) -> impl Fn(CopiesError) -> ManageError {
     move |source| ManageError::Copies { name: name.to_owned(), source }
 }
 

@@ -56,7 +56,7 @@ pub enum ManageError {
     #[error("there is no job {0}, or it was over long ago: see `sanwire ctl jobs`")]
     NoJob(u64),
     /// It is over, or has to go on to its end.
-    #[error("job {0} cannot be cancelled: it is over, or none that can (copies to other servers can)")]
+    #[error("job {0} cannot be cancelled: it is over, or none that can: copies out, comparisons, growths of arrays")]
     NoCancel(u64),
     /// It was not copied straight to another server.
     #[error(transparent)]

@@ -4,7 +4,7 @@ mod awaited;
 mod in_band;
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::dvds;
 use super::filling;
 use super::following::Follower;
 use super::jobs::{self, Job, Jobs};
+use super::lengths;
 use super::look::Looker;
 use super::metrics::RequestCounts;
 use super::seeking::seek;
@@ -30,10 +31,10 @@ use crate::pulse::Pulse;
 use crate::revisions::Revisions;
 
 /// How long somebody waits at the most for what takes long, before the answer is that it goes on.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Those who wait at a time, at the most: the others are answered at once how far it is, so that there is always room to ask.
-const WAITERS_MAX: usize = 8;
+pub(super) const WAITERS_MAX: usize = 8;
 
 /// A server that several may manage, until it ends.
 #[derive(Clone)]
@@ -69,6 +70,7 @@ impl Rest {
     fn tell(&self, job: &Job) {
         job.set_progress(&self.slow.what);
         self.slow.course.clone().into_iter().for_each(|course| job.set_course(course));
+        job.set_stop(self.slow.stop.clone());
     }
 }
 
@@ -95,33 +97,30 @@ impl ManagementHandle {
             waiters: Arc::default(),
         }));
         if let Some(letters) = letters {
-            // It does not keep the server: it ends with the shards.
-            let weak = Arc::downgrade(&desk.0);
-            let work = move || work(&letters, &weak);
-            if let Err(error) = thread::Builder::new().name("management".into()).spawn(work) {
-                tracing::error!("the server cannot be managed by its clients: {error}");
-            }
+            let work = move |desk: &Weak<Desk>| work(&letters, desk);
+            desk.go_on_beside("management", "the server cannot be managed by its clients", work);
         }
         if let Some(wake) = expiry {
-            let weak = Arc::downgrade(&desk.0);
-            let watch = move || dvds::watch(&weak, &wake);
-            if let Err(error) = thread::Builder::new().name("expiry".into()).spawn(watch) {
-                tracing::error!("derived volumes stay in the list when their time is over: {error}");
-            }
+            let watch = move |desk: &Weak<Desk>| dvds::watch(desk, &wake);
+            desk.go_on_beside("expiry", "derived volumes stay in the list when their time is over", watch);
         }
         if has_pools {
-            let weak = Arc::downgrade(&desk.0);
-            if let Err(error) = thread::Builder::new().name("pools".into()).spawn(move || filling::watch(&weak)) {
-                tracing::error!("that pools fill up is not told: {error}");
-            }
+            desk.go_on_beside("pools", "that pools fill up is not told", filling::watch);
         }
         if !is_complete {
-            let weak = Arc::downgrade(&desk.0);
-            if let Err(error) = thread::Builder::new().name("seeker".into()).spawn(move || seek(&weak)) {
-                tracing::error!("volumes that are away are not sought: {error}");
-            }
+            desk.go_on_beside("seeker", "volumes that are away are not sought", seek);
         }
+        desk.go_on_beside("lengths", "that volumes become longer by themselves is not told", lengths::watch);
         desk
+    }
+
+    /// Begins with what goes on beside requests, on a thread of its own; `lack`: what there is without that. It does not keep the server: it
+    /// ends with the shards.
+    fn go_on_beside(&self, name: &str, lack: &str, work: impl FnOnce(&Weak<Desk>) + Send + 'static) {
+        let desk = Arc::downgrade(&self.0);
+        if let Err(error) = thread::Builder::new().name(name.into()).spawn(move || work(&desk)) {
+            tracing::error!("{lack}: {error}");
+        }
     }
 
     /// Does what is asked in JSON. Requests that take long keep no others waiting.

@@ -4,6 +4,7 @@ mod paces;
 mod places;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,7 +19,7 @@ use self::paces::Paces;
 use self::places::CopyPlaces;
 use super::course::{CopyProgress, Course};
 use super::told;
-use super::{Answer, Asker, Refusal, Request, Response};
+use super::{Answer, Asker, ManageError, Refusal, Request, Response};
 use crate::wall_time::written_millis;
 
 /// Jobs that go on at a time, at the most, but copies to other servers.
@@ -114,6 +115,25 @@ struct Entry {
     response: Option<Response>,
     /// Of what tells how far it is, and can be cancelled.
     course: Option<Arc<Course>>,
+    /// What has it end, where only that can be done.
+    stop: Option<Stop>,
+}
+
+/// How something that goes on ends before it is done.
+#[derive(Clone)]
+pub(super) struct Stop(Arc<dyn Fn() + Send + Sync>);
+
+impl Stop {
+    /// It is called when somebody has it end, perhaps several times, and does not wait for that.
+    pub(super) fn new(stop: impl Fn() + Send + Sync + 'static) -> Stop {
+        Stop(Arc::new(stop))
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Stop").finish_non_exhaustive()
+    }
 }
 
 impl Entry {
@@ -187,7 +207,7 @@ impl Jobs {
             refused: None,
             code: None,
         };
-        table.jobs.insert(id, Entry { status, owner, is_copy, response: None, course: None });
+        table.jobs.insert(id, Entry { status, owner, is_copy, response: None, course: None, stop: None });
         Some(Job { jobs: Arc::clone(self), id })
     }
 
@@ -219,11 +239,27 @@ impl Jobs {
 
     /// Has one end that can; `None` when there is no such job, `false` when it cannot be ended, or is over.
     pub(super) fn cancel(&self, id: u64) -> Option<bool> {
-        let table = self.lock();
-        let entry = table.jobs.get(&id)?;
-        let course = entry.course.as_ref().filter(|_| entry.response.is_none());
+        let (course, stop) = {
+            let table = self.lock();
+            let entry = table.jobs.get(&id)?;
+            let goes_on = entry.response.is_none();
+            (entry.course.clone().filter(|_| goes_on), entry.stop.clone().filter(|_| goes_on))
+        };
         course.iter().for_each(|course| course.cancel());
-        Some(course.is_some())
+        stop.iter().for_each(|Stop(stop)| stop());
+        Some(course.is_some() || stop.is_some())
+    }
+
+    /// The same for who asks for that.
+    ///
+    /// # Errors
+    /// [`ManageError::NoJob`], [`ManageError::NoCancel`].
+    pub(super) fn cancel_by_request(&self, id: u64) -> Result<Answer, ManageError> {
+        match self.cancel(id) {
+            None => Err(ManageError::NoJob(id)),
+            Some(false) => Err(ManageError::NoCancel(id)),
+            Some(true) => Ok(Answer::Changed(vec![format!("job {id} ends before it is done")])),
+        }
     }
 
     /// What the asker of one is answered, who waits for so long at the most.
@@ -306,6 +342,13 @@ impl Job {
     pub(super) fn set_course(&self, course: Arc<Course>) {
         if let Some(entry) = self.jobs.lock().jobs.get_mut(&self.id) {
             entry.course = Some(course);
+        }
+    }
+
+    /// It ends before it is done by this; `None`: not any more.
+    pub(super) fn set_stop(&self, stop: Option<Stop>) {
+        if let Some(entry) = self.jobs.lock().jobs.get_mut(&self.id) {
+            entry.stop = stop;
         }
     }
 

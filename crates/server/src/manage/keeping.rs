@@ -19,6 +19,7 @@ use super::busy::Busy;
 use super::derivations::Derivations;
 use super::deviations::deviations;
 use super::dvds::Expiry;
+use super::lengths::Lengths;
 use super::metrics::RequestCounts;
 use super::run_status::Beginning;
 use super::store_texts::StoreTexts;
@@ -140,6 +141,7 @@ impl Manager {
             began: Beginning::now(),
             paused: BTreeSet::new(),
             stuck: BTreeMap::new(),
+            lengths: Lengths::default(),
             target,
         };
         manager.begin_to_keep(!notes.is_empty());

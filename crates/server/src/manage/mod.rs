@@ -4,6 +4,7 @@
 mod access;
 mod adding;
 mod as_file;
+mod attached;
 mod audit;
 mod busy;
 mod capturing;
@@ -28,6 +29,7 @@ mod holding;
 mod host;
 mod jobs;
 mod keeping;
+mod lengths;
 mod links;
 mod look;
 mod mapping;
@@ -73,6 +75,7 @@ use sanwire_device::LogicalUnit;
 
 pub use self::access::{AccessChange, PortState};
 use self::adding::Addition;
+pub use self::attached::AttachedArray;
 pub(crate) use self::audit::AuditLog;
 use self::audit::Noted;
 pub use self::audit::{Asker, AuditLines, AuditQuery, AuditResult};
@@ -96,6 +99,7 @@ pub use self::host::HostStatus;
 use self::jobs::Jobs;
 pub use self::jobs::{JobState, JobStatus};
 use self::keeping::Keeping;
+use self::lengths::Lengths;
 pub use self::links::LinkStatus;
 pub use self::metrics::MetricsText;
 use self::metrics::PoolsNow;
@@ -162,6 +166,7 @@ pub struct Manager {
     paused: BTreeSet<String>,
     /// Volumes whose content is neither the one nor the other, so that nothing is written to them.
     stuck: BTreeMap<String, Stuck>,
+    lengths: Lengths,
 }
 
 fn done(answer: Answer) -> Result<Step, ManageError> {
@@ -344,11 +349,7 @@ impl Manager {
     fn begin_at_once(&self, request: &Request) -> Result<Step, ManageError> {
         done(match request {
             Request::Job { id, .. } => Answer::Job(self.jobs.status(*id).ok_or(ManageError::NoJob(*id))?),
-            Request::CancelJob { id } => match self.jobs.cancel(*id) {
-                None => return Err(ManageError::NoJob(*id)),
-                Some(false) => return Err(ManageError::NoCancel(*id)),
-                Some(true) => Answer::Changed(vec![format!("job {id} ends before it is done")]),
-            },
+            Request::CancelJob { id } => self.jobs.cancel_by_request(*id)?,
             Request::CopyTerms => self.copy_terms(None),
             _ => Answer::Jobs(self.jobs.list()),
         })

@@ -325,7 +325,7 @@ pub enum Request {
         #[serde(default)]
         wait: bool,
     },
-    /// End one that can be ended before it is done: a copy to another server.
+    /// End one that can be ended before it is done: a copy to another server, a comparison of copies, the growth of an array.
     CancelJob {
         /// Its number.
         id: u64,

@@ -64,9 +64,12 @@ impl Manager {
     }
 
     /// Tells of another size; what has changed, for people.
-    pub(super) fn resized(&self, name: &str, resized: Resized) -> Result<Vec<String>, ManageError> {
+    pub(super) fn resized(&mut self, name: &str, resized: Resized) -> Result<Vec<String>, ManageError> {
         let Resized { before_bytes, after_bytes, result } = resized;
         result.map_err(|source| ManageError::Resize { name: name.to_owned(), source })?;
+        if let Some((_, unit)) = self.find(name) {
+            self.lengths.note(name, unit.store(), unit.store().geometry().length_bytes);
+        }
         if before_bytes == after_bytes {
             return Ok(Vec::new());
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::busy::Hold;
 use super::course::Course;
+use super::jobs::Stop;
 use super::usage::ENDING;
 use super::{Answer, ManageError, Manager};
 use crate::counting::User;
@@ -30,6 +31,8 @@ pub(crate) struct Slow {
     pub(super) is_awaited: bool,
     /// How far it is, of what tells that in numbers, and can be cancelled.
     pub(super) course: Option<Arc<Course>>,
+    /// What has it end before it is done, of what tells nothing.
+    pub(super) stop: Option<Stop>,
     pub(super) work: Box<dyn FnOnce() -> Next + Send>,
 }
 
@@ -67,7 +70,7 @@ impl Step {
             let done = work();
             Next::Then(Box::new(move |manager| then(manager, done)))
         };
-        Step::Slow(Slow { what: what.into(), is_awaited: false, course: None, work: Box::new(work) })
+        Step::Slow(Slow { what: what.into(), is_awaited: false, course: None, stop: None, work: Box::new(work) })
     }
 
     /// The same for what the server does not end before, as long as that takes.
@@ -90,6 +93,14 @@ impl Step {
         }
     }
 
+    /// The same, which can only be cancelled.
+    pub(super) fn stopped_by(self, stop: Stop) -> Step {
+        match self {
+            Step::Slow(slow) => Step::Slow(Slow { stop: Some(stop), ..slow }),
+            done => done,
+        }
+    }
+
     /// When the request is done, `done` is called; when it is refused after all, `undo` is done first, without the manager.
     pub(super) fn done_or_undone(
         self,
@@ -100,7 +111,7 @@ impl Step {
     }
 
     fn ended_by(self, done: End, undo: End) -> Step {
-        let Step::Slow(Slow { what, is_awaited, course, work }) = self else {
+        let Step::Slow(Slow { what, is_awaited, course, stop, work }) = self else {
             done();
             return self;
         };
@@ -118,7 +129,7 @@ impl Step {
                 Err(error) => Ok(Step::undoing(undo, error)),
             })),
         };
-        Step::Slow(Slow { what, is_awaited, course, work: Box::new(work) })
+        Step::Slow(Slow { what, is_awaited, course, stop, work: Box::new(work) })
     }
 
     /// Undoes what was begun, without the manager, and is refused then.
@@ -135,7 +146,7 @@ impl Step {
             let unstable = |source| ManageError::Unstable { name, source };
             Next::Over(Box::new(answer.and_then(|answer| flushed.map(|()| answer).map_err(unstable))))
         };
-        Step::Slow(Slow { what, is_awaited: true, course: None, work: Box::new(work) })
+        Step::Slow(Slow { what, is_awaited: true, course: None, stop: None, work: Box::new(work) })
     }
 
     /// Goes on with what keeps a request from being done, as far as it is there twice: sessions that are just ending use nothing

@@ -10,6 +10,7 @@ use super::super::assembled::ArrayVolume;
 use super::super::{attachments, device};
 use super::{Named, become_io_flusher, check_kind, is_block_device, stay};
 use crate::args::{ArrayPlace, AttachOptions};
+use crate::control::ControlSocket;
 use crate::failure::misuse;
 
 /// Assembles it, attaches it, and stays until it is detached or a signal comes.
@@ -41,8 +42,19 @@ pub(super) fn attach(place: &ArrayPlace, args: &AttachOptions, preempt: bool) ->
         let away_for = gone_at.map(|at: Instant| at.elapsed());
         Some(ConnectionLook { links: Vec::new(), away_for, is_failing: false })
     };
-    let named = Named { place: shown.replace([':', '/'], "_"), shown };
+    let control = open_control(&registry, &array);
+    let socket = control.as_ref().map(|control| control.path().to_owned());
+    let named = Named { place: shown.replace([':', '/'], "_"), shown, control: socket };
     stay(&named, args, array.volume()?, &registry, (look, outages))
+}
+
+/// Answers for what is to be done with the copies of the array. It is attached also where nobody can ask for that.
+fn open_control(registry: &Registry, array: &ArrayVolume) -> Option<ControlSocket> {
+    let desk = array.desk()?.clone();
+    let opened = ControlSocket::open(&registry.control_place(), move |by, line| desk.handle_json(by, line));
+    opened
+        .inspect_err(|error| tracing::warn!("`sanwire array` will not reach the array while it is attached: {error:#}"))
+        .ok()
 }
 
 /// The options of the command line: who gives one relies on what it says. Those of an entry were looked at when it was read.

@@ -29,6 +29,9 @@ const GROW_EACH: Duration = Duration::from_millis(20);
 /// A client that is heard is told again after this: what it was told may be lost, and nobody acknowledges it.
 const TELL_AGAIN: Duration = Duration::from_millis(500);
 
+/// The most that it may send it is told so often, each time after twice as long: one of these it has heard.
+const TELL_MOST: u32 = 8;
+
 /// What a client may send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Allowance {
@@ -67,6 +70,8 @@ pub(super) struct FlowControl {
     recovery: Option<Recovery>,
     grow_at: Option<Instant>,
     told_at: Option<Instant>,
+    /// How often it was told the most that it may send, since that has changed or it was told less.
+    told_most: u32,
     /// There is something to tell the client.
     is_news: bool,
     /// It is asked whether it has heard that.
@@ -88,6 +93,7 @@ impl FlowControl {
             recovery: None,
             grow_at: None,
             told_at: None,
+            told_most: 0,
             is_news: false,
             is_asked: false,
         }
@@ -104,10 +110,12 @@ impl FlowControl {
         let most_packets = self.most.window_packets;
         self.window_packets = if was_small { self.window_packets.min(most_packets) } else { most_packets };
         self.grow_at = self.grow_at.filter(|_| self.is_small());
-        self.is_news = true;
+        (self.is_news, self.told_most) = (true, 0);
     }
 
-    /// A packet has found no memory; `is_cause` says whether this client has more of it than others leave to it.
+    /// A packet has found no memory; `is_cause` says whether this client has more of it than others leave to it. So it is, too, where
+    /// there is some which is kept for the command of another client: memory is short then, and until that command has all of its packets
+    /// those of others cross the link in vain. Who has little of it is no cause, and not asked to send less on that account, either.
     fn refused(&mut self, round_trip: Option<Duration>, is_cause: impl FnOnce() -> bool, now: Instant) {
         self.recovery.take_if(|recovery| recovery.until <= now);
         if self.recovery.is_some() {
@@ -137,7 +145,8 @@ impl FlowControl {
 
     /// The client was heard.
     pub(super) fn heard(&mut self, now: Instant) {
-        self.is_news |= self.told_at.is_some_and(|at| at + TELL_AGAIN <= now);
+        let after = TELL_AGAIN * (1 << self.told_most.saturating_sub(1));
+        self.is_news |= self.told_at.is_some_and(|at| at + after <= now);
     }
 
     /// It has answered a question.
@@ -170,7 +179,8 @@ impl FlowControl {
         if !std::mem::take(&mut self.is_news) {
             return None;
         }
-        self.told_at = Some(now);
+        self.told_most = if self.is_small() { 0 } else { self.told_most + 1 };
+        self.told_at = (self.told_most < TELL_MOST).then_some(now);
         Some(self.allowance())
     }
 

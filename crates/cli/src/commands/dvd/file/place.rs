@@ -143,7 +143,16 @@ mod tests {
             name: None,
         };
         let identity = identity.map(str::to_owned);
-        Record { pid: 1, pid_started: 1, volume: "hs+ip://box/disk".into(), name: None, identity, kind, status: None }
+        Record {
+            pid: 1,
+            pid_started: 1,
+            volume: "hs+ip://box/disk".into(),
+            name: None,
+            identity,
+            kind,
+            status: None,
+            control: None,
+        }
     }
 
     #[test]

@@ -145,6 +145,27 @@ fn a_client_that_is_heard_is_told_again() {
     assert!(told.is_some() && flow.poll(at(500)) == told);
 }
 
+#[test]
+fn a_client_that_may_send_as_much_as_before_is_not_told_so_for_ever() {
+    let mut flow = flow(5);
+    let told_within = |flow: &mut FlowControl, millis: std::ops::Range<u64>| {
+        let is_told = |millis: &u64| {
+            flow.heard(at(*millis));
+            flow.poll(at(*millis)).is_some()
+        };
+        millis.step_by(100).filter(is_told).collect::<Vec<u64>>()
+    };
+    flow.refused(None, || true, NOW);
+    assert_eq!(told_within(&mut flow, 0..2_000), [0, 500, 1_000, 1_500], "as long as it is to send less");
+    while let Some(due) = flow.poll_timeout() {
+        flow.handle_timeout(due);
+    }
+    let seconds = [2_000, 2_500, 3_500, 5_500, 9_500, 17_500, 33_500, 65_500];
+    assert_eq!(told_within(&mut flow, 2_000..600_000), seconds);
+    flow.limit(3, 32, 0);
+    assert_eq!(told_within(&mut flow, 600_000..601_000), [600_000, 600_500], "that is something else");
+}
+
 /// Windows of clients that find memory for so many packets, all of them together, in each of ten seconds.
 fn settle(windows: &mut [FlowControl], room_packets: u32) -> (u64, Vec<Vec<u32>>) {
     let (mut shrunk, mut seen) = (0, vec![Vec::new(); windows.len()]);

@@ -1,0 +1,218 @@
+//! An array that a host has attached, where there is no server: what is done with its copies while it is in use.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sanwire_core::Size;
+use sanwire_store::Store;
+
+use super::busy::{Busy, Hold};
+use super::copies::{compared, failed, layered, none, replaced, stop_of};
+use super::handle::{PATIENCE, WAITERS_MAX};
+use super::jobs::{Jobs, Stop};
+use super::{
+    Answer, ArrayGrowth, Asker, ManageError, MemberReplacement, Refusal, Request, Response, log_outcome, response_of,
+};
+
+/// How often is looked whether what goes on has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Who is asked about an attached array: for what a server does with the copies of a volume, and for its jobs. Clones are the same one.
+#[derive(Clone)]
+pub struct AttachedArray(Arc<Attached>);
+
+struct Attached {
+    name: String,
+    /// The attachment closes it at its end, whoever asks for something then.
+    store: Weak<dyn Store>,
+    /// Whether it has layers, which keep their length.
+    has_layers: bool,
+    jobs: Arc<Jobs>,
+    busy: Busy,
+    /// Of these, each that waits for what takes long has one.
+    waiters: Arc<()>,
+    /// When it is set, nothing is begun any more.
+    end: Mutex<Option<Hold>>,
+}
+
+/// What was asked for, and may take long.
+struct Work {
+    what: String,
+    stop: Option<Stop>,
+    work: Box<dyn FnOnce() -> Result<Answer, ManageError> + Send>,
+}
+
+impl Work {
+    fn new(
+        what: String,
+        stop: Option<Stop>,
+        work: impl FnOnce() -> Result<Answer, ManageError> + Send + 'static,
+    ) -> Work {
+        Work { what, stop, work: Box::new(work) }
+    }
+}
+
+impl AttachedArray {
+    /// `name`: the array's, by which it is asked for.
+    #[must_use]
+    pub fn new(name: String, store: &Arc<dyn Store>, has_layers: bool) -> AttachedArray {
+        AttachedArray(Arc::new(Attached {
+            name,
+            store: Arc::downgrade(store),
+            has_layers,
+            jobs: Arc::default(),
+            busy: Busy::default(),
+            waiters: Arc::default(),
+            end: Mutex::default(),
+        }))
+    }
+
+    /// Does what is asked in JSON. What takes long is a job, which goes on when this has been answered.
+    pub fn handle_json(&self, by: &Asker, json: &[u8]) -> Response {
+        match Request::from_json(json) {
+            Ok(request) => self.handle(by, request),
+            Err(refusal) => Response::Refused(refusal),
+        }
+    }
+
+    fn handle(&self, by: &Asker, request: Request) -> Response {
+        match request {
+            Request::Jobs => Response::Done(Answer::Jobs(self.0.jobs.list())),
+            Request::Job { id, wait } => {
+                let (patience, _waiter) = self.patience(wait);
+                response_of(self.0.jobs.wait(id, patience).ok_or(ManageError::NoJob(id)).map(Answer::Job))
+            }
+            Request::CancelJob { id } => response_of(self.0.jobs.cancel_by_request(id)),
+            Request::Start { request } => self.begin(by, *request, false),
+            request => self.begin(by, request, true),
+        }
+    }
+
+    /// Has what goes on end soon, and nothing begin any more; that is waited for so long at the most.
+    pub fn end(&self, patience: Duration) {
+        let give_up_at = Instant::now() + patience;
+        loop {
+            match self.0.busy.hold(&self.0.name, "being detached") {
+                Ok(hold) => {
+                    *self.0.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
+                    return;
+                }
+                Err(_) if Instant::now() >= give_up_at => return,
+                Err(_) => {
+                    // Again and again: what was about to begin has not heard it.
+                    let store = self.0.store.upgrade();
+                    if let Some(copies) = store.as_ref().and_then(|store| store.copies()) {
+                        copies.stop();
+                    }
+                    drop(store);
+                    thread::sleep(LOOK_INTERVAL);
+                }
+            }
+        }
+    }
+
+    /// How long somebody may wait who wants to, and what shows that.
+    fn patience(&self, wants_to_wait: bool) -> (Duration, Option<Arc<()>>) {
+        let may_wait = wants_to_wait && Arc::strong_count(&self.0.waiters) <= WAITERS_MAX;
+        if may_wait { (PATIENCE, Some(Arc::clone(&self.0.waiters))) } else { (Duration::ZERO, None) }
+    }
+
+    /// Begins with a change; its end may be waited for.
+    fn begin(&self, by: &Asker, request: Request, wants_to_wait: bool) -> Response {
+        let refused = |refusal| {
+            let response = Response::Refused(refusal);
+            log_outcome(by, &request, &response);
+            response
+        };
+        let Work { what, stop, work } = match self.order(&request) {
+            Ok(work) => work,
+            Err(refusal) => return refused(refusal),
+        };
+        let Some(job) = self.0.jobs.begin(by, &request, &what) else {
+            return refused(Refusal::new("jobs-too-many", "too many changes go on: ask again when some are done"));
+        };
+        // Before anybody hears its number, by which it can be cancelled.
+        job.set_stop(stop);
+        let (by, id) = (by.clone(), job.id());
+        let work = move || {
+            let response = response_of(work());
+            log_outcome(&by, &request, &response);
+            job.end(response);
+        };
+        if let Err(error) = thread::Builder::new().name("job".into()).spawn(work) {
+            return Response::Refused(Refusal::new("busy", format!("the system has no thread for that: {error}")));
+        }
+        let (patience, _waiter) = self.patience(wants_to_wait);
+        let response = self.0.jobs.response(id, patience);
+        response.unwrap_or_else(|| Response::Refused(ManageError::NoJob(id).into()))
+    }
+
+    fn order(&self, request: &Request) -> Result<Work, Refusal> {
+        let work = match request {
+            Request::ScrubVolume { name } => self.scrub(name),
+            Request::ReplaceMember(new) => self.replace(new),
+            Request::GrowArray(new) => self.grow(new),
+            _ => {
+                let reason = "an attached array is asked for scrub-volume, replace-member, grow-array, jobs, job and cancel-job only: for \
+                              the rest there has to be a server";
+                return Err(Refusal::new("request-invalid", reason));
+            }
+        };
+        Ok(work?)
+    }
+
+    fn scrub(&self, name: &str) -> Result<Work, ManageError> {
+        let (hold, store) = self.hold(name, "having its copies compared")?;
+        let (name, stop) = (name.to_owned(), Some(stop_of(&store)));
+        let what = format!("comparing the copies of {name}");
+        Ok(Work::new(what, stop, move || {
+            // The store is let go first.
+            let (_hold, store) = (hold, store);
+            let scrub = || store.copies().ok_or_else(none)?.scrub();
+            Ok(Answer::Changed(vec![compared(&name, scrub().map_err(failed(&name))?)]))
+        }))
+    }
+
+    fn replace(&self, new: &MemberReplacement) -> Result<Work, ManageError> {
+        let (hold, store) = self.hold(&new.name, "getting another member")?;
+        let MemberReplacement { name, member, store: text } = new.clone();
+        let what = format!("replacing member {member} of {name}");
+        Ok(Work::new(what, None, move || {
+            let (_hold, store) = (hold, store);
+            let replace = || store.copies().ok_or_else(none)?.replace(member, &text);
+            replace().map_err(failed(&name))?;
+            Ok(Answer::Changed(vec![replaced(&name, member, &text)]))
+        }))
+    }
+
+    fn grow(&self, new: &ArrayGrowth) -> Result<Work, ManageError> {
+        let (hold, store) = self.hold(&new.name, "being made longer")?;
+        let ArrayGrowth { name, add } = new.clone();
+        if self.0.has_layers {
+            return Err(failed(&name)(layered()));
+        }
+        let (what, stop) = (format!("making {name} longer"), Some(stop_of(&store)));
+        Ok(Work::new(what, stop, move || {
+            let (_hold, store) = (hold, store);
+            let length = || Size(store.geometry().length_bytes);
+            let before = length();
+            let grow = || store.copies().ok_or_else(none)?.grow(&add);
+            grow().map_err(failed(&name))?;
+            Ok(Answer::Changed(vec![format!("array {name} has {} now, {before} before", length())]))
+        }))
+    }
+
+    /// The array, for this one change alone.
+    fn hold(&self, name: &str, what: &'static str) -> Result<(Hold, Arc<dyn Store>), ManageError> {
+        if name != self.0.name {
+            return Err(ManageError::NoVolume(name.to_owned()));
+        }
+        let hold = self.0.busy.hold(name, what)?;
+        let gone = || ManageError::Busy { name: name.to_owned(), what: "being detached" };
+        Ok((hold, self.0.store.upgrade().ok_or_else(gone)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -38,10 +38,30 @@ fn both_ends_agree_on_iser() {
     assert_eq!((server.connection.send_data_max_bytes, server.connection.receive_data_max_bytes), (4096, 1024));
 }
 
+#[test]
+fn a_session_has_all_the_connections_that_both_ends_have_agreed_on() {
+    let mut world = World::new(config(Some(name())), usize::MAX);
+    world.order(0, 0, None, 0);
+    world.settle();
+    assert!(world.host.refusals.is_empty(), "{:?}", world.host.refusals);
+    assert_eq!(world.client.server().map(|server| server.connections), Some(4));
+    let data = pattern(200 * BLOCK_BYTES, 1);
+    for number in 0..8 {
+        world.order(0x2a, number * 200, Some(data.clone()), 0);
+    }
+    world.settle();
+    assert!(world.host.disk.chunks(data.len()).take(8).all(|part| part == data));
+    let connections = world.client.server().map(|server| server.connections);
+    assert_eq!((connections, world.host.memory.free_bytes()), (Some(4), MEMORY_BYTES));
+}
+
 /// All lengths around which something changes: with the command, beyond it, more than one FPDU.
 #[test]
 fn data_of_every_length_passes_and_is_moved_once() {
     let mut world = World::new(config(Some(name())), usize::MAX);
+    // All connections are there.
+    world.order(0, 0, None, 0);
+    world.settle();
     for (round, blocks) in [1, 7, 8, 9, 15, 16, 17, 18, 100, 127, 128, 129, 600, 2047].into_iter().enumerate() {
         let data = pattern(blocks * BLOCK_BYTES, round);
         let before = world.passed;

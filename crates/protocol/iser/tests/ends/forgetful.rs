@@ -88,6 +88,10 @@ impl Datamover for Forgetful {
         self.0.begin(parameters);
     }
 
+    fn has_failed(&self) -> bool {
+        self.0.has_failed()
+    }
+
     fn reaches_memory(&self) -> bool {
         self.0.reaches_memory()
     }

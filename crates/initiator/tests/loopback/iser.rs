@@ -1,5 +1,7 @@
 //! iSER: RDMA in software over the loopback, between a whole server and a whole client.
 
+mod strangers;
+
 use std::time::Duration;
 
 use sanwire_initiator::{Client, ClientOptions, ConnectError, Server as Place, Url, targets};

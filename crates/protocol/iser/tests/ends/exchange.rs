@@ -1,9 +1,12 @@
 //! What both ends do when both keep the rules.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
+use sanwire_core::Instant;
 use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure};
 
-use super::forgetful::forgetful;
+use super::odd::{failing, forgetful};
 use super::world::{BLOCK_BYTES, MEMORY_BYTES, World, config, name};
 
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
@@ -99,6 +102,20 @@ fn a_read_that_is_given_again_brings_its_data() {
     world.host.is_frozen = false;
     world.settle();
     assert!(world.data_of(id).is_some_and(|data| data == world.host.disk));
+}
+
+/// What it could not send it gives again in a new session, without waiting for a word of the target.
+#[test]
+fn a_connection_that_fails_by_what_is_sent_is_given_up_at_once() {
+    let mut world = World::over(failing, config(Some(name())), usize::MAX);
+    world.order(0x35, 0, None, 0);
+    world.run(usize::MAX);
+    let begun = world.now;
+    assert_eq!((world.client.poll_timeout(), world.client.in_transit()), (Some(Instant::ZERO), 1));
+    world.settle();
+    let is_lost = |event: &ClientEvent| matches!(event, ClientEvent::Lost { .. });
+    assert_eq!(world.events.iter().filter(|event| is_lost(event)).count(), 1, "{:?}", world.events);
+    assert!(world.now - begun < Duration::from_secs(4), "{:?}", world.now - begun);
 }
 
 #[test]

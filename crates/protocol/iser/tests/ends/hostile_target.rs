@@ -190,6 +190,24 @@ fn data_that_is_to_be_read_is_not_written_and_data_that_is_to_be_written_is_not_
     assert!(!pair.told.iter().any(|event| matches!(event, Event::ReadDone { .. })), "{:?}", pair.told);
 }
 
+/// What fails by what is sent is known when that is sent, whatever comes.
+#[test]
+fn memory_that_is_closed_while_it_is_read_ends_the_connection_when_that_is_told() {
+    const LONG: usize = 200_000;
+    let mut pair = Pair::of_initiator();
+    let window = write(&mut pair, 9, &Slice::from(vec![5; LONG]));
+    pair.theirs.read(WorkId(1), vec![0; LONG].into(), 0..LONG, window.stag, window.offset).expect("room");
+    let request: Vec<u8> =
+        std::iter::from_fn(|| pair.theirs.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
+    assert_eq!(pair.ours.take(&request), request.len());
+    assert!(pair.ours.recall(9).is_none() && !pair.ours.has_failed(), "something is still to be sent");
+    let sent: Vec<u8> = std::iter::from_fn(|| pair.ours.pop()).flat_map(|packet| packet.to_vec()).collect();
+    assert!(pair.ours.has_failed() && sent.len() < LONG);
+    pair.theirs.take(&sent);
+    assert!(std::iter::from_fn(|| pair.theirs.poll_event()).any(|event| matches!(event, Event::Terminated(_))));
+    assert!(pair.is_torn());
+}
+
 /// A target that two connections lead to knows the keys of both.
 #[test]
 fn keys_of_another_connection_open_nothing() {

@@ -4,9 +4,9 @@
 mod depths;
 mod dissection;
 mod exchange;
-mod forgetful;
 mod hostile_initiator;
 mod hostile_target;
+mod odd;
 mod older;
 mod pair;
 mod raw;

@@ -3,9 +3,11 @@
 
 use arbitrary::{Result, Unstructured};
 use sanwire_buffer::{Frame, Region, Slice};
-use sanwire_iscsi::wire::{DataIn, HEADER_BYTES as PDU_BYTES, Header, ReadyToTransfer, ScsiCommand, ScsiResponse};
+use sanwire_iscsi::wire::{
+    DataIn, HEADER_BYTES as PDU_BYTES, Header, LoginRequest, ReadyToTransfer, ScsiCommand, ScsiResponse,
+};
 use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Step};
-use sanwire_iser::wire::{HEADER_BYTES, IserHeader, Window};
+use sanwire_iser::wire::{HeaderForm, IserHeader, Window};
 use sanwire_iwarp::{Config, Connection, Event, Order, Registration, SendKind, Stag, WorkId};
 
 use crate::steps::payload;
@@ -27,6 +29,8 @@ struct Tried {
     ours: Box<dyn Datamover>,
     is_target: bool,
     theirs: Connection,
+    /// The headers of both.
+    form: HeaderForm,
     memory: Region,
     /// Keys that the peer has seen, and its own.
     seen: Vec<Window>,
@@ -40,14 +44,17 @@ struct Tried {
 /// When these bytes end before.
 pub fn run(u: &mut Unstructured<'_>, is_target: bool, memory: &Region) -> Result<()> {
     let private_data = payload(u, 8)?;
+    let config = Config { ird: *u.choose(&[128, 128, 128, 3, 1, 0])?, ..Config::default() };
     let theirs = if is_target {
-        Connection::initiator(Config::default(), &private_data).expect("a connection")
+        let config = Config { revision: *u.choose(&[2, 2, 1])?, ..config };
+        Connection::initiator(config, &private_data).expect("a connection")
     } else {
-        Connection::responder(Config::default()).expect("a connection")
+        Connection::responder(config).expect("a connection")
     };
     let ours = if is_target { sanwire_iser::target([1; 32]) } else { sanwire_iser::initiator([1; 32]) };
     let (seen, own, memory) = (Vec::new(), Vec::new(), memory.clone());
-    let mut tried = Tried { ours, is_target, theirs, memory, seen, own, is_torn: false };
+    let form = HeaderForm::Rfc7145;
+    let mut tried = Tried { ours, is_target, theirs, form, memory, seen, own, is_torn: false };
     (0..200).for_each(|_| drop(tried.theirs.post_receive(vec![0; 20_000].into())));
     tried.pass(&private_data);
     let outcome = tried.steps(u);
@@ -60,6 +67,9 @@ pub fn run(u: &mut Unstructured<'_>, is_target: bool, memory: &Region) -> Result
 
 impl Tried {
     fn steps(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if self.is_target && u.ratio(1, 3)? {
+            self.log_in_as_rfc_5046();
+        }
         if u.arbitrary()? {
             let parameters = ConnectionParameters { receive_data_max_bytes: 4096, ..ConnectionParameters::default() };
             self.ours.begin(&parameters);
@@ -75,6 +85,23 @@ impl Tried {
         }
         self.pass(b"hello");
         Ok(())
+    }
+
+    /// The first message of the peer shows that its headers are those of RFC 5046.
+    fn log_in_as_rfc_5046(&mut self) {
+        self.form = HeaderForm::Rfc5046;
+        let login = LoginRequest::default().write();
+        let message = [self.front(&IserHeader::PLAIN), login.as_bytes().to_vec()].concat();
+        drop(self.theirs.order(Order::Send { kind: SendKind::default(), head: message.into(), data: None }, None));
+        self.pass(b"hello");
+        while let Step::Pdu(_) = self.ours.poll() {}
+    }
+
+    fn front(&self, header: &IserHeader) -> Vec<u8> {
+        match self.form {
+            HeaderForm::Rfc7145 => header.write().to_vec(),
+            HeaderForm::Rfc5046 => header.write_short().to_vec(),
+        }
     }
 
     fn frame(&self, length: usize) -> Option<Frame> {
@@ -110,7 +137,7 @@ impl Tried {
         if u.ratio(7, 8)? {
             bytes[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
         }
-        let mut message = [&control.write()[..], &bytes, &data].concat();
+        let mut message = [&self.front(&control)[..], &bytes, &data].concat();
         if u.ratio(1, 16)? {
             message.truncate(u.int_in_range(0..=message.len())?);
         }
@@ -141,7 +168,12 @@ impl Tried {
         if self.is_target {
             match u.int_in_range(0..=3)? {
                 0 => {
-                    let part = DataIn { task_tag, has_status: u.arbitrary()?, offset_bytes: u.arbitrary()?, ..DataIn::default() };
+                    let part = DataIn {
+                        task_tag,
+                        has_status: u.arbitrary()?,
+                        offset_bytes: u.arbitrary()?,
+                        ..DataIn::default()
+                    };
                     self.ours.push(part.write(), Some(data().into()));
                 }
                 1 => self.ours.push(ScsiResponse { task_tag, ..ScsiResponse::default() }.write(), None),
@@ -223,12 +255,16 @@ impl Tried {
     }
 
     fn learn(&mut self, message: &[u8]) {
-        let header = message.first_chunk::<HEADER_BYTES>().expect("a header in front of everything");
-        let header = IserHeader::read(header).expect("a header of iSER");
+        let header = match self.form {
+            HeaderForm::Rfc7145 => message.first_chunk().map(IserHeader::read),
+            HeaderForm::Rfc5046 => message.first_chunk().map(IserHeader::read_short),
+        };
+        let header = header.expect("a header in front of everything").expect("a header of iSER");
         if let IserHeader::Control { write, read } = header {
-            let pdu = message[HEADER_BYTES..].first_chunk::<PDU_BYTES>().expect("a header of a PDU");
+            let start = self.form.length_bytes();
+            let pdu = message[start..].first_chunk::<PDU_BYTES>().expect("a header of a PDU");
             let length = Header::from_bytes(*pdu).data_bytes();
-            assert_eq!(message.len(), HEADER_BYTES + PDU_BYTES + length, "a message as long as it says");
+            assert_eq!(message.len(), start + PDU_BYTES + length, "a message as long as it says");
             self.seen.extend(write.into_iter().chain(read));
         }
     }

@@ -1,5 +1,5 @@
-//! An iSCSI client that asks for much and reads nothing, beside others that do nothing wrong: these go on, within a bound, however
-//! little memory there is.
+//! An iSCSI client, over TCP or by RDMA, that asks for much and reads nothing, beside others that do nothing wrong: these go on, within
+//! a bound, however little memory there is.
 
 use std::time::Duration;
 
@@ -56,6 +56,17 @@ fn nobody_stands_still_because_another_initiator_does() {
     run_seeds("nobody_stands_still_over_iscsi", 100, |seed| {
         let random = &mut plan_random(75, seed);
         let mut plan = crowd(random);
+        deafens(&mut plan, random);
+        live(plan, seed)
+    });
+}
+
+#[test]
+fn nobody_stands_still_because_another_initiator_of_iser_does() {
+    run_seeds("nobody_stands_still_because_another_initiator_of_iser_does", 60, |seed| {
+        let random = &mut plan_random(77, seed);
+        let mut plan = crowd(random);
+        plan.wire.is_iser = true;
         deafens(&mut plan, random);
         live(plan, seed)
     });

@@ -1,4 +1,4 @@
-//! Small exchanges of iSCSI, with one thing that goes wrong.
+//! Small exchanges of iSCSI and iSER, with one thing that goes wrong.
 
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ const NOWHERE: Range = Range { lba: 0, blocks: 0 };
 
 /// More than goes unasked with a write.
 const LARGE: Range = Range { lba: 0, blocks: 600 };
+const LARGE_BYTES: u64 = 600 * 512;
 
 fn wishes(error_recovery_level: u8, connections: u16, digests: bool) -> DesiredParameters {
     DesiredParameters { digests, error_recovery_level, connections }
@@ -31,6 +32,13 @@ fn wishes(error_recovery_level: u8, connections: u16, digests: bool) -> DesiredP
 fn plan(wishes: DesiredParameters) -> Plan {
     let mut plan = Plan::clean(wishes);
     plan.work.commands = 0;
+    plan
+}
+
+/// The same by RDMA, which has no level of recovery and always has CRCs.
+fn plan_by_rdma(connections: u16) -> Plan {
+    let mut plan = plan(wishes(0, connections, true));
+    plan.wire.is_iser = true;
     plan
 }
 
@@ -62,8 +70,7 @@ fn run(world: &mut World, commands: &[(Kind, Range)]) -> Outcome<()> {
 }
 
 /// Login with CHAP, a write of which the most is asked for, a flush, a read.
-fn small_exchange(wishes: DesiredParameters, seed: u64, cut_after: Option<(bool, u64)>) -> Outcome<World> {
-    let mut plan = plan(wishes);
+fn small_exchange(mut plan: Plan, seed: u64, cut_after: Option<(bool, u64)>) -> Outcome<World> {
     plan.wire.has_chap = true;
     let mut world = World::new(plan, seed);
     world.wire.traffic.cut_after = cut_after;
@@ -82,46 +89,72 @@ fn small_exchange(wishes: DesiredParameters, seed: u64, cut_after: Option<(bool,
     Ok(world)
 }
 
-/// All positions but those deep inside of bulk data: there one byte is like the other.
-fn positions(ends: &[u64]) -> Vec<u64> {
+/// All positions but those deep inside of bulk data: there one byte is like the other. What is sent at a time has all of its headers in
+/// its first bytes.
+fn positions(ends: &[u64], headers_bytes: u64) -> Vec<u64> {
     let begins = std::iter::once(&0).chain(ends);
     begins
         .zip(ends)
-        .flat_map(|(begin, end)| (begin + 1..=*end).filter(move |at| at - begin < 512 || end - at < 64))
+        .flat_map(|(begin, end)| (begin + 1..=*end).filter(move |at| at - begin < headers_bytes || end - at < 64))
         .collect()
 }
 
-fn survives_cuts(test: &str, wishes: DesiredParameters) {
-    let baseline = small_exchange(wishes, 0, None).expect("an exchange without a cut");
-    assert!(sent(&baseline, false, R2T) > 0 && sent(&baseline, true, DATA_OUT) > 0, "{}", baseline.describe());
+fn survives_cuts(test: &str, plan: &Plan, headers_bytes: u64) {
+    let baseline = small_exchange(plan.clone(), 0, None).expect("an exchange without a cut");
     let [there, back] = &baseline.wire.traffic.ends;
-    let cuts: Vec<(bool, u64)> = positions(there)
+    assert!([there, back].iter().all(|ends| ends.last() > Some(&LARGE_BYTES)), "{}", baseline.describe());
+    let cuts: Vec<(bool, u64)> = positions(there, headers_bytes)
         .into_iter()
         .map(|at| (true, at))
-        .chain(positions(back).into_iter().map(|at| (false, at)))
+        .chain(positions(back, headers_bytes).into_iter().map(|at| (false, at)))
         .collect();
     run_seeds(test, cuts.len() as u64, |seed| {
         let Some(&cut) = cuts.get(seed as usize) else { return Ok(()) };
-        let mut world = small_exchange(wishes, seed, Some(cut)).map_err(|what| format!("cut {cut:?}: {what}"))?;
+        let mut world = small_exchange(plan.clone(), seed, Some(cut)).map_err(|what| format!("cut {cut:?}: {what}"))?;
         world.farewell().map_err(|what| format!("cut {cut:?}: {what}"))
     });
 }
 
+/// Over TCP, with data that is asked for.
+fn iscsi_survives_cuts(test: &str, wishes: DesiredParameters) {
+    let plan = plan(wishes);
+    let baseline = small_exchange(plan.clone(), 0, None).expect("an exchange without a cut");
+    assert!(sent(&baseline, false, R2T) > 0 && sent(&baseline, true, DATA_OUT) > 0, "{}", baseline.describe());
+    survives_cuts(test, &plan, 512);
+}
+
 #[test]
 fn iscsi_survives_a_cut_at_every_byte() {
-    survives_cuts("iscsi_survives_a_cut_at_every_byte", wishes(0, 1, false));
+    iscsi_survives_cuts("iscsi_survives_a_cut_at_every_byte", wishes(0, 1, false));
 }
 
 #[test]
 fn iscsi_survives_a_cut_at_every_byte_at_level_2() {
-    survives_cuts("iscsi_survives_a_cut_at_every_byte_at_level_2", wishes(2, 1, true));
+    iscsi_survives_cuts("iscsi_survives_a_cut_at_every_byte_at_level_2", wishes(2, 1, true));
+}
+
+/// MPA's setup, the login in Sends, an RDMA Read and an RDMA Write: the headers of MPA, DDP, iSER and iSCSI are 96 bytes.
+#[test]
+fn iser_survives_a_cut_at_every_byte() {
+    survives_cuts("iser_survives_a_cut_at_every_byte", &plan_by_rdma(1), 128);
 }
 
 /// However the connections overtake each other: commands begin in the order in which they were given.
 #[test]
 fn connections_of_a_session_may_overtake_each_other() {
-    run_seeds("connections_of_a_session_may_overtake_each_other", 200, |seed| {
-        let mut plan = plan(wishes((seed % 3) as u8, 4, seed % 2 == 0));
+    overtake("connections_of_a_session_may_overtake_each_other", |seed| {
+        plan(wishes((seed % 3) as u8, 4, seed % 2 == 0))
+    });
+}
+
+#[test]
+fn connections_of_an_iser_session_may_overtake_each_other() {
+    overtake("connections_of_an_iser_session_may_overtake_each_other", |_| plan_by_rdma(4));
+}
+
+fn overtake(test: &str, plan: impl Fn(u64) -> Plan + Sync) {
+    run_seeds(test, 200, |seed| {
+        let mut plan = plan(seed);
         plan.wire.pieces.delay_us = (10, 5_000);
         plan.wire.pieces.piece_max_bytes = 1460;
         let mut world = connected(plan, seed)?;

@@ -226,3 +226,28 @@ fn iser_tiny_memory() {
         plan.client_memory_bytes = largest.next_multiple_of(4096).max(128 * 512) * 2;
     });
 }
+
+/// A disk that answers in any order, and connections that overtake each other.
+#[test]
+fn iser_reordered() {
+    iser("iser_reordered", 300, 227, |plan, random| {
+        plan.wire.wishes.connections = random.range(2..=4) as u16;
+        plan.wire.pieces.delay_us = (10, 5_000);
+        plan.wire.commands_max = 32;
+        plan.work.depth = 12;
+        (plan.disk.delay_us, plan.disk.slow_per_million) = ((1, 20_000), 20_000);
+    });
+}
+
+/// Clients that send on and read nothing for a while.
+#[test]
+fn iser_slow_readers() {
+    iser("iser_slow_readers", 300, 228, |plan, random| {
+        for at in moments(plan, random, 4) {
+            let client = random.range(0..=plan.clients as u64 - 1) as usize;
+            let length_us = random.choose(&[10_000, 2_000_000, 8_000_000]);
+            let deaf_for = random.micros(0..=length_us);
+            plan.faults.push((at, Fault::Wire(StreamFault::Deafen(client, deaf_for))));
+        }
+    });
+}

@@ -1,5 +1,7 @@
 //! iSER: RDMA in software over the loopback, between a whole server and a whole client.
 
+mod strangers;
+
 use std::time::Duration;
 
 use sanwire_initiator::{Client, ClientOptions, ConnectError, Server as Place, Url, targets};
@@ -76,6 +78,42 @@ fn many_transfers_by_rdma_are_under_way_at_once() {
     drop((volume, client));
     target.stop().unwrap();
     std::fs::remove_file(path).unwrap();
+}
+
+/// Connections of this host that lead to this port.
+fn connections_to(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let (place, established) = (format!(":{port:04X}"), "01");
+    let leads_there = |line: &&str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        matches!(fields[..], [_, _, remote, state, ..] if remote.ends_with(&place) && state == established)
+    };
+    table.lines().filter(leads_there).count()
+}
+
+#[test]
+fn a_session_by_rdma_has_the_connections_that_it_wants() {
+    let target = server("disk=ram:64M");
+    let place = url(&target, "iser", true);
+    let Place::Iscsi(host) = &place.server else { panic!("{place}") };
+    let mut options = options();
+    options.iscsi.wishes.connections = 3;
+    let mut client = Client::connect(&place, &options).unwrap();
+    let volume = client.open("0").unwrap();
+    for round in 0..200 {
+        client.block_on(async {
+            let data = patterned(volume.buffer(100 << 10).await.unwrap(), round);
+            volume.write(512, data.clone()).await.unwrap();
+            let back = volume.read(512, volume.buffer(100 << 10).await.unwrap()).await.unwrap();
+            assert!(*back == *data, "round {round}");
+        });
+        if round > 20 && connections_to(host.port) == 3 {
+            break;
+        }
+    }
+    assert_eq!(connections_to(host.port), 3);
+    drop((volume, client));
+    target.stop().unwrap();
 }
 
 /// Waits for all of them, side by side.

@@ -76,13 +76,19 @@ pub trait Datamover: Send + Sync {
     /// The login is over: what comes and what is pushed from now on is of the full feature phase.
     fn begin(&mut self, parameters: &ConnectionParameters);
 
+    /// Whether it is over although nobody has ended it: nothing comes any more, and nothing is sent. [`Datamover::poll`] says that, too, by
+    /// [`Step::Torn`]; this is for what has gone wrong with something that was to be sent, when nothing more comes after which to look.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// Why nothing can come by it, in words that go on from "the target took the connection, but ..."; `None` while something can, and
     /// where its stream says no more than that it has ended.
     fn trouble(&self) -> Option<String> {
         None
     }
 
-    /// Whether it reaches into the memory of the other end (RFC 7145: iSER). The four calls below mean something then only.
+    /// Whether it reaches into the memory of the other end (RFC 7145: iSER). The five calls below mean something then only.
     fn reaches_memory(&self) -> bool {
         false
     }
@@ -105,7 +111,7 @@ pub trait Datamover: Send + Sync {
     /// data. It comes with a Data-Out.
     ///
     /// # Errors
-    /// The frame: it cannot, push the R2T.
+    /// The frame: it cannot. Then an R2T may ask for it; by one that reaches into memory nothing can come.
     fn get_data(&mut self, ready: &Header, frame: Frame, start: u32) -> Result<(), Frame> {
         let _ = (ready, start);
         Err(frame)
@@ -114,6 +120,12 @@ pub trait Datamover: Send + Sync {
     /// A target's: the command of this tag is over and gets no answer.
     fn forget(&mut self, task_tag: u32) {
         let _ = task_tag;
+    }
+
+    /// A target's: whether something is still being read from the memory that was opened for a command that is over. What is pushed
+    /// here is sent when it is read; what goes out on another connection has to wait.
+    fn reads_for_ended(&self) -> bool {
+        false
     }
 }
 

@@ -6,9 +6,10 @@ use std::ops::Range;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use sanwire_buffer::{Frame, Head, Packet, Slices};
-use sanwire_iwarp::{Config, Connection, Ended, Event, Message, Order, Registration, SendKind, Stag, WorkId};
+use sanwire_iwarp::{Config, Connection, Ended, Event, Message, Order, Registration, Request, SendKind, Stag, WorkId};
 
 use crate::message::{ADDITIONAL_MAX_BYTES, HEADERS_BYTES};
+use crate::orders::Orders;
 use crate::wire::SetUp;
 
 /// Bytes that are received at once, beyond what goes straight into memory.
@@ -23,37 +24,19 @@ const RECEIVES_OF_LOGIN: usize = 4;
 /// RDMA Reads that an initiator serves at a time: all that a target wants.
 const IRD: u16 = 128;
 
+/// RDMA Reads at a time as long as an initiator has not said how many it takes: one more than it takes would end the connection.
+const READS_OF_UNKNOWN: u16 = 1;
+
+/// Why an initiator is refused whose data could not be read.
+const NO_READS: &str = "it lets none of its memory be read (its IRD is 0), and iSER reads the data of WRITEs from there: let its adapter \
+                        take RDMA Reads";
+
 /// Something that has arrived.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Message(Message),
     /// What was read from the other end's memory.
     Read(WorkId, Frame),
-}
-
-/// What waits to be sent, and what it takes.
-struct Waiting {
-    order: Order,
-    size: Size,
-    /// It is sent once this read is done.
-    after: Option<WorkId>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Size {
-    bytes: usize,
-    heap_bytes: usize,
-    lent_bytes: usize,
-}
-
-impl Size {
-    fn of(head_bytes: usize, data: Option<&Slices>) -> Size {
-        Size {
-            bytes: head_bytes + data.map_or(0, |data| data.len()),
-            heap_bytes: size_of::<Waiting>() + data.map_or(0, Slices::heap_bytes),
-            lent_bytes: data.map_or(0, Slices::lent_bytes),
-        }
-    }
 }
 
 /// One connection.
@@ -64,14 +47,14 @@ pub(crate) struct Carrier {
     /// What this end says when the connection is set up.
     own: SetUp,
     arrivals: VecDeque<Arrival>,
-    waiting: VecDeque<Waiting>,
-    /// What is being cut into packets.
-    under_way: VecDeque<Size>,
-    queued: Size,
+    orders: Orders,
     last_work: u64,
     /// The last read that is done.
     last_read: WorkId,
-    was_connected: bool,
+    /// Reads at a time, at the most, as both ends have agreed.
+    reads_max: u16,
+    /// The other end speaks RDMA.
+    speaks_rdma: bool,
     /// Both ends end the keys of memory with answers.
     invalidates: bool,
     /// Messages that may come at once, and the longest data of one.
@@ -105,12 +88,11 @@ impl Carrier {
             packet: None,
             own,
             arrivals: VecDeque::new(),
-            waiting: VecDeque::new(),
-            under_way: VecDeque::new(),
-            queued: Size::default(),
+            orders: Orders::default(),
             last_work: 0,
             last_read: WorkId(0),
-            was_connected: false,
+            reads_max: 0,
+            speaks_rdma: false,
             invalidates: false,
             receives: RECEIVES_OF_LOGIN,
             receive_max_bytes,
@@ -158,14 +140,9 @@ impl Carrier {
     fn drain(&mut self) {
         while let Some(event) = self.rdma.poll_event() {
             match event {
-                Event::Requested(request) => {
-                    self.meet(SetUp::read(&request.private_data));
-                    if self.rdma.accept(&self.own.write()).is_err() {
-                        self.end("its request cannot be answered");
-                    }
-                }
+                Event::Requested(request) => self.take_request(&request),
                 Event::Connected(terms) => {
-                    self.was_connected = true;
+                    (self.speaks_rdma, self.reads_max) = (true, terms.ord);
                     if !terms.private_data.is_empty() || !self.invalidates {
                         // A target's: it has met the initiator already.
                         self.meet(SetUp::read(&terms.private_data));
@@ -177,19 +154,46 @@ impl Carrier {
                     self.last_read = id;
                     self.arrivals.push_back(Arrival::Read(id, frame));
                 }
-                Event::Sent(_) => {
-                    let Size { bytes, heap_bytes, lent_bytes } = self.under_way.pop_front().unwrap_or_default();
-                    self.queued.bytes -= bytes;
-                    self.queued.heap_bytes -= heap_bytes;
-                    self.queued.lent_bytes -= lent_bytes;
-                }
+                Event::Sent(_) => self.orders.note_sent(),
                 Event::Terminated(Ended::ByUs(fault)) => self.end(format!("it broke the protocol ({fault})")),
                 Event::Terminated(Ended::ByPeer(Some(fault))) => self.end(format!("it ended the stream ({fault})")),
                 Event::Terminated(Ended::ByPeer(None)) => self.end("it ended the stream"),
-                Event::Closed(_) => self.end("the stream has ended"),
+                Event::Closed(_) => {
+                    self.end("the stream has ended");
+                    self.orders = Orders::default();
+                }
             }
         }
         self.expect_messages();
+    }
+
+    /// An initiator wants in.
+    fn take_request(&mut self, request: &Request) {
+        self.speaks_rdma = true;
+        self.meet(SetUp::read(&request.private_data));
+        let (own, takes_reads) = (self.own.write(), request.ird != Some(0));
+        let answered = if takes_reads { self.rdma.accept(&own) } else { self.rdma.reject(&own) };
+        if answered.is_err() {
+            self.end("its request cannot be answered");
+        } else if !takes_reads {
+            self.end(NO_READS);
+        } else if request.ird.is_none() {
+            self.rdma.limit_reads(READS_OF_UNKNOWN);
+        }
+    }
+
+    /// The other end says that it takes so many reads at a time. Gives how many there will be.
+    ///
+    /// # Errors
+    /// Why not, when it takes none.
+    pub(crate) fn limit_reads(&mut self, at_a_time: u16) -> Result<u16, &'static str> {
+        let reads = at_a_time.min(self.reads_max);
+        if reads == 0 {
+            return Err(NO_READS);
+        }
+        self.rdma.limit_reads(reads);
+        self.look_ahead();
+        Ok(reads)
     }
 
     fn meet(&mut self, other: SetUp) {
@@ -203,8 +207,10 @@ impl Carrier {
         self.end(reason);
     }
 
+    /// What has not been handed down yet is not sent any more.
     fn end(&mut self, reason: impl Into<String>) {
         self.fault.get_or_insert_with(|| reason.into());
+        self.orders.forget_waiting();
     }
 
     /// Why nothing comes any more.
@@ -217,9 +223,19 @@ impl Carrier {
         self.fault.is_some()
     }
 
-    /// Whether the RDMA connection has come about.
-    pub(crate) fn was_connected(&self) -> bool {
-        self.was_connected
+    /// The same, and nothing is left to be sent: it has failed, whoever looks.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.is_over() && self.is_idle()
+    }
+
+    /// Whether the other end speaks RDMA.
+    pub(crate) fn speaks_rdma(&self) -> bool {
+        self.speaks_rdma
+    }
+
+    /// Whether a read is done.
+    pub(crate) fn is_read(&self, id: WorkId) -> bool {
+        id <= self.last_read
     }
 
     /// Whether the key of a command's memory ends with the command's answer.
@@ -234,22 +250,19 @@ impl Carrier {
 
     /// Has a message sent, once a read is done if one is given.
     pub(crate) fn send(&mut self, head: Head, data: Option<Slices>, invalidate: Option<Stag>, after: Option<WorkId>) {
-        let size = Size::of(head.len(), data.as_ref());
-        let order = Order::Send { kind: SendKind { solicited: true, invalidate }, head, data };
-        self.push(Waiting { order, size, after });
+        self.push(Order::Send { kind: SendKind { solicited: true, invalidate }, head, data }, after);
     }
 
     /// Has data written into the other end's memory.
     pub(crate) fn write(&mut self, stag: Stag, offset: u64, data: Slices) {
-        let size = Size::of(0, Some(&data));
-        self.push(Waiting { order: Order::Write { stag, offset, data }, size, after: None });
+        self.push(Order::Write { stag, offset, data }, None);
     }
 
-    fn push(&mut self, waiting: Waiting) {
-        self.queued.bytes += waiting.size.bytes;
-        self.queued.heap_bytes += waiting.size.heap_bytes;
-        self.queued.lent_bytes += waiting.size.lent_bytes;
-        self.waiting.push_back(waiting);
+    fn push(&mut self, order: Order, after: Option<WorkId>) {
+        if self.is_over() {
+            return;
+        }
+        self.orders.push(order, after);
         self.look_ahead();
     }
 
@@ -309,16 +322,16 @@ impl Carrier {
 
     /// Hands the next order down; `false` when there is none, or it is not time.
     fn order_next(&mut self) -> bool {
-        let is_time = |next: &Waiting| next.after.is_none_or(|read| read <= self.last_read);
-        if !self.rdma.is_established() || !self.waiting.front().is_some_and(is_time) {
+        if !self.rdma.is_established() {
             return false;
         }
-        let Some(Waiting { order, size, .. }) = self.waiting.pop_front() else { return false };
+        let Some(order) = self.orders.next(self.last_read) else { return false };
         let id = self.next_work();
-        self.under_way.push_back(size);
         if self.rdma.order(order, Some(id)).is_err() {
-            self.under_way.pop_back();
-            self.end("something cannot be sent to it");
+            // What follows would tell of it as if it had been sent.
+            self.orders.give_up_last();
+            self.fail("something cannot be sent to it");
+            return false;
         }
         true
     }
@@ -329,15 +342,15 @@ impl Carrier {
     }
 
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.queued.bytes
+        self.orders.bytes()
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.queued.heap_bytes
+        self.orders.heap_bytes()
     }
 
     pub(crate) fn lent_bytes(&self) -> usize {
-        self.queued.lent_bytes
+        self.orders.lent_bytes()
     }
 
     /// Bytes that have come into memory that is open, or is being read into.

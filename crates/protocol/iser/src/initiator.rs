@@ -9,7 +9,7 @@ use sanwire_iwarp::{Memory, Registration, Rights, Stag};
 use crate::carrier::{Arrival, Carrier};
 use crate::incoming::Incoming;
 use crate::message::{Arrived, Pdu};
-use crate::wire::{IserHeader, Window};
+use crate::wire::{HeaderForm, IserHeader, Window};
 
 /// The data of a message, as the login says that it is taken.
 const RECEIVE_MAX_BYTES: usize = 8192;
@@ -152,7 +152,7 @@ impl Datamover for Initiator {
                 return step;
             }
             match self.carrier.arrival() {
-                Some(Arrival::Message(message)) => self.take_message(Arrived::read(message)),
+                Some(Arrival::Message(message)) => self.take_message(Arrived::read(message, HeaderForm::Rfc7145)),
                 // An initiator reads nothing.
                 Some(Arrival::Read(..)) => {}
                 None if self.carrier.is_over() => return Step::Torn,
@@ -227,8 +227,12 @@ impl Datamover for Initiator {
         self.carrier.begin(parameters.receive_data_max_bytes as usize);
     }
 
+    fn has_failed(&self) -> bool {
+        self.carrier.has_failed()
+    }
+
     fn trouble(&self) -> Option<String> {
-        if self.carrier.was_connected() {
+        if self.carrier.speaks_rdma() {
             return None;
         }
         let fault = self.carrier.fault().map(|fault| format!(" ({fault})")).unwrap_or_default();

@@ -23,6 +23,7 @@ mod carrier;
 mod incoming;
 mod initiator;
 mod message;
+mod orders;
 mod target;
 pub mod wire;
 

@@ -8,17 +8,14 @@ use sanwire_iwarp::WorkId;
 
 use crate::carrier::{Arrival, Carrier};
 use crate::incoming::Incoming;
-use crate::message::{Arrived, Pdu};
-use crate::wire::{IserHeader, VERSION, Window};
+use crate::message::{Arrived, Pdu, form_of_first};
+use crate::wire::{HeaderForm, IserHeader, VERSION, Window};
 
 /// The data of a message during a login (RFC 7143 6.1), and before a target has said what it takes.
 const RECEIVE_MAX_BYTES: usize = 8192;
 
 /// Commands whose memory is known: more than may be under way.
 const WINDOWS_MAX: usize = 1024;
-
-/// RDMA Reads that a target has under way at a time, as it says in HelloReply.
-const ORD: u16 = 128;
 
 /// The datamover of a target, for a connection that has come in. What must not be guessed comes from the seed: another one each time.
 #[must_use]
@@ -29,6 +26,7 @@ pub fn target(seed: [u8; 32]) -> Box<dyn Datamover> {
         windows: FxHashMap::default(),
         reads: FxHashMap::default(),
         fence: None,
+        form: None,
         is_in_full_feature: false,
     })
 }
@@ -55,6 +53,8 @@ struct Target {
     /// The last read for a command that is over. What is said from then on waits for it: once the initiator knows that the command is
     /// over, it closes the memory, and a read that is still under way there would cost the connection.
     fence: Option<WorkId>,
+    /// The headers of the initiator, as its first message has shown.
+    form: Option<HeaderForm>,
     is_in_full_feature: bool,
 }
 
@@ -62,14 +62,48 @@ impl Target {
     fn take_message(&mut self, arrived: Result<Arrived, &'static str>) {
         match arrived {
             Err(what) => self.carrier.fail(what),
-            Ok(Arrived::Greeting(IserHeader::Hello { versions, .. })) if self.is_in_full_feature => {
-                let is_rejected = !(versions.1..=versions.0).contains(&VERSION);
-                let reply = IserHeader::HelloReply { is_rejected, versions: (VERSION, VERSION), ord: ORD };
-                self.carrier.send(reply.write().to_vec().into(), None, None, self.fence);
+            Ok(Arrived::Greeting(IserHeader::Hello { versions, ird })) if self.is_in_full_feature => {
+                self.greet(versions, ird);
             }
             Ok(Arrived::Greeting(_)) => self.carrier.fail("it greets out of turn"),
             Ok(Arrived::Pdu(pdu)) => self.take_pdu(pdu),
         }
+    }
+
+    /// Hello says how many reads the initiator takes at a time (RFC 7145 9.3): from now on no more are under way.
+    fn greet(&mut self, versions: (u8, u8), ird: u16) {
+        let ord = match self.carrier.limit_reads(ird) {
+            Ok(ord) => ord,
+            Err(reason) => return self.carrier.fail(reason),
+        };
+        // What RFC 5046 describes has an older number than VERSION.
+        let is_older = self.form() == HeaderForm::Rfc5046;
+        let version = if is_older { VERSION.min(versions.0) } else { VERSION };
+        let is_rejected = !(versions.1..=versions.0).contains(&version);
+        let reply = IserHeader::HelloReply { is_rejected, versions: (version, version), ord };
+        self.carrier.send(self.front(&reply), None, None, self.fence);
+    }
+
+    fn form(&self) -> HeaderForm {
+        self.form.unwrap_or_default()
+    }
+
+    /// A message, or the beginning of one, of this header.
+    fn front(&self, header: &IserHeader) -> Head {
+        let mut head = Head::new();
+        match self.form() {
+            HeaderForm::Rfc7145 => head.extend(&header.write()),
+            HeaderForm::Rfc5046 => head.extend(&header.write_short()),
+        }
+        head
+    }
+
+    /// What stands in front of the data of a message.
+    fn head(&self, header: &Header, additional: &[u8]) -> Head {
+        let mut head = self.front(&IserHeader::PLAIN);
+        head.extend(header.as_bytes());
+        head.extend(additional);
+        head
     }
 
     fn take_pdu(&mut self, pdu: Pdu) {
@@ -134,17 +168,8 @@ impl Target {
         self.fence = self.fence.max(opened.reading);
         let windows = opened.read.or(opened.write.map(|(window, _)| window));
         let invalidate = windows.filter(|_| self.carrier.invalidates()).map(|window| window.stag);
-        self.carrier.send(head(&header, &[]), data, invalidate, self.fence);
+        self.carrier.send(self.head(&header, &[]), data, invalidate, self.fence);
     }
-}
-
-/// What stands in front of the data of a message.
-fn head(header: &Header, additional: &[u8]) -> Head {
-    let mut head = Head::new();
-    head.extend(&IserHeader::PLAIN.write());
-    head.extend(header.as_bytes());
-    head.extend(additional);
-    head
 }
 
 impl Datamover for Target {
@@ -166,7 +191,10 @@ impl Datamover for Target {
                 return step;
             }
             match self.carrier.arrival() {
-                Some(Arrival::Message(message)) => self.take_message(Arrived::read(message)),
+                Some(Arrival::Message(message)) => {
+                    let form = *self.form.get_or_insert_with(|| form_of_first(&message.buffer));
+                    self.take_message(Arrived::read(message, form));
+                }
                 Some(Arrival::Read(id, frame)) => {
                     if let Some(header) = self.reads.remove(&id) {
                         self.incoming.push_data(header, frame);
@@ -208,9 +236,9 @@ impl Datamover for Target {
         match header.opcode() {
             Some(Opcode::DataIn) => self.put_data(&header, data),
             Some(Opcode::ScsiResponse) => self.respond(header, data),
-            // It asks for what cannot be read: the command ends when that does not come.
+            // It would ask for what cannot be read: no initiator has an answer to it.
             Some(Opcode::ReadyToTransfer) => {}
-            _ => self.carrier.send(head(&header, &additional), data, None, self.fence),
+            _ => self.carrier.send(self.head(&header, &additional), data, None, self.fence),
         }
     }
 
@@ -241,9 +269,13 @@ impl Datamover for Target {
         self.carrier.begin(parameters.receive_data_max_bytes as usize);
     }
 
+    fn has_failed(&self) -> bool {
+        self.carrier.has_failed()
+    }
+
     fn trouble(&self) -> Option<String> {
         let fault = self.carrier.fault()?;
-        Some(if self.carrier.was_connected() {
+        Some(if self.carrier.speaks_rdma() {
             fault.to_owned()
         } else {
             format!(
@@ -258,10 +290,11 @@ impl Datamover for Target {
 
     fn get_data(&mut self, ready: &Header, frame: Frame, start: u32) -> Result<(), Frame> {
         let wanted = ReadyToTransfer::read(ready);
+        // What an initiator opens begins behind what it has sent unasked (RFC 7145 9.2); before that RFC with the first byte of its data.
+        let begins_at = if self.form() == HeaderForm::Rfc5046 { 0 } else { wanted.offset_bytes };
         let Some(opened) = self.windows.get_mut(&wanted.task_tag) else { return Err(frame) };
         let Some((window, first)) = &mut opened.write else { return Err(frame) };
-        // What an initiator opens begins behind what it has sent unasked (RFC 7145 9.2).
-        let first = *first.get_or_insert(wanted.offset_bytes);
+        let first = *first.get_or_insert(begins_at);
         let place = wanted.offset_bytes.checked_sub(first).and_then(|behind| window.offset.checked_add(behind.into()));
         let from = wanted.offset_bytes.checked_sub(start).map(|from| from as usize);
         let (Some(place), Some(from)) = (place, from) else { return Err(frame) };
@@ -286,5 +319,9 @@ impl Datamover for Target {
         if let Some(opened) = self.windows.remove(&task_tag) {
             self.fence = self.fence.max(opened.reading);
         }
+    }
+
+    fn reads_for_ended(&self) -> bool {
+        !self.carrier.is_over() && self.fence.is_some_and(|fence| !self.carrier.is_read(fence))
     }
 }

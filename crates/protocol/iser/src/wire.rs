@@ -5,6 +5,9 @@ use sanwire_iwarp::Stag;
 /// Bytes of the header in front of every PDU.
 pub const HEADER_BYTES: usize = 28;
 
+/// Bytes of the header of RFC 5046, which RFC 7145 has replaced: it has no offsets.
+pub const SHORT_HEADER_BYTES: usize = 12;
+
 /// The version of the protocol that RFC 7145 describes (9.3), which Hello and HelloReply speak of.
 pub const VERSION: u8 = 10;
 
@@ -26,6 +29,27 @@ pub struct Window {
     pub stag: Stag,
     /// Where it begins, as the initiator counts.
     pub offset: u64,
+}
+
+/// Which headers both ends of a connection put in front of their PDUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HeaderForm {
+    /// That of RFC 7145, which Linux has.
+    #[default]
+    Rfc7145,
+    /// That of RFC 5046 (9.2 to 9.4): memory begins at offset 0.
+    Rfc5046,
+}
+
+impl HeaderForm {
+    /// How long such a header is.
+    #[must_use]
+    pub fn length_bytes(self) -> usize {
+        match self {
+            HeaderForm::Rfc7145 => HEADER_BYTES,
+            HeaderForm::Rfc5046 => SHORT_HEADER_BYTES,
+        }
+    }
 }
 
 /// What stands in front of a PDU, or alone.
@@ -112,6 +136,27 @@ impl IserHeader {
     }
 }
 
+impl IserHeader {
+    /// Reads that of RFC 5046; `None` for what is no header.
+    #[must_use]
+    pub fn read_short(bytes: &[u8; SHORT_HEADER_BYTES]) -> Option<IserHeader> {
+        let mut long = [0; HEADER_BYTES];
+        long[..8].copy_from_slice(&bytes[..8]);
+        long[16..20].copy_from_slice(&bytes[8..]);
+        IserHeader::read(&long)
+    }
+
+    /// Writes that of RFC 5046, which says nothing of offsets.
+    #[must_use]
+    pub fn write_short(&self) -> [u8; SHORT_HEADER_BYTES] {
+        let long = self.write();
+        let mut bytes = [0; SHORT_HEADER_BYTES];
+        bytes[..8].copy_from_slice(&long[..8]);
+        bytes[8..].copy_from_slice(&long[16..20]);
+        bytes
+    }
+}
+
 fn set_versions(bytes: &mut [u8; HEADER_BYTES], (high, low): (u8, u8), depth: u16) {
     bytes[1] = high << 4 | low & 0xf;
     bytes[2..4].copy_from_slice(&depth.to_be_bytes());
@@ -171,6 +216,22 @@ mod tests {
         let only_read = IserHeader::Control { write: None, read: Some(read) }.write();
         assert_eq!((only_read[0], &only_read[4..16]), (0x14, &[0; 12][..]));
         assert_eq!(IserHeader::PLAIN.write()[0], 0x10);
+    }
+
+    /// RFC 5046 9.2 to 9.4: the same fields, without offsets.
+    #[test]
+    fn a_header_of_rfc_5046_has_twelve_bytes() {
+        let window = |stag| Some(Window { stag: Stag(stag), offset: 0 });
+        let control = IserHeader::Control { write: window(0x0102_0304), read: window(0x2122_2324) };
+        assert_eq!(control.write_short(), [0x1c, 0, 0, 0, 1, 2, 3, 4, 0x21, 0x22, 0x23, 0x24]);
+        assert_eq!(IserHeader::PLAIN.write_short(), [0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let hello = IserHeader::Hello { versions: (10, 1), ird: 0x1234 };
+        assert_eq!(hello.write_short(), [0x20, 0xa1, 0x12, 0x34, 0, 0, 0, 0, 0, 0, 0, 0]);
+        for header in [control, hello, IserHeader::HelloReply { is_rejected: true, versions: (10, 10), ord: 7 }] {
+            assert_eq!(IserHeader::read_short(&header.write_short()), Some(header));
+        }
+        assert_eq!(IserHeader::read_short(&[0; SHORT_HEADER_BYTES]), None);
+        assert_eq!([HeaderForm::Rfc7145, HeaderForm::Rfc5046].map(HeaderForm::length_bytes), [28, 12]);
     }
 
     #[test]

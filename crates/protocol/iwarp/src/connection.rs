@@ -120,6 +120,7 @@ impl Connection {
             Phase::Ending(_) | Phase::Closed => {}
             _ => self.end(Closed::ByUs, None),
         }
+        self.inbound.reads.stop();
         self.framer.stop();
         self.settle();
     }
@@ -210,6 +211,14 @@ impl Connection {
             _ => Refusal::Range,
         };
         Err(Refused { refusal, given: frame })
+    }
+
+    /// From now on so many RDMA Reads of this end are under way at a time, but no more than its configuration allows: for who learns
+    /// from the owner of the other end how many that takes.
+    pub fn limit_reads(&mut self, at_a_time: u16) {
+        if self.is_established() {
+            self.inbound.reads.ord = at_a_time.min(self.config.ord);
+        }
     }
 
     /// Gives a buffer for a message of the peer. A message for which there is none ends the stream, as does one that is longer.
@@ -357,6 +366,7 @@ impl Connection {
 
     fn end(&mut self, closed: Closed, last: Option<Outgoing>) {
         self.framer.stop();
+        self.inbound.reads.stop();
         self.inbound.outbound.cut(last);
         self.phase = Phase::Ending(closed);
     }

@@ -50,6 +50,16 @@ impl Client {
         }
     }
 
+    /// Gives up the connections that have failed by what was to be sent on them: what comes may never say so.
+    pub(super) fn drop_failed(&mut self, now: Instant) {
+        let links = self.connections.iter().filter_map(|known| match &known.stage {
+            Stage::Full(link) => Some((known.id, link)),
+            _ => None,
+        });
+        let failed: Vec<ConnectionId> = links.filter(|(_, link)| link.mover.has_failed()).map(|(id, _)| id).collect();
+        failed.into_iter().for_each(|id| self.drop_connection(id, Trouble::Broken, now));
+    }
+
     pub(super) fn has_link(&self) -> bool {
         self.connections.iter().any(|known| matches!(known.stage, Stage::Full(_)))
     }

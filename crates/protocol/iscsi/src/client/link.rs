@@ -256,6 +256,9 @@ impl Link {
 
     /// When to ask for a sign of life, or to stop waiting.
     pub(super) fn timeout(&self, is_busy: bool) -> Instant {
+        if self.mover.has_failed() {
+            return Instant::ZERO;
+        }
         let owed = (!self.owed.is_empty()).then_some(self.owed_since + ANSWER_MAX);
         let heard = match self.pinged_at {
             Some(since) => since.max(self.heard_at) + ANSWER_MAX,

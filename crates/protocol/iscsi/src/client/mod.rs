@@ -307,6 +307,7 @@ impl Client {
         if matches!(&self.state, State::Leaving(until) if *until <= now) {
             self.close();
         }
+        self.drop_failed(now);
         self.check_stages(now);
         self.check_commands(now);
         self.check_session(now);

@@ -219,7 +219,8 @@ impl Negotiation {
         if self.position.requires_digests && !(header && data) {
             return Err(NegotiationError::Digest(if header { "DataDigest" } else { "HeaderDigest" }));
         }
-        if self.position.is_assisted() && !self.is_iser_agreed {
+        // RFC 7145 6.3: the leading connection has agreed for all of them.
+        if self.position.is_assisted() && self.position.is_leading && !self.is_iser_agreed {
             return Err(NegotiationError::NoRdma);
         }
         let mut connection = self.connection;

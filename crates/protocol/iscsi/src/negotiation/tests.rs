@@ -167,3 +167,13 @@ fn a_declaration_that_is_none_is_rejected() {
         assert_eq!(negotiation.connection.send_data_max_bytes, 8192);
     }
 }
+
+/// RFC 7145 6.3: RDMAExtensions is said on the leading connection, and holds for those that follow.
+#[test]
+fn a_further_connection_of_an_iser_session_does_not_say_again_that_it_is_rdma() {
+    for is_target in [true, false] {
+        let carriage = Carriage::Iser { initiator_receive_max_bytes: 1024, target_receive_max_bytes: 8192, is_target };
+        let failure = |is_leading| Negotiation::new(Position { is_leading, carriage, ..position() }).finish().err();
+        assert_eq!([failure(true), failure(false)], [Some(NegotiationError::NoRdma), None]);
+    }
+}

@@ -8,7 +8,7 @@ use super::commands::{Command, Phase};
 use super::input::Place;
 use super::session::{Rejection, Session};
 use super::shared::Shared;
-use super::write_transfer::{DAMAGED, Fault, Gathering, Strictness, Unanswered, Verdict};
+use super::write_transfer::{AMOUNT, DAMAGED, Fault, Gathering, Strictness, Unanswered, Verdict};
 use crate::ConnectionId;
 use crate::receiver::{Destination, Pdu};
 use crate::wire::{DataOut, Header, ReadyToTransfer, TAG_NONE};
@@ -150,12 +150,24 @@ impl Session {
             let header = r2t_header(command, &r2t);
             let connection = command.connection;
             self.transfer_tag();
-            if let Some(at) = self.position(connection)
-                && !self.get_data(at, number, &header, shared)
-            {
-                self.send(at, header, None, shared);
+            let Some(at) = self.position(connection) else { continue };
+            if self.get_data(at, number, &header, shared) {
+                continue;
             }
+            if self.connections[at].mover.reaches_memory() {
+                self.fail_unread(number, shared, now);
+                return true;
+            }
+            self.send(at, header, None, shared);
         }
+    }
+
+    /// A command whose data cannot be read from its initiator's memory ends at once: an R2T has no place there, so nothing would come.
+    fn fail_unread(&mut self, number: u64, shared: &mut Shared, now: Instant) {
+        if let Some(Phase::Gathering(gathering)) = self.commands.get_mut(number).map(|command| &mut command.phase) {
+            gathering.give_up(AMOUNT);
+        }
+        self.go_on(number, shared, now);
     }
 
     /// Gets data that is to be asked for straight from the initiator's memory; `false` where it must be asked for by an R2T.

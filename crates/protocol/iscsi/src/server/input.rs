@@ -49,6 +49,16 @@ impl Session {
         }
     }
 
+    /// After something has come on a connection: RDMA may have an answer of its own to it, and it may be what others have waited for.
+    pub(super) fn after_input(&mut self, id: ConnectionId, shared: &mut Shared) {
+        if let Some(at) = self.position(id)
+            && self.connections[at].has_answered()
+        {
+            shared.wake(&mut self.connections[at]);
+        }
+        self.answer_settled(shared);
+    }
+
     /// Tries again to find memory for what a connection waits with; `false` if there is none yet.
     pub(super) fn unstall(&mut self, id: ConnectionId, shared: &mut Shared, now: Instant) -> bool {
         let Some(at) = self.position(id) else { return true };

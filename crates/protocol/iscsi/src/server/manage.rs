@@ -55,6 +55,8 @@ pub(super) struct Managements {
     under_way: Vec<Management>,
     /// Immediate requests that wait for commands with lower numbers (RFC 7143 4.2.3.3).
     deferred: Vec<(ConnectionId, TaskRequest)>,
+    /// Those that are done, and answered when nothing is read any more for what they have ended.
+    unsettled: Vec<Asker>,
     count: u64,
 }
 
@@ -94,7 +96,7 @@ impl Managements {
     }
 
     fn len(&self) -> usize {
-        self.under_way.len() + self.deferred.len()
+        self.under_way.len() + self.deferred.len() + self.unsettled.len()
     }
 }
 
@@ -181,7 +183,7 @@ impl Session {
             if !command.is_above() {
                 // Its data may still be on its way: nobody waits for it.
                 self.end_command(number);
-                return self.answer_management(asker, Answer::Complete, shared);
+                return self.answer_complete(asker, shared);
             }
             let function = Function::AbortTask(CommandHandle { nexus: self.nexus, number });
             return self.ask_above(function, Lun::from_wire(request.lun), Some(asker), shared);
@@ -207,6 +209,7 @@ impl Session {
         let Some(at) = self.managements.under_way.iter().position(|entry| entry.number == number) else { return false };
         let Management { function, asker, is_too_late, plugs_below, ended, .. } = self.managements.under_way.remove(at);
         let is_done = outcome == ManageOutcome::Complete;
+        let is_cold = function == Function::TargetReset { is_cold: true };
         if let Some(end) = plugs_below {
             self.order.hold_below(self.managements.plugs_below());
             if is_done {
@@ -227,12 +230,35 @@ impl Session {
                 ManageOutcome::NotSupported => Answer::NotSupported,
                 ManageOutcome::Rejected => Answer::Rejected,
             };
-            self.answer_management(asker, answer, shared);
+            // After a cold reset all connections end anyway, and nobody could be answered later.
+            if answer == Answer::Complete && !is_cold {
+                self.answer_complete(asker, shared);
+            } else {
+                self.answer_management(asker, answer, shared);
+            }
         }
         if plugs_below.is_some() {
             self.catch_up(shared, now);
         }
-        function == Function::TargetReset { is_cold: true } && is_done
+        is_cold && is_done
+    }
+
+    /// Answers a function that is done. While another connection still reads from memory that was opened for what it has ended, the
+    /// answer waits: who has it closes that memory, and a read that is under way there would cost the connection.
+    fn answer_complete(&mut self, asker: Asker, shared: &mut Shared) {
+        let mut others = self.connections.iter().filter(|connection| connection.id != asker.connection);
+        if others.any(|connection| connection.mover.reads_for_ended()) {
+            self.managements.unsettled.push(asker);
+        } else {
+            self.answer_management(asker, Answer::Complete, shared);
+        }
+    }
+
+    /// Gives the answers that have waited for reads, if these are over.
+    pub(super) fn answer_settled(&mut self, shared: &mut Shared) {
+        for asker in std::mem::take(&mut self.managements.unsettled) {
+            self.answer_complete(asker, shared);
+        }
     }
 
     pub(super) fn answer_management(&mut self, asker: Asker, answer: Answer, shared: &mut Shared) {

@@ -119,11 +119,7 @@ impl Server {
         own.heard_at = now;
         own.mover.filled(count);
         session.handle_input(connection, &mut self.shared, now);
-        if let Some(at) = session.position(connection)
-            && session.connections[at].has_answered()
-        {
-            self.shared.wake(&mut session.connections[at]);
-        }
+        session.after_input(connection, &mut self.shared);
         self.settle(nexus);
         self.feed_starved(now);
     }
@@ -262,6 +258,9 @@ impl Server {
             if !own.is_waiting() {
                 self.shared.wake(own);
             }
+        }
+        if packet.is_none() && own.mover.has_failed() && !own.is_waiting() {
+            self.shared.relieved.push_back(own.id);
         }
         if !own.pieces.is_empty() {
             session.ask_for_pieces_on(at, &mut self.shared);

@@ -292,6 +292,8 @@ impl Session {
         shared.starved.retain(|starved| *starved != Starved::Connection(connection.id));
         let nexus = self.nexus;
         self.note_starved(shared.starved.iter().any(|starved| shared.session_of(*starved) == Some(nexus)));
+        // Nothing is read on it any more.
+        self.answer_settled(shared);
         Some(connection)
     }
 

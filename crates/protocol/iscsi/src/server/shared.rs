@@ -68,7 +68,8 @@ pub(super) struct Shared {
     /// Connections that were dropped because they kept memory from others.
     pub(super) hoards_dropped: u64,
     pub(super) tally: Tally,
-    /// Connections of which something has arrived that was not looked at, because too much was to be sent.
+    /// Connections that are to be looked at: something has arrived that was not looked at, because too much was to be sent, or something
+    /// could not be sent and they are over.
     pub(super) relieved: VecDeque<ConnectionId>,
     /// How sessions and connections that are gone have used their quotas.
     pub(super) usages: Usages,

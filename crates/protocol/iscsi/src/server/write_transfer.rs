@@ -168,6 +168,12 @@ impl Gathering {
         self.lost.clear();
     }
 
+    /// The same, and nothing of what was asked for will come.
+    pub(super) fn give_up(&mut self, fault: Fault) {
+        self.bursts.clear();
+        self.fail(fault);
+    }
+
     /// Whether nothing more is to come.
     pub(super) fn is_over(&self) -> bool {
         self.bursts.is_empty() && (self.fault.is_some() || self.asked >= self.length && self.lost.is_empty())
@@ -287,8 +293,7 @@ impl Gathering {
         }
         self.silences += 1;
         if self.silences > SILENCES_MAX || self.fault.is_some() {
-            self.bursts.clear();
-            self.fail(SILENT);
+            self.give_up(SILENT);
             return true;
         }
         if recovers {

@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use sanwire_iscsi::wire::{LoginRequest, ScsiResponse};
+use sanwire_iser::wire::{HeaderForm, IserHeader};
+use sanwire_iwarp::{Config, Connection, Order, SendKind, Stag};
+
+use super::raw::{NORMAL, message_as, of_blocks, opened, window};
 use super::world::{BLOCK_BYTES, World, config, name};
 
 /// A segment of TCP over Ethernet.
@@ -40,8 +45,8 @@ fn write_capture(sent: &[(bool, Vec<u8>)], file: &Path) {
 }
 
 /// What `tshark` makes of it, a line for each frame; `None` where it is not installed.
-fn dissected(sent: &[(bool, Vec<u8>)], fields: &[&str]) -> Option<Vec<Vec<String>>> {
-    let file = std::env::temp_dir().join(format!("sanwire-iser-{}.pcap", std::process::id()));
+fn dissected(sent: &[(bool, Vec<u8>)], name: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+    let file = std::env::temp_dir().join(format!("sanwire-iser-{}-{name}.pcap", std::process::id()));
     write_capture(sent, &file);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/wireshark/sanwire-iser.lua");
     let mut command = Command::new("tshark");
@@ -73,7 +78,7 @@ fn wireshark_reads_what_was_sent() {
     world.run(usize::MAX);
     let fields =
         ["iwarp_mpa.req", "iwarp_mpa.rep", "iwarp_rdma.opcode", "sanwire_iser.kind", "iscsi.opcode", "_ws.malformed"];
-    let Some(lines) = dissected(&world.sent, &fields) else {
+    let Some(lines) = dissected(&world.sent, "session", &fields) else {
         println!("skipped: tshark is not installed");
         return;
     };
@@ -93,6 +98,55 @@ fn wireshark_reads_what_was_sent() {
     assert_eq!(found(3), BTreeMap::from([(1, 12)]), "a header in front of each PDU");
     // Logins, commands and a logout, with their answers, and nothing else.
     assert_eq!(found(4), BTreeMap::from([(0x01, 3), (0x03, 2), (0x06, 1), (0x21, 3), (0x23, 2), (0x26, 1)]));
+}
+
+/// What one end has to send arrives at the other one.
+fn pass(from: &mut Connection, to: &mut Connection, to_server: bool, sent: &mut Vec<(bool, Vec<u8>)>) {
+    while let Some(packet) = from.poll_transmit() {
+        to.take(&packet.to_vec());
+        sent.push((to_server, packet.to_vec()));
+    }
+    while to.poll_event().is_some() {}
+}
+
+fn say(from: &mut Connection, bytes: Vec<u8>) {
+    from.order(Order::Send { kind: SendKind::default(), head: bytes.into(), data: None }, None).unwrap();
+}
+
+#[test]
+fn wireshark_reads_the_headers_of_rfc_5046_too() {
+    let form = HeaderForm::Rfc5046;
+    let mut client = Connection::initiator(Config { seed: [1; 16], ..Config::default() }, &NORMAL.write()).unwrap();
+    let mut server = Connection::responder(Config { seed: [2; 16], ..Config::default() }).unwrap();
+    let mut sent = Vec::new();
+    pass(&mut client, &mut server, true, &mut sent);
+    server.accept(&NORMAL.write()).unwrap();
+    for end in [&mut client, &mut server] {
+        (0..4).for_each(|_| end.post_receive(vec![0; 4096].into()).unwrap());
+    }
+    pass(&mut server, &mut client, false, &mut sent);
+    let login =
+        LoginRequest { is_immediate: true, transits: true, current_stage: 1, next_stage: 3, ..LoginRequest::default() };
+    say(&mut client, message_as(form, IserHeader::PLAIN, login.write(), b"InitiatorName=iqn.2026-11.org.raw:x\0"));
+    let control = opened(None, Some(window(Stag(0x1234_5678))));
+    say(&mut client, message_as(form, control, of_blocks(1, 16, false).write(), &[]));
+    say(&mut client, IserHeader::Hello { versions: (1, 1), ird: 1 }.write_short().to_vec());
+    pass(&mut client, &mut server, true, &mut sent);
+    let response = ScsiResponse { is_final: true, task_tag: 1, ..ScsiResponse::default() };
+    say(&mut server, message_as(form, IserHeader::PLAIN, response.write(), &[]));
+    pass(&mut server, &mut client, false, &mut sent);
+    let fields = ["sanwire_iser.kind", "sanwire_iser.write_stag", "iscsi.opcode", "_ws.malformed"];
+    let Some(lines) = dissected(&sent, "older", &fields) else {
+        println!("skipped: tshark is not installed");
+        return;
+    };
+    assert!(lines.iter().all(|line| line[3].is_empty()), "malformed: {lines:?}");
+    let column = |at: usize| -> Vec<&str> {
+        lines.iter().flat_map(|line| line[at].split(',')).filter(|value| !value.is_empty()).collect()
+    };
+    assert_eq!(column(0).into_iter().map(number).collect::<Vec<_>>(), [1, 1, 2, 1], "{lines:?}");
+    assert_eq!(column(1), ["0x00000000", "0x12345678", "0x00000000"], "{lines:?}");
+    assert_eq!(column(2).into_iter().map(number).collect::<Vec<_>>(), [0x03, 0x01, 0x21], "{lines:?}");
 }
 
 fn number(field: &str) -> u8 {

@@ -1,9 +1,12 @@
 //! What both ends do when both keep the rules.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
+use sanwire_core::Instant;
 use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure};
 
-use super::forgetful::forgetful;
+use super::odd::{failing, forgetful};
 use super::world::{BLOCK_BYTES, MEMORY_BYTES, World, config, name};
 
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
@@ -38,10 +41,30 @@ fn both_ends_agree_on_iser() {
     assert_eq!((server.connection.send_data_max_bytes, server.connection.receive_data_max_bytes), (4096, 1024));
 }
 
+#[test]
+fn a_session_has_all_the_connections_that_both_ends_have_agreed_on() {
+    let mut world = World::new(config(Some(name())), usize::MAX);
+    world.order(0, 0, None, 0);
+    world.settle();
+    assert!(world.host.refusals.is_empty(), "{:?}", world.host.refusals);
+    assert_eq!(world.client.server().map(|server| server.connections), Some(4));
+    let data = pattern(200 * BLOCK_BYTES, 1);
+    for number in 0..8 {
+        world.order(0x2a, number * 200, Some(data.clone()), 0);
+    }
+    world.settle();
+    assert!(world.host.disk.chunks(data.len()).take(8).all(|part| part == data));
+    let connections = world.client.server().map(|server| server.connections);
+    assert_eq!((connections, world.host.memory.free_bytes()), (Some(4), MEMORY_BYTES));
+}
+
 /// All lengths around which something changes: with the command, beyond it, more than one FPDU.
 #[test]
 fn data_of_every_length_passes_and_is_moved_once() {
     let mut world = World::new(config(Some(name())), usize::MAX);
+    // All connections are there.
+    world.order(0, 0, None, 0);
+    world.settle();
     for (round, blocks) in [1, 7, 8, 9, 15, 16, 17, 18, 100, 127, 128, 129, 600, 2047].into_iter().enumerate() {
         let data = pattern(blocks * BLOCK_BYTES, round);
         let before = world.passed;
@@ -79,6 +102,20 @@ fn a_read_that_is_given_again_brings_its_data() {
     world.host.is_frozen = false;
     world.settle();
     assert!(world.data_of(id).is_some_and(|data| data == world.host.disk));
+}
+
+/// What it could not send it gives again in a new session, without waiting for a word of the target.
+#[test]
+fn a_connection_that_fails_by_what_is_sent_is_given_up_at_once() {
+    let mut world = World::over(failing, config(Some(name())), usize::MAX);
+    world.order(0x35, 0, None, 0);
+    world.run(usize::MAX);
+    let begun = world.now;
+    assert_eq!((world.client.poll_timeout(), world.client.in_transit()), (Some(Instant::ZERO), 1));
+    world.settle();
+    let is_lost = |event: &ClientEvent| matches!(event, ClientEvent::Lost { .. });
+    assert_eq!(world.events.iter().filter(|event| is_lost(event)).count(), 1, "{:?}", world.events);
+    assert!(world.now - begun < Duration::from_secs(4), "{:?}", world.now - begun);
 }
 
 #[test]

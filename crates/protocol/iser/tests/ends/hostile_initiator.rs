@@ -2,32 +2,19 @@
 
 use std::time::Duration;
 
-use sanwire_buffer::{Frame, Slice};
+use sanwire_buffer::Slice;
 use sanwire_core::Instant;
 use sanwire_iscsi::wire::{
-    DataIn, DataOut, LoginRequest, LoginResponse, NopOut, Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE,
+    DataIn, DataOut, LoginRequest, NopIn, NopOut, Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE,
     TaskRequest, TaskResponse,
 };
 use sanwire_iscsi::{ConnectionId, ConnectionParameters, Destination, Step};
-use sanwire_iser::wire::{IserHeader, SetUp, Window};
-use sanwire_iwarp::{Config, Connection, Event, Memory, Order, Registration, SendKind, Stag};
+use sanwire_iser::wire::{HeaderForm, IserHeader, Window};
+use sanwire_iwarp::{Config, Ended, Event, Fault, Memory, Order, Registration, SendKind, Stag};
 
 use super::pair::{Pair, message};
-use super::world::{End, Host, MEMORY_BYTES, name};
-
-const NORMAL: SetUp = SetUp { has_addresses: true, lacks_invalidation: false };
-
-fn command(task_tag: u32, expected_bytes: u32, is_read: bool) -> ScsiCommand {
-    ScsiCommand { is_final: true, is_read, is_write: !is_read, task_tag, expected_bytes, ..ScsiCommand::default() }
-}
-
-fn opened(read: Option<Window>, write: Option<Window>) -> IserHeader {
-    IserHeader::Control { write, read }
-}
-
-fn window(stag: Stag) -> Window {
-    Window { stag, offset: 0 }
-}
+use super::raw::{ID, Line, NORMAL, Raw, command, of_blocks, opened, window};
+use super::world::{Host, MEMORY_BYTES};
 
 #[test]
 fn data_and_status_are_a_write_and_an_answer_that_closes_the_memory() {
@@ -164,7 +151,7 @@ fn hello_is_answered_once_the_login_is_over() {
     assert!(matches!(pair.ours.poll(), Step::Starving));
     pair.pass();
     let reply = IserHeader::read(pair.heard().expect("a reply").buffer.first_chunk().unwrap());
-    assert_eq!(reply, Some(IserHeader::HelloReply { is_rejected: false, versions: (10, 10), ord: 128 }));
+    assert_eq!(reply, Some(IserHeader::HelloReply { is_rejected: false, versions: (10, 10), ord: 5 }));
     let mut pair = Pair::of_target(&NORMAL.write());
     pair.say(hello, None);
     assert!(pair.is_torn(), "not before");
@@ -185,96 +172,10 @@ fn who_does_not_speak_rdma_is_refused_with_the_reason() {
     }
 }
 
-/// An initiator at a whole target: logged in, with its own RDMA.
-struct Raw {
-    host: Host,
-    rdma: Connection,
-    told: Vec<Event>,
-    now: Instant,
-}
-
-const ID: ConnectionId = ConnectionId(1);
-
-impl Raw {
-    fn logged_in() -> Raw {
-        Raw::logged_in_with("InitialR2T=Yes")
-    }
-
-    fn logged_in_with(key: &str) -> Raw {
-        let mut rdma = Connection::initiator(Config { seed: [3; 16], ..Config::default() }, &NORMAL.write()).unwrap();
-        (0..500).for_each(|_| rdma.post_receive(vec![0; 9000].into()).unwrap());
-        let mut raw = Raw { host: Host::new(), rdma, told: Vec::new(), now: Instant::from_nanos(1) };
-        raw.host.open(ID, true, raw.now);
-        raw.pass();
-        let keys = format!(
-            "InitiatorName=iqn.2026-11.org.raw:x\0TargetName={}\0SessionType=Normal\0RDMAExtensions=Yes\0{key}\0ImmediateData=Yes\0",
-            name()
-        );
-        let login = LoginRequest {
-            is_immediate: true,
-            transits: true,
-            current_stage: 1,
-            next_stage: 3,
-            isid: [0x80, 0, 0, 0, 0, 9],
-            command_number: 1,
-            ..LoginRequest::default()
-        };
-        raw.say(message(IserHeader::PLAIN, login.write(), keys.as_bytes()));
-        let answer = raw.answers().pop().expect("an answer");
-        let answer = LoginResponse::read(&sanwire_iscsi::wire::Header::from_bytes(answer[28..76].try_into().unwrap()));
-        assert!(answer.transits && answer.status_class == 0, "{answer:?}");
-        assert!(matches!(raw.host.ends[&ID], End::Admitted));
-        raw
-    }
-
-    fn pass(&mut self) {
-        loop {
-            let to_host: Vec<u8> =
-                std::iter::from_fn(|| self.rdma.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
-            let mut rest = &to_host[..];
-            while !rest.is_empty() {
-                let taken = self.host.feed(ID, rest, self.now);
-                rest = &rest[taken..];
-                if taken == 0 {
-                    break;
-                }
-            }
-            let to_us: Vec<u8> =
-                self.host.output.get_mut(&ID).map(|output| output.drain(..).collect()).unwrap_or_default();
-            self.rdma.take(&to_us);
-            self.told.extend(std::iter::from_fn(|| self.rdma.poll_event()));
-            if to_host.is_empty() && to_us.is_empty() {
-                return;
-            }
-        }
-    }
-
-    fn say(&mut self, bytes: Vec<u8>) {
-        let order = Order::Send { kind: SendKind::default(), head: bytes.into(), data: None };
-        self.rdma.order(order, None).expect("room");
-        self.pass();
-    }
-
-    fn answers(&mut self) -> Vec<Frame> {
-        let messages = self.told.drain(..).filter_map(|event| match event {
-            Event::Message(message) => Some(message.buffer),
-            _ => None,
-        });
-        messages.collect()
-    }
-
-    fn write(&mut self, number: u32, window: Window) {
-        let mut cdb = [0; 16];
-        (cdb[0], cdb[8]) = (0x2a, 16);
-        let command = ScsiCommand { command_number: number, cdb, ..command(number, 8192, false) };
-        self.say(message(opened(None, Some(window)), command.write(), &[]));
-    }
-}
-
 #[test]
 fn data_is_read_from_the_memory_of_who_writes() {
     let mut raw = Raw::logged_in();
-    let stag = raw.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
+    let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
     raw.write(1, window(stag));
     let [answer] = &raw.answers()[..] else { panic!("one answer") };
     assert_eq!((answer[28], answer[31]), (0x21, 0), "GOOD");
@@ -287,7 +188,7 @@ fn data_is_read_from_the_memory_of_who_writes() {
 fn a_key_that_is_none_costs_the_session_and_no_memory() {
     let mut raw = Raw::logged_in();
     raw.write(1, window(Stag(12345)));
-    assert!(raw.host.closed.contains(&ID), "{:?}", raw.told);
+    assert!(raw.host.closed.contains(&ID), "{:?}", raw.line.told);
     raw.host.lose(ID, raw.now);
     assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
 }
@@ -296,7 +197,7 @@ fn a_key_that_is_none_costs_the_session_and_no_memory() {
 #[test]
 fn a_command_whose_data_is_being_read_is_aborted_at_once() {
     let mut raw = Raw::logged_in();
-    let stag = raw.rdma.register(Registration::of_slices(vec![7; 8192].into())).unwrap();
+    let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into())).unwrap();
     let mut cdb = [0; 16];
     (cdb[0], cdb[8]) = (0x2a, 16);
     let write = ScsiCommand { command_number: 1, cdb, ..command(1, 8192, false) };
@@ -314,7 +215,7 @@ fn a_command_whose_data_is_being_read_is_aborted_at_once() {
         [message(opened(None, Some(window(stag))), write.write(), &[]), message(IserHeader::PLAIN, abort.write(), &[])]
     {
         let order = Order::Send { kind: SendKind::default(), head: bytes.into(), data: None };
-        raw.rdma.order(order, None).expect("room");
+        raw.line.rdma.order(order, None).expect("room");
     }
     // Both arrive before the read is answered.
     raw.pass();
@@ -358,7 +259,7 @@ fn a_command_is_not_answered_while_its_data_is_being_read() {
 #[test]
 fn what_was_read_for_a_command_does_not_become_the_data_of_another() {
     let mut raw = Raw::logged_in_with("InitialR2T=No");
-    let stag = raw.rdma.register(Registration::of_slices(vec![0xaa; 8192].into())).unwrap();
+    let stag = raw.line.rdma.register(Registration::of_slices(vec![0xaa; 8192].into())).unwrap();
     let write = |number, blocks, is_final| {
         let mut cdb = [0; 16];
         (cdb[0], cdb[8]) = (0x2a, blocks);
@@ -381,7 +282,7 @@ fn what_was_read_for_a_command_does_not_become_the_data_of_another() {
         message(IserHeader::PLAIN, write(2, 2, false), &[0xbb; 512]),
     ] {
         let order = Order::Send { kind: SendKind::default(), head: bytes.into(), data: None };
-        raw.rdma.order(order, None).expect("room");
+        raw.line.rdma.order(order, None).expect("room");
     }
     raw.pass();
     let rest = DataOut { is_final: true, task_tag: 1, transfer_tag: TAG_NONE, offset_bytes: 512, ..DataOut::default() };
@@ -402,7 +303,7 @@ fn memory_of_commands_that_are_ignored_is_not_kept() {
         raw.say(message(opened(Some(window(Stag(tag))), None), ignored.write(), &[]));
     }
     assert!(raw.host.closed.is_empty());
-    let stag = raw.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
+    let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
     raw.write(1, window(stag));
     assert!(raw.host.disk[..8192] == [7; 8192]);
 }
@@ -419,8 +320,9 @@ fn an_initiator_that_answers_no_read_keeps_no_memory_for_ever() {
         head: message(opened(None, Some(window(Stag(1)))), write.write(), &[]).into(),
         data: None,
     };
-    raw.rdma.order(order, None).expect("room");
-    let bytes: Vec<u8> = std::iter::from_fn(|| raw.rdma.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
+    raw.line.rdma.order(order, None).expect("room");
+    let bytes: Vec<u8> =
+        std::iter::from_fn(|| raw.line.rdma.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
     raw.host.feed(ID, &bytes, raw.now);
     assert!(raw.host.memory.free_bytes() < MEMORY_BYTES);
     for _ in 0..200 {
@@ -433,4 +335,75 @@ fn an_initiator_that_answers_no_read_keeps_no_memory_for_ever() {
         }
     }
     assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
+}
+
+/// No R2T goes by RDMA: data that cannot be read is not waited for.
+#[test]
+fn a_write_whose_data_cannot_be_read_fails_at_once() {
+    for (has_memory, immediate) in [(false, 0), (false, 512), (true, 0), (true, 512)] {
+        let mut raw = Raw::logged_in();
+        let registration = Registration::of_slices(vec![7; 8192].into()).with_invalidation();
+        let stag = raw.line.rdma.register(registration).unwrap();
+        let beyond_all_numbers = Window { stag, offset: u64::MAX - 100 };
+        let control = opened(None, has_memory.then_some(beyond_all_numbers));
+        raw.say(message(control, of_blocks(1, 16, false).write(), &vec![1; immediate]));
+        let [answer] = &raw.answers()[..] else { panic!("one answer") };
+        assert_eq!((answer[28], answer[31]), (0x21, 2), "CHECK CONDITION");
+        let sense = &answer[78..];
+        assert_eq!((sense[2], &sense[12..14]), (0x0b, &[0x0c, 0x0d][..]), "not enough data");
+        assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
+        let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into())).unwrap();
+        raw.write(2, window(stag));
+        assert!(raw.host.disk[..8192] == [7; 8192] && raw.host.closed.is_empty());
+    }
+}
+
+/// Nothing has to come for a connection to be over that has failed by what was to be sent.
+#[test]
+fn a_read_that_cannot_be_written_ends_the_connection_at_once_and_is_not_answered() {
+    let mut raw = Raw::logged_in();
+    let beyond = Window { stag: Stag(5), offset: u64::MAX - 100 };
+    raw.say(message(opened(Some(beyond), None), of_blocks(1, 1, true).write(), &[]));
+    assert_eq!(raw.host.server.poll_timeout(), Some(Instant::ZERO));
+    raw.host.server.handle_timeout(raw.now);
+    raw.host.drain(raw.now);
+    assert!(raw.host.closed.contains(&ID));
+    raw.pass();
+    assert!(raw.answers().is_empty());
+    raw.host.lose(ID, raw.now);
+    assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
+}
+
+/// A login is one message after the other.
+#[test]
+fn more_messages_at_once_than_a_login_has_room_for_end_it() {
+    let (mut host, now) = (Host::new(), Instant::from_nanos(1));
+    let mut line = Line::open(ID, HeaderForm::Rfc7145, Config::default(), &mut host, now);
+    (0..10).for_each(|_| line.order(message(IserHeader::PLAIN, NopOut::default().write(), &[])));
+    line.pass(&mut host, now);
+    let is_told = |event: &Event| matches!(event, Event::Terminated(Ended::ByPeer(Some(Fault::NoBuffer))));
+    assert!(line.told.iter().any(is_told), "{:?}", line.told);
+    assert_eq!((host.refusals.len(), host.closed.len()), (1, 1), "{:?}", host.refusals);
+}
+
+/// More than there are buffers: they are posted again as fast as bytes are received.
+#[test]
+fn messages_beyond_all_credits_are_taken_as_fast_as_they_come() {
+    let mut raw = Raw::logged_in();
+    for task_tag in 0..300 {
+        let ping = NopOut {
+            is_immediate: true,
+            is_final: true,
+            task_tag,
+            transfer_tag: TAG_NONE,
+            command_number: 1,
+            ..NopOut::default()
+        };
+        raw.line.order(message(IserHeader::PLAIN, ping.write(), &[]));
+    }
+    raw.pass();
+    let pongs = raw.answers();
+    let tags: Vec<u32> = pongs.iter().map(|pong| NopIn::read(&raw.line.header_of(pong)).task_tag).collect();
+    assert_eq!(tags, (0..300).collect::<Vec<_>>());
+    assert!(raw.host.closed.is_empty());
 }

@@ -158,6 +158,77 @@ fn nothing_is_written_beyond_a_frame() {
     }
 }
 
+/// Gives a WRITE of which nothing goes out unasked; tells where the target may read.
+fn write(pair: &mut Pair, task_tag: u32, data: &Slice) -> Window {
+    pair.ours.lend(task_tag, None, Some(Lent { data: data.clone(), unsolicited_bytes: 0 }));
+    let command = ScsiCommand {
+        is_final: true,
+        is_write: true,
+        task_tag,
+        expected_bytes: data.len() as u32,
+        ..ScsiCommand::default()
+    };
+    pair.ours.push(command.write(), None);
+    pair.pass();
+    windows(pair).0.expect("memory to read from")
+}
+
+#[test]
+fn data_that_is_to_be_read_is_not_written_and_data_that_is_to_be_written_is_not_read() {
+    let mut pair = Pair::of_initiator();
+    let data = Slice::from(vec![5; LENGTH]);
+    let window = write(&mut pair, 9, &data);
+    write_into(&mut pair, window, &[1; 10]);
+    pair.pass();
+    assert!(pair.is_torn());
+    assert!(data.iter().all(|byte| *byte == 5));
+    let mut pair = Pair::of_initiator();
+    let window = read(&mut pair, 5);
+    pair.theirs.read(WorkId(1), vec![0; 10].into(), 0..10, window.stag, window.offset).expect("room");
+    pair.pass();
+    assert!(pair.is_torn());
+    assert!(!pair.told.iter().any(|event| matches!(event, Event::ReadDone { .. })), "{:?}", pair.told);
+}
+
+/// What fails by what is sent is known when that is sent, whatever comes.
+#[test]
+fn memory_that_is_closed_while_it_is_read_ends_the_connection_when_that_is_told() {
+    const LONG: usize = 200_000;
+    let mut pair = Pair::of_initiator();
+    let window = write(&mut pair, 9, &Slice::from(vec![5; LONG]));
+    pair.theirs.read(WorkId(1), vec![0; LONG].into(), 0..LONG, window.stag, window.offset).expect("room");
+    let request: Vec<u8> =
+        std::iter::from_fn(|| pair.theirs.poll_transmit()).flat_map(|packet| packet.to_vec()).collect();
+    assert_eq!(pair.ours.take(&request), request.len());
+    assert!(pair.ours.recall(9).is_none() && !pair.ours.has_failed(), "something is still to be sent");
+    let sent: Vec<u8> = std::iter::from_fn(|| pair.ours.pop()).flat_map(|packet| packet.to_vec()).collect();
+    assert!(pair.ours.has_failed() && sent.len() < LONG);
+    pair.theirs.take(&sent);
+    assert!(std::iter::from_fn(|| pair.theirs.poll_event()).any(|event| matches!(event, Event::Terminated(_))));
+    assert!(pair.is_torn());
+}
+
+/// A target that two connections lead to knows the keys of both.
+#[test]
+fn keys_of_another_connection_open_nothing() {
+    let (mut one, mut other) = (Pair::of_initiator(), Pair::of_initiator_with([2; 32]));
+    let window = read(&mut one, 5);
+    read(&mut other, 5);
+    write_into(&mut other, window, &[1; 10]);
+    other.pass();
+    assert!(other.is_torn() && matches!(one.ours.poll(), Step::Starving));
+    for pair in [&mut one, &mut other] {
+        let frames = pair.ours.withdraw();
+        assert!(frames.len() == 1 && frames[0].1.iter().all(|byte| *byte == 0xaa));
+    }
+    let (mut one, mut other) = (Pair::of_initiator(), Pair::of_initiator_with([2; 32]));
+    let window = read(&mut one, 5);
+    read(&mut other, 5);
+    other.say(plain(response(5).write()), Some(window.stag));
+    assert!(other.is_torn(), "nor do they close anything there");
+    assert_eq!(other.ours.withdraw().len(), 1);
+}
+
 #[test]
 fn of_data_to_be_written_the_target_reads_what_did_not_come_unasked_and_no_more() {
     let mut pair = Pair::of_initiator();

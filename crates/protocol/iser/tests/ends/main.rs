@@ -1,10 +1,14 @@
 //! Both ends of iSER against each other in one thread, over streams that come in pieces and are cut; and each of them against somebody
 //! who breaks the rules.
 
+mod depths;
 mod dissection;
 mod exchange;
-mod forgetful;
 mod hostile_initiator;
 mod hostile_target;
+mod odd;
+mod older;
 mod pair;
+mod raw;
+mod resets;
 mod world;

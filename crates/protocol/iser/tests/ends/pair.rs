@@ -30,8 +30,13 @@ impl Pair {
 
     /// Our initiator, and somebody to whom it has connected.
     pub fn of_initiator() -> Pair {
+        Pair::of_initiator_with([1; 32])
+    }
+
+    /// The same with another seed, as each connection has one.
+    pub fn of_initiator_with(seed: [u8; 32]) -> Pair {
         let theirs = with_receives(Connection::responder(bare()).expect("a connection"));
-        let mut pair = Pair { ours: sanwire_iser::initiator([1; 32]), theirs, told: Vec::new() }.connected();
+        let mut pair = Pair { ours: sanwire_iser::initiator(seed), theirs, told: Vec::new() }.connected();
         pair.ours.begin(&ConnectionParameters { receive_data_max_bytes: 1024, ..ConnectionParameters::default() });
         pair
     }

@@ -47,6 +47,11 @@ impl Reads {
         self.waiting.push_back(read);
     }
 
+    /// The stream ends: those that wait are not asked for any more.
+    pub(crate) fn stop(&mut self) {
+        self.ord = 0;
+    }
+
     /// It has been asked for, whatever waits.
     pub(crate) fn begin(&mut self, read: Read) {
         self.under_way.push_back(read);

@@ -159,6 +159,22 @@ fn no_more_reads_are_under_way_than_the_peer_takes_and_all_of_them_are_done() {
     assert_eq!(refused.refusal, Refusal::NoReads);
 }
 
+/// RFC 7145 9.3: the owner of the other end says it later than the connection is there.
+#[test]
+fn who_learns_how_many_reads_its_peer_takes_has_no_more_under_way() {
+    let mut world = World::connected(Config { ord: 5, ..Config::default() }, Config::default());
+    let stag = world.responder.source(bytes(1, 5000));
+    world.initiator.connection.limit_reads(1);
+    (0..20).for_each(|id| world.initiator.read(id, 100, stag, id * 100));
+    world.initiator.drain();
+    assert_eq!(world.initiator.on_the_way.len() / 52, 1);
+    world.initiator.connection.limit_reads(100);
+    world.initiator.drain();
+    assert_eq!(world.initiator.on_the_way.len() / 52, 5, "no more than it may have itself");
+    world.run();
+    assert_eq!(world.initiator.told.reads.len(), 20);
+}
+
 /// Neither answers to the peer's reads nor this end's own messages keep the other from being sent.
 #[test]
 fn answers_and_orders_take_turns() {

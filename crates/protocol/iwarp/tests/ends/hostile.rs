@@ -3,6 +3,7 @@
 
 mod memory;
 mod reads;
+mod terminate;
 
 use sanwire_iwarp::wire::{
     DDP_VERSION, Opcode, RDMAP_VERSION, Segment, Stag, Target, Terminate, fpdu_bytes, padding_bytes,

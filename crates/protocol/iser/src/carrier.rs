@@ -11,11 +11,11 @@ use sanwire_iwarp::{Config, Connection, Ended, Event, Message, Order, Registrati
 use crate::message::{ADDITIONAL_MAX_BYTES, HEADERS_BYTES};
 use crate::wire::SetUp;
 
-/// Bytes that are received at once, beyond what goes straight into memory.
-const STAGING_BYTES: usize = 6 << 10;
+/// Bytes that are received at once during the login, beyond what goes straight into memory.
+const LOGIN_STAGING_BYTES: usize = 6 << 10;
 
-/// Messages that may come: as many as there can be in what is received at once, each with nothing but its headers.
-const RECEIVES: usize = STAGING_BYTES / HEADERS_BYTES + 1;
+/// The same after the login, at the most: so that many short answers, or requests, take one call of the kernel.
+pub(crate) const STAGING_MAX_BYTES: usize = 64 << 10;
 
 /// Until the login is over an end says one thing, and waits for the answer; what follows that may be there with it.
 const RECEIVES_OF_LOGIN: usize = 4;
@@ -74,6 +74,8 @@ pub(crate) struct Carrier {
     was_connected: bool,
     /// Both ends end the keys of memory with answers.
     invalidates: bool,
+    /// Bytes that are received at once.
+    staging_bytes: usize,
     /// Messages that may come at once, and the longest data of one.
     receives: usize,
     receive_max_bytes: usize,
@@ -112,6 +114,7 @@ impl Carrier {
             last_read: WorkId(0),
             was_connected: false,
             invalidates: false,
+            staging_bytes: LOGIN_STAGING_BYTES,
             receives: RECEIVES_OF_LOGIN,
             receive_max_bytes,
             fault: None,
@@ -122,9 +125,15 @@ impl Carrier {
         carrier
     }
 
+    /// From now on so many bytes are received at once, as far as that is of use.
+    pub(crate) fn widen(&mut self, staging_bytes: usize) {
+        self.staging_bytes = staging_bytes.clamp(self.staging_bytes, STAGING_MAX_BYTES);
+        self.rdma.widen(self.staging_bytes);
+    }
+
     /// The login is over: the other end may send much at once, and the data of a message is no longer than that.
     pub(crate) fn begin(&mut self, receive_max_bytes: usize) {
-        (self.receives, self.receive_max_bytes) = (RECEIVES, receive_max_bytes);
+        (self.receives, self.receive_max_bytes) = (messages_in(self.staging_bytes), receive_max_bytes);
         self.expect_messages();
     }
 
@@ -362,5 +371,11 @@ fn config(seed: [u8; 32]) -> Config {
     random.set_stream(1);
     let mut seed = [0; 16];
     random.fill_bytes(&mut seed);
-    Config { staging_bytes: STAGING_BYTES, receives_max: RECEIVES, seed, ..Config::default() }
+    let receives_max = messages_in(STAGING_MAX_BYTES);
+    Config { staging_bytes: LOGIN_STAGING_BYTES, receives_max, seed, ..Config::default() }
+}
+
+/// As many messages as there can be in what is received at once, each with nothing but its headers.
+fn messages_in(staging_bytes: usize) -> usize {
+    staging_bytes / HEADERS_BYTES + 1
 }

@@ -6,7 +6,7 @@ use sanwire_iscsi::wire::{DataIn, Header, Opcode, ScsiResponse, TAG_NONE};
 use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Step};
 use sanwire_iwarp::{Memory, Registration, Rights, Stag};
 
-use crate::carrier::{Arrival, Carrier};
+use crate::carrier::{Arrival, Carrier, STAGING_MAX_BYTES};
 use crate::incoming::Incoming;
 use crate::message::{Arrived, Pdu};
 use crate::wire::{IserHeader, Window};
@@ -221,9 +221,12 @@ impl Datamover for Initiator {
         self.carrier.lent_bytes()
     }
 
-    fn widen(&mut self, _staging_bytes: usize) {}
+    fn widen(&mut self, staging_bytes: usize) {
+        self.carrier.widen(staging_bytes);
+    }
 
     fn begin(&mut self, parameters: &ConnectionParameters) {
+        self.carrier.widen(STAGING_MAX_BYTES);
         self.carrier.begin(parameters.receive_data_max_bytes as usize);
     }
 

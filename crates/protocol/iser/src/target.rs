@@ -234,7 +234,9 @@ impl Datamover for Target {
         self.carrier.lent_bytes()
     }
 
-    fn widen(&mut self, _staging_bytes: usize) {}
+    fn widen(&mut self, staging_bytes: usize) {
+        self.carrier.widen(staging_bytes);
+    }
 
     fn begin(&mut self, parameters: &ConnectionParameters) {
         self.is_in_full_feature = true;

@@ -79,6 +79,11 @@ impl Connection {
         self.framer.spaces(&mut self.inbound)
     }
 
+    /// From now on at least so many bytes are received at once, beyond what goes straight to its place.
+    pub fn widen(&mut self, staging_bytes: usize) {
+        self.framer.widen(staging_bytes);
+    }
+
     /// So many bytes were received into the spaces.
     pub fn filled(&mut self, count: usize) {
         self.framer.filled(count, &mut self.inbound);

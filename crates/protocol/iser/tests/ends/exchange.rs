@@ -38,6 +38,24 @@ fn both_ends_agree_on_iser() {
     assert_eq!((server.connection.send_data_max_bytes, server.connection.receive_data_max_bytes), (4096, 1024));
 }
 
+/// So that many short answers take one call of the kernel, as over plain TCP; a stranger costs less.
+#[test]
+fn much_is_received_at_once_when_the_login_is_over() {
+    let mut world = World::new(config(Some(name())), usize::MAX);
+    let room = |spaces: [&mut [u8]; 2]| spaces.iter().map(|space| space.len()).sum::<usize>();
+    world.step();
+    let strangers: Vec<_> = world.connections();
+    assert!(strangers.iter().all(|connection| room(world.client.spaces(*connection)) <= 8192));
+    world.order(0, 0, None, 0);
+    world.settle();
+    let connections = world.connections();
+    assert!(!connections.is_empty());
+    for connection in connections {
+        let [client, server] = [room(world.client.spaces(connection)), room(world.host.server.spaces(connection))];
+        assert!(client >= 64 << 10 && server >= 64 << 10, "{client} {server}");
+    }
+}
+
 /// All lengths around which something changes: with the command, beyond it, more than one FPDU.
 #[test]
 fn data_of_every_length_passes_and_is_moved_once() {

@@ -93,6 +93,16 @@ impl Framer {
         self.crc = crc;
     }
 
+    /// From now on there are at least so many bytes for what is not received in place.
+    pub(crate) fn widen(&mut self, staging_bytes: usize) {
+        if staging_bytes > self.staging.len() {
+            let mut staging = vec![0; staging_bytes].into_boxed_slice();
+            let waiting = self.waiting();
+            staging[..waiting.len()].copy_from_slice(waiting);
+            (self.start, self.end, self.staging) = (0, waiting.len(), staging);
+        }
+    }
+
     /// Bytes that were received straight into their places.
     pub(crate) fn placed_bytes(&self) -> u64 {
         self.placed_bytes

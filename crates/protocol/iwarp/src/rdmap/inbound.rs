@@ -54,6 +54,8 @@ pub(crate) struct Inbound {
     receives: VecDeque<Frame>,
     /// So many messages may come besides, each of at most so many bytes: room is made for one when it begins.
     expected: (usize, usize),
+    /// The first of the buffers was not posted, but made so.
+    is_made: bool,
     /// Bytes of the message that is arriving, and its operation.
     arriving: Option<(usize, Opcode)>,
     /// The numbers of the messages that come next in the queues.
@@ -75,6 +77,7 @@ impl Inbound {
             events: VecDeque::new(),
             receives: VecDeque::new(),
             expected: (0, 0),
+            is_made: false,
             arriving: None,
             sequences: [1; 3],
             control: [0; TERMINATE_MAX_BYTES],
@@ -199,6 +202,7 @@ impl Inbound {
             *count -= 1;
             let bytes = if is_last { length.min(*longest_bytes) } else { *longest_bytes };
             self.receives.push_back(vec![0; bytes].into());
+            self.is_made = true;
         }
         let buffer = self.receives.front().ok_or(Fault::NoBuffer)?;
         if offset as usize != at {
@@ -286,7 +290,12 @@ impl Inbound {
             invalidated = Some(invalidate);
         }
         let mut buffer = self.receives.pop_front().ok_or(Fault::NoBuffer)?;
-        buffer.truncate(end);
+        if std::mem::take(&mut self.is_made) && end < buffer.len() / 2 {
+            // Who sends little, in several segments, would have room kept for much.
+            buffer = buffer[..end].to_vec().into();
+        } else {
+            buffer.truncate(end);
+        }
         self.events.push_back(Event::Message(Message { buffer, is_solicited: opcode.is_solicited(), invalidated }));
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use sanwire_core::limits::LONG_TRANSFER_MAX_BYTES;
-use sanwire_core::{Instant, Lun, Protection};
+use sanwire_core::{Instant, Lun, Movement, Protection};
 use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker};
 use sanwire_iscsi::{
@@ -263,6 +263,10 @@ impl Session for Iscsi {
 
     fn protection(&self, _: Lun) -> Option<Protection> {
         None
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        self.protocol.movement()
     }
 
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sanwire_buffer::{Frame, Packet, Slices};
+use sanwire_core::Movement;
 
 use crate::parameters::ConnectionParameters;
 use crate::receiver::{Destination, Step};
@@ -42,6 +43,9 @@ pub trait Datamover: Send + Sync {
 
     /// Bytes that have arrived into frames.
     fn placed_bytes(&self) -> u64;
+
+    /// How they came there.
+    fn movement(&self) -> Movement;
 
     /// Bytes that are to come into one before its PDU is whole.
     fn awaited_bytes(&self) -> u64;

@@ -1,5 +1,7 @@
 //! The RDMA below iSER, and what waits for it: messages in both directions, in their order.
 
+mod counts;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -347,16 +349,6 @@ impl Carrier {
 
     pub(crate) fn lent_bytes(&self) -> usize {
         self.queued.lent_bytes
-    }
-
-    /// Bytes that have come into memory that is open, or is being read into.
-    pub(crate) fn moved_bytes(&self) -> u64 {
-        self.rdma.moved_bytes()
-    }
-
-    /// How many bytes of memory that is open, from its beginning, the other end has written.
-    pub(crate) fn written_bytes(&self, stag: Stag) -> usize {
-        self.rdma.written_bytes(stag)
     }
 
     /// What is to be sent is the last.

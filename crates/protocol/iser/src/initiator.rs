@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Frame, Head, Packet, Slices};
 use sanwire_iscsi::wire::{DataIn, Header, Opcode, ScsiResponse, TAG_NONE};
-use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Step};
+use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
 use sanwire_iwarp::{Memory, Registration, Rights, Stag};
 
 use crate::carrier::{Arrival, Carrier, STAGING_MAX_BYTES};
@@ -179,6 +179,10 @@ impl Datamover for Initiator {
 
     fn placed_bytes(&self) -> u64 {
         self.carrier.moved_bytes() + self.incoming.placed_bytes()
+    }
+
+    fn movement(&self) -> Movement {
+        self.carrier.movement(self.incoming.placed_bytes(), self.carrier.registered())
     }
 
     fn awaited_bytes(&self) -> u64 {

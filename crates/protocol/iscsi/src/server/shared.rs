@@ -10,6 +10,7 @@ use super::ServerConfig;
 use super::connection::Connection;
 use super::event::ServerEvent;
 use super::hoard::Delivery;
+use super::movement::Movements;
 use super::tally::Tally;
 use super::usages::Usages;
 use super::withheld::Unit;
@@ -68,6 +69,8 @@ pub(super) struct Shared {
     /// Connections that were dropped because they kept memory from others.
     pub(super) hoards_dropped: u64,
     pub(super) tally: Tally,
+    /// What has come on connections that are gone.
+    pub(super) movements: Movements,
     /// Connections of which something has arrived that was not looked at, because too much was to be sent.
     pub(super) relieved: VecDeque<ConnectionId>,
     /// How sessions and connections that are gone have used their quotas.
@@ -95,6 +98,7 @@ impl Shared {
             is_shutting_down: false,
             hoards_dropped: 0,
             tally: Tally::default(),
+            movements: Movements::default(),
             relieved: VecDeque::new(),
             usages: Usages::default(),
             deadlines: Deadlines::default(),

@@ -3,7 +3,7 @@
 
 use sanwire_buffer::{Frame, Packet, Slices};
 use sanwire_iscsi::wire::{Header, Opcode, TaskResponse};
-use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Step};
+use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
 
 const NO_SUCH_TASK: u8 = 1;
 
@@ -50,6 +50,10 @@ impl Datamover for Forgetful {
 
     fn placed_bytes(&self) -> u64 {
         self.0.placed_bytes()
+    }
+
+    fn movement(&self) -> Movement {
+        self.0.movement()
     }
 
     fn awaited_bytes(&self) -> u64 {

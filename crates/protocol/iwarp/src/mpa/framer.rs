@@ -81,12 +81,23 @@ pub(crate) struct Framer {
     long_for: u8,
     placed_bytes: u64,
     moved_bytes: u64,
+    direct_bytes: u64,
 }
 
 impl Framer {
     pub(crate) fn new(staging_bytes: usize) -> Self {
         let staging = vec![0; staging_bytes.max(STAGING_MIN_BYTES)].into_boxed_slice();
-        Framer { staging, start: 0, end: 0, crc: true, fpdu: None, long_for: 0, placed_bytes: 0, moved_bytes: 0 }
+        Framer {
+            staging,
+            start: 0,
+            end: 0,
+            crc: true,
+            fpdu: None,
+            long_for: 0,
+            placed_bytes: 0,
+            moved_bytes: 0,
+            direct_bytes: 0,
+        }
     }
 
     pub(crate) fn set_crc(&mut self, crc: bool) {
@@ -106,6 +117,11 @@ impl Framer {
     /// Bytes that were received straight into their places.
     pub(crate) fn placed_bytes(&self) -> u64 {
         self.placed_bytes
+    }
+
+    /// Those of them that came into windows and into the frames of reads.
+    pub(crate) fn direct_bytes(&self) -> u64 {
+        self.direct_bytes
     }
 
     /// Bytes that have come into windows and into the frames of reads.
@@ -162,7 +178,9 @@ impl Framer {
                 fpdu.done += direct;
             }
             self.placed_bytes += direct as u64;
-            self.moved_bytes += if place.is_memory() { direct as u64 } else { 0 };
+            let into_memory = if place.is_memory() { direct as u64 } else { 0 };
+            self.moved_bytes += into_memory;
+            self.direct_bytes += into_memory;
             staged -= direct;
         }
         self.end = (self.end + staged).min(self.staging.len());

@@ -152,6 +152,11 @@ impl Outbound {
         }
     }
 
+    /// Bytes of the longest ULPDU.
+    pub(crate) fn mulpdu_bytes(&self) -> usize {
+        self.mulpdu_bytes
+    }
+
     /// From now on there are FPDUs, which wait as long as it is held.
     pub(crate) fn establish(&mut self, crc: bool, is_held: bool) {
         (self.crc, self.is_held) = (crc, is_held);

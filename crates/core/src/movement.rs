@@ -24,6 +24,8 @@ pub struct Rdma {
     pub credits: u64,
     /// Bytes of the longest FPDU that is sent.
     pub fpdu_max_bytes: u32,
+    /// Bytes of TCP's segments (MSS), once they are known.
+    pub segment_bytes: Option<u32>,
 }
 
 impl Movement {
@@ -51,6 +53,7 @@ impl Rdma {
         self.stags_ever += other.stags_ever;
         self.credits += other.credits;
         self.fpdu_max_bytes = self.fpdu_max_bytes.min(other.fpdu_max_bytes);
+        self.segment_bytes = [self.segment_bytes, other.segment_bytes].into_iter().flatten().min();
     }
 }
 
@@ -60,13 +63,13 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_gone_has_moved_data_and_opens_no_memory() {
-        let rdma = Rdma { stags: 3, stags_ever: 5, credits: 7, fpdu_max_bytes: 1400 };
+        let rdma = Rdma { stags: 3, stags_ever: 5, credits: 7, fpdu_max_bytes: 1400, segment_bytes: Some(1448) };
         let one = Movement { placed_bytes: 10, direct_bytes: 8, copied_bytes: 4, rdma: Some(rdma) };
         let mut sum = Movement::default();
         sum.add(&one.past());
-        sum.add(&Movement { rdma: Some(Rdma { fpdu_max_bytes: 1300, ..rdma }), ..one });
+        sum.add(&Movement { rdma: Some(Rdma { fpdu_max_bytes: 1300, segment_bytes: None, ..rdma }), ..one });
         sum.add(&Movement { placed_bytes: 1, ..Movement::default() });
-        let rdma = Rdma { stags: 3, stags_ever: 10, credits: 7, fpdu_max_bytes: 1300 };
+        let rdma = Rdma { stags_ever: 10, fpdu_max_bytes: 1300, ..rdma };
         assert_eq!(sum, Movement { placed_bytes: 21, direct_bytes: 16, copied_bytes: 8, rdma: Some(rdma) });
     }
 }

@@ -124,10 +124,11 @@ fn show_rdma(connections: &[ConnectionStatistics], is_wide: bool) -> String {
             rdma.stags_ever.to_string(),
             rdma.credits.to_string(),
             rdma.fpdu_max_bytes.to_string(),
+            rdma.segment_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
         ])
     };
     let rows: Vec<_> = connections.iter().filter_map(row).collect();
-    let head = ["BY RDMA", "DATA CAME", "IN PLACE", "COPIED", "STAGS", "IN ALL", "CREDITS", "FPDU BYTES"];
+    let head = ["BY RDMA", "DATA CAME", "IN PLACE", "COPIED", "STAGS", "IN ALL", "CREDITS", "FPDU BYTES", "MSS"];
     if rows.is_empty() { String::new() } else { output::table(head, &rows) + "\n" }
 }
 

@@ -133,6 +133,9 @@ impl Iscsi {
                 Ok(true) => {
                     socket.stage = Stage::Open;
                     self.protocol.connected(connection, now);
+                    if let Ok(bytes) = socket.stream.segment_bytes() {
+                        self.protocol.note_segment_bytes(connection, bytes);
+                    }
                 }
                 Ok(false) => return 0,
                 Err(error) => self.lose(connection, Some(&error), now),

@@ -107,6 +107,15 @@ impl Stream {
         address::local(self.as_fd())
     }
 
+    /// Bytes of the segments that the connection sends (MSS), as far as the kernel knows by now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn segment_bytes(&self) -> io::Result<usize> {
+        let bytes = sys::get_option_int(self.as_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG)?;
+        usize::try_from(bytes).map_err(io::Error::other)
+    }
+
     /// Receives what is there: first into the first space, then into the second. Without any space it finds nothing.
     ///
     /// # Errors

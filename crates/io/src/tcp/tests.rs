@@ -260,3 +260,13 @@ fn what_a_stream_is_watched_for_can_change() {
     let error = Poller::new().change_stream(&pair("127.0.0.1:0").0, STREAM, Interest::READABLE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
+
+#[test]
+fn a_connection_knows_how_long_its_segments_are() {
+    let (client, server) = pair("127.0.0.1:0");
+    for end in [&client, &server] {
+        let bytes = end.segment_bytes().unwrap();
+        // The loopback's are longer than those of any Ethernet.
+        assert!((9001..=65_535).contains(&bytes), "{bytes}");
+    }
+}

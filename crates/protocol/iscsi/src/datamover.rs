@@ -77,6 +77,11 @@ pub trait Datamover: Send + Sync {
     /// From now on at least so many bytes are received at once, beyond what goes straight into a frame.
     fn widen(&mut self, staging_bytes: usize);
 
+    /// The segments of the connection's TCP have so many bytes. It means something to one whose messages are not to be cut there.
+    fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        let _ = segment_bytes;
+    }
+
     /// The login is over: what comes and what is pushed from now on is of the full feature phase.
     fn begin(&mut self, parameters: &ConnectionParameters);
 

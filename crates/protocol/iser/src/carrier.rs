@@ -1,6 +1,7 @@
 //! The RDMA below iSER, and what waits for it: messages in both directions, in their order.
 
 mod counts;
+mod segments;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use sanwire_buffer::{Frame, Head, Packet, Slices};
 use sanwire_iwarp::{Config, Connection, Ended, Event, Message, Order, Registration, SendKind, Stag, WorkId};
 
 use crate::message::{ADDITIONAL_MAX_BYTES, HEADERS_BYTES};
-use crate::wire::SetUp;
+use crate::wire::{SetUp, with_long_fpdus};
 
 /// Bytes that are received at once during the login, beyond what goes straight into memory.
 const LOGIN_STAGING_BYTES: usize = 6 << 10;
@@ -76,6 +77,10 @@ pub(crate) struct Carrier {
     was_connected: bool,
     /// Both ends end the keys of memory with answers.
     invalidates: bool,
+    /// Bytes of TCP's segments, once somebody has told.
+    segment_bytes: Option<usize>,
+    /// The other end takes FPDUs that are longer.
+    takes_long_fpdus: bool,
     /// Bytes that are received at once.
     staging_bytes: usize,
     /// Messages that may come at once, and the longest data of one.
@@ -93,7 +98,7 @@ impl Carrier {
         // As Linux: it has no reads of its own, memory has addresses, and who speaks first anyway needs no peer-to-peer connection.
         let config = Config { ird: IRD, ord: 1, ..config(seed) };
         let own = SetUp { has_addresses: true, lacks_invalidation: false };
-        Carrier::new(Connection::initiator(config, &own.write()), own, receive_max_bytes)
+        Carrier::new(Connection::initiator(config, &with_long_fpdus(own.write())), own, receive_max_bytes)
     }
 
     /// The end that was connected to.
@@ -116,6 +121,8 @@ impl Carrier {
             last_read: WorkId(0),
             was_connected: false,
             invalidates: false,
+            segment_bytes: None,
+            takes_long_fpdus: false,
             staging_bytes: LOGIN_STAGING_BYTES,
             receives: RECEIVES_OF_LOGIN,
             receive_max_bytes,
@@ -170,8 +177,8 @@ impl Carrier {
         while let Some(event) = self.rdma.poll_event() {
             match event {
                 Event::Requested(request) => {
-                    self.meet(SetUp::read(&request.private_data));
-                    if self.rdma.accept(&self.own.write()).is_err() {
+                    self.meet(&request.private_data);
+                    if self.rdma.accept(&with_long_fpdus(self.own.write())).is_err() {
                         self.end("its request cannot be answered");
                     }
                 }
@@ -179,7 +186,7 @@ impl Carrier {
                     self.was_connected = true;
                     if !terms.private_data.is_empty() || !self.invalidates {
                         // A target's: it has met the initiator already.
-                        self.meet(SetUp::read(&terms.private_data));
+                        self.meet(&terms.private_data);
                     }
                 }
                 Event::Rejected(_) => self.end("it refuses the RDMA connection: its log may say why"),
@@ -201,10 +208,6 @@ impl Carrier {
             }
         }
         self.expect_messages();
-    }
-
-    fn meet(&mut self, other: SetUp) {
-        self.invalidates = !self.own.lacks_invalidation && !other.lacks_invalidation;
     }
 
     /// Gives the connection up, for what the other end did: what else it has sent is not looked at. The first reason counts.

@@ -229,6 +229,10 @@ impl Datamover for Initiator {
         self.carrier.widen(staging_bytes);
     }
 
+    fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        self.carrier.note_segment_bytes(segment_bytes);
+    }
+
     fn begin(&mut self, parameters: &ConnectionParameters) {
         self.carrier.widen(STAGING_MAX_BYTES);
         self.carrier.begin(parameters.receive_data_max_bytes as usize);

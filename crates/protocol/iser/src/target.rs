@@ -255,6 +255,10 @@ impl Datamover for Target {
         self.carrier.widen(staging_bytes);
     }
 
+    fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        self.carrier.note_segment_bytes(segment_bytes);
+    }
+
     fn begin(&mut self, parameters: &ConnectionParameters) {
         self.is_in_full_feature = true;
         self.carrier.begin(parameters.receive_data_max_bytes as usize);

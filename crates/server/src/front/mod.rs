@@ -333,6 +333,9 @@ pub(crate) trait StreamEnd {
 
     /// So many bytes that were taken are not sent yet: they keep memory.
     fn note_unsent(&mut self, stream: StreamId, unsent_bytes: usize);
+
+    /// The segments of a connection's TCP have so many bytes.
+    fn note_segment(&mut self, _stream: StreamId, _segment_bytes: usize) {}
 }
 
 /// Where the stream carrier finds the ends of its connections.

@@ -125,11 +125,12 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
 
 fn of_data(movement: Movement) -> DataStatistics {
     let Movement { placed_bytes, direct_bytes, copied_bytes, rdma } = movement;
-    let rdma = rdma.map(|Rdma { stags, stags_ever, credits, fpdu_max_bytes }| RdmaStatistics {
+    let rdma = rdma.map(|Rdma { stags, stags_ever, credits, fpdu_max_bytes, segment_bytes }| RdmaStatistics {
         stags,
         stags_ever,
         credits,
         fpdu_max_bytes,
+        segment_bytes,
     });
     DataStatistics { placed_bytes, direct_bytes, copied_bytes, rdma }
 }

@@ -5,6 +5,7 @@ use sanwire_core::{Movement, NexusId};
 use super::Server;
 use super::movement::Movements;
 use super::session::Session;
+use crate::ConnectionId;
 use crate::digest::Digests;
 use crate::login::Portal;
 
@@ -29,6 +30,13 @@ impl Server {
     /// How the sessions with targets are doing.
     pub fn session_statuses(&self) -> impl Iterator<Item = SessionStatus<'_>> {
         self.sessions.values().filter(|session| session.target().is_some()).map(Session::status)
+    }
+
+    /// The segments of a connection's TCP have so many bytes: to be told once it is admitted.
+    pub fn note_segment_bytes(&mut self, connection: ConnectionId, segment_bytes: usize) {
+        if let Some(connection) = self.connection(connection) {
+            connection.mover.note_segment_bytes(segment_bytes);
+        }
     }
 
     /// How the data has come that initiators have sent since the server began.

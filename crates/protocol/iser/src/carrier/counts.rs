@@ -29,6 +29,7 @@ impl Carrier {
             stags_ever,
             credits: self.rdma.receives_posted() as u64,
             fpdu_max_bytes: self.rdma.fpdu_max_bytes() as u32,
+            segment_bytes: self.segment_bytes.map(|bytes| bytes as u32),
         };
         Movement {
             placed_bytes: moved_bytes + in_messages,

@@ -88,6 +88,10 @@ impl Datamover for Forgetful {
         self.0.widen(staging_bytes);
     }
 
+    fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        self.0.note_segment_bytes(segment_bytes);
+    }
+
     fn begin(&mut self, parameters: &ConnectionParameters) {
         self.0.begin(parameters);
     }

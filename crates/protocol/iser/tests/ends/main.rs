@@ -7,4 +7,5 @@ mod forgetful;
 mod hostile_initiator;
 mod hostile_target;
 mod pair;
+mod segments;
 mod world;

@@ -1,6 +1,7 @@
-//! What has come, and how; what was registered.
+//! What has come, and how; what was registered; how long FPDUs are.
 
 use super::Connection;
+use crate::config::mulpdu_bytes;
 use crate::wire::{Stag, fpdu_bytes};
 
 impl Connection {
@@ -32,6 +33,12 @@ impl Connection {
     #[must_use]
     pub fn registered_ever(&self) -> u64 {
         self.inbound.registrations.registered()
+    }
+
+    /// From now on no FPDU is sent that is longer than that: the length of TCP's segments, or more where TCP may cut as it likes. What can
+    /// be is between 128 and 65,544 bytes.
+    pub fn set_segment_bytes(&mut self, segment_bytes: usize) {
+        self.inbound.outbound.set_mulpdu_bytes(mulpdu_bytes(segment_bytes));
     }
 
     /// Bytes of the longest FPDU that is sent.

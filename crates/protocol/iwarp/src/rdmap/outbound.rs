@@ -152,6 +152,11 @@ impl Outbound {
         }
     }
 
+    /// What is cut from now on has at most so many.
+    pub(crate) fn set_mulpdu_bytes(&mut self, mulpdu_bytes: usize) {
+        self.mulpdu_bytes = mulpdu_bytes;
+    }
+
     /// Bytes of the longest ULPDU.
     pub(crate) fn mulpdu_bytes(&self) -> usize {
         self.mulpdu_bytes

@@ -361,6 +361,10 @@ impl StreamEnd for Server {
     fn note_unsent(&mut self, stream: StreamId, unsent_bytes: usize) {
         Server::note_unsent(self, ConnectionId(stream.0), unsent_bytes);
     }
+
+    fn note_segment(&mut self, stream: StreamId, segment_bytes: usize) {
+        self.note_segment_bytes(ConnectionId(stream.0), segment_bytes);
+    }
 }
 
 #[cfg(test)]

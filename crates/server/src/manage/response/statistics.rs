@@ -167,4 +167,7 @@ pub struct RdmaStatistics {
     pub credits: u64,
     /// Bytes of the longest FPDU that is sent.
     pub fpdu_max_bytes: u32,
+    /// Bytes of TCP's segments (MSS), once they are known.
+    #[serde(default)]
+    pub segment_bytes: Option<u32>,
 }

@@ -96,6 +96,22 @@ fn both_ends_say_how_data_has_come_and_how_much_memory_was_open() {
     assert_eq!((server.rdma.map(|rdma| rdma.credits), world.client.movement()), (Some(0), None));
 }
 
+/// A part of it in a message would be copied twice, and the rest read all the same.
+#[test]
+fn data_comes_with_its_command_as_a_whole_or_not_at_all() {
+    let mut world = World::new(config(Some(name())), usize::MAX);
+    for (blocks, comes_with_it) in [(8, true), (9, false), (100, false)] {
+        let before = world.host.server.movements().rdma;
+        world.order(0x2a, 0, Some(pattern(blocks * BLOCK_BYTES, blocks)), 0);
+        world.settle();
+        let after = world.host.server.movements().rdma;
+        let length = (blocks * BLOCK_BYTES) as u64;
+        let moved = after.direct_bytes - before.direct_bytes + after.copied_bytes - before.copied_bytes;
+        let times = if comes_with_it { 2 } else { 1 };
+        assert_eq!((after.placed_bytes - before.placed_bytes, moved), (length, times * length), "{blocks}");
+    }
+}
+
 /// All lengths around which something changes: with the command, beyond it, more than one FPDU.
 #[test]
 fn data_of_every_length_passes_and_is_moved_once() {

@@ -168,7 +168,7 @@ impl Iscsi {
         let mut sent = 0;
         for _ in 0..SEND_BUDGET {
             let mut is_empty = false;
-            while !is_empty && socket.stream.has_room() {
+            while !is_empty && socket.stream.wants_more() {
                 match self.protocol.poll_transmit(connection) {
                     // There is room.
                     Some(packet) => drop(socket.stream.queue(packet)),

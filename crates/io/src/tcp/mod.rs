@@ -19,6 +19,9 @@ pub use listener::Listener;
 use outgoing::Outgoing;
 pub use peer_process::PeerProcess;
 
+/// So much is worth a call of the kernel, and fits into the cache that a processor has to itself (L2).
+const FLUSH_AT_BYTES: usize = 256 << 10;
+
 /// What [`Stream::receive`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
@@ -161,6 +164,13 @@ impl Stream {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.outgoing.has_room()
+    }
+
+    /// Whether more is to be queued before it is flushed: then a call of the kernel is worth it, and what has just been summed for its
+    /// digest is still in the processor's cache when the kernel copies it.
+    #[must_use]
+    pub fn wants_more(&self) -> bool {
+        self.has_room() && self.outgoing.length_bytes() < FLUSH_AT_BYTES
     }
 
     /// Sends what waits, as far as the connection takes it now; the rest stays ([`Stream::wants_write`]).

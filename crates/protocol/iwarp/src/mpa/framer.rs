@@ -221,7 +221,7 @@ impl Framer {
             return Err(Broken { fault: Fault::Crc, about: None });
         }
         let length = ulpdu_bytes - header_bytes;
-        let place = inbound.place(&segment, length);
+        let place = inbound.place(&segment, length, is_checked);
         let mut fpdu = Fpdu { ulpdu_bytes, header, segment, place, done: 0, crc: None };
         self.long_for = if length >= LONG_MIN_BYTES { LONG_ENDS_AFTER } else { self.long_for.saturating_sub(1) };
         if !is_checked {
@@ -276,6 +276,10 @@ fn is_intact(fpdu: &[u8]) -> bool {
 /// Puts the next bytes of a segment to their place; gives how many have come into memory that is not this end's own.
 fn copy(part: &[u8], fpdu: &Fpdu, inbound: &mut Inbound) -> u64 {
     let Ok(place) = fpdu.place else { return 0 };
+    if place == Place::Made {
+        inbound.make(part);
+        return 0;
+    }
     let Some(space) = inbound.bytes_mut(place, fpdu.done, fpdu.done + part.len()) else { return 0 };
     let kept = space.len();
     space.copy_from_slice(&part[..kept]);

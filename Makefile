@@ -50,7 +50,7 @@ deny:
 	cargo deny --manifest-path fuzz/Cargo.toml --config deny.toml check
 
 # `make bench flood` measures one part.
-BENCH_PARTS = hyperscsi iscsi security links flood frozen scale management snapshots paper visa raw
+BENCH_PARTS = hyperscsi iscsi iser security links flood frozen scale management snapshots paper visa raw
 .PHONY: $(BENCH_PARTS)
 bench: setup-bench build
 	@bench/run.sh $(filter $(BENCH_PARTS),$(MAKECMDGOALS))

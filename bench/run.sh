@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures Sanwire, its peers and the bare link; needs root. `bench/run.sh hyperscsi`, `iscsi`, `security`, `links`, `flood`, `frozen`,
+# Measures Sanwire, its peers and the bare link; needs root. `bench/run.sh hyperscsi`, `iscsi`, `iser`, `security`, `links`, `flood`, `frozen`,
 # `scale`, `management`, `snapshots`, `paper`, `visa` or `raw` measures one part, `bench/run.sh --help` has the options.
 set -eu
 cd "$(dirname "$0")/.."

@@ -2,7 +2,6 @@
 //!
 //! Client and server go where the scheduler puts them: tgt's threads and our shards use both processors of a small machine.
 
-mod idle;
 mod judge;
 mod plan;
 mod servers;
@@ -11,6 +10,7 @@ use anyhow::Result;
 
 use serde_json::Value;
 
+use crate::idle_sessions::{Idle, measure_idle};
 use crate::link::Link;
 use crate::process::Host;
 use crate::report::{OPERATIONS, Outcome, table};
@@ -18,8 +18,7 @@ use crate::rounds::take_single_turns;
 use crate::run::Settings;
 use crate::sample::Row;
 use crate::servers::{Files, fill_volume};
-use idle::{Idle, measure_idle};
-use servers::{Bed, Contender, Store, url};
+use servers::{Bed, Contender, Store, start_sanwire, url};
 
 /// The loopback's.
 const MTU_BYTES: u32 = 65_536;
@@ -30,7 +29,9 @@ const MTU_BYTES: u32 = 65_536;
 /// When a server does not come up.
 pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let rows = measure_loaded(settings, files)?;
-    let idle = if settings.args.only.is_empty() { Some(measure_idle(settings, files)?) } else { None };
+    let url = url(Contender::Sanwire, Store::Ram);
+    let is_wanted = settings.args.only.is_empty();
+    let idle = is_wanted.then(|| measure_idle(settings, files, &url, start_sanwire)).transpose()?;
     Ok(Outcome {
         part: "iscsi",
         verdicts: judge::judge(&rows, idle.as_ref()),

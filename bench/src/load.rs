@@ -145,7 +145,14 @@ pub(crate) fn loaded_by(
 pub(crate) fn read_sanwire(text: &str) -> Read {
     let json: Value = serde_json::from_str(text)?;
     let operations = number(&json, "reads")? + number(&json, "writes")?;
+    // What comes to a client that writes is none of its data.
+    let data = &json["data"];
+    let copies_per_byte = match (number(data, "placed_bytes"), number(data, "copied_bytes")) {
+        (Ok(placed), Ok(copied)) if number(&json, "reads")? > 0.0 && placed > 0.0 => Some(copied / placed),
+        _ => None,
+    };
     let sample = Sample {
+        copies_per_byte,
         iops: Some(number(&json, "iops")?),
         mib_per_s: Some(number(&json, "bytes_per_second")? / MIB),
         latency_p50_us: Some(number(&json["latency_us"], "p50")?),
@@ -217,6 +224,22 @@ mod tests {
             { "jobs": [ { "read": { "bw_bytes": 0 }, "write": { "bw_bytes": 2097152 } } ] }"#;
         assert_eq!(read_fio(text).unwrap(), 2.0);
         assert!(read_fio("fio: no such file").is_err());
+    }
+
+    #[test]
+    fn what_our_client_prints_is_read() {
+        let text = |reads: u32, data: &str| {
+            format!(
+                r#"{{ "reads": {reads}, "writes": 1, "iops": 4.0, "bytes_per_second": 1048576, "latency_us": {{ "p50": 7 }},
+                "data": {data} }}"#
+            )
+        };
+        let data = r#"{ "placed_bytes": 4000, "copied_bytes": 1000, "direct_bytes": 3000 }"#;
+        for (reads, data, copies_per_byte) in [(3, data, Some(0.25)), (0, data, None), (3, "null", None)] {
+            let (operations, sample) = read_sanwire(&text(reads, data)).unwrap();
+            assert_eq!((operations, sample.mib_per_s), (f64::from(reads) + 1.0, Some(1.0)));
+            assert_eq!(sample.copies_per_byte, copies_per_byte);
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Measures Sanwire, its peers and the bare link side by side: HyperSCSI on two network namespaces joined by a veth pair,
-//! iSCSI on the loopback of one.
+//! iSCSI on the loopback of one, and iSER beside iSCSI on such a pair again.
 //!
 //! One round measures every contender once, so that the machine's drift meets all of them; the table has medians with the
 //! smallest and the largest round. The server's processor time is that of its whole thread group; work in interrupts is
@@ -9,11 +9,14 @@
 mod aoe;
 mod bars;
 mod bed;
+mod curves;
 mod facts;
 mod flood;
 mod frozen;
 mod hyperscsi;
+mod idle_sessions;
 mod iscsi;
+mod iser;
 mod latency;
 mod link;
 mod links;

@@ -5,11 +5,11 @@
 mod frames;
 mod mirror;
 mod mirror_links;
-mod picture;
 mod sizes;
 
 use anyhow::Result;
 
+use crate::curves;
 use crate::report::{Outcome, Section};
 use crate::run::Settings;
 use crate::servers::Files;
@@ -20,7 +20,11 @@ use crate::servers::Files;
 /// When a server does not come up.
 pub(crate) fn measure(settings: &Settings, files: &Files) -> Result<Outcome> {
     let sizes = sizes::measure(settings, files)?;
-    let picture = picture::draw(&sizes::panels(&sizes.rows, settings.args.sequential_depth));
+    let picture = curves::draw(
+        "HDSP, iSCSI and TCP by the size of blocks",
+        &sizes::BLOCKS_KIB.map(|kib| format!("{kib}K")),
+        &sizes::panels(&sizes.rows, settings.args.sequential_depth),
+    );
     let sections = vec![
         sizes,
         frames::measure(settings, files)?,

@@ -12,7 +12,9 @@ use serde_json::json;
 use crate::report::Outcome;
 use crate::sample::Row;
 use crate::servers::{Files, VOLUME_BYTES};
-use crate::{facts, flood, frozen, hyperscsi, iscsi, links, management, paper, raw, scale, security, snapshots, visa};
+use crate::{
+    facts, flood, frozen, hyperscsi, iscsi, iser, links, management, paper, raw, scale, security, snapshots, visa,
+};
 
 /// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -21,6 +23,8 @@ enum Part {
     Hyperscsi,
     /// iSCSI: Sanwire and tgt
     Iscsi,
+    /// iSER beside iSCSI, both ends ours, by the size of requests
+    Iser,
     /// What guarding a HyperSCSI volume costs
     Security,
     /// What a second link brings a HyperSCSI connection
@@ -48,7 +52,7 @@ impl Part {
     fn defaults(self) -> (usize, f64) {
         match self {
             Part::Hyperscsi | Part::Iscsi => (5, 2.0),
-            Part::Security | Part::Raw => (5, 1.0),
+            Part::Iser | Part::Security | Part::Raw => (5, 1.0),
             Part::Links | Part::Frozen => (5, 3.0),
             Part::Flood => (5, 2.0),
             Part::Paper => (3, 1.0),
@@ -62,7 +66,14 @@ impl Part {
     fn is_pinned(self) -> bool {
         matches!(
             self,
-            Part::Hyperscsi | Part::Security | Part::Links | Part::Flood | Part::Frozen | Part::Visa | Part::Raw
+            Part::Hyperscsi
+                | Part::Iser
+                | Part::Security
+                | Part::Links
+                | Part::Flood
+                | Part::Frozen
+                | Part::Visa
+                | Part::Raw
         )
     }
 
@@ -70,6 +81,7 @@ impl Part {
         match self {
             Part::Hyperscsi => hyperscsi::measure(settings, files),
             Part::Iscsi => iscsi::measure(settings, files),
+            Part::Iser => iser::measure(settings, files),
             Part::Security => security::measure(settings, files),
             Part::Links => links::measure(settings, files),
             Part::Flood => flood::measure(settings, files),
@@ -95,10 +107,10 @@ pub(crate) struct RunArgs {
     /// How often each contender is measured [default: 5, paper: 3, quick: 2]
     #[arg(long)]
     rounds: Option<usize>,
-    /// How long each measurement takes [default: 2, security and raw: 1, links and frozen: 3, visa: 0.6, quick: 0.5; paper: as long as its bytes take]
+    /// How long each measurement takes [default: 2, iser, security and raw: 1, links and frozen: 3, visa: 0.6, quick: 0.5; paper: as long as its bytes take]
     #[arg(long)]
     seconds: Option<f64>,
-    /// The link's MTUs, one after the other (hyperscsi, raw)
+    /// The link's MTUs, one after the other (hyperscsi, iser, raw)
     #[arg(long, value_delimiter = ',', default_values_t = [9000, 1500])]
     pub(crate) mtu: Vec<u32>,
     /// Operations in flight of the 512 KiB rows

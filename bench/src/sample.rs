@@ -18,6 +18,8 @@ pub(crate) struct Sample {
     pub(crate) in_place: Option<f64>,
     /// Of the time of all processors of the machine, the part that was not idle.
     pub(crate) busy: Option<f64>,
+    /// How often the program that receives the data has copied a byte of it.
+    pub(crate) copies_per_byte: Option<f64>,
 }
 
 /// Which number of a sample.
@@ -35,11 +37,15 @@ pub(crate) enum Measure {
     InPlace,
     ServerCpuSecondsPerGib,
     ClientCpuSecondsPerGib,
+    /// Of one processor.
+    ServerCpuPercent,
+    ClientCpuPercent,
     Busy,
+    CopiesPerByte,
 }
 
 impl Measure {
-    pub(crate) const ALL: [(Measure, &str); 13] = [
+    pub(crate) const ALL: [(Measure, &str); 16] = [
         (Measure::Iops, "iops"),
         (Measure::MibPerS, "mib_per_s"),
         (Measure::LatencyP50Us, "latency_p50_us"),
@@ -52,7 +58,10 @@ impl Measure {
         (Measure::InPlace, "in_place"),
         (Measure::ServerCpuSecondsPerGib, "server_cpu_seconds_per_gib"),
         (Measure::ClientCpuSecondsPerGib, "client_cpu_seconds_per_gib"),
+        (Measure::ServerCpuPercent, "server_cpu_percent"),
+        (Measure::ClientCpuPercent, "client_cpu_percent"),
         (Measure::Busy, "busy"),
+        (Measure::CopiesPerByte, "copies_per_byte"),
     ];
 
     fn of(self, sample: &Sample) -> Option<f64> {
@@ -61,6 +70,7 @@ impl Measure {
             let mib_per_io = sample.mib_per_s? / sample.iops.filter(|iops| *iops > 0.0)?;
             Some(cpu_us? / 1e6 / mib_per_io.max(f64::MIN_POSITIVE) * 1024.0)
         };
+        let percent = |cpu_us: Option<f64>| Some(cpu_us? * sample.iops? / 1e6 * 100.0);
         match self {
             Measure::Iops => sample.iops,
             Measure::MibPerS => sample.mib_per_s,
@@ -71,7 +81,10 @@ impl Measure {
             Measure::InPlace => sample.in_place,
             Measure::ServerCpuSecondsPerGib => per_gib(sample.server_cpu_us),
             Measure::ClientCpuSecondsPerGib => per_gib(sample.client_cpu_us),
+            Measure::ServerCpuPercent => percent(sample.server_cpu_us),
+            Measure::ClientCpuPercent => percent(sample.client_cpu_us),
             Measure::Busy => sample.busy,
+            Measure::CopiesPerByte => sample.copies_per_byte,
             Measure::PacketsPerIo => sample.packets_per_io,
             Measure::ServerCpuUsPerPacket => per_packet(sample.server_cpu_us),
             Measure::ClientCpuUsPerPacket => per_packet(sample.client_cpu_us),
@@ -180,5 +193,7 @@ mod tests {
         let row = Row { samples: vec![sample], ..Row::of_iops("", "", &[]) };
         let seconds = row.spread(Measure::ServerCpuSecondsPerGib).unwrap().median;
         assert!((seconds - 0.512).abs() < 1e-9, "{seconds}");
+        let percent = row.spread(Measure::ServerCpuPercent).unwrap().median;
+        assert!((percent - 25.0).abs() < 1e-9, "{percent}");
     }
 }

@@ -122,6 +122,8 @@ pub(crate) enum Wire {
     VisaTcp(&'static str),
     /// iSCSI at this address and port.
     Iscsi(&'static str),
+    /// The same by RDMA.
+    Iser(&'static str),
     /// HDSP on this interface; packets come to the server by this path.
     Hdsp(&'static str, &'static str),
 }
@@ -138,6 +140,7 @@ impl Wire {
             Wire::Visa(_) => "VISA",
             Wire::VisaTcp(_) => "VISA TCP",
             Wire::Iscsi(_) => "iSCSI",
+            Wire::Iser(_) => "iSER",
             Wire::Hdsp(..) => "HDSP",
         }
     }
@@ -145,7 +148,7 @@ impl Wire {
     /// Where a volume of our server is.
     pub(crate) fn url(self, volume: &str) -> String {
         match self {
-            Wire::Iscsi(_) => format!("{}/iqn.2026-11.org.sanwire:{volume}/0", self.server_url()),
+            Wire::Iscsi(_) | Wire::Iser(_) => format!("{}/iqn.2026-11.org.sanwire:{volume}/0", self.server_url()),
             _ => format!("{}/{volume}", self.server_url()),
         }
     }
@@ -159,6 +162,7 @@ impl Wire {
             Wire::Visa(address) => format!("visa://{address}"),
             Wire::VisaTcp(address) => format!("visa+tcp://{address}"),
             Wire::Iscsi(portal) => format!("iscsi://{portal}"),
+            Wire::Iser(portal) => format!("iser://{portal}"),
             Wire::Hdsp(interface, _) => format!("hdsp://{interface}/{SERVER_NAME}"),
         }
     }
@@ -172,6 +176,7 @@ impl Wire {
             Wire::Visa(address) => format!("visa:{address}"),
             Wire::VisaTcp(address) => format!("visa-tcp:{address}"),
             Wire::Iscsi(portal) => format!("iscsi:{portal}"),
+            Wire::Iser(portal) => format!("iser:{portal}"),
             Wire::Hdsp(interface, path) => format!("hdsp:{interface},path={path}"),
         }
     }

@@ -3,11 +3,11 @@
 //! They were set on another machine, where tgt's null disk gave 151,000 IOPS of 4 KiB at 6.5 us of server time each, and
 //! 65,000 of 64 KiB. Here they are times what tgt's null disk gives in the same run.
 
+use crate::idle_sessions::Idle;
 use crate::load::Load;
 use crate::report::Verdict;
 use crate::sample::{self, Measure, Row};
 
-use super::idle::Idle;
 use super::plan::{Client, DIGESTS, LARGE, Own, PLAIN, SINGLE, SMALL, contender_name, load_name};
 use super::servers::{Contender, Store};
 
@@ -87,7 +87,7 @@ mod tests {
             row("iSCSI ram", "4K random read qd32 (own client)", 100.0, 3.0),
             row("iSCSI ram", "4K random read qd32 (digests)", 96.0, 3.0),
         ];
-        let idle = Idle { server_percent: 0.7, command: String::new() };
+        let idle = Idle { server_percent: 0.7, clients_percent: 0.1, command: String::new() };
         let verdicts = judge(&rows, Some(&idle));
         let met: Vec<bool> = verdicts.iter().map(Verdict::is_met).collect();
         assert_eq!(met, [true, false, true, false, true, false]);

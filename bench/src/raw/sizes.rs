@@ -6,6 +6,7 @@
 use anyhow::{Context, Result};
 
 use crate::bed::Bed;
+use crate::curves::{Curve, Panel};
 use crate::link::{End, INTERFACE, Link, SECOND_INTERFACE};
 use crate::load::{ClientCommand, Load, line, loaded, read_sanwire, read_stream, words};
 use crate::process::Running;
@@ -14,8 +15,6 @@ use crate::rounds::take_single_turns;
 use crate::run::Settings;
 use crate::sample::{Measure, Row, Sample, median};
 use crate::servers::{Files, VOLUME_BYTES, Wire, fill_volume, wait_for};
-
-use super::picture::{Curve, Panel};
 
 const VOLUME: &str = "ram";
 const WIRES: [Wire; 3] =

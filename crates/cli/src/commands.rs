@@ -18,6 +18,7 @@ pub(crate) mod key;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod manage;
+mod movement;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod top;

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use sanwire_core::Outages;
+use sanwire_core::{Movement, Outages};
 use sanwire_hyperscsi::Identity;
 use sanwire_initiator::{
     Claims, Client, ClientOptions, ConnectError, IscsiOptions, LinkStatus, Looker, OptionChanges, Pauser, Server, Url,
@@ -115,6 +115,11 @@ impl Connection {
     /// The links of the connection; none over iSCSI.
     pub(crate) fn links(&self) -> Vec<LinkStatus> {
         self.0.borrow_mut().links()
+    }
+
+    /// How the data of answers came to its place, over iSCSI and iSER.
+    pub(crate) fn movement(&self) -> Option<Movement> {
+        self.0.borrow().movement()
     }
 
     /// How packets come to this host, on raw Ethernet, in words for people.

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::Outages;
+use sanwire_core::{Movement, Outages};
 use sanwire_io::{Clock, ReceivePath, Waker};
 use sanwire_scsi::reservation::TransportId;
 
@@ -131,6 +131,12 @@ impl Client {
     /// The links of the connection, once it is known which there are; none over iSCSI.
     pub fn links(&mut self) -> Vec<LinkStatus> {
         self.driver.links(LINKS_TIMEOUT)
+    }
+
+    /// How the data of answers came to its place, over iSCSI and iSER, on the connections that the session has now.
+    #[must_use]
+    pub fn movement(&self) -> Option<Movement> {
+        self.driver.movement()
     }
 
     /// How packets come to this host, on raw Ethernet; `None` over other wires.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sanwire_core::NexusId;
 use sanwire_core::limits::LUNS_MAX;
 use sanwire_core::quota::Usage;
+use sanwire_core::{Movement, NexusId};
 use sanwire_engine::{NexusCount, UnderWay, VolumeCount};
 use sanwire_io::PortCounters;
 use sanwire_scsi::{Task, operation_code};
@@ -181,6 +181,8 @@ pub(crate) struct ConnectionCount {
     /// Of a session over streams, what has passed on all of its connections.
     pub(crate) bytes: ByteCount,
     pub(crate) packets: Option<PacketCount>,
+    /// How the data that came was brought to its place, as far as that is counted.
+    pub(crate) movement: Option<Movement>,
 }
 
 /// What was counted of a connection that goes by packets.

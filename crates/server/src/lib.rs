@@ -74,12 +74,13 @@ pub use kept::{Keeps, StateError};
 pub use manage::{
     AccessChange, Answer, AnswerPage, ArrayGrowth, Asker, AttachedArray, AuditLines, AuditQuery, AuditResult, Clearing,
     ClientStatus, Collections, CommandStatus, ConfigurationStatus, ConfiguredPool, ConfiguredTarget, ConfiguredUnit,
-    ConfiguredVolume, ConnectionStatistics, CopyError, CopyOrder, CopyProgress, CopyTerms, DerivedStatus, Deviation,
-    DvdEnd, DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkFor, LinkStatus, ManageError,
-    ManagementHandle, Manager, MemberReplacement, MetricsText, MissingStatus, NewDvd, NewDvds, PortState,
-    PrincipalStatus, ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES, Refusal, RegionStatus, RegistrantStatus,
-    RemoteStatistics, Request, ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA, Source, Statistics,
-    Status, SupportBundle, TargetStatus, VolumeStatistics, VolumeStatus, Waits, WebLinkError, without_values,
+    ConfiguredVolume, ConnectionStatistics, CopyError, CopyOrder, CopyProgress, CopyTerms, DataStatistics,
+    DerivedStatus, Deviation, DvdEnd, DvdStatus, GroupStatus, HostStatus, JobState, JobStatus, LinkFor, LinkStatus,
+    ManageError, ManagementHandle, Manager, MemberReplacement, MetricsText, MissingStatus, NewDvd, NewDvds, PortState,
+    PrincipalStatus, ProgramStatus, QuotaStatistics, REQUEST_MAX_BYTES, RdmaStatistics, Refusal, RegionStatus,
+    RegistrantStatus, RemoteStatistics, Request, ReservationKind, ReservationsStatus, Response, RunStatus, SCHEMA,
+    Source, Statistics, Status, SupportBundle, TargetStatus, VolumeStatistics, VolumeStatus, Waits, WebLinkError,
+    without_values,
 };
 pub use pattern::{InitiatorPattern, NoPattern, VolumePattern};
 pub use persist::replace_file;

@@ -120,6 +120,8 @@ fn every_key_of_the_output_is_documented_and_every_documented_key_is_there() {
         ("A server: `status` in", "host", keys_of(&status["host"])),
         ("A server: `status` in", "collections", keys_of(&status["collections"])),
         ("What a volume has done: each", "remote", described("RemoteStatistics")),
+        ("What a connection has done: each", "data", described("DataStatistics")),
+        ("What a connection has done: each", "data", described("RdmaStatistics")),
     ] {
         let told = rows(&output, heading).into_iter().find(|[keys, _]| keys.contains(key)).unwrap();
         assert!(told[1].is_superset(&parts), "{key}: {parts:?} in {told:?}");

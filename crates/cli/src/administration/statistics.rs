@@ -10,11 +10,12 @@ pub(super) fn show_statistics(statistics: &Statistics, is_wide: bool) -> String 
     let dropped: Vec<_> =
         statistics.dropped.iter().map(|(reason, count)| [reason_in_words(reason), count.to_string()]).collect();
     format!(
-        "{}\n{}{}\n{}\n{}\n{}",
+        "{}\n{}{}\n{}\n{}{}\n{}",
         show_volumes(&statistics.volumes, is_wide),
         show_stores(&statistics.volumes),
         show_connections(&statistics.connections, is_wide),
         show_packets(&statistics.connections, is_wide),
+        show_rdma(&statistics.connections, is_wide),
         output::table(["DROPPED BECAUSE", "PACKETS"], &dropped),
         show_quotas(&statistics.quotas)
     )
@@ -107,6 +108,28 @@ fn show_packets(connections: &[ConnectionStatistics], is_wide: bool) -> String {
     let head =
         ["CLIENT", "FROM", "SENT", "RECEIVED", "SENT AGAIN", "TIMEOUTS", "WINDOW OUT", "WINDOW IN", "ROUND TRIP"];
     output::narrow_table(head, &rows)
+}
+
+/// How the data of sessions by RDMA has come; nothing when there is none.
+fn show_rdma(connections: &[ConnectionStatistics], is_wide: bool) -> String {
+    let row = |connection: &ConnectionStatistics| {
+        let data = connection.data?;
+        let rdma = data.rdma?;
+        Some([
+            named(&connection.client, is_wide),
+            Size(data.placed_bytes).to_string(),
+            Size(data.direct_bytes).to_string(),
+            Size(data.copied_bytes).to_string(),
+            rdma.stags.to_string(),
+            rdma.stags_ever.to_string(),
+            rdma.credits.to_string(),
+            rdma.fpdu_max_bytes.to_string(),
+            rdma.segment_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
+        ])
+    };
+    let rows: Vec<_> = connections.iter().filter_map(row).collect();
+    let head = ["BY RDMA", "DATA CAME", "IN PLACE", "COPIED", "STAGS", "IN ALL", "CREDITS", "FPDU BYTES", "MSS"];
+    if rows.is_empty() { String::new() } else { output::table(head, &rows) + "\n" }
 }
 
 fn show_quotas(quotas: &[QuotaStatistics]) -> String {

@@ -1,10 +1,12 @@
 //! `sanwire bench`.
 
 use anyhow::Context;
+use sanwire_core::Movement;
 use sanwire_initiator::{LinkStatus, Url, VolumeInfo};
 
 use super::assembled::{ArrayVolume, check_options};
 use super::info::link_to_json;
+use super::movement;
 use crate::args::{ArrayPlace, BenchArgs, ByteRange, VolumePlace};
 use crate::bench::{Load, Measured, measure};
 use crate::connect::Connection;
@@ -33,7 +35,7 @@ fn of_volume(args: &BenchArgs, url: &Url) -> anyhow::Result<()> {
     }
     signals::on_suspend(vec![connection.pauser()]).context("cannot catch signals")?;
     let measured = connection.block_on(measure(&volume, &load))?;
-    tell(args, &load, &measured, &connection.links())
+    tell(args, &load, &measured, &connection.links(), connection.movement())
 }
 
 fn of_array(args: &BenchArgs, place: &ArrayPlace) -> anyhow::Result<()> {
@@ -49,17 +51,26 @@ fn of_array(args: &BenchArgs, place: &ArrayPlace) -> anyhow::Result<()> {
     drop(volume);
     array.check()?;
     drop(array);
-    tell(args, &load, &measured, &[])
+    tell(args, &load, &measured, &[], None)
 }
 
-fn tell(args: &BenchArgs, load: &Load, measured: &Measured, links: &[LinkStatus]) -> anyhow::Result<()> {
+fn tell(
+    args: &BenchArgs,
+    load: &Load,
+    measured: &Measured,
+    links: &[LinkStatus],
+    data: Option<Movement>,
+) -> anyhow::Result<()> {
     Ok(output::print(&if args.json {
         let mut value = measured.to_json(&args.url, load);
         value["links"] = links.iter().map(link_to_json).collect();
+        value["data"] = data.map(|data| movement::to_json(&data)).into();
         format!("{}\n", serde_json::to_string_pretty(&value)?)
     } else {
         let links: String = links.iter().map(describe_sent).collect();
-        format!("{}{links}", measured.describe(&args.url, load))
+        let data = data.map(|data| movement::rows(&data)).unwrap_or_default();
+        let data: String = data.iter().map(|[what, told]| format!("  {what:<15}{told}\n")).collect();
+        format!("{}{links}{data}", measured.describe(&args.url, load))
     })?)
 }
 

@@ -6,6 +6,7 @@ use sanwire_core::Size;
 use sanwire_initiator::{LinkStatus, Url, VolumeInfo, WireUnit};
 use serde_json::{Value, json};
 
+use super::movement;
 use crate::args::{InfoArgs, VolumePlace};
 use crate::connect::Connection;
 use crate::failure::misuse;
@@ -25,11 +26,14 @@ pub(crate) fn run(args: &InfoArgs) -> anyhow::Result<()> {
         let mut value = to_json(&info, url);
         value["links"] = links.iter().map(link_to_json).collect();
         value["receive_path"] = connection.receive_path().into();
+        value["data"] = connection.movement().map(|data| movement::to_json(&data)).into();
         return Ok(output::print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?);
     }
     let links: String = links.iter().map(describe_link).collect();
     let path = connection.receive_path().map(|path| format!("{:<18}by {path}\n", "packets come"));
-    Ok(output::print(&format!("{}{}{links}", describe(&info), path.unwrap_or_default()))?)
+    let data = connection.movement().map(|data| movement::rows(&data)).unwrap_or_default();
+    let data: String = data.iter().map(|[what, told]| format!("{what:<18}{told}\n")).collect();
+    Ok(output::print(&format!("{}{}{links}{data}", describe(&info), path.unwrap_or_default()))?)
 }
 
 /// A link for programs: times in microseconds.

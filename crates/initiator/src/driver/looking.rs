@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanwire_core::Instant;
+use sanwire_core::{Instant, Movement};
 
 use super::{ConnectionState, Driver};
 use crate::looker::{ConnectionLook, Looker};
@@ -28,6 +28,11 @@ impl Driver {
         if let Some(is_paused) = self.unheard.take_if(|_| self.session.is_pause_heard()) {
             self.pauses.tell(is_paused);
         }
+    }
+
+    /// How the data of answers came to its place.
+    pub(crate) fn movement(&self) -> Option<Movement> {
+        self.session.movement()
     }
 
     /// Lets other threads see how the connection is.

@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use sanwire_core::limits::LONG_TRANSFER_MAX_BYTES;
-use sanwire_core::{Instant, Lun, Protection};
+use sanwire_core::{Instant, Lun, Movement, Protection};
 use sanwire_io::tcp::{Received, Stream};
 use sanwire_io::{Clock, Interest, Poller, Waker};
 use sanwire_iscsi::{
@@ -133,6 +133,9 @@ impl Iscsi {
                 Ok(true) => {
                     socket.stage = Stage::Open;
                     self.protocol.connected(connection, now);
+                    if let Ok(bytes) = socket.stream.segment_bytes() {
+                        self.protocol.note_segment_bytes(connection, bytes);
+                    }
                 }
                 Ok(false) => return 0,
                 Err(error) => self.lose(connection, Some(&error), now),
@@ -165,7 +168,7 @@ impl Iscsi {
         let mut sent = 0;
         for _ in 0..SEND_BUDGET {
             let mut is_empty = false;
-            while !is_empty && socket.stream.has_room() {
+            while !is_empty && socket.stream.wants_more() {
                 match self.protocol.poll_transmit(connection) {
                     // There is room.
                     Some(packet) => drop(socket.stream.queue(packet)),
@@ -263,6 +266,10 @@ impl Session for Iscsi {
 
     fn protection(&self, _: Lun) -> Option<Protection> {
         None
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        self.protocol.movement()
     }
 
     fn wait(&mut self, waker: &Waker, deadline: Option<Instant>) -> io::Result<()> {

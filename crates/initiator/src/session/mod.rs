@@ -56,7 +56,7 @@ mod visa;
 use std::time::Duration;
 
 use sanwire_buffer::{Frame, Slice};
-use sanwire_core::{Instant, Lun, Protection};
+use sanwire_core::{Instant, Lun, Movement, Protection};
 use sanwire_hyperscsi::Failure as WireFailure;
 pub(crate) use sanwire_hyperscsi::wire::links::LINKS_MAX;
 pub use sanwire_hyperscsi::{DesiredOptions, Identity, LinkLimits, LinkStatus, NO_PASSWORD, Psk, Recovery, TooMany};
@@ -292,6 +292,11 @@ pub(crate) trait Session: Send {
     /// The links of the connection, and whether more may come soon.
     fn links(&self) -> (Vec<LinkStatus>, bool) {
         (Vec::new(), false)
+    }
+
+    /// How the data of answers came to its place; `None` where that is not counted, or there is no session.
+    fn movement(&self) -> Option<Movement> {
+        None
     }
 
     /// How the packets of raw Ethernet come; `None` of other wires.

@@ -19,6 +19,9 @@ pub use listener::Listener;
 use outgoing::Outgoing;
 pub use peer_process::PeerProcess;
 
+/// So much is worth a call of the kernel, and fits into the cache that a processor has to itself (L2).
+const FLUSH_AT_BYTES: usize = 256 << 10;
+
 /// What [`Stream::receive`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
@@ -107,6 +110,15 @@ impl Stream {
         address::local(self.as_fd())
     }
 
+    /// Bytes of the segments that the connection sends (MSS), as far as the kernel knows by now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn segment_bytes(&self) -> io::Result<usize> {
+        let bytes = sys::get_option_int(self.as_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG)?;
+        usize::try_from(bytes).map_err(io::Error::other)
+    }
+
     /// Receives what is there: first into the first space, then into the second. Without any space it finds nothing.
     ///
     /// # Errors
@@ -152,6 +164,13 @@ impl Stream {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.outgoing.has_room()
+    }
+
+    /// Whether more is to be queued before it is flushed: then a call of the kernel is worth it, and what has just been summed for its
+    /// digest is still in the processor's cache when the kernel copies it.
+    #[must_use]
+    pub fn wants_more(&self) -> bool {
+        self.has_room() && self.outgoing.length_bytes() < FLUSH_AT_BYTES
     }
 
     /// Sends what waits, as far as the connection takes it now; the rest stays ([`Stream::wants_write`]).

@@ -19,6 +19,8 @@ pub(super) struct Outgoing {
     packets: VecDeque<Packet>,
     /// Bytes of the first packet that are sent.
     sent_bytes: usize,
+    /// Bytes that are to be sent.
+    unsent_bytes: usize,
     /// Bytes that were sent, ever.
     total_bytes: u64,
 }
@@ -29,6 +31,7 @@ impl Outgoing {
         if !self.has_room() {
             return Err(packet);
         }
+        self.unsent_bytes += packet.length_bytes();
         self.packets.push_back(packet);
         Ok(())
     }
@@ -42,7 +45,7 @@ impl Outgoing {
     }
 
     pub(super) fn length_bytes(&self) -> usize {
-        self.packets.iter().map(Packet::length_bytes).sum::<usize>() - self.sent_bytes
+        self.unsent_bytes
     }
 
     pub(super) fn total_bytes(&self) -> u64 {
@@ -89,6 +92,7 @@ impl Outgoing {
     fn advance(&mut self, bytes: usize) {
         self.total_bytes += bytes as u64;
         self.sent_bytes += bytes;
+        self.unsent_bytes -= bytes;
         while let Some(first) = self.packets.front() {
             let length = first.length_bytes();
             if self.sent_bytes < length {

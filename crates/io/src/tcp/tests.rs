@@ -77,6 +77,7 @@ fn what_is_queued_arrives_in_order_though_the_socket_takes_it_in_parts() {
             from.queue(packet).expect("room");
         }
         assert!(from.queue(packet(b"one more", None)).is_err(), "a bound");
+        assert_eq!(from.unsent_bytes(), expected.len());
         from.flush().unwrap();
         assert!(from.wants_write(), "{} bytes do not fit the socket's buffers", expected.len());
         assert!((1..expected.len()).contains(&from.unsent_bytes()));
@@ -259,4 +260,36 @@ fn what_a_stream_is_watched_for_can_change() {
     assert_eq!(poller.poll_streams(&mut |_, _| panic!("not asked")).unwrap(), 0);
     let error = Poller::new().change_stream(&pair("127.0.0.1:0").0, STREAM, Interest::READABLE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_connection_knows_how_long_its_segments_are() {
+    let (client, server) = pair("127.0.0.1:0");
+    for end in [&client, &server] {
+        let bytes = end.segment_bytes().unwrap();
+        // The loopback's are longer than those of any Ethernet.
+        assert!((9001..=65_535).contains(&bytes), "{bytes}");
+    }
+}
+
+/// What is more than the cache holds is not gathered before it is sent.
+#[test]
+fn no_more_is_wanted_in_one_call_than_fits_into_the_cache() {
+    let (mut from, mut to) = pair("127.0.0.1:0");
+    let (mut count, mut sink) = (0, vec![0; 1 << 20]);
+    while from.wants_more() {
+        from.queue(packet(b"", Some(bytes(1, 100_000)))).expect("room");
+        count += 1;
+    }
+    assert_eq!((count, from.has_room()), (3, true));
+    while from.wants_write() {
+        from.flush().unwrap();
+        to.receive([&mut sink, &mut []]).unwrap();
+    }
+    assert_eq!((from.unsent_bytes(), from.wants_more()), (0, true));
+    for _ in 0..QUEUE_PACKETS {
+        assert!(from.wants_more());
+        from.queue(packet(b"few", None)).expect("room");
+    }
+    assert!(!from.wants_more());
 }

@@ -1,6 +1,7 @@
 //! The datamover of plain TCP: PDUs, one after the other (RFC 7143 4.2.3).
 
 use sanwire_buffer::{Frame, Packet, Slices};
+use sanwire_core::Movement;
 
 use crate::datamover::Datamover;
 use crate::outbox::Outbox;
@@ -53,6 +54,11 @@ impl Datamover for ByteStream {
 
     fn placed_bytes(&self) -> u64 {
         self.receiver.placed_bytes()
+    }
+
+    fn movement(&self) -> Movement {
+        let (placed_bytes, direct_bytes) = (self.receiver.placed_bytes(), self.receiver.direct_bytes());
+        Movement { placed_bytes, direct_bytes, copied_bytes: placed_bytes - direct_bytes, rdma: None }
     }
 
     fn awaited_bytes(&self) -> u64 {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sanwire_buffer::{Frame, Packet, Slices};
+use sanwire_core::Movement;
 
 use crate::parameters::ConnectionParameters;
 use crate::receiver::{Destination, Step};
@@ -43,6 +44,9 @@ pub trait Datamover: Send + Sync {
     /// Bytes that have arrived into frames.
     fn placed_bytes(&self) -> u64;
 
+    /// How they came there.
+    fn movement(&self) -> Movement;
+
     /// Bytes that are to come into one before its PDU is whole.
     fn awaited_bytes(&self) -> u64;
 
@@ -72,6 +76,11 @@ pub trait Datamover: Send + Sync {
 
     /// From now on at least so many bytes are received at once, beyond what goes straight into a frame.
     fn widen(&mut self, staging_bytes: usize);
+
+    /// The segments of the connection's TCP have so many bytes. It means something to one whose messages are not to be cut there.
+    fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        let _ = segment_bytes;
+    }
 
     /// The login is over: what comes and what is pushed from now on is of the full feature phase.
     fn begin(&mut self, parameters: &ConnectionParameters);

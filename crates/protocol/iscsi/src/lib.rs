@@ -45,10 +45,11 @@ pub use name::{IscsiName, Isid, NameError};
 pub use outbox::Outbox;
 pub use parameters::{ConnectionParameters, SessionParameters};
 pub use receiver::{Beginning, Destination, Pdu, Receiver, Step};
+pub use sanwire_core::{Movement, Rdma};
 pub use serial::Serial;
 pub use server::{
-    Admission, CommandHandle, Function, ManageHandle, ManageOutcome, Server, ServerConfig, ServerEvent, SessionStatus,
-    Tally,
+    Admission, CommandHandle, Function, ManageHandle, ManageOutcome, Movements, Server, ServerConfig, ServerEvent,
+    SessionStatus, Tally,
 };
 
 /// The TCP port of iSCSI.

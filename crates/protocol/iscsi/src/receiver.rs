@@ -98,8 +98,9 @@ pub struct Receiver {
     long_for: u8,
     /// PDUs that have arrived whole.
     pdus: u64,
-    /// Bytes that have come to their place in a frame.
+    /// Bytes that have come to their place in a frame, and those of them that were received there.
     placed_bytes: u64,
+    direct_bytes: u64,
 }
 
 impl Receiver {
@@ -109,7 +110,7 @@ impl Receiver {
         let least = HEADER_BYTES + ADDITIONAL_MAX_BYTES + DIGEST_BYTES;
         let staging = vec![0; staging_bytes.max(least)].into_boxed_slice();
         let (digests, state) = (Digests::default(), State::Header);
-        Receiver { staging, start: 0, end: 0, digests, state, long_for: 0, pdus: 0, placed_bytes: 0 }
+        Receiver { staging, start: 0, end: 0, digests, state, long_for: 0, pdus: 0, placed_bytes: 0, direct_bytes: 0 }
     }
 
     /// From now on there are at least so many bytes for what is not received in place, besides what has arrived already.
@@ -141,6 +142,12 @@ impl Receiver {
     #[must_use]
     pub fn placed_bytes(&self) -> u64 {
         self.placed_bytes
+    }
+
+    /// Those of them that were received straight into their frames, without a copy.
+    #[must_use]
+    pub fn direct_bytes(&self) -> u64 {
+        self.direct_bytes
     }
 
     /// Bytes that are to come into one before the PDU is whole.
@@ -182,6 +189,7 @@ impl Receiver {
                 let direct = count.min(rest);
                 *done += direct;
                 self.placed_bytes += direct as u64;
+                self.direct_bytes += direct as u64;
                 staged -= direct;
             }
         }

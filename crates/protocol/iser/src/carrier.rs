@@ -1,5 +1,8 @@
 //! The RDMA below iSER, and what waits for it: messages in both directions, in their order.
 
+mod counts;
+mod segments;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -10,13 +13,13 @@ use sanwire_iwarp::{Config, Connection, Ended, Event, Message, Order, Registrati
 
 use crate::message::{ADDITIONAL_MAX_BYTES, HEADERS_BYTES};
 use crate::orders::Orders;
-use crate::wire::SetUp;
+use crate::wire::{SetUp, with_long_fpdus};
 
-/// Bytes that are received at once, beyond what goes straight into memory.
-const STAGING_BYTES: usize = 6 << 10;
+/// Bytes that are received at once during the login, beyond what goes straight into memory.
+const LOGIN_STAGING_BYTES: usize = 6 << 10;
 
-/// Messages that may come: as many as there can be in what is received at once, each with nothing but its headers.
-const RECEIVES: usize = STAGING_BYTES / HEADERS_BYTES + 1;
+/// The same after the login, at the most: so that many short answers, or requests, take one call of the kernel.
+pub(crate) const STAGING_MAX_BYTES: usize = 64 << 10;
 
 /// Until the login is over an end says one thing, and waits for the answer; what follows that may be there with it.
 const RECEIVES_OF_LOGIN: usize = 4;
@@ -57,6 +60,12 @@ pub(crate) struct Carrier {
     speaks_rdma: bool,
     /// Both ends end the keys of memory with answers.
     invalidates: bool,
+    /// Bytes of TCP's segments, once somebody has told.
+    segment_bytes: Option<usize>,
+    /// The other end takes FPDUs that are longer.
+    takes_long_fpdus: bool,
+    /// Bytes that are received at once.
+    staging_bytes: usize,
     /// Messages that may come at once, and the longest data of one.
     receives: usize,
     receive_max_bytes: usize,
@@ -72,7 +81,7 @@ impl Carrier {
         // As Linux: it has no reads of its own, memory has addresses, and who speaks first anyway needs no peer-to-peer connection.
         let config = Config { ird: IRD, ord: 1, ..config(seed) };
         let own = SetUp { has_addresses: true, lacks_invalidation: false };
-        Carrier::new(Connection::initiator(config, &own.write()), own, receive_max_bytes)
+        Carrier::new(Connection::initiator(config, &with_long_fpdus(own.write())), own, receive_max_bytes)
     }
 
     /// The end that was connected to.
@@ -94,6 +103,9 @@ impl Carrier {
             reads_max: 0,
             speaks_rdma: false,
             invalidates: false,
+            segment_bytes: None,
+            takes_long_fpdus: false,
+            staging_bytes: LOGIN_STAGING_BYTES,
             receives: RECEIVES_OF_LOGIN,
             receive_max_bytes,
             fault: None,
@@ -104,9 +116,15 @@ impl Carrier {
         carrier
     }
 
+    /// From now on so many bytes are received at once, as far as that is of use.
+    pub(crate) fn widen(&mut self, staging_bytes: usize) {
+        self.staging_bytes = staging_bytes.clamp(self.staging_bytes, STAGING_MAX_BYTES);
+        self.rdma.widen(self.staging_bytes);
+    }
+
     /// The login is over: the other end may send much at once, and the data of a message is no longer than that.
     pub(crate) fn begin(&mut self, receive_max_bytes: usize) {
-        (self.receives, self.receive_max_bytes) = (RECEIVES, receive_max_bytes);
+        (self.receives, self.receive_max_bytes) = (messages_in(self.staging_bytes), receive_max_bytes);
         self.expect_messages();
     }
 
@@ -145,7 +163,7 @@ impl Carrier {
                     (self.speaks_rdma, self.reads_max) = (true, terms.ord);
                     if !terms.private_data.is_empty() || !self.invalidates {
                         // A target's: it has met the initiator already.
-                        self.meet(SetUp::read(&terms.private_data));
+                        self.meet(&terms.private_data);
                     }
                 }
                 Event::Rejected(_) => self.end("it refuses the RDMA connection: its log may say why"),
@@ -170,8 +188,8 @@ impl Carrier {
     /// An initiator wants in.
     fn take_request(&mut self, request: &Request) {
         self.speaks_rdma = true;
-        self.meet(SetUp::read(&request.private_data));
-        let (own, takes_reads) = (self.own.write(), request.ird != Some(0));
+        self.meet(&request.private_data);
+        let (own, takes_reads) = (with_long_fpdus(self.own.write()), request.ird != Some(0));
         let answered = if takes_reads { self.rdma.accept(&own) } else { self.rdma.reject(&own) };
         if answered.is_err() {
             self.end("its request cannot be answered");
@@ -194,10 +212,6 @@ impl Carrier {
         self.rdma.limit_reads(reads);
         self.look_ahead();
         Ok(reads)
-    }
-
-    fn meet(&mut self, other: SetUp) {
-        self.invalidates = !self.own.lacks_invalidation && !other.lacks_invalidation;
     }
 
     /// Gives the connection up, for what the other end did: what else it has sent is not looked at. The first reason counts.
@@ -353,16 +367,6 @@ impl Carrier {
         self.orders.lent_bytes()
     }
 
-    /// Bytes that have come into memory that is open, or is being read into.
-    pub(crate) fn moved_bytes(&self) -> u64 {
-        self.rdma.moved_bytes()
-    }
-
-    /// How many bytes of memory that is open, from its beginning, the other end has written.
-    pub(crate) fn written_bytes(&self, stag: Stag) -> usize {
-        self.rdma.written_bytes(stag)
-    }
-
     /// What is to be sent is the last.
     pub(crate) fn leave(&mut self) {
         self.is_leaving = true;
@@ -375,5 +379,11 @@ fn config(seed: [u8; 32]) -> Config {
     random.set_stream(1);
     let mut seed = [0; 16];
     random.fill_bytes(&mut seed);
-    Config { staging_bytes: STAGING_BYTES, receives_max: RECEIVES, seed, ..Config::default() }
+    let receives_max = messages_in(STAGING_MAX_BYTES);
+    Config { staging_bytes: LOGIN_STAGING_BYTES, receives_max, seed, ..Config::default() }
+}
+
+/// As many messages as there can be in what is received at once, each with nothing but its headers.
+fn messages_in(staging_bytes: usize) -> usize {
+    staging_bytes / HEADERS_BYTES + 1
 }

@@ -3,10 +3,10 @@
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Frame, Head, Packet, Slices};
 use sanwire_iscsi::wire::{DataIn, Header, Opcode, ScsiResponse, TAG_NONE};
-use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Step};
+use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
 use sanwire_iwarp::{Memory, Registration, Rights, Stag};
 
-use crate::carrier::{Arrival, Carrier};
+use crate::carrier::{Arrival, Carrier, STAGING_MAX_BYTES};
 use crate::incoming::Incoming;
 use crate::message::{Arrived, Pdu};
 use crate::wire::{HeaderForm, IserHeader, Window};
@@ -181,6 +181,10 @@ impl Datamover for Initiator {
         self.carrier.moved_bytes() + self.incoming.placed_bytes()
     }
 
+    fn movement(&self) -> Movement {
+        self.carrier.movement(self.incoming.placed_bytes(), self.carrier.registered())
+    }
+
     fn awaited_bytes(&self) -> u64 {
         0
     }
@@ -221,9 +225,16 @@ impl Datamover for Initiator {
         self.carrier.lent_bytes()
     }
 
-    fn widen(&mut self, _staging_bytes: usize) {}
+    fn widen(&mut self, staging_bytes: usize) {
+        self.carrier.widen(staging_bytes);
+    }
+
+    fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        self.carrier.note_segment_bytes(segment_bytes);
+    }
 
     fn begin(&mut self, parameters: &ConnectionParameters) {
+        self.carrier.widen(STAGING_MAX_BYTES);
         self.carrier.begin(parameters.receive_data_max_bytes as usize);
     }
 

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use sanwire_buffer::{Frame, Head, Packet, Slices};
 use sanwire_iscsi::wire::{DataIn, DataOut, Header, Opcode, ReadyToTransfer, ScsiCommand, ScsiResponse, TAG_NONE};
-use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Step};
+use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Movement, Step};
 use sanwire_iwarp::WorkId;
 
 use crate::carrier::{Arrival, Carrier};
@@ -28,6 +28,7 @@ pub fn target(seed: [u8; 32]) -> Box<dyn Datamover> {
         fence: None,
         form: None,
         is_in_full_feature: false,
+        stags_ever: 0,
     })
 }
 
@@ -56,6 +57,15 @@ struct Target {
     /// The headers of the initiator, as its first message has shown.
     form: Option<HeaderForm>,
     is_in_full_feature: bool,
+    /// Keys of memory that it was told, ever.
+    stags_ever: u64,
+}
+
+impl Opened {
+    /// Keys of this memory.
+    fn keys(&self) -> u64 {
+        u64::from(self.read.is_some()) + u64::from(self.write.is_some())
+    }
 }
 
 impl Target {
@@ -120,7 +130,9 @@ impl Target {
                 self.forget(command.task_tag);
                 if pdu.read.is_some() || pdu.write.is_some() {
                     let write = pdu.write.map(|window| (window, None));
-                    self.windows.insert(command.task_tag, Opened { read: pdu.read, write, reading: None });
+                    let opened = Opened { read: pdu.read, write, reading: None };
+                    self.stags_ever += opened.keys();
+                    self.windows.insert(command.task_tag, opened);
                 }
             }
             // RFC 7145 7.3.4: what was asked for is read.
@@ -223,6 +235,11 @@ impl Datamover for Target {
         self.carrier.moved_bytes() + self.incoming.placed_bytes()
     }
 
+    fn movement(&self) -> Movement {
+        let stags = self.windows.values().map(Opened::keys).sum();
+        self.carrier.movement(self.incoming.placed_bytes(), [stags, self.stags_ever])
+    }
+
     /// What is still being read for commands that are over: the engine does not know of it.
     fn awaited_bytes(&self) -> u64 {
         let left = self.reads.values().filter(|header| !self.windows.contains_key(&header.task_tag()));
@@ -262,7 +279,13 @@ impl Datamover for Target {
         self.carrier.lent_bytes()
     }
 
-    fn widen(&mut self, _staging_bytes: usize) {}
+    fn widen(&mut self, staging_bytes: usize) {
+        self.carrier.widen(staging_bytes);
+    }
+
+    fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        self.carrier.note_segment_bytes(segment_bytes);
+    }
 
     fn begin(&mut self, parameters: &ConnectionParameters) {
         self.is_in_full_feature = true;

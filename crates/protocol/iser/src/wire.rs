@@ -197,6 +197,22 @@ impl SetUp {
     }
 }
 
+/// Of the last of the four bytes, which no standard uses.
+const LONG_FPDUS: u8 = 0x01;
+
+/// What both ends say of themselves when a connection is set up, from one that takes FPDUs longer than segments of TCP: those of ours do.
+#[must_use]
+pub fn with_long_fpdus(mut private_data: [u8; 4]) -> [u8; 4] {
+    private_data[3] |= LONG_FPDUS;
+    private_data
+}
+
+/// Whether somebody says so.
+#[must_use]
+pub fn takes_long_fpdus(private_data: &[u8]) -> bool {
+    private_data.get(3).is_some_and(|byte| byte & LONG_FPDUS != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -240,6 +256,14 @@ mod tests {
         assert_eq!((normal.write(), SetUp::read(&[0x80, 0, 0, 0])), ([0x80, 0, 0, 0], normal));
         let nothing = SetUp { has_addresses: true, lacks_invalidation: true };
         assert_eq!((SetUp::read(&[]), SetUp::read(&[0xc0; 196])), (nothing, nothing));
+    }
+
+    #[test]
+    fn long_fpdus_are_spoken_of_where_others_have_zeroes() {
+        let normal = SetUp { has_addresses: true, lacks_invalidation: false };
+        let ours = with_long_fpdus(normal.write());
+        assert_eq!((ours, SetUp::read(&ours)), ([0x80, 0, 0, 1], normal));
+        assert!(takes_long_fpdus(&ours) && !takes_long_fpdus(&normal.write()) && !takes_long_fpdus(&ours[..3]));
     }
 
     proptest! {

@@ -104,12 +104,17 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes of the longest ULPDU that is sent: as FPDU it fits into a segment, and those that fill one end at a multiple of four
-    /// (RFC 5044 5.1, without markers).
+    /// Bytes of the longest ULPDU that is sent.
     pub(crate) fn mulpdu_bytes(&self) -> usize {
-        let segment_bytes = self.segment_bytes.min(SEGMENT_MAX_BYTES);
-        (segment_bytes - 6 - segment_bytes % 4).min(usize::from(u16::MAX))
+        mulpdu_bytes(self.segment_bytes)
     }
+}
+
+/// Bytes of the longest ULPDU where segments have so many: as FPDU it fits into one, and those that fill one end at a multiple of four (RFC
+/// 5044 5.1, without markers).
+pub(crate) fn mulpdu_bytes(segment_bytes: usize) -> usize {
+    let segment_bytes = segment_bytes.clamp(SEGMENT_MIN_BYTES, SEGMENT_MAX_BYTES);
+    (segment_bytes - 6 - segment_bytes % 4).min(usize::from(u16::MAX))
 }
 
 /// Private data goes into one frame, of which enhanced setup takes four bytes.

@@ -1,5 +1,6 @@
 //! One end of one stream.
 
+mod counts;
 mod setup;
 
 use std::ops::Range;
@@ -77,6 +78,11 @@ impl Connection {
     /// Nothing else is called before [`Connection::filled`].
     pub fn spaces(&mut self) -> [&mut [u8]; 2] {
         self.framer.spaces(&mut self.inbound)
+    }
+
+    /// From now on at least so many bytes are received at once, beyond what goes straight to its place.
+    pub fn widen(&mut self, staging_bytes: usize) {
+        self.framer.widen(staging_bytes);
     }
 
     /// So many bytes were received into the spaces.
@@ -302,24 +308,6 @@ impl Connection {
     #[must_use]
     pub fn reads_under_way(&self) -> usize {
         self.inbound.reads.len()
-    }
-
-    /// How many bytes from the beginning of a window on the peer has written, without a gap; also when it has ended the window.
-    #[must_use]
-    pub fn written_bytes(&self, stag: Stag) -> usize {
-        self.inbound.registrations.written_bytes(stag)
-    }
-
-    /// Bytes that have arrived in windows and in the frames of reads, copied or not.
-    #[must_use]
-    pub fn moved_bytes(&self) -> u64 {
-        self.framer.moved_bytes()
-    }
-
-    /// Bytes that were received straight into their places, without a copy.
-    #[must_use]
-    pub fn placed_bytes(&self) -> u64 {
-        self.framer.placed_bytes()
     }
 
     /// Takes the next thing in the stream; `false` when there is no more of it.

@@ -140,11 +140,13 @@ pub(crate) struct Registrations {
     keys: Keys,
     entries: FxHashMap<Stag, Entry>,
     max: usize,
+    /// All that there have been.
+    registered: u64,
 }
 
 impl Registrations {
     pub(crate) fn new(seed: [u8; 16], max: usize) -> Self {
-        Registrations { keys: Keys::new(seed), entries: FxHashMap::default(), max }
+        Registrations { keys: Keys::new(seed), entries: FxHashMap::default(), max, registered: 0 }
     }
 
     /// A key for something else than a window.
@@ -156,6 +158,11 @@ impl Registrations {
         self.entries.len()
     }
 
+    /// How many there have been.
+    pub(crate) fn registered(&self) -> u64 {
+        self.registered
+    }
+
     pub(crate) fn register(&mut self, registration: Registration) -> Result<Stag, Refused<Registration>> {
         if !registration.is_possible() {
             return Err(Refused { refusal: Refusal::Range, given: registration });
@@ -164,6 +171,7 @@ impl Registrations {
             return Err(Refused { refusal: Refusal::Full, given: registration });
         }
         let stag = self.keys.next();
+        self.registered += 1;
         self.entries.insert(stag, Entry { registration, is_valid: true, written: Written::default() });
         Ok(stag)
     }

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use sanwire_buffer::{Arrival, Packet, Region, Shortage};
 use sanwire_core::quota::Usage;
-use sanwire_core::{ClientId, Instant, LinkId, Lun, NexusId, Path, Principal, Protection, SessionEnd};
+use sanwire_core::{ClientId, Instant, LinkId, Lun, Movement, NexusId, Path, Principal, Protection, SessionEnd};
 use sanwire_device::{LogicalUnit, LogicalUnits, NexusPorts};
 use sanwire_scsi::{Reply, Task};
 
@@ -227,6 +227,8 @@ pub(crate) struct ConnectionStatus {
     /// Of an iSCSI session.
     pub(crate) login: Option<LoginStatus>,
     pub(crate) packets: Option<PacketCount>,
+    /// How the data that came was brought to its place, as far as that is counted.
+    pub(crate) movement: Option<Movement>,
 }
 
 /// How an iSCSI session was begun.
@@ -331,6 +333,9 @@ pub(crate) trait StreamEnd {
 
     /// So many bytes that were taken are not sent yet: they keep memory.
     fn note_unsent(&mut self, stream: StreamId, unsent_bytes: usize);
+
+    /// The segments of a connection's TCP have so many bytes.
+    fn note_segment(&mut self, _stream: StreamId, _segment_bytes: usize) {}
 }
 
 /// Where the stream carrier finds the ends of its connections.

@@ -110,8 +110,9 @@ pub use self::request::Request;
 pub use self::reservations::{RegistrantStatus, ReservationKind, ReservationsStatus};
 use self::responded::{Responded, log_outcome, read_audit, response_of};
 pub use self::response::{
-    Answer, ClientStatus, Collections, ConnectionStatistics, Deviation, GroupStatus, MissingStatus, QuotaStatistics,
-    RemoteStatistics, Response, SCHEMA, Statistics, Status, TargetStatus, VolumeStatistics, VolumeStatus,
+    Answer, ClientStatus, Collections, ConnectionStatistics, DataStatistics, Deviation, GroupStatus, MissingStatus,
+    QuotaStatistics, RdmaStatistics, RemoteStatistics, Response, SCHEMA, Statistics, Status, TargetStatus,
+    VolumeStatistics, VolumeStatus,
 };
 use self::run_status::Beginning;
 pub use self::run_status::RunStatus;

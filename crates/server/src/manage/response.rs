@@ -25,7 +25,10 @@ use crate::front::iscsi::target_settings::TargetTerms;
 use crate::pools::{PoolStatus, SnapshotStatus};
 use crate::sessions::SessionStatus;
 
-pub use self::statistics::{ConnectionStatistics, QuotaStatistics, RemoteStatistics, Statistics, VolumeStatistics};
+pub use self::statistics::{
+    ConnectionStatistics, DataStatistics, QuotaStatistics, RdmaStatistics, RemoteStatistics, Statistics,
+    VolumeStatistics,
+};
 
 /// An answer on its way. As JSON: `{"done": ...}` or `{"refused": "why", "code": "volume-unknown"}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

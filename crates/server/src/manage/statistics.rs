@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use sanwire_core::quota::{self, Quota, Usage};
+use sanwire_core::{Movement, Rdma};
 use sanwire_device::LogicalUnit;
 use sanwire_engine::VolumeCount;
 use sanwire_store::RemoteCount;
 
-use super::response::{ConnectionStatistics, QuotaStatistics, RemoteStatistics, Statistics, VolumeStatistics};
+use super::response::{
+    ConnectionStatistics, DataStatistics, QuotaStatistics, RdmaStatistics, RemoteStatistics, Statistics,
+    VolumeStatistics,
+};
 use super::{AuditLog, Manager};
 use crate::counting::Counted;
 
@@ -114,8 +118,21 @@ fn connections(counted: &Counted) -> impl Iterator<Item = ConnectionStatistics> 
             window_out_packets: packets.window_out,
             window_in_packets: packets.window_in,
             round_trip_us: packets.round_trip.and_then(|time| u64::try_from(time.as_micros()).ok()),
+            data: connection.movement.map(of_data),
         }
     })
+}
+
+fn of_data(movement: Movement) -> DataStatistics {
+    let Movement { placed_bytes, direct_bytes, copied_bytes, rdma } = movement;
+    let rdma = rdma.map(|Rdma { stags, stags_ever, credits, fpdu_max_bytes, segment_bytes }| RdmaStatistics {
+        stags,
+        stags_ever,
+        credits,
+        fpdu_max_bytes,
+        segment_bytes,
+    });
+    DataStatistics { placed_bytes, direct_bytes, copied_bytes, rdma }
 }
 
 /// Adds what a shard has counted, by reasons: they are keys like others.

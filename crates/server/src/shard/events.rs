@@ -262,12 +262,24 @@ impl<S: System> Shard<S> {
     fn connections(&self, front: &dyn FrontEnd) -> Vec<ConnectionCount> {
         let (wire, streams) = (front.name(), self.streams.bytes_by_nexus());
         let count = |of_front: ConnectionStatus| {
-            let ConnectionStatus { nexus, links, security, login, packets } = of_front;
+            let ConnectionStatus { nexus, links, security, login, packets, movement } = of_front;
             let Nexus { host, count, bytes, .. } = self.nexuses.get(nexus)?;
             let (commands, mut bytes) = (*count, *bytes);
             bytes += streams.get(&nexus).copied().unwrap_or_default();
             let (principal, address) = (host.owner().to_owned(), host.address.clone().unwrap_or_default());
-            Some(ConnectionCount { nexus, wire, principal, address, links, security, login, commands, bytes, packets })
+            Some(ConnectionCount {
+                nexus,
+                wire,
+                principal,
+                address,
+                links,
+                security,
+                login,
+                commands,
+                bytes,
+                packets,
+                movement,
+            })
         };
         front.connections().into_iter().filter_map(count).collect()
     }

@@ -73,9 +73,15 @@ impl<S: System> Shard<S> {
             turn_away(stream, newcomer.login);
             return self.registry.closed(admission.nexus, admission.session);
         }
+        let segment_bytes = stream.segment_bytes().ok();
         let added = self.streams.add(stream, (place, admission.nexus), seat, &mut self.poller, now);
         match (added, self.fronts.get(place)) {
-            (Ok(id), Some(front)) => front.admit(id, newcomer.login, admission, now),
+            (Ok(id), Some(front)) => {
+                front.admit(id, newcomer.login, admission, now);
+                if let (Some(end), Some(bytes)) = (front.streams(), segment_bytes) {
+                    end.note_segment(id, bytes);
+                }
+            }
             (Ok(id), None) => self.streams.cut(id),
             (Err((stream, error)), _) => {
                 let (initiator, peer) = (&newcomer.port.initiator, newcomer.peer);

@@ -158,6 +158,7 @@ impl FrontEnd for Lines {
             security: "none".into(),
             login: None,
             packets: None,
+            movement: None,
         };
         self.connections.values().map(count).collect()
     }

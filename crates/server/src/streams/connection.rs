@@ -43,7 +43,7 @@ impl Connection {
     pub(super) fn fill(&mut self, end: &mut dyn StreamEnd) -> io::Result<()> {
         loop {
             let mut is_empty = false;
-            while !is_empty && self.stream.has_room() {
+            while !is_empty && self.stream.wants_more() {
                 match end.poll_transmit(self.id) {
                     // There is room.
                     Some(packet) => drop(self.stream.queue(packet)),

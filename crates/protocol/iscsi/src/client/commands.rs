@@ -53,7 +53,7 @@ pub(super) fn send(
     command_number: Serial,
 ) {
     let (read_bytes, write_bytes) = (task.data_in_max_bytes(), task.data_out_bytes());
-    let unsolicited = Unsolicited::of(&session.parameters, link.parameters.send_data_max_bytes, write_bytes);
+    let unsolicited = Unsolicited::of(&session.parameters, link, write_bytes);
     let mut cdb = [0; 16];
     let (first, rest) = task.order.cdb.split_at(task.order.cdb.len().min(cdb.len()));
     cdb[..first.len()].copy_from_slice(first);
@@ -121,9 +121,13 @@ struct Unsolicited {
 }
 
 impl Unsolicited {
-    fn of(parameters: &SessionParameters, send_data_max_bytes: u32, write_bytes: u32) -> Self {
+    fn of(parameters: &SessionParameters, link: &Link, write_bytes: u32) -> Self {
         let most = parameters.first_burst_bytes.min(write_bytes);
-        let immediate_bytes = if parameters.immediate_data { most.min(send_data_max_bytes) } else { 0 };
+        let immediate_bytes = if parameters.immediate_data { most.min(link.parameters.send_data_max_bytes) } else { 0 };
+        if link.mover.reaches_memory() && immediate_bytes < write_bytes {
+            // The target reads it from where it lies. Some of it in a message would save nothing, and be copied.
+            return Unsolicited { immediate_bytes: 0, end_bytes: 0 };
+        }
         let end_bytes = if parameters.initial_r2t { immediate_bytes } else { most };
         Unsolicited { immediate_bytes, end_bytes }
     }

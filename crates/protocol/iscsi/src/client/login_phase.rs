@@ -31,6 +31,10 @@ impl Entering {
         self.mover.spaces()
     }
 
+    pub(super) fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        self.mover.note_segment_bytes(segment_bytes);
+    }
+
     pub(super) fn has_output(&self) -> bool {
         !self.mover.is_empty()
     }

@@ -18,6 +18,7 @@ mod discovery;
 mod input;
 mod link;
 mod login_phase;
+mod movement;
 mod narrowing;
 mod ranges;
 mod recovery;

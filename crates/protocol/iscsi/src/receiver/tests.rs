@@ -115,6 +115,7 @@ fn long_data_is_received_in_place() {
     assert_eq!(receiver.spaces().map(|space| space.len()), [20_000 - 52, BEHIND_LONG_BYTES]);
     assert_eq!(receiver.take(&bytes[100..]), 20_000 - 52);
     assert!(matches!(receiver.poll(), Step::Pdu(Pdu { data: Some(_), .. })));
+    assert_eq!((receiver.placed_bytes(), receiver.direct_bytes()), (20_000, 20_000 - 52));
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod hoard;
 mod input;
 mod logout;
 mod manage;
+mod movement;
 mod nop;
 mod pieces;
 mod receipts;
@@ -41,6 +42,7 @@ use sanwire_core::{Instant, NexusId, SessionEnd};
 use sanwire_scsi::Reply;
 
 pub use self::event::{Admission, CommandHandle, Function, ManageHandle, ManageOutcome, ServerEvent};
+pub use self::movement::Movements;
 use self::session::Session;
 use self::sessions::Sessions;
 use self::shared::{Shared, Starved};

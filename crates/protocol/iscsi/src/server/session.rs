@@ -286,6 +286,7 @@ impl Session {
         }
         let connection = self.connections.remove(at);
         shared.usages.add(connection.usages());
+        shared.movements.add(&connection.mover.movement().past());
         self.lose_receipts(connection.id);
         // What was not acknowledged is sent again by the initiator (RFC 7143 7.2.1).
         self.order.forget(|held| matches!(held, Held::Request(from, _) if *from == connection.id));

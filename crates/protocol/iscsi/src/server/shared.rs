@@ -10,6 +10,7 @@ use super::ServerConfig;
 use super::connection::Connection;
 use super::event::ServerEvent;
 use super::hoard::Delivery;
+use super::movement::Movements;
 use super::tally::Tally;
 use super::usages::Usages;
 use super::withheld::Unit;
@@ -68,6 +69,8 @@ pub(super) struct Shared {
     /// Connections that were dropped because they kept memory from others.
     pub(super) hoards_dropped: u64,
     pub(super) tally: Tally,
+    /// What has come on connections that are gone.
+    pub(super) movements: Movements,
     /// Connections that are to be looked at: something has arrived that was not looked at, because too much was to be sent, or something
     /// could not be sent and they are over.
     pub(super) relieved: VecDeque<ConnectionId>,
@@ -96,6 +99,7 @@ impl Shared {
             is_shutting_down: false,
             hoards_dropped: 0,
             tally: Tally::default(),
+            movements: Movements::default(),
             relieved: VecDeque::new(),
             usages: Usages::default(),
             deadlines: Deadlines::default(),

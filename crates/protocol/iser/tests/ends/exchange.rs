@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sanwire_core::Instant;
-use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure};
+use sanwire_iscsi::{ClientEvent, DiscoveredTarget, Failure, Movement};
 
 use super::odd::{failing, forgetful};
 use super::world::{BLOCK_BYTES, MEMORY_BYTES, World, config, name};
@@ -56,6 +56,80 @@ fn a_session_has_all_the_connections_that_both_ends_have_agreed_on() {
     assert!(world.host.disk.chunks(data.len()).take(8).all(|part| part == data));
     let connections = world.client.server().map(|server| server.connections);
     assert_eq!((connections, world.host.memory.free_bytes()), (Some(4), MEMORY_BYTES));
+}
+
+/// So that many short answers take one call of the kernel, as over plain TCP; a stranger costs less.
+#[test]
+fn much_is_received_at_once_when_the_login_is_over() {
+    let mut world = World::new(config(Some(name())), usize::MAX);
+    let room = |spaces: [&mut [u8]; 2]| spaces.iter().map(|space| space.len()).sum::<usize>();
+    world.step();
+    let strangers: Vec<_> = world.connections();
+    assert!(strangers.iter().all(|connection| room(world.client.spaces(*connection)) <= 8192));
+    world.order(0, 0, None, 0);
+    world.settle();
+    let connections = world.connections();
+    assert!(!connections.is_empty());
+    for connection in connections {
+        let [client, server] = [room(world.client.spaces(connection)), room(world.host.server.spaces(connection))];
+        assert!(client >= 64 << 10 && server >= 64 << 10, "{client} {server}");
+    }
+}
+
+#[test]
+fn both_ends_say_how_data_has_come_and_how_much_memory_was_open() {
+    let mut alone = config(Some(name()));
+    alone.wishes.connections = 1;
+    let mut world = World::new(alone, usize::MAX);
+    // It comes with its command, which opens no memory: into the message, and from there into the frame.
+    world.order(0x2a, 0, Some(pattern(2 * BLOCK_BYTES, 1)), 0);
+    world.settle();
+    let server = world.host.server.movements();
+    assert_eq!(server.stream, Movement::default());
+    let told = (server.rdma.placed_bytes, server.rdma.direct_bytes, server.rdma.copied_bytes);
+    assert_eq!(told, (1024, 0, 2048));
+    assert_eq!(server.rdma.rdma.map(|rdma| (rdma.stags, rdma.stags_ever)), Some((0, 0)));
+    let length = 2000 * BLOCK_BYTES;
+    // With the texts of the login.
+    let before = world.client.movement().expect("a session");
+    world.order(0x28, 0, None, length);
+    world.settle();
+    let client = world.client.movement().expect("a session");
+    let placed = client.placed_bytes - before.placed_bytes;
+    let direct = client.direct_bytes - before.direct_bytes;
+    let copied = client.copied_bytes - before.copied_bytes;
+    assert_eq!((placed, direct + copied), (length as u64, length as u64));
+    assert!(copied < length as u64 / 10, "{client:?}");
+    let rdma = client.rdma.expect("RDMA");
+    assert_eq!((rdma.stags, rdma.stags_ever, rdma.credits, rdma.fpdu_max_bytes), (0, 1, 863, 65_544));
+    // A command that is under way has its memory open.
+    world.host.is_frozen = true;
+    world.order(0x28, 0, None, BLOCK_BYTES);
+    world.run(usize::MAX);
+    let stags = |movement: Movement| movement.rdma.map(|rdma| [rdma.stags, rdma.stags_ever]);
+    let ends = [world.client.movement().expect("a session"), world.host.server.movements().rdma];
+    assert_eq!(ends.map(stags), [Some([1, 2]); 2]);
+    let connection = world.connections()[0];
+    world.cut(connection);
+    let server = world.host.server.movements().rdma;
+    assert_eq!((server.placed_bytes, stags(server)), (1024, Some([0, 2])));
+    assert_eq!((server.rdma.map(|rdma| rdma.credits), world.client.movement()), (Some(0), None));
+}
+
+/// A part of it in a message would be copied twice, and the rest read all the same.
+#[test]
+fn data_comes_with_its_command_as_a_whole_or_not_at_all() {
+    let mut world = World::new(config(Some(name())), usize::MAX);
+    for (blocks, comes_with_it) in [(8, true), (9, false), (100, false)] {
+        let before = world.host.server.movements().rdma;
+        world.order(0x2a, 0, Some(pattern(blocks * BLOCK_BYTES, blocks)), 0);
+        world.settle();
+        let after = world.host.server.movements().rdma;
+        let length = (blocks * BLOCK_BYTES) as u64;
+        let moved = after.direct_bytes - before.direct_bytes + after.copied_bytes - before.copied_bytes;
+        let times = if comes_with_it { 2 } else { 1 };
+        assert_eq!((after.placed_bytes - before.placed_bytes, moved), (length, times * length), "{blocks}");
+    }
 }
 
 /// All lengths around which something changes: with the command, beyond it, more than one FPDU.

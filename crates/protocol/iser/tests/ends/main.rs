@@ -11,4 +11,5 @@ mod older;
 mod pair;
 mod raw;
 mod resets;
+mod segments;
 mod world;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sanwire_buffer::{Frame, Packet, Slices};
 use sanwire_iscsi::wire::{Header, Opcode, ScsiCommand, TaskResponse};
-use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Step};
+use sanwire_iscsi::{ConnectionParameters, Datamover, Destination, Lent, Movement, Step};
 
 const NO_SUCH_TASK: u8 = 1;
 
@@ -68,6 +68,10 @@ impl Datamover for Odd {
         self.mover.placed_bytes()
     }
 
+    fn movement(&self) -> Movement {
+        self.mover.movement()
+    }
+
     fn awaited_bytes(&self) -> u64 {
         self.mover.awaited_bytes()
     }
@@ -104,6 +108,10 @@ impl Datamover for Odd {
 
     fn widen(&mut self, staging_bytes: usize) {
         self.mover.widen(staging_bytes);
+    }
+
+    fn note_segment_bytes(&mut self, segment_bytes: usize) {
+        self.mover.note_segment_bytes(segment_bytes);
     }
 
     fn begin(&mut self, parameters: &ConnectionParameters) {

@@ -81,21 +81,47 @@ pub(crate) struct Framer {
     long_for: u8,
     placed_bytes: u64,
     moved_bytes: u64,
+    direct_bytes: u64,
 }
 
 impl Framer {
     pub(crate) fn new(staging_bytes: usize) -> Self {
         let staging = vec![0; staging_bytes.max(STAGING_MIN_BYTES)].into_boxed_slice();
-        Framer { staging, start: 0, end: 0, crc: true, fpdu: None, long_for: 0, placed_bytes: 0, moved_bytes: 0 }
+        Framer {
+            staging,
+            start: 0,
+            end: 0,
+            crc: true,
+            fpdu: None,
+            long_for: 0,
+            placed_bytes: 0,
+            moved_bytes: 0,
+            direct_bytes: 0,
+        }
     }
 
     pub(crate) fn set_crc(&mut self, crc: bool) {
         self.crc = crc;
     }
 
+    /// From now on there are at least so many bytes for what is not received in place.
+    pub(crate) fn widen(&mut self, staging_bytes: usize) {
+        if staging_bytes > self.staging.len() {
+            let mut staging = vec![0; staging_bytes].into_boxed_slice();
+            let waiting = self.waiting();
+            staging[..waiting.len()].copy_from_slice(waiting);
+            (self.start, self.end, self.staging) = (0, waiting.len(), staging);
+        }
+    }
+
     /// Bytes that were received straight into their places.
     pub(crate) fn placed_bytes(&self) -> u64 {
         self.placed_bytes
+    }
+
+    /// Those of them that came into windows and into the frames of reads.
+    pub(crate) fn direct_bytes(&self) -> u64 {
+        self.direct_bytes
     }
 
     /// Bytes that have come into windows and into the frames of reads.
@@ -152,7 +178,9 @@ impl Framer {
                 fpdu.done += direct;
             }
             self.placed_bytes += direct as u64;
-            self.moved_bytes += if place.is_memory() { direct as u64 } else { 0 };
+            let into_memory = if place.is_memory() { direct as u64 } else { 0 };
+            self.moved_bytes += into_memory;
+            self.direct_bytes += into_memory;
             staged -= direct;
         }
         self.end = (self.end + staged).min(self.staging.len());
@@ -193,7 +221,7 @@ impl Framer {
             return Err(Broken { fault: Fault::Crc, about: None });
         }
         let length = ulpdu_bytes - header_bytes;
-        let place = inbound.place(&segment, length);
+        let place = inbound.place(&segment, length, is_checked);
         let mut fpdu = Fpdu { ulpdu_bytes, header, segment, place, done: 0, crc: None };
         self.long_for = if length >= LONG_MIN_BYTES { LONG_ENDS_AFTER } else { self.long_for.saturating_sub(1) };
         if !is_checked {
@@ -248,6 +276,10 @@ fn is_intact(fpdu: &[u8]) -> bool {
 /// Puts the next bytes of a segment to their place; gives how many have come into memory that is not this end's own.
 fn copy(part: &[u8], fpdu: &Fpdu, inbound: &mut Inbound) -> u64 {
     let Ok(place) = fpdu.place else { return 0 };
+    if place == Place::Made {
+        inbound.make(part);
+        return 0;
+    }
     let Some(space) = inbound.bytes_mut(place, fpdu.done, fpdu.done + part.len()) else { return 0 };
     let kept = space.len();
     space.copy_from_slice(&part[..kept]);

@@ -23,6 +23,8 @@ pub(crate) enum Place {
     Read(usize),
     /// Into the buffer that was posted first.
     Message(usize),
+    /// Into one that is made of it: the whole message has arrived.
+    Made,
     /// To this end itself.
     Control,
     /// There are none.
@@ -54,6 +56,8 @@ pub(crate) struct Inbound {
     receives: VecDeque<Frame>,
     /// So many messages may come besides, each of at most so many bytes: room is made for one when it begins.
     expected: (usize, usize),
+    /// The first of the buffers was not posted, but made so.
+    is_made: bool,
     /// Bytes of the message that is arriving, and its operation.
     arriving: Option<(usize, Opcode)>,
     /// The numbers of the messages that come next in the queues.
@@ -75,6 +79,7 @@ impl Inbound {
             events: VecDeque::new(),
             receives: VecDeque::new(),
             expected: (0, 0),
+            is_made: false,
             arriving: None,
             sequences: [1; 3],
             control: [0; TERMINATE_MAX_BYTES],
@@ -121,8 +126,8 @@ impl Inbound {
         }
     }
 
-    /// Where a segment goes that has so many bytes.
-    pub(crate) fn place(&mut self, segment: &Segment, length: usize) -> Result<Place, Fault> {
+    /// Where a segment goes that has so many bytes, all of which have arrived or not.
+    pub(crate) fn place(&mut self, segment: &Segment, length: usize, is_here: bool) -> Result<Place, Fault> {
         if segment.ddp_version != DDP_VERSION {
             return Err(if segment.is_tagged() { Fault::TaggedVersion } else { Fault::UntaggedVersion });
         }
@@ -147,7 +152,7 @@ impl Inbound {
                 match opcode {
                     Opcode::ReadRequest => self.place_read_request(offset, length, segment.is_last),
                     Opcode::Terminate => Inbound::place_control(offset, segment.is_last),
-                    _ => self.place_message(opcode, offset, length, segment.is_last),
+                    _ => self.place_message(opcode, (offset, length), segment.is_last, is_here),
                 }
             }
         }
@@ -189,7 +194,13 @@ impl Inbound {
         }
     }
 
-    fn place_message(&mut self, opcode: Opcode, offset: u32, length: usize, is_last: bool) -> Result<Place, Fault> {
+    fn place_message(
+        &mut self,
+        opcode: Opcode,
+        (offset, length): (u32, usize),
+        is_last: bool,
+        is_here: bool,
+    ) -> Result<Place, Fault> {
         let (at, of) = self.arriving.unwrap_or((0, opcode));
         if self.arriving.is_none() && length == 0 && is_last && self.rtr.is_some_and(|rtr| rtr.send) {
             return if offset == 0 { Ok(Place::Nowhere) } else { Err(Fault::Offset) };
@@ -197,8 +208,12 @@ impl Inbound {
         if self.receives.is_empty() && self.expected.0 > 0 {
             let (count, longest_bytes) = &mut self.expected;
             *count -= 1;
+            if is_here && is_last && offset == 0 && length <= *longest_bytes {
+                return Ok(Place::Made);
+            }
             let bytes = if is_last { length.min(*longest_bytes) } else { *longest_bytes };
             self.receives.push_back(vec![0; bytes].into());
+            self.is_made = true;
         }
         let buffer = self.receives.front().ok_or(Fault::NoBuffer)?;
         if offset as usize != at {
@@ -213,6 +228,11 @@ impl Inbound {
         Ok(Place::Message(at))
     }
 
+    /// A message that was to be [`Place::Made`].
+    pub(crate) fn make(&mut self, message: &[u8]) {
+        self.receives.push_back(message.to_vec().into());
+    }
+
     /// These bytes of a segment at its place; `None` when they are kept nowhere.
     pub(crate) fn bytes_mut(&mut self, place: Place, from: usize, to: usize) -> Option<&mut [u8]> {
         match place {
@@ -223,7 +243,7 @@ impl Inbound {
                 let end = self.control.len();
                 Some(&mut self.control[from.min(end)..to.min(end)])
             }
-            Place::Nowhere => None,
+            Place::Made | Place::Nowhere => None,
         }
     }
 
@@ -286,7 +306,12 @@ impl Inbound {
             invalidated = Some(invalidate);
         }
         let mut buffer = self.receives.pop_front().ok_or(Fault::NoBuffer)?;
-        buffer.truncate(end);
+        if std::mem::take(&mut self.is_made) && end < buffer.len() / 2 {
+            // Who sends little, in several segments, would have room kept for much.
+            buffer = buffer[..end].to_vec().into();
+        } else {
+            buffer.truncate(end);
+        }
         self.events.push_back(Event::Message(Message { buffer, is_solicited: opcode.is_solicited(), invalidated }));
         Ok(())
     }

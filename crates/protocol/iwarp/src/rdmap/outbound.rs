@@ -14,7 +14,7 @@ use crate::wire::{
     UNTAGGED_BYTES, padding_bytes,
 };
 
-/// Segments of at least so many bytes are cut where pages of the receiver's memory end, if that begins at one.
+/// Segments of two of these and more are cut where pages of the receiver's memory end, if that begins at one.
 const PAGE_BYTES: usize = 4096;
 
 /// A message that is to be sent.
@@ -94,6 +94,19 @@ impl Outgoing {
     }
 }
 
+/// How long the next segment of a message is of which so much is left, when segments have at most so many bytes. All that follow are about
+/// as long: a short one at the end would be copied at the receiver, where long ones go straight to their place.
+fn segment_bytes(most: usize, left: usize) -> usize {
+    if left <= most {
+        left
+    } else if most < 2 * PAGE_BYTES {
+        most - most % 8
+    } else {
+        let count = left.div_ceil(most - most % PAGE_BYTES);
+        left.div_ceil(count).next_multiple_of(PAGE_BYTES)
+    }
+}
+
 /// What it is when a peer may not read what it asks for (RFC 5040 7.1).
 pub(crate) fn read_fault(denial: Denial) -> Fault {
     match denial {
@@ -137,6 +150,16 @@ impl Outbound {
             crc: true,
             is_held: false,
         }
+    }
+
+    /// What is cut from now on has at most so many.
+    pub(crate) fn set_mulpdu_bytes(&mut self, mulpdu_bytes: usize) {
+        self.mulpdu_bytes = mulpdu_bytes;
+    }
+
+    /// Bytes of the longest ULPDU.
+    pub(crate) fn mulpdu_bytes(&self) -> usize {
+        self.mulpdu_bytes
     }
 
     /// From now on there are FPDUs, which wait as long as it is held.
@@ -245,9 +268,7 @@ impl Outbound {
     /// Makes the packets of the next segment.
     fn cut_segment(&mut self, mut outgoing: Outgoing, registrations: &Registrations) -> Result<(), Fault> {
         let header_bytes = if outgoing.target_is_tagged() { TAGGED_BYTES } else { UNTAGGED_BYTES };
-        let most = self.mulpdu_bytes - header_bytes;
-        let most = if most >= 2 * PAGE_BYTES { most - most % PAGE_BYTES } else { most - most % 8 };
-        let length = most.min(outgoing.length - outgoing.sent);
+        let length = segment_bytes(self.mulpdu_bytes - header_bytes, outgoing.length - outgoing.sent);
         let (of_head, data) = outgoing.part(length, registrations)?;
         let segment = Segment {
             is_last: outgoing.sent + length == outgoing.length,
@@ -264,8 +285,10 @@ impl Outbound {
         let padding = &[0; 3][..padding_bytes(ulpdu_bytes)];
         if data.is_none() {
             head.extend(padding);
-            let tail = self.tail(&[], || crc(&head));
-            self.push_packets(head, None, tail);
+            let sum = if self.crc { crc(&head) } else { [0; CRC_BYTES] };
+            // All of it lies in one place: one piece less for the socket to gather.
+            head.extend(&sum);
+            self.push_packets(head, None, Tail::default());
         } else {
             let tail = self.tail(padding, || {
                 let mut crc = RunningCrc::default();
@@ -320,5 +343,33 @@ impl Outgoing {
                 Target::Untagged { invalidate, queue, sequence, offset: self.sent as u32 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(most: usize, mut left: usize) -> Vec<usize> {
+        let mut lengths = Vec::new();
+        while left > 0 {
+            let length = segment_bytes(most, left);
+            assert!(length > 0 && length <= most, "{length} of {left}");
+            lengths.push(length);
+            left -= length;
+        }
+        lengths
+    }
+
+    #[test]
+    fn a_long_message_goes_in_few_segments_of_which_none_is_short() {
+        assert_eq!(lengths(65_521, 65_521), [65_521]);
+        assert_eq!(lengths(65_521, 64 << 10), [32 << 10; 2]);
+        assert_eq!(lengths(65_521, 128 << 10), [45_056, 45_056, 40_960]);
+        let long = lengths(65_521, 1 << 20);
+        assert_eq!(long.len(), 18);
+        assert!(long.iter().all(|length| (57_344..=61_440).contains(length)), "{long:?}");
+        assert_eq!(lengths(8926, 64 << 10), [8192; 8]);
+        assert_eq!((lengths(1434, 1434), lengths(1434, 3000)), (vec![1434], vec![1432, 1432, 136]));
     }
 }

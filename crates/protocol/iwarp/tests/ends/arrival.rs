@@ -120,3 +120,33 @@ fn answers_out_of_their_order_end_the_stream() {
     assert_eq!((end.told.terminated, end.told.reads.len()), (Some(Ended::ByUs(Fault::Stag)), 0));
     assert_eq!(end.connection.reclaim().reads.len(), 2);
 }
+
+#[test]
+fn a_short_message_in_several_segments_keeps_no_room_for_a_long_one() {
+    let mut end = victim(Config::default());
+    end.connection.expect_messages(1, 4096);
+    // Into the buffers that are posted.
+    (2..9).for_each(|sequence| end.connection.take(&fpdu(&ulpdu(untagged(Opcode::Send, sequence, 0), b"posted"))));
+    let first = Segment { is_last: false, ..untagged(Opcode::Send, 9, 0) };
+    end.connection.take(&fpdu(&ulpdu(first, b"in ")));
+    end.connection.take(&fpdu(&ulpdu(untagged(Opcode::Send, 9, 3), b"parts")));
+    end.drain();
+    let capacities: Vec<usize> = end.told.messages.iter().map(|message| message.buffer.capacity()).collect();
+    assert_eq!(capacities, [vec![4096; 7], vec![8]].concat());
+    assert_eq!(end.told.messages.pop_back().unwrap().buffer[..], b"in parts"[..]);
+}
+
+#[test]
+fn what_has_arrived_stays_when_more_is_received_at_once() {
+    let mut end = victim(Config { staging_bytes: 1024, ..Config::default() });
+    let whole = fpdu(&ulpdu(untagged(Opcode::Send, 2, 0), &bytes(1, 700)));
+    // The first part ends within a header, which is looked at as a whole.
+    for (part, at_least) in [(&whole[..10], 1024), (&whole[10..], 60_000)] {
+        end.connection.widen(at_least);
+        let room: usize = end.connection.spaces().iter().map(|space| space.len()).sum();
+        assert!(room + 10 >= at_least, "{room}");
+        end.connection.take(part);
+    }
+    end.drain();
+    assert_eq!(end.message().unwrap(), bytes(1, 700));
+}

@@ -118,6 +118,32 @@ fn long_segments_are_received_in_place_and_short_ones_are_not() {
 }
 
 #[test]
+fn segments_may_become_shorter_while_a_message_is_sent() {
+    let mut world = World::plain();
+    let sink = world.responder.sink(200_000);
+    world.initiator.write(sink, 0, bytes(1, 200_000));
+    let first = world.initiator.connection.poll_transmit().unwrap().to_vec();
+    assert_eq!((first.len(), world.initiator.connection.fpdu_max_bytes()), (53_268, 65_544));
+    world.initiator.connection.set_segment_bytes(1460);
+    assert_eq!(world.initiator.connection.fpdu_max_bytes(), 1460);
+    world.initiator.on_the_way.extend(first);
+    world.initiator.drain();
+    let sent: Vec<u8> = world.initiator.on_the_way.iter().copied().collect();
+    let mut rest = &sent[53_268..];
+    while let Some(ulpdu) = rest.first_chunk() {
+        let whole = sanwire_iwarp::wire::fpdu_bytes(usize::from(u16::from_be_bytes(*ulpdu)));
+        assert!(whole <= 1460, "{whole}");
+        rest = &rest[whole..];
+    }
+    world.run();
+    assert!(world.responder.contents(sink) == bytes(1, 200_000));
+    for (wanted, most) in [(0, 128), (usize::MAX, 65_544)] {
+        world.initiator.connection.set_segment_bytes(wanted);
+        assert_eq!(world.initiator.connection.fpdu_max_bytes(), most);
+    }
+}
+
+#[test]
 fn who_is_read_slowly_holds_no_more_than_its_queues() {
     let mut world =
         World::connected(Config { orders_max: 10, ..Config::default() }, Config { ird: 4, ..Config::default() });

@@ -212,8 +212,14 @@ impl FrontEnd for Aoe {
     fn shut_down(&mut self, _now: Instant) {}
 
     fn connections(&self) -> Vec<ConnectionStatus> {
-        let status =
-            |(nexus, _)| ConnectionStatus { nexus, links: 1, security: "none".to_owned(), login: None, packets: None };
+        let status = |(nexus, _)| ConnectionStatus {
+            nexus,
+            links: 1,
+            security: "none".to_owned(),
+            login: None,
+            packets: None,
+            movement: None,
+        };
         self.target.stations().map(status).collect()
     }
 

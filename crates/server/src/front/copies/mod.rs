@@ -196,6 +196,7 @@ impl FrontEnd for Copies {
             security: String::new(),
             login: None,
             packets: None,
+            movement: None,
         };
         self.sessions.keys().map(status).collect()
     }

@@ -57,6 +57,7 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
             window_in: window_packets,
             round_trip: traffic.round_trip,
         }),
+        movement: None,
     };
     server.connections().map(status).collect()
 }

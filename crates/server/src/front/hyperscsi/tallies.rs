@@ -62,6 +62,7 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
             window_in: status.windows.inward.in_flight_packets(),
             round_trip: status.round_trip,
         }),
+        movement: None,
     });
     count.collect()
 }

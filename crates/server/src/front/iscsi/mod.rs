@@ -313,13 +313,13 @@ impl FrontEnd for Iscsi {
 
     fn connections(&self) -> Vec<ConnectionStatus> {
         let count = |status: SessionStatus<'_>| {
-            let SessionStatus { nexus, connections: links, portal, user, digests } = status;
+            let SessionStatus { nexus, connections: links, portal, user, digests, movement } = status;
             let shown = [("chap", user.is_some()), ("header digest", digests.header), ("data digest", digests.data)];
             let shown: Vec<&str> = shown.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect();
             let security = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
             let portal = format!("{},{}", portal.address, portal.group_tag);
             let login = Some(LoginStatus { portal, user: user.map(str::to_owned) });
-            ConnectionStatus { nexus, links, security, login, packets: None }
+            ConnectionStatus { nexus, links, security, login, packets: None, movement: Some(movement) }
         };
         self.server.session_statuses().map(count).collect()
     }
@@ -360,6 +360,10 @@ impl StreamEnd for Server {
 
     fn note_unsent(&mut self, stream: StreamId, unsent_bytes: usize) {
         Server::note_unsent(self, ConnectionId(stream.0), unsent_bytes);
+    }
+
+    fn note_segment(&mut self, stream: StreamId, segment_bytes: usize) {
+        self.note_segment_bytes(ConnectionId(stream.0), segment_bytes);
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) fn connections(server: &Server) -> Vec<ConnectionStatus> {
                 window_in: terms.window_packets_in,
                 round_trip: traffic.round_trip,
             }),
+            movement: None,
         }
     };
     server.connections().map(status).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sanwire_core::NexusId;
+use sanwire_core::{NexusId, Rdma};
 
 use super::wires::WireSamples;
 use super::{Family, Labels, Placed, Sample, both};
@@ -57,10 +57,21 @@ pub(super) fn of_each_session(counted: &[Counted]) -> Vec<Family> {
             let sample = measured.map(|time| (None, Sample::SecondsNow(time.as_secs_f64())));
             sample.into_iter().collect()
         }),
+        of("sanwire_session_memory_keys", "Keys of its memory (STags) that the server may use now", &|count| {
+            rdma(count).map(|rdma| (None, Sample::Gauge(rdma.stags))).into_iter().collect()
+        }),
+        of("sanwire_session_credits", "Messages that its initiator may send by RDMA now", &|count| {
+            rdma(count).map(|rdma| (None, Sample::Gauge(rdma.credits))).into_iter().collect()
+        }),
         of("sanwire_session_links", "Its TCP connections, or the links of its HyperSCSI connection", &|count| {
             vec![(None, Sample::Gauge(count.links as u64))]
         }),
     ]
+}
+
+/// What a session has of RDMA, if it goes by that.
+fn rdma(count: &ConnectionCount) -> Option<Rdma> {
+    count.movement.and_then(|movement| movement.rdma)
 }
 
 /// Sessions of every wire and what was not taken, by shards.

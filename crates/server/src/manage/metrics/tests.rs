@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sanwire_core::{Instant, NexusId};
+use sanwire_core::{Instant, Movement, NexusId, Rdma};
 use sanwire_engine::{Meter, NexusCount, VolumeCount, VolumeCounters};
 use sanwire_scsi::{Cdb, Reply, Task, operation_code};
 
@@ -138,6 +138,7 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
     check(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let (slot, sum) = reads(&manager, "b", &[0, 6, 40]);
     let portal = manager.target().wires()[1].portal().unwrap().0;
+    let movement = Movement { rdma: Some(Rdma { stags: 6, credits: 700, ..Rdma::default() }), ..Movement::default() };
     let connection = |nexus, packets: Option<PacketCount>| ConnectionCount {
         nexus: NexusId(nexus),
         wire: if packets.is_some() { "hyperscsi" } else { "iscsi" },
@@ -148,6 +149,7 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         login: None,
         commands: NexusCount { commands: 5, ..NexusCount::default() },
         bytes: ByteCount { received: 70, sent: 80 },
+        movement: packets.is_none().then_some(movement),
         packets,
     };
     let count = |shard: usize, volumes| {
@@ -178,6 +180,8 @@ fn the_text_keeps_to_the_rules_of_openmetrics() {
         "sanwire_session_bytes_total{session=\"12\",protocol=\"iscsi\",client=\"iqn.x:\\\"host\\\"\",direction=\"in\"} 70",
         "sanwire_session_packets_total{session=\"11\",protocol=\"hyperscsi\",client=\"iqn.x:\\\"host\\\"\",direction=\"out\"} 9",
         "sanwire_session_commands_total{session=\"13\",protocol=\"hyperscsi\",client=\"iqn.x:\\\"host\\\"\"} 5",
+        "sanwire_session_memory_keys{session=\"12\",protocol=\"iscsi\",client=\"iqn.x:\\\"host\\\"\"} 6",
+        "sanwire_session_credits{session=\"12\",protocol=\"iscsi\",client=\"iqn.x:\\\"host\\\"\"} 700",
         "sanwire_dropped_total{shard=\"1\",reason=\"too_old\"} 4",
     ] {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}");

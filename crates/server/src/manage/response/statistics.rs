@@ -137,4 +137,37 @@ pub struct ConnectionStatistics {
     pub window_in_packets: u32,
     /// The round trip, once it was measured.
     pub round_trip_us: Option<u64>,
+    /// How the data that came was brought to its place; of iSCSI, also by RDMA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataStatistics>,
+}
+
+/// How the data that an initiator has sent was brought to its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DataStatistics {
+    /// Bytes that have come into the frames of commands.
+    pub placed_bytes: u64,
+    /// Those of them that were received straight into the frame, without a copy.
+    pub direct_bytes: u64,
+    /// Bytes that were copied to come there, each as often as it was.
+    pub copied_bytes: u64,
+    /// What there is of RDMA, over iSER.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma: Option<RdmaStatistics>,
+}
+
+/// What a session has of RDMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RdmaStatistics {
+    /// Keys of the initiator's memory that the server may use now.
+    pub stags: u64,
+    /// All that there have been.
+    pub stags_ever: u64,
+    /// Messages that the initiator may send now.
+    pub credits: u64,
+    /// Bytes of the longest FPDU that is sent.
+    pub fpdu_max_bytes: u32,
+    /// Bytes of TCP's segments (MSS), once they are known.
+    #[serde(default)]
+    pub segment_bytes: Option<u32>,
 }

@@ -1,9 +1,7 @@
-//! Throughput and processor time by the size of blocks, as the HDSP paper's figures 5 and 6 show them. Each horizontal line
-//! stands for twice the one below, so that equal ratios are equal distances.
+//! Numbers by the size of blocks, as curves. Each horizontal line stands for twice the one below, so that equal ratios are equal
+//! distances.
 
 use crate::svg::Drawing;
-
-use super::sizes::BLOCKS_KIB;
 
 /// Of a panel, two of which stand beside each other.
 const WIDTH: f64 = 360.0;
@@ -19,26 +17,25 @@ const COLUMNS: usize = 2;
 const COLOURS: [&str; 4] = ["#1f5fa8", "#2e8b57", "#c98a1b", "#8c8c8c"];
 
 /// A field with curves.
-pub(super) struct Panel {
-    pub(super) title: String,
-    pub(super) curves: Vec<Curve>,
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) curves: Vec<Curve>,
 }
 
 /// A contender's.
-pub(super) struct Curve {
-    pub(super) name: &'static str,
+pub(crate) struct Curve {
+    pub(crate) name: &'static str,
     /// For each size of blocks; None when it was not measured.
-    pub(super) values: Vec<Option<f64>>,
+    pub(crate) values: Vec<Option<f64>>,
 }
 
-/// Draws the panels, two beside each other.
-pub(super) fn draw(panels: &[Panel]) -> String {
+/// Draws the panels for these sizes, two beside each other.
+pub(crate) fn draw(title: &str, sizes: &[String], panels: &[Panel]) -> String {
     let lines = panels.len().div_ceil(COLUMNS) as f64;
-    let mut drawing =
-        Drawing::new("HDSP, iSCSI and TCP by the size of blocks", WIDTH * COLUMNS as f64, HEIGHT * lines + LEGEND);
+    let mut drawing = Drawing::new(title, WIDTH * COLUMNS as f64, HEIGHT * lines + LEGEND);
     for (number, panel) in panels.iter().enumerate() {
         let corner = ((number % COLUMNS) as f64 * WIDTH, (number / COLUMNS) as f64 * HEIGHT);
-        draw_panel(&mut drawing, panel, corner);
+        draw_panel(&mut drawing, sizes, panel, corner);
     }
     if let Some(panel) = panels.first() {
         for (number, (curve, colour)) in panel.curves.iter().zip(COLOURS).enumerate() {
@@ -48,7 +45,7 @@ pub(super) fn draw(panels: &[Panel]) -> String {
     drawing.finish()
 }
 
-fn draw_panel(drawing: &mut Drawing, panel: &Panel, (x, y): (f64, f64)) {
+fn draw_panel(drawing: &mut Drawing, sizes: &[String], panel: &Panel, (x, y): (f64, f64)) {
     let values = || panel.curves.iter().flat_map(|curve| curve.values.iter().flatten().copied());
     let Some((low, high)) = values().min_by(f64::total_cmp).zip(values().max_by(f64::total_cmp)) else { return };
     let low = low.max(f64::MIN_POSITIVE).log2().floor() as i32;
@@ -60,9 +57,9 @@ fn draw_panel(drawing: &mut Drawing, panel: &Panel, (x, y): (f64, f64)) {
         drawing.line((left, right), height(value), "stroke=\"#ddd\"");
         drawing.text((left - 5.0, height(value) + 4.0), "end", &value.to_string());
     }
-    let place = |number: usize| left + (right - left) * (number as f64 + 0.5) / BLOCKS_KIB.len() as f64;
-    for (number, kib) in BLOCKS_KIB.iter().enumerate() {
-        drawing.text((place(number), bottom + 16.0), "middle", &format!("{kib}K"));
+    let place = |number: usize| left + (right - left) * (number as f64 + 0.5) / sizes.len() as f64;
+    for (number, size) in sizes.iter().enumerate() {
+        drawing.text((place(number), bottom + 16.0), "middle", size);
     }
     for (curve, colour) in panel.curves.iter().zip(COLOURS) {
         let values = curve.values.iter().enumerate();
@@ -78,9 +75,11 @@ mod tests {
 
     #[test]
     fn a_curve_goes_through_what_was_measured() {
-        let mut values = vec![None; BLOCKS_KIB.len()];
+        let sizes: Vec<String> = (0..11).map(|power| format!("{}K", 1 << power)).collect();
+        let mut values = vec![None; sizes.len()];
         (values[0], values[1], values[10]) = (Some(256.0), Some(1024.0), Some(4096.0));
-        let svg = draw(&[Panel { title: "reads".into(), curves: vec![Curve { name: "HDSP", values }] }]);
+        let panel = Panel { title: "reads".into(), curves: vec![Curve { name: "HDSP", values }] };
+        let svg = draw("by the size of blocks", &sizes, &[panel]);
         assert!(svg.contains("points=\"61.6,186.0 88.9,106.0 334.4,26.0\""), "{svg}");
         assert!(svg.contains(">reads<") && svg.contains(">1024K<") && svg.contains(">HDSP<"), "{svg}");
     }

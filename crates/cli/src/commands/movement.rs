@@ -1,0 +1,56 @@
+//! How data came from a connection to its place: `sanwire info` and `sanwire bench`.
+
+use sanwire_core::{Movement, Rdma, Size};
+use serde_json::{Value, json};
+
+/// For programs.
+pub(super) fn to_json(movement: &Movement) -> Value {
+    let Movement { placed_bytes, direct_bytes, copied_bytes, rdma } = *movement;
+    let rdma = rdma.map(|Rdma { stags, stags_ever, credits, fpdu_max_bytes, segment_bytes }| {
+        json!({
+            "stags": stags,
+            "stags_ever": stags_ever,
+            "credits": credits,
+            "fpdu_max_bytes": fpdu_max_bytes,
+            "segment_bytes": segment_bytes,
+        })
+    });
+    json!({ "placed_bytes": placed_bytes, "direct_bytes": direct_bytes, "copied_bytes": copied_bytes, "rdma": rdma })
+}
+
+/// For people, where data goes by RDMA: what it is, and what is told of it.
+pub(super) fn rows(movement: &Movement) -> Vec<[String; 2]> {
+    let Movement { placed_bytes, direct_bytes, copied_bytes, rdma } = *movement;
+    let Some(Rdma { stags, stags_ever, credits, fpdu_max_bytes, segment_bytes }) = rdma else { return Vec::new() };
+    let segments = segment_bytes.map(|bytes| format!(" in segments of {bytes}")).unwrap_or_default();
+    let [placed, direct, copied] = [placed_bytes, direct_bytes, copied_bytes].map(Size);
+    let rows = [
+        (
+            "RDMA",
+            format!("iWARP over TCP, in software; FPDUs of up to {fpdu_max_bytes} bytes{segments}; {credits} credits"),
+        ),
+        ("STags", format!("{stags} good now, {stags_ever} in all")),
+        ("zero-copy", "data that is sent, and received data of 4 KiB and more".to_owned()),
+        ("received", format!("{placed} of data, {direct} of it straight into its place; {copied} copied")),
+    ];
+    rows.map(|(what, told)| [what.to_owned(), told]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_of_rdma_people_are_told() {
+        let mut movement = Movement { placed_bytes: 3 << 20, direct_bytes: 1 << 20, copied_bytes: 4 << 20, rdma: None };
+        assert!(rows(&movement).is_empty());
+        assert_eq!((&to_json(&movement)["rdma"], &to_json(&movement)["direct_bytes"]), (&Value::Null, &json!(1 << 20)));
+        movement.rdma =
+            Some(Rdma { stags: 2, stags_ever: 9, credits: 863, fpdu_max_bytes: 1444, segment_bytes: Some(1448) });
+        let told: Vec<String> = rows(&movement).into_iter().map(|[_, told]| told).collect();
+        assert!(told[0].ends_with("FPDUs of up to 1444 bytes in segments of 1448; 863 credits"), "{told:?}");
+        assert_eq!(told[1], "2 good now, 9 in all");
+        assert_eq!(told[3], "3 MiB of data, 1 MiB of it straight into its place; 4 MiB copied");
+        assert_eq!(to_json(&movement)["rdma"]["stags_ever"], 9);
+    }
+}

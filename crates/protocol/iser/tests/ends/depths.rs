@@ -13,7 +13,11 @@ use super::world::{Host, MEMORY_BYTES};
 fn reads_at_a_time(raw: &mut Raw, numbers: std::ops::Range<u32>) -> usize {
     let count = numbers.len();
     for number in numbers {
-        let stag = raw.line.rdma.register(Registration::of_slices(vec![number as u8; 8192].into())).unwrap();
+        let stag = raw
+            .line
+            .rdma
+            .register(Registration::of_slices(vec![number as u8; 8192].into()).with_invalidation())
+            .unwrap();
         let control = opened(None, Some(window(stag)));
         raw.line.order(message_as(HeaderForm::Rfc7145, control, of_blocks(number, 16, false).write(), &[]));
     }

@@ -352,7 +352,7 @@ fn a_write_whose_data_cannot_be_read_fails_at_once() {
         let sense = &answer[78..];
         assert_eq!((sense[2], &sense[12..14]), (0x0b, &[0x0c, 0x0d][..]), "not enough data");
         assert_eq!(raw.host.memory.free_bytes(), MEMORY_BYTES);
-        let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into())).unwrap();
+        let stag = raw.line.rdma.register(Registration::of_slices(vec![7; 8192].into()).with_invalidation()).unwrap();
         raw.write(2, window(stag));
         assert!(raw.host.disk[..8192] == [7; 8192] && raw.host.closed.is_empty());
     }

@@ -347,11 +347,14 @@ impl Server {
             let mut blocked: Vec<(NexusId, Region)> = Vec::new();
             for starved in waiting {
                 let Some(nexus) = self.shared.session_of(starved) else { continue };
-                let Some(memory) = self.sessions.get(&nexus).map(|session| session.memory.clone()) else { continue };
+                let Some(session) = self.sessions.get(&nexus) else { continue };
+                // What others of the session have asked for comes on this connection: they would wait for each other.
+                let must_go_on = matches!(starved, Starved::Connection(_)) && session.holds_memory();
+                let memory = session.memory.clone();
                 let is_in_the_way = |(other, share): &(NexusId, Region)| {
                     *other == nexus || share.is_same_share(&memory) && share.is_denied()
                 };
-                if blocked.iter().any(is_in_the_way) {
+                if !must_go_on && blocked.iter().any(is_in_the_way) {
                     left.push_back(starved);
                 } else if !self.feed(nexus, starved, now) {
                     left.push_back(starved);

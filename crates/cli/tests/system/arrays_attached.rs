@@ -139,16 +139,18 @@ impl Writer {
     }
 }
 
-/// Reads all of a device, which holds this and zeroes behind it; gives that. What was in doubt may be there or not.
+/// Reads all of a device, which holds this, and gives it with what stands behind it: what an array has grown by holds what its members
+/// had there. What was in doubt may be there or not.
 #[track_caller]
 fn expect(device: &Path, written: Written, size_bytes: usize) -> Vec<u8> {
     let (Written { mut content, in_doubt }, mut found) = (written, vec![0; size_bytes]);
-    content.resize(size_bytes, 0);
     File::open(device).and_then(|file| file.read_exact_at(&mut found, 0)).expect("the device is read");
+    content.extend_from_slice(&found[content.len()..]);
     if let Some(range) = in_doubt {
         content[range.clone()].copy_from_slice(&found[range]);
     }
-    assert!(found == content, "the array holds something else");
+    let other = found.iter().zip(&content).position(|(found, content)| found != content);
+    assert_eq!(other, None, "the array holds something else from there on: {:?}", other.map(|at| &found[at..][..8]));
     content
 }
 
@@ -229,12 +231,11 @@ fn the_members_of_an_attached_array_are_replaced_and_it_grows_while_it_is_writte
     let mut written = writer.end();
     assert_eq!(written.in_doubt, None, "the device has failed: {}", host.log());
     // What is new is used, too, over the border of two parts.
-    written.content.resize(60 * MIB, 0);
-    let (new, from) = (pattern(9, 3 * MIB), 37 * MIB);
+    let new = pattern(9, 38 * MIB);
     let file = OpenOptions::new().write(true).open(&device).expect("the device");
-    file.write_all_at(&new, from as u64).and_then(|()| file.sync_all()).expect("it is written");
+    file.write_all_at(&new, SIZE_BYTES as u64).and_then(|()| file.sync_all()).expect("it is written");
     drop(file);
-    written.content[from..from + new.len()].copy_from_slice(&new);
+    written.content.extend_from_slice(&new);
     let content = expect(&device, written, 60 * MIB);
     end(host, &url, "worked-on", &content);
     assert!(one.stop().success(), "{}", one.log());
@@ -285,7 +286,6 @@ fn an_attachment_that_is_killed_while_its_array_is_worked_on_loses_nothing() {
     let (mut device, mut size_bytes) = (device, SIZE_BYTES + 6 * MIB);
     for (step, millis) in (1..).zip([0, 5, 20, 60]) {
         await_size(&device, size_bytes);
-        content.resize(size_bytes, 0);
         let writer = Writer::start(&device, content, 1 + step as u64);
         let member_bytes = (8 + step * 16) * MIB;
         ["four.img", "five.img"].into_iter().for_each(|name| lengthen(&own, name, member_bytes));

@@ -11,25 +11,20 @@ use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sanwire_buffer::{Region, Slices};
 use sanwire_core::{Instant, NexusId};
+use sanwire_fuzz::iser_line::{Line, ROUNDS_MAX, set_up};
 use sanwire_fuzz::steps::{CANARY, payload};
 use sanwire_fuzz::world::marked_region;
 use sanwire_iscsi::wire::{
     DataOut, HEADER_BYTES, Header, LoginRequest, LogoutRequest, NopOut, ScsiCommand, TAG_NONE, TaskRequest,
 };
 use sanwire_iscsi::{
-    Admission, Admitted, Authentication, CommandHandle, ConnectionId, ConnectionParameters, Datamover, Digests,
-    Directory, IscsiName, Isid, LoginRefusal, ManageHandle, ManageOutcome, Portal, Server, ServerConfig, ServerEvent,
-    SessionKind, SessionParameters, TargetEntry, TargetId,
+    Admission, Admitted, Authentication, CommandHandle, ConnectionId, ConnectionParameters, Digests, Directory,
+    IscsiName, Isid, LoginRefusal, ManageHandle, ManageOutcome, Portal, Server, ServerConfig, ServerEvent, SessionKind,
+    SessionParameters, TargetEntry, TargetId,
 };
-use sanwire_iser::wire::{IserHeader, Window};
-use sanwire_iwarp::{Config, Connection, Memory, Order, Registration, SendKind, Stag};
+use sanwire_iser::wire::IserHeader;
+use sanwire_iwarp::{Config, Connection, Order, SendKind};
 use sanwire_scsi::{Reply, Status};
-
-/// Times in a row that something moves, at the most.
-const ROUNDS_MAX: usize = 10_000;
-
-/// Buffers of an initiator, and how long they are.
-const RECEIVES: (usize, usize) = (100, 9000);
 
 type Answer<T> = std::result::Result<T, LoginRefusal>;
 
@@ -51,82 +46,6 @@ impl Directory for Targets {
     fn visible(&self, _: &IscsiName, _: IpAddr, _: &Portal) -> Vec<(IscsiName, Vec<String>)> {
         Vec::new()
     }
-}
-
-/// The initiator's end of a connection.
-struct Line {
-    rdma: Connection,
-    /// Memory that it has opened.
-    opened: Vec<Stag>,
-    /// What the target does not take yet.
-    unsent: Vec<u8>,
-    /// It reads nothing.
-    is_deaf: bool,
-}
-
-impl Line {
-    /// What it has to send, behind what it could not.
-    fn gather(&mut self) {
-        let packets = std::iter::from_fn(|| self.rdma.poll_transmit());
-        self.unsent.extend(packets.flat_map(|packet| packet.to_vec()));
-        self.forget_events();
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        self.rdma.take(bytes);
-        self.forget_events();
-    }
-
-    fn forget_events(&mut self) {
-        while self.rdma.poll_event().is_some() {}
-        self.rdma.expect_messages(RECEIVES.0, RECEIVES.1);
-    }
-
-    /// A key that it has given, or none.
-    fn key(&self, u: &mut Unstructured<'_>) -> Result<Option<Window>> {
-        Ok(match u.int_in_range(0..=9u8)? {
-            0 => Some(Window { stag: Stag(u.arbitrary()?), offset: u.arbitrary()? }),
-            1 | 2 => None,
-            _ if self.opened.is_empty() => None,
-            3 => Some(Window { stag: *u.choose(&self.opened)?, offset: u.arbitrary()? }),
-            _ => Some(Window { stag: *u.choose(&self.opened)?, offset: 0 }),
-        })
-    }
-
-    /// Opens memory, or closes some.
-    fn open_or_close(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        if !self.opened.is_empty() && u.ratio(1, 3)? {
-            let stag = self.opened.swap_remove(u.choose_index(self.opened.len())?);
-            if let Some(Memory::Frame(frame)) = self.rdma.deregister(stag) {
-                assert!(!frame.contains(&CANARY), "memory of others was written to an initiator");
-            }
-            return Ok(());
-        }
-        let length = 512 * u.int_in_range(0..=16usize)?;
-        let mut registration = if u.arbitrary()? {
-            Registration::of_frame(vec![0; length].into())
-        } else {
-            Registration::of_slices(vec![7; length].into())
-        };
-        registration.rights.remote_invalidate = u.ratio(7, 8)?;
-        self.opened.extend(self.rdma.register(registration).ok());
-        Ok(())
-    }
-}
-
-/// Both ends agree on RDMA.
-fn set_up(mover: &mut dyn Datamover, line: &mut Line) {
-    for _ in 0..ROUNDS_MAX {
-        line.gather();
-        let there = std::mem::take(&mut line.unsent);
-        mover.take(&there);
-        let back: Vec<u8> = std::iter::from_fn(|| mover.pop()).flat_map(|packet| packet.to_vec()).collect();
-        line.take(&back);
-        if there.is_empty() && back.is_empty() {
-            return;
-        }
-    }
-    panic!("it is never set up");
 }
 
 struct World {

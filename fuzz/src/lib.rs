@@ -5,6 +5,7 @@ pub mod command;
 pub mod hdsp;
 pub mod impostor;
 pub mod iser;
+pub mod iser_line;
 pub mod iwarp;
 pub mod login;
 pub mod program;

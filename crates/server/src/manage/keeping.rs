@@ -120,7 +120,6 @@ impl Manager {
             revisions,
             pending: BTreeMap::new(),
         };
-        let source = Arc::new(Mutex::new(source));
         let mut manager = Manager {
             name,
             stores: StoreTexts::of(volumes.values()),
@@ -131,7 +130,7 @@ impl Manager {
             protection,
             has_password,
             kept,
-            source,
+            source: Arc::new(Mutex::new(source)),
             busy: Busy::default(),
             jobs: Arc::default(),
             audit,

@@ -55,8 +55,8 @@ fn given<Own>(given: Given<Id>, own: impl Fn(Id) -> Option<Own>) -> Option<Given
 fn told<Own, Failure: std::fmt::Debug>(told: Told<Own, Failure>, id_of: impl Fn(Own) -> Id) -> Told<Id, String> {
     match told {
         Told::Connected => Told::Connected,
-        Told::Answered { id, is_good, is_management, data_in } => {
-            Told::Answered { id: id_of(id), is_good, is_management, data_in }
+        Told::Answered { id, is_good, is_management, sense, data_in } => {
+            Told::Answered { id: id_of(id), is_good, is_management, sense, data_in }
         }
         Told::Failed { id, is_in_doubt } => Told::Failed { id: id_of(id), is_in_doubt },
         Told::GivenUp(failure) => Told::GivenUp(format!("{failure:?}")),

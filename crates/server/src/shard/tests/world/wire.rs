@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sanwire_core::Instant;
+use sanwire_core::{Instant, Principal};
 use sanwire_iscsi::{Client, ClientConfig, ConnectionId, Isid};
 use sanwire_sim::hyperscsi::link::LinkPlan;
 use sanwire_sim::iscsi::fixed_directory::{client_name, portal, target_name};
@@ -144,6 +144,14 @@ impl Wire for Networks {
             seed: world.random.seed(),
         };
         Ok(Machine::Stream(Box::new(Client::new(config, world.now))))
+    }
+
+    fn principal(world: &World, client: usize) -> Outcome<Principal> {
+        Ok(if client < world.plan.wire.by_packets {
+            Principal { client: Some(air::identity(client)?.client_id()), ..Principal::default() }
+        } else {
+            Principal { initiator_name: Some(client_name(client)?.as_str().into()), ..Principal::default() }
+        })
     }
 
     fn next_at(&self) -> Option<Instant> {

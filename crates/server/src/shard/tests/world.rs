@@ -16,6 +16,7 @@ mod cables;
 mod host;
 mod kernel;
 mod machine;
+mod part;
 mod port;
 mod post;
 mod themes;

@@ -36,6 +36,8 @@ pub(super) enum Deed {
     Drop(usize),
     /// A volume comes, or goes if it is there.
     Volume,
+    /// The volume that is derived from the disk is revoked, and derived anew.
+    Renew,
     /// The ports of iSCSI do nothing for anybody.
     Standby,
     Active,
@@ -86,6 +88,7 @@ pub(super) fn act(world: &mut World, deed: Deed) -> Outcome<()> {
         }
         Deed::Drop(_) => host.server.drop_principal(&name),
         Deed::Volume => return toggle_volume(host),
+        Deed::Renew => return host.renew_part(),
         Deed::Standby => _ = host.server.set_access_state(portal().group_tag, AccessState::Standby, None),
         Deed::Active => _ = host.server.set_access_state(portal().group_tag, AccessState::ActiveOptimized, None),
         Deed::Terms => host.server.terms_changed(),

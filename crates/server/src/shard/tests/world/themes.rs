@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanwire_sim::derived::DerivedPlan;
 use sanwire_sim::hyperscsi::link::LinkPlan;
 use sanwire_sim::iscsi::plan as iscsi;
 use sanwire_sim::iscsi::plan::StreamFault;
@@ -216,6 +217,54 @@ fn shards_are_administered() {
             _ => {}
         }
         World::live(plan, seed).map(drop)
+    });
+}
+
+/// A world whose volume is derived, and derived anew now and then, while this and that goes wrong.
+fn renewals(seed: u64, theme: u64, derive: impl FnOnce(&mut Plan, &mut Random)) -> Outcome<()> {
+    let random = &mut plan_random(theme, seed);
+    let mut plan = any(random);
+    bad_disk(&mut plan, random);
+    derive(&mut plan, random);
+    // It is not there to be reset while it is revoked.
+    plan.work.reset_per_million = 0;
+    for at in moments(&plan, random, 12) {
+        plan.faults.push((at, Fault::Wire(Trouble::Deed(Deed::Renew))));
+    }
+    match random.range(0..=4) {
+        0 => cuts(&mut plan, random),
+        1 => little_memory(&mut plan, random),
+        2 => {
+            let fault = random.choose(&[Fault::Kill, Fault::Kill, Fault::ShutDown, Fault::LosePower]);
+            kills(&mut plan, random, fault);
+        }
+        3 => deeds(&mut plan, random),
+        _ => {}
+    }
+    World::live(plan, seed).map(drop)
+}
+
+fn for_all(plan: &mut Plan, random: &mut Random) {
+    let hesitates = random.chance(700_000);
+    plan.derived = Some(DerivedPlan { hesitates, ..DerivedPlan::of(random.range(1..=5)) });
+}
+
+/// A write that was answered, well or not, lands no more after that, whenever its volume is revoked and whoever dies. Commands that a
+/// program has wait meanwhile end as well.
+#[test]
+fn shards_serve_a_derived_volume_that_is_revoked_and_made_again() {
+    run_seeds("shards_serve_a_derived_volume_that_is_revoked_and_made_again", 300, |seed| renewals(seed, 70, for_all));
+}
+
+/// Some may not use it, and some may only read there: nothing comes of what they write.
+#[test]
+fn shards_serve_a_derived_volume_to_some() {
+    run_seeds("shards_serve_a_derived_volume_to_some", 300, |seed| {
+        renewals(seed, 71, |plan, random| {
+            plan.clients = random.range(2..=4) as usize;
+            plan.wire.by_packets = random.range(0..=plan.clients as u64) as usize;
+            plan.derived = Some(DerivedPlan::for_some(plan.clients, random));
+        })
     });
 }
 

@@ -1,6 +1,7 @@
 //! Such a world: clients, their networks, an administrator, and a server of shards.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_core::{Instant, Principal};
@@ -15,7 +16,7 @@ use sanwire_sim::world::{self, Wire};
 use super::administrator::{self, Deed};
 use super::air::{self, Air};
 use super::cables::{self, Cable};
-use super::host::{Host, HostPlan};
+use super::host::{Host, HostPlan, Medium};
 use super::machine::Machine;
 use super::{Outcome, told};
 
@@ -120,8 +121,14 @@ impl Wire for Networks {
 
     fn make_host(world: &mut World) -> Outcome<Host> {
         let (volatility, random) = (world.open_records(), world.random.fork());
-        let options = (world.plan.write_cache, volatility);
-        Host::new(&world.plan.wire.host, world.disk(), options, random, world.now)
+        let principals = world.principals()?;
+        let medium = Medium {
+            disk: Arc::clone(world.disk()),
+            write_cache: world.plan.write_cache,
+            volatility,
+            derived: world.plan.derived.map(|plan| (plan, principals)),
+        };
+        Host::new(&world.plan.wire.host, medium, random, world.now)
     }
 
     fn make_client(world: &mut World, client: usize) -> Outcome<Machine> {

@@ -13,6 +13,8 @@
 mod administrator;
 mod air;
 mod cables;
+mod copier;
+mod far;
 mod host;
 mod kernel;
 mod machine;

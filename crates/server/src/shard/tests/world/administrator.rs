@@ -57,7 +57,8 @@ pub(super) struct Doings {
 
 /// What a client is called.
 fn principal(world: &World, client: usize) -> Outcome<String> {
-    Ok(if client < world.plan.wire.by_packets {
+    let plan = &world.plan;
+    Ok(if client < plan.wire.by_packets || plan.wire.is_copier(client, plan.clients) {
         air::identity(client)?.client_id().to_string()
     } else {
         client_name(client)?.to_string()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanwire_buffer::Region;
-use sanwire_core::{Instant, Peer, Principal};
+use sanwire_core::{Instant, Lun, Peer, Principal};
 use sanwire_device::{LogicalUnit, UnitOptions, Volatility};
 use sanwire_io::tcp::Stream;
 use sanwire_io::{Clock, Waker};
@@ -196,6 +196,11 @@ impl Host {
         let unit = part.derive(slot)?;
         self.server.put_volumes(vec![(&volume, unit)]).map_err(told)?;
         if is_there { self.export() } else { Ok(()) }
+    }
+
+    /// What is copied, if it is there.
+    pub(super) fn copied(&self) -> Option<Arc<LogicalUnit>> {
+        self.server.units().get(Lun::default())
     }
 
     /// Has the iSCSI target serve the volume that there is.

@@ -92,7 +92,7 @@ impl Manager {
         since: Instant,
     ) -> Result<Step, ManageError> {
         let id = frozen.id.clone();
-        let hold = match self.busy.hold(&id.volume, "losing a snapshot") {
+        let hold = match self.busy.hold_for_snapshot(&id.volume, "losing a snapshot") {
             Ok(hold) => hold,
             Err(_) if since.elapsed() < BUSY_MAX => {
                 let wait = || thread::sleep(BUSY_INTERVAL);

@@ -217,7 +217,7 @@ fn a_snapshot_of_a_copy_that_cannot_be_deleted_when_that_is_over_can_be_later() 
         fill(&units, &pattern(1, BYTES));
         let url = put(&format!("frozen-left-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
         let id = begin_slowly(&desk, order(&url));
-        let hold = busy.hold("disk", "having its copies compared").unwrap();
+        let hold = busy.hold("disk", "being resized").unwrap();
         assert!(matches!(desk.handle(&BY, Request::CancelJob { id }), Response::Done(_)));
         assert_eq!(job(&desk, id, true).code.as_deref(), Some("copy-cancelled"), "{way}");
         drop(hold);
@@ -226,6 +226,33 @@ fn a_snapshot_of_a_copy_that_cannot_be_deleted_when_that_is_over_can_be_later() 
         let delete = Request::DeleteSnapshot { snapshot: snapshot.clone() };
         assert!(matches!(desk.handle(&BY, delete), Response::Done(_)), "{way}");
         assert_eq!(snapshots(&desk), [], "{way}");
+        end(&desk);
+    }
+}
+
+/// Comparing may take hours, and changes nothing of what the volume holds.
+#[test]
+fn a_volume_whose_copies_are_being_compared_is_copied_and_has_snapshots_and_nothing_else_is_done_to_it() {
+    for way in WAYS {
+        let kept = kept("frozen-compared", way);
+        let (manager, units) = start_in_pool(&kept, way);
+        let (busy, desk) = (manager.busy.clone(), ManagementHandle::new(manager));
+        let content = pattern(1, BYTES);
+        fill(&units, &content);
+        let far = Arc::new(RamStore::new(BYTES as u64, 512));
+        let url = put(&format!("frozen-compared-{way}"), Arc::clone(&far) as Arc<dyn Store>);
+        let hold = busy.hold_compared("disk").unwrap();
+        let done = copy(&desk, order(&url));
+        assert_eq!((done.state, &done.refused), (JobState::Done, &None), "{way}");
+        assert!(read(&*far) == content && snapshots(&desk).is_empty(), "{way}");
+        let own = Request::Snapshot { volumes: vec!["disk".into()], name: "own".into(), protected: false };
+        assert!(matches!(desk.handle(&BY, own), Response::Done(_)), "{way}");
+        let back = Request::Rollback { snapshot: "disk@own".into(), force: true, keep: None };
+        assert_eq!(refused(&desk, back), "volume-busy", "{way}");
+        let delete = Request::DeleteSnapshot { snapshot: "disk@own".into() };
+        assert!(matches!(desk.handle(&BY, delete), Response::Done(_)), "{way}");
+        assert_eq!(snapshots(&desk), [], "{way}");
+        drop(hold);
         end(&desk);
     }
 }

@@ -329,11 +329,7 @@ impl Pool {
     /// What the system says.
     pub(crate) fn status(&self, is_default: bool) -> Result<PoolStatus, PoolError> {
         let PoolConfig { name, directory, limit_bytes, .. } = self.config.clone();
-        let space = rustix::fs::statvfs(&directory).map_err(|errno| PoolError::Directory {
-            pool: name.clone(),
-            directory: directory.clone(),
-            source: errno.into(),
-        })?;
+        let (available_bytes, size_bytes) = self.space()?;
         let lengths = self.lengths();
         let provisioned_bytes = lengths.total_bytes();
         Ok(PoolStatus {
@@ -341,8 +337,8 @@ impl Pool {
             name,
             directory,
             default: is_default,
-            size_bytes: space.f_blocks.saturating_mul(space.f_frsize),
-            available_bytes: space.f_bavail.saturating_mul(space.f_frsize),
+            size_bytes,
+            available_bytes,
             provisioned_bytes,
             limit_bytes,
             largest_bytes: limit_bytes.map(|limit| limit.saturating_sub(provisioned_bytes)),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use sanwire_snapshot::{LayerId, Shelf};
@@ -13,7 +13,7 @@ use sanwire_store_file::LayerDirectory;
 
 use super::below::KeptBelow;
 use super::catalogue::Catalogue;
-use super::files::{Files, layer_directory, zero_behind};
+use super::files::{Files, Reflink, layer_directory, zero_behind};
 use super::reserve::RESERVE;
 use crate::kept::StateFile;
 
@@ -47,6 +47,8 @@ pub(crate) struct Copied {
     /// Whether there is no room for the catalogue but what is reserved.
     pub(crate) is_full: Arc<AtomicBool>,
     pub(crate) hang: Arc<Hang>,
+    /// How much of the file system is taken, in percent; 0: what really is.
+    pub(crate) taken_percent: Arc<AtomicU8>,
     /// Whether no file can have a second name.
     pub(crate) has_no_links: Arc<AtomicBool>,
     unstable: Arc<Mutex<Vec<Unstable>>>,
@@ -96,8 +98,9 @@ impl Hang {
 
 impl Default for Copied {
     fn default() -> Copied {
-        let (after, has_failed, is_full, hang, has_no_links, unstable) = Default::default();
-        Copied { left: Arc::new(AtomicUsize::new(ALL)), after, has_failed, is_full, hang, has_no_links, unstable }
+        let (after, has_failed, is_full, hang, taken_percent, has_no_links, unstable) = Default::default();
+        let left = Arc::new(AtomicUsize::new(ALL));
+        Copied { left, after, has_failed, is_full, hang, taken_percent, has_no_links, unstable }
     }
 }
 
@@ -151,6 +154,13 @@ impl Copied {
 }
 
 impl Files for Copied {
+    fn space(&self, directory: &Path) -> io::Result<(u64, u64)> {
+        match self.taken_percent.load(Ordering::Relaxed) {
+            0 => Reflink.space(directory),
+            percent => Ok((100 - u64::from(percent), 100)),
+        }
+    }
+
     fn can_share(&self, _directory: &Path) -> bool {
         true
     }

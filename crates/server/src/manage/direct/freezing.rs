@@ -8,6 +8,7 @@ use sanwire_device::LogicalUnit;
 use sanwire_store::VolumeSpec;
 
 use super::connecting::{told, unit};
+use super::room::RoomWatch;
 use super::{CopyError, DirectCopy, Reached, Stop, check_goes_on};
 use crate::events::Happening;
 use crate::manage::busy::Hold;
@@ -177,6 +178,11 @@ impl DirectCopy {
         let unit = unit(&frozen.spec, store)?;
         frozen.reader = Arc::downgrade(&unit);
         Ok(unit)
+    }
+
+    /// What ends the copy where its snapshot must not take more room: that of an owner.
+    pub(super) fn room_of(&self, frozen: &Frozen) -> Option<RoomWatch> {
+        self.is_of_owner().then(|| RoomWatch::new(Arc::clone(&frozen.pool), &self.order.volume))
     }
 
     fn is_of_owner(&self) -> bool {

@@ -57,6 +57,7 @@ pub(crate) struct Pool {
     editing: Mutex<()>,
     /// Snapshots whose files could not be given their names yet.
     pub(super) unplaced: Mutex<BTreeSet<SnapshotId>>,
+    pub(super) over: Mutex<BTreeSet<SnapshotId>>,
     reserve: Reserve,
     files: Box<dyn Files>,
     pub(super) families: Mutex<OpenFamilies>,
@@ -141,7 +142,7 @@ impl Pool {
         let can_share = shares() || reserve.give_up() && shares();
         let can_link = files.can_link(&config.directory);
         reserve.take();
-        let (doubtful, editing, unplaced) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (doubtful, editing, unplaced, over) = Default::default();
         let pool = Pool {
             config,
             id,
@@ -153,6 +154,7 @@ impl Pool {
             doubtful,
             editing,
             unplaced,
+            over,
             reserve,
             files,
             families: Mutex::default(),
@@ -273,7 +275,7 @@ impl Pool {
         says(&self.catalogue()) || self.doubtful().as_ref().is_some_and(says)
     }
 
-    fn doubtful(&self) -> MutexGuard<'_, Option<Catalogue>> {
+    pub(super) fn doubtful(&self) -> MutexGuard<'_, Option<Catalogue>> {
         self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

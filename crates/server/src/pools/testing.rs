@@ -47,6 +47,8 @@ pub(crate) struct Copied {
     /// Whether there is no room for the catalogue but what is reserved.
     pub(crate) is_full: Arc<AtomicBool>,
     pub(crate) hang: Arc<Hang>,
+    /// Whether there is no room at all for anything that is kept.
+    pub(crate) has_no_room: Arc<AtomicBool>,
     /// How much of the file system is taken, in percent; 0: what really is.
     pub(crate) taken_percent: Arc<AtomicU8>,
     /// Whether no file can have a second name.
@@ -98,9 +100,9 @@ impl Hang {
 
 impl Default for Copied {
     fn default() -> Copied {
-        let (after, has_failed, is_full, hang, taken_percent, has_no_links, unstable) = Default::default();
-        let left = Arc::new(AtomicUsize::new(ALL));
-        Copied { left, after, has_failed, is_full, hang, taken_percent, has_no_links, unstable }
+        let (after, has_failed, is_full, hang, has_no_room, taken_percent) = Default::default();
+        let (has_no_links, unstable, left) = (Arc::default(), Arc::default(), Arc::new(AtomicUsize::new(ALL)));
+        Copied { left, after, has_failed, is_full, hang, has_no_room, taken_percent, has_no_links, unstable }
     }
 }
 
@@ -138,6 +140,10 @@ impl Copied {
             Unstable::Written(file) => file != path,
             Unstable::Made(name) | Unstable::Renamed(_, name) => name.parent() != Some(path),
         });
+    }
+
+    fn check_room(&self) -> io::Result<()> {
+        if self.has_no_room.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     fn step(&self) -> io::Result<()> {
@@ -259,6 +265,7 @@ impl Files for Copied {
         if self.is_full.load(Ordering::Relaxed) && reserved > 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
+        self.check_room()?;
         catalogue.save(file)?;
         // It may stand there although it is said that it does not, and without what else was done in its directory.
         self.step()?;
@@ -277,6 +284,7 @@ struct Stepped {
 impl Shelf for Stepped {
     fn create(&self, layer: LayerId, length_bytes: u64) -> io::Result<Arc<dyn Store>> {
         self.files.step()?;
+        self.files.check_room()?;
         let made = self.layers.create(layer, length_bytes)?;
         self.files.step()?;
         Ok(made)
@@ -297,6 +305,9 @@ impl Shelf for Stepped {
 
     fn keep(&self, catalogue: &[u8]) -> io::Result<()> {
         self.files.step()?;
+        if self.load()?.as_deref() != Some(catalogue) {
+            self.files.check_room()?;
+        }
         self.layers.keep(catalogue)?;
         // It may stand there although it is said that it does not.
         self.files.step()

@@ -121,9 +121,8 @@ impl Manager {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        "{error}; what is left of this snapshot of a copy that is over goes with the next change of {}, when somebody \
-                         deletes it, or at the next start",
-                        id.volume
+                        "{error}; what is left of this snapshot of a copy that is over goes when that can be done: it is tried again from \
+                         time to time"
                     );
                 }
             }
@@ -218,7 +217,7 @@ impl Frozen {
 fn release(pool: &Pool, id: &SnapshotId) {
     if let Err(error) = pool.release_temporary(id) {
         tracing::warn!(
-            "the snapshot {id} of a copy that is over can be deleted only when the server has started again: {error}"
+            "the snapshot {id} of a copy that is over stays protected: {error}; it is tried again from time to time to delete it"
         );
     }
 }

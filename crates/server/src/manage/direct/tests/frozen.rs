@@ -11,6 +11,7 @@ use sanwire_scsi::{Cdb, Status, Task};
 use super::*;
 use crate::config::ServerConfig;
 use crate::error::StartError;
+use crate::manage::filling::retry_deletions;
 use crate::manage::pools::tests::{add, configured};
 use crate::manage::testing::Kept;
 use crate::pools::testing::{Copied, copy_files};
@@ -34,6 +35,18 @@ fn start(config: &ServerConfig) -> Manager {
     }
 }
 
+fn in_pool(kept: &Kept, way: &str) -> ServerConfig {
+    let mut config = configured(kept);
+    config.pools = config.pools.into_iter().map(|pool| pool.with_snapshots(way).unwrap()).collect();
+    config.direct_copies.by = CopyOrderers::Owners;
+    config
+}
+
+/// What the pool keeps of itself.
+fn catalogue(kept: &Kept) -> String {
+    fs::read_to_string(kept.directory.join("fast/.sanwire-pool.json")).unwrap()
+}
+
 /// A server with one volume, in a pool that makes snapshots in this way.
 fn start_in_pool(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>) {
     let (manager, units, _) = start_with_files(kept, way);
@@ -43,10 +56,7 @@ fn start_in_pool(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>) {
 /// The same, with what is done to the files of the pool.
 fn start_with_files(kept: &Kept, way: &str) -> (Manager, Arc<LogicalUnits>, Copied) {
     let files = copy_files();
-    let mut config = configured(kept);
-    config.pools = config.pools.into_iter().map(|pool| pool.with_snapshots(way).unwrap()).collect();
-    config.direct_copies.by = CopyOrderers::Owners;
-    let manager = start(&config);
+    let manager = start(&in_pool(kept, way));
     let units = Arc::clone(manager.target().units());
     (manager, units, files)
 }
@@ -150,11 +160,46 @@ fn the_snapshot_of_a_copy_that_was_under_way_goes_at_the_next_start_and_no_other
         drop(units);
         end(&desk);
         drop(desk);
-        let catalogue = || fs::read_to_string(kept.directory.join("fast/.sanwire-pool.json")).unwrap();
-        assert!(catalogue().contains("temporary"), "{way}: {}", catalogue());
+        assert!(catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
         let (desk, _) = serve_in_pool(&kept, way);
         assert_eq!(snapshots(&desk), [("disk@copy-1".to_owned(), false)], "{way}");
-        assert!(!catalogue().contains("temporary"), "{way}: {}", catalogue());
+        assert!(!catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
+        end(&desk);
+    }
+}
+
+/// What is left takes the room that there is not.
+#[test]
+fn a_server_without_any_room_starts_and_deletes_what_a_copy_has_left_when_there_is_some() {
+    for way in WAYS {
+        let kept = kept("frozen-no-room", way);
+        let (desk, units) = serve_in_pool(&kept, way);
+        let content = pattern(1, BYTES);
+        fill(&units, &content);
+        let url = put(&format!("frozen-no-room-{way}"), Arc::new(RamStore::new(BYTES as u64, 512)));
+        begin_slowly(&desk, order(&url));
+        drop(units);
+        end(&desk);
+        drop(desk);
+        let files = copy_files();
+        files.has_no_room.store(true, Ordering::Relaxed);
+        let manager = start(&in_pool(&kept, way));
+        let (busy, pools) = (manager.busy.clone(), manager.target().pools().clone());
+        let (_, unit) = manager.target().units().find_named("disk").unwrap();
+        let desk = ManagementHandle::new(manager);
+        assert!(read(&**unit.store()) == content && snapshots(&desk).is_empty(), "{way}");
+        retry_deletions(&pools, &busy);
+        assert!(catalogue(&kept).contains("temporary"), "{way}: {}", catalogue(&kept));
+        files.has_no_room.store(false, Ordering::Relaxed);
+        let last = time::Instant::now() + Duration::from_secs(10);
+        while catalogue(&kept).contains("copy-") && time::Instant::now() < last {
+            // The server may just be about it itself.
+            retry_deletions(&pools, &busy);
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!catalogue(&kept).contains("copy-"), "{way}: {}", catalogue(&kept));
+        assert!(read(&**unit.store()) == content, "{way}");
+        drop((unit, pools));
         end(&desk);
     }
 }
